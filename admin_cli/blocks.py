@@ -18,9 +18,9 @@ def of_topics(client: Any, topics: Sequence[str]) -> list[Wait]:
     return [wait for topic in topics for wait in _stops(client.consume(topic, until_end=True))]
 
 
-def of_open_runs(client: Any) -> list[Wait]:
-    """Return the stops of all topics in which open runs stage, read from where these began.
-    O(partitions of open runs + records after that)."""
+def of_open_transactions(client: Any) -> list[Wait]:
+    """Return the stops of all topics in which open transactions stage, read from where these began.
+    O(partitions of open transactions + records after that)."""
     staged = client.sink_request(StagedTopics()).topics
     names = {row.incarnation: row.name for row in client.list_topics()} if staged else {}
     found: list[Wait] = []

@@ -60,7 +60,7 @@ def consume(session: Session, topic: str, partition: int | None, start: str | in
     """Write the records of TOPIC to standard output.
 
     Partitions are read side by side: order holds within each. A read to the end that stops before
-    it, because a sink's run is open, exits with 6.
+    it, because a transaction of a sink is open, exits with 6.
     """
     follow = until_end == "follow" or (until_end is None and start == "latest")
     encode = _json_lines if as_json or form == "json" else _raw_lines
@@ -103,9 +103,9 @@ def _require_all(unread: Sequence[Wait]) -> None:
     raise Incomplete(
         f"{first.topic}/{first.partition} was read to offset {first.offset}, its end is "
         f"{first.end_offset}: the record at {first.offset} was {first.reason}.{more}",
-        f"Show the open runs:         multiraft sink blocked {first.topic}\nAbort a run without "
-        "writer: multiraft sink abort NAME\nRead uncommitted records:   --isolation "
-        "read_uncommitted")
+        f"Show the open transactions:         multiraft sink blocked {first.topic}\n"
+        "Abort a transaction without writer: multiraft sink abort NAME\n"
+        "Read uncommitted records:           --isolation read_uncommitted")
 
 
 def _expected(rows: Sequence[connection.PartitionRow], partition: int | None,

@@ -38,7 +38,7 @@ COMMANDS = {
     "rebalance": ("admin_cli.rebalance:rebalance",
                   "Make and apply plans that move leaders, partitions and replicas."),
     "metrics": ("admin_cli.metrics:metrics", "Export loads of the cluster as tables in Parquet."),
-    "sink": ("admin_cli.sinks:sink", "Show sinks and abort their open runs."),
+    "sink": ("admin_cli.sinks:sink", "Show sinks and abort their open transactions."),
     "placement": ("admin_cli.placements:placement", "Show and explain the groups of partitions; "
                                                     "switch one."),
     "node": ("admin_cli.nodes:node", "Show and manage the nodes of a cluster; run one."),

@@ -24,7 +24,7 @@ from admin_cli.failures import NotFound, reason
 from admin_cli.numbers import COUNT_MAX, Whole, shown
 from admin_cli.session import Session
 from admin_cli.times import FORMS, At, parse_time
-from multiraft.codec.layout import STAGED_RUNS_MAX, STAGED_SINKS_MAX
+from multiraft.codec.layout import STAGED_SINKS_MAX, STAGED_TRANSACTIONS_MAX
 from placement import throttle
 
 if TYPE_CHECKING:
@@ -190,9 +190,9 @@ class Word(click.Choice):
 
 
 class Numbers(click.ParamType):
-    """A run of a sink, as ``(sink, run)``."""
+    """A transaction of a sink, as ``(sink, number)``."""
 
-    name = "run"
+    name = "transaction"
 
     def convert(self, value: Any, param: click.Parameter | None,
                 ctx: click.Context | None) -> tuple[int, int]:
@@ -200,9 +200,9 @@ class Numbers(click.ParamType):
             return value
         found = re.fullmatch(r"(\d{1,7})/(\d{1,9})", value, re.ASCII)
         numbers = (int(found[1]), int(found[2])) if found else (-1, -1)
-        if not (0 < numbers[0] <= STAGED_SINKS_MAX and 0 < numbers[1] <= STAGED_RUNS_MAX):
-            self.fail(f"{shown(value)} is not SINK/RUN, two numbers from 1 to {STAGED_SINKS_MAX} "
-                      f"and {STAGED_RUNS_MAX}.", param, ctx)
+        if not (0 < numbers[0] <= STAGED_SINKS_MAX and 0 < numbers[1] <= STAGED_TRANSACTIONS_MAX):
+            self.fail(f"{shown(value)} is not SINK/NUMBER, two numbers from 1 to "
+                      f"{STAGED_SINKS_MAX} and {STAGED_TRANSACTIONS_MAX}.", param, ctx)
         return numbers
 
 

@@ -1,7 +1,8 @@
-"""`multiraft sink`: sinks, their transactions (runs), and runs that writers left open.
+"""`multiraft sink`: sinks, their transactions, and those that writers left open.
 
-Contract.  Only `abort` changes anything.  It can be repeated and never reverts a committed run: a
-writer that is still alive learns of the abort at its commit, and runs its batch again.
+Contract.  Only `abort` changes anything.  It can be repeated and never reverts a committed
+transaction: a writer that is still alive learns of the abort at its commit, and runs its batch
+again.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from multiraft.client.blocking import Wait
 
 @click.group()
 def sink() -> None:
-    """Show sinks and abort their open runs."""
+    """Show sinks and abort their open transactions."""
 
 
 @sink.command("list")
@@ -34,8 +35,8 @@ def list_sinks(session: Session, as_json: bool) -> None:
     if as_json:
         print_json({"sinks": [_as_json(row) for row in rows]})
         return
-    print_table(("sink", "committed batch", "open batch", "runs"),
-                [(row.name, _batch(row.last_batch), _batch(row.open_batch), row.newest_run)
+    print_table(("sink", "committed batch", "open batch", "transactions"),
+                [(row.name, _batch(row.last_batch), _batch(row.open_batch), row.newest_transaction)
                  for row in rows])
 
 
@@ -45,54 +46,60 @@ def list_sinks(session: Session, as_json: bool) -> None:
 @servers_option
 @click.pass_obj
 def blocked(session: Session, topics: tuple[str, ...], as_json: bool) -> None:
-    """Show the positions where readers of committed records stop, and the runs that block them.
+    """Show the positions where readers of committed records stop, and the transactions that block
+    them.
 
-    Without TOPIC: wherever open runs have staged.  With TOPIC all of it is read, which also finds
-    batches of runs that were never opened; that takes as long as reading it.
+    Without TOPIC: wherever open transactions have staged.  With TOPIC all of it is read, which also
+    finds batches of transactions that were never opened; that takes as long as reading it.
     """
     with connection.open_session(session) as client:
         client.catch_up()
-        waits = blocks.of_topics(client, topics) if topics else blocks.of_open_runs(client)
-        held = [(wait, wait.run) for wait in waits if wait.run is not None]
-        facts = staging.run_facts(client, [run for _, run in held])
+        waits = blocks.of_topics(client, topics) if topics else blocks.of_open_transactions(client)
+        held = [(wait, wait.transaction) for wait in waits if wait.transaction is not None]
+        descriptions = staging.describe_transactions(client, [txn for _, txn in held])
     if as_json:
-        print_json({"blocked": [_block(wait, facts[run]) for wait, run in held]})
+        print_json({"blocked": [_block(wait, descriptions[txn]) for wait, txn in held]})
     elif held:
-        print_table(("topic", "partition", "offset", "end_offset", "sink", "run", "batch", "open"),
-                    [(wait.topic, wait.partition, wait.offset, wait.end_offset,
-                      facts[run].name or None, f"{run.sink}/{run.run}",
-                      _batch(facts[run].batch), _age(facts[run])) for wait, run in held])
+        print_table(
+            ("topic", "partition", "offset", "end_offset", "sink", "transaction", "batch", "open"),
+            [(wait.topic, wait.partition, wait.offset, wait.end_offset,
+              descriptions[txn].name or None, f"{txn.sink}/{txn.number}",
+              _batch(descriptions[txn].batch), _age(descriptions[txn])) for wait, txn in held])
     else:
-        note("No open run blocks readers.")
+        note("No open transaction blocks readers.")
 
 
 @sink.command()
 @click.argument("name", required=False, type=TEXT)
-@click.option("--run", "numbers", type=Numbers(), metavar="SINK/RUN",
-              help="Run by its numbers, as `sink blocked` shows them; it may be one that was never "
-                   "opened.")
+@click.option("--run", "earlier_numbers", type=Numbers(), hidden=True)  # its earlier name
+@click.option("--transaction", "numbers", type=Numbers(), metavar="SINK/NUMBER",
+              help="Transaction by its numbers, as `sink blocked` shows them; it may be one that "
+                   "was never opened.")
 @json_option
 @servers_option
 @click.pass_obj
 def abort(session: Session, name: str | None, numbers: tuple[int, int] | None,
-          as_json: bool) -> None:
-    """Abort the open run of the sink NAME, or the run SINK/RUN.
+          earlier_numbers: tuple[int, int] | None, as_json: bool) -> None:
+    """Abort the open transaction of the sink NAME, or the transaction SINK/NUMBER.
 
-    Readers of committed records wait at the first record that an open run has staged; when its
-    writer is gone permanently, an abort unblocks them.  A writer that is alive loses the run, not
-    the batch.
+    Readers of committed records wait at the first record that an open transaction has staged; when
+    its writer is gone permanently, an abort unblocks them.  A writer that is alive loses the
+    transaction, not the batch.
     """
-    if (name is None) == (numbers is None):
-        raise click.UsageError("Name a sink, or a run with --run: one of them.")
-    if numbers is not None:
-        _abort_run(session, numbers, as_json)
+    given = [each for each in (numbers, earlier_numbers) if each is not None]
+    if (name is not None) + len(given) != 1:
+        raise click.UsageError("Name a sink, or a transaction with --transaction: one of them.")
+    if given:
+        _abort_transaction(session, given[0], as_json)
         return
     with connection.open_session(session) as client:
         client.catch_up()
         row = next((row for row in staging.sinks(client) if row.name == name), None)
         if row is None:
             raise NotFound(f"there is no sink {name!r}.", "`multiraft sink list` shows them.")
-        committed = row.open_batch < 0 or staging.abort_run(client, row.sink, row.newest_run)
+        committed = row.open_batch < 0 or staging.abort_transaction(
+            client, row.sink, row.newest_transaction
+        )
     if as_json:
         print_json({"sink": name, "batch": row.open_batch if row.open_batch >= 0 else None,
                     "aborted": not committed})
@@ -104,28 +111,30 @@ def abort(session: Session, name: str | None, numbers: tuple[int, int] | None,
         note(f"Batch {row.open_batch} of {name} is aborted: readers skip its staged records.")
 
 
-def _abort_run(session: Session, numbers: tuple[int, int], as_json: bool) -> None:
+def _abort_transaction(session: Session, numbers: tuple[int, int], as_json: bool) -> None:
     with connection.open_session(session) as client:
-        committed = staging.abort_run(client, *numbers)
+        committed = staging.abort_transaction(client, *numbers)
     shown = "{}/{}".format(*numbers)
     if as_json:
-        print_json({"run": shown, "aborted": not committed})
+        print_json({"transaction": shown, "aborted": not committed})
     elif committed:
-        note(f"Run {shown} is committed; nothing was changed.")
+        note(f"Transaction {shown} is committed; nothing was changed.")
     else:
-        note(f"Run {shown} is void: readers skip records that were staged under it.")
+        note(f"Transaction {shown} is void: readers skip records that were staged under it.")
 
 
-def _block(wait: Wait, fact: staging.RunFact) -> dict:
+def _block(wait: Wait, description: staging.TransactionDescription) -> dict:
     return {"topic": wait.topic, "partition": wait.partition, "offset": wait.offset,
-            "end_offset": wait.end_offset, "sink": fact.name or None,
-            "run": f"{fact.sink}/{fact.run}", "state": fact.state,
-            "batch": fact.batch if fact.batch >= 0 else None,
-            "open_ms": fact.open_ms if fact.open_ms >= 0 else None, "reason": wait.reason}
+            "end_offset": wait.end_offset, "sink": description.name or None,
+            "transaction": f"{description.sink}/{description.transaction}",
+            "state": description.state,
+            "batch": description.batch if description.batch >= 0 else None,
+            "open_ms": description.open_ms if description.open_ms >= 0 else None,
+            "reason": wait.reason}
 
 
-def _age(fact: staging.RunFact) -> str:
-    return quantities.span(fact.open_ms) or "-" if fact.open_ms >= 0 else "-"
+def _age(description: staging.TransactionDescription) -> str:
+    return quantities.span(description.open_ms) or "-" if description.open_ms >= 0 else "-"
 
 
 def _batch(number: int) -> str:
@@ -133,6 +142,6 @@ def _batch(number: int) -> str:
 
 
 def _as_json(row: staging.SinkRow) -> dict:
-    return {"sink": row.name, "number": row.sink, "runs": row.newest_run,
+    return {"sink": row.name, "number": row.sink, "transactions": row.newest_transaction,
             "committed_batch": row.last_batch if row.last_batch >= 0 else None,
             "open_batch": row.open_batch if row.open_batch >= 0 else None}

@@ -254,11 +254,11 @@ class World:
         yield self._of(self._plan(), window=WINDOW_OF_CHANGES)
         yield self._of(pool.PoolGrow(1 << 15, dry_run=True), window=WINDOW_OF_CHANGES)
         yield self._of(pool.PoolStatus())
-        yield self._of(sinks.RunStates(tuple(sinks.RunRef(1 + number, 1)
-                                             for number in range(1000))))
+        yield self._of(sinks.TransactionStates(
+            tuple(sinks.TransactionRef(1 + number, 1) for number in range(1000))))
         yield self._of(sinks.SinkList())
         yield self._of(sinks.StagedTopics())
-        yield self._of(sinks.OpenRun("sink", 1, bytes(16), (sinks.TopicEnds(
+        yield self._of(sinks.BeginTransaction("sink", 1, bytes(16), (sinks.TopicEnds(
             self.wide[0].incarnation, (0,) * PARTITIONS),)), window=WINDOW_OF_CHANGES)
         yield Costly("header", lambda number: b"".join(encode_frame(
             {"id": number, "op": "none", "x": [[]] * ((1 << 17) - 2)})), 2)
@@ -270,12 +270,14 @@ class World:
 
     def _administration(self) -> Iterator[Costly]:
         """Yield administrative requests that are refused, or that ask for the existing state."""
-        yield self._of(sinks.SettleRuns(tuple(sinks.RunRef(1 + number, 1) for number in range(
-            sinks.SETTLED_PER_REQUEST_MAX)), void=False), window=WINDOW_OF_CHANGES)
-        yield self._of(sinks.CommitRun(1, 1, 1, tuple(
-            sinks.Winner(task, 1) for task in range(sinks.WINNERS_PER_RUN_MAX))),
+        yield self._of(sinks.ResolveTransactions(
+            tuple(sinks.TransactionRef(1 + number, 1)
+                  for number in range(sinks.RESOLVED_PER_REQUEST_MAX)), void=False),
             window=WINDOW_OF_CHANGES)
-        yield self._of(sinks.AbortRun(1, 1), window=WINDOW_OF_CHANGES)
+        yield self._of(sinks.CommitTransaction(1, 1, 1, tuple(
+            sinks.Winner(task, 1) for task in range(sinks.WINNERS_PER_TRANSACTION_MAX))),
+            window=WINDOW_OF_CHANGES)
+        yield self._of(sinks.AbortTransaction(1, 1), window=WINDOW_OF_CHANGES)
         yield self._of(GroupRecover(1, self.node, 1), window=WINDOW_OF_CHANGES)
         yield self._of(node_messages.JoinCluster(node_messages.NodeRow(
             self.node, 1, 1, self.address, self.address, "", 1, "bench", 0)),

@@ -20,16 +20,17 @@ What ``data`` holds, by ``name``; a run of records is ``[base offset, [value, ..
     append        invoke key, values, acks ("commit", "leader" or "none"), producer, epoch, sequence
                   (the last three: -1 without idempotence)
                   ok     offset (-1 with acks "none")
-                  when it is staged also: sink, run, task, attempt (numbers)
+                  when it is staged also: sink, transaction, task, attempt (numbers)
     read          invoke key, offset, mode ("committed" or "linearizable"), node (optional)
                   ok     runs, start, high_watermark, node
     assign        invoke positions {key: offset}: where ``poll`` begins
     poll          invoke keys
                   ok     runs {key: [run, ...]}
-    open_run      invoke sink (a name), batch, nonce, task, attempt_id, topics
-                  ok     sink (its number), run, state ("open" or "committed"), attempt
-    commit_run    invoke sink, run, batch, winners [[task, attempt], ...]     ok  -
-    abort_run     invoke sink, run                 ok  committed (whether it was, and stays so)
+    begin_transaction   invoke sink (a name), batch, nonce, task, attempt_id, topics
+                        ok     sink (its number), transaction, state ("open" or "committed"),
+                               attempt
+    commit_transaction  invoke sink, transaction, batch, winners [[task, attempt], ...]     ok  -
+    abort_transaction   invoke sink, transaction   ok  committed (whether it was, and stays so)
     poll_committed  invoke positions {key: offset}: where it begins, leaving out what is void
                   ok     runs {key: [run, ...]}, reached {key: offset}
     offsets       invoke key, mode
@@ -46,7 +47,8 @@ fault as name, ``on`` true or false, ``nodes`` (0 = the clients) and ``text``; p
 have kind ``phase``.  A fault ``NEMESIS`` is on as long as any fault may affect any node: it excuses
 what other faults excuse, and does not itself count as a fault.
 
-On disk a history is one JSON array per line, in the order of the fields.
+On disk a history is one JSON array per line, in the order of the fields.  ``read_history`` gives
+events of earlier versions, which called a transaction a run, the names of this one.
 """
 
 from __future__ import annotations
@@ -82,6 +84,11 @@ class Event(NamedTuple):
     data: dict[str, Any]
 
 
+#: Names of operations in earlier versions -> their names.
+_EARLIER = {"open_run": "begin_transaction", "commit_run": "commit_transaction",
+            "abort_run": "abort_transaction"}
+
+
 def key_of(topic: str, incarnation: int, partition: int) -> str:
     """Return the key of one incarnation of a partition."""
     return f"{topic}@{incarnation}/{partition}"
@@ -115,11 +122,21 @@ def read_history(path: Path) -> Iterator[Event]:
                 return
             try:
                 event = Event(*json.loads(line))
-            except (ValueError, TypeError, RecursionError) as error:
+                if event.name in _EARLIER or "run" in event.data:
+                    event = _renamed(event)
+            except (ValueError, TypeError, AttributeError, RecursionError) as error:
                 raise BadHistory(f"{path} line {number}: {error}") from error
             if event.kind not in KINDS:
                 raise BadHistory(f"{path} line {number}: kind {event.kind!r}")
             yield event
+
+
+def _renamed(event: Event) -> Event:
+    """Return an event of an earlier version with the names of this one."""
+    data = {"transaction" if key == "run" else key: value for key, value in event.data.items()}
+    if data.get("error") == "StaleRun":
+        data["error"] = "StaleTransaction"
+    return event._replace(name=_EARLIER.get(event.name, event.name), data=data)
 
 
 def topic_of(key: str) -> str:

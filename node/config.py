@@ -21,6 +21,9 @@ from node.limits import Limits
 from node.security_config import SecurityConfig, require_protection
 from placement import POOL_SIZE_MAX
 
+#: Keys that were renamed -> their names now, for the error.
+RENAMED = {"limits.run_timeout_ms": "transaction_timeout_ms"}
+
 
 @dataclass(frozen=True, slots=True)
 class HttpConfig:
@@ -272,6 +275,9 @@ def _table(table: dict, name: str) -> dict:
 def _no_others(table: dict, known: set[str], where: str) -> None:
     others = sorted(set(table) - known)
     if others:
+        new_name = RENAMED.get(f"{where}.{others[0]}")
+        if new_name is not None:
+            raise BadConfig(f"{where}.{others[0]} is called {where}.{new_name} now")
         raise BadConfig(f"{where} does not know {others[0]!r}; it knows {sorted(known)}")
 
 

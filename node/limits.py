@@ -111,10 +111,10 @@ class Limits:
     partitions_max: int = 1 << 21
     #: Partitions of one topic: as many as fit into a reply about it.
     partitions_per_topic_max: int = PARTITIONS_PER_TOPIC_MAX
-    #: An open transaction (run of a sink) is aborted after so long, because readers wait for its
-    #: staged batches. It must be longer than any batch job: a job that takes longer is started
+    #: An open transaction of a sink is aborted after so long, because readers wait for its staged
+    #: batches. It must be longer than any batch job: a job that takes longer is started
     #: again, and never completes.
-    run_timeout_ms: int = 3_600_000
+    transaction_timeout_ms: int = 3_600_000
     #: The round loop must answer the liveness thread's nudge within this, or the node's leases end.
     loop_stall_ms_max: int = 400
     #: The oldest write in flight must be younger than this, or the node's leases end.

@@ -42,7 +42,7 @@ from pyspark.sql.types import (
 )
 
 from multiraft.client.blocking import Client, Producer, Record
-from multiraft.client.staging import Run
+from multiraft.client.staging import Transaction
 from multiraft.codec import layout
 from multiraft.errors import RecordTooLarge
 from multiraft.wire.errors import UnknownTopic
@@ -147,7 +147,7 @@ class MultiRaftStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: WriteOptions, schema: StructType):
         require_columns(schema, options)
         self._options = options
-        self._nonce = uuid.uuid4().bytes  # common to the tasks of this run of a batch
+        self._nonce = uuid.uuid4().bytes  # common to the tasks of this execution of a batch
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Append, or stage, the rows of one task of one batch."""
@@ -191,12 +191,14 @@ def stage_task(options: WriteOptions, attempt: Attempt, nonce: bytes,
         raise SourceError(f"mode=transactional takes {layout.STAGED_TASKS_MAX + 1} tasks of a "
                           "batch at most. Write from fewer partitions: .coalesce(n)")
     with explained(options.connection.servers), planning.open_client(options.connection) as client:
-        run = transactions.open_run(client, attempt.sink, attempt.batch, nonce, attempt.task)
-        if run.committed:
+        txn = transactions.begin_transaction(
+            client, attempt.sink, attempt.batch, nonce, attempt.task
+        )
+        if txn.committed:
             records = sum(batch.num_rows for batch in batches)
         else:
-            records = _append_all(_Staging(client, options, attempt, run), batches)
-        return transactions.Staged(run, records)
+            records = _append_all(_Staging(client, options, attempt, txn), batches)
+        return transactions.Staged(txn, records)
 
 
 def _append_all(sink: _Plain, batches: Iterator[pa.RecordBatch]) -> int:
@@ -254,14 +256,15 @@ class _Plain:
 
 
 class _Staging(_Plain):
-    """Appender of staged rows: once, if the run commits; else not at all."""
+    """Appender of staged rows: once, if the transaction commits; else not at all."""
 
-    def __init__(self, client: Client, options: WriteOptions, attempt: Attempt, run: Run):
-        self._run = run
+    def __init__(self, client: Client, options: WriteOptions, attempt: Attempt,
+                 txn: Transaction):
+        self._txn = txn
         super().__init__(client, options, attempt)
 
     def _open(self, **more) -> Producer:
-        return super()._open(identity=self._run.identity, **more)
+        return super()._open(identity=self._txn.identity, **more)
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Stage the rows of a batch."""
@@ -269,7 +272,7 @@ class _Staging(_Plain):
                   else batch.column("topic").unique().to_pylist())
         for topic in topics:
             if topic is not None:
-                transactions.stages_in(self._client, self._run, topic)
+                transactions.stages_in(self._client, self._txn, topic)
         super().add(batch)
 
 

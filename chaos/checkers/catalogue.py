@@ -39,18 +39,18 @@ class Row(NamedTuple):
 ROWS = (
     Row("A1", "inconsistent-offsets", "two values at one offset",
         (contents.InconsistentOffsets,), (HISTORY, LOGS)),
-    Row("A2", "duplicate", "one value at two offsets; two runs of one batch of a sink, or "
+    Row("A2", "duplicate", "one value at two offsets; two transactions of one batch of a sink, or "
         "two attempts of one task, are given", (contents.Duplicate, staged.GivenTwice),
         (HISTORY, LOGS)),
     Row("A3", "lost-write", "acknowledged with `commit`, shown to no reader, and provably gone",
         (durability.LostWrite, logs.LostFromLogs), (HISTORY, LOGS)),
     Row("A4", "aborted-read", "an append that failed for certain is there; a record of a void "
-        "run, or of an attempt that does not count, is given",
-        (contents.Aborted, staged.AbortedRun), (HISTORY, LOGS)),
-    Row("A5", "precommitted-read", "a record of a run is given before a client asked to commit it",
-        (staged.PrecommittedRead,), (HISTORY,)),
+        "transaction, or of an attempt that does not count, is given",
+        (contents.Aborted, staged.AbortedTransaction), (HISTORY, LOGS)),
+    Row("A5", "precommitted-read", "a record of a transaction is given before a client asked to "
+        "commit it", (staged.PrecommittedRead,), (HISTORY,)),
     Row("A6", "unseen", "acknowledged with `commit`, and the final reads never showed it; of a "
-        "committed run, and the final reads of committed records leave it out",
+        "committed transaction, and the final reads of committed records leave it out",
         (durability.Unseen, staged.NotGivenInTheEnd), (HISTORY,)),
     Row("A7", "int-poll-skip", "a result leaves out a record that is known to be there",
         (reads.PollSkipInside,), (HISTORY,)),
@@ -87,15 +87,16 @@ ROWS = (
     Row("A21", "consumer-offsets", "committed positions: waits for consumer groups", (), ()),
     Row("A22", "delivery-vs-commit", "delivered before committed: waits for consumer groups", (),
         ()),
-    Row("A23", "idempotence", "a sequence twice, left out, or of a fenced epoch; a run that is "
-        "committed and void, two committed runs of one batch",
+    Row("A23", "idempotence", "a sequence twice, left out, or of a fenced epoch; a transaction "
+        "that is committed and void, two committed transactions of one batch",
         (sends.Idempotence, staged.DecidedTwice), (HISTORY, LOGS)),
     Row("A24", "acks-contract", "losses per ack level, beside the faults that came before",
         (durability.AcksContract,), (HISTORY, TRACE)),
     Row("A25", "early-commit", "shown above the high watermark; committed, and held by no majority",
         (reads.EarlyExposure, logs.CommittedIsHeld), (HISTORY, LOGS)),
-    Row("A26", "cycles", "a reader goes past a record of a committed run (G-single); G0, G1c: "
-        "with one topic per append they are A14 and A15", (staged.FracturedRead,), (HISTORY,)),
+    Row("A26", "cycles", "a reader goes past a record of a committed transaction (G-single); "
+        "G0, G1c: with one topic per append they are A14 and A15",
+        (staged.FracturedRead,), (HISTORY,)),
     Row("A27", "topic-incarnation", "a topic is gone, is back, is two, or is in two places",
         (topics.TopicIncarnation, contents.OldLife), (HISTORY,)),
     Row("A28", "no-recovery", "after the heal a key takes no append, or answers no final read",

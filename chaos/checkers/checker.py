@@ -21,7 +21,7 @@ all and lists the first of each name.  Hooks are called in the order of events:
     on_assigned(process, positions)                  a consumer begins there
     on_polled(process, result)                       a consumer's poll, per key, after ``on_result``
     on_given(key, given)                             a reader of committed records got some, per key
-    on_run_conflict(text, operation, time_us)        a ledger of sinks says what it must not
+    on_transaction_conflict(text, operation, time_us)    a ledger of sinks says what it must not
     on_final(key)                                    a final read or question of it is asked for
     on_topic(event, invocation)                      create, delete, describe; its invocation or
                                                      None when this is one
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 HOOKS = (
     "on_key", "on_base", "on_conflict", "on_moved", "on_unknown", "on_unreadable", "on_foreign",
     "on_aborted", "on_beyond", "on_repeated", "on_append", "on_result", "on_certain",
-    "on_read_failed", "on_assigned", "on_polled", "on_given", "on_run_conflict",
+    "on_read_failed", "on_assigned", "on_polled", "on_given", "on_transaction_conflict",
     "on_final", "on_topic", "on_fault", "on_phase", "on_logs", "on_batch", "on_end")
 
 

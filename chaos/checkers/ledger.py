@@ -20,7 +20,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from chaos.checkers.runs import Runs
+from chaos.checkers.transactions import Transactions
 from chaos.history import topic_of
 
 #: A slot of which nothing is known; values are at least -2 (``chaos.history``).
@@ -183,7 +183,7 @@ class Ledger:
         self._deletions: dict[str, tuple[int, int]] = {}
         self.values = Values()
         self.appends = Appends()
-        self.runs = Runs(self.ask)
+        self.transactions = Transactions(self.ask)
         self.repeated: dict[int, int] = {}  # append that was recorded again -> the first one
         self._ones = bytes((1,)) * 4096
 
@@ -226,8 +226,8 @@ class Ledger:
             settle(value, home)
             home += 1
         key.sent += len(data["values"])
-        if "run" in data:
-            self.runs.stage(number, data)
+        if "transaction" in data:
+            self.transactions.stage(number, data)
         return number
 
     def _repeat(self, number: int, first: int) -> None:

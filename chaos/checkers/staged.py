@@ -1,61 +1,62 @@
 """Checkers of transactions: readers of committed records get all records of a transaction, or none.
 
-Theory.  A transaction (``Run``) commits with one entry of a log, so no order has to be inferred and
-no cycle searched.  Adya's phenomena reduce to questions about one run each: was it read before it
-was committed (G1b), was it read though it never was (G1a), was it read only in part (G-single, a
-fractured read), or together with another run of the same batch.  The offset of a record is known
-from its append and from final reads, which show everything that is stored; a pass of a reader says
-up to which offset it read.
+Theory.  A transaction commits with one entry of a log, so no order has to be inferred and
+no cycle searched.  Adya's phenomena reduce to questions about one transaction each: was it read
+before it was committed (G1b), was it read though it never was (G1a), was it read only in part
+(G-single, a fractured read), or together with another transaction of the same batch.  The offset of
+a record is known from its append and from final reads, which show everything that is stored; a pass
+of a reader says up to which offset it read.
 """
 
 from __future__ import annotations
 
 from chaos.checkers.checker import Checker
 from chaos.checkers.ledger import PLACE_BITS, Key
-from chaos.checkers.runs import Given, Run
+from chaos.checkers.transactions import Given, Transaction
 
 
 class PrecommittedRead(Checker):
-    """A5 (G1b): a reader of committed records is given a record of a run before any client had
-    asked to commit that run.  O(1) per append that is given."""
+    """A5 (G1b): a reader of committed records is given a record of a transaction before any client
+    had asked to commit that transaction.  O(1) per append that is given."""
 
     id, name = "A5", "precommitted-read"
 
     def on_given(self, key: Key, given: Given) -> None:
-        for run in dict.fromkeys(staged.run for staged in given.staged):
-            if run.commit_asked < 0:
-                self.found(f"a record of {run} is given, and no client has asked to commit it", key,
+        for txn in dict.fromkeys(staged.transaction for staged in given.staged):
+            if txn.commit_asked < 0:
+                self.found(f"a record of {txn} is given, and no client has asked to commit it", key,
                            (given.operation,), given.time_us)
 
 
-class AbortedRun(Checker):
-    """A4 (G1a, part): a reader of committed records is given, at any time, a record of a run that
-    is certainly void (``chaos.checkers.runs``), or of an attempt other than the one that the commit
-    of its run names for the task; or a run is committed although every request to commit it had
-    certainly failed.  O(1) per run and attempt, at the end."""
+class AbortedTransaction(Checker):
+    """A4 (G1a, part): a reader of committed records is given, at any time, a record of a
+    transaction that is certainly void (``chaos.checkers.transactions``), or of an attempt other
+    than the one that the commit of its transaction names for the task; or a transaction is
+    committed although every request to commit it had certainly failed.  O(1) per transaction and
+    attempt, at the end."""
 
     id, name = "A4", "aborted-read"
 
     def on_end(self, time_us: int) -> None:
-        for run in self.ledger.runs:
-            if run.is_committed and run.commit_asked >= 0 and not run.may_be_taken:
-                self.found(f"{run} is committed, and every request for that was refused for "
-                           f"certain", None, (run.commit_asked, run.committed_by))
-            for (task, attempt), operation in run.given.items():
-                if run.void_by >= 0:
-                    self.found(f"a record of {run} is given, which is void", None,
-                               (operation, run.void_by))
-                elif run.is_beside(task, attempt):
-                    self.found(f"a record of {run} is given, of attempt {attempt} of task {task}; "
-                               f"attempt {run.winners[task]} is the one that counts", None,
-                               (operation, run.commit_asked))
+        for txn in self.ledger.transactions:
+            if txn.is_committed and txn.commit_asked >= 0 and not txn.may_be_taken:
+                self.found(f"{txn} is committed, and every request for that was refused for "
+                           f"certain", None, (txn.commit_asked, txn.committed_by))
+            for (task, attempt), operation in txn.given.items():
+                if txn.void_by >= 0:
+                    self.found(f"a record of {txn} is given, which is void", None,
+                               (operation, txn.void_by))
+                elif txn.is_beside(task, attempt):
+                    self.found(f"a record of {txn} is given, of attempt {attempt} of task {task}; "
+                               f"attempt {txn.winners[task]} is the one that counts", None,
+                               (operation, txn.commit_asked))
 
 
 class GivenTwice(Checker):
-    """A2 (part): readers of committed records are given records of two runs of one batch of a sink,
-    or of two attempts of one task of a run; or one pass gives an offset that is not above the ones
-    before it, or is below the position from which it continues.  O(1) per run of records; per run
-    and attempt, at the end."""
+    """A2 (part): readers of committed records are given records of two transactions of one batch of
+    a sink, or of two attempts of one task of a transaction; or one pass gives an offset that is not
+    above the ones before it, or is below the position from which it continues.  O(1) per run of
+    records; per transaction and attempt, at the end."""
 
     id, name = "A2", "duplicate"
 
@@ -68,18 +69,19 @@ class GivenTwice(Checker):
             at = base + len(values)
 
     def on_end(self, time_us: int) -> None:
-        batches: dict[tuple[int, int], Run] = {}
-        for run in self.ledger.runs:
-            if not run.given:
+        batches: dict[tuple[int, int], Transaction] = {}
+        for txn in self.ledger.transactions:
+            if not txn.given:
                 continue
-            operation = next(iter(run.given.values()))
-            first = batches.setdefault((run.sink, run.batch), run)
-            if first is not run and run.batch >= 0:
-                self.found(f"records of {first} and of run {run.number} are given, both of batch "
-                           f"{run.batch}", None, (next(iter(first.given.values())), operation))
-            tasks = [task for task, _ in run.given]
+            operation = next(iter(txn.given.values()))
+            first = batches.setdefault((txn.sink, txn.batch), txn)
+            if first is not txn and txn.batch >= 0:
+                self.found(f"records of {first} and of transaction {txn.number} are given, both of "
+                           f"batch {txn.batch}", None,
+                           (next(iter(first.given.values())), operation))
+            tasks = [task for task, _ in txn.given]
             for task in sorted({task for task in tasks if tasks.count(task) > 1}):
-                self.found(f"records of {tasks.count(task)} attempts of task {task} of {run} are "
+                self.found(f"records of {tasks.count(task)} attempts of task {task} of {txn} are "
                            f"given", None, (operation,))
 
 
@@ -120,70 +122,73 @@ class _PassedOver(Checker):
         if home < 0:
             return -1
         append = home >> PLACE_BITS
-        staged = self.ledger.runs.staged(append)
-        if staged is None or (staged.run.is_committed
-                              and staged.run.counts(staged.task, staged.attempt)):
+        staged = self.ledger.transactions.staged(append)
+        if staged is None or (staged.transaction.is_committed
+                              and staged.transaction.counts(staged.task, staged.attempt)):
             return append
         return -1
 
     def _say(self, key: Key, offset: int, append: int, operation: int) -> None:
-        staged = self.ledger.runs.staged(append)
-        whose = f"{staged.run}, which is committed" if staged else "no run"
-        others = "" if staged is None or not staged.run.given else ", other records of it are given"
+        staged = self.ledger.transactions.staged(append)
+        whose = f"{staged.transaction}, which is committed" if staged else "no transaction"
+        given = staged is not None and staged.transaction.given
+        others = ", other records of it are given" if given else ""
         self.found(f"a reader of committed records goes past offset {offset} without its record, "
                    f"of {whose}{others}", key,
                    (self.ledger.appends.operation[append], operation))
 
 
 class FracturedRead(_PassedOver):
-    """A26 (G-single): a reader of committed records passes a record of a committed run, of the
-    attempt that counts, without being given it: a reader that gets a part of a run and continues
-    gets the rest.  Nor may a reader leave out a record that was not staged.  A pass that stops
-    before a record says nothing about it.  O(offsets that were left out, once for each range), at
-    the end."""
+    """A26 (G-single): a reader of committed records passes a record of a committed transaction, of
+    the attempt that counts, without being given it: a reader that gets a part of a transaction and
+    continues gets the rest.  Nor may a reader leave out a record that was not staged.  A pass that
+    stops before a record says nothing about it.  O(offsets that were left out, once for each
+    range), at the end."""
 
     id, name = "A26", "cycles"
 
 
 class NotGivenInTheEnd(_PassedOver):
-    """A6 (part): as A26, in a final read of committed records, after all runs were decided, which
-    reads from the start of a key to its certain end.  O(offsets that were left out, once for each
-    range), at the end."""
+    """A6 (part): as A26, in a final read of committed records, after all transactions were decided,
+    which reads from the start of a key to its certain end.  O(offsets that were left out, once for
+    each range), at the end."""
 
     id, name = "A6", "unseen"
     final = True
 
 
 class DecidedTwice(Checker):
-    """A23 (part): a run is known as committed and as void; two runs of one batch of a sink are
-    known as committed; a run is reported committed before any client asked for it; one number
-    belongs to two runs, or to two attempts.  O(1) per run."""
+    """A23 (part): a transaction is known as committed and as void; two transactions of one batch of
+    a sink are known as committed; a transaction is reported committed before any client asked for
+    it; one number belongs to two transactions, or to two attempts.  O(1) per transaction."""
 
     id, name = "A23", "idempotence"
 
-    def on_run_conflict(self, text: str, operation: int, time_us: int) -> None:
+    def on_transaction_conflict(self, text: str, operation: int, time_us: int) -> None:
         self.found(text, None, (operation,), time_us)
 
     def on_end(self, time_us: int) -> None:
-        batches: dict[tuple[int, int], Run] = {}
-        for run in self.ledger.runs:
-            if run.committed_by < 0:
+        batches: dict[tuple[int, int], Transaction] = {}
+        for txn in self.ledger.transactions:
+            if txn.committed_by < 0:
                 continue
-            if run.void_by >= 0:
-                self.found(f"{run} is said to be committed, and it is void", None,
-                           (run.committed_by, run.void_by))
-            first = batches.setdefault((run.sink, run.batch), run)
-            if first is not run and run.batch >= 0:
-                self.found(f"{first} and run {run.number} are both said to be committed, for batch "
-                           f"{run.batch}", None, (first.committed_by, run.committed_by))
+            if txn.void_by >= 0:
+                self.found(f"{txn} is said to be committed, and it is void", None,
+                           (txn.committed_by, txn.void_by))
+            first = batches.setdefault((txn.sink, txn.batch), txn)
+            if first is not txn and txn.batch >= 0:
+                self.found(f"{first} and transaction {txn.number} are both said to be committed, "
+                           f"for batch {txn.batch}", None, (first.committed_by, txn.committed_by))
 
     def figures(self) -> dict[str, int]:
-        runs = list(self.ledger.runs)
-        if not runs:
+        txns = list(self.ledger.transactions)
+        if not txns:
             return {}
-        return {"runs": len(runs), "runs_committed": sum(run.committed_by >= 0 for run in runs),
-                "runs_void": sum(run.void_by >= 0 for run in runs),
-                "runs_given": sum(bool(run.given) for run in runs)}
+        return {"transactions": len(txns),
+                "transactions_committed": sum(txn.committed_by >= 0 for txn in txns),
+                "transactions_void": sum(txn.void_by >= 0 for txn in txns),
+                "transactions_given": sum(bool(txn.given) for txn in txns)}
 
 
-CHECKERS = (PrecommittedRead, AbortedRun, GivenTwice, FracturedRead, NotGivenInTheEnd, DecidedTwice)
+CHECKERS = (PrecommittedRead, AbortedTransaction, GivenTwice, FracturedRead, NotGivenInTheEnd,
+            DecidedTwice)

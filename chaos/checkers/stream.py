@@ -18,8 +18,8 @@ from typing import NamedTuple
 from chaos.checkers.checker import HOOKS, Certain, Checker, Failure, Findings, Limits, Result
 from chaos.checkers.ledger import ACKED, FAILED, UNKNOWN, Ledger, Source
 from chaos.checkers.logs import GroupLogs
-from chaos.checkers.runs import Given
 from chaos.checkers.topics import life_of
+from chaos.checkers.transactions import Given
 from chaos.history import FAIL, FAULT, INFO, INVOKE, OK, PHASE, BadHistory, Event
 from chaos.replicas import Dump
 
@@ -36,7 +36,7 @@ class _Open(NamedTuple):
 
 
 class Stream:
-    """The pass over one history; it feeds ledger, runs and checkers."""
+    """The pass over one history; it feeds ledger, transactions and checkers."""
 
     def __init__(self, kinds: tuple[type[Checker], ...], limits: Limits):
         hooks: dict[str, tuple] = dict.fromkeys(HOOKS, ())
@@ -51,14 +51,17 @@ class Stream:
         self.operations = 0
         self.records_read = 0
         self._invoked = {"append": self._append_invoked, "read": self._read_invoked,
-                         "offsets": self._read_invoked, "open_run": self._run_invoked,
-                         "commit_run": self._run_invoked, "abort_run": self._run_invoked}
+                         "offsets": self._read_invoked,
+                         "begin_transaction": self._transaction_invoked,
+                         "commit_transaction": self._transaction_invoked,
+                         "abort_transaction": self._transaction_invoked}
         self._completed = {"append": self._append_completed, "read": self._read_completed,
                            "offsets": self._offsets_completed, "poll": self._poll_completed,
                            "assign": self._assign_completed,
-                           "poll_committed": self._given, "open_run": self._run_completed,
-                           "commit_run": self._run_completed,
-                           "abort_run": self._run_completed}
+                           "poll_committed": self._given,
+                           "begin_transaction": self._transaction_completed,
+                           "commit_transaction": self._transaction_completed,
+                           "abort_transaction": self._transaction_completed}
 
     def event(self, event: Event) -> None:
         """Take the next event."""
@@ -187,12 +190,12 @@ class Stream:
 
     # ---- sinks -----------------------------------------------------------------------------
 
-    def _run_invoked(self, event: Event) -> _Open:
-        self.ledger.runs.take(event, event)
+    def _transaction_invoked(self, event: Event) -> _Open:
+        self.ledger.transactions.take(event, event)
         return _Open(event, -1, 0)
 
-    def _run_completed(self, event: Event, opened: _Open) -> None:
-        self.ledger.runs.take(event, opened.asked)
+    def _transaction_completed(self, event: Event, opened: _Open) -> None:
+        self.ledger.transactions.take(event, opened.asked)
 
     def _given(self, event: Event, opened: _Open) -> None:
         if event.kind != OK:
@@ -204,7 +207,7 @@ class Stream:
             for base, values in runs:
                 self.ledger.shown(key, base, values, source, False)
                 self.records_read += len(values)
-            staged = self.ledger.runs.give(self.ledger.appends_of(runs), event.operation)
+            staged = self.ledger.transactions.give(self.ledger.appends_of(runs), event.operation)
             self._ask("on_given", key, Given(event.operation, runs, asked["positions"][name],
                                              reached, staged, bool(asked.get("final")),
                                              event.time_us))

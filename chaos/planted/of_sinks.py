@@ -9,63 +9,63 @@ from __future__ import annotations
 
 from chaos.planted.bug import Bug, Nodes, Tests
 
-_RUN = Nodes(("tests/chaos/runs/test_transactions_run.py",))
+_CLUSTER = Nodes(("tests/chaos/runs/test_transactions_run.py",))
 
 BUGS = (
     Bug(
-        "open-runs-are-given",
+        "open-transactions-are-given",
         "multiraft.client._consumer",
         "ConsumerState._counts",
-        "return self._runs.verdict(header)",
-        "return self._runs.verdict(header) is not False",
-        "a reader of committed records does not wait until a run is decided (A5)",
-        _RUN,
+        "return self._transactions.verdict(header)",
+        "return self._transactions.verdict(header) is not False",
+        "a reader of committed records does not wait until a transaction is decided (A5)",
+        _CLUSTER,
     ),
     Bug(
-        "open-runs-are-left-out",
+        "open-transactions-are-left-out",
         "multiraft.client._consumer",
         "ConsumerState._counts",
-        "return self._runs.verdict(header)",
-        "return bool(self._runs.verdict(header))",
-        "a reader of committed records goes past an open run, which is committed later (A26)",
-        _RUN,
+        "return self._transactions.verdict(header)",
+        "return bool(self._transactions.verdict(header))",
+        "a reader of committed records goes past an open transaction that is committed later (A26)",
+        _CLUSTER,
     ),
     Bug(
         "every-attempt-counts",
-        "multiraft.client._runs",
-        "Runs.verdict",
+        "multiraft.client._transactions",
+        "Transactions.verdict",
         "winners.get(task, 0) == attempt",
         "attempt >= 0",
         "a task that was run twice is seen twice (A2, A4)",
-        _RUN,
+        _CLUSTER,
     ),
     Bug(
-        "replaced-run-is-committed",
+        "replaced-transaction-is-committed",
         "node.metadata.transaction_table",
-        "TransactionTable._commit_run",
-        "if not sink.is_open or (command.run, command.batch) != (",
-        "if False and (command.run, command.batch) != (",
-        "a run is committed by a driver that another one has replaced (A23)",
-        _RUN,
+        "TransactionTable._commit_transaction",
+        "if not sink.is_open or (command.transaction, command.batch) != (",
+        "if False and (command.transaction, command.batch) != (",
+        "a transaction is committed by a driver that another one has replaced (A23)",
+        _CLUSTER,
     ),
     Bug(
-        "unopened-run-is-taken-for-open",
+        "unopened-transaction-is-taken-for-open",
         "node.clients.staged_batches",
         "StagedBatches.waits",
         "if state == OPEN:",
         "if state in (OPEN, UNOPENED):",
-        "a leader appends a batch of a run that nobody has opened, and readers stop there for ever",
+        "a leader appends a batch of an unopened transaction, and readers stop there for ever",
         Tests(
             (
                 "tests/node/clients/test_staged_batches.py::"
-                "test_a_batch_of_a_run_that_nobody_opened_is_refused[777-1]",
+                "test_a_batch_of_a_transaction_that_nobody_opened_is_refused[777-1]",
             )
         ),
     ),
     Bug(
-        "unopened-run-stays-open",
+        "unopened-transaction-stays-open",
         "node.admin.transaction_requests",
-        "SinkAdmin._settle",
+        "SinkAdmin._resolve",
         "if unopened and request.void:",
         "if False and request.void:",
         "the metadata leader leaves open what it knows that nobody has opened",
@@ -77,16 +77,16 @@ BUGS = (
         ),
     ),
     Bug(
-        "number-of-a-void-run-is-handed-out",
+        "number-of-a-void-transaction-is-assigned",
         "node.metadata.transaction_table",
-        "TransactionTable._next_run",
-        "while RunRef(number, run) in self._never:",
-        "while False and run in self._never:",
+        "TransactionTable._next_number",
+        "while TransactionRef(number, txn) in self._never:",
+        "while False and txn in self._never:",
         "a made-up batch that readers have left out is seen when its number is opened later",
         Tests(
             (
                 "tests/node/metadata/test_transaction_table.py::"
-                "test_a_run_that_was_void_before_it_could_be_opened_never_is",
+                "test_a_transaction_that_was_void_before_it_could_be_opened_never_is",
             )
         ),
     ),

@@ -37,7 +37,7 @@ from chaos.run.leadership import Leadership
 from chaos.run.liveness import stuck_groups
 from chaos.run.machine import Machine
 from chaos.run.open_plans import end_plan
-from chaos.run.open_runs import end_runs
+from chaos.run.open_transactions import abort_open_transactions
 from chaos.run.parameters import (
     ALL,
     RECOVERY_S,
@@ -228,12 +228,12 @@ async def _without_load(stage: Stage) -> None:
     open transactions are aborted, because the reads would wait for those."""
     await _or_anomaly(stage, "removed nodes", blocking, stage.backend.try_removed)
     stage.phase(FINAL)
-    await stage.crashes.survive("ending open runs", _end_runs, stage)
+    await stage.crashes.survive("aborting open transactions", _abort_transactions, stage)
     await stage.crashes.survive("final reads", _read_everything, stage)
 
 
-async def _end_runs(stage: Stage) -> None:
-    stage.found.anomalies += await end_runs(stage.setting)
+async def _abort_transactions(stage: Stage) -> None:
+    stage.found.anomalies += await abort_open_transactions(stage.setting)
 
 
 async def _read_everything(stage: Stage) -> None:

@@ -1,12 +1,13 @@
 """Workload of sinks with transactions, and of readers of committed records.
 
-Theory.  A writer acts as Spark does: the tasks of a batch open a run (one transaction), with a
-nonce in common, and stage records under it in several partitions; some tasks are run twice, and the
-commit names the attempts that count.  Then the run is committed, or aborted, or left, as by a
-writer that died: the same batch follows with another nonce, or a later one.  Runs that were left
-return late, as tasks and drivers do that have not learned of their end: whatever they stage or
-commit then must change nothing.  An attempt whose append failed, or has an ambiguous outcome, does
-not count.  A writer that does not know the outcome of a commit asks again, or runs the batch again.
+Theory.  A writer acts as Spark does: the tasks of a batch begin a transaction, with a nonce
+in common, and stage records under it in several partitions; some tasks are run twice, and the
+commit names the attempts that count.  Then the transaction is committed, or aborted, or left, as by
+a writer that died: the same batch follows with another nonce, or a later one.  Transactions that
+were left return late, as tasks and drivers do that have not learned of their end: whatever they
+stage or commit then must change nothing.  An attempt whose append failed, or has an ambiguous
+outcome, does not count.  A writer that does not know the outcome of a commit asks again, or runs
+the batch again.
 
 The readers are the product's consumers, each client with all partitions of all topics, from the
 position of the previous reader or from the start.
@@ -31,10 +32,10 @@ from multiraft.errors import MultiRaftError
 from multiraft.wire.sinks import (
     COMMITTED,
     NONCE_BYTES,
-    AbortRun,
-    CommitRun,
-    OpenRun,
-    OpenRunReply,
+    AbortTransaction,
+    BeginTransaction,
+    BeginTransactionReply,
+    CommitTransaction,
     TopicEnds,
     Winner,
 )
@@ -42,24 +43,24 @@ from multiraft.wire.sinks import (
 SINKS, READERS = 2, 2
 #: Partitions of each topic in which sinks stage.
 TOPICS = {"staged-0": 3, "staged-1": 2}
-RUNS_PER_SECOND, POLLS_PER_SECOND = 2.5, 5.0
+TRANSACTIONS_PER_SECOND, POLLS_PER_SECOND = 2.5, 5.0
 TASKS_MAX, PLACES_PER_ATTEMPT_MAX = 3, 3
-#: Attempts of a task before its run is given up.
+#: Attempts of a task before its transaction is left without a commit.
 ATTEMPTS_MAX = 4
 DELIVERY_TIMEOUT_MS = 4_000
 RETRY_S = 0.2
 #: Chances: a task is run twice, has an attempt that stages its records only later.
 TWICE, SLOW = 0.25, 0.15
-#: Outcomes of a run whose tasks have ended: share that is committed, share that is aborted; the
-#: rest is left.
+#: Outcomes of a transaction whose tasks have ended: share that is committed, share that is aborted;
+#: the rest is left.
 COMMITTED_SHARE, ABORTED_SHARE = 0.6, 0.12
-#: Chances: an ambiguous commit is asked for again, a run that was left returns, a run that is left
-#: is followed by the next batch, a writer dies after a run.
+#: Chances: an ambiguous commit is asked for again, a transaction that was left returns, a
+#: transaction that is left is followed by the next batch, a writer dies after a transaction.
 AGAIN, COMES_BACK, GOES_ON, DIES = 0.5, 0.4, 0.3, 0.15
-#: Left runs that may return.
+#: Left transactions that may return.
 LEFT_MAX = 4
 #: Chance that a writer that died is followed by one with a new checkpoint, so with another sink: in
-#: the ledger each sink keeps a bounded number of void runs and of repeated tasks.
+#: the ledger each sink keeps a bounded number of void transactions and of repeated tasks.
 NEW_CHECKPOINT = 0.1
 #: Chances that a reader is replaced by another one, and that the new one begins at the start.
 REPLACED, FROM_START = 0.05, 0.3
@@ -100,25 +101,26 @@ class Attempt:
     """One attempt of a task, as the ledger numbered it."""
 
     sink: int
-    run: int
+    transaction: int
     task: int
     number: int
 
     @property
     def said(self) -> dict[str, int]:
         """Return the fields of the attempt in an append."""
-        return {"sink": self.sink, "run": self.run, "task": self.task, "attempt": self.number}
+        return {"sink": self.sink, "transaction": self.transaction, "task": self.task,
+                "attempt": self.number}
 
 
 @dataclass
 class Batch:
-    """One run of a batch, as its driver knows it."""
+    """One transaction of a batch, as its driver knows it."""
 
     number: int
     nonce: bytes
     tasks: int
     sink: int = 0
-    run: int = 0
+    transaction: int = 0
     is_over: bool = False  # it was committed before, so there is nothing to do
     ended: dict[int, int] = field(default_factory=dict)  # task -> the attempt that counts
     slow: list[Attempt] = field(default_factory=list)  # they stage later
@@ -152,12 +154,12 @@ class Writer:
             self.name, self.number = f"{self.first_name}.{self.checkpoints}", 0
         async with self.setting.client() as self.client:
             while True:
-                await trio.sleep(self.setting.pause_s(self.rng, RUNS_PER_SECOND))
-                await self.one_run()
+                await trio.sleep(self.setting.pause_s(self.rng, TRANSACTIONS_PER_SECOND))
+                await self.one_transaction()
                 if self.rng.random() < DIES:
                     return
 
-    async def one_run(self) -> None:
+    async def one_transaction(self) -> None:
         """Run the next batch, or the last one again."""
         rng = self.rng
         batch = Batch(self.number, rng.randbytes(NONCE_BYTES), rng.randint(1, TASKS_MAX))
@@ -168,7 +170,7 @@ class Writer:
             await self.come_back(self.left.pop(rng.randrange(len(self.left))))
         if batch.is_over:
             self.number += 1
-        elif batch.run:
+        elif batch.transaction:
             await self.decide(batch)
 
     # ---- tasks ----
@@ -192,14 +194,16 @@ class Writer:
             batch.ended[task] = rng.choice(well)
 
     async def begin(self, batch: Batch, task: int) -> Attempt | None:
-        """Join the run, or open it; None = there is nothing to stage, or no partition to stage
-        in."""
-        request = OpenRun(self.name, batch.number, batch.nonce, (), task, self.rng.getrandbits(64))
+        """Join the transaction, or begin it; None = there is nothing to stage, or no partition to
+        stage in."""
+        request = BeginTransaction(
+            self.name, batch.number, batch.nonce, (), task, self.rng.getrandbits(64)
+        )
         process = self.setting.recorder.process()
         reply = await self.open(process, request)
         if reply is None:
             return None
-        batch.sink, batch.run = reply.sink, reply.run
+        batch.sink, batch.transaction = reply.sink, reply.transaction
         if reply.state == COMMITTED:
             batch.is_over = True
             return None
@@ -214,16 +218,18 @@ class Writer:
             said = await self.open(process, request._replace(topics=(row,)))
             if said is None or said.state == COMMITTED:
                 return None
-        return Attempt(reply.sink, reply.run, task, reply.attempt)
+        return Attempt(reply.sink, reply.transaction, task, reply.attempt)
 
-    async def open(self, process: Process, request: OpenRun) -> OpenRunReply | None:
+    async def open(self, process: Process,
+                   request: BeginTransaction) -> BeginTransactionReply | None:
         """Ask the ledger for an attempt, or to note topics; None = refused or ambiguous."""
         said = {"sink": request.sink, "batch": request.batch, "nonce": request.nonce.hex(),
                 "task": request.task, "attempt_id": request.attempt_id,
                 "topics": [row.incarnation for row in request.topics]}
-        with process.invoke("open_run", **said) as operation:
-            reply: OpenRunReply = await self.client.sink_request(request)
-            operation.ok(sink=reply.sink, run=reply.run, state=reply.state, attempt=reply.attempt)
+        with process.invoke("begin_transaction", **said) as operation:
+            reply: BeginTransactionReply = await self.client.sink_request(request)
+            operation.ok(sink=reply.sink, transaction=reply.transaction, state=reply.state,
+                         attempt=reply.attempt)
             return reply
         return None
 
@@ -234,7 +240,7 @@ class Writer:
         for place in chosen:
             if not await is_known(self.client, self.known, place):
                 return False
-        identity = identity_of(attempt.sink, attempt.run, attempt.task, attempt.number)
+        identity = identity_of(attempt.sink, attempt.transaction, attempt.task, attempt.number)
         async with self.client.producer(identity=identity, linger_ms=0,
                                         delivery_timeout_ms=DELIVERY_TIMEOUT_MS) as producer:
             for place in chosen:
@@ -250,7 +256,7 @@ class Writer:
     # ---- drivers ----
 
     async def decide(self, batch: Batch) -> None:
-        """Commit the run, abort it, or leave it."""
+        """Commit the transaction, abort it, or leave it."""
         dice = self.rng.random()
         if dice < COMMITTED_SHARE and batch.is_whole:
             await self.commit(batch)
@@ -264,8 +270,8 @@ class Writer:
             await self.stage(attempt)
 
     async def commit(self, batch: Batch) -> None:
-        """Commit a run, perhaps with a second request; a writer that still does not know the
-        outcome runs the batch again."""
+        """Commit a transaction, perhaps with a second request; a writer that still does not know
+        the outcome runs the batch again."""
         operation = await self.ask_to_commit(batch)
         while not operation.happened and self.rng.random() < AGAIN:
             await trio.sleep(jitter(self.rng, RETRY_S))
@@ -275,34 +281,34 @@ class Writer:
     async def ask_to_commit(self, batch: Batch) -> Operation:
         """Send one request to commit."""
         process, winners = self.setting.recorder.process(), sorted(batch.ended.items())
-        with process.invoke("commit_run", sink=batch.sink, run=batch.run, batch=batch.number,
-                            winners=winners) as operation:
-            await self.client.sink_request(CommitRun(
-                batch.sink, batch.run, batch.number,
+        with process.invoke("commit_transaction", sink=batch.sink, transaction=batch.transaction,
+                            batch=batch.number, winners=winners) as operation:
+            await self.client.sink_request(CommitTransaction(
+                batch.sink, batch.transaction, batch.number,
                 tuple(Winner(task, attempt) for task, attempt in winners if attempt)))
             operation.ok()
         return operation
 
     async def abort(self, batch: Batch) -> None:
-        """Abort the run; a batch that was committed after all is finished."""
-        if await abort(self.setting, self.client, batch.sink, batch.run):
+        """Abort the transaction; a batch that was committed after all is finished."""
+        if await abort(self.setting, self.client, batch.sink, batch.transaction):
             self.number += 1
 
     async def come_back(self, batch: Batch) -> None:
-        """Continue a run that was left, late: its slow tasks, then its driver."""
+        """Continue a transaction that was left, late: its slow tasks, then its driver."""
         for attempt in batch.slow:
             await self.stage(attempt)
         if batch.is_whole and self.rng.random() < COMMITTED_SHARE:
             await self.ask_to_commit(batch)
         else:
-            await abort(self.setting, self.client, batch.sink, batch.run)
+            await abort(self.setting, self.client, batch.sink, batch.transaction)
 
 
-async def abort(setting: Setting, client: Client, sink: int, run: int) -> bool | None:
-    """Abort a run; return whether it is committed; None = no answer."""
+async def abort(setting: Setting, client: Client, sink: int, transaction: int) -> bool | None:
+    """Abort a transaction; return whether it is committed; None = no answer."""
     process = setting.recorder.process()
-    with process.invoke("abort_run", sink=sink, run=run) as operation:
-        committed = (await client.sink_request(AbortRun(sink, run))).committed
+    with process.invoke("abort_transaction", sink=sink, transaction=transaction) as operation:
+        committed = (await client.sink_request(AbortTransaction(sink, transaction))).committed
         operation.ok(committed=committed)
         return committed
     return None

@@ -34,7 +34,7 @@ from multiraft.client._records import (
     require_record,
     require_topic_name,
 )
-from multiraft.client._runs import is_staged
+from multiraft.client._transactions import is_staged
 from multiraft.codec import layout
 from multiraft.errors import ConfigError, MultiRaftError, RecordTooLarge
 from multiraft.wire.errors import AmbiguousOutcome, TimedOut, UnknownPartition, UnknownTopic

@@ -18,7 +18,7 @@ from multiraft.client._lifecycle import Closed, Forked, fresh
 from multiraft.client._metadata import MetadataCache
 from multiraft.client._network import Lost, Network, NetworkLimits, backoff_ms
 from multiraft.client._producer import Attempt, ProducerState
-from multiraft.client._runs import Runs
+from multiraft.client._transactions import Transactions
 from multiraft.errors import MultiRaftError
 from multiraft.wire.connection import ResponseEvent
 from multiraft.wire.errors import Code, InvalidRequest, exception_for
@@ -29,7 +29,7 @@ from multiraft.wire.messages import (
     MetadataReply,
     NodeStatus,
 )
-from multiraft.wire.sinks import RunStates, SettleRuns
+from multiraft.wire.sinks import ResolveTransactions, TransactionStates
 
 #: Shortest interval of metadata requests; a leader election takes several times as long.
 REFRESH_MS_MIN = 100
@@ -47,7 +47,7 @@ class ClientCore:
         self.limits = limits
         self.network = Network(servers, rng, client_id, limits)
         self.metadata = MetadataCache()
-        self.runs = Runs()
+        self.transactions = Transactions()
         self._producers: dict[ProducerState, Identifying] = {}
         self._consumers: dict[ConsumerState, None] = {}
         self._refreshing = False
@@ -56,7 +56,7 @@ class ClientCore:
         self._refresh_avoid = ""
         self._refresh_names_max = TOPICS_PER_REQUEST_MAX  # fewer while requests are refused
         self._catching_up = False
-        self._settle_address = ""  # of the metadata leader, as the last answer said
+        self._leader_address = ""  # of the metadata leader, as the last answer said
         self.ended: MultiRaftError | None = None  # the reason, once the client has ended
 
     # ---- what exists ----
@@ -76,7 +76,7 @@ class ClientCore:
         """Return a new consumer.  Call ``remove`` when it is closed."""
         self.require_open()
         consumer = ConsumerState(settings, self.metadata, self.rng, topic, partition, start,
-                                 until_end, self.limits, end_offset, incarnation, self.runs)
+                                 until_end, self.limits, end_offset, incarnation, self.transactions)
         self._consumers[consumer] = None
         return consumer
 
@@ -135,11 +135,11 @@ class ClientCore:
                 self._ask(consumer, query)
         if self.metadata.wants and not self._refreshing and now_ms >= self._refresh_at_ms:
             self._refresh()
-        if self.runs.wants and now_ms >= self.runs.ask_at_ms:
-            self._ask_runs()
-        settle_due_ms = self.runs.settle_due_ms()
-        if settle_due_ms is not None and now_ms >= settle_due_ms:
-            self._settle_runs()
+        if self.transactions.wants and now_ms >= self.transactions.ask_at_ms:
+            self._ask_transactions()
+        resolve_due_ms = self.transactions.resolve_due_ms()
+        if resolve_due_ms is not None and now_ms >= resolve_due_ms:
+            self._resolve_transactions()
 
     def next_deadline_ms(self) -> int | None:
         """Return the time by which ``advance`` must be called next; None = no deadline."""
@@ -152,9 +152,9 @@ class ClientCore:
             deadlines.append(consumer.next_deadline_ms())
         if self.metadata.wants and not self._refreshing:
             deadlines.append(max(self._refresh_at_ms, self.network.next_retry_ms() or 0))
-        if self.runs.wants:
-            deadlines.append(self.runs.ask_at_ms)
-        deadlines.append(self.runs.settle_due_ms())
+        if self.transactions.wants:
+            deadlines.append(self.transactions.ask_at_ms)
+        deadlines.append(self.transactions.resolve_due_ms())
         first = None
         for at in deadlines:
             if at is not None and (first is None or at < first):
@@ -188,45 +188,48 @@ class ClientCore:
             lambda outcome: identity.answered(producer, outcome, self.now_ms, self.limits,
                                               self.rng), self.now_ms)
 
-    def _ask_runs(self) -> None:
+    def _ask_transactions(self) -> None:
         """Ask any node for the states of the transactions that readers wait for."""
         address = self.network.any_address(self.now_ms)
         if address is None:
-            self.runs.ask_at_ms = max(self.now_ms + 1, self.network.next_retry_ms() or 0)
+            self.transactions.ask_at_ms = max(self.now_ms + 1, self.network.next_retry_ms() or 0)
             return
 
         def done(outcome: ResponseEvent | Lost) -> None:
             if isinstance(outcome, ResponseEvent) and outcome.code == Code.OK:
-                self.runs.learn(outcome.reply, self.now_ms)
+                self.transactions.learn(outcome.reply, self.now_ms)
             else:
-                self.runs.lost()
+                self.transactions.lost()
 
-        self.network.request(address, RunStates(self.runs.wanted(self.now_ms)), (),
+        self.network.request(address, TransactionStates(self.transactions.wanted(self.now_ms)), (),
                              REFRESH_TIMEOUT_MS, done, self.now_ms)
 
-    def _settle_runs(self) -> None:
+    def _resolve_transactions(self) -> None:
         """Ask the metadata leader about transactions that a node has called open."""
-        asked = self.runs.to_settle(self.now_ms)
-        address = self._settle_address or self.network.any_address(self.now_ms)
-        self._settle_address = ""
+        asked = self.transactions.to_resolve(self.now_ms)
+        address = self._leader_address or self.network.any_address(self.now_ms)
+        self._leader_address = ""
         if address is None:
-            self.runs.not_settled(asked, "no node can be reached", False, self.now_ms)
+            self.transactions.not_resolved(asked, "no node can be reached", False, self.now_ms)
             return
 
         def done(outcome: ResponseEvent | Lost) -> None:
             if isinstance(outcome, Lost):
-                self.runs.not_settled(asked, outcome.why, False, self.now_ms)
+                self.transactions.not_resolved(asked, outcome.why, False, self.now_ms)
                 return
             if outcome.code == Code.OK:
-                self._settle_address = address
-                self.runs.settled(outcome.reply)
+                self._leader_address = address
+                self.transactions.resolved(outcome.reply)
                 return
             error = exception_for(outcome.code, outcome.error)
-            self._settle_address = error.detail.leader_address
-            self.runs.not_settled(asked, str(error), error.definite and not error.retriable,
-                                  self.now_ms)
+            self._leader_address = error.detail.leader_address
+            self.transactions.not_resolved(
+                asked, str(error), error.definite and not error.retriable, self.now_ms
+            )
 
-        self.network.request(address, SettleRuns(asked), (), REFRESH_TIMEOUT_MS, done, self.now_ms)
+        self.network.request(
+            address, ResolveTransactions(asked), (), REFRESH_TIMEOUT_MS, done, self.now_ms
+        )
 
     def _refresh(self) -> None:
         """Ask any node for the metadata that producers and consumers want."""

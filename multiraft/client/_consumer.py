@@ -43,7 +43,7 @@ from multiraft.client._metadata import MetadataCache
 from multiraft.client._network import Lost, NetworkLimits, backoff_ms
 from multiraft.client._reader import FETCH, SEARCH, Part, Query, Reader, Undecided
 from multiraft.client._records import FetchedBatch, Timestamp, require_partition, require_topic_name
-from multiraft.client._runs import Runs, run_of
+from multiraft.client._transactions import Transactions, transaction_of
 from multiraft.client._unreadable import unreadable
 from multiraft.client._waits import Wait
 from multiraft.codec import layout
@@ -102,7 +102,8 @@ class ConsumerState:
     def __init__(self, settings: ConsumerSettings, metadata: MetadataCache, rng: random.Random,
                  topic: str, partition: int | None = None, start: Start = EARLIEST,
                  until_end: bool = False, limits: NetworkLimits = NetworkLimits(),
-                 end_offset: int | None = None, incarnation: int = 0, runs: Runs | None = None):
+                 end_offset: int | None = None, incarnation: int = 0,
+                 transactions: Transactions | None = None):
         """``end_offset``: stop there; a batch that reaches beyond it is delivered whole.
         ``incarnation``: of the partition, so that a topic that was created again is refused.  Both
         only with one ``partition``.  Raises as ``Client.consume``."""
@@ -113,7 +114,7 @@ class ConsumerState:
         self.error: MultiRaftError | None = None
         self._metadata = metadata
         self._metadata_seen = -1
-        self._runs = runs or Runs()
+        self._transactions = transactions or Transactions()
         self._committed_only = settings.isolation == READ_COMMITTED
         self._rng = rng
         self._limits = limits
@@ -171,18 +172,18 @@ class ConsumerState:
                      or reader.leaderless_since_ms is not None)
 
     def _wait(self, reader: Reader, now_ms: int) -> Wait:
-        run = None
+        txn = None
         since_ms = reader.failing_since_ms
         reason = str(reader.problem or "its leader is not known")
         if since_ms is None:
             since_ms = reader.leaderless_since_ms
             reason = "its leader is not known; what the other replicas have is read"
         if reader.undecided is not None:
-            run, _, since_ms = reader.undecided
-            reason = self._runs.reason(run)
+            txn, _, since_ms = reader.undecided
+            reason = self._transactions.reason(txn)
         assert since_ms is not None
         return Wait(self.topic, reader.partition, reader.fetch_offset,
-                    reader.known_end or -1, now_ms - since_ms, reason, run)
+                    reader.known_end or -1, now_ms - since_ms, reason, txn)
 
     def position(self, partition: int) -> int | None:
         """Return the offset of the next record of ``partition``; None = not known yet.
@@ -310,7 +311,7 @@ class ConsumerState:
         if reader.retry_at_ms > now_ms:
             self._later(reader.retry_at_ms)
             return None
-        if reader.undecided is not None and self._waits_for_run(reader, now_ms):
+        if reader.undecided is not None and self._waits_for_transaction(reader, now_ms):
             return None
         if reader.part is not None and not self._is_over(reader):
             return reader.part.node, reader.asks, LEADER
@@ -331,26 +332,26 @@ class ConsumerState:
             return None
         return node, reader.asks, replica
 
-    def _waits_for_run(self, reader: Reader, now_ms: int) -> bool:
+    def _waits_for_transaction(self, reader: Reader, now_ms: int) -> bool:
         """Return True if the next batch is staged by an undecided transaction.  The wait of a
         reader with an end is bounded: ``until_end`` ends there, a range fails."""
         assert reader.undecided is not None
-        run, questions, since_ms = reader.undecided
-        if self._runs.decided(run):
+        txn, questions, since_ms = reader.undecided
+        if self._transactions.decided(txn):
             reader.undecided = None
             return False
-        if self._until_end and self._runs.was_open(run, questions):
+        if self._until_end and self._transactions.was_open(txn, questions):
             self._unread.append(self._wait(reader, now_ms))
             reader.end_offset, reader.undecided = reader.fetch_offset, None
             return True
-        self._runs.want(run, now_ms if self._until_end else None)
+        self._transactions.want(txn, now_ms if self._until_end else None)
         if self._until_end or self._end_offset is not None:
             give_up_ms = since_ms + self.settings.unavailable_ms
             self._later(give_up_ms)
             if now_ms >= give_up_ms:
                 self.error = TimedOut(
                     f"{self.topic}/{reader.partition}: offset {reader.fetch_offset} was "
-                    f"{self._runs.reason(run)}; it was neither committed nor given up in "
+                    f"{self._transactions.reason(txn)}; it was neither committed nor aborted in "
                     f"{self.settings.unavailable_ms} ms")
         return True
 
@@ -493,7 +494,9 @@ class ConsumerState:
                 break
             counts = self._counts(header)
             if counts is None:
-                reader.undecided = Undecided(run_of(header)[0], self._runs.settlements, now_ms)
+                reader.undecided = Undecided(
+                    transaction_of(header)[0], self._transactions.resolutions, now_ms
+                )
                 damage = None
                 break
             if counts:
@@ -513,7 +516,7 @@ class ConsumerState:
         not decided."""
         if not header.attributes & layout.ATTRIBUTE_TRANSACTIONAL or not self._committed_only:
             return True
-        return self._runs.verdict(header)
+        return self._transactions.verdict(header)
 
     def _leave_out(self, reader: Reader, header: core.BatchHeader) -> None:
         """Skip a staged batch of an aborted transaction or of a losing attempt."""

@@ -13,7 +13,7 @@ from multiraft.client._consumer_settings import Start
 from multiraft.client._replicas import Replicas
 from multiraft.errors import MultiRaftError
 from multiraft.wire.messages import Complain, Fetch, ListOffsets
-from multiraft.wire.sinks import RunRef
+from multiraft.wire.sinks import TransactionRef
 
 #: Kinds of queries: start and end offsets; the offset of a time, part by part; records.
 RESOLVE, SEARCH, FETCH = "resolve", "search", "fetch"
@@ -31,8 +31,8 @@ class Part(NamedTuple):
 class Undecided(NamedTuple):
     """A reader waits before a staged batch whose transaction is not decided."""
 
-    run: RunRef
-    questions: int  # ``Runs.settlements`` when the wait began
+    transaction: TransactionRef
+    questions: int  # ``Transactions.resolutions`` when the wait began
     since_ms: int
 
 

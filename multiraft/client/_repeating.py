@@ -19,7 +19,7 @@ _CHANGES = frozenset((
     messages.CreateTopic, messages.DeleteTopic, messages.GroupTransfer, GroupRecover,
     nodes.JoinCluster, nodes.RemoveNode, nodes.ScrubNode, placements.SwitchPartition,
     plans.PlanApply, plans.PlanControl, plans.SetNodeState,
-    sinks.OpenRun, sinks.CommitRun, sinks.AbortRun))
+    sinks.BeginTransaction, sinks.CommitTransaction, sinks.AbortTransaction))
 
 
 def changes(request: messages.Request) -> bool:

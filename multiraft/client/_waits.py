@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from multiraft.wire.sinks import OPEN, RunFact, RunRef
+from multiraft.wire.sinks import OPEN, TransactionDescription, TransactionRef
 
 
 class Wait(NamedTuple):
@@ -15,8 +15,8 @@ class Wait(NamedTuple):
 
     ``partition`` -1 = the whole topic, whose metadata are not known; ``offset``: the next to be
     read, and ``end_offset``: the known end of the partition (-1 = not known); ``waiting_ms``:
-    milliseconds without progress; ``run``: the transaction that it waits for; None = another
-    reason."""
+    milliseconds without progress; ``transaction``: the transaction that it waits for; None =
+    another reason."""
 
     topic: str
     partition: int
@@ -24,7 +24,12 @@ class Wait(NamedTuple):
     end_offset: int
     waiting_ms: int
     reason: str
-    run: RunRef | None = None
+    transaction: TransactionRef | None = None
+
+    @property
+    def run(self) -> TransactionRef | None:
+        """Return ``transaction``, by the name of earlier versions."""
+        return self.transaction
 
     def __str__(self) -> str:
         if self.partition < 0:
@@ -33,14 +38,15 @@ class Wait(NamedTuple):
         return f"{self.topic}/{self.partition}{at}: {self.reason}"
 
 
-def about_run(run: RunRef, fact: RunFact | None, why: str) -> str:
+def about_transaction(txn: TransactionRef, description: TransactionDescription | None,
+                      why: str) -> str:
     """Return the known state of a transaction as text.  ``why``: error of the request to the
-    metadata leader, when ``fact`` is None."""
-    name = f"run {run.run} of sink {run.sink}"
-    if fact is not None and fact.state == OPEN:
-        return (f"staged by {name}, {fact.name!r}, whose batch {fact.batch} has been open for "
-                f"{max(0, fact.open_ms) // 1000} s")
-    if fact is not None:
-        return f"staged by {name}, which nobody has opened; it is not void yet: {fact.why}"
+    metadata leader, when ``description`` is None."""
+    name = f"transaction {txn.number} of sink {txn.sink}"
+    if description is not None and description.state == OPEN:
+        return (f"staged by {name}, {description.name!r}, whose batch {description.batch} has been "
+                f"open for {max(0, description.open_ms) // 1000} s")
+    if description is not None:
+        return f"staged by {name}, which was never opened; it is not void yet: {description.why}"
     return (f"staged by {name}, of which nothing is decided"
             + (f"; the metadata leader was not asked: {why}" if why else ""))

@@ -1,19 +1,21 @@
 """Transactions of sinks, with the blocking client: batches that become visible at once, for jobs
 that are repeated when they fail.
 
-    run = open_run(client, "delays", batch=7, nonce=nonce, task=3)    # in each attempt of a task
-    if not run.committed:
-        run.stages_in(client, "delays")
-        with client.producer(identity=run.identity) as producer:
+    # in each attempt of a task
+    transaction = begin_transaction(client, "delays", batch=7, nonce=nonce, task=3)
+    if not transaction.committed:
+        transaction.stages_in(client, "delays")
+        with client.producer(identity=transaction.identity) as producer:
             ...
-    commit_run(client, run.sink, run.number, 7, {3: run.attempt})     # after all tasks succeeded
+    # after all tasks succeeded
+    commit_transaction(client, transaction.sink, transaction.number, 7, {3: transaction.attempt})
 
-Contract.  A transaction is a ``Run`` in names of this module.  Records that are sent under
-``identity`` are visible to readers of committed records after ``commit_run``, all of them at once,
-or never.  ``nonce`` is random and common to the tasks of one transaction.  An attempt of a task
-stages its records once.  A task that failed opens the transaction again and is another attempt; the
-sink ledger numbers attempts.  ``abort_run`` returns True if the transaction was committed, and
-changes nothing then.  Errors and retries as in ``multiraft.client``.
+Contract.  Records that are sent under ``identity`` are visible to readers of committed records
+after ``commit_transaction``, all of them at once, or never.  ``nonce`` is random and common to the
+tasks of one transaction.  An attempt of a task stages its records once.  A task that failed opens
+the transaction again and is another attempt; the sink ledger numbers attempts.
+``abort_transaction`` returns True if the transaction was committed, and changes nothing then.
+Errors and retries as in ``multiraft.client``.
 
 Elsewhere.  The ledger is ``node/metadata/transaction_table.py``, its reasons ``decisions/0040``.
 """
@@ -24,47 +26,48 @@ import os
 from typing import Iterable, Mapping, NamedTuple, Sequence
 
 from multiraft.client._operations import OffsetRange
-from multiraft.client._runs import identity_of
+from multiraft.client._transactions import identity_of
 from multiraft.client.blocking import Client
 from multiraft.client.ranges import offset_ranges
-from multiraft.wire.errors import AmbiguousOutcome, RequestError, StaleRun
+from multiraft.wire.errors import AmbiguousOutcome, RequestError, StaleTransaction
 from multiraft.wire.messages import TopicMetadata
 from multiraft.wire.sinks import (
     COMMITTED,
     NONCE_BYTES,
-    SETTLED_PER_REQUEST_MAX,
-    AbortRun,
-    CommitRun,
-    OpenRun,
-    OpenRunReply,
-    RunFact,
-    RunRef,
-    SettleRuns,
+    RESOLVED_PER_REQUEST_MAX,
+    AbortTransaction,
+    BeginTransaction,
+    BeginTransactionReply,
+    CommitTransaction,
+    ResolveTransactions,
     SinkList,
     SinkRow,
     StagedTopics,
     StagedTopicsReply,
     TopicEnds,
+    TransactionDescription,
+    TransactionRef,
     Winner,
 )
 
-__all__ = ["NONCE_BYTES", "CommittedRanges", "Run", "RunFact", "RunRef", "SinkRow", "abort_run",
-           "commit_run", "committed_ranges", "identity_of", "open_run", "run_facts", "sinks"]
+__all__ = ["NONCE_BYTES", "CommittedRanges", "SinkRow", "Transaction", "TransactionDescription",
+           "TransactionRef", "abort_transaction", "begin_transaction", "commit_transaction",
+           "committed_ranges", "describe_transactions", "identity_of", "sinks"]
 
 #: Attempts to compute ranges while new transactions are opened.  After the last one, a range may
 #: end inside of an open transaction, and its reader waits for the decision.
 PLANS_MAX = 10
 
 
-class Run:
-    """Transaction (run) of a sink's batch in one attempt of a task.
+class Transaction:
+    """Transaction of a sink's batch in one attempt of a task.
 
     ``sink`` and ``number``: of the sink and of the transaction; ``task``, ``attempt``: of this
     attempt; ``committed``: the batch was committed before, so there is nothing to stage."""
 
-    def __init__(self, request: OpenRun, reply: OpenRunReply):
+    def __init__(self, request: BeginTransaction, reply: BeginTransactionReply):
         self.sink = reply.sink
-        self.number = reply.run
+        self.number = reply.transaction
         self.committed = reply.state == COMMITTED  # before this call
         self.task = max(0, request.task)
         self.attempt = reply.attempt
@@ -80,7 +83,7 @@ class Run:
     def stages_in(self, client: Client, topic: str) -> None:
         """Announce that the transaction stages records in ``topic``; call it before the first one,
         so that ``committed_ranges`` end before them.  Costs one entry of the metadata group per
-        topic and transaction.  Raises ``UnknownTopic``, ``StaleRun``, ``LimitExceeded``."""
+        topic and transaction.  Raises ``UnknownTopic``, ``StaleTransaction``, ``LimitExceeded``."""
         if topic in self._names:
             return
         metadata = client.topic_metadata(topic)
@@ -93,48 +96,54 @@ class Run:
             self._topics = set(reply.topics)
         self._names.add(topic)
 
-    def _check_same(self, reply: OpenRunReply) -> None:
-        """Raise ``StaleRun`` if the batch was decided meanwhile."""
-        if reply.run != self.number or reply.state == COMMITTED:
-            raise StaleRun(f"run {self.number} of sink {self._request.sink!r} is over")
+    def _check_same(self, reply: BeginTransactionReply) -> None:
+        """Raise ``StaleTransaction`` if the batch was decided meanwhile."""
+        if reply.transaction != self.number or reply.state == COMMITTED:
+            raise StaleTransaction(
+                f"transaction {self.number} of sink {self._request.sink!r} is over"
+            )
 
 
-def open_run(client: Client, sink: str, batch: int, nonce: bytes, task: int = 0) -> Run:
-    """Open the transaction of a sink's ``batch``, or join it (same ``nonce`` of ``NONCE_BYTES``),
+def begin_transaction(client: Client, sink: str, batch: int, nonce: bytes,
+                      task: int = 0) -> Transaction:
+    """Begin the transaction of a sink's ``batch``, or join it (same ``nonce`` of ``NONCE_BYTES``),
     as a new attempt of ``task``.  Fences the sink's earlier open transaction.  Costs one entry of
-    the metadata group.  Raises ``StaleRun`` when another transaction has taken over or a later
-    batch is committed, ``LimitExceeded``."""
+    the metadata group.  Raises ``StaleTransaction`` when another transaction has taken over or a
+    later batch is committed, ``LimitExceeded``."""
     attempt_id = int.from_bytes(os.urandom(8), "big")
-    request = OpenRun(sink, batch, nonce, (), task, attempt_id)
-    return Run(request, client.sink_request(request))
+    request = BeginTransaction(sink, batch, nonce, (), task, attempt_id)
+    return Transaction(request, client.sink_request(request))
 
 
-def commit_run(client: Client, sink: int, run: int, batch: int,
-               attempts: Mapping[int, int] | None = None) -> None:
+def commit_transaction(client: Client, sink: int, transaction: int, batch: int,
+                       attempts: Mapping[int, int] | None = None) -> None:
     """Commit a transaction: its records become visible.  ``attempts``: task -> attempt that counts,
-    for tasks whose attempt is not 0.  Idempotent.  Raises ``StaleRun`` when the transaction is
-    void, ``AmbiguousOutcome`` when no answer came in 10 s: call it again."""
+    for tasks whose attempt is not 0.  Idempotent.  Raises ``StaleTransaction`` when the transaction
+    is void, ``AmbiguousOutcome`` when no answer came in 10 s: call it again."""
     winners = tuple(Winner(task, attempt)
                     for task, attempt in sorted((attempts or {}).items()) if attempt)
-    client.sink_request(CommitRun(sink, run, batch, winners))
+    client.sink_request(CommitTransaction(sink, transaction, batch, winners))
 
 
-def abort_run(client: Client, sink: int, run: int) -> bool:
+def abort_transaction(client: Client, sink: int, transaction: int) -> bool:
     """Abort a transaction: its records never become visible.  Returns True if it was committed
     before, and stays so.  Idempotent."""
-    return client.sink_request(AbortRun(sink, run)).committed
+    return client.sink_request(AbortTransaction(sink, transaction)).committed
 
 
-def run_facts(client: Client, runs: Iterable[RunRef]) -> dict[RunRef, RunFact]:
+def describe_transactions(
+        client: Client, transactions: Iterable[TransactionRef],
+) -> dict[TransactionRef, TransactionDescription]:
     """Return the states of transactions, as the metadata leader knows them; changes nothing.
     Raises ``Unsupported`` or ``InvalidRequest`` when the nodes are of an earlier release."""
-    asked = list(dict.fromkeys(runs))
-    facts: dict[RunRef, RunFact] = {}
-    for at in range(0, len(asked), SETTLED_PER_REQUEST_MAX):
-        some = tuple(asked[at:at + SETTLED_PER_REQUEST_MAX])
-        reply = client.sink_request(SettleRuns(some, False))
-        facts.update((RunRef(fact.sink, fact.run), fact) for fact in reply.runs)
-    return facts
+    asked = list(dict.fromkeys(transactions))
+    descriptions: dict[TransactionRef, TransactionDescription] = {}
+    for at in range(0, len(asked), RESOLVED_PER_REQUEST_MAX):
+        some = tuple(asked[at:at + RESOLVED_PER_REQUEST_MAX])
+        reply = client.sink_request(ResolveTransactions(some, False))
+        descriptions.update((TransactionRef(found.sink, found.transaction), found)
+                            for found in reply.transactions)
+    return descriptions
 
 
 def sinks(client: Client) -> list[SinkRow]:
@@ -183,3 +192,10 @@ def _staged(client: Client) -> StagedTopicsReply | None:
         return client.sink_request(StagedTopics())
     except (RequestError, AmbiguousOutcome):
         return None
+
+
+#: Names of earlier versions.
+Run, RunRef, RunFact, StaleRun = (
+    Transaction, TransactionRef, TransactionDescription, StaleTransaction)
+open_run, commit_run, abort_run, run_facts = (
+    begin_transaction, commit_transaction, abort_transaction, describe_transactions)

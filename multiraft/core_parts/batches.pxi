@@ -203,10 +203,10 @@ cdef int _check_fields(Fields *fields) except -1:
     cdef bint staged = STAGED_PRODUCER_MIN <= fields.producer_id <= STAGED_PRODUCER_MAX
     if fields.attributes & ATTRIBUTE_TRANSACTIONAL and not staged:
         raise InvalidBatch(f"a transactional batch of producer {fields.producer_id}, which is no "
-                           f"run of a sink")
+                           f"transaction of a sink")
     if staged and not fields.attributes & ATTRIBUTE_TRANSACTIONAL:
-        raise InvalidBatch(f"producer {fields.producer_id} is a run of a sink, whose batches are "
-                           f"transactional")
+        raise InvalidBatch(f"producer {fields.producer_id} is a transaction of a sink, whose "
+                           f"batches are transactional")
     if fields.count <= 0:
         raise InvalidBatch(f"record count {fields.count} is not positive")
     if fields.count > BATCH_RECORDS_MAX:

@@ -12,7 +12,7 @@
     |     InvalidBatch BatchTooLarge QueueFull ProducerFenced OutOfOrderSequence Quarantined
     |     ShuttingDown StaleMetadata StorageFull LimitExceeded TimedOut UnknownNode WrongCluster
     |     WrongIncarnation NodeRemoved StaleBootId DuplicateNode UnlinkedBootId Moved StaleEpoch
-    |     StalePlan PlanActive StaleRun UnknownProducer
+    |     StalePlan PlanActive StaleTransaction UnknownProducer
     +- AmbiguousOutcome          the request may or may not have had an effect
 
 Contract.  A ``RequestError`` guarantees that the request had no effect, so a caller may repeat it
@@ -86,7 +86,7 @@ class Code(enum.IntEnum):
     STALE_EPOCH = 25
     STALE_PLAN = 26
     PLAN_ACTIVE = 27
-    STALE_RUN = 28
+    STALE_TRANSACTION = 28
     UNKNOWN_PRODUCER = 30
     UNKNOWN_NODE = 40
     WRONG_CLUSTER = 41
@@ -306,10 +306,10 @@ class PlanActive(RequestError):
     code = Code.PLAN_ACTIVE
 
 
-class StaleRun(RequestError):
+class StaleTransaction(RequestError):
     """Another transaction of the sink has taken over, or a later batch is committed."""
 
-    code = Code.STALE_RUN
+    code = Code.STALE_TRANSACTION
 
 
 class UnknownProducer(RequestError):

@@ -3,10 +3,10 @@
 Contract.  As ``messages.py``, whose tables include ``REQUESTS`` and ``RESPONSES``.
 
 Theory.  A *sink* is a named writer that outlives its process; it numbers its *batches*.  A
-*transaction*, called run in names of this module, is one attempt at a batch.  The sink ledger
-assigns its number, which fences the transactions before it.  Records that it stages in topics carry
-the number, and are visible to readers of committed records once the ledger has committed the
-transaction for the batch (``decisions/0040``).
+*transaction* is one attempt at a batch.  The sink ledger assigns its number, which fences the
+transactions before it.  Records that it stages in topics carry the number, and are visible to
+readers of committed records once the ledger has committed the transaction for the batch
+(``decisions/0040``).
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ SINK_NAME_MAX = 249
 #: Bytes of the random nonce that the tasks of one transaction share.
 NONCE_BYTES = 16
 #: Tasks whose attempt was not the first one, in one commit.
-WINNERS_PER_RUN_MAX = 1_024
+WINNERS_PER_TRANSACTION_MAX = 1_024
 #: Transactions in one request.
-RUNS_PER_REQUEST_MAX = 1_000
+TRANSACTIONS_PER_REQUEST_MAX = 1_000
 #: Topics in which one transaction stages records, and partitions of all these.
-TOPICS_PER_RUN_MAX = 256
+TOPICS_PER_TRANSACTION_MAX = 256
 ENDS_MAX = 10_000
 #: Partitions in which all open transactions stage records: one answer names them.
 STAGED_ENDS_MAX = 50_000
@@ -38,7 +38,7 @@ OPEN, COMMITTED, VOID = "open", "committed", "void"
 #: State that only the metadata leader can answer: the transaction was never opened.
 UNOPENED = "unopened"
 #: Transactions in one request to the metadata leader.
-SETTLED_PER_REQUEST_MAX = 100
+RESOLVED_PER_REQUEST_MAX = 100
 #: Characters of the reason for a state.
 WHY_MAX = 300
 
@@ -57,8 +57,8 @@ class Winner(NamedTuple):
     attempt: int
 
 
-class OpenRun(NamedTuple):
-    """Request to open a transaction of a batch, or to join it (same ``nonce``); ``topics`` are
+class BeginTransaction(NamedTuple):
+    """Request to begin a transaction of a batch, or to join it (same ``nonce``); ``topics`` are
     added to those in which it stages records.  An open transaction of the sink with another nonce
     becomes void.  ``task``: the requester is an attempt of that task, with ``attempt_id`` as a
     random number of its own; -1 = of no task."""
@@ -71,47 +71,47 @@ class OpenRun(NamedTuple):
     attempt_id: int = 0
 
 
-class CommitRun(NamedTuple):
+class CommitTransaction(NamedTuple):
     """Request to commit a transaction: its records become visible, of attempt 0 of each task or of
     the attempt in ``winners``.  Idempotent."""
 
     sink: int
-    run: int
+    transaction: int
     batch: int
     winners: tuple[Winner, ...] = ()
 
 
-class AbortRun(NamedTuple):
+class AbortTransaction(NamedTuple):
     """Request to make a transaction void, unless it is committed."""
 
     sink: int
-    run: int
+    transaction: int
 
 
-class RunRef(NamedTuple):
+class TransactionRef(NamedTuple):
     """Number of a sink and of one of its transactions."""
 
     sink: int
-    run: int
+    number: int
 
 
 _TASK_AT = layout.STAGED_ATTEMPT_BITS
-_RUN_AT = _TASK_AT + layout.STAGED_TASK_BITS
-_SINK_AT = _RUN_AT + layout.STAGED_RUN_HIGH_BITS
+_TRANSACTION_AT = _TASK_AT + layout.STAGED_TASK_BITS
+_SINK_AT = _TRANSACTION_AT + layout.STAGED_TRANSACTION_HIGH_BITS
 
 
-def producer_identity(sink: int, run: int, task: int, attempt: int) -> tuple[int, int]:
+def producer_identity(sink: int, transaction: int, task: int, attempt: int) -> tuple[int, int]:
     """Return (producer id, epoch) of batches that an attempt of a task stages in a transaction."""
-    high, low = divmod(run, 1 << layout.STAGED_RUN_LOW_BITS)
-    return (layout.STAGED_PRODUCER_MIN | sink << _SINK_AT | high << _RUN_AT | task << _TASK_AT
-            | attempt), low
+    high, low = divmod(transaction, 1 << layout.STAGED_TRANSACTION_LOW_BITS)
+    return (layout.STAGED_PRODUCER_MIN | sink << _SINK_AT | high << _TRANSACTION_AT
+            | task << _TASK_AT | attempt), low
 
 
-def run_ref(producer_id: int, producer_epoch: int) -> RunRef:
+def transaction_ref(producer_id: int, producer_epoch: int) -> TransactionRef:
     """Return the transaction of a staged batch, from its producer identity."""
-    high = producer_id >> _RUN_AT & (1 << layout.STAGED_RUN_HIGH_BITS) - 1
-    return RunRef(producer_id >> _SINK_AT & layout.STAGED_SINKS_MAX,
-                  high << layout.STAGED_RUN_LOW_BITS | producer_epoch)
+    high = producer_id >> _TRANSACTION_AT & (1 << layout.STAGED_TRANSACTION_HIGH_BITS) - 1
+    return TransactionRef(producer_id >> _SINK_AT & layout.STAGED_SINKS_MAX,
+                          high << layout.STAGED_TRANSACTION_LOW_BITS | producer_epoch)
 
 
 def task_attempt(producer_id: int) -> tuple[int, int]:
@@ -120,26 +120,26 @@ def task_attempt(producer_id: int) -> tuple[int, int]:
             producer_id & layout.STAGED_ATTEMPTS_MAX)
 
 
-class RunStates(NamedTuple):
+class TransactionStates(NamedTuple):
     """Request to any node for the states of transactions."""
 
-    runs: tuple[RunRef, ...]
+    transactions: tuple[TransactionRef, ...]
 
 
-class SettleRuns(NamedTuple):
+class ResolveTransactions(NamedTuple):
     """Request to the metadata leader, confirmed by a majority, for the states of transactions.
     ``void``: a transaction that was never opened becomes void permanently, and its number is never
     assigned."""
 
-    runs: tuple[RunRef, ...]
+    transactions: tuple[TransactionRef, ...]
     void: bool = True
 
 
-class VoidRuns(NamedTuple):
+class VoidTransactions(NamedTuple):
     """Command of the metadata leader: transactions that were never opened become void and are never
     opened.  Those that were opened meanwhile keep their state.  Clients cannot send it."""
 
-    runs: tuple[RunRef, ...]
+    transactions: tuple[TransactionRef, ...]
 
 
 class StagedTopics(NamedTuple):
@@ -153,51 +153,51 @@ class SinkList(NamedTuple):
     count_max: int = SINKS_PER_REPLY_MAX
 
 
-class OpenRunReply(NamedTuple):
+class BeginTransactionReply(NamedTuple):
     """Transaction of a batch.  ``state`` COMMITTED: the batch was committed before, by this
     transaction.  Else it is OPEN, ``topics`` are the topic incarnations in which it may stage
     records, and ``attempt`` is the number of earlier attempts of the task."""
 
     sink: int
-    run: int
+    transaction: int
     state: str
     topics: tuple[int, ...] = ()
     attempt: int = 0
 
 
-class CommitRunReply(NamedTuple):
+class CommitTransactionReply(NamedTuple):
     """Reply: the transaction is committed, by this request or an earlier one."""
 
 
-class AbortRunReply(NamedTuple):
+class AbortTransactionReply(NamedTuple):
     """``committed``: the transaction was committed before, and stays so; else it is void."""
 
     committed: bool
 
 
-class RunState(NamedTuple):
-    """State of one transaction; ``winners`` as in ``CommitRun``."""
+class TransactionState(NamedTuple):
+    """State of one transaction; ``winners`` as in ``CommitTransaction``."""
 
     sink: int
-    run: int
+    transaction: int
     state: str
     winners: tuple[Winner, ...]
 
 
-class RunStatesReply(NamedTuple):
+class TransactionStatesReply(NamedTuple):
     """States in the order of the request."""
 
-    runs: tuple[RunState, ...]
+    transactions: tuple[TransactionState, ...]
 
 
-class RunFact(NamedTuple):
+class TransactionDescription(NamedTuple):
     """State of one transaction, as the metadata leader knows it.  ``state`` UNOPENED: it was never
     opened, and ``void`` was not requested or failed, for the reason ``why``.  ``name``: of the sink
     ("" = no sink has that number); ``batch``, and ``open_ms``, the time for which the answering
     leader has seen it open: of an open transaction, else -1."""
 
     sink: int
-    run: int
+    transaction: int
     state: str
     winners: tuple[Winner, ...] = ()
     name: str = ""
@@ -206,11 +206,11 @@ class RunFact(NamedTuple):
     why: str = ""
 
 
-class SettleRunsReply(NamedTuple):
+class ResolveTransactionsReply(NamedTuple):
     """States in the order of the request, as of metadata index ``index``."""
 
     index: int  # type: ignore[assignment]
-    runs: tuple[RunFact, ...]
+    transactions: tuple[TransactionDescription, ...]
 
 
 class StagedTopicsReply(NamedTuple):
@@ -228,8 +228,8 @@ class SinkRow(NamedTuple):
     sink: int
     name: str
     last_batch: int
-    last_run: int
-    newest_run: int
+    last_transaction: int
+    newest_transaction: int
     open_batch: int
 
 
@@ -242,49 +242,56 @@ _u64 = schema.integer(0, schema.U64_MAX)
 _batch = schema.integer(0, schema.I64_MAX)
 _mark = schema.integer(-1, schema.I64_MAX)
 _sink = schema.integer(0, layout.STAGED_SINKS_MAX)
-_run = schema.integer(0, layout.STAGED_RUNS_MAX)
+_transaction = schema.integer(0, layout.STAGED_TRANSACTIONS_MAX)
 _state = schema.one_of(OPEN, COMMITTED, VOID)
-_settled = schema.one_of(OPEN, COMMITTED, VOID, UNOPENED)
+_resolved = schema.one_of(OPEN, COMMITTED, VOID, UNOPENED)
 _offset = schema.integer(0, schema.I64_MAX)
-_incarnations = list_of(_u64, TOPICS_PER_RUN_MAX)
+_incarnations = list_of(_u64, TOPICS_PER_TRANSACTION_MAX)
 read_winners = list_of(
     row(Winner, schema.integer(0, layout.STAGED_TASKS_MAX),
-        schema.integer(0, layout.STAGED_ATTEMPTS_MAX)), WINNERS_PER_RUN_MAX)
-read_topics = list_of(row(TopicEnds, _u64, list_of(_offset, ENDS_MAX)), TOPICS_PER_RUN_MAX)
+        schema.integer(0, layout.STAGED_ATTEMPTS_MAX)), WINNERS_PER_TRANSACTION_MAX)
+read_topics = list_of(row(TopicEnds, _u64, list_of(_offset, ENDS_MAX)), TOPICS_PER_TRANSACTION_MAX)
 
-_some_runs = list_of(row(RunRef, _sink, _run), SETTLED_PER_REQUEST_MAX)
+_some_transactions = list_of(row(TransactionRef, _sink, _transaction), RESOLVED_PER_REQUEST_MAX)
 
-_OPEN_RUN = {"sink": schema.text(SINK_NAME_MAX), "batch": _batch,
-             "nonce": schema.fixed_bytes(NONCE_BYTES), "topics": read_topics,
-             "task": schema.integer(-1, layout.STAGED_TASKS_MAX), "attempt_id": _u64}
-_COMMIT_RUN = {"sink": _sink, "run": _run, "batch": _batch, "winners": read_winners}
-_ABORT_RUN = {"sink": _sink, "run": _run}
+_BEGIN_TRANSACTION = {"sink": schema.text(SINK_NAME_MAX), "batch": _batch,
+                      "nonce": schema.fixed_bytes(NONCE_BYTES), "topics": read_topics,
+                      "task": schema.integer(-1, layout.STAGED_TASKS_MAX), "attempt_id": _u64}
+_COMMIT_TRANSACTION = {"sink": _sink, "transaction": _transaction, "batch": _batch,
+                       "winners": read_winners}
+_ABORT_TRANSACTION = {"sink": _sink, "transaction": _transaction}
 
-#: Changes of the ledger: each request of clients is a command of the metadata group as well.
-_CHANGES: dict[str, Shape] = {
-    "open_run": Shape(OpenRun, _OPEN_RUN),
-    "commit_run": Shape(CommitRun, _COMMIT_RUN),
-    "abort_run": Shape(AbortRun, _ABORT_RUN),
+#: Fields of commands of the metadata group, which are requests of clients as well except for the
+#: last; ``node/metadata/commands.py`` has their names on disk.
+COMMAND_FIELDS: dict[type, dict[str, schema.Check]] = {
+    BeginTransaction: _BEGIN_TRANSACTION,
+    CommitTransaction: _COMMIT_TRANSACTION,
+    AbortTransaction: _ABORT_TRANSACTION,
+    VoidTransactions: {"transactions": _some_transactions},
 }
-COMMANDS: dict[str, Shape] = {**_CHANGES, "void_runs": Shape(VoidRuns, {"runs": _some_runs})}
 
 #: Requests that nodes send to each other as well.
 PEER_REQUESTS: dict[str, Shape] = {
-    "settle_runs": Shape(SettleRuns, {"runs": _some_runs, "void": schema.boolean}),
+    "resolve_transactions": Shape(ResolveTransactions, {
+        "transactions": _some_transactions, "void": schema.boolean}),
 }
 PEER_RESPONSES: dict[str, Shape] = {
-    "settle_runs": Shape(SettleRunsReply, {
-        "index": _u64, "runs": list_of(
-            row(RunFact, _sink, _run, _settled, read_winners, schema.text(SINK_NAME_MAX), _mark,
-                _mark, schema.text(WHY_MAX)), SETTLED_PER_REQUEST_MAX)}),
+    "resolve_transactions": Shape(ResolveTransactionsReply, {
+        "index": _u64, "transactions": list_of(
+            row(TransactionDescription, _sink, _transaction, _resolved, read_winners,
+                schema.text(SINK_NAME_MAX), _mark, _mark, schema.text(WHY_MAX)),
+            RESOLVED_PER_REQUEST_MAX)}),
 }
 
 #: op -> fields of its request.
 REQUESTS: dict[str, Shape] = {
-    **_CHANGES,
+    "begin_transaction": Shape(BeginTransaction, _BEGIN_TRANSACTION),
+    "commit_transaction": Shape(CommitTransaction, _COMMIT_TRANSACTION),
+    "abort_transaction": Shape(AbortTransaction, _ABORT_TRANSACTION),
     **PEER_REQUESTS,
-    "run_states": Shape(RunStates, {
-        "runs": list_of(row(RunRef, _sink, _run), RUNS_PER_REQUEST_MAX)}),
+    "transaction_states": Shape(TransactionStates, {
+        "transactions": list_of(row(TransactionRef, _sink, _transaction),
+                                TRANSACTIONS_PER_REQUEST_MAX)}),
     "staged_topics": Shape(StagedTopics, {}),
     "sink_list": Shape(SinkList, {
         "after": _sink, "count_max": schema.integer(1, SINKS_PER_REPLY_MAX)}),
@@ -293,21 +300,23 @@ REQUESTS: dict[str, Shape] = {
 #: op -> fields of its response.
 RESPONSES: dict[str, Shape] = {
     **PEER_RESPONSES,
-    "open_run": Shape(OpenRunReply, {
-        "sink": _sink, "run": _run, "state": _state, "topics": _incarnations,
+    "begin_transaction": Shape(BeginTransactionReply, {
+        "sink": _sink, "transaction": _transaction, "state": _state, "topics": _incarnations,
         "attempt": schema.integer(0, layout.STAGED_ATTEMPTS_MAX)}),
-    "commit_run": Shape(CommitRunReply, {}),
-    "abort_run": Shape(AbortRunReply, {"committed": schema.boolean}),
-    "run_states": Shape(RunStatesReply, {
-        "runs": list_of(row(RunState, _sink, _run, _state, read_winners), RUNS_PER_REQUEST_MAX)}),
+    "commit_transaction": Shape(CommitTransactionReply, {}),
+    "abort_transaction": Shape(AbortTransactionReply, {"committed": schema.boolean}),
+    "transaction_states": Shape(TransactionStatesReply, {
+        "transactions": list_of(row(TransactionState, _sink, _transaction, _state, read_winners),
+                                TRANSACTIONS_PER_REQUEST_MAX)}),
     "staged_topics": Shape(StagedTopicsReply, {
         "version": _u64, "topics": list_of(row(TopicEnds, _u64, list_of(_offset, ENDS_MAX)),
                                           STAGED_ENDS_MAX)}),
     "sink_list": Shape(SinkListReply, {
-        "sinks": list_of(row(SinkRow, _sink, schema.text(SINK_NAME_MAX), _mark, _run, _run, _mark),
-                         SINKS_PER_REPLY_MAX), "more": schema.boolean}),
+        "sinks": list_of(row(SinkRow, _sink, schema.text(SINK_NAME_MAX), _mark, _transaction,
+                             _transaction, _mark), SINKS_PER_REPLY_MAX), "more": schema.boolean}),
 }
 
-Request = OpenRun | CommitRun | AbortRun | RunStates | SettleRuns | StagedTopics | SinkList
-Reply = (OpenRunReply | CommitRunReply | AbortRunReply | RunStatesReply | SettleRunsReply
-         | StagedTopicsReply | SinkListReply)
+Request = (BeginTransaction | CommitTransaction | AbortTransaction | TransactionStates
+           | ResolveTransactions | StagedTopics | SinkList)
+Reply = (BeginTransactionReply | CommitTransactionReply | AbortTransactionReply
+         | TransactionStatesReply | ResolveTransactionsReply | StagedTopicsReply | SinkListReply)

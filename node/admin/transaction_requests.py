@@ -1,16 +1,17 @@
-"""Requests about sinks and their transactions (runs): open, commit, abort, look up, make void.
+"""Requests about sinks and their transactions: begin, commit, abort, look up, make void.
 
 Contract.  As ``node/admin/requests.py``, which calls these handlers.  Any node answers about the
-state of runs from its copy of the ledger.  The metadata leader answers where open runs stage, once
-a majority has confirmed its leadership, because a plan that missed an open run would split it.  The
-same holds for ``settle_runs``, which distinguishes runs that were never opened from runs whose
-opening a node has not applied yet.
+state of transactions from its copy of the ledger.  The metadata leader answers where open
+transactions stage, once a majority has confirmed its leadership, because a plan that missed an open
+transaction would split it.  The same holds for ``resolve_transactions``, which distinguishes
+transactions that were never opened from transactions whose opening a node has not applied yet.
 
-Theory.  Readers wait at the first batch that an open run has staged, and its writer may have died.
-The metadata leader aborts the run ``limits.run_timeout_ms`` after it first saw the run, by its own
-clock.  A run that ends too early costs its writer another run, and no row.  A batch of a run that
-was never opened has no writer that could commit it.  A command makes such a run void, so that its
-number is never granted: what a reader has skipped remains skipped (``decisions/0053``).
+Theory.  Readers wait at the first batch that an open transaction has staged, and its writer may
+have died. The metadata leader aborts the transaction ``limits.transaction_timeout_ms`` after it
+first saw it, by its own clock.  A transaction that ends too early costs its writer another
+transaction, and no row.  A batch of a transaction that was never opened has no writer that could
+commit it.  A command makes such a transaction void, so that its number is never granted: what a
+reader has skipped remains skipped (``decisions/0053``).
 """
 
 from __future__ import annotations
@@ -42,22 +43,23 @@ if TYPE_CHECKING:
     from node.metadata.log import MetadataLog
     from node.metadata.transaction_table import TransactionTable
 
-#: Attempts named by one reply about runs, at about ten bytes each: half of its header.  A client
-#: that asks about more asks twice.
+#: Attempts named by one reply about transactions, at about ten bytes each: half of its header.  A
+#: client that asks about more asks twice.
 WINNERS_PER_REPLY_MAX = 50_000
-#: Interval of the check of open runs and of the metadata leader, in seconds, while runs are open.
+#: Interval of the check of open transactions and of the metadata leader, in seconds, while
+#: transactions are open.
 LOOK_S = 10.0
 
 
 class SinkAdmin:
-    """Handlers of requests about sinks, and the task that aborts old runs."""
+    """Handlers of requests about sinks, and the task that aborts old transactions."""
 
     def __init__(
         self,
         core: MultiRaft,
         metadata_log: MetadataLog,
         read_index_requests: ReadIndexRequests,
-        run_timeout_ms: int,
+        transaction_timeout_ms: int,
         log: logging.Logger,
         turns: Turns,
     ):
@@ -65,81 +67,87 @@ class SinkAdmin:
         self._core = core
         self._metadata_log = metadata_log
         self._read_index_requests = read_index_requests
-        self._run_timeout_ms = run_timeout_ms
+        self._transaction_timeout_ms = transaction_timeout_ms
         self._log = log
-        self._seen: dict[wire.RunRef, int] = {}  # open run -> when this leader saw it first
+        self._seen: dict[
+            wire.TransactionRef, int
+        ] = {}  # open transaction -> when this leader saw it first
 
     @property
     def handlers(self) -> dict[type, Callable[[Any], Awaitable[Any]]]:
         """Request -> its handler, for clients."""
-        return {wire.OpenRun: self._open, wire.CommitRun: self._commit,
-                wire.AbortRun: self._abort, wire.RunStates: self._states,
+        return {wire.BeginTransaction: self._open, wire.CommitTransaction: self._commit,
+                wire.AbortTransaction: self._abort, wire.TransactionStates: self._states,
                 wire.StagedTopics: self._staged, wire.SinkList: self._list,
                 **self.peer_handlers}
 
     @property
     def peer_handlers(self) -> dict[type, Callable[[Any], Awaitable[Any]]]:
         """Request -> its handler, for nodes; clients may send these as well."""
-        return {wire.SettleRuns: self._settle}
+        return {wire.ResolveTransactions: self._resolve}
 
     @property
     def _sinks(self) -> TransactionTable:
         return self._metadata_log.state.sinks
 
-    async def _open(self, request: wire.OpenRun) -> wire.OpenRunReply:
-        """Open a run or join it.  All tasks of a run ask; only the first request becomes an entry.
+    async def _open(self, request: wire.BeginTransaction) -> wire.BeginTransactionReply:
+        """Begin a transaction or join it.  All tasks of a transaction ask; only the first request
+        becomes an entry.
         """
         self._metadata_log.check_leading()
         joined = self._sinks.joined(request)
         return joined if joined is not None else await self._propose(request)
 
-    async def _commit(self, request: wire.CommitRun) -> wire.CommitRunReply:
+    async def _commit(self, request: wire.CommitTransaction) -> wire.CommitTransactionReply:
         await self._propose(request)
-        return wire.CommitRunReply()
+        return wire.CommitTransactionReply()
 
-    async def _abort(self, request: wire.AbortRun) -> wire.AbortRunReply:
-        run = wire.RunRef(request.sink, request.run)
+    async def _abort(self, request: wire.AbortTransaction) -> wire.AbortTransactionReply:
+        txn = wire.TransactionRef(request.sink, request.transaction)
         self._metadata_log.check_leading()
-        if self._sinks.known_state(run) == wire.UNOPENED:
-            await self._void((run,))
-        if self._sinks.known_state(run) == wire.VOID:
-            return wire.AbortRunReply(False)
-        return wire.AbortRunReply(await self._propose(request))
+        if self._sinks.known_state(txn) == wire.UNOPENED:
+            await self._void((txn,))
+        if self._sinks.known_state(txn) == wire.VOID:
+            return wire.AbortTransactionReply(False)
+        return wire.AbortTransactionReply(await self._propose(request))
 
-    async def _settle(self, request: wire.SettleRuns) -> wire.SettleRunsReply:
-        """Return the states of runs that the leader has confirmed; make unopened ones void on
-        request.
+    async def _resolve(self, request: wire.ResolveTransactions) -> wire.ResolveTransactionsReply:
+        """Return the states of transactions that the leader has confirmed; make unopened ones void
+        on request.
 
-        A run that is given twice is answered once.  O(runs and their winners).
+        A transaction that is given twice is answered once.  O(transactions and their winners).
         """
         self._metadata_log.check_leading()
-        runs = tuple(dict.fromkeys(request.runs))
-        await self._turns.take(len(runs))
+        txns = tuple(dict.fromkeys(request.transactions))
+        await self._turns.take(len(txns))
         await self._confirm()
-        unopened = tuple(run for run in runs if self._sinks.known_state(run) == wire.UNOPENED)
+        unopened = tuple(txn for txn in txns if self._sinks.known_state(txn) == wire.UNOPENED)
         why = ""
         if unopened and request.void:
             try:
                 await self._void(unopened)
-            # the reply carries the reason, and the states of the other runs
+            # the reply carries the reason, and the states of the other transactions
             except MultiRaftError as error:
                 why = str(error)[:wire.WHY_MAX]
         now_ms = monotonic_ms()
-        return wire.SettleRunsReply(self._metadata_log.state.version,
-                                    tuple(self._fact(run, why, now_ms) for run in runs))
+        return wire.ResolveTransactionsReply(
+            self._metadata_log.state.version,
+            tuple(self._describe(txn, why, now_ms) for txn in txns))
 
-    def _fact(self, run: wire.RunRef, why: str, now_ms: int) -> wire.RunFact:
-        state = self._sinks.known_state(run)
-        name, batch = self._sinks.named(run)
+    def _describe(self, txn: wire.TransactionRef, why: str,
+                  now_ms: int) -> wire.TransactionDescription:
+        state = self._sinks.known_state(txn)
+        name, batch = self._sinks.named(txn)
         if state != wire.UNOPENED:
             why = ""
         if state != wire.OPEN:
-            return wire.RunFact(*run, state, self._sinks.state_of(run).winners, name, why=why)
-        return wire.RunFact(*run, state, (), name, batch,
-                            now_ms - self._seen.setdefault(run, now_ms))
+            winners = self._sinks.state_of(txn).winners
+            return wire.TransactionDescription(*txn, state, winners, name, why=why)
+        open_ms = now_ms - self._seen.setdefault(txn, now_ms)
+        return wire.TransactionDescription(*txn, state, (), name, batch, open_ms)
 
-    async def _void(self, runs: tuple[wire.RunRef, ...]) -> None:
-        """Make runs void that were never opened.
+    async def _void(self, txns: tuple[wire.TransactionRef, ...]) -> None:
+        """Make transactions void that were never opened.
 
         Raises ``StaleMetadata`` while nodes of other releases are in the cluster, which may not
         know the command, and the error of a refused command.
@@ -148,31 +156,31 @@ class SinkAdmin:
             if node.version != multiraft.__version__:
                 raise StaleMetadata(
                     f"node {node.id} runs release {node.version or 'unknown'}, this one "
-                    f"{multiraft.__version__}: a run that nobody opened becomes void when all "
-                    f"nodes run the same release")
-        await self._propose(wire.VoidRuns(runs))
-        for run in runs:
-            self._log.warning("run is void: it has batches and nobody opened it",
-                              extra={"sink": run.sink, "run": run.run})
+                    f"{multiraft.__version__}: a transaction that was never opened becomes void "
+                    f"when all nodes run the same release")
+        await self._propose(wire.VoidTransactions(txns))
+        for txn in txns:
+            self._log.warning("transaction_voided",
+                              extra={"sink": txn.sink, "transaction": txn.number})
 
-    async def _states(self, request: wire.RunStates) -> wire.RunStatesReply:
-        """Return the states of runs.
+    async def _states(self, request: wire.TransactionStates) -> wire.TransactionStatesReply:
+        """Return the states of transactions.
 
-        A run that is given twice is answered twice.  O(runs and their winners), in turns.  Raises
-        ``LimitExceeded``.
+        A transaction that is given twice is answered twice.  O(transactions and their winners), in
+        turns.  Raises ``LimitExceeded``.
         """
-        states: list[wire.RunState] = []
+        states: list[wire.TransactionState] = []
         winners = 0
-        for part in parts(len(request.runs)):
+        for part in parts(len(request.transactions)):
             await self._turns.take(len(part))
-            states += map(self._sinks.state_of, request.runs[part.start:part.stop])
+            states += map(self._sinks.state_of, request.transactions[part.start:part.stop])
             winners += sum(len(state.winners) for state in states[part.start:])
             if winners > WINNERS_PER_REPLY_MAX:
                 raise LimitExceeded(
                     f"the answer names at most {WINNERS_PER_REPLY_MAX} attempts, these "
-                    f"{len(request.runs)} runs have {winners} or more: ask about fewer at a time",
-                    limit=WINNERS_PER_REPLY_MAX, value=winners)
-        return wire.RunStatesReply(tuple(states))
+                    f"{len(request.transactions)} transactions have {winners} or more: ask about "
+                    f"fewer at a time", limit=WINNERS_PER_REPLY_MAX, value=winners)
+        return wire.TransactionStatesReply(tuple(states))
 
     async def _staged(self, _request: wire.StagedTopics) -> wire.StagedTopicsReply:
         self._metadata_log.check_leading()
@@ -205,7 +213,7 @@ class SinkAdmin:
             raise exception_for(result.code, result.error)
         return result.value
 
-    # ---- runs that were left ---------------------------------------------------------------------
+    # ---- transactions that were left -------------------------------------------------------------
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -213,20 +221,22 @@ class SinkAdmin:
             await self.look(monotonic_ms())
             await self._metadata_log.applied(
                 self._metadata_log.state.version + 1,
-                LOOK_S if self._sinks.open_runs() else float("inf"))
+                LOOK_S if self._sinks.open_transactions() else float("inf"))
 
     async def look(self, now_ms: int) -> None:
-        """Abort runs that were open for too long, if this node is the leader.  O(open runs)."""
+        """Abort transactions that were open for too long, if this node is the leader.  O(open
+        transactions)."""
         leads = self._core.status.has_applied_in_term(METADATA_GROUP)
-        self._seen = {run: self._seen.get(run, now_ms)
-                      for run in (self._sinks.open_runs() if leads else ())}
-        for run, since_ms in self._seen.items():
-            if now_ms - since_ms < self._run_timeout_ms:
+        self._seen = {txn: self._seen.get(txn, now_ms)
+                      for txn in (self._sinks.open_transactions() if leads else ())}
+        for txn, since_ms in self._seen.items():
+            if now_ms - since_ms < self._transaction_timeout_ms:
                 continue
             try:
-                committed = await self._propose(wire.AbortRun(*run))
+                committed = await self._propose(wire.AbortTransaction(*txn))
             except MultiRaftError as error:  # retried by the next leader or in the next iteration
-                self._log.info("run is not given up yet", extra={"reason": str(error)})
+                self._log.info("transaction_abort_deferred", extra={"reason": str(error)})
                 return
             if not committed:
-                self._log.warning("run given up", extra={"sink": run.sink, "run": run.run})
+                self._log.warning("transaction_aborted",
+                                  extra={"sink": txn.sink, "transaction": txn.number})

@@ -41,7 +41,7 @@ def build_admin(env: NodeEnv, storage: StorageParts, metadata: MetadataParts, pe
     placements = PlacementAdmin(core, env.store.partition_states, log, turns)
     pool = Pool(core, log, config.limits.groups_max, env.log, turns)
     sinks = SinkAdmin(
-        core, log, reads.read_index_requests, config.limits.run_timeout_ms, env.log, turns
+        core, log, reads.read_index_requests, config.limits.transaction_timeout_ms, env.log, turns
     )
     handlers: dict = {}
     for part in (nodes, placements, pool, sinks):

@@ -18,7 +18,7 @@ class StaleMetadata(e.ProposalError):
     that it names may exist."""
 
 
-class StaleRun(e.ProposalError):
+class StaleTransaction(e.ProposalError):
     """The transaction of the batch is decided already."""
 
 
@@ -54,7 +54,7 @@ _CODES: dict[type, Code] = {
     e.OutOfOrderSequence: Code.OUT_OF_ORDER_SEQUENCE,
     e.PartitionSealed: Code.STALE_METADATA,
     StaleMetadata: Code.STALE_METADATA,
-    StaleRun: Code.STALE_RUN,
+    StaleTransaction: Code.STALE_TRANSACTION,
     DiskFull: Code.STORAGE_FULL,
     UnknownProducer: Code.UNKNOWN_PRODUCER,
     e.UnknownPartition: Code.UNKNOWN_PARTITION,

@@ -29,14 +29,14 @@ from multiraft.errors import InvalidBatch, MultiRaftError, QueueFull
 from multiraft.types import BatchInfo
 from multiraft.wire.sinks import (
     OPEN,
-    SETTLED_PER_REQUEST_MAX,
+    RESOLVED_PER_REQUEST_MAX,
     UNOPENED,
-    RunFact,
-    RunRef,
-    SettleRuns,
-    run_ref,
+    ResolveTransactions,
+    TransactionDescription,
+    TransactionRef,
+    transaction_ref,
 )
-from node.clients.error_codes import StaleMetadata, StaleRun
+from node.clients.error_codes import StaleMetadata, StaleTransaction
 from node.clients.metadata_wait import METADATA_WAIT_S
 from node.cluster.metadata_client import MetadataRequests
 from node.loop.background import Background
@@ -68,34 +68,35 @@ class StagedBatches:
         self._requests = requests
         self._background = background
         self._request_round = request_round
-        self._waiting: dict[RunRef, deque[_Batch]] = {}
+        self._waiting: dict[TransactionRef, deque[_Batch]] = {}
         self._asking = False
         self.count = 0  # batches that wait
         self.refused = 0  # batches of transactions that were never opened
 
     def waits(self, info: BatchInfo, seen_index: int, resume: Resume) -> bool:
         """Return True if a staged batch was kept and ``resume`` will be called; False if its
-        transaction is open. Raises ``StaleRun`` for a decided transaction, ``StaleMetadata`` if no
-        question can be sent, ``QueueFull`` with limit and value. O(log void ranges)."""
-        run = run_ref(info.producer_id, info.producer_epoch)
-        if run not in self._waiting:
-            state = self._state(run)
+        transaction is open. Raises ``StaleTransaction`` for a decided transaction,
+        ``StaleMetadata`` if no question can be sent, ``QueueFull`` with limit and value. O(log void
+        ranges)."""
+        txn = transaction_ref(info.producer_id, info.producer_epoch)
+        if txn not in self._waiting:
+            state = self._state(txn)
             if state == OPEN:
                 return False
             if state != UNOPENED:
-                raise _decided(run, state)
+                raise _decided(txn, state)
         if self.count >= WAITING_MAX:
-            raise QueueFull("batches of runs that this node has not heard of", WAITING_MAX,
+            raise QueueFull("batches of transactions that this node has not heard of", WAITING_MAX,
                             self.count + 1)
         if not self._asking and not self._background.start(self._ask):
-            raise StaleMetadata(f"this node has not heard of {_name(run)} and has no room to ask")
+            raise StaleMetadata(f"this node has not heard of {_name(txn)} and has no room to ask")
         self._asking = True
         self.count += 1
-        self._waiting.setdefault(run, deque()).append(_Batch(seen_index, resume))
+        self._waiting.setdefault(txn, deque()).append(_Batch(seen_index, resume))
         return True
 
-    def _state(self, run: RunRef) -> str:
-        return self._metadata_log.state.sinks.known_state(run)
+    def _state(self, txn: TransactionRef) -> str:
+        return self._metadata_log.state.sinks.known_state(txn)
 
     async def _ask(self) -> None:
         try:
@@ -107,56 +108,65 @@ class StagedBatches:
 
     async def _ask_once(self) -> None:
         """Decide about the batches that wait now; later ones are decided by the next question."""
-        runs = list(islice(self._waiting, SETTLED_PER_REQUEST_MAX))
-        counts = [len(self._waiting[run]) for run in runs]
-        seen = max(batch.seen_index for run in runs for batch in self._waiting[run])
+        txns = list(islice(self._waiting, RESOLVED_PER_REQUEST_MAX))
+        counts = [len(self._waiting[txn]) for txn in txns]
+        seen = max(batch.seen_index for txn in txns for batch in self._waiting[txn])
         await self._metadata_log.applied(seen, METADATA_WAIT_S)
-        facts = await self._facts(tuple(run for run in runs if self._state(run) == UNOPENED))
-        for run, count in zip(runs, counts, strict=True):
-            self._resume(run, count, self._refusal(run, facts.get(run)))
+        descriptions = await self._descriptions(
+            tuple(txn for txn in txns if self._state(txn) == UNOPENED)
+        )
+        for txn, count in zip(txns, counts, strict=True):
+            self._resume(txn, count, self._refusal(txn, descriptions.get(txn)))
 
-    async def _facts(self, runs: tuple[RunRef, ...]) -> dict[RunRef, RunFact]:
+    async def _descriptions(
+        self, txns: tuple[TransactionRef, ...]
+    ) -> dict[TransactionRef, TransactionDescription]:
         """Return the metadata leader's answer about transactions, after this node has applied the
         metadata that the answer is from; empty without an answer."""
         reply = None
         with trio.move_on_after(ASK_S):
             try:
-                reply = await self._requests.ask(SettleRuns(runs, False)) if runs else None
+                reply = await self._requests.ask(ResolveTransactions(txns, False)) if txns else None
             except MultiRaftError:
                 return {}  # ``_refusal`` asks the producers to retry
         if reply is None:
             return {}
         await self._metadata_log.applied(reply.index, METADATA_WAIT_S)
-        return {RunRef(fact.sink, fact.run): fact for fact in reply.runs}
+        return {
+            TransactionRef(description.sink, description.transaction): description
+            for description in reply.transactions
+        }
 
-    def _refusal(self, run: RunRef, fact: RunFact | None) -> Exception | None:
+    def _refusal(
+        self, txn: TransactionRef, description: TransactionDescription | None
+    ) -> Exception | None:
         """Return the reason for which batches of a transaction are not appended; None = it is
         open."""
-        state = self._state(run)
+        state = self._state(txn)
         if state == OPEN:
             return None
         if state != UNOPENED:
-            return _decided(run, state)
-        if fact is None or fact.state != UNOPENED:
-            return StaleMetadata(f"this node has not heard of {_name(run)}, and the metadata "
+            return _decided(txn, state)
+        if description is None or description.state != UNOPENED:
+            return StaleMetadata(f"this node has not heard of {_name(txn)}, and the metadata "
                                  f"leader has not said whether it was opened")
-        return InvalidBatch(f"a batch of {_name(run)}, which nobody has opened")
+        return InvalidBatch(f"a batch of {_name(txn)}, which was never opened")
 
-    def _resume(self, run: RunRef, count: int, refusal: Exception | None) -> None:
+    def _resume(self, txn: TransactionRef, count: int, refusal: Exception | None) -> None:
         """Resume the first ``count`` batches of a transaction, or all of them if it is open."""
-        queue = self._waiting.pop(run)
+        queue = self._waiting.pop(txn)
         decided = [queue.popleft() for _ in range(len(queue) if refusal is None else count)]
         if queue:
-            self._waiting[run] = queue
+            self._waiting[txn] = queue
         self.count -= len(decided)
         self.refused += len(decided) * (type(refusal) is InvalidBatch)
         for batch in decided:
             batch.resume(refusal)
 
 
-def _name(run: RunRef) -> str:
-    return f"run {run.run} of sink {run.sink}"
+def _name(txn: TransactionRef) -> str:
+    return f"transaction {txn.number} of sink {txn.sink}"
 
 
-def _decided(run: RunRef, state: str) -> StaleRun:
-    return StaleRun(f"{_name(run)} is {state}: it takes no more batches")
+def _decided(txn: TransactionRef, state: str) -> StaleTransaction:
+    return StaleTransaction(f"{_name(txn)} is {state}: it takes no more batches")

@@ -19,12 +19,18 @@ from multiraft.codec import shapes
 from multiraft.codec.layout import BATCH_BYTES_MAX
 from multiraft.errors import MultiRaftError
 from multiraft.types import Payload
-from multiraft.wire import schema, sinks
+from multiraft.wire import schema
 from multiraft.wire.errors import RemoteProtocolError
 from multiraft.wire.frames import decode_header
 from multiraft.wire.messages import ADDRESS_MAX, PARTITIONS_MAX, TEXT_MAX
 from multiraft.wire.schema import Malformed, Shape, list_of, row
-from multiraft.wire.sinks import AbortRun, CommitRun, OpenRun, VoidRuns
+from multiraft.wire.sinks import (
+    COMMAND_FIELDS,
+    AbortTransaction,
+    BeginTransaction,
+    CommitTransaction,
+    VoidTransactions,
+)
 from node.metadata import plan_commands
 from node.metadata.plan_commands import ApplyPlan, ControlPlan, SetNodeState, StepMove
 from placement import POOL_SIZE_MAX, NodePlace, Topology, replicas_of_pool
@@ -218,7 +224,8 @@ class TrimChain(NamedTuple):
 Command = (Bootstrap | RegisterNode | RemoveNode | RecordMembers | CreateTopic | DeleteTopic
            | AllocateProducerIds | BumpProducerEpoch | RecoverGroup | GrowPool | OpenPool
            | DecideSwitch | PublishSwitch | TrimChain | ApplyPlan | ControlPlan | StepMove
-           | SetNodeState | OpenRun | CommitRun | AbortRun | VoidRuns)
+           | SetNodeState | BeginTransaction | CommitTransaction | AbortTransaction
+           | VoidTransactions)
 
 _u64 = schema.integer(0, schema.U64_MAX)
 _offset = schema.integer(0, schema.I64_MAX)
@@ -243,7 +250,27 @@ def _node(value: Any) -> NodeRecord:
     return _row_of_node(value)
 
 
-#: Op -> type of the command and its fields.
+class RenamedShape(Shape):
+    """Shape of a command whose keys on disk differ from the names of its fields."""
+
+    __slots__ = ("_field_of",)
+
+    def __init__(self, kind: type[Any], keys: dict[str, str]):
+        super().__init__(kind, COMMAND_FIELDS[kind])
+        fields = self.names
+        self.names = tuple(keys.get(field, field) for field in fields)
+        self._field_of = dict(zip(self.names, fields, strict=True))
+
+    def read(self, fields: dict[str, Any], payload: Payload = b"") -> Any:
+        """Return the command.  Raises ``Malformed``.  O(fields)."""
+        for key in fields:
+            if key not in self._field_of:
+                raise Malformed(f"unknown field {key!r:.60}")
+        return super().read({self._field_of[key]: value for key, value in fields.items()}, payload)
+
+
+#: Op -> type of the command and its fields.  Transactions are called runs on disk, because there
+#: are commands with that name in the logs of nodes.
 COMMANDS: dict[str, Shape] = {
     "bootstrap": Shape(Bootstrap, {
         "cluster_id": schema.fixed_bytes(CLUSTER_ID_BYTES), "nodes": list_of(_node, NODES_MAX),
@@ -276,7 +303,10 @@ COMMANDS: dict[str, Shape] = {
         "leader_epoch_base": schema.integer(0, schema.I32_MAX)}),
     "trim_chain": Shape(TrimChain, {"partition": _u64, "log_start": _offset}),
     **plan_commands.COMMANDS,
-    **sinks.COMMANDS,
+    "open_run": Shape(BeginTransaction, COMMAND_FIELDS[BeginTransaction]),
+    "commit_run": RenamedShape(CommitTransaction, {"transaction": "run"}),
+    "abort_run": RenamedShape(AbortTransaction, {"transaction": "run"}),
+    "void_runs": RenamedShape(VoidTransactions, {"transactions": "runs"}),
 }
 
 _OPS: dict[type, str] = {shape.kind: op for op, shape in COMMANDS.items()}
@@ -285,7 +315,8 @@ _OPS: dict[type, str] = {shape.kind: op for op, shape in COMMANDS.items()}
 def encode_command(command: Command) -> bytes:
     """Return the payload of a METADATA entry.  Raises ``InvalidCommand`` when a replica could not
     read it.  O(bytes)."""
-    payload = cbor2.dumps({"v": COMMAND_VERSION, "op": _OPS[type(command)], **command._asdict()})
+    op = _OPS[type(command)]
+    payload = cbor2.dumps({"v": COMMAND_VERSION, "op": op, **COMMANDS[op].header(command)})
     decode_command(payload)
     return payload
 

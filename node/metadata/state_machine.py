@@ -28,7 +28,12 @@ from multiraft.core import default_groups
 from multiraft.errors import CodecError
 from multiraft.types import METADATA_GROUP, Configuration
 from multiraft.wire.errors import Code
-from multiraft.wire.sinks import AbortRun, CommitRun, OpenRun, VoidRuns
+from multiraft.wire.sinks import (
+    AbortTransaction,
+    BeginTransaction,
+    CommitTransaction,
+    VoidTransactions,
+)
 from node.metadata import placement_table
 from node.metadata.commands import (
     PARTITIONS_PER_TOPIC_MAX,
@@ -532,6 +537,6 @@ _APPLY: dict[type, Callable[[MetadataState, Any], Result]] = {
     ApplyPlan: MetadataState._apply_plan,
     ControlPlan: MetadataState._control_plan,
     StepMove: MetadataState._step_move,
-    **dict.fromkeys((OpenRun, CommitRun, AbortRun, VoidRuns),
+    **dict.fromkeys((BeginTransaction, CommitTransaction, AbortTransaction, VoidTransactions),
                     lambda state, command: state.sinks.apply(command)),
 }

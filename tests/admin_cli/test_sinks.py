@@ -10,19 +10,19 @@ import pytest
 from multiraft.client.blocking import OffsetRange, Wait
 from multiraft.wire.sinks import (
     VOID,
-    AbortRun,
-    AbortRunReply,
-    CommitRun,
-    OpenRun,
-    RunFact,
-    RunRef,
-    SettleRuns,
-    SettleRunsReply,
+    AbortTransaction,
+    AbortTransactionReply,
+    BeginTransaction,
+    CommitTransaction,
+    ResolveTransactions,
+    ResolveTransactionsReply,
     SinkListReply,
     StagedTopics,
     StagedTopicsReply,
     TopicEnds,
-    VoidRuns,
+    TransactionDescription,
+    TransactionRef,
+    VoidTransactions,
 )
 from node.metadata.transaction_table import TransactionTable
 from tests.admin_cli.fakes import FakeClient, FakeCluster
@@ -34,8 +34,8 @@ class Ledger(FakeCluster):
     def __init__(self):
         super().__init__()
         self.table = TransactionTable()
-        for command in (OpenRun("delays", 0, bytes(16)), CommitRun(1, 1, 0),
-                        OpenRun("delays", 1, bytes(16), (TopicEnds(7, (2, 3)),))):
+        for command in (BeginTransaction("delays", 0, bytes(16)), CommitTransaction(1, 1, 0),
+                        BeginTransaction("delays", 1, bytes(16), (TopicEnds(7, (2, 3)),))):
             self.table.apply(command)
 
     def connect(self, addresses):
@@ -48,15 +48,17 @@ class Client(FakeClient):
 
     def sink_request(self, request):
         table = self._cluster.table
-        if isinstance(request, AbortRun):
-            table.apply(VoidRuns((RunRef(*request),)))  # as the metadata leader does
-            return AbortRunReply(bool(table.apply(request).value))
+        if isinstance(request, AbortTransaction):
+            table.apply(
+                VoidTransactions((TransactionRef(*request),))
+            )  # as the metadata leader does
+            return AbortTransactionReply(bool(table.apply(request).value))
         if isinstance(request, StagedTopics):
             return StagedTopicsReply(1, table.staged())
-        if isinstance(request, SettleRuns):
-            return SettleRunsReply(1, tuple(RunFact(
-                *run, table.known_state(run), (), *table.named(run), 65_000)
-                for run in request.runs))
+        if isinstance(request, ResolveTransactions):
+            return ResolveTransactionsReply(1, tuple(TransactionDescription(
+                *txn, table.known_state(txn), (), *table.named(txn), 65_000)
+                for txn in request.transactions))
         return SinkListReply(*self._cluster.table.rows(request.after, 1))
 
 
@@ -69,10 +71,10 @@ def test_sinks_and_what_they_left_open_are_shown(run, cluster):
     done = run("sink", "list")
     assert done.exit_code == 0 and "delays" in done.output and "open batch" in done.output
     assert json.loads(run("sink", "list", "--json").stdout) == {"sinks": [
-        {"sink": "delays", "number": 1, "runs": 2, "committed_batch": 0, "open_batch": 1}]}
+        {"sink": "delays", "number": 1, "transactions": 2, "committed_batch": 0, "open_batch": 1}]}
 
 
-def test_an_open_run_is_given_up_once(run, cluster):
+def test_an_open_transaction_is_given_up_once(run, cluster):
     assert "Batch 1 of delays is aborted" in run("sink", "abort", "delays").output
     assert "no batch of delays is open" in run("sink", "abort", "delays").output
     assert json.loads(run("sink", "abort", "delays", "--json").stdout) == {
@@ -89,7 +91,9 @@ def test_a_sink_that_does_not_exist_is_named(run, cluster):
 def held_back(cluster, monkeypatch):
     """A reader of topic "t", whose incarnation is 7, stops at offset 3 of 5."""
     cluster.topics["t"] = [[(None, b"v")] * 5, []]
-    cluster.unread = (Wait("t", 0, 3, 5, 0, "staged by run 2 of sink 1", RunRef(1, 2)),)
+    cluster.unread = (
+        Wait("t", 0, 3, 5, 0, "staged by transaction 2 of sink 1", TransactionRef(1, 2)),
+    )
     monkeypatch.setattr(Client, "list_topics", lambda self: [SimpleNamespace(
         name="t", incarnation=7, partitions=2)])
     monkeypatch.setattr(Client, "list_offsets", lambda self, name: {
@@ -102,32 +106,36 @@ def test_where_readers_stop_is_shown(run, held_back, topics):
     done = run("sink", "blocked", *topics)
     assert done.exit_code == 0
     header, row = [line.split() for line in done.stdout.splitlines()]
-    assert header == ["topic", "partition", "offset", "end_offset", "sink", "run", "batch", "open"]
+    assert header == ["topic", "partition", "offset", "end_offset", "sink", "transaction",
+                      "batch", "open"]
     assert row == ["t", "0", "3", "5", "delays", "1/2", "1", "1", "min", "5", "s"]
     assert json.loads(run("sink", "blocked", *topics, "--json").stdout) == {"blocked": [
         {"topic": "t", "partition": 0, "offset": 3, "end_offset": 5, "sink": "delays",
-         "run": "1/2", "state": "open", "batch": 1, "open_ms": 65_000,
-         "reason": "staged by run 2 of sink 1"}]}
+         "transaction": "1/2", "state": "open", "batch": 1, "open_ms": 65_000,
+         "reason": "staged by transaction 2 of sink 1"}]}
     assert held_back.consumed["start"] == ("earliest" if topics else 2)
 
 
 def test_nothing_that_holds_readers_back_is_said(run, cluster):
-    cluster.table.apply(AbortRun(1, 2))
-    assert "No open run blocks readers" in run("sink", "blocked").stderr
+    cluster.table.apply(AbortTransaction(1, 2))
+    assert "No open transaction blocks readers" in run("sink", "blocked").stderr
     assert json.loads(run("sink", "blocked", "--json").stdout) == {"blocked": []}
 
 
 @pytest.mark.parametrize("numbers", ["1/2", "1/9", "5/7"])
-def test_a_run_is_given_up_by_its_numbers_also_one_that_nobody_opened(run, cluster, numbers):
-    assert f"Run {numbers} is void" in run("sink", "abort", "--run", numbers).stderr
-    assert cluster.table.known_state(RunRef(*map(int, numbers.split("/")))) == VOID
-    assert json.loads(run("sink", "abort", "--run", numbers, "--json").stdout) == {
-        "run": numbers, "aborted": True}
-    assert "Run 1/1 is committed" in run("sink", "abort", "--run", "1/1").stderr
+def test_a_transaction_is_aborted_by_its_numbers_also_one_that_nobody_opened(run, cluster, numbers):
+    assert f"Transaction {numbers} is void" in run(
+        "sink", "abort", "--transaction", numbers).stderr
+    assert cluster.table.known_state(TransactionRef(*map(int, numbers.split("/")))) == VOID
+    assert json.loads(run("sink", "abort", "--transaction", numbers, "--json").stdout) == {
+        "transaction": numbers, "aborted": True}
+    assert "Transaction 1/1 is committed" in run("sink", "abort", "--run", "1/1").stderr
 
 
 @pytest.mark.parametrize("arguments", [
-    [], ["delays", "--run", "1/2"], ["--run", "1"], ["--run", "0/1"], ["--run", "1/0"],
-    ["--run", "1048576/1"], ["--run", "1/536870912"], ["--run", "-1/2"], ["--run", "\u0661/2"]])
-def test_what_is_no_run_is_a_mistake_of_the_command_line(run, cluster, arguments):
+    [], ["delays", "--transaction", "1/2"], ["delays", "--run", "1/2"],
+    ["--transaction", "1/2", "--run", "1/2"], ["--transaction", "1"], ["--transaction", "0/1"],
+    ["--transaction", "1/0"], ["--transaction", "1048576/1"], ["--transaction", "1/536870912"],
+    ["--transaction", "-1/2"], ["--transaction", "\u0661/2"]])
+def test_what_is_no_transaction_is_a_mistake_of_the_command_line(run, cluster, arguments):
     assert run("sink", "abort", *arguments).exit_code == 2

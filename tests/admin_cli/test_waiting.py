@@ -9,11 +9,18 @@ import pytest
 from admin_cli import waiting
 from multiraft.client.blocking import UnreadableBatch, Wait
 from multiraft.errors import CorruptBatch
-from multiraft.wire.sinks import RunRef
+from multiraft.wire.sinks import TransactionRef
 from tests.admin_cli.fakes import FakeClient
 
-BLOCKED = Wait("t", 0, 3, 7, 12_000, "staged by run 4 of sink 1, 'delays', whose batch 9 has been "
-               "open for 12 s", RunRef(1, 4))
+BLOCKED = Wait(
+    "t",
+    0,
+    3,
+    7,
+    12_000,
+    "staged by transaction 4 of sink 1, 'delays', whose batch 9 has been open for 12 s",
+    TransactionRef(1, 4),
+)
 
 
 @pytest.fixture
@@ -27,7 +34,7 @@ def test_a_read_that_stops_before_the_end_says_where_and_why(run, seven, cluster
     done = run("consume", "t")
     assert done.exit_code == 6
     assert done.stdout.count("\n") == 7, "what was read is written"
-    for words in ("t/0 was read to offset 3, its end is 7", "run 4 of sink 1, 'delays'",
+    for words in ("t/0 was read to offset 3, its end is 7", "transaction 4 of sink 1, 'delays'",
                   "1 other partition", "sink blocked t", "--isolation read_uncommitted"):
         assert words in done.stderr
     assert run("consume", "t", "--count", "2").exit_code == 0, "it was not to read to the end"
@@ -38,7 +45,7 @@ def test_a_wait_is_said_after_a_while_and_again_after_longer(run, seven, cluster
     cluster.waiting = [BLOCKED] * 3
     done = run("consume", "t")
     assert done.exit_code == 0 and done.stdout.count("\n") == 7
-    assert done.stderr.count("waiting for t/0 at offset 3: staged by run 4") == 3
+    assert done.stderr.count("waiting for t/0 at offset 3: staged by transaction 4") == 3
     assert cluster.now_ms == 5_000 + 10_000 + 20_000
 
 

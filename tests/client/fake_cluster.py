@@ -36,14 +36,14 @@ from multiraft.wire.connection import (
 from multiraft.wire.errors import Code, ErrorDetail, RemoteProtocolError
 from multiraft.wire.messages import Hello, Welcome
 from multiraft.wire.sinks import (
-    AbortRunReply,
-    CommitRunReply,
-    RunFact,
-    RunStatesReply,
-    SettleRunsReply,
+    AbortTransactionReply,
+    CommitTransactionReply,
+    ResolveTransactionsReply,
     SinkListReply,
     StagedTopicsReply,
-    VoidRuns,
+    TransactionDescription,
+    TransactionStatesReply,
+    VoidTransactions,
 )
 from node.metadata.commands import AllocateProducerIds, BumpProducerEpoch
 from node.metadata.producer_table import ProducerTable
@@ -491,27 +491,27 @@ class FakeCluster:
         self.metadata_index += 1
         return ((result.code, result.error) if result.code else reply(result.value)), ()
 
-    async def _open_run(self, node, request):
+    async def _begin_transaction(self, node, request):
         return self._changed(request, lambda value: value)
 
-    async def _commit_run(self, node, request):
-        return self._changed(request, lambda _: CommitRunReply())
+    async def _commit_transaction(self, node, request):
+        return self._changed(request, lambda _: CommitTransactionReply())
 
-    async def _abort_run(self, node, request):
-        return self._changed(request, AbortRunReply)
+    async def _abort_transaction(self, node, request):
+        return self._changed(request, AbortTransactionReply)
 
-    async def _run_states(self, node, request):
-        return RunStatesReply(tuple(map(self.sinks.state_of, request.runs))), ()
+    async def _transaction_states(self, node, request):
+        return TransactionStatesReply(tuple(map(self.sinks.state_of, request.transactions))), ()
 
-    async def _settle_runs(self, node, request):
+    async def _resolve_transactions(self, node, request):
         """Answer as the metadata leader, on each node."""
         if request.void:
-            self.sinks.apply(VoidRuns(request.runs))
+            self.sinks.apply(VoidTransactions(request.transactions))
             self.sinks._check()
-        return SettleRunsReply(self.metadata_index, tuple(
-            RunFact(*self.sinks.state_of(run)[:2], self.sinks.known_state(run),
-                    self.sinks.state_of(run).winners, *self.sinks.named(run), 7_000)
-            for run in request.runs)), ()
+        return ResolveTransactionsReply(self.metadata_index, tuple(
+            TransactionDescription(*self.sinks.state_of(txn)[:2], self.sinks.known_state(txn),
+                    self.sinks.state_of(txn).winners, *self.sinks.named(txn), 7_000)
+            for txn in request.transactions)), ()
 
     async def _staged_topics(self, node, request):
         return StagedTopicsReply(self.sinks.stagings, self.sinks.staged()), ()

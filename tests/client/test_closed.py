@@ -9,7 +9,7 @@ import trio.testing
 from multiraft import client as trio_client
 from multiraft.client import AmbiguousOutcome, Closed, Record, blocking
 from multiraft.client.ranges import Range, read_ranges
-from multiraft.client.staging import open_run
+from multiraft.client.staging import begin_transaction
 from multiraft.errors import MultiRaftError
 from multiraft.wire import messages
 
@@ -104,7 +104,7 @@ def test_ranges_and_staging_of_a_client_that_was_closed_are_refused(world, clust
         next(reading)
     client.close()
     for use in (lambda: next(reading), lambda: next(read_ranges(client, [Range("a", 0, 0, 0, 1)])),
-                lambda: open_run(client, "sink", 1, bytes(16))):
+                lambda: begin_transaction(client, "sink", 1, bytes(16))):
         with pytest.raises(Closed):
             use()
 

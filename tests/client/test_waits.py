@@ -13,8 +13,8 @@ from multiraft.client import (
     UnreadableBatch,
     _consumer,
     _operations,
-    _runs,
     _search,
+    _transactions,
     blocking,
     staging,
 )
@@ -43,11 +43,11 @@ from multiraft.wire.messages import (
 from multiraft.wire.sinks import (
     COMMITTED,
     OPEN,
-    RunFact,
-    RunRef,
-    RunState,
-    RunStatesReply,
-    SettleRunsReply,
+    ResolveTransactionsReply,
+    TransactionDescription,
+    TransactionRef,
+    TransactionState,
+    TransactionStatesReply,
 )
 from tests.client.scripts import values_of
 from tests.client.unreadable import BOMB, UNREADABLE, crafted, records_block
@@ -135,10 +135,10 @@ def test_a_batch_that_is_damaged_everywhere_is_named(client, cluster):
 
 
 @pytest.fixture
-def run(client):
+def txn(client):
     """Open a transaction that has staged offset 1 of a/0, between plain records."""
     client.create_topic("a", partitions=2)
-    opened = staging.open_run(client, "delays", 7, NONCE)
+    opened = staging.begin_transaction(client, "delays", 7, NONCE)
     opened.stages_in(client, "a")
     put(client, b"before")
     put(client, b"staged", identity=opened.identity)
@@ -147,13 +147,13 @@ def run(client):
     return opened
 
 
-def test_a_read_to_the_end_tells_what_it_left(client, run):
+def test_a_read_to_the_end_tells_what_it_left(client, txn):
     consumer = client.consume("a", until_end=True)
     assert sorted(values_of(consumer)) == [b"before", b"other"]
     [left] = unread_of(consumer)
-    assert left[:4] == ("a", 0, 1, 3) and left.run == RunRef(run.sink, run.number)
-    assert "run 1 of sink 1, 'delays', whose batch 7 has been open for 7 s" in left.reason
-    staging.commit_run(client, run.sink, run.number, 7)
+    assert left[:4] == ("a", 0, 1, 3) and left.transaction == TransactionRef(txn.sink, txn.number)
+    assert "transaction 1 of sink 1, 'delays', whose batch 7 has been open for 7 s" in left.reason
+    staging.commit_transaction(client, txn.sink, txn.number, 7)
     consumer = client.consume("a", until_end=True)
     assert len(values_of(consumer)) == 4 and unread_of(consumer) == ()
 
@@ -164,19 +164,19 @@ def unread_of(consumer):
     return target.unread
 
 
-def staged_by_nobody(cluster, sink: int, run: int) -> None:
+def staged_by_nobody(cluster, sink: int, txn: int) -> None:
     """Append a staged batch of no transaction to a/0, as leaders of earlier releases accepted
     it."""
     [part, *_] = cluster.topics["a"]
     data = crafted(layout.ATTRIBUTE_TRANSACTIONAL, records_block(1))
-    core.stamp_producer(data, *staging.identity_of(sink, run, 0, 0), 0)
+    core.stamp_producer(data, *staging.identity_of(sink, txn, 0, 0), 0)
     assert part.append(data)[0] == Code.OK
 
 
 @pytest.mark.parametrize("sink, number", [(777, 0), (0, 3), (777, 1), (1, 2), (1, 900_000)])
 @pytest.mark.parametrize("until_end", [True, False])
-def test_what_nobody_opened_is_left_out_for_good(client, cluster, run, sink, number, until_end):
-    staging.commit_run(client, run.sink, run.number, 7)
+def test_what_nobody_opened_is_left_out_for_good(client, cluster, txn, sink, number, until_end):
+    staging.commit_transaction(client, txn.sink, txn.number, 7)
     staged_by_nobody(cluster, sink, number)
     put(client, b"last")
     consumer = client.consume("a", 0, until_end=until_end, wait_max_ms=50)
@@ -186,13 +186,13 @@ def test_what_nobody_opened_is_left_out_for_good(client, cluster, run, sink, num
         if read[-1] == b"last" and not until_end:
             break
     assert read == [b"before", b"staged", b"behind", b"last"] and unread_of(consumer) == ()
-    opened = staging.open_run(client, "delays", 8, NONCE)
+    opened = staging.begin_transaction(client, "delays", 8, NONCE)
     assert (opened.sink, opened.number) != (sink, number)
-    staging.commit_run(client, opened.sink, opened.number, 8)
+    staging.commit_transaction(client, opened.sink, opened.number, 8)
     assert b"0" not in values_of(client.consume("a", 0, until_end=True))
 
 
-def test_a_reader_of_what_comes_tells_what_it_waits_for(client, run):
+def test_a_reader_of_what_comes_tells_what_it_waits_for(client, txn):
     consumer = client.consume("a", 0, wait_max_ms=50)
     assert values_of([next(iter(consumer))]) == [b"before"]
     if not isinstance(consumer, blocking.Consumer):
@@ -200,8 +200,9 @@ def test_a_reader_of_what_comes_tells_what_it_waits_for(client, run):
     while not (consumer.waits() and "'delays'" in consumer.waits()[0].reason):
         assert not consumer.wait(20)
     [wait] = consumer.waits()
-    assert (wait.topic, wait.partition, wait.offset, wait.run) == ("a", 0, 1, RunRef(1, 1))
-    assert "a/0 at offset 1: staged by run 1 of sink 1" in str(wait)
+    assert (wait.topic, wait.partition, wait.offset, wait.transaction) == (
+        "a", 0, 1, TransactionRef(1, 1))
+    assert "a/0 at offset 1: staged by transaction 1 of sink 1" in str(wait)
     consumer.close()
 
 
@@ -210,16 +211,17 @@ def test_a_reader_of_what_comes_tells_what_it_waits_for(client, run):
     (Code.UNSUPPORTED, "the metadata leader was not asked: an election"), ("drop", "no answer"),
     ("limit", "it is not void yet: 16384 are")])
 def test_without_the_metadata_leader_a_read_to_the_end_ends_and_says_so(
-        client, cluster, run, monkeypatch, answer, reason):
-    monkeypatch.setattr(_runs, "SETTLE_RETRY_MS", 20)
+        client, cluster, txn, monkeypatch, answer, reason):
+    monkeypatch.setattr(_transactions, "RESOLVE_RETRY_MS", 20)
     monkeypatch.setattr("multiraft.client._client.REFRESH_TIMEOUT_MS", 100)
 
     def script(node, event, connection):
-        if OPS[type(event.request)] != "settle_runs":
+        if OPS[type(event.request)] != "resolve_transactions":
             return None
         if answer == "limit":
-            return ResponseEvent(event.id, SettleRunsReply(1, tuple(
-                RunFact(*asked, "unopened", why="16384 are") for asked in event.request.runs)))
+            return ResponseEvent(event.id, ResolveTransactionsReply(1, tuple(
+                TransactionDescription(*asked, "unopened", why="16384 are")
+                for asked in event.request.transactions)))
         return answer if answer == "drop" else ResponseEvent(event.id, code=answer,
                                                              error=ErrorDetail("an election"))
 
@@ -230,10 +232,10 @@ def test_without_the_metadata_leader_a_read_to_the_end_ends_and_says_so(
     assert reason in left.reason and left.offset == 1
 
 
-def test_a_run_that_is_decided_while_the_leader_is_asked_is_read(client, cluster, run):
+def test_a_transaction_that_is_decided_while_the_leader_is_asked_is_read(client, cluster, txn):
     def script(node, event, connection):
-        if OPS[type(event.request)] == "settle_runs":
-            cluster.sinks.apply(staging.CommitRun(run.sink, run.number, 7))
+        if OPS[type(event.request)] == "resolve_transactions":
+            cluster.sinks.apply(staging.CommitTransaction(txn.sink, txn.number, 7))
         return None
 
     cluster.script = script
@@ -242,18 +244,18 @@ def test_a_run_that_is_decided_while_the_leader_is_asked_is_read(client, cluster
     assert unread_of(consumer) == ()
 
 
-def test_nobody_asks_about_runs_that_nobody_waits_for():
-    runs, run = _runs.Runs(), RunRef(1, 1)
-    runs.want(run)
-    assert runs.wanted(0) == (run,) and runs.settle_due_ms() is None
-    runs.learn(RunStatesReply((RunState(*run, OPEN, ()),)), 0)
-    assert runs.settle_due_ms() is None, "its reader is gone"
-    runs.want(run)
-    assert runs.settle_due_ms() == _runs.SETTLE_AFTER_MS
-    runs.want(run, until_ms=3)
-    assert runs.settle_due_ms() == 3 and runs.to_settle(3) == (run,)
-    runs.settled(SettleRunsReply(1, (RunFact(*run, COMMITTED),)))
-    assert runs.decided(run) and runs.settle_due_ms() is None
+def test_nobody_asks_about_transactions_that_nobody_waits_for():
+    txns, txn = _transactions.Transactions(), TransactionRef(1, 1)
+    txns.want(txn)
+    assert txns.wanted(0) == (txn,) and txns.resolve_due_ms() is None
+    txns.learn(TransactionStatesReply((TransactionState(*txn, OPEN, ()),)), 0)
+    assert txns.resolve_due_ms() is None, "its reader is gone"
+    txns.want(txn)
+    assert txns.resolve_due_ms() == _transactions.RESOLVE_AFTER_MS
+    txns.want(txn, until_ms=3)
+    assert txns.resolve_due_ms() == 3 and txns.to_resolve(3) == (txn,)
+    txns.resolved(ResolveTransactionsReply(1, (TransactionDescription(*txn, COMMITTED),)))
+    assert txns.decided(txn) and txns.resolve_due_ms() is None
 
 
 # ---- everything else that a reader waits for ----------------------------------------------------

@@ -238,7 +238,7 @@ def test_check_batch_accepts_what_producers_send(twin):
     (">b", layout.BATCH_MAGIC_AT, 1, InvalidBatch, "magic 1"),
     (">q", layout.BATCH_BASE_OFFSET_AT, 7, InvalidBatch, "base offset 7"),
     (">h", layout.BATCH_ATTRIBUTES_AT, 0x08, InvalidBatch, "0x0008"),
-    (">h", layout.BATCH_ATTRIBUTES_AT, 0x10, InvalidBatch, "no run of a sink"),
+    (">h", layout.BATCH_ATTRIBUTES_AT, 0x10, InvalidBatch, "no transaction of a sink"),
     (">h", layout.BATCH_ATTRIBUTES_AT, 0x20, InvalidBatch, "0x0020"),
     (">h", layout.BATCH_ATTRIBUTES_AT, -32768, InvalidBatch, "0x8000"),
     (">h", layout.BATCH_ATTRIBUTES_AT, 5, InvalidBatch, "codec 5"),

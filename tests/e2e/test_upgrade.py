@@ -262,20 +262,21 @@ def produce(world, client, topic: str, number: int, batch: bytes):
     return wait_for(answered, f"the leader of {topic}/{number} answers")
 
 
-def test_one_open_run_is_committed_and_the_other_is_given_up(world, manifest, expected):
-    runs = manifest["open_runs"]
+def test_one_open_transaction_is_committed_and_the_other_is_given_up(world, manifest, expected):
+    left_open = manifest["open_runs"]
     with world.client() as client:
         rows = {row.name: row for row in staging.sinks(client)}
-        assert {name: (row.sink, row.newest_run, row.open_batch) for name, row in rows.items()} == {
-            name: (run["sink"], run["run"], run["batch"]) for name, run in runs.items()}
-        committed, given_up = runs["first"], runs["second"]
-        staging.commit_run(client, committed["sink"], committed["run"], committed["batch"])
-        assert not staging.abort_run(client, given_up["sink"], given_up["run"])
+        assert {name: (row.sink, row.newest_transaction, row.open_batch)
+                for name, row in rows.items()} == {
+            name: (txn["sink"], txn["run"], txn["batch"]) for name, txn in left_open.items()}
+        committed, given_up = left_open["first"], left_open["second"]
+        staging.commit_transaction(client, committed["sink"], committed["run"], committed["batch"])
+        assert not staging.abort_transaction(client, given_up["sink"], given_up["run"])
         assert [row.open_batch for row in staging.sinks(client)] == [-1, -1]
-    for run, void in ((committed, ("void",)), (given_up, ("void", "open"))):
-        for partition in expected[run["topic"]].values():
+    for txn, void in ((committed, ("void",)), (given_up, ("void", "open"))):
+        for partition in expected[txn["topic"]].values():
             rows = [row for row in partition["uncommitted"] if not row[VALUE].startswith(void)]
-            assert rows != partition["committed"], "the run held up readers"
+            assert rows != partition["committed"], "the transaction held up readers"
             partition["committed"] = rows
     verify(world, expected)
 

@@ -226,15 +226,22 @@ def peer_questions() -> dict[str, tuple]:
         (nodes.RegisterNode(_ROWS[ASKING - 1]), _JOINED),
         (nodes.NodesKnown(), nodes.NodesKnownReply(_ROWS, (9,), 5)),
         (nodes.RecordMembers(3, 1, 17, (1, 2), (3,)), nodes.RecordMembersReply()),
-        (placements.OpenPartition(7, 2, 1, 40, False, 900, 3, 5, window),
-         placements.OpenPartitionReply()),
+        (
+            placements.OpenPartition(7, 2, 1, 40, False, 900, 3, 5, window),
+            placements.OpenPartitionReply(),
+        ),
         (placements.PublishSwitch(7, 2, 900, 5), placements.PublishSwitchReply()),
         (placements.TrimChain(7, 4), placements.TrimChainReply()),
         (wire_plans.PlanProbe((1, 2)), wire_plans.PlanLookReply((looked,), 5, 9, False, 0, -1)),
         (wire_plans.PlanChange(1, (1, 2, 3), (4,), 17), wire_plans.PlanChangeReply()),
         (wire_plans.PlanTransfer(1, 2), wire_plans.PlanTransferReply()),
-        (sinks.SettleRuns((sinks.RunRef(1, 2),), False), sinks.SettleRunsReply(
-            9, (sinks.RunFact(1, 2, sinks.UNOPENED, (), "s", why="nobody says"),))))
+        (
+            sinks.ResolveTransactions((sinks.TransactionRef(1, 2),), False),
+            sinks.ResolveTransactionsReply(
+                9, (sinks.TransactionDescription(1, 2, sinks.UNOPENED, (), "s", why="nobody says"),)
+            ),
+        ),
+    )
     found = {peer_requests.OPS[type(asked)]: (asked, reply) for asked, reply in pairs}
     assert found.keys() == peer_requests.REQUESTS.keys()
     return found

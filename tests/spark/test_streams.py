@@ -182,13 +182,13 @@ def test_a_repeated_batch_is_cut_into_the_same_tasks(cluster, open_reader):
     assert [task.value for task in again.partitions(start, end)] == tasks, "nobody has to be asked"
 
 
-def test_a_batch_ends_before_what_an_open_run_has_staged(cluster, open_reader):
+def test_a_batch_ends_before_what_an_open_transaction_has_staged(cluster, open_reader):
     append(cluster.servers(), "a", 0, 30)
     reader = open_reader(subscribe="a")
     with Client(cluster.servers()) as client:
-        run = staging.open_run(client, "sink", 0, bytes(16))
-        run.stages_in(client, "a")
-        with client.producer(identity=run.identity) as producer:
+        txn = staging.begin_transaction(client, "sink", 0, bytes(16))
+        txn.stages_in(client, "a")
+        with client.producer(identity=txn.identity) as producer:
             producer.send(Record("a", b"staged", partition=0)).wait()
         with client.producer() as producer:
             producer.send(Record("a", b"behind", partition=0)).wait()
@@ -198,6 +198,6 @@ def test_a_batch_ends_before_what_an_open_run_has_staged(cluster, open_reader):
         assert reader.latestOffset(end, ALL) == end
         dirty = open_reader(subscribe="a", isolation="read_uncommitted")
         assert offsets(dirty.latestOffset(start, ALL)) == [12, 10, 10]
-        staging.commit_run(client, run.sink, run.number, 0)
+        staging.commit_transaction(client, txn.sink, txn.number, 0)
         later = reader.latestOffset(end, ALL)
         assert rows(reader, end, later) == [("a", 0, 10), ("a", 0, 11)]

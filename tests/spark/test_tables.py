@@ -175,7 +175,9 @@ def test_a_stream_copies_a_topic_and_a_repeated_batch_is_seen_once(spark, server
     if mode == "transactional":
         with Client(list(servers)) as client:
             [row] = staging.sinks(client)
-            assert row.last_run == row.newest_run == row.last_batch + 1, "one run for each batch"
+            assert row.last_transaction == row.newest_transaction == row.last_batch + 1, (
+                "one transaction for each batch"
+            )
 
 
 def test_a_batch_is_written_and_read_back(spark, servers):

@@ -19,17 +19,24 @@ pytest.importorskip("pyspark", reason="needs the extra 'spark': pip install 'mul
 
 from multiraft.client import staging  # noqa: E402
 from multiraft.client.blocking import Record  # noqa: E402
-from multiraft.wire.sinks import OPEN, OpenRun, OpenRunReply  # noqa: E402
+from multiraft.wire.sinks import OPEN, BeginTransaction, BeginTransactionReply  # noqa: E402
 from pyspark_multiraft import transactions  # noqa: E402
 from pyspark_multiraft.failures import OptionError, SourceError  # noqa: E402
 from pyspark_multiraft.options import parse_write  # noqa: E402
 from pyspark_multiraft.writing import MultiRaftWriter  # noqa: E402
 from tests.spark import transactional_driver as driver  # noqa: E402
 
-#: Every step after which the process may die, in order; after "taken CommitRun" the commit has
-#: taken effect and the driver has no answer, after "commit" the sink knows and Spark does not.
-BEFORE = ["before OpenRun", "taken OpenRun", "part 1", "part 2", "part 3", "before CommitRun"]
-AFTER = ["taken CommitRun", "commit"]
+#: Every step after which the process may die, in order; after "taken CommitTransaction" the commit
+#: has taken effect and the driver has no answer, after "commit" the sink knows and Spark does not.
+BEFORE = [
+    "before BeginTransaction",
+    "taken BeginTransaction",
+    "part 1",
+    "part 2",
+    "part 3",
+    "before CommitTransaction",
+]
+AFTER = ["taken CommitTransaction", "commit"]
 
 _numbers = itertools.count()
 
@@ -105,22 +112,28 @@ def test_a_batch_survives_a_kill_behind_each_step(bench, step):
         bench.expect(*done, bench.job.batch)
 
 
-def test_kill_after_kill_leaves_nothing_of_any_run(bench):
-    for step in ("part 1", "part 3", "before CommitRun"):
+def test_kill_after_kill_leaves_nothing_of_any_transaction(bench):
+    for step in ("part 1", "part 3", "before CommitTransaction"):
         bench.killed(step)
-    bench.killed("taken CommitRun")
+    bench.killed("taken CommitTransaction")
     bench.expect(0)
     bench.ends()
     bench.expect(0)
     dirty = bench.seen(isolation="read_uncommitted")
     assert sum(dirty.values()) > len(driver.values(0)), "something was staged in vain"
     [row] = [row for row in staging.sinks(bench.client) if row.name == bench.job.sink]
-    assert (row.last_batch, row.last_run, row.newest_run, row.open_batch) == (0, 4, 4, -1)
+    assert (row.last_batch, row.last_transaction, row.newest_transaction, row.open_batch) == (
+        0,
+        4,
+        4,
+        -1,
+    )
 
 
-@pytest.mark.parametrize("step", ["taken OpenRun", "part 1", "part 2"])
+@pytest.mark.parametrize("step", ["taken BeginTransaction", "part 1", "part 2"])
 def test_a_task_that_is_killed_is_run_again_by_another_attempt(bench, step):
-    """The driver survives: the run is the same, and only the second attempt of the task counts."""
+    """The driver survives: the transaction is the same, and only the second attempt of the task
+    counts."""
     writer = bench.job.writer()
     assert bench.spawn(driver.run_task, bench.job, 0, writer._nonce, step) == -signal.SIGKILL
     for task in range(driver.TASKS):
@@ -132,22 +145,22 @@ def test_a_task_that_is_killed_is_run_again_by_another_attempt(bench, step):
     bench.expect(0)
 
 
-def test_a_late_task_of_a_run_that_was_given_up_changes_nothing(bench):
-    """The task opened its run, slept, and wakes when the batch is committed by another run."""
-    sleeper = staging.open_run(bench.client, bench.job.sink, 0, bytes(16), task=7)
+def test_a_late_task_of_a_transaction_that_was_given_up_changes_nothing(bench):
+    """The task opened its transaction, slept, and wakes when another one commits the batch."""
+    sleeper = staging.begin_transaction(bench.client, bench.job.sink, 0, bytes(16), task=7)
     sleeper.stages_in(bench.client, bench.job.topic)
     bench.ends()
     with bench.client.producer(identity=sleeper.identity) as producer:
-        with pytest.raises(staging.StaleRun, match="takes no more batches"):
+        with pytest.raises(staging.StaleTransaction, match="takes no more batches"):
             producer.send(Record(bench.job.topic, b"late", partition=0)).wait()
-    with pytest.raises(staging.StaleRun):
-        staging.commit_run(bench.client, sleeper.sink, sleeper.number, 0)
+    with pytest.raises(staging.StaleTransaction):
+        staging.commit_transaction(bench.client, sleeper.sink, sleeper.number, 0)
     bench.expect(0)
     assert bench.seen(isolation="read_uncommitted")[b"late"] == 0
     bench.next_batch()
     bench.ends()
     with pytest.raises(SourceError, match="put back to an older state"):
-        transactions.open_run(bench.client, bench.job.sink, 0, bytes(16), 0)
+        transactions.begin_transaction(bench.client, bench.job.sink, 0, bytes(16), 0)
 
 
 def test_whoever_has_seen_a_row_sees_the_whole_batch(bench):
@@ -179,8 +192,15 @@ def test_what_cannot_be_is_said():
     options = parse_write({"servers": "h:1", "topic": "t", "mode": "transactional"})
     with pytest.raises(OptionError, match="mode=transactional is for streams"):
         MultiRaftWriter(options, driver.StructType().add("value", "binary"), False)
-    mixed = [transactions.Staged(staging.Run(OpenRun("s", 0, bytes(16)),
-                                             OpenRunReply(1, run, OPEN)), 1) for run in (1, 2)]
+    mixed = [
+        transactions.Staged(
+            staging.Transaction(
+                BeginTransaction("s", 0, bytes(16)), BeginTransactionReply(1, number, OPEN)
+            ),
+            1,
+        )
+        for number in (1, 2)
+    ]
     for messages in (mixed, [*mixed[:1], None]):
         with pytest.raises(SourceError, match="Nothing of it is visible"):
             transactions.commit(options, messages, 0)

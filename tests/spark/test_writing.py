@@ -178,10 +178,10 @@ def test_a_topic_that_is_not_there_and_a_row_too_large_are_explained(cluster):
 
 
 def test_what_nobody_knows_is_not_called_refused():
-    unknown = "the outcome is unknown: commit_run.* Start the query again"
+    unknown = "the outcome is unknown: commit_transaction.* Start the query again"
     with pytest.raises(SourceError, match=unknown):
         with explained(["n1:9092"]):
-            raise AmbiguousOutcome("commit_run: it may have happened")
+            raise AmbiguousOutcome("commit_transaction: it may have happened")
 
 
 @pytest.mark.parametrize("mode", [{}, ONCE], ids=["at-least-once", "idempotent"])

@@ -43,7 +43,7 @@ from multiraft.storage.snapshot_download import PartialSnapshot, SnapshotDownloa
 from multiraft.types import BatchInfo, Configuration, EntryKind, HardState
 from multiraft.wire import plans, sinks
 from multiraft.wire.plans import DRAINING
-from multiraft.wire.sinks import AbortRun, CommitRun
+from multiraft.wire.sinks import AbortTransaction, CommitTransaction
 from node.histogram import Histogram
 from node.loop import disk_space, scrub
 from node.metadata import commands
@@ -634,10 +634,19 @@ ENDS = sinks.TopicEnds(1, (0, 0, 0, 0))
 
 def full_metadata() -> dict:
     """A snapshot in which as many tables as possible have rows."""
-    replica = Replica(create("t", 1, 4), SetNodeState(3, DRAINING), AllocateProducerIds(10),
-                      BumpProducerEpoch(1), RegisterNode(node(4)), RemoveNode(4),
-                      begin("s", topics=(ENDS,)), CommitRun(1, 1, 0), begin("s", 1, 2, (ENDS,)),
-                      AbortRun(1, 2), begin("s", 2, 3, (ENDS,)))
+    replica = Replica(
+        create("t", 1, 4),
+        SetNodeState(3, DRAINING),
+        AllocateProducerIds(10),
+        BumpProducerEpoch(1),
+        RegisterNode(node(4)),
+        RemoveNode(4),
+        begin("s", topics=(ENDS,)),
+        CommitTransaction(1, 1, 0),
+        begin("s", 1, 2, (ENDS,)),
+        AbortTransaction(1, 2),
+        begin("s", 2, 3, (ENDS,)),
+    )
     configuration = replica.state.configuration(2)
     replica(RecordMembers(2, 1, 5, configuration.voters))
     replica(RecoverGroup(3, 1, 2))

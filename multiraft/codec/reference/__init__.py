@@ -368,10 +368,10 @@ def _check_fields(header: BatchHeader) -> None:
     staged = layout.STAGED_PRODUCER_MIN <= header.producer_id <= layout.STAGED_PRODUCER_MAX
     if header.attributes & layout.ATTRIBUTE_TRANSACTIONAL and not staged:
         raise InvalidBatch(f"a transactional batch of producer {header.producer_id}, which is no "
-                           f"run of a sink")
+                           f"transaction of a sink")
     if staged and not header.attributes & layout.ATTRIBUTE_TRANSACTIONAL:
-        raise InvalidBatch(f"producer {header.producer_id} is a run of a sink, whose batches are "
-                           f"transactional")
+        raise InvalidBatch(f"producer {header.producer_id} is a transaction of a sink, whose "
+                           f"batches are transactional")
     if header.count <= 0:
         raise InvalidBatch(f"record count {header.count} is not positive")
     if header.count > layout.BATCH_RECORDS_MAX:

@@ -46,6 +46,20 @@ def test_a_line_that_is_no_event_is_named(tmp_path, line):
         list(read_history(path))
 
 
+def test_a_history_of_an_earlier_version_has_the_names_of_this_one(tmp_path):
+    """It called a transaction a run."""
+    asked = {"sink": 1, "batch": 0, "winners": []}
+    staged = {"key": KEY, "values": [1], "sink": 1, "task": 0, "attempt": 0}
+    write_history(tmp_path / "history.jsonl", [
+        Event(1, INVOKE, 1, 2, "commit_run", {**asked, "run": 7}),
+        Event(2, "fail", 1, 2, "commit_run", {"error": "StaleRun", "text": "over"}),
+        Event(3, INVOKE, 2, 2, "append", {**staged, "run": 7})])
+    assert list(read_history(tmp_path / "history.jsonl")) == [
+        Event(1, INVOKE, 1, 2, "commit_transaction", {**asked, "transaction": 7}),
+        Event(2, "fail", 1, 2, "commit_transaction", {"error": "StaleTransaction", "text": "over"}),
+        Event(3, INVOKE, 2, 2, "append", {**staged, "transaction": 7})]
+
+
 def test_a_key_names_its_topic_s_life():
     assert topic_of(KEY) == "orders@12"
 

@@ -98,7 +98,8 @@ def backend(monkeypatch) -> Still:
     monkeypatch.setattr(command, "torment_of", lambda *_: torment)
     monkeypatch.setattr(conduct, "WORKLOADS", {"crashing": (asking_until_it_crashes, ""),
                                                "unharmed": (unharmed, "")})
-    for name in ("create_topics", "stuck_groups", "end_plan", "end_runs", "read_everything"):
+    for name in ("create_topics", "stuck_groups", "end_plan", "abort_open_transactions",
+                 "read_everything"):
         monkeypatch.setattr(conduct, name, nothing)
     monkeypatch.setattr(conduct, "WARM_UP_S", 0.0)
     monkeypatch.setattr(conduct, "RECOVERY_S", 0.1)
@@ -163,7 +164,7 @@ def test_what_was_found_outlives_an_interruption(backend, monkeypatch, tmp_path:
 
 @pytest.mark.parametrize(("place", "told"), [
     ("create_topics", "setup"), ("stuck_groups", "asking all groups"),
-    ("end_plan", "ending the plan"), ("end_runs", "ending open runs"),
+    ("end_plan", "ending the plan"), ("abort_open_transactions", "aborting open transactions"),
     ("read_everything", "final reads")])
 def test_a_client_that_crashes_elsewhere_is_told_too(place, told, backend, monkeypatch, tmp_path):
     monkeypatch.setattr(conduct, place, crash)

@@ -9,10 +9,16 @@ import trio
 import trio.testing
 
 from chaos.history import OK, HistoryWriter
-from chaos.run.open_runs import end_runs
+from chaos.run.open_transactions import abort_open_transactions
 from chaos.workloads.recorder import Recorder
 from multiraft.wire.errors import NotLeader
-from multiraft.wire.sinks import AbortRun, AbortRunReply, SinkList, SinkListReply, SinkRow
+from multiraft.wire.sinks import (
+    AbortTransaction,
+    AbortTransactionReply,
+    SinkList,
+    SinkListReply,
+    SinkRow,
+)
 
 
 class Cluster:
@@ -21,8 +27,8 @@ class Cluster:
     def __init__(self, *sinks: SinkRow, refusals: int = 0, deaf: bool = False):
         self.sinks = list(sinks)
         self.refusals = refusals
-        self.deaf = deaf  # an aborted run stays open
-        self.aborted: list[AbortRun] = []
+        self.deaf = deaf  # an aborted transaction stays open
+        self.aborted: list[AbortTransaction] = []
         self.recorder = Recorder(HistoryWriter(io.StringIO()), clock_ns=lambda: 7_000)
 
     @contextlib.asynccontextmanager
@@ -44,7 +50,7 @@ class Cluster:
         if not self.deaf:
             row = self.sinks[request.sink - 1]
             self.sinks[request.sink - 1] = row._replace(open_batch=-1)
-        return AbortRunReply(False)
+        return AbortTransactionReply(False)
 
 
 def sink(number: int, open_batch: int = -1) -> SinkRow:
@@ -52,23 +58,25 @@ def sink(number: int, open_batch: int = -1) -> SinkRow:
 
 
 def ended(cluster: Cluster) -> list:
-    return trio.run(end_runs, cluster, clock=trio.testing.MockClock(autojump_threshold=0))
+    return trio.run(
+        abort_open_transactions, cluster, clock=trio.testing.MockClock(autojump_threshold=0)
+    )
 
 
-def test_without_an_open_run_nothing_is_given_up():
+def test_without_an_open_transaction_nothing_is_given_up():
     cluster = Cluster(sink(1), sink(2))
     assert ended(cluster) == []
     assert cluster.aborted == []
 
 
-def test_every_open_run_is_given_up_and_the_history_has_it():
+def test_every_open_transaction_is_given_up_and_the_history_has_it():
     cluster = Cluster(sink(1, 4), sink(2), sink(3, 9), refusals=1)
     assert ended(cluster) == []
-    assert cluster.aborted == [AbortRun(1, 6), AbortRun(3, 6)]
-    assert cluster.recorder.counts["abort_run", OK] == 2
+    assert cluster.aborted == [AbortTransaction(1, 6), AbortTransaction(3, 6)]
+    assert cluster.recorder.counts["abort_transaction", OK] == 2
 
 
-def test_a_run_that_stays_open_is_an_anomaly():
+def test_a_transaction_that_stays_open_is_an_anomaly():
     anomaly, = ended(Cluster(sink(1, 4), deaf=True))
-    assert (anomaly.id, anomaly.name, anomaly.time_us) == ("A28", "run-stays-open", 0)
-    assert anomaly.text.endswith("run 6 of s1 is open")
+    assert (anomaly.id, anomaly.name, anomaly.time_us) == ("A28", "transaction-stays-open", 0)
+    assert anomaly.text.endswith("transaction 6 of s1 is open")

@@ -12,7 +12,7 @@ import trio
 from chaos.checkers import check
 from chaos.history import HistoryWriter, read_history
 from chaos.run.final_reads import Part, certain_end, consume_committed, read_replica
-from chaos.run.open_runs import end_runs
+from chaos.run.open_transactions import abort_open_transactions
 from chaos.workloads import sinks
 from chaos.workloads.recorder import Recorder
 from chaos.workloads.setting import Setting, Topics, places_of
@@ -45,14 +45,14 @@ async def used(setting: Setting, world: worlds.World, nodes: dict[int, str]) -> 
     recorder = setting.recorder
     async with trio.open_nursery() as nursery:
         nursery.start_soon(sinks.run, setting)
-        await told(recorder, "commit_run", COMMITS_BEFORE)
+        await told(recorder, "commit_transaction", COMMITS_BEFORE)
         victim = leaders(world, nodes)[METADATA]
         del nodes[victim]
         world.kill(victim)
-        await told(recorder, "commit_run", COMMITS)
+        await told(recorder, "commit_transaction", COMMITS)
         nursery.cancel_scope.cancel()
     setting.leaders.update(leaders(world, nodes))
-    assert await end_runs(setting) == []
+    assert await abort_open_transactions(setting) == []
     async with setting.client() as client:
         for name in sinks.TOPICS:
             for place in places_of(await client.topic_metadata(name)):
@@ -62,7 +62,9 @@ async def used(setting: Setting, world: worlds.World, nodes: dict[int, str]) -> 
                 assert await consume_committed(setting, place, end) == []
 
 
-def test_runs_are_seen_whole_or_not_at_all_while_the_leader_of_the_ledger_dies(tmp_path: Path):
+def test_transactions_are_seen_whole_or_not_at_all_while_the_leader_of_the_ledger_dies(
+    tmp_path: Path,
+):
     path = tmp_path / "history.jsonl"
     with (worlds.start(tmp_path / "dev", groups=3) as world,
           path.open("w", encoding="utf-8") as file):
@@ -78,6 +80,8 @@ def test_runs_are_seen_whole_or_not_at_all_while_the_leader_of_the_ledger_dies(t
     verdict = check(read_history(path))
     assert verdict.counts == {}, json.dumps(verdict.to_json(), indent=1)
     checked = verdict.checked
-    assert checked["runs_committed"] >= COMMITS
-    assert checked["runs_void"] > 0
-    assert checked["runs_given"] >= checked["runs_committed"], "all of them are read in the end"
+    assert checked["transactions_committed"] >= COMMITS
+    assert checked["transactions_void"] > 0
+    assert checked["transactions_given"] >= checked["transactions_committed"], (
+        "all of them are read in the end"
+    )

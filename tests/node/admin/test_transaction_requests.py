@@ -1,4 +1,4 @@
-"""The metadata leader aborts runs without a writer."""
+"""The metadata leader aborts transactions without a writer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,14 @@ import pytest
 import trio
 
 from multiraft.wire.errors import AmbiguousOutcome, LimitExceeded
-from multiraft.wire.sinks import OPEN, VOID, CommitRun, RunRef, RunStates, Winner
+from multiraft.wire.sinks import (
+    OPEN,
+    VOID,
+    CommitTransaction,
+    TransactionRef,
+    TransactionStates,
+    Winner,
+)
 from node.admin.transaction_requests import SinkAdmin
 from node.loop.turns import Turns
 from tests.node.harness import silent_log
@@ -38,7 +45,7 @@ def look(sinks: SinkAdmin, *times_ms: int) -> None:
         trio.run(sinks.look, now_ms)
 
 
-def test_a_run_that_nobody_decides_is_given_up_after_its_time():
+def test_a_transaction_that_nobody_decides_is_given_up_after_its_time():
     leader = Leader()
     sinks = SinkAdmin(leader, leader, None, 1000, silent_log(), Turns(512))
     leader.replica(begin())
@@ -50,36 +57,38 @@ def test_a_run_that_nobody_decides_is_given_up_after_its_time():
     leader.fails = False
     look(sinks, 1001)
     assert state_of(leader.replica, 1) == VOID
-    assert leader.state.sinks.open_runs() == ()
+    assert leader.state.sinks.open_transactions() == ()
 
 
-def test_time_counts_for_each_run_and_leader():
+def test_time_counts_for_each_transaction_and_leader():
     leader = Leader()
     sinks = SinkAdmin(leader, leader, None, 1000, silent_log(), Turns(512))
     leader.replica(begin())
     look(sinks, 0)
     leader.replica(begin("other"))
-    leader.replica(CommitRun(1, 1, 0))
+    leader.replica(CommitTransaction(1, 1, 0))
     look(sinks, 900, 1000)
-    assert leader.state.sinks.open_runs() == (RunRef(2, 1),), "seen at 900"
+    assert leader.state.sinks.open_transactions() == (TransactionRef(2, 1),), "seen at 900"
     leader.leads = False
     look(sinks, 2000)
     leader.leads = True
     look(sinks, 2001, 3000)
-    assert leader.state.sinks.open_runs() == (RunRef(2, 1),), "another leader was in between"
+    assert leader.state.sinks.open_transactions() == (TransactionRef(2, 1),), (
+        "another leader was in between"
+    )
     look(sinks, 3001)
-    assert leader.state.sinks.open_runs() == ()
+    assert leader.state.sinks.open_transactions() == ()
 
 
-def test_runs_with_more_attempts_than_one_answer_names_are_refused():
+def test_transactions_with_more_attempts_than_one_answer_names_are_refused():
     leader = Leader()
     sinks = SinkAdmin(leader, leader, None, 1000, silent_log(), Turns(1 << 30))
     leader.replica(begin())
     winners = tuple(Winner(task, 1) for task in range(1_000))
-    leader.replica(CommitRun(1, 1, 0, winners))
-    ask = sinks.handlers[RunStates]
-    reply = trio.run(ask, RunStates((RunRef(1, 1),) * 50))
-    assert sum(len(state.winners) for state in reply.runs) == 50_000
+    leader.replica(CommitTransaction(1, 1, 0, winners))
+    ask = sinks.handlers[TransactionStates]
+    reply = trio.run(ask, TransactionStates((TransactionRef(1, 1),) * 50))
+    assert sum(len(state.winners) for state in reply.transactions) == 50_000
     with pytest.raises(LimitExceeded) as caught:
-        trio.run(ask, RunStates((RunRef(1, 1),) * 1000))
+        trio.run(ask, TransactionStates((TransactionRef(1, 1),) * 1000))
     assert caught.value.detail.limit == 50_000 < caught.value.detail.value < 200_000

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from multiraft.errors import CodecError
 from multiraft.types import Configuration
 from multiraft.wire.errors import Code
-from multiraft.wire.sinks import NONCE_BYTES, AbortRun, CommitRun, OpenRun
+from multiraft.wire.sinks import NONCE_BYTES, AbortTransaction, BeginTransaction, CommitTransaction
 from node.metadata import commands as metadata_commands
 from node.metadata import placement_table, producer_table, state_machine
 from node.metadata.state_machine import (
@@ -446,10 +446,11 @@ twice = st.lists(
         st.builds(TrimChain, st.integers(1, 9), st.integers(0, 9)),
         st.builds(GrowPool, st.just(9), st.just(((1, 2, 3),))),
         st.builds(OpenPool, st.integers(8, 10)),
-        st.builds(lambda *parts: OpenRun(*parts), st.sampled_from(["s", "r"]), st.integers(0, 3),
+        st.builds(lambda *parts: BeginTransaction(*parts), st.sampled_from(["s", "r"]),
+                  st.integers(0, 3),
                   st.sampled_from([bytes(NONCE_BYTES), bytes([1] * NONCE_BYTES)])),
-        st.builds(lambda *parts: CommitRun(*parts), *[st.integers(0, 3)] * 3),
-        st.builds(AbortRun, st.integers(0, 3), st.integers(0, 3))), max_size=40)
+        st.builds(lambda *parts: CommitTransaction(*parts), *[st.integers(0, 3)] * 3),
+        st.builds(AbortTransaction, st.integers(0, 3), st.integers(0, 3))), max_size=40)
 
 
 @settings(max_examples=150, derandomize=True, deadline=None)

@@ -1,9 +1,9 @@
-"""States of transactions (runs of sinks), which decide whether staged batches are delivered.
+"""States of transactions, which decide whether staged batches are delivered.
 
 Contract.  ``verdict`` returns True for a batch of a committed transaction, False for one that is
 void, and None while that is undecided; a reader that gets None calls ``want``, and tries again
 after the next answer.  The driver sends ``wanted`` to any node and gives the answer to ``learn``.
-Transactions that a node calls open are also sent to the metadata leader (``to_settle``).  It
+Transactions that a node calls open are also sent to the metadata leader (``to_resolve``).  It
 distinguishes an open transaction from a number that was never opened, makes the latter void, and
 names the sink.
 
@@ -19,20 +19,20 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from multiraft.client._waits import about_run
+from multiraft.client._waits import about_transaction
 from multiraft.codec import layout
 from multiraft.core import BatchHeader
 from multiraft.wire import sinks
 from multiraft.wire.sinks import (
     COMMITTED,
     OPEN,
-    RUNS_PER_REQUEST_MAX,
-    SETTLED_PER_REQUEST_MAX,
+    RESOLVED_PER_REQUEST_MAX,
+    TRANSACTIONS_PER_REQUEST_MAX,
     VOID,
-    RunFact,
-    RunRef,
-    RunStatesReply,
-    SettleRunsReply,
+    ResolveTransactionsReply,
+    TransactionDescription,
+    TransactionRef,
+    TransactionStatesReply,
 )
 
 #: Decided transactions that are cached; each has at least one batch.
@@ -41,12 +41,12 @@ DECIDED_MAX = 1 << 14
 ASK_AGAIN_MS_MIN, ASK_AGAIN_MS_MAX = 20, 500
 #: Time after which the metadata leader is asked about an open transaction, and interval of further
 #: requests.  Most are decided sooner, and a majority has to confirm each request.
-SETTLE_AFTER_MS, SETTLE_AGAIN_MS = 500, 5_000
+RESOLVE_AFTER_MS, RESOLVE_AGAIN_MS = 500, 5_000
 #: Pause and number of attempts of a request to the metadata leader.  After the last one, a reader
 #: that would end before an open transaction relies on the answer of any node.
-SETTLE_RETRY_MS, SETTLE_TRIES = 500, 5
+RESOLVE_RETRY_MS, RESOLVE_TRIES = 500, 5
 
-#: (sink, run, task, attempt) -> (producer id, epoch) of staged batches.
+#: (sink, transaction, task, attempt) -> (producer id, epoch) of staged batches.
 identity_of = sinks.producer_identity
 
 
@@ -56,9 +56,9 @@ def is_staged(identity: tuple[int, int] | None) -> bool:
         layout.STAGED_PRODUCER_MIN <= identity[0] <= layout.STAGED_PRODUCER_MAX)
 
 
-def run_of(header: BatchHeader) -> tuple[RunRef, int, int]:
-    """Return (run, task, attempt) of a staged batch."""
-    return (sinks.run_ref(header.producer_id, header.producer_epoch),
+def transaction_of(header: BatchHeader) -> tuple[TransactionRef, int, int]:
+    """Return (transaction, task, attempt) of a staged batch."""
+    return (sinks.transaction_ref(header.producer_id, header.producer_epoch),
             *sinks.task_attempt(header.producer_id))
 
 
@@ -66,65 +66,65 @@ class _Open(NamedTuple):
     """A transaction that nodes have called open."""
 
     due_ms: int  # time of the next request to the metadata leader
-    fact: RunFact | None = None  # its last answer
+    description: TransactionDescription | None = None  # its last answer
     why: str = ""  # error of the last request to it
-    settlement: int = 0  # number of the last request that was answered or given up
+    resolution: int = 0  # number of the last request that was answered or given up
 
 
-class Runs:
+class Transactions:
     """Transactions that the readers of one client wait for, and decided ones."""
 
     def __init__(self) -> None:
         #: Winning attempts by task, where it is not attempt 0; None = void.
-        self._decided: dict[RunRef, dict[int, int] | None] = {}
-        self._wanted: dict[RunRef, None] = {}
-        self._open: dict[RunRef, _Open] = {}  # wanted transactions that nodes have called open
+        self._decided: dict[TransactionRef, dict[int, int] | None] = {}
+        self._wanted: dict[TransactionRef, None] = {}
+        self._open: dict[TransactionRef, _Open] = {}  # wanted ones that nodes have called open
         self.asking = False
         self._failures = 0
         self.ask_at_ms = 0
-        self.settlements = 0  # number of requests to the metadata leader
-        self.settling = False
-        self._settle_failures = 0
+        self.resolutions = 0  # number of requests to the metadata leader
+        self.resolving = False
+        self._resolve_failures = 0
 
     # ---- for readers ----
 
     def verdict(self, header: BatchHeader) -> bool | None:
         """Return True if a staged batch is delivered, False if not; None = not known to be decided.
         O(1)."""
-        run, task, attempt = run_of(header)
-        if not run.sink or not run.run:
+        txn, task, attempt = transaction_of(header)
+        if not txn.sink or not txn.number:
             return False  # numbers begin with 1: no such transaction can exist
-        if run not in self._decided:
+        if txn not in self._decided:
             return None
-        winners = self._decided[run]
+        winners = self._decided[txn]
         return winners is not None and winners.get(task, 0) == attempt
 
-    def decided(self, run: RunRef) -> bool:
+    def decided(self, txn: TransactionRef) -> bool:
         """Return True if the transaction is known to be committed or void."""
-        return run in self._decided
+        return txn in self._decided
 
-    def want(self, run: RunRef, until_ms: int | None = None) -> None:
+    def want(self, txn: TransactionRef, until_ms: int | None = None) -> None:
         """Request the state of a transaction.  ``until_ms``: ask the metadata leader at that time
         at the latest, for a reader that ends before an open transaction."""
-        if run in self._decided:
+        if txn in self._decided:
             return
-        self._wanted[run] = None
-        known = self._open.get(run)
+        self._wanted[txn] = None
+        known = self._open.get(txn)
         if until_ms is not None and known is not None and until_ms < known.due_ms and (
-                not known.settlement and not known.why):
-            self._open[run] = known._replace(due_ms=until_ms)
+                not known.resolution and not known.why):
+            self._open[txn] = known._replace(due_ms=until_ms)
 
-    def was_open(self, run: RunRef, after: int) -> bool:
+    def was_open(self, txn: TransactionRef, after: int) -> bool:
         """Return True if the transaction is open: the metadata leader said so in answer to a
         request after number ``after``, or did not answer in time while a node said so."""
-        known = self._open.get(run)
-        return known is not None and known.settlement > after
+        known = self._open.get(txn)
+        return known is not None and known.resolution > after
 
-    def reason(self, run: RunRef) -> str:
+    def reason(self, txn: TransactionRef) -> str:
         """Return the known state of an undecided transaction as text."""
-        known = self._open.get(run)
-        return about_run(run, known.fact, known.why) if known is not None else (
-            about_run(run, None, ""))
+        known = self._open.get(txn)
+        return about_transaction(txn, known.description, known.why) if known is not None else (
+            about_transaction(txn, None, ""))
 
     # ---- for the driver ----
 
@@ -133,27 +133,27 @@ class Runs:
         """True if there is a request to send to any node."""
         return bool(self._wanted) and not self.asking
 
-    def wanted(self, now_ms: int) -> tuple[RunRef, ...]:
+    def wanted(self, now_ms: int) -> tuple[TransactionRef, ...]:
         """Return the transactions to request from any node now; ``learn`` or ``lost`` ends the
         request.  Readers that still wait call ``want`` again, so none is requested without need."""
         self.asking = True
         self._failures += 1
         self.ask_at_ms = now_ms + min(ASK_AGAIN_MS_MAX, ASK_AGAIN_MS_MIN << min(
             self._failures, 10))
-        asked = tuple(list(self._wanted)[:RUNS_PER_REQUEST_MAX])
-        for run in asked:
-            del self._wanted[run]
+        asked = tuple(list(self._wanted)[:TRANSACTIONS_PER_REQUEST_MAX])
+        for txn in asked:
+            del self._wanted[txn]
         return asked
 
-    def learn(self, reply: RunStatesReply, now_ms: int) -> None:
+    def learn(self, reply: TransactionStatesReply, now_ms: int) -> None:
         """Apply the answer of a node."""
         self.asking = False
-        for row in reply.runs:
-            run = RunRef(row.sink, row.run)
+        for row in reply.transactions:
+            txn = TransactionRef(row.sink, row.transaction)
             if row.state == OPEN:
-                self._open.setdefault(run, _Open(now_ms + SETTLE_AFTER_MS))
+                self._open.setdefault(txn, _Open(now_ms + RESOLVE_AFTER_MS))
             else:
-                self._decide(run, row)
+                self._decide(txn, row)
 
     def lost(self) -> None:
         """End a request without an answer."""
@@ -161,55 +161,57 @@ class Runs:
 
     # ---- for the driver: the metadata leader ----
 
-    def settle_due_ms(self) -> int | None:
+    def resolve_due_ms(self) -> int | None:
         """Return the time of the next request to the metadata leader; None = there is none.
         O(open transactions that are or were recently wanted)."""
-        if self.settling or not self._open:
+        if self.resolving or not self._open:
             return None
-        return min((known.due_ms for run, known in self._open.items() if run in self._wanted),
+        return min((known.due_ms for txn, known in self._open.items() if txn in self._wanted),
                    default=None)
 
-    def to_settle(self, now_ms: int) -> tuple[RunRef, ...]:
+    def to_resolve(self, now_ms: int) -> tuple[TransactionRef, ...]:
         """Return the transactions to ask the metadata leader about now: those that nodes call open
-        and that are wanted; others are forgotten.  ``settled`` or ``not_settled`` ends the
+        and that are wanted; others are forgotten.  ``resolved`` or ``not_resolved`` ends the
         request."""
-        self.settling = True
-        self.settlements += 1
-        self._open = {run: known for run, known in self._open.items()
-                      if run in self._wanted or known.due_ms > now_ms}
-        due = [run for run, known in self._open.items() if known.due_ms <= now_ms]
-        asked = tuple(due[:SETTLED_PER_REQUEST_MAX])
-        for run in asked:
-            self._open[run] = self._open[run]._replace(due_ms=now_ms + SETTLE_AGAIN_MS)
+        self.resolving = True
+        self.resolutions += 1
+        self._open = {txn: known for txn, known in self._open.items()
+                      if txn in self._wanted or known.due_ms > now_ms}
+        due = [txn for txn, known in self._open.items() if known.due_ms <= now_ms]
+        asked = tuple(due[:RESOLVED_PER_REQUEST_MAX])
+        for txn in asked:
+            self._open[txn] = self._open[txn]._replace(due_ms=now_ms + RESOLVE_AGAIN_MS)
         return asked
 
-    def settled(self, reply: SettleRunsReply) -> None:
+    def resolved(self, reply: ResolveTransactionsReply) -> None:
         """Apply the answer of the metadata leader."""
-        self.settling, self._settle_failures = False, 0
-        for row in reply.runs:
-            run = RunRef(row.sink, row.run)
+        self.resolving, self._resolve_failures = False, 0
+        for row in reply.transactions:
+            txn = TransactionRef(row.sink, row.transaction)
             if row.state in (COMMITTED, VOID):
-                self._decide(run, row)
-            elif run in self._open:
-                self._open[run] = _Open(self._open[run].due_ms, row, "", self.settlements)
+                self._decide(txn, row)
+            elif txn in self._open:
+                self._open[txn] = _Open(self._open[txn].due_ms, row, "", self.resolutions)
 
-    def not_settled(self, asked: tuple[RunRef, ...], why: str, final: bool, now_ms: int) -> None:
+    def not_resolved(
+        self, asked: tuple[TransactionRef, ...], why: str, final: bool, now_ms: int
+    ) -> None:
         """End a request that the metadata leader did not answer.  ``final``: a repetition would
         fail as well."""
-        self.settling = False
-        self._settle_failures += 1
-        given_up = final or self._settle_failures >= SETTLE_TRIES
-        for run in asked:
-            known = self._open.get(run)
+        self.resolving = False
+        self._resolve_failures += 1
+        given_up = final or self._resolve_failures >= RESOLVE_TRIES
+        for txn in asked:
+            known = self._open.get(txn)
             if known is not None:
-                self._open[run] = known._replace(
-                    due_ms=now_ms + (SETTLE_AGAIN_MS if given_up else SETTLE_RETRY_MS), why=why,
-                    settlement=self.settlements if given_up else known.settlement)
+                self._open[txn] = known._replace(
+                    due_ms=now_ms + (RESOLVE_AGAIN_MS if given_up else RESOLVE_RETRY_MS), why=why,
+                    resolution=self.resolutions if given_up else known.resolution)
 
-    def _decide(self, run: RunRef, row: Any) -> None:
+    def _decide(self, txn: TransactionRef, row: Any) -> None:
         self._failures = 0
-        self._open.pop(run, None)
-        self._wanted.pop(run, None)
+        self._open.pop(txn, None)
+        self._wanted.pop(txn, None)
         if len(self._decided) >= DECIDED_MAX:
             del self._decided[next(iter(self._decided))]
-        self._decided[run] = None if row.state == VOID else dict(row.winners)
+        self._decided[txn] = None if row.state == VOID else dict(row.winners)
