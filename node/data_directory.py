@@ -69,7 +69,7 @@ def mark_refused(directory: str, log: logging.Logger, reason: str, life: Life) -
     try:
         refusal.write(RealFilesystem(), directory, Mark(reason, life, wall_ms()))
     except OSError as error:
-        log.error("the refusal could not be kept", extra={"reason": str(error)})
+        log.error("refusal_record_failed", extra={"reason": str(error)})
 
 
 def refused_before(config_path: Path) -> tuple[NodeConfig, Mark | None]:

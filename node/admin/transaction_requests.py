@@ -152,8 +152,8 @@ class SinkAdmin:
                     f"nodes run the same release")
         await self._propose(wire.VoidRuns(runs))
         for run in runs:
-            self._log.warning("run is void: it has batches and nobody opened it",
-                              extra={"sink": run.sink, "run": run.run})
+            self._log.warning("transaction_voided",
+                              extra={"sink": run.sink, "transaction": run.run})
 
     async def _states(self, request: wire.RunStates) -> wire.RunStatesReply:
         """Return the states of runs.
@@ -226,7 +226,8 @@ class SinkAdmin:
             try:
                 committed = await self._propose(wire.AbortRun(*run))
             except MultiRaftError as error:  # retried by the next leader or in the next iteration
-                self._log.info("run is not given up yet", extra={"reason": str(error)})
+                self._log.info("transaction_abort_deferred", extra={"reason": str(error)})
                 return
             if not committed:
-                self._log.warning("run given up", extra={"sink": run.sink, "run": run.run})
+                self._log.warning("transaction_aborted",
+                                  extra={"sink": run.sink, "transaction": run.run})

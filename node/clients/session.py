@@ -626,10 +626,10 @@ class Sessions:
                     await TlsSession(self, tls).run()
         except ProtocolError as error:
             self.closed_by_error += 1
-            self._log.info("client connection closed", extra={"reason": str(error)})
+            self._log.info("client_connection_closed", extra={"reason": str(error)})
         except ssl.SSLError as error:
             self.closed_by_error += 1
-            self._log.info("client connection closed", extra={"reason": f"TLS: {error}"})
+            self._log.info("client_connection_closed", extra={"reason": f"TLS: {error}"})
 
     def flush(self) -> None:
         """Write the replies of all sessions to their sockets, at the end of a round."""

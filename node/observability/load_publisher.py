@@ -108,7 +108,8 @@ class LoadPublisher:
                 self._retain(wall_ms())
             if waiting.cancelled_caught:
                 self.lost += 1
-                self._log.warning("loads not published", extra={"window_ms": window.begin_ms})
+                self._log.warning("load_window_lost",
+                                  extra={"window_begin_ms": window.begin_ms})
             before, began_ms = now, now_ms
 
     def _counters(self) -> Counters:
@@ -174,7 +175,7 @@ class LoadPublisher:
                 await self._append_there(leader, incarnation, batch)
             return leader != 0
         except (MultiRaftError, NoAnswer, Malformed) as error:
-            self._log.debug("loads not appended yet", extra={"reason": str(error)})
+            self._log.debug("load_append_deferred", extra={"reason": str(error)})
             return False
 
     async def _create(self) -> None:
