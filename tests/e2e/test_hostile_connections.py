@@ -221,7 +221,7 @@ def status_of(session: raw.Session) -> str:
 
 
 def test_one_address_leaves_room_for_others(world):
-    before = status(world)["client_connections_turned_away"]
+    before = status(world)["client_connections_rejected"]
     with contextlib.ExitStack() as stack:
         sockets: list[raw.Session] = []
 
@@ -230,7 +230,7 @@ def test_one_address_leaves_room_for_others(world):
             their silence before."""
             sockets.extend(stack.enter_context(raw.Session(world.address(1), None, source=STRANGER))
                            for _ in range(PER_ADDRESS + 15))
-            return status(world)["client_connections_turned_away"] >= before + 15
+            return status(world)["client_connections_rejected"] >= before + 15
 
         wait_for(crowded, "who is too much is turned away")
         assert sum(ended(session) for session in sockets) >= 15

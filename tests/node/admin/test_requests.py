@@ -176,7 +176,7 @@ async def test_the_status_of_a_node_is_whole_numbers_texts_and_lists_of_groups(t
         assert {key for key, value in status.items() if type(value) is list} == lists
         assert all(type(value) is int for key, value in status.items()
                    if key not in texts | lists)
-        assert status["groups"] == status["groups_led"] == 3
+        assert status["groups"] == status["groups_leading"] == 3
 
 
 @in_trio
