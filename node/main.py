@@ -92,6 +92,8 @@ class Node:
         self.status = build_status(env, self.storage, self.metadata, self.peers, self.reads,
                                    self.admin, self.clients, self.replicas, self.rebalance,
                                    self.driver)
+        for old, new in config.renamed_keys:
+            log.warning("config_key_renamed", extra={"key": old, "new_key": new})
         for difference in bootstrap.edited(config, self.metadata.known.facts):
             log.warning("cluster_table_ignored", extra={"difference": difference})
         if not self.metadata.known.peers():
@@ -214,12 +216,12 @@ class Node:
             lambda: loop_silent_ms(liveness), lambda: disk_busy_ms(disk)))
 
     async def _hand_over(self) -> None:
-        """Transfer the leaderships of this node, for ``shutdown_ms_max`` at most; its groups
+        """Transfer the leaderships of this node, for ``shutdown_timeout_ms`` at most; its groups
         serve until then. Then open requests are answered, and no further round runs."""
         self.life.phase = STOPPING
         sd_notify.tell(os.environ, sd_notify.STOPPING)
         self.log.info("shutdown_started", extra={"groups_leading": self.core.status.led_count})
-        with trio.move_on_after(self.config.limits.shutdown_ms_max / 1000):
+        with trio.move_on_after(self.config.limits.shutdown_timeout_ms / 1000):
             await LeadershipDrain(self.core, self.admin.roles, self.request_round,
                            self.log).run()
         self.clients.sessions.stopping = True

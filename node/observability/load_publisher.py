@@ -154,8 +154,8 @@ class LoadPublisher:
                 "window_ms": window.begin_ms, "interval_ms": window.interval_ms,
                 "length_ms": window.length_ms, "rack": place.rack, "weight": place.weight,
                 "disk_used": used, "disk_capacity": used + free,
-                "ingress_capacity": self._config.ingress_capacity,
-                "egress_capacity": self._config.egress_capacity,
+                "ingress_capacity": self._config.ingress_bytes_per_second,
+                "egress_capacity": self._config.egress_bytes_per_second,
                 "groups_led": self._core.status.led_count, "lost_windows": self.lost}
 
     async def _appended(self, batch: bytes) -> bool:

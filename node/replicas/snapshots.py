@@ -20,7 +20,7 @@ newest ``metadata_entries_kept`` entries are enough for a node that was absent b
 was absent longer, or joins, receives the state. If commands arrive faster than an image is
 downloaded, the log must not begin behind that image: otherwise the next image would be due as soon
 as this one is installed, without end. The log start is therefore held back, by up to
-``metadata_entries_held_max`` entries.
+``metadata_catch_up_entries_max`` entries.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Snapshots:
         if (METADATA_GROUP in self._core.status.groups()
                 and applied <= self._core.status.applied_index(METADATA_GROUP)):
             first_index = snapshot.log_start(
-                applied, limits.metadata_entries_kept, limits.metadata_entries_held_max,
+                applied, limits.metadata_entries_kept, limits.metadata_catch_up_entries_max,
                 self._needed_from())
             if first_index > 1:
                 self._core.compacted(METADATA_GROUP, first_index)

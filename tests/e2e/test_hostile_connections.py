@@ -38,13 +38,13 @@ connections_max = {CONNECTIONS}
 connections_per_address_max = {PER_ADDRESS}
 peer_connections_max = 40
 node_bytes_in_flight_max = {NODE_BYTES}
-node_outbox_bytes_max = {NODE_ANSWERS}
+node_send_buffer_bytes_max = {NODE_ANSWERS}
 connection_bytes_in_flight_max = {32 * MIB}
-outbox_bytes_max = {32 * MIB}
+connection_send_buffer_bytes_max = {32 * MIB}
 hello_timeout_ms = 1000
 frame_timeout_ms = 2000
 idle_timeout_ms = 4000
-answer_timeout_ms = 2000
+write_timeout_ms = 2000
 group_stall_ms_max = 60000
 """
 STRANGER = "127.0.0.2"

@@ -21,7 +21,7 @@ AT_A_TIME = 200
 #: to which this line belongs.
 SHORT = f"{STEADY}metadata_entries_kept = 3\n"
 #: The same settings, and a chunk takes two seconds.
-SLOW = f"{SHORT}bulk_bytes_per_second = {CHUNK_BYTES // 2}\n"
+SLOW = f"{SHORT}repair_bytes_per_second = {CHUNK_BYTES // 2}\n"
 
 
 def log_events(world, node: int) -> list[dict]:

@@ -79,7 +79,7 @@ async def test_a_topic_deleted_as_soon_as_it_is_there_is_still_an_answer(tmp_pat
 
 @in_trio
 async def test_producer_ids_are_never_given_twice(tmp_path):
-    async with serving(tmp_path, producer_id_block=2) as node, await Client.open(node) as client:
+    async with serving(tmp_path, producer_id_gap_max=2) as node, await Client.open(node) as client:
         given = [(await client.ask(InitProducer())).reply for _ in range(5)]
         assert len({reply.producer_id for reply in given}) == 5
         bumped = (await client.ask(InitProducer(given[0].producer_id, 0))).reply

@@ -218,7 +218,7 @@ def test_a_connection_that_is_kept_and_not_used_is_closed():
 
 def test_who_does_not_read_the_answer_is_given_up(monkeypatch):
     monkeypatch.setattr(http_module, "_INDEX", b"x" * (64 << 20))
-    with world(answer_timeout_ms=50, connections_max=1) as node, node.connect() as deaf:
+    with world(write_timeout_ms=50, connections_max=1) as node, node.connect() as deaf:
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         deaf.sendall(b"GET / HTTP/1.1\r\nHost: n\r\n\r\n")
         wait_for_answer(node, "/healthz")
