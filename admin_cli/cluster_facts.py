@@ -27,7 +27,7 @@ BUDGET_S = 10.0
 #: Key of a row in the JSON -> key of ``node_status``.
 _OF_NODE = {"version": "version", "phase": "phase", "ready": "ready", "not_ready": "not_ready",
             "uptime_ms": "uptime_ms", "quarantined": "groups_quarantined",
-            "behind": "groups_behind", "lag_entries": "lag_entries", "log_bytes": "log_bytes",
+            "behind": "groups_lagging", "lag_entries": "lag_entries", "log_bytes": "log_bytes",
             "disk_used_bytes": "disk_used_bytes", "disk_free_bytes": "disk_free_bytes",
             "disk_total_bytes": "disk_total_bytes", "disk_full": "disk_full"}
 

@@ -373,7 +373,7 @@ def _is_ready_line(line: bytes) -> bool:
         event = json.loads(line)
     except ValueError:
         return False
-    return isinstance(event, dict) and event.get("event") == "ready"
+    return isinstance(event, dict) and event.get("event") == "node_started"
 
 
 def free_base_port(wished: int, nodes: int) -> int:

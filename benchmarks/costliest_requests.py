@@ -205,7 +205,7 @@ class World:
 
     def _leases_ended(self) -> int:
         """Return the number of leases that were lost so far, from the logs of all nodes."""
-        return sum(line.count(b'"lease_changed"') and line.count(b'"lost"')
+        return sum(b'"support_lost"' in line
                    for path in self._dev.directory.glob("node-*/*.log")
                    for line in path.read_bytes().splitlines())
 

@@ -123,6 +123,6 @@ def idle(dev: DevCluster, settle_s: float, window_s: float) -> Idle:
 def _counters(dev: DevCluster) -> tuple[float, float, float]:
     nodes = dev.record.nodes
     statuses = [node_status(node.client_address) for node in nodes]
-    return (sum(status["liveness_messages"] for status in statuses),
-            sum(status["peer_frames"] for status in statuses),
+    return (sum(status["liveness_messages_sent"] for status in statuses),
+            sum(status["peer_frames_sent"] for status in statuses),
             sum(cpu_seconds(node.pid) for node in nodes))

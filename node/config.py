@@ -41,7 +41,7 @@ class HttpConfig:
     #: A connection kept open between two requests: longer than usual scrape intervals.
     idle_timeout_ms: int = 75_000
     #: A client that does not read the answer for so long is disconnected.
-    answer_timeout_ms: int = 10_000
+    write_timeout_ms: int = 10_000
     #: All of a request's head; scrapers send a few hundred bytes.
     head_bytes_max: int = 8_192
     #: ``/healthz`` reports loop or disk as stuck after this. Much more than the time that ends
@@ -55,7 +55,7 @@ class HttpConfig:
         """Return this table. Raises ``BadConfig`` for a malformed address, or a limit that would
         admit no request."""
         self.listen_address()
-        for name in ("connections_max", "request_timeout_ms", "answer_timeout_ms",
+        for name in ("connections_max", "request_timeout_ms", "write_timeout_ms",
                      "head_bytes_max", "stall_ms_max"):
             if not getattr(self, name):
                 raise BadConfig(f"http.{name} must be above 0")
@@ -81,9 +81,9 @@ class MetricsConfig:
     partitions_max: int = 20_000
     #: Older records can no longer be read: a day is enough for a pipeline that was down.
     retention_ms: int = 86_400_000
-    #: Capacity of this node's network, in and out, in bytes per second; 0 = not known.
-    ingress_capacity: int = 0
-    egress_capacity: int = 0
+    #: Capacity of this node's network, in and out; 0 = not known.
+    ingress_bytes_per_second: int = 0
+    egress_bytes_per_second: int = 0
 
     def validate(self) -> "MetricsConfig":
         """Return this table. Raises ``BadConfig`` for a value outside its range."""
@@ -131,7 +131,39 @@ class NodeConfig:
     #: True if the file names no address for HTTP: then a port in use does not prevent the start.
     http_is_optional: bool = True
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
+    #: (old, new) of the keys that the file has under names of earlier releases.
+    renamed_keys: tuple[tuple[str, str], ...] = ()
 
+
+#: Table -> key of an earlier release, which is still read -> key.
+RENAMED = {
+    "limits": {
+        "answer_timeout_ms": "write_timeout_ms",
+        "bulk_bytes_per_second": "repair_bytes_per_second",
+        "disk_probe_ms": "disk_probe_interval_ms",
+        "half_closed_ms_max": "half_closed_timeout_ms",
+        "metadata_entries_held_max": "metadata_catch_up_entries_max",
+        "node_outbox_bytes_max": "node_send_buffer_bytes_max",
+        "outbox_bytes_max": "connection_send_buffer_bytes_max",
+        "peer_outbox_bytes_max": "peer_send_buffer_bytes_max",
+        "producer_id_block": "producer_id_gap_max",
+        "resident_read_bytes_max": "page_cache_read_bytes_max",
+        "shutdown_ms_max": "shutdown_timeout_ms",
+    },
+    "raft": {
+        "commands_per_round_max": "metadata_commands_per_round_max",
+        "election_spread_ms": "election_jitter_ms",
+        "liveness_interval_ms": "heartbeat_interval_ms",
+        "members_may_forget": "accept_lost_entries",
+        "reads_waiting_max": "pending_reads_max",
+        "reexamine_groups_max": "liveness_checks_per_round_max",
+    },
+    "http": {"answer_timeout_ms": "write_timeout_ms"},
+    "metrics": {
+        "egress_capacity": "egress_bytes_per_second",
+        "ingress_capacity": "ingress_bytes_per_second",
+    },
+}
 
 #: Longest configuration, in characters: one with every node of a large cluster has some 100 KB, and
 #: a device has no end.
@@ -158,6 +190,7 @@ def parse(table: dict, relative_to: Path) -> NodeConfig:
     """Return the values of a parsed ``node.toml``. Raises ``BadConfig`` or ``ConfigError``."""
     known = {"node", "cluster", "raft", "limits", "storage", "security", "http", "metrics"}
     _no_others(table, known, "the file")
+    table, renamed = _with_present_names(table)
     node_table = _table(table, "node")
     node = _member({key: value for key, value in node_table.items() if key != "data_dir"}, "node")
     cluster_id, groups, factor, members = _cluster(table, node)
@@ -171,12 +204,30 @@ def parse(table: dict, relative_to: Path) -> NodeConfig:
         http_is_optional="address" not in table.get("http", {}),
         storage=_section(StorageSettings, table.get("storage", {}), "storage").validate(),
         security=_section(SecurityConfig, table.get("security", {}),
-                          "security").validate().relative_to(relative_to))
+                          "security").validate().relative_to(relative_to),
+        renamed_keys=renamed)
     if config.storage.durability == RELAXED:
-        config = replace(config, raft=replace(config.raft, members_may_forget=True))
+        config = replace(config, raft=replace(config.raft, accept_lost_entries=True))
     config.limits.validate_with(config.raft, StorageConfig())
     require_protection(config.security, node.client_address.host, node.peer_address.host)
     return config
+
+
+def _with_present_names(table: dict) -> tuple[dict, tuple[tuple[str, str], ...]]:
+    """Return the file with present keys, and (old, new) of those that it has under earlier names.
+    Raises ``BadConfig`` if it has a key under both names."""
+    renamed = []
+    for where, names in RENAMED.items():
+        section = table.get(where)
+        if not isinstance(section, dict):
+            continue  # missing, or refused where it is parsed
+        for old, new in names.items():
+            if old in section and new in section:
+                raise BadConfig(f"{where}.{old} is now {where}.{new}: remove the old key")
+        renamed += [(f"{where}.{old}", f"{where}.{new}") for old, new in names.items()
+                    if old in section]
+        table = {**table, where: {names.get(key, key): value for key, value in section.items()}}
+    return table, tuple(renamed)
 
 
 def _cluster(table: dict, node: Member) -> tuple[bytes, int, int, tuple[Member, ...]]:

@@ -73,7 +73,7 @@ def record_refusal(directory: str, log: logging.Logger, reason: str, boot_id: Bo
     try:
         refusal_record.write(RealFilesystem(), directory, RefusalRecord(reason, boot_id, wall_ms()))
     except OSError as error:
-        log.error("the refusal could not be kept", extra={"reason": str(error)})
+        log.error("refusal_record_failed", extra={"reason": str(error)})
 
 
 def refused_before(config_path: Path) -> tuple[NodeConfig, RefusalRecord | None]:

@@ -56,23 +56,23 @@ class Limits:
     #: again when they need to.
     idle_timeout_ms: int = 600_000
     #: A connection is closed when the client's kernel takes no byte of its replies for so long.
-    answer_timeout_ms: int = 30_000
+    write_timeout_ms: int = 30_000
     #: Bytes of replies that wait for a client; above it the connection is closed.
-    outbox_bytes_max: int = 64 << 20
+    connection_send_buffer_bytes_max: int = 64 << 20
     #: The same of all connections; above it fetches are refused before any work is done.
-    node_outbox_bytes_max: int = 512 << 20
+    node_send_buffer_bytes_max: int = 512 << 20
     #: Bytes of frames that wait for a peer; above it the connection is closed, and the peer probed
     #: again.
-    peer_outbox_bytes_max: int = 128 << 20
+    peer_send_buffer_bytes_max: int = 128 << 20
     #: Bytes in the reply to one fetch, whatever the client requests: with one more batch of the
     #: largest size it fits into a frame.
     fetch_bytes_max: int = 7 << 20
     #: Copies sent to peers under repair, in bytes per second for all of them: a tenth of the
     #: bandwidth of a modest network, so that appends keep their share.
-    bulk_bytes_per_second: int = 32 << 20
+    repair_bytes_per_second: int = 32 << 20
     #: Bytes that a fetch reads on the loop, if the page cache has them: copying and verifying them
     #: takes 0.1 ms, about as long as a switch to a thread and back.
-    resident_read_bytes_max: int = 1 << 20
+    page_cache_read_bytes_max: int = 1 << 20
     #: Threads that read from disk: enough to keep the disk's queue busy, and few, because each
     #: makes the loop wait for the interpreter's lock.
     cold_readers_max: int = 4
@@ -80,13 +80,13 @@ class Limits:
     cold_read_bytes_max: int = 64 << 20
     #: A client that ended its side of a connection receives the replies to its requests that are
     #: ready, and read, by then: slightly longer than an append may take.
-    half_closed_ms_max: int = 65_000
+    half_closed_timeout_ms: int = 65_000
     #: Metadata commands that stay in the log after a checkpoint covers them: what a node needs that
     #: was absent for minutes. A node that was absent longer receives the state itself.
     metadata_entries_kept: int = 10_000
     #: So many more while a learner needs them, or a node that downloads the state will: an hour of
     #: 300 commands a second, at 16 bytes of memory each.
-    metadata_entries_held_max: int = 1_000_000
+    metadata_catch_up_entries_max: int = 1_000_000
     #: Rows (of requests, answers, tables) that are processed in one turn of the loop, all
     #: connections together: some milliseconds, so that appends and leases are not delayed. Further
     #: rows take further turns.
@@ -124,12 +124,12 @@ class Limits:
     group_stall_ms_max: int = 3_000
     #: The disk is probed after this long without a write, so that a hung disk is detected while
     #: idle.
-    disk_probe_ms: int = 500
+    disk_probe_interval_ms: int = 500
     #: Longest time for the transfer of leadership at shutdown.
-    shutdown_ms_max: int = 5_000
+    shutdown_timeout_ms: int = 5_000
     #: A new producer's id is 1 to so many above the previous one, at random, so that no id is hit
     #: by accident. Not more than 65,536.
-    producer_id_block: int = PRODUCER_IDS_PER_BLOCK_MAX
+    producer_id_gap_max: int = PRODUCER_IDS_PER_BLOCK_MAX
 
     def validate(self) -> "Limits":
         """Return these limits. Raises ``ConfigError`` if two limits contradict each other."""
@@ -151,7 +151,7 @@ class Limits:
         for name, most in (("groups_max", POOL_SIZE_MAX), ("topics_max", TOPICS_MAX),
                            ("partitions_max", PARTITIONS_MAX),
                            ("partitions_per_topic_max", PARTITIONS_PER_TOPIC_MAX),
-                           ("producer_id_block", PRODUCER_IDS_PER_BLOCK_MAX),
+                           ("producer_id_gap_max", PRODUCER_IDS_PER_BLOCK_MAX),
                            ("metadata_rows_max", METADATA_ROWS_MAX)):
             if getattr(self, name) > most:
                 raise ConfigError(f"{name}={getattr(self, name)} exceeds what there can be, {most}")
@@ -168,22 +168,22 @@ class Limits:
                 ("storage.entry_bytes_max", storage.entry_bytes_max,
                  "raft.uncommitted_bytes_max", raft.uncommitted_bytes_max),
                 ("raft.frame_bytes_max", raft.frame_bytes_max,
-                 "limits.peer_outbox_bytes_max", self.peer_outbox_bytes_max)):
+                 "limits.peer_send_buffer_bytes_max", self.peer_send_buffer_bytes_max)):
             if value > bound:
                 raise ConfigError(f"{smaller}={value} exceeds {larger}={bound}")
 
 
 #: Limits that may be 0, which means "not at all".
-_MAY_BE_ZERO = ("resident_read_bytes_max", "metadata_entries_kept",
-                "metadata_entries_held_max")
+_MAY_BE_ZERO = ("page_cache_read_bytes_max", "metadata_entries_kept",
+                "metadata_catch_up_entries_max")
 #: (smaller, larger): pairs of limits that must keep this order.
 _ORDER = (
     ("connections_per_address_max", "connections_max"),
     ("requests_in_flight_max", "node_requests_in_flight_max"),
     ("frame_bytes_max", "connection_bytes_in_flight_max"),
     ("connection_bytes_in_flight_max", "node_bytes_in_flight_max"),
-    ("frame_bytes_max", "outbox_bytes_max"),
-    ("outbox_bytes_max", "node_outbox_bytes_max"),
+    ("frame_bytes_max", "connection_send_buffer_bytes_max"),
+    ("connection_send_buffer_bytes_max", "node_send_buffer_bytes_max"),
     ("partitions_per_topic_max", "partitions_max"),
     ("partitions_per_topic_max", "metadata_rows_max"),
 )

@@ -92,9 +92,10 @@ class Node:
         self.status = build_status(env, self.storage, self.metadata, self.peers, self.reads,
                                    self.admin, self.clients, self.replicas, self.rebalance,
                                    self.driver)
+        for old, new in config.renamed_keys:
+            log.warning("config_key_renamed", extra={"key": old, "new_key": new})
         for difference in bootstrap.edited(config, self.metadata.known.facts):
-            log.warning("[cluster] differs from the cluster, which wins: the table counts for "
-                        "a new cluster only", extra={"difference": difference})
+            log.warning("cluster_table_ignored", extra={"difference": difference})
         if not self.metadata.known.peers():
             self._take_part()
 
@@ -160,9 +161,9 @@ class Node:
                 await nursery.start(clients.serve)
                 self.peers.liveness.start()
                 self._show()
-                self.log.info("ready", extra={"client_address": str(config.node.client_address),
-                                              "boot_epoch": self.store.boot_epoch,
-                                              "groups": len(self.store.groups)})
+                self.log.info("node_started", extra={
+                    "client_address": str(config.node.client_address),
+                    "boot_epoch": self.store.boot_epoch, "groups": len(self.store.groups)})
                 sd_notify.tell(os.environ, sd_notify.READY)
                 async for _signal in signals:
                     break
@@ -200,9 +201,9 @@ class Node:
                 try:
                     self.security.reload()
                 except ConfigError as error:
-                    self.log.error("security not reloaded", extra={"reason": str(error)})
+                    self.log.error("security_reload_failed", extra={"reason": str(error)})
                 else:
-                    self.log.info("security reloaded")
+                    self.log.info("security_reloaded")
 
     def _show(self) -> None:
         """Let HTTP answer for this node from now on."""
@@ -215,18 +216,18 @@ class Node:
             lambda: loop_silent_ms(liveness), lambda: disk_busy_ms(disk)))
 
     async def _hand_over(self) -> None:
-        """Transfer the leaderships of this node, for ``shutdown_ms_max`` at most; its groups serve
-        until then. Then open requests are answered, and no further round runs."""
+        """Transfer the leaderships of this node, for ``shutdown_timeout_ms`` at most; its groups
+        serve until then. Then open requests are answered, and no further round runs."""
         self.life.phase = STOPPING
         sd_notify.tell(os.environ, sd_notify.STOPPING)
-        self.log.info("stopping", extra={"leads": self.core.status.led_count})
-        with trio.move_on_after(self.config.limits.shutdown_ms_max / 1000):
+        self.log.info("shutdown_started", extra={"groups_leading": self.core.status.led_count})
+        with trio.move_on_after(self.config.limits.shutdown_timeout_ms / 1000):
             await LeadershipDrain(self.core, self.admin.roles, self.request_round,
                            self.log).run()
         self.clients.sessions.stopping = True
         self.driver.applier.stop()
         self.driver.rounds.stop()
-        self.log.info("stopped", extra={"leads": self.core.status.led_count})
+        self.log.info("node_stopped", extra={"groups_leading": self.core.status.led_count})
 
     def close(self) -> None:
         """Write a last checkpoint, then close the files. Called after ``run``. Raises
@@ -241,14 +242,14 @@ class Node:
 def _report_findings(store: Store, log: logging.Logger) -> None:
     """Log the damage and the stray files that recovery found."""
     for damage in store.damage:
-        log.error("damage found", extra={"path": damage.path, "position": damage.position,
-                                         "group": damage.group, "reason": damage.why})
+        log.error("damage_found", extra={
+            "path": damage.path, "journal_offset": damage.position, "group": damage.group,
+            "reason": damage.why})
     for stray in store.strays[:STRAYS_NAMED_MAX]:
-        log.warning("a file that is not this node's is left alone",
-                    extra={"path": stray.path, "reason": stray.why})
+        log.warning("stray_file_ignored", extra={"path": stray.path, "reason": stray.why})
     if len(store.strays) > STRAYS_NAMED_MAX:
-        log.warning("there are more files that are not this node's",
-                    extra={"count": len(store.strays) - STRAYS_NAMED_MAX})
+        log.warning("stray_files_ignored",
+                    extra={"files": len(store.strays) - STRAYS_NAMED_MAX})
 
 
 def init(config_path: Path, servers: Sequence[str] = ()) -> int:
@@ -296,7 +297,7 @@ def _logged(config: NodeConfig, log: logging.Logger) -> int:
         http.stop()
         tell_left_out(log)
     for failure in failures:
-        log.error("stopped", extra={"reason": str(failure)})
+        log.error("node_failed", extra={"reason": str(failure)})
         print(f"multiraft node: {failure}", file=sys.stderr)
     return failures[0].exit_code if failures else 0
 
@@ -328,7 +329,7 @@ def _run(config: NodeConfig, log: logging.Logger, life: Life, http: HttpThread) 
         security = _load_security(config)
         unheard = _start(http)  # before recovery, whose progress it reports
         if unheard is not None and config.http_is_optional:
-            log.warning("metrics and health are not served", extra={"reason": str(unheard)})
+            log.warning("http_disabled", extra={"reason": str(unheard)})
             unheard = None
         store = open_store(config, draw_process_number(), life.recovery)
         if unheard is not None:
@@ -342,7 +343,7 @@ def _run(config: NodeConfig, log: logging.Logger, life: Life, http: HttpThread) 
         node.close()
     except BaseException as error:
         if not isinstance(error, NodeError) and _crashes(error):
-            log.critical("crashed", exc_info=True)
+            log.critical("node_crashed", exc_info=True)
         raise
 
 

@@ -136,7 +136,7 @@ def check_addresses(config: NodeConfig, facts: Facts, log: logging.Logger) -> No
     if hosts and had != (str(config.node.client_address), str(config.node.peer_address)):
         require_dialable([config.node])
     for host in hosts:
-        log.warning("other machines cannot connect to this address", extra={"host": host})
+        log.warning("unreachable_address_configured", extra={"host": host})
 
 
 def _existing(filesystem: Filesystem, config: NodeConfig) -> Found | None:

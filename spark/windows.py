@@ -90,8 +90,8 @@ def chosen(told: Told, wanted: Iterable[int], now_ms: int, windows: int = WINDOW
         raise BadSnapshot(
             f"of the window that ended {tables.time_text(newest + interval_ms)} the loads of "
             f"{named('node', silent)} are not in {load_records.TOPIC}. {told.complaint}".strip(),
-            "Their metric multiraft_loads_lost_total says whether they try. For a node that is "
-            "lost: multiraft rebalance plan --scope repair")
+            "Their metric multiraft_load_windows_lost_total says whether they try. For a node "
+            "that is lost: multiraft rebalance plan --scope repair")
     last = [begin for begin in whole if begin > whole[0] - windows * interval_ms]
     while len(last) > 1 and last[0] - last[-1] != (len(last) - 1) * interval_ms:
         last.pop()

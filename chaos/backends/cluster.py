@@ -308,7 +308,7 @@ class Cluster(Backend):
         life = self._life(node)
         with life.log.open("rb") as file:
             file.seek(life.log_start)
-            return any(b'"event":"ready"' in line.replace(b" ", b"") for line in file)
+            return any(b'"event":"node_started"' in line.replace(b" ", b"") for line in file)
 
     def _has_ended(self, node: int) -> bool:
         """True if the node ended by itself."""

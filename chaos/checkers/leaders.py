@@ -1,10 +1,11 @@
 """Leaders and terms of each group, from the nodes' logs and from their answers to the run.
 
-Contract.  Nodes that are started with ``--log-level debug`` log an event ``role`` per change: node,
-group, term, role, leader and reason.  A run that asks its nodes keeps ``leadership.jsonl``, whose
-lines are ``[time_us, group, term, leader]``, leader 0 = unknown.  ``read_trace`` takes both from a
-run's folder; a ``Trace`` may also be built by hand.  Clocks of nodes may differ: only what does not
-depend on them is judged; the time of an election counts only for the number of changes.
+Contract.  Nodes that are started with ``--log-level debug`` log an event ``replica_role_changed``
+per change: node, group, term, role, leader and reason.  A run that asks its nodes keeps
+``leadership.jsonl``, whose lines are ``[time_us, group, term, leader]``, leader 0 = unknown.
+``read_trace`` takes both from a run's folder; a ``Trace`` may also be built by hand.  Clocks of
+nodes may differ: only what does not depend on them is judged; the time of an election counts only
+for the number of changes.
 
 Theory.  A leader names itself, and every follower names the leader that it follows: in one term of
 one group all of them must name the same node.
@@ -20,7 +21,9 @@ from typing import NamedTuple
 
 from chaos.checkers.checker import Checker
 
-ROLE, LEADER = "role", "leader"
+LEADER = "leader"
+#: Events of a node's log that the trace is read from.
+EVENTS = ROLE_CHANGED, REMOVED, STARTED = "replica_role_changed", "replica_removed", "node_started"
 #: Pattern of a node's log file: ``nodes/N/log`` of the run's folder.
 LOGS = "nodes/*/log"
 LEADERSHIP = "leadership.jsonl"
@@ -161,7 +164,7 @@ def _observed(path: Path) -> Iterator[Role]:
 
 def _roles(lines: Iterable[str], began_us: int | None) -> Iterator[Role]:
     for line in lines:
-        if '"role"' not in line and '"replica removed"' not in line and '"ready"' not in line:
+        if not any(event in line for event in EVENTS):
             continue
         try:
             said = json.loads(line)
@@ -172,11 +175,11 @@ def _roles(lines: Iterable[str], began_us: int | None) -> Iterator[Role]:
 
 def _role(said: dict, began_us: int | None) -> Iterator[Role]:
     at_us = -1 if began_us is None else _microseconds(said["at"]) - began_us
-    if said["event"] == ROLE:
+    if said["event"] == ROLE_CHANGED:
         yield Role(at_us, said["node"], said["group"], said["term"], said["role"], said["leader"])
-    elif said["event"] == "replica removed":
+    elif said["event"] == REMOVED:
         yield Role(at_us, said["node"], said["group"], 0, FRESH, 0)
-    elif said["event"] == "ready":  # a new data directory, or an existing one
+    elif said["event"] == STARTED:  # a new data directory, or an existing one
         life = FRESH if said.get("boot_epoch") == 1 else RESTARTED
         yield Role(at_us, said["node"], -1, 0, life, 0)
 

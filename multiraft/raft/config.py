@@ -20,10 +20,10 @@ class RaftConfig:
     #: fit into a lease, so three may be lost; a failover takes one lease and one election.
     lease_ms: int = 600
     #: One heartbeat per node pair and interval: 4 per lease.
-    liveness_interval_ms: int = 150
+    heartbeat_interval_ms: int = 150
     #: Followers of a lost leader campaign at random within this spread: a thousand groups lost at
     #: once are a thousand campaigns in a third of a second, and two candidates rarely collide.
-    election_spread_ms: int = 300
+    election_jitter_ms: int = 300
     #: A campaign without a result is repeated after this plus a random spread.
     election_retry_ms: int = 400
     #: After this long without progress a leader probes again from the last known match.
@@ -61,24 +61,24 @@ class RaftConfig:
     #: a replica.
     non_candidate_retry_ms: int = 2000
     #: Linearizable reads of one group that wait for their confirmation.
-    reads_waiting_max: int = 4096
+    pending_reads_max: int = 4096
     #: Members may have lost what they acknowledged (set by ``durability = relaxed``).  A leader
     #: then accepts a member's report of lost entries and sends them again, instead of waiting
     #: without end.
-    members_may_forget: bool = False
+    accept_lost_entries: bool = False
     #: Groups that are re-examined in one round after a node was lost or came back.
-    reexamine_groups_max: int = 256
+    liveness_checks_per_round_max: int = 256
     #: Entries of the metadata group that are emitted for applying in one round.  Each may place or
     #: delete the 10,000 partitions of a topic, and a node that was away receives thousands at once.
-    commands_per_round_max: int = 4
+    metadata_commands_per_round_max: int = 4
 
     def validate(self, entry_bytes_max: int = layout.ENTRY_BYTES_MAX) -> "RaftConfig":
         """Return this configuration, checked for entries of up to ``entry_bytes_max`` framed bytes.
 
         Raises ``ConfigError``, which names both settings that contradict each other."""
-        self._require(self.liveness_interval_ms * 3 <= self.lease_ms,
-                      f"lease_ms={self.lease_ms} must hold three liveness_interval_ms="
-                      f"{self.liveness_interval_ms}")
+        self._require(self.heartbeat_interval_ms * 3 <= self.lease_ms,
+                      f"lease_ms={self.lease_ms} must hold three heartbeat_interval_ms="
+                      f"{self.heartbeat_interval_ms}")
         self._require(layout.ENTRY_BYTES_MAX <= self.frame_bytes_max // 2,
                       f"frame_bytes_max={self.frame_bytes_max} must hold two entries of "
                       f"{layout.ENTRY_BYTES_MAX} bytes")
@@ -98,8 +98,9 @@ class RaftConfig:
                       f"uncommitted_bytes_max={self.uncommitted_bytes_max} must hold an entry of "
                       f"{entry_bytes_max} bytes, the largest there is: it would be refused for "
                       f"ever, as if others were in its way")
-        self._require(self.commands_per_round_max >= 1,
-                      f"commands_per_round_max={self.commands_per_round_max} must be at least 1")
+        self._require(self.metadata_commands_per_round_max >= 1,
+                      f"metadata_commands_per_round_max={self.metadata_commands_per_round_max} "
+                      f"must be at least 1")
         self._require(self.peer_window_bytes <= self.uncommitted_bytes_max,
                       f"peer_window_bytes={self.peer_window_bytes} exceeds uncommitted_bytes_max="
                       f"{self.uncommitted_bytes_max}")

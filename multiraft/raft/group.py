@@ -538,7 +538,7 @@ class Group:
             if node == context.node
             or (node != self.leader and context.support.is_supported_by(node))
         ]
-        slice_ms = context.config.election_spread_ms // max(1, len(candidates))
+        slice_ms = context.config.election_jitter_ms // max(1, len(candidates))
         if context.node in candidates:
             begin += candidates.index(context.node) * slice_ms
         context.timers.arm(self.id, begin + (context.rng.randrange(slice_ms) if slice_ms else 0))
@@ -569,7 +569,7 @@ class Group:
             # Its node restarted: replies from before may acknowledge entries that the restart lost.
             if epoch != member.boot_epoch:
                 self.forget_replies_of(member)
-                member.restarted(epoch, context.config.members_may_forget)
+                member.restarted(epoch, context.config.accept_lost_entries)
             if not member.has_all(self.log.last_index, self.log.commit):
                 self.unquiesce()
 
@@ -625,15 +625,15 @@ class Group:
         self.ack_leader = 0
 
     def emit_committed(self, ready: Ready) -> None:
-        """Emit entries that are committed and durable here; at most ``commands_per_round_max`` of
-        the metadata group."""
+        """Emit entries that are committed and durable here; of the metadata group at most
+        ``metadata_commands_per_round_max``."""
         log = self.log
         # Applied entries are served to readers: what a node serves must survive its own crash, also
         # if a majority has committed it without this node's disk.
         last = min(log.commit, log.durable_index)
         if self.id == METADATA_GROUP and (
-                last > log.emitted_index + self.context.config.commands_per_round_max):
-            last = log.emitted_index + self.context.config.commands_per_round_max
+                last > log.emitted_index + self.context.config.metadata_commands_per_round_max):
+            last = log.emitted_index + self.context.config.metadata_commands_per_round_max
             self.context.unfinished = True
             self.touch()
         if last > log.emitted_index:

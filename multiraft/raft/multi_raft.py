@@ -4,8 +4,8 @@ Contract.  Values in, values out; the package docstring lists the driver's dutie
 re-entrant nor thread-safe: one task owns the object.
 
 Invariants.  No call does work in proportion to the number of groups, except ``ready`` after a node
-event, which takes ``reexamine_groups_max`` of them at a time.  Groups are visited in the order in
-which they were touched, so equal inputs give equal outputs.
+event, which takes ``liveness_checks_per_round_max`` of them at a time.  Groups are visited in the
+order in which they were touched, so equal inputs give equal outputs.
 
 Theory.  Every input touches at most one group; ``ready`` collects all touched groups into one write
 and one list of messages.  Knowledge about another node (support, a connection, a new boot epoch)

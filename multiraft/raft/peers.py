@@ -7,8 +7,8 @@ Invariants.  ``pending`` contains each group at most once.  At most one digest q
 leadership delta request per node wait for an answer.
 
 Theory.  An event about a node queues the groups shared with it.  Each round re-examines
-``reexamine_groups_max`` of them, so the loss of a node that shares ten thousand groups cannot stall
-the loop (scenarios S13, S17).  Trust ends at once, without the queue; see support.py.
+``liveness_checks_per_round_max`` of them, so the loss of a node that shares ten thousand groups
+cannot stall the loop (scenarios S13, S17).  Trust ends at once, without the queue; see support.py.
 
 One round trip resolves a digest mismatch.  The follower's node sends its 64 bucket sums, the
 leader's node lists what it leads in the buckets that differ, and the follower's node corrects
@@ -77,8 +77,8 @@ class Peers:
         self.pending.update(self._groups_by_peer.get(node, {}))
 
     def reexamine_some(self) -> None:
-        """Re-examine the oldest ``reexamine_groups_max`` pending groups."""
-        for _ in range(min(len(self.pending), self._context.config.reexamine_groups_max)):
+        """Re-examine the oldest ``liveness_checks_per_round_max`` pending groups."""
+        for _ in range(min(len(self.pending), self._context.config.liveness_checks_per_round_max)):
             group = next(iter(self.pending))
             del self.pending[group]
             self._groups[group].reexamine()

@@ -33,7 +33,7 @@ def read_index(group: Group, token: object) -> None:
     """Queue a linearizable read at the leader.  Raises ``QueueFull``."""
     if group.reads is None:
         group.reads = ReadIndexQueue()
-    group.reads.queue(token, group.context.config.reads_waiting_max)
+    group.reads.queue(token, group.context.config.pending_reads_max)
     group.unquiesce()
 
 

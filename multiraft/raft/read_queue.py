@@ -31,7 +31,7 @@ class ReadIndexQueue:
         """Add ``token`` to the next round.  Raises ``QueueFull`` if ``limit`` tokens wait."""
         count = len(self.waiting)
         if count >= limit:
-            raise QueueFull("reads_waiting_max", limit, count + 1)
+            raise QueueFull("pending_reads_max", limit, count + 1)
         self.waiting.append(token)
 
     def begin(self, read_round: int, commit: int) -> None:

@@ -300,7 +300,7 @@ def _on_mismatch(group: Group, member: Progress, reply: AppendReply) -> None:
 
     With relaxed durability a power loss may have lost acknowledged entries.  Then ``match`` is
     reset, which is always safe: a lower ``match`` only counts for less."""
-    if reply.hint_index < member.match and group.context.config.members_may_forget:
+    if reply.hint_index < member.match and group.context.config.accept_lost_entries:
         member.match = member.commit_known = 0
         group.forget_replies_of(member)
         group.emit("member_changed", member.node, "lost_entries")

@@ -64,8 +64,8 @@ class Pool:
         placed = await self._place(request.groups, state)
         if not request.dry_run:
             await self._propose(GrowPool(request.groups, placed))
-            self._log.info("pool grows", extra={"from_groups": pool_size,
-                                                "to_groups": request.groups})
+            self._log.info("pool_growth_started", extra={"from_groups": pool_size,
+                                                         "to_groups": request.groups})
         return await self._reply(state, pool_size, placed)
 
     def _check(self, groups: int, state: MetadataState) -> None:
@@ -166,9 +166,9 @@ class Pool:
         try:
             await self._propose(OpenPool(size))
         except MultiRaftError as error:  # retried by the next leader or in the next iteration
-            self._log.info("pool is not opened yet", extra={"reason": str(error)})
+            self._log.info("pool_growth_deferred", extra={"reason": str(error)})
             return
-        self._log.info("pool has grown", extra={"groups": size})
+        self._log.info("pool_growth_completed", extra={"groups": size})
 
     async def _propose(self, command: Command) -> None:
         """Propose a command.  Raises the error of a refusal."""

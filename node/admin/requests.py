@@ -279,7 +279,7 @@ class Admin:
                 producer, epoch if epoch >= 0 else self._epoch_to_name(producer))))
         # The last id of the block.  The other ids are granted to no producer and are refused, so
         # the distance between two producers' ids cannot be guessed.
-        count = 1 + secrets.randbelow(self._config.limits.producer_id_block)
+        count = 1 + secrets.randbelow(self._config.limits.producer_id_gap_max)
         first, count = await self._propose(state_machine.AllocateProducerIds(count))
         return wire.InitProducerReply(first + count - 1, 0)
 

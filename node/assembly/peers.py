@@ -51,14 +51,14 @@ def build_peers(env: NodeEnv, storage: StorageParts, metadata: MetadataParts) ->
     links = Peers(env.store, core, frame_bytes_max, env.loop.request,
                   storage.damage_found.notify, env.poller)
     bulk, control = (Bulk(links.dial, introduce("bulk"), frame_bytes_max,
-                          limits.bulk_bytes_per_second) for _ in range(2))
+                          limits.repair_bytes_per_second) for _ in range(2))
     liveness = LivenessThread(
         StoreLiveness(config.node.id, env.store.boot_epoch, config.raft.lease_ms,
-                 config.raft.liveness_interval_ms),
+                 config.raft.heartbeat_interval_ms),
         introduce("liveness"), limits.loop_stall_ms_max, limits.disk_stall_ms_max, storage.disk,
         env.space)
     lease_events = LeaseEvents(core, liveness, storage.disk, env.loop.request, storage.probe_file,
-                               limits.disk_probe_ms)
+                               limits.disk_probe_interval_ms)
     handlers: Handlers = {}
     requests = PeerRequests(
         control, handlers,
@@ -72,7 +72,7 @@ def make_link(env: NodeEnv, admission: Admission, introduce: Introduce, peer: in
               where: Address) -> PeerLink:
     """Make the append connection to a peer."""
     return PeerLink(peer, where.host, where.port, introduce,
-                    env.config.limits.peer_outbox_bytes_max, admission, env.log)
+                    env.config.limits.peer_send_buffer_bytes_max, admission, env.log)
 
 
 def _introductions(env: NodeEnv, admission: Admission, connection: str) -> Introduce:

@@ -4,7 +4,7 @@ replies.
 Contract. ``run`` checks every session once per ``SWEEP_S``. A frame that began to arrive must be
 complete within ``frame_timeout_ms``, unless this node has stopped reading the connection. A
 connection without open requests must send something within ``idle_timeout_ms``. The client must
-read replies, at least a byte of them within ``answer_timeout_ms``. While a frame waits for memory,
+read replies, at least a byte of them within ``write_timeout_ms``. While a frame waits for memory,
 each large frame that holds some must receive ``PRESSED_BYTES_MIN`` per sweep. A connection that
 breaks a deadline is closed at the next sweep, with the limit in the log.
 
@@ -125,7 +125,7 @@ class Deadlines:
                        f"{limits.frame_timeout_ms}"
         elif not look.owed and quiet_ms > limits.idle_timeout_ms:
             return f"idle for {quiet_ms} ms, the limit is {limits.idle_timeout_ms}"
-        if look.unsent and now_ms - since.deaf_ms > limits.answer_timeout_ms:
+        if look.unsent and now_ms - since.deaf_ms > limits.write_timeout_ms:
             return f"answers have not been read for {now_ms - since.deaf_ms} ms, the limit is " \
-                   f"{limits.answer_timeout_ms}"
+                   f"{limits.write_timeout_ms}"
         return ""

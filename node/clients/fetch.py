@@ -324,7 +324,7 @@ class FetchHandler:
 
     def _serve(self, fetch: WaitingFetch, results: list, found: list) -> Iterator[None]:
         read, cold = [], []
-        resident_left = self._limits.resident_read_bytes_max
+        resident_left = self._limits.page_cache_read_bytes_max
         reads_left = RESIDENT_READS_MAX
         for slot, taken in found:
             buffers = taken.buffers

@@ -61,7 +61,7 @@ class ConnectionCounts:
 
     connections: int = 0
     accepted: int = 0
-    turned_away: int = 0
+    rejected: int = 0
 
 
 class Listener:
@@ -102,7 +102,7 @@ class Listener:
     def _accepted(self, nursery: trio.Nursery, sock: socket.socket, host: str) -> None:
         here = self._by_address.get(host, 0)
         if self.counts.connections >= self._connections_max or here >= self._per_address_max:
-            self.counts.turned_away += 1
+            self.counts.rejected += 1
             sock.close()
             return
         sock.setblocking(False)

@@ -35,7 +35,7 @@ class Budget:
         self.requests = 0  # unanswered requests
         self.requests_max = limits.node_requests_in_flight_max
         self.unsent = 0  # bytes of replies that clients have not taken
-        self.unsent_max = limits.node_outbox_bytes_max
+        self.unsent_max = limits.node_send_buffer_bytes_max
         self.starved: dict[Starved, int] = {}  # session -> bytes wanted, in order of arrival
         self.refused = 0
 
@@ -62,7 +62,7 @@ class Budget:
             (bound for bound in (
                 ("node_requests_in_flight_max", self.requests_max, self.requests),
                 ("node_bytes_in_flight_max", self.bytes_max, self.bytes),
-                ("node_outbox_bytes_max", self.unsent_max, self.unsent))
+                ("node_send_buffer_bytes_max", self.unsent_max, self.unsent))
              if bound[2] > bound[1]))
         return ErrorDetail(text=f"the node has its hands full: {name} is {limit}, {value} are "
                            "under way; try again", limit=limit, value=value)

@@ -142,7 +142,7 @@ class Session:
         self._sock = sock
         self._connection = Connection(Role.SERVER, service.wire_limits)
         self._connection.reader.admit = self._admit
-        self._outbox = Outbox(sock, service.limits.outbox_bytes_max)
+        self._outbox = Outbox(sock, service.limits.connection_send_buffer_bytes_max)
         self._requests = 0  # unanswered requests
         self._reserved = 0  # bytes of the large frame that is arriving
         self._starved = 0  # bytes of the large frame that waits for memory
@@ -318,7 +318,7 @@ class Session:
             service.fetch_handler.hurry(self)
             service.request_round()
         try:
-            with trio.move_on_after(service.limits.half_closed_ms_max / 1000):
+            with trio.move_on_after(service.limits.half_closed_timeout_ms / 1000):
                 while connection.in_flight and not self._closed:
                     self._attention = trio.Event()
                     await self._attention.wait()
@@ -628,10 +628,10 @@ class Sessions:
                     await TlsSession(self, tls).run()
         except ProtocolError as error:
             self.closed_by_error += 1
-            self._log.info("client connection closed", extra={"reason": str(error)})
+            self._log.info("client_connection_closed", extra={"reason": str(error)})
         except ssl.SSLError as error:
             self.closed_by_error += 1
-            self._log.info("client connection closed", extra={"reason": f"TLS: {error}"})
+            self._log.info("client_connection_closed", extra={"reason": f"TLS: {error}"})
 
     def flush(self) -> None:
         """Write the replies of all sessions to their sockets, at the end of a round."""

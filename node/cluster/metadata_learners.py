@@ -53,7 +53,7 @@ class MetadataLearners:
         try:
             self._core.change_members(METADATA_GROUP, configuration.voters, learners)
         except ProposalError as error:
-            self._log.info("learners of the metadata group wait", extra={"reason": str(error)})
+            self._log.info("metadata_learners_deferred", extra={"reason": str(error)})
             return  # another change is open: the next check tries again
-        self._log.info("learners of the metadata group change", extra={"learners": list(learners)})
+        self._log.info("metadata_learners_changed", extra={"learners": list(learners)})
         self._request_round()

@@ -66,7 +66,7 @@ class Registration:
             if pause_s == RETRY_S_MAX:  # longer than an election takes
                 await self._ask_around()
             pause_s = min(2 * pause_s, RETRY_S_MAX)
-        self._log.info("registered", extra={"boot_epoch": self._record.boot_epoch})
+        self._log.info("node_registered", extra={"boot_epoch": self._record.boot_epoch})
         while True:
             if self._record.id in self._known.facts.removed:
                 self._admission.check_final(
@@ -100,7 +100,7 @@ class Registration:
                 with trio.move_on_after(ASK_S_MAX):
                     self._learn(await self._peers.ask(node.id, NodesKnown()))
             except MultiRaftError as error:
-                self._log.debug("does not say whom it knows",
+                self._log.debug("peer_list_request_failed",
                                 extra={"peer": node.id, "reason": str(error)})
 
     def _learn(self, reply: JoinClusterReply | NodesKnownReply) -> None:
@@ -111,4 +111,4 @@ class Registration:
     def _not_yet(self, why: str) -> None:
         if why != self._why:
             self._why = why
-            self._log.info("not registered yet", extra={"reason": why})
+            self._log.info("node_registration_deferred", extra={"reason": why})

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import trio
 
@@ -23,6 +23,7 @@ from node.loop.applied_waiters import AppliedEntries
 
 if TYPE_CHECKING:
     from multiraft.raft.multi_raft import MultiRaft
+    from multiraft.raft.ready import Event
     from multiraft.storage.store import Store
 
 
@@ -173,8 +174,7 @@ class Applier:
             elif event.kind == "snapshot_offered":
                 self._snapshot_offered(event.group, event.fields[0])
             elif event.kind in LOGGED_EVENTS:
-                self._log.log(LOGGED_EVENTS[event.kind], event.kind, extra={
-                    **self._place(event.group), "fields": list(event.fields)})
+                self._log_event(event)
                 if event.kind == "replica_repaired":
                     self._replicas.due = True
                 elif event.kind == "replica_quarantined":
@@ -183,15 +183,20 @@ class Applier:
                         event.group
                     )  # answers its long polls: QUARANTINED
 
-    def _place(self, group: int) -> dict:
-        """Return group and term for a log line; an event of a whole node has neither."""
-        if group < 0:
-            return {}
-        return {"group": group, "term": self._core.status.leader_hint(group)[1]}
+    def _log_event(self, event: Event) -> None:
+        """Log an event of the core. An event of a whole node has neither group nor term."""
+        logged, values = LOGGED_EVENTS[event.kind], event.fields
+        if isinstance(logged, dict):  # the second value chooses the event
+            logged, values = logged[values[1]], (values[0], *values[2:])
+        place = {} if event.group < 0 else {
+            "group": event.group, "term": self._core.status.leader_hint(event.group)[1]}
+        self._log.log(logged.level, logged.name,
+                      extra={**place, **dict(zip(logged.fields, values, strict=True))})
 
     def _log_role(self, group: int, role: Role, term: int, leader: int, why: str) -> None:
-        self._log.debug("role", extra={"group": group, "term": term, "role": role.name.lower(),
-                                       "leader": leader, "reason": why})
+        self._log.debug("replica_role_changed", extra={
+            "group": group, "term": term, "role": role.name.lower(), "leader": leader,
+            "reason": why})
 
     def _role(self, group: int, leads: bool) -> None:
         # Use the role of the event, not the present one: a leader that was deposed and elected
@@ -265,9 +270,29 @@ class Applier:
             self._sessions.flush()
 
 
-#: Events that are logged for operators, with their level. An event of a whole node has the node as
-#: its first field.
-LOGGED_EVENTS = {"lease_changed": logging.INFO, "peer_disk_space": logging.INFO,
-                 "peer_restarted": logging.INFO, "trust_revoked": logging.WARNING,
-                 "snapshot_needed": logging.WARNING, "replica_quarantined": logging.ERROR,
-                 "head_recovery_started": logging.WARNING, "replica_repaired": logging.INFO}
+class Logged(NamedTuple):
+    """The event of the log that reports an event of the core."""
+
+    level: int
+    name: str
+    fields: tuple[str, ...]  # names of the event's values
+
+
+#: Kind of an event of the core -> event of the log, or one for each second value.
+LOGGED_EVENTS: dict[str, Logged | dict[object, Logged]] = {
+    "lease_changed": {
+        "held": Logged(logging.INFO, "support_gained", ("peer", "boot_epoch")),
+        "lost": Logged(logging.INFO, "support_lost", ("peer",)),
+        "granted": Logged(logging.INFO, "support_granted", ("peer", "boot_epoch")),
+        "withdrawn": Logged(logging.INFO, "support_withdrawn", ("peer",))},
+    "peer_disk_space": {
+        True: Logged(logging.INFO, "peer_disk_full", ("peer",)),
+        False: Logged(logging.INFO, "peer_disk_space_freed", ("peer",))},
+    "peer_restarted": Logged(logging.INFO, "peer_restarted", ("peer", "boot_epoch")),
+    "trust_revoked": Logged(logging.WARNING, "peer_leadership_distrusted", ("peer",)),
+    "snapshot_needed": Logged(logging.WARNING, "snapshot_needed",
+                             ("peer", "next_index", "first_index")),
+    "replica_quarantined": Logged(logging.ERROR, "replica_quarantined", ("reason",)),
+    "head_recovery_started": Logged(logging.WARNING, "head_recovery_started", ("last_index",)),
+    "replica_repaired": Logged(logging.INFO, "replica_repaired", ()),
+}

@@ -80,13 +80,14 @@ class Space(DiskSpaceGuard):
         self.check()
 
     def on_full(self, free: int) -> None:
-        self._log.error("the disk is full", extra={"free": free, "reserve": self.reserved})
+        self._log.error("disk_full",
+                        extra={"free_bytes": free, "reserved_bytes": self.reserved})
 
     def on_space_freed(self, free: int) -> None:
-        self._log.info("there is room again", extra={"free": free})
+        self._log.info("disk_space_freed", extra={"free_bytes": free})
 
     def on_reserve_released(self, free: int) -> None:
-        self._log.warning("the reserve is given back", extra={"free": free})
+        self._log.warning("reserve_released", extra={"free_bytes": free})
 
     async def run(self) -> None:
         """Check the free space until cancelled."""

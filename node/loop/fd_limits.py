@@ -45,6 +45,6 @@ def connections_max(limits: Limits, log: logging.Logger) -> int:
     Raises ``BadConfig``."""
     fitting = connections_that_fit(limits)
     if fitting < limits.connections_max:
-        log.warning("fewer connections than configured", extra={
-            "connections_max": limits.connections_max, "fitting": fitting})
+        log.warning("connection_limit_lowered", extra={
+            "connections_configured": limits.connections_max, "connections_permitted": fitting})
     return fitting

@@ -64,7 +64,7 @@ class Watchdog:
         if not self._core.status.is_leader(group):
             return
         self.resigned += 1
-        self._log.warning("resigning", extra={
+        self._log.warning("leadership_resigned", extra={
             "group": group, "term": self._core.status.leader_hint(group)[1],
             "reason": f"index {index} has not been committed and applied for "
                       f"{self._group_stall_ms_max} ms"})

@@ -168,7 +168,7 @@ class HttpThread:
                 return False
             reply = Reply(error.error_status_hint, _TEXT, f"{error}\n".encode())
             last = True
-        with trio.move_on_after(self._config.answer_timeout_ms / 1000) as patience:
+        with trio.move_on_after(self._config.write_timeout_ms / 1000) as patience:
             await _send(stream, connection, bool(heads) and heads[0].method == b"HEAD", reply, last)
         if patience.cancelled_caught or connection.our_state is not h11.DONE:
             return False

@@ -108,7 +108,8 @@ class LoadPublisher:
                 self._retain(wall_ms())
             if waiting.cancelled_caught:
                 self.lost += 1
-                self._log.warning("loads not published", extra={"window_ms": window.begin_ms})
+                self._log.warning("load_window_lost",
+                                  extra={"window_begin_ms": window.begin_ms})
             before, began_ms = now, now_ms
 
     def _counters(self) -> Counters:
@@ -153,8 +154,8 @@ class LoadPublisher:
                 "window_ms": window.begin_ms, "interval_ms": window.interval_ms,
                 "length_ms": window.length_ms, "rack": place.rack, "weight": place.weight,
                 "disk_used": used, "disk_capacity": used + free,
-                "ingress_capacity": self._config.ingress_capacity,
-                "egress_capacity": self._config.egress_capacity,
+                "ingress_capacity": self._config.ingress_bytes_per_second,
+                "egress_capacity": self._config.egress_bytes_per_second,
                 "groups_led": self._core.status.led_count, "lost_windows": self.lost}
 
     async def _appended(self, batch: bytes) -> bool:
@@ -174,7 +175,7 @@ class LoadPublisher:
                 await self._append_there(leader, incarnation, batch)
             return leader != 0
         except (MultiRaftError, NoAnswer, Malformed) as error:
-            self._log.debug("loads not appended yet", extra={"reason": str(error)})
+            self._log.debug("load_append_deferred", extra={"reason": str(error)})
             return False
 
     async def _create(self) -> None:

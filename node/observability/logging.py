@@ -7,7 +7,7 @@ logs never waits for the reader of the log: ``LineWriter`` has a thread and a bo
 dropped lines.
 
 Theory.  The loop logs.  If it wrote into a full pipe, it would block and lose its leases.
-Repetitions are recognised by their event alone: events are words of this program, and few.
+Repetitions are recognised by the event alone: ``log_events.py`` lists all events, and they are few.
 """
 
 from __future__ import annotations
@@ -71,8 +71,9 @@ class JsonLines(logging.Formatter):
 
 
 class TextLines(logging.Formatter):
-    """Formatter for a terminal: time, level, node, the event, ``key=value``.
+    """Formatter for people: time, level, event, node and fields.
 
+    For example ``2026-01-01T00:00:00.123Z WARNING leadership_resigned node=1 group=3 term=9``.
     A traceback follows behind bars, so that none of its lines can be taken for an event.
     """
 
@@ -81,16 +82,13 @@ class TextLines(logging.Formatter):
         self._node = node
 
     def format(self, record: logging.LogRecord) -> str:
-        words = [_at(record), f"{record.levelname.lower():<8}", f"node={self._node}",
-                 _shown(record.getMessage(), _EVENT)]
+        words = [_at(record).replace("+00:00", "Z"), f"{record.levelname:<7}",
+                 _shown(record.getMessage(), _PLAIN), f"node={self._node}"]
         words += [f"{key}={_shown(value, _PLAIN)}" for key, value in _fields(record).items()]
         if record.exc_info:
             lines = self.formatException(record.exc_info).splitlines()
             words += [f"\n  | {_escaped(line)}" for line in lines]
         return " ".join(words)
-
-
-_EVENT = re.compile(r"[\w ,.:'-]+", re.ASCII)
 
 
 def _shown(value: object, plain: re.Pattern) -> str:
@@ -164,7 +162,7 @@ def _is_over(window: _Window, now_ms: int) -> bool:
 
 
 #: The event that reports lines left out.
-LEFT_OUT = "repeated"
+LEFT_OUT = "log_lines_suppressed"
 
 
 def tell_left_out(log: logging.Logger, now_ms: int | None = None) -> None:
@@ -172,7 +170,7 @@ def tell_left_out(log: logging.Logger, now_ms: int | None = None) -> None:
     for limit in log.filters:
         if isinstance(limit, RateLimit):
             for event, level, lines in limit.take_left_out(now_ms):
-                log.log(level, LEFT_OUT, extra={"of": event, "lines_left_out": lines})
+                log.log(level, LEFT_OUT, extra={"suppressed_event": event, "lines": lines})
 
 
 async def tell_suppressed(log: logging.Logger) -> None:
@@ -221,7 +219,7 @@ class LineWriter:
                 self._out(line)
                 if self.dropped != self._told:
                     lost, self._told = self.dropped - self._told, self.dropped
-                    self._out(json.dumps({"event": "lines lost", "level": "warning",
+                    self._out(json.dumps({"event": "log_lines_dropped", "level": "warning",
                                           "lines": lost}) + "\n")
             except (OSError, ValueError):
                 self.dropped += 1  # the reader is gone; the node keeps running

@@ -116,10 +116,10 @@ class Statistics:
         parts = self._parts
         return {
             "groups": len(parts.store.groups),
-            "groups_led": parts.core.status.led_count,
-            "groups_awake": parts.core.status.active_count,
+            "groups_leading": parts.core.status.led_count,
+            "groups_active": parts.core.status.active_count,
             "groups_quarantined": survey.quarantined.count,
-            "groups_behind": survey.behind.count,
+            "groups_lagging": survey.behind.count,
             "groups_leaderless": survey.leaderless.count,
             "groups_under_replicated": survey.under_replicated.count,
             "quarantined": list(survey.quarantined.groups),
@@ -131,7 +131,7 @@ class Statistics:
             "disk_free_bytes": survey.disk_free_bytes,
             "disk_total_bytes": survey.disk_total_bytes,
             "elections_won": parts.applier.elections,
-            "groups_resigned": parts.watchdog.resigned,
+            "leadership_resignations": parts.watchdog.resigned,
         }
 
     def _of_requests(self) -> dict:
@@ -154,8 +154,8 @@ class Statistics:
             "disk_write_us": parts.disk.latency.total_us,
             "rounds": parts.rounds.rounds,
             "round_us_max": parts.rounds.round_micros_max,
-            "peer_frames": parts.peers.frames_sent,
-            "liveness_messages": parts.liveness.messages,
+            "peer_frames_sent": parts.peers.frames_sent,
+            "liveness_messages_sent": parts.liveness.messages,
             "bulk_bytes_sent": parts.bulk.bytes_sent,
             "checkpoints": parts.checkpoints.written,
             "entries_damaged": parts.repairs.found,
@@ -174,18 +174,18 @@ class Statistics:
             "snapshots_installed": parts.snapshots.installed,
             "replicas_created": parts.replicas.created,
             "replicas_removed": parts.replicas.removed,
-            "switches_under_way": len(parts.metadata_log.state.placed.switches),
+            "partition_switches_in_progress": len(parts.metadata_log.state.placed.switches),
             "partitions_sealed": parts.switching.sealed,
             "partitions_opened": parts.switching.opened,
-            "switches_published": parts.switching.published,
-            "loads_published": parts.publishing.published,
-            "loads_lost": parts.publishing.lost,
-            "loads_left_out": parts.publishing.left_out,
+            "partition_switches_published": parts.switching.published,
+            "load_windows_published": parts.publishing.published,
+            "load_windows_lost": parts.publishing.lost,
+            "load_samples_dropped": parts.publishing.left_out,
             **of_plan(parts.metadata_log.state.plans.active),
             "client_connections": parts.connections.connections,
             "client_connections_accepted": parts.connections.accepted,
-            "client_connections_turned_away": parts.connections.turned_away,
-            "client_connections_broken": parts.sessions.closed_by_error,
+            "client_connections_rejected": parts.connections.rejected,
+            "client_protocol_errors": parts.sessions.closed_by_error,
         }
 
     def sample(self, survey: Survey) -> Sample:
@@ -232,7 +232,7 @@ def build() -> dict[str, str]:
 def of_plan(plan: ActivePlan | None) -> dict:
     """Return the fields of the plan under way, as this node's metadata have it."""
     if plan is None:
-        return {"plan_state": "none", "plan_moves": 0, "plan_moves_left": 0,
-                "plan_moves_under_way": 0}
-    return {"plan_state": plan.state, "plan_moves": len(plan.moves), "plan_moves_left": plan.left,
-            "plan_moves_under_way": len(plan.under_way)}
+        return {"plan_state": "none", "plan_moves": 0, "plan_moves_remaining": 0,
+                "plan_moves_in_progress": 0}
+    return {"plan_state": plan.state, "plan_moves": len(plan.moves),
+            "plan_moves_remaining": plan.left, "plan_moves_in_progress": len(plan.under_way)}

@@ -156,7 +156,7 @@ class Admission:
     def _tell(self, peer: int, text: str) -> None:
         if self._said.get(peer) != text:  # a peer is asked several times a second
             self._said[peer] = text
-            self._log.warning("peer not accepted", extra={"peer": peer, "reason": text})
+            self._log.warning("peer_admission_refused", extra={"peer": peer, "reason": text})
 
     def renewed(self, boot_ids: tuple[BootId, ...]) -> None:
         """Use the last of ``boot_ids`` as this node's boot id from now on."""

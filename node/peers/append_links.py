@@ -172,7 +172,7 @@ class PeerLink:
                 sock.close()
         if reason:
             self._gate.away(self.peer)
-            self._log.info("append connection lost", extra={"peer": self.peer, "reason": reason})
+            self._log.info("append_connection_lost", extra={"peer": self.peer, "reason": reason})
         return opened
 
     def _refused(self, error: NotAccepted) -> None:
@@ -208,7 +208,7 @@ class PeerLink:
         except (OSError, RemoteProtocolError) as error:
             reason = str(error)
         if reason:
-            self._log.info("append connection lost", extra={"peer": self.peer, "reason": reason})
+            self._log.info("append_connection_lost", extra={"peer": self.peer, "reason": reason})
         self._break()
 
     def _break(self) -> None:

@@ -69,7 +69,7 @@ class Renewal:
         except (OSError, StorageError) as error:
             if getattr(error, "errno", None) not in _FULL:
                 raise DiskFailed(f"a new boot id cannot be kept: {error}") from error
-            self._log.debug("no disk space for a new boot id")
+            self._log.debug("boot_id_renewal_deferred")
             return
         self._admission.renewed(boot_ids)
         async with trio.open_nursery() as nursery:
@@ -97,7 +97,7 @@ class Renewal:
                 self._admission.refused(peer, error.code, str(error), error.remembered)
             return False
         except (OSError, RemoteProtocolError) as error:
-            self._log.debug("not told of a new number",
+            self._log.debug("boot_id_announcement_failed",
                             extra={"peer": peer, "reason": str(error)})
             return False
         finally:

@@ -1,7 +1,7 @@
 """The event loop's side of the liveness thread: takes lease events, answers nudges, publishes
 leadership digests.
 
-Contract. ``run`` wakes on every nudge (once per ``liveness_interval_ms``) and on every event.
+Contract. ``run`` wakes on every nudge (once per ``heartbeat_interval_ms``) and on every event.
 ``publish`` runs after each round and replaces one tuple if the digests changed. If the thread has
 failed, ``run`` raises ``LivenessFailed`` and the node stops.
 """

@@ -57,8 +57,8 @@ class Peering:
         try:
             where = parse_address(text, f"the peer address of node {peer}")
         except BadConfig as error:
-            self._log.warning("a node cannot be dialled", extra={"peer": peer,
-                                                                 "reason": str(error)})
+            self._log.warning("peer_address_rejected",
+                              extra={"peer": peer, "reason": str(error)})
             return
         if peer in self._addresses:
             self._peers.remove(peer)

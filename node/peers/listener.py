@@ -114,7 +114,7 @@ class PeerListener:
         try:
             await self._receive_alone(sock, reader, hello)
         except (RemoteProtocolError, ImpossibleMessage) as error:
-            self._log.warning("append connection closed", extra={"peer": hello.node,
+            self._log.warning("append_connection_closed", extra={"peer": hello.node,
                                                                 "reason": str(error)})
 
     def end(self, peer: int) -> None:
@@ -188,7 +188,7 @@ class PeerListener:
 
     def _note_refused(self, reason: str) -> None:
         self.refused += 1
-        self._log.warning("peer connection refused", extra={"reason": reason})
+        self._log.warning("peer_connection_refused", extra={"reason": reason})
 
     def _judge(self, hello: wire.Hello) -> None:
         """Check a hello before any proof. Raises ``NotAccepted``."""

@@ -81,7 +81,7 @@ class Driver:
                 continue
             if self._leads_since_ms is None:
                 self._leads_since_ms = self._tasks.monotonic_ms()
-                self._log.info("plan is carried out from here", extra={"plan": plan.plan_id[:12]})
+                self._log.info("plan_controller_started", extra={"plan": plan.plan_id[:12]})
             version = self._metadata_log.state.plans.version
             await self.look(plan)
             if self._metadata_log.state.plans.version == version:
@@ -125,7 +125,7 @@ class Driver:
                 plan.plan_id, action.seq, action.attempt, int(action.phase), action.source,
                 action.reason[:REASON_MAX], self._tasks.wall_ms()))
             if result.code == Code.OK and result.value:
-                self._log.info("move", extra={
+                self._log.info("plan_move_advanced", extra={
                     "plan": plan.plan_id[:12], "move": plan.moves[action.seq].move_id,
                     "phase": action.phase.name.lower(), "reason": action.reason})
         elif isinstance(action, Change):
@@ -159,8 +159,8 @@ class Driver:
 
     async def _control(self, plan: ActivePlan, action: str, why: str) -> None:
         """Propose the pause or resumption that the safety check asks for."""
-        self._log.warning("plan", extra={"plan": plan.plan_id[:12], "action": action,
-                                         "reason": why})
+        self._log.warning("plan_control_proposed", extra={
+            "plan": plan.plan_id[:12], "action": action, "reason": why})
         try:
             if action == RESUME and plan.reason.startswith(SLOW_COMMITS) and self._watch.is_cause:
                 await self._ease(plan)
@@ -169,14 +169,15 @@ class Driver:
             if action == PAUSE and why.startswith(SLOW_COMMITS):
                 await self._easing.paused(plan)
         except MultiRaftError as error:
-            self._log.info("plan control waits", extra={"reason": str(error)})
+            self._log.info("plan_control_deferred", extra={"reason": str(error)})
 
     async def _ease(self, plan: ActivePlan) -> None:
         """Lower the throttle of a plan that made appends slow."""
         throttle = await self._easing.eased(plan)
         if throttle is not None:
             why = f"{plan.limits.throttle} bytes per second made appends slow"
-            self._log.warning("plan", extra={"plan": plan.plan_id[:12], "action": THROTTLE,
-                                             "reason": f"{throttle} from now on: {why}"})
+            self._log.warning("plan_control_proposed", extra={
+                "plan": plan.plan_id[:12], "action": THROTTLE,
+                "reason": f"{throttle} from now on: {why}"})
             await self._metadata_log.propose(ControlPlan(
                 plan.plan_id, THROTTLE, throttle, why, True, self._tasks.wall_ms()))

@@ -92,7 +92,8 @@ class PreferredLeaders:
                 begun += 1
         if begun:
             self.handed_back += begun
-            self._log.info("leaders go back", extra={"groups": begun, "nodes": sorted(back)})
+            self._log.info("preferred_leaders_restored",
+                           extra={"groups": begun, "peers": sorted(back)})
             self._request_round()
 
     def _may_lead(self, node: int) -> bool:

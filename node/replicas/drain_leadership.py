@@ -62,7 +62,7 @@ class LeadershipDrain:
         except ProposalError as error:
             if group not in self._refused:
                 self._refused.add(group)
-                self._log.info("transfer not possible", extra={
+                self._log.info("leadership_transfer_refused", extra={
                     "group": group, "term": self._core.status.leader_hint(group)[1],
                     "reason": str(error)})
             return False

@@ -134,13 +134,13 @@ class Replicas:
                 self._metadata_log.begin_anew()
         self._on_created(group)
         self.created += 1
-        self._log.info("replica created", extra={"group": group, "leader": sender})
+        self._log.info("replica_created", extra={"group": group, "leader": sender})
 
     def gone(self, group: int) -> None:
         """Record that the core removed a replica."""
         self.removed += 1
         self._on_removed(group)
-        self._log.info("replica removed", extra={"group": group})
+        self._log.info("replica_removed", extra={"group": group})
 
     def incarnation_of(self, group: int) -> int:
         """Return the current incarnation of a group, according to the metadata here."""
@@ -169,7 +169,7 @@ class Replicas:
                 continue
             if survivor == self._core.node:
                 self._go_on(group, incarnation)
-                self._log.warning("group recovered by force", extra={
+                self._log.warning("group_recovery_forced", extra={
                     "group": group, "incarnation": incarnation})
                 self._request_round()
             else:

@@ -127,8 +127,8 @@ class PartitionSwitcher:
                 except MultiRaftError as error:  # an election, an absent node, or one that lags
                     if str(error) != why:
                         why = str(error)
-                        self._log.info("switch waits", extra={
-                            "partition": partition, "epoch": switch.epoch,
+                        self._log.info("partition_switch_deferred", extra={
+                            "partition": partition, "partition_epoch": switch.epoch,
                             "group": switch.to_group, "reason": why})
                 with trio.move_on_after(pause_s):
                     await changed.wait()

@@ -65,8 +65,7 @@ class Repairs:
         """Quarantine the replica of a damaged entry until a peer has supplied a copy. For a damaged
         checkpoint, which the scrub finds, another one is written."""
         if isinstance(error, CorruptFile):
-            self._log.warning("checkpoint damaged, another one is written", extra={
-                "path": error.path})
+            self._log.warning("checkpoint_damaged", extra={"path": error.path})
         else:
             self.found += 1
         self._repairer.on_damage(error)
@@ -124,8 +123,8 @@ class Repairs:
             answer = _read_answer(request, frame.header, frame.payload)
         except (NoAnswer, Malformed) as error:
             self._silent.add(ask.peer)
-            self._log.info("repair not answered", extra={"group": request.group, "peer": ask.peer,
-                                                         "reason": str(error)})
+            self._log.info("repair_request_failed", extra={
+                "group": request.group, "peer": ask.peer, "reason": str(error)})
             return
         if answer is not None:
             self._repairer.on_response(answer)

@@ -67,7 +67,8 @@ class LeadershipShedder:
                 under_way += 1
                 begun.append(group)
         if begun:
-            self._log.info("making way", extra={"groups": len(begun), "first": begun[0]})
+            self._log.info("leadership_shed",
+                           extra={"groups": len(begun), "first_group": begun[0]})
             self._request_round()
 
     def _offer(self, group: int, now_ms: int) -> bool:

@@ -20,7 +20,7 @@ newest ``metadata_entries_kept`` entries are enough for a node that was absent b
 was absent longer, or joins, receives the state. If commands arrive faster than an image is
 downloaded, the log must not begin behind that image: otherwise the next image would be due as soon
 as this one is installed, without end. The log start is therefore held back, by up to
-``metadata_entries_held_max`` entries.
+``metadata_catch_up_entries_max`` entries.
 """
 
 from __future__ import annotations
@@ -118,8 +118,9 @@ class Snapshots:
         # The replica may have been removed and created again since the checkpoint was captured.
         if (METADATA_GROUP in self._core.status.groups()
                 and applied <= self._core.status.applied_index(METADATA_GROUP)):
-            first_index = snapshot.log_start(applied, limits.metadata_entries_kept,
-                                             limits.metadata_entries_held_max, self._needed_from())
+            first_index = snapshot.log_start(
+                applied, limits.metadata_entries_kept, limits.metadata_catch_up_entries_max,
+                self._needed_from())
             if first_index > 1:
                 self._core.compacted(METADATA_GROUP, first_index)
         self._offer.set()  # lets ``run`` drop a download that this replica's log has overtaken
@@ -189,9 +190,9 @@ class Snapshots:
         if self._download is None:
             self._download = await self._on_disk(self._partial.load)
         if self._download is not None:
-            self._log.info("snapshot goes on", extra={
+            self._log.info("snapshot_download_resumed", extra={
                 "group": METADATA_GROUP, "index": self._download.index,
-                "bytes": len(self._download.data), "total": self._download.total})
+                "bytes": len(self._download.data), "total_bytes": self._download.total})
         while True:
             self._waits = True
             await self._offer.wait()
@@ -207,7 +208,7 @@ class Snapshots:
                     await self._install(image)
                     await self._drop()
             except (NoAnswer, Malformed, CodecError) as error:
-                self._log.warning("snapshot not fetched", extra={
+                self._log.warning("snapshot_download_failed", extra={
                     "group": METADATA_GROUP, "peer": leader, "reason": str(error)})
 
     @property
@@ -299,7 +300,7 @@ class Snapshots:
         self._on_installed()
         self._metadata_log.follow()  # at once: the next entry may be long in coming
         self.installed += 1
-        self._log.info("snapshot installed", extra={
+        self._log.info("snapshot_installed", extra={
             "group": METADATA_GROUP, "term": download.term, "index": download.index,
             "bytes": download.total})
         self._request_round()

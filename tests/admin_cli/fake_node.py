@@ -28,7 +28,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN if behaviour == "stubborn"
                   else lambda *_: sys.exit(0))
     if behaviour != "silent":
-        sys.stdout.write(json.dumps({"event": "ready", "node": config["node"]["id"]}) + "\n")
+        sys.stdout.write(json.dumps({"event": "node_started", "node": config["node"]["id"]}) + "\n")
         sys.stdout.flush()
     while True:
         connection, _ = listener.accept()

@@ -16,7 +16,7 @@ from multiraft.wire.pool import PoolStatusReply
 #: What a node that is well says of itself.
 NODE_STATUS = {
     "version": "0.1.0", "phase": "serving", "ready": 1, "not_ready": "", "uptime_ms": 7_325_000,
-    "groups_quarantined": 0, "groups_behind": 0, "lag_entries": 0, "log_bytes": 2048,
+    "groups_quarantined": 0, "groups_lagging": 0, "lag_entries": 0, "log_bytes": 2048,
     "disk_used_bytes": 5 << 20, "disk_free_bytes": 3 << 30, "disk_total_bytes": 4 << 30,
     "disk_full": 0, "quarantined": [], "under_replicated": [], "leaderless": []}
 

@@ -120,12 +120,12 @@ def test_a_full_disk_refuses_records_and_nothing_else(lonely):
     assert read_all(world, "filling") == before
     wait_for(lambda: produce_once(world, "filling") == Code.STORAGE_FULL, "still refused",
              UP_S)
-    await_line(world, 1, "the disk is full")
+    await_line(world, 1, '"disk_full"')
     ballast.unlink()
     ballast.with_name("more").unlink()
     wait_for(lambda: produce_once(world, "filling") == Code.OK, "records are taken again",
              UP_S)
-    await_line(world, 1, "there is room again")
+    await_line(world, 1, '"disk_space_freed"')
 
 
 def test_filling_up_under_load_loses_nothing_that_was_acknowledged(lonely):
@@ -178,9 +178,9 @@ def test_a_node_whose_disk_is_full_leaves_the_leading_to_others(three):
     with blocking.Client(list(world.addresses)) as client, client.producer() as producer:
         for topic in TOPICS:
             producer.send(Record(topic, b"taken", partition=0))
-    await_line(world, 1, "making way")
+    await_line(world, 1, "leadership_shed")
     ballast.unlink()
-    await_line(world, 1, "there is room again")
+    await_line(world, 1, '"disk_space_freed"')
     for topic in TOPICS:
         assert read_all(world, topic) == [b"taken"]
 
@@ -194,8 +194,8 @@ def test_a_leader_with_room_refuses_what_no_majority_could_store(three):
     ballasts = [data_of(world, node) / "ballast" for node in (1, 2)]
     for ballast in ballasts:
         fill(ballast)
-    wait_for(lambda: {tuple(said["fields"]) for said in log_events(world, 3, "peer_disk_space")}
-             == {(1, True), (2, True)}, "node 3 has heard of it", UP_S)
+    wait_for(lambda: {said["peer"] for said in log_events(world, 3, "peer_disk_full")}
+             == {1, 2}, "node 3 has heard of it", UP_S)
     assert {produce_once(world, topic, 3) for topic in TOPICS for _ in range(20)} == {
         Code.STORAGE_FULL}
     assert {world.leader_of(topic) for topic in TOPICS} == {3}, "there is nobody to leave them to"

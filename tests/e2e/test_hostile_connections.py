@@ -38,13 +38,13 @@ connections_max = {CONNECTIONS}
 connections_per_address_max = {PER_ADDRESS}
 peer_connections_max = 40
 node_bytes_in_flight_max = {NODE_BYTES}
-node_outbox_bytes_max = {NODE_ANSWERS}
+node_send_buffer_bytes_max = {NODE_ANSWERS}
 connection_bytes_in_flight_max = {32 * MIB}
-outbox_bytes_max = {32 * MIB}
+connection_send_buffer_bytes_max = {32 * MIB}
 hello_timeout_ms = 1000
 frame_timeout_ms = 2000
 idle_timeout_ms = 4000
-answer_timeout_ms = 2000
+write_timeout_ms = 2000
 group_stall_ms_max = 60000
 """
 STRANGER = "127.0.0.2"
@@ -221,7 +221,7 @@ def status_of(session: raw.Session) -> str:
 
 
 def test_one_address_leaves_room_for_others(world):
-    before = status(world)["client_connections_turned_away"]
+    before = status(world)["client_connections_rejected"]
     with contextlib.ExitStack() as stack:
         sockets: list[raw.Session] = []
 
@@ -230,7 +230,7 @@ def test_one_address_leaves_room_for_others(world):
             their silence before."""
             sockets.extend(stack.enter_context(raw.Session(world.address(1), None, source=STRANGER))
                            for _ in range(PER_ADDRESS + 15))
-            return status(world)["client_connections_turned_away"] >= before + 15
+            return status(world)["client_connections_rejected"] >= before + 15
 
         wait_for(crowded, "who is too much is turned away")
         assert sum(ended(session) for session in sockets) >= 15

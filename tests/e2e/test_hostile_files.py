@@ -114,7 +114,7 @@ def run_for_a_while(world: World) -> tuple[int, str, int]:
     killer = threading.Timer(UP_S, process.kill)
     killer.start()
     try:
-        wait_for(lambda: process.poll() is not None or '"ready"' in log.read_text(),
+        wait_for(lambda: process.poll() is not None or '"node_started"' in log.read_text(),
                  "the node serves or ends", UP_S)
         rss_kb = peak_kb(process.pid)
         with contextlib.suppress(ProcessLookupError):

@@ -150,7 +150,7 @@ def offer(world: World, found: dict) -> bool:
 
 def complaints(world: World) -> int:
     """Return how often the victim logged that it could not fetch a snapshot."""
-    return sum('"snapshot not fetched"' in line for line in world.log_lines(VICTIM))
+    return sum('"snapshot_download_failed"' in line for line in world.log_lines(VICTIM))
 
 
 def resident_bytes(pid: int) -> int:
@@ -176,4 +176,4 @@ def test_no_lie_is_installed_and_the_canary_notices_none(world, cluster):
     assert world.pid(VICTIM) == pid
     assert resident_bytes(pid) < before + GROWTH_BYTES
     log = world.log_lines(VICTIM)
-    assert not any('"snapshot installed"' in line or "Traceback" in line for line in log)
+    assert not any('"snapshot_installed"' in line or "Traceback" in line for line in log)

@@ -230,7 +230,7 @@ def test_an_edited_cluster_table_is_told_and_does_not_count(world):
     world.config(1).write_text(original.replace("groups = 4", "groups = 9"))
     world.dev.start(1)
     log = dev_state.log_path(world.dev.directory, 1).read_text()
-    [warned] = [json.loads(line) for line in log.splitlines() if "differs from the cluster" in line]
+    [warned] = [json.loads(line) for line in log.splitlines() if "cluster_table_ignored" in line]
     assert "9 in the file, 4 in the cluster" in warned["difference"]
     assert len(world.groups(1)) == 5
     world.config(1).write_text(original)

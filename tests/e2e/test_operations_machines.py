@@ -137,7 +137,7 @@ def test_the_sandbox_of_the_unit_is_in_force(world):
     assert int(files) == min(65_536, int(machine.run("ulimit -Hn"))), "LimitNOFILE counts"
     written = machine.try_(f"nsenter --target {pid} --mount touch /usr/here /etc/multiraft/here")
     assert written.stderr.count("Read-only file system") == 2
-    assert "fewer connections than configured" not in machine.run("journalctl -u multiraft -o cat")
+    assert "connection_limit_lowered" not in machine.run("journalctl -u multiraft -o cat")
 
 
 def test_reload_takes_new_certificates_and_the_connections_live(world):
@@ -147,7 +147,7 @@ def test_reload_takes_new_certificates_and_the_connections_live(world):
              "scp -q node-3.key 10.0.0.3:client.key")
     machine.run("install -m 0640 -g multiraft client.crt client.key /etc/multiraft\n"
                 "systemctl reload multiraft")
-    machine.wait(lambda: "security reloaded" in machine.run("journalctl -u multiraft -o cat"),
+    machine.wait(lambda: "security_reloaded" in machine.run("journalctl -u multiraft -o cat"),
                  "it has read the files")
     assert machine.unit("MainPID") == before
     desk.run("multiraft --help > /dev/null; multiraft cluster status --servers 10.0.0.3:9101")
@@ -182,8 +182,8 @@ def test_stop_hands_over(world):
     machine.run("systemctl stop multiraft")
     assert machine.unit("Result", "ExecMainStatus") == {"Result": "success", "ExecMainStatus": "0"}
     stopped = [line for line in machine.run("journalctl -u multiraft -o cat").splitlines()
-               if '"event": "stopped"' in line or '"event":"stopped"' in line]
-    assert '"leads": 0' in stopped[-1] or '"leads":0' in stopped[-1], stopped
+               if '"event": "node_stopped"' in line or '"event":"node_stopped"' in line]
+    assert '"groups_leading": 0' in stopped[-1] or '"groups_leading":0' in stopped[-1], stopped
     machine.run("systemctl start multiraft")
     well(world)
 
@@ -212,15 +212,15 @@ def test_a_cluster_grows_by_a_machine(world):
 def test_a_full_disk(world):
     desk, machine = world.all[DESK], world.all["1"]
     machine.try_("dd if=/dev/zero of=/var/lib/multiraft/ballast bs=1M")
-    machine.wait(lambda: "the disk is full" in machine.run("journalctl -u multiraft -o cat"),
+    machine.wait(lambda: '"disk_full"' in machine.run("journalctl -u multiraft -o cat"),
                  "the node noticed")
     said = follow(world, "Full disk", "1", "full")
-    assert "the disk is full" in said
+    assert '"disk_full"' in said
     status = desk.try_("multiraft cluster status").stdout
     assert "node 1 has no room" in status.partition("\n\n")[0]
     follow(world, "Full disk", DESK, "full")
     machine.run("rm /var/lib/multiraft/ballast")
-    machine.wait(lambda: "there is room again" in machine.run("journalctl -u multiraft -o cat"),
+    machine.wait(lambda: '"disk_space_freed"' in machine.run("journalctl -u multiraft -o cat"),
                  "the node has its reserve again")
     well(world)
     assert desk.run("multiraft consume orders --until-end | sort -n | uniq | wc -l") == "2000\n"

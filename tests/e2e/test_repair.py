@@ -88,7 +88,7 @@ def test_a_damaged_follower_is_repaired_and_leads_again(world):
          + [batches[len(batches) // 2].at + 30])  # five batches, and a header: its group is unknown
     world.dev.start(2)
     wait_for(lambda: quarantined(world, 2) == 0, "node 2 is repaired")
-    await_line(world, 2, "damage found")
+    await_line(world, 2, "damage_found")
     wait_for(lambda: len(log_events(world, 2, "replica_repaired")) >= SHAPE["groups"],
              "all of them")
     # now node 2 and 3 are the majority: the repaired node has to vote and may lead
@@ -126,5 +126,5 @@ def test_every_replica_damaged_in_another_place_loses_nothing(world):
     world.dev.up()
     for node in world.ids():
         wait_for(lambda node=node: quarantined(world, node) == 0, f"node {node} is repaired")
-        await_line(world, node, "damage found")
+        await_line(world, node, "damage_found")
     assert read_all(world, topic) == sorted(values)

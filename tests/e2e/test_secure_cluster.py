@@ -242,10 +242,10 @@ def test_a_hello_of_a_client_is_refused_by_the_peer_port(world, keys):
 def reloaded(world: World, *nodes: int) -> None:
     """Send SIGHUP and wait for the log line of the reload."""
     for node in nodes:
-        before = sum('"security reloaded"' in line for line in world.log_lines(node))
+        before = sum('"security_reloaded"' in line for line in world.log_lines(node))
         os.kill(world.pid(node), signal.SIGHUP)
         wait_for(lambda node=node, before=before: sum(
-            '"security reloaded"' in line for line in world.log_lines(node)) > before,
+            '"security_reloaded"' in line for line in world.log_lines(node)) > before,
             f"node {node} has read its files again")
 
 
@@ -268,7 +268,7 @@ def test_files_that_cannot_be_used_change_nothing_until_they_are_right(world, ke
     right = path.read_bytes()
     path.write_text("no certificate")
     os.kill(world.pid(2), signal.SIGHUP)
-    wait_for(lambda: any('"security not reloaded"' in line for line in world.log_lines(2)),
+    wait_for(lambda: any('"security_reload_failed"' in line for line in world.log_lines(2)),
              "node 2 says what is wrong")
     assert serial(world, keys, 2) == before
     path.write_bytes(right)

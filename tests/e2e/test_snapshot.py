@@ -21,7 +21,7 @@ AT_A_TIME = 200
 #: to which this line belongs.
 SHORT = f"{STEADY}metadata_entries_kept = 3\n"
 #: The same settings, and a chunk takes two seconds.
-SLOW = f"{SHORT}bulk_bytes_per_second = {CHUNK_BYTES // 2}\n"
+SLOW = f"{SHORT}repair_bytes_per_second = {CHUNK_BYTES // 2}\n"
 
 
 def log_events(world, node: int) -> list[dict]:
@@ -45,7 +45,7 @@ def test_a_node_behind_the_log_start_is_given_a_snapshot(tmp_path):
         for node in others:
             world.dev.start(node)
         world.dev.start(AWAY)
-        wait_for(lambda: any(event["event"] == "snapshot installed"
+        wait_for(lambda: any(event["event"] == "snapshot_installed"
                              for event in log_events(world, AWAY)), "a snapshot at the node")
 
         # It knows every topic by itself, before and after another restart.
@@ -99,9 +99,9 @@ def test_a_snapshot_goes_on_after_a_restart_in_its_middle(tmp_path):
         world.dev.kill(AWAY)
         world.launch(AWAY)
         wait_for(lambda: [event for event in log_events(world, AWAY)
-                          if event["event"] == "snapshot installed"], "a snapshot at the node", 60)
+                          if event["event"] == "snapshot_installed"], "a snapshot at the node", 60)
         [went_on] = [event for event in log_events(world, AWAY)
-                     if event["event"] == "snapshot goes on"]
+                     if event["event"] == "snapshot_download_resumed"]
         assert went_on["bytes"] >= CHUNK_BYTES
         # A thread removes the file after the line is logged.
         wait_for(lambda: not partial.exists(), "what had arrived is dropped")

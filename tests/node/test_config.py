@@ -1,9 +1,13 @@
 """node.toml: accepted configurations, and the texts of refusals."""
 
+from dataclasses import fields
+
 import pytest
 
-from node.config import load
+from multiraft.raft.config import RaftConfig
+from node.config import RENAMED, HttpConfig, MetricsConfig, load
 from node.errors import BadConfig
+from node.limits import Limits
 
 GOOD = """
 [node]
@@ -101,3 +105,26 @@ def test_http_is_for_this_machine_unless_an_address_is_named_or_it_is_turned_off
 def test_a_missing_file_is_refused_by_name(tmp_path):
     with pytest.raises(BadConfig, match="nowhere.toml"):
         load(tmp_path / "nowhere.toml")
+
+
+# ---- keys of earlier releases ------------------------------------------------------------------
+
+KINDS = {"limits": Limits, "raft": RaftConfig, "http": HttpConfig, "metrics": MetricsConfig}
+
+
+@pytest.mark.parametrize(("table", "old", "new"), [
+    (table, old, new) for table, names in RENAMED.items() for old, new in names.items()])
+def test_a_key_of_an_earlier_release_is_read_under_its_new_name(tmp_path, table, old, new):
+    keys = {item.name: item.default for item in fields(KINDS[table])}
+    assert old not in keys
+    value = not keys[new] if isinstance(keys[new], bool) else max(1, keys[new])
+    text = str(value).lower()
+    config = load(write(tmp_path, f"{GOOD}\n[{table}]\n{old} = {text}\n"))
+    assert getattr(getattr(config, table), new) == value
+    assert config.renamed_keys == ((f"{table}.{old}", f"{table}.{new}"),)
+    with pytest.raises(BadConfig, match=f"{table}.{old} is now {table}.{new}: remove the old key"):
+        load(write(tmp_path, f"{GOOD}\n[{table}]\n{old} = {text}\n{new} = {text}\n"))
+
+
+def test_a_file_with_present_keys_has_none_to_rename(tmp_path):
+    assert load(write(tmp_path, f"{GOOD}\n[raft]\nelection_jitter_ms = 200\n")).renamed_keys == ()

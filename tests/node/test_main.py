@@ -97,10 +97,10 @@ class Process:
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_a_node_in_order(tmp_path, how):
     with Process(initialised(tmp_path)) as node:
-        assert node.until("ready")["groups"] == 3
+        assert node.until("node_started")["groups"] == 3
         node.process.send_signal(how)
         assert node.end() == (0, "")
-        assert node.events[-1]["event"] == "stopped"
+        assert node.events[-1]["event"] == "node_stopped"
     assert list((tmp_path / "data").glob("checkpoint*")), "a checkpoint was written"
 
 
@@ -121,7 +121,7 @@ def test_a_service_manager_hears_of_the_open_ports_and_of_the_stop(tmp_path, mon
 
 def test_a_second_process_on_the_directory_says_who_has_it(tmp_path):
     with Process(initialised(tmp_path)) as first:
-        first.until("ready")
+        first.until("node_started")
         with Process(write_config(tmp_path, "second.toml")) as second:
             code, complained = second.end()
             assert code == 3
@@ -209,7 +209,7 @@ def test_a_second_process_hears_of_the_directory_and_not_of_the_port(tmp_path):
     config = initialised(tmp_path)
     config.write_text(config.read_text() + f'[http]\naddress = "127.0.0.1:{free_port()}"\n')
     with Process(config) as first:
-        first.until("ready")
+        first.until("node_started")
         with Process(config) as second:
             code, complained = second.end()
             assert code == 3
@@ -231,9 +231,9 @@ def test_a_port_that_nobody_named_may_be_taken(tmp_path):
         with contextlib.suppress(OSError):
             stack.enter_context(socket.create_server(("127.0.0.1", 9301)))
         with Process(initialised(tmp_path)) as node:
-            node.until("ready")
+            node.until("node_started")
     [warned] = [event for event in node.events
-                if event["event"] == "metrics and health are not served"]
+                if event["event"] == "http_disabled"]
     assert warned["level"] == "warning" and "9301" in warned["reason"]
 
 
@@ -268,7 +268,7 @@ def test_a_defect_ends_the_node_with_its_traceback_in_the_log(tmp_path, monkeypa
     with pytest.raises(ExceptionGroup):  # the interpreter's exit code is 1
         run(initialised(tmp_path))
     last = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert last["event"] == "crashed"
+    assert last["event"] == "node_crashed"
     assert "a defect" in last["traceback"]
 
 
@@ -276,6 +276,6 @@ def test_what_was_acknowledged_is_there_after_a_restart(tmp_path):
     config = initialised(tmp_path)
     for expected in (1, 2):
         with Process(config) as node:
-            assert node.until("ready")["boot_epoch"] == expected
+            assert node.until("node_started")["boot_epoch"] == expected
             node.process.send_signal(signal.SIGTERM)
             assert node.end()[0] == 0

@@ -28,7 +28,7 @@ def test_a_node_that_needs_a_person_is_not_started_again():
 
 def test_the_service_manager_waits_for_the_hand_over_and_for_as_many_files_as_limits_want():
     limits = Limits()
-    assert int(settings("TimeoutStopSec")[0]) * 1000 >= 2 * limits.shutdown_ms_max
+    assert int(settings("TimeoutStopSec")[0]) * 1000 >= 2 * limits.shutdown_timeout_ms
     assert int(settings("LimitNOFILE")[0]) >= 2 * limits.connections_max
 
 

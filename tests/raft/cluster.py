@@ -46,7 +46,7 @@ class Node:
                               self.boot_epoch)
         self.digests_version = self.core.status.digests_version
         self.liveness = StoreLiveness(self.id, self.boot_epoch, self.config.lease_ms,
-                                 self.config.liveness_interval_ms)
+                                 self.config.heartbeat_interval_ms)
         for peer in peers:
             self.liveness.add_peer(peer)
         for group in self.store.groups():

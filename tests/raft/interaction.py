@@ -150,9 +150,9 @@ class Interaction(MemberVerbs, SnapshotVerbs):
             catch_up_window_bytes=command.number("catch_up_window",
                                                  command.number("catch_up", window)),
             uncommitted_bytes_max=uncommitted,
-            reexamine_groups_max=command.number("reexamine", 256),
+            liveness_checks_per_round_max=command.number("reexamine", 256),
             promotion_lag_entries_max=command.number("lag", 2),
-            members_may_forget=bool(command.number("relaxed", 0)))
+            accept_lost_entries=bool(command.number("relaxed", 0)))
         self.nodes = {id_: Node(id_) for id_ in range(1, nodes + 1)}
         replicas = command.number("replicas", nodes)
         for group in range(1, command.number("groups", 1) + 1):

@@ -9,7 +9,7 @@ from multiraft.raft.config import RaftConfig
 from multiraft.raft.messages import Append, AppendReply, Status
 from tests.raft.solo import GROUP, Solo
 
-RELAXED = RaftConfig(members_may_forget=True)
+RELAXED = RaftConfig(accept_lost_entries=True)
 
 
 def leading(voters=(1, 2, 3, 4, 5), learners=(), config=None) -> Solo:

@@ -79,7 +79,7 @@ def test_a_follower_that_hears_of_no_leader_campaigns():
     solo.append(term=1)
     solo.core.lease_withdrawn(2)
     solo.drain()
-    solo.tick(solo.config.election_spread_ms + solo.config.lease_ms)
+    solo.tick(solo.config.election_jitter_ms + solo.config.lease_ms)
     assert solo.status.role is Role.PRE_CANDIDATE
 
 

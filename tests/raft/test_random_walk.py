@@ -23,7 +23,8 @@ from tests.raft.cluster import Cluster
 #: Small windows, so that edges are the common case.
 CONFIG = RaftConfig(append_bytes_max=200, peer_window_bytes=400,
                     catch_up_append_bytes=100, catch_up_window_bytes=200,
-                    uncommitted_bytes_max=2000, uncommitted_entries_max=20, reexamine_groups_max=1)
+                    uncommitted_bytes_max=2000, uncommitted_entries_max=20,
+                    liveness_checks_per_round_max=1)
 
 
 class Walk:

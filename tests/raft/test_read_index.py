@@ -115,7 +115,7 @@ def test_a_read_ends_with_leadership():
 
 def test_no_read_of_a_group_is_refused_after_voters_have_left():
     """A round that never ends would take in all that are asked after it, up to the limit."""
-    solo = leading((1, 2), config=RaftConfig(reads_waiting_max=3))
+    solo = leading((1, 2), config=RaftConfig(pending_reads_max=3))
     change_and_read(solo, (1,))
     solo.acknowledge(2, JOINT)
     for number in range(7):

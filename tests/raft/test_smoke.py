@@ -81,7 +81,8 @@ def test_a_node_that_returns_wakes_its_sleeping_groups_without_a_storm():
     assert "VoteRequest" not in sent.kinds
     assert {*sent.groups} >= {*range(1, MANY + 1)}, "nobody looked at some of them"
     assert max(sent.groups.values()) <= GROUP_MESSAGES_MAX, sent.kinds
-    assert sent.round_max <= cluster.config.reexamine_groups_max, "a round that grows with them"
+    assert sent.round_max <= cluster.config.liveness_checks_per_round_max, (
+        "a round that grows with them")
     Cluster.check(cluster)
 
 

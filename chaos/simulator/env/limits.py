@@ -21,10 +21,10 @@ def raft_config(parameters) -> RaftConfig:
         catch_up_window_bytes=max(1, raft.append_bytes_max // 2, raft.peer_window_bytes // 2),
         uncommitted_bytes_max=raft.uncommitted_bytes_max,
         uncommitted_entries_max=raft.uncommitted_entries_max,
-        reexamine_groups_max=raft.reexamine_groups_max, lease_ms=raft.lease_ms,
-        liveness_interval_ms=max(LIVENESS_INTERVAL_MS_MIN, raft.lease_ms // QUESTIONS_PER_LEASE),
+        liveness_checks_per_round_max=raft.reexamine_groups_max, lease_ms=raft.lease_ms,
+        heartbeat_interval_ms=max(LIVENESS_INTERVAL_MS_MIN, raft.lease_ms // QUESTIONS_PER_LEASE),
         retransmit_ms=raft.retransmit_ms,
-        members_may_forget=parameters.disk.flush_interval_ms > 0,
+        accept_lost_entries=parameters.disk.flush_interval_ms > 0,
         promotion_lag_entries_max=raft.promotion_lag_entries_max).validate(ENTRY_BYTES_MAX)
 
 

@@ -28,7 +28,7 @@ class LivenessExchange:
         self._raft = raft
         self._peers = peers
         self._liveness = StoreLiveness(node.node, boot_epoch, config.lease_ms,
-                                  config.liveness_interval_ms)
+                                  config.heartbeat_interval_ms)
         for peer in peers:
             self._liveness.add_peer(peer)
         self._wake_ms = -1

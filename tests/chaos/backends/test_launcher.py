@@ -112,7 +112,7 @@ def test_what_cannot_be_done_is_said(words, said):
 
 def test_a_node_is_one_process_that_ends_in_order(tmp_path):
     with Node(tmp_path) as node:
-        node.until("ready")
+        node.until("node_started")
         node.process.send_signal(signal.SIGTERM)
         _said, complained = node.process.communicate(timeout=LIMIT_S)
         assert (node.process.returncode, complained) == (0, "")
@@ -123,7 +123,7 @@ def test_a_nodes_clock_jumps_while_it_runs(tmp_path):
     write_shift(shift, ClockShift())
     began = time.monotonic()
     with Node(tmp_path, clock=shift) as node:
-        node.until("ready")
+        node.until("node_started")
         assert node.uptime_s() <= time.monotonic() - began
         write_shift(shift, ClockShift(monotonic_ms=3_600_000))
         while (uptime_s := node.uptime_s()) < 3_600:
@@ -138,7 +138,7 @@ def test_a_wall_clock_that_jumps_is_nothing_to_a_node(tmp_path):
     shift = tmp_path / "clock"
     write_shift(shift, ClockShift())
     with Node(tmp_path, clock=shift) as node:
-        node.until("ready")
+        node.until("node_started")
         before_s = node.uptime_s()
         for wall_ms in (86_400_000, -86_400_000):
             write_shift(shift, ClockShift(wall_ms=wall_ms))

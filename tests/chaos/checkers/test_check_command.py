@@ -29,8 +29,9 @@ def folder_of(line: Timeline, folder, logs=(), roles: bool = True, **parameters)
     if roles:
         (folder / "nodes" / "1").mkdir(parents=True)
         (folder / "nodes" / "1" / "log").write_text("".join(
-            json.dumps({"at": f"2026-01-01T00:00:0{term}+00:00", "node": 1, "event": "role",
-                        "group": 5, "term": term, "role": "leader", "leader": 1}) + "\n"
+            json.dumps({"at": f"2026-01-01T00:00:0{term}+00:00", "node": 1,
+                        "event": "replica_role_changed", "group": 5, "term": term,
+                        "role": "leader", "leader": 1}) + "\n"
             for term in (1, 2)))
     return folder
 

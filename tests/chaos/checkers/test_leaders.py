@@ -94,12 +94,13 @@ def test_the_trace_is_read_from_the_nodes_logs(tmp_path):
         folder = tmp_path / "nodes" / str(node)
         folder.mkdir(parents=True)
         (folder / "log").write_text(
-            line(node, "ready", boot_epoch=1)
-            + line(node, "role", group=3, term=4, role="leader" if node == 1 else "follower",
-                   leader=1, reason="won")
-            + line(node, "replica removed", group=3)
-            + "Traceback: not JSON, though it says \"role\"\n"
-            + line(node, "role", group=3, term=5, role="candidate", leader=0, reason="")[:-20])
+            line(node, "node_started", boot_epoch=1)
+            + line(node, "replica_role_changed", group=3, term=4,
+                   role="leader" if node == 1 else "follower", leader=1, reason="won")
+            + line(node, "replica_removed", group=3)
+            + "Traceback: not JSON, though it says replica_role_changed\n"
+            + line(node, "replica_role_changed", group=3, term=5, role="candidate", leader=0,
+                   reason="")[:-20])
     trace = read_trace(tmp_path, "2026-01-01T00:00:00+00:00")
     assert Role(2_500_000, 1, 3, 4, "leader", 1) in trace.roles
     assert Role(2_500_000, 2, 3, 4, "follower", 1) in trace.roles
@@ -111,7 +112,7 @@ def test_the_trace_is_read_from_the_nodes_logs(tmp_path):
 def test_nodes_that_tell_nothing_of_roles_leave_no_trace(tmp_path):
     folder = tmp_path / "nodes" / "1"
     folder.mkdir(parents=True)
-    (folder / "log").write_text(line(1, "ready", boot_epoch=1))
+    (folder / "log").write_text(line(1, "node_started", boot_epoch=1))
     assert read_trace(tmp_path) is None
 
 

@@ -57,8 +57,8 @@ def test_a_leader_that_does_not_believe_a_member_that_forgot_is_noticed():
     It does so both when the member reports a shorter log and when the member restarts.
     """
     bug = Bug("forgetful-is-not-fed", "chaos.simulator.env.limits", "raft_config",
-              "members_may_forget=parameters.disk.flush_interval_ms > 0",
-              "members_may_forget=False", "", Seeds())
+              "accept_lost_entries=parameters.disk.flush_interval_ms > 0",
+              "accept_lost_entries=False", "", Seeds())
     # One seed in sixteen shows the bug.
     assert any("Liveness" in failure for failure in failures(bug, range(10, 90)))
 

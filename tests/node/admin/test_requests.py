@@ -79,7 +79,7 @@ async def test_a_topic_deleted_as_soon_as_it_is_there_is_still_an_answer(tmp_pat
 
 @in_trio
 async def test_producer_ids_are_never_given_twice(tmp_path):
-    async with serving(tmp_path, producer_id_block=2) as node, await Client.open(node) as client:
+    async with serving(tmp_path, producer_id_gap_max=2) as node, await Client.open(node) as client:
         given = [(await client.ask(InitProducer())).reply for _ in range(5)]
         assert len({reply.producer_id for reply in given}) == 5
         bumped = (await client.ask(InitProducer(given[0].producer_id, 0))).reply
@@ -176,7 +176,7 @@ async def test_the_status_of_a_node_is_whole_numbers_texts_and_lists_of_groups(t
         assert {key for key, value in status.items() if type(value) is list} == lists
         assert all(type(value) is int for key, value in status.items()
                    if key not in texts | lists)
-        assert status["groups"] == status["groups_led"] == 3
+        assert status["groups"] == status["groups_leading"] == 3
 
 
 @in_trio

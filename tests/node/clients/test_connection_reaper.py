@@ -6,7 +6,7 @@ import pytest
 from node.clients.connection_reaper import PRESSED_BYTES_MIN, ConnectionSample, Deadlines
 from node.limits import Limits
 
-LIMITS = Limits(frame_timeout_ms=60, idle_timeout_ms=600, answer_timeout_ms=30)
+LIMITS = Limits(frame_timeout_ms=60, idle_timeout_ms=600, write_timeout_ms=30)
 QUIET = ConnectionSample(events=1, mid_frame=False, owed=False, arrived=0, unsent=0, sent=0)
 
 

@@ -164,7 +164,7 @@ async def restarted(tmp_path, node, test) -> None:
 
 @in_trio
 async def test_a_cold_range_is_served_by_an_idle_node(tmp_path):
-    async with (serving(tmp_path, resident_read_bytes_max=0) as node,
+    async with (serving(tmp_path, page_cache_read_bytes_max=0) as node,
                 await Client.open(node) as client):
         topic = await client.create("t")
         for number in range(4):
@@ -206,7 +206,7 @@ async def test_what_the_page_cache_has_needs_no_thread(tmp_path):
 
 @in_trio
 async def test_reads_from_disk_go_in_turn_and_all_are_answered(tmp_path):
-    async with serving(tmp_path, resident_read_bytes_max=0, cold_readers_max=1,
+    async with serving(tmp_path, page_cache_read_bytes_max=0, cold_readers_max=1,
                        cold_read_bytes_max=1) as node, await Client.open(node) as client:
         topic = await client.create("t")
         for number in range(4):

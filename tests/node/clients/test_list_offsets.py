@@ -139,7 +139,7 @@ async def test_a_deposed_leader_lets_go_of_those_who_wait(tmp_path):
 async def test_what_cannot_be_asked_is_answered_at_once(tmp_path):
     async with serving(tmp_path) as node, await Client.open(node) as client:
         topic = await client.create("t")
-        for error in (NotLeader(1), QueueFull("reads_waiting_max", 1, 2)):
+        for error in (NotLeader(1), QueueFull("pending_reads_max", 1, 2)):
             def refuse(group, token, error=error):
                 raise error
             node.core.read_index = refuse

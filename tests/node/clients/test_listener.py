@@ -42,7 +42,7 @@ async def test_connections_beyond_the_limit_are_closed_at_once_and_counted():
         await until(lambda: world.listener.counts.connections == 2)
         async with await world.connect() as third:
             assert await third.receive_some() == b""
-        assert (world.listener.counts.accepted, world.listener.counts.turned_away) == (2, 1)
+        assert (world.listener.counts.accepted, world.listener.counts.rejected) == (2, 1)
         world.ends.set()
         await until(lambda: world.listener.counts.connections == 0)
         for stream in streams:

@@ -61,7 +61,7 @@ def test_a_refusal_names_the_limit_that_was_reached():
     budget = Budget(Limits())
     for name, attribute in (("node_requests_in_flight_max", "requests"),
                             ("node_bytes_in_flight_max", "bytes"),
-                            ("node_outbox_bytes_max", "unsent")):
+                            ("node_send_buffer_bytes_max", "unsent")):
         limit = getattr(Limits(), name)
         setattr(budget, attribute, limit + 7)
         detail = budget.refusal()

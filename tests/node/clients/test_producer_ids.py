@@ -35,7 +35,8 @@ async def identity(client: Client, *named: int) -> tuple[int, int]:
 
 @in_trio
 async def test_what_is_sent_under_an_id_that_nobody_has_is_not_taken_for_its_later_owner(tmp_path):
-    async with (serving(tmp_path, producer_id_block=1) as node, await Client.open(node) as client):
+    async with (serving(tmp_path, producer_id_gap_max=1) as node,
+                await Client.open(node) as client):
         partition = await client.create("t")
         last, _ = await identity(client)
         coming = last + 1  # what the next producer is given

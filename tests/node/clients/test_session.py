@@ -278,7 +278,7 @@ async def test_a_client_that_ended_its_side_gets_what_it_asked_for(world, client
     assert world.handlers.forgotten == 1 and world.sessions.closed_by_error == 0
 
 
-@session_test(outbox_bytes_max=64 << 20)
+@session_test(connection_send_buffer_bytes_max=64 << 20)
 async def test_the_last_answer_leaves_whole_before_the_connection_ends(world, client):
     await client.begin(Fetch(()))
     await client.stream.send_eof()
@@ -290,7 +290,7 @@ async def test_the_last_answer_leaves_whole_before_the_connection_ends(world, cl
     assert await ended(client)
 
 
-@session_test(half_closed_ms_max=50)
+@session_test(half_closed_timeout_ms=50)
 async def test_what_is_not_answered_in_time_ends_with_the_connection(world, client):
     await client.begin(Produce("commit", 1, ONE_BATCH), b"x" * 10)
     await client.stream.send_eof()
@@ -311,7 +311,7 @@ async def test_what_is_left_to_a_task_asks_for_its_turn_and_an_append_does_not(w
     assert world.poller.yield_due
 
 
-@session_test(outbox_bytes_max=1 << 20)
+@session_test(connection_send_buffer_bytes_max=1 << 20)
 async def test_a_client_that_does_not_read_its_answers_is_closed(world, client):
     for _ in range(40):
         await client.begin(Fetch(()))

@@ -89,9 +89,11 @@ def test_what_is_logged_names_group_and_term(caplog):
         world.applier.observe([Event("replica_quarantined", 3, ("crc",)), role(4, Role.LEADER),
                                 Event("lease_changed", -1, (2, "lost"))])
     said = [(line.message, line.levelname, getattr(line, "group", None),
-             getattr(line, "term", None)) for line in caplog.records]
-    assert said == [("replica_quarantined", "ERROR", 3, 7), ("role", "DEBUG", 4, 4),
-                    ("lease_changed", "INFO", None, None)]
+             getattr(line, "term", None), getattr(line, "peer", None)) for line in caplog.records]
+    assert said == [("replica_quarantined", "ERROR", 3, 7, None),
+                    ("replica_role_changed", "DEBUG", 4, 4, None),
+                    ("support_lost", "INFO", None, None, 2)]
+    assert caplog.records[0].reason == "crc"
 
 
 def test_the_metadata_are_applied_before_the_core_hears_of_it():

@@ -181,7 +181,7 @@ async def test_a_damaged_checkpoint_is_told_and_written_anew(tmp_path, caplog):
         before = (await client.ask(NodeStatus())).reply.status["scrub_damaged"]
         await client.ask(ScrubNode(1, 1 << 24))
         await until(lambda: [record.path for record in caplog.records
-                             if "checkpoint damaged" in record.message] == [damaged],
+                             if record.message == "checkpoint_damaged"] == [damaged],
                     "the node's log names it")
         assert (await client.ask(NodeStatus())).reply.status["scrub_damaged"] == before + 1
         assert node.replicas.repairs.found == 0, "of entries"

@@ -218,7 +218,7 @@ def test_a_connection_that_is_kept_and_not_used_is_closed():
 
 def test_who_does_not_read_the_answer_is_given_up(monkeypatch):
     monkeypatch.setattr(http_module, "_INDEX", b"x" * (64 << 20))
-    with world(answer_timeout_ms=50, connections_max=1) as node, node.connect() as deaf:
+    with world(write_timeout_ms=50, connections_max=1) as node, node.connect() as deaf:
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         deaf.sendall(b"GET / HTTP/1.1\r\nHost: n\r\n\r\n")
         wait_for_answer(node, "/healthz")
@@ -318,7 +318,7 @@ async def test_a_loop_that_does_not_answer_leaves_what_needs_no_loop(monkeypatch
         assert (status, json.loads(body)["reason"]) == (503, "the round loop does not answer")
         status, _headers, body = await trio.to_thread.run_sync(node.get, "/metrics")
         assert status == 200
-        assert b"multiraft_loop_answers 0.0" in body
+        assert b"multiraft_loop_responsive 0.0" in body
 
 
 @in_trio
@@ -404,10 +404,10 @@ async def test_metrics_tell_what_happened(tmp_path):
         _status, _headers, body = await trio.to_thread.run_sync(port.get, "/metrics")
         lines = set(body.decode().splitlines())
     assert {
-        "multiraft_appended_records_total 2.0", "multiraft_groups 3.0", "multiraft_groups_led 3.0",
-        "multiraft_elections_won_total 3.0", "multiraft_client_connections 1.0",
-        "multiraft_ready 1.0", "multiraft_loop_answers 1.0",
-        'multiraft_append_seconds_count{acks="commit"} 1.0',
+        "multiraft_appended_records_total 2.0", "multiraft_groups 3.0",
+        "multiraft_groups_leading 3.0", "multiraft_elections_won_total 3.0",
+        "multiraft_client_connections 1.0", "multiraft_ready 1.0", "multiraft_loop_responsive 1.0",
+        'multiraft_append_duration_seconds_count{acks="commit"} 1.0',
         'multiraft_rejections_total{reason="UNKNOWN_PARTITION",request="produce"} 1.0',
     } <= lines, "\n".join(sorted(lines))
 

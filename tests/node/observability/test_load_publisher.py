@@ -119,7 +119,7 @@ async def test_a_node_appends_what_it_carried_and_an_idle_one_says_so(tmp_path, 
         idle = next(row for row in rows if not row["partitions"]["topic"])
         assert idle["groups"]["group"] == [] and len(json.dumps(idle)) < 900
         survey = await node.admin.group_health.fresh()
-        assert node.status.statistics.snapshot(survey)["loads_lost"] == lost
+        assert node.status.statistics.snapshot(survey)["load_windows_lost"] == lost
 
 
 @in_trio

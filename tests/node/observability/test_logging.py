@@ -5,6 +5,7 @@ pipe.
 import io
 import json
 import logging
+import re
 import subprocess
 import sys
 import threading
@@ -16,7 +17,7 @@ from node.observability import logging as log_module
 from node.observability.logging import LineWriter, RateLimit, logger, tell_left_out
 
 ROOT = Path(__file__).parents[3]
-FORGED = 'x\n{"event": "ready"}\r\n\x1b[31m\u2028"quoted"'
+FORGED = 'x\n{"event": "node_started"}\r\n\x1b[31m\u2028"quoted"'
 
 
 def written(style: str, level: str = "info"):
@@ -28,7 +29,7 @@ def written(style: str, level: str = "info"):
 @pytest.mark.parametrize("style", ["json", "text"])
 def test_what_strangers_say_cannot_forge_a_line(style):
     log, stream = written(style)
-    log.warning("peer refused", extra={"reason": FORGED, "group": 3})
+    log.warning("peer_connection_refused", extra={"reason": FORGED, "group": 3})
     line, end = stream.getvalue().split("\n")
     assert end == ""
     assert "\x1b" not in line and "\r" not in line and "\u2028" not in line
@@ -36,30 +37,31 @@ def test_what_strangers_say_cannot_forge_a_line(style):
 
 def test_json_has_the_fields_as_they_are():
     log, stream = written("json")
-    log.warning("peer refused", extra={"reason": FORGED, "group": 3, "term": 9})
+    log.warning("peer_connection_refused", extra={"reason": FORGED, "group": 3, "term": 9})
     line = json.loads(stream.getvalue())
     assert line.pop("at").endswith("+00:00")
-    assert line == {"level": "warning", "node": 7, "event": "peer refused", "reason": FORGED,
-                    "group": 3, "term": 9}
+    assert line == {"level": "warning", "node": 7, "event": "peer_connection_refused",
+                    "reason": FORGED, "group": 3, "term": 9}
 
 
 def test_text_is_for_people_and_quotes_what_could_be_mistaken():
     log, stream = written("text")
-    log.info("ready", extra={"address": "127.0.0.1:9", "why": "a b=c", "fields": [1, "lost"]})
-    line = stream.getvalue().split(" ", 1)[1]
-    assert line == ('info     node=7 ready address=127.0.0.1:9 why="a b=c" fields=[1, "lost"]\n')
+    log.info("node_started", extra={"address": "127.0.0.1:9", "why": "a b=c", "peers": [1, 2]})
+    at, line = stream.getvalue().split(" ", 1)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", at)
+    assert line == ('INFO    node_started node=7 address=127.0.0.1:9 why="a b=c" peers=[1, 2]\n')
 
 
 @pytest.mark.parametrize("style", ["json", "text"])
 def test_a_traceback_is_kept_and_passes_for_no_event(style):
     log, stream = written(style)
     try:
-        raise ValueError("first\nnode=7 ready")
+        raise ValueError("first\nnode=7 node_started")
     except ValueError:
-        log.critical("crashed", exc_info=True)
+        log.critical("node_crashed", exc_info=True)
     text = stream.getvalue()
     assert "ValueError: first" in text
-    assert not any(line.startswith("node=7 ready") for line in text.splitlines())
+    assert not any(line.startswith("node=7 node_started") for line in text.splitlines())
 
 
 def test_a_level_hides_what_is_below_it():
@@ -88,16 +90,16 @@ def test_a_flood_is_a_few_lines_and_the_number_of_those_left_out(monkeypatch):
     clock = Clock(monkeypatch)
     log, stream = written("json")
     for number in range(1000):
-        log.info("client connection closed", extra={"reason": str(number)})
+        log.info("client_connection_closed", extra={"reason": str(number)})
     log.info("another event")
     assert len(events(stream)) == log_module.BURST + 1
     clock.now_ms += 10_000
     tell_left_out(log, clock.now_ms)
     last = events(stream)[-1]
-    assert (last["event"], last["of"], last["lines_left_out"], last["level"]) == (
-        "repeated", "client connection closed", 950, "info")
-    log.info("client connection closed")
-    assert events(stream)[-1]["event"] == "client connection closed", "a window begins anew"
+    assert (last["event"], last["suppressed_event"], last["lines"], last["level"]) == (
+        "log_lines_suppressed", "client_connection_closed", 950, "info")
+    log.info("client_connection_closed")
+    assert events(stream)[-1]["event"] == "client_connection_closed", "a window begins anew"
 
 
 def test_nothing_is_told_before_the_window_is_over_but_at_the_end_all(monkeypatch):
@@ -108,7 +110,7 @@ def test_nothing_is_told_before_the_window_is_over_but_at_the_end_all(monkeypatc
     tell_left_out(log, clock.now_ms + 9_999)
     assert len(events(stream)) == 50
     tell_left_out(log)
-    assert events(stream)[-1]["lines_left_out"] == 10
+    assert events(stream)[-1]["lines"] == 10
 
 
 def test_a_trickle_is_never_left_out(monkeypatch):
@@ -125,7 +127,7 @@ def test_debug_lines_are_all_written(monkeypatch):
     Clock(monkeypatch)
     log, stream = written("json", level="debug")
     for term in range(5 * log_module.BURST):
-        log.debug("role", extra={"group": 1, "term": term})
+        log.debug("replica_role_changed", extra={"group": 1, "term": term})
     assert [line["term"] for line in events(stream)] == list(range(5 * log_module.BURST))
 
 
@@ -133,12 +135,12 @@ def test_errors_have_more_room_and_critical_lines_are_never_left_out(monkeypatch
     Clock(monkeypatch)
     log, stream = written("json")
     for group in range(log_module.ERROR_BURST + 5):
-        log.error("quarantine", extra={"group": group})
+        log.error("replica_quarantined", extra={"group": group})
     for _ in range(log_module.ERROR_BURST + 5):
-        log.critical("crashed")
+        log.critical("node_crashed")
     said = [line["event"] for line in events(stream)]
-    assert said.count("quarantine") == log_module.ERROR_BURST
-    assert said.count("crashed") == log_module.ERROR_BURST + 5
+    assert said.count("replica_quarantined") == log_module.ERROR_BURST
+    assert said.count("node_crashed") == log_module.ERROR_BURST + 5
 
 
 def test_events_beyond_the_bound_do_not_pile_up(monkeypatch):

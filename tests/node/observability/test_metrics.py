@@ -115,6 +115,7 @@ def test_names_follow_the_conventions(name):
     assert re.fullmatch(r"multiraft_[a-z]+(_[a-z]+)*", name)
     assert name.endswith("_total") == (kind == "counter")
     assert kind != "histogram" or name.endswith("_seconds")
+    assert not {"ms", "us", "milliseconds", "kib", "mib"} & {*name.split("_")}, "base units only"
     assert not set(labels) & {"topic", "partition", "group", "client"}, "bounded labels only"
 
 
@@ -142,18 +143,26 @@ async def test_a_real_node_exposes_exactly_the_table_in_both_formats(tmp_path):
         text = body.decode()
     assert 'multiraft_peer_lag_bytes{peer="2"} 40.0' in text
     assert 'multiraft_rejections_total{reason="NOT_LEADER",request="produce"} 5.0' in text
-    assert 'multiraft_disk_write_seconds_bucket{le="0.000128"}' in text
+    assert 'multiraft_disk_write_duration_seconds_bucket{le="0.000128"}' in text
+
+
+def test_the_time_of_a_scrub_is_in_seconds():
+    name = "multiraft_scrub_completed_timestamp_seconds"
+    family = next(each for each in metrics.FAMILIES if each.name == name)
+    [[_labels, value]] = family.read(Sample({"scrub_completed_ms": 1_700_000_000_500}, Survey()))
+    assert value == pytest.approx(1_700_000_000.5)
 
 
 def test_a_histogram_is_exposed_whole():
     histogram = Histogram()
     for micros in (100, 200, 3_000_000):
         histogram.observe(micros)
-    family = next(each for each in metrics.FAMILIES if each.name == "multiraft_round_seconds")
+    family = next(each for each in metrics.FAMILIES
+                  if each.name == "multiraft_round_duration_seconds")
     sample = Sample({}, Survey(), {"round": histogram})
     series = {(one.name, one.labels.get("le")): one.value
               for one in metrics._of_sample(family, sample).samples}
-    assert series["multiraft_round_seconds_count", None] == 3
-    assert series["multiraft_round_seconds_sum", None] == pytest.approx(3.0003)
-    assert series["multiraft_round_seconds_bucket", "0.000128"] == 1
-    assert series["multiraft_round_seconds_bucket", "+Inf"] == 3
+    assert series["multiraft_round_duration_seconds_count", None] == 3
+    assert series["multiraft_round_duration_seconds_sum", None] == pytest.approx(3.0003)
+    assert series["multiraft_round_duration_seconds_bucket", "0.000128"] == 1
+    assert series["multiraft_round_duration_seconds_bucket", "+Inf"] == 3

@@ -8,8 +8,8 @@ from node.observability.statistics import of_plan
 
 
 def test_no_plan_is_no_moves():
-    assert of_plan(None) == {"plan_state": "none", "plan_moves": 0, "plan_moves_left": 0,
-                             "plan_moves_under_way": 0}
+    assert of_plan(None) == {"plan_state": "none", "plan_moves": 0, "plan_moves_remaining": 0,
+                             "plan_moves_in_progress": 0}
 
 
 def test_moves_are_counted_by_how_far_they_are():
@@ -19,5 +19,5 @@ def test_moves_are_counted_by_how_far_they_are():
     plan.under_way[1] = None
     plan.left -= 1
     plan.state = PAUSED
-    assert of_plan(plan) == {"plan_state": PAUSED, "plan_moves": 3, "plan_moves_left": 2,
-                             "plan_moves_under_way": 1}
+    assert of_plan(plan) == {"plan_state": PAUSED, "plan_moves": 3, "plan_moves_remaining": 2,
+                             "plan_moves_in_progress": 1}

@@ -105,7 +105,7 @@ class Side:
         self.checkpoints = checkpoints
         self.snapshots = Snapshots(
             core, store, log, checkpoints, bulk,
-            Limits(metadata_entries_kept=5, metadata_entries_held_max=50), lambda: None,
+            Limits(metadata_entries_kept=5, metadata_catch_up_entries_max=50), lambda: None,
             silent_log(), SnapshotDownload(self.filesystem, directory, module.IMAGE_BYTES_MAX),
             self.space, lambda: self.done.append("replicas"))
 
