@@ -403,7 +403,7 @@ def identities() -> list[bytes]:
     disk = SimulatedFilesystem()
     disk.make_directory("/node")
     identity.create(disk, "/node", identity.Identity(bytes(16), 1, 77))
-    identity.claim(disk, "/node", identity.Identity(bytes(16), 1, life=1 << 63), False)
+    identity.claim(disk, "/node", identity.Identity(bytes(16), 1, process=1 << 63), False)
     refusal.write(disk, "/node", refusal.RefusalRecord("a copy", BootId(4, 1 << 63), 5))
     registry.write(disk, "/node", registry.of_new_cluster(bytes(16), 2, 3, NODES))
     return [disk.open(f"/node/{name}").read(1 << 16, 0)
