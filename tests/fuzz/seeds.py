@@ -410,7 +410,7 @@ def identities() -> list[bytes]:
     disk = SimulatedFilesystem()
     disk.make_directory("/node")
     identity.create(disk, "/node", identity.Identity(bytes(16), 1, 77))
-    identity.claim(disk, "/node", identity.Identity(bytes(16), 1, life=1 << 63), False)
+    identity.claim(disk, "/node", identity.Identity(bytes(16), 1, process=1 << 63), False)
     refusal_record.write(
         disk, "/node", refusal_record.RefusalRecord("a copy", BootId(4, 1 << 63), 5)
     )
