@@ -21,9 +21,6 @@ from node.limits import Limits
 from node.security_config import SecurityConfig, require_protection
 from placement import POOL_SIZE_MAX
 
-#: Keys that were renamed -> their names now, for the error.
-RENAMED = {"limits.run_timeout_ms": "transaction_timeout_ms"}
-
 
 @dataclass(frozen=True, slots=True)
 class HttpConfig:
@@ -148,6 +145,7 @@ RENAMED = {
         "peer_outbox_bytes_max": "peer_send_buffer_bytes_max",
         "producer_id_block": "producer_id_gap_max",
         "resident_read_bytes_max": "page_cache_read_bytes_max",
+        "run_timeout_ms": "transaction_timeout_ms",
         "shutdown_ms_max": "shutdown_timeout_ms",
     },
     "raft": {
@@ -326,9 +324,6 @@ def _table(table: dict, name: str) -> dict:
 def _no_others(table: dict, known: set[str], where: str) -> None:
     others = sorted(set(table) - known)
     if others:
-        new_name = RENAMED.get(f"{where}.{others[0]}")
-        if new_name is not None:
-            raise BadConfig(f"{where}.{others[0]} is called {where}.{new_name} now")
         raise BadConfig(f"{where} does not know {others[0]!r}; it knows {sorted(known)}")
 
 

@@ -113,7 +113,7 @@ def test_a_producer_of_what_cannot_be_is_refused_at_once(client, wrong):
 
 
 @pytest.mark.parametrize("wrong", [
-    {"servers": [b"127.0.0.1:1"]}, {"servers": [None]}, {"servers": "127.0.0.1:1"},
+    {"servers": [b"127.0.0.1:1"]}, {"servers": [None]}, {"servers": "127.0.0.1"},
     {"client_id": b"me"}, {"client_id": "\udcff"}, {"client_id": "x" * 300}], ids=repr)
 @pytest.mark.parametrize("kind", [trio_client.Client, blocking.Client])
 def test_a_client_of_what_cannot_be_is_refused_at_once(kind, wrong):

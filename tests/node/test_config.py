@@ -67,7 +67,6 @@ def test_a_good_file_is_read_whole(tmp_path):
     ("[node]", "[raft]\nlease_ms = 10\n[node]", "lease_ms"),
     ("[node]", "[limits]\nframe_bytes_max = 10\n[node]", "frame_bytes_max"),
     ("[node]", "[limits]\nfrme_bytes_max = 10\n[node]", "frme_bytes_max"),
-    ("[node]", "[limits]\nrun_timeout_ms = 10\n[node]", "limits.transaction_timeout_ms now"),
     ("[node]", "[http]\naddress = 9301\n[node]", "http.address must be text"),
     ("[node]", "[http]\naddress = 'nowhere'\n[node]", "host:port"),
     ("[node]", "[http]\nconnections_max = 0\n[node]", "http.connections_max"),
