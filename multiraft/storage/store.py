@@ -222,9 +222,8 @@ class Store:
         record = write.mark
         assert record is not None
         if record.kind == EntryKind.REINCARNATION:
-            log.apply_forced_recovery(
-                parse_reincarnation(record.payload), record.index, record.term
-            )
+            log.apply_forced_recovery(parse_reincarnation(record.payload), record.index,
+                                      record.term)
             return 1
         ranges, needs_head_recovery = log.unreadable_ranges(), log.needs_head_recovery
         repaired = self.table.journal_damage.repaired_ranges

@@ -237,8 +237,8 @@ class Scrubber:
         """Return the logs' entries that a piece's entries behind damage overwrote: none of these is
         at a position that an index names, so they were not written there, although their watermarks
         may be right (all entries of one write have the same).  An entry at its position vouches for
-        all that are chained to it.  If they begin inside an entry, they also overwrote bytes that no
-        index names."""
+        all that are chained to it.  If they begin inside an entry, they also overwrote bytes that
+        no index names."""
         if not job.resumed:
             return []
         repair = self._store.repair
