@@ -216,7 +216,7 @@ class Store:
         log = self.table.log(group)
         return log.hard_state.term, log.group_incarnation
 
-    def _apply_lifecycle_record(self, log: StoredLog, write: GroupWrite, position: int) -> int:
+    def _take_lifecycle_record(self, log: StoredLog, write: GroupWrite, position: int) -> int:
         """Apply a tombstone or the record of a forced recovery to the log; return how many journal
         entries it takes."""
         record = write.mark
@@ -277,7 +277,7 @@ class Store:
         """Index one group's part of a round, whose first journal entry is number ``at``; return the
         number of the entry behind it."""
         if write.mark is not None:
-            at += self._apply_lifecycle_record(log, write, placed.positions[at])
+            at += self._take_lifecycle_record(log, write, placed.positions[at])
         if write.drop_from:
             # Truncation comes first, as in the journal: the round's entries may have the indexes of
             # those that are truncated.

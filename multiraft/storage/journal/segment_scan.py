@@ -198,7 +198,7 @@ class _Scanner:
         if found.group in self._suspected_copies:
             self._decide(run, self._suspected_copies.pop(found.group), found)
         if kind == EntryKind.TOMBSTONE or kind == EntryKind.REINCARNATION:
-            self._apply_lifecycle_record(run, found)
+            self._take_lifecycle_record(run, found)
             return
         if kind <= LAST_INDEXED_KIND:
             run.removed = False
@@ -278,7 +278,7 @@ class _Scanner:
             return self._take_copy(run, suspect, UNKNOWN_POSITION, 0)
         self._append(run, suspect)
 
-    def _apply_lifecycle_record(self, run: SegmentRun, found: core.ScannedEntry) -> None:
+    def _take_lifecycle_record(self, run: SegmentRun, found: core.ScannedEntry) -> None:
         """Apply a tombstone, or the record of a forced recovery."""
         position = self._start + found.at
         payload = self._data[found.at + _HEADER_BYTES:found.at + found.length]

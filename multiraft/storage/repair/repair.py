@@ -402,7 +402,7 @@ class LocalRepair:
                   payload=b"".join(RANGE_STRUCT.pack(*each) for each in ranges))])
         return self._table.stage_records(
             placed.parts,
-            lambda: self._apply_clear(log, placed.positions[-1], ranges, found, on_durable))
+            lambda: self._take_clear(log, placed.positions[-1], ranges, found, on_durable))
 
     def _ranges_to_clear(self, ranges: list[ByteRange]) -> tuple[ByteRange, ...]:
         """Return the ranges that a LIFT names, at most ``CLEARED_RANGES_MAX``: first those that no
@@ -418,7 +418,7 @@ class LocalRepair:
         spare = max(0, CLEARED_RANGES_MAX - len(bare))
         return tuple(merged([*bare[-CLEARED_RANGES_MAX:], *explained[len(explained) - spare:]]))
 
-    def _apply_clear(self, log: StoredLog, position: int, ranges: tuple[ByteRange, ...], found: int,
+    def _take_clear(self, log: StoredLog, position: int, ranges: tuple[ByteRange, ...], found: int,
               on_durable: Callable[[], None]) -> None:
         if position > log.cleared_position:  # else a tombstone behind it has cleared all damage
             log.cleared_position, log.cleared_ranges = position, ranges
