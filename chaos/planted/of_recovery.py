@@ -32,7 +32,7 @@ BUGS = (
     Bug(
         "doubt-ends-with-the-replica",
         "multiraft.storage.store",
-        "Store._apply_lifecycle_record",
+        "Store._take_lifecycle_record",
         "if needs_head_recovery and write.drop_from:",
         "if False:",
         "who may have lost a vote, and is let go, votes again in that term",

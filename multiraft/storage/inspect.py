@@ -276,9 +276,8 @@ def rows(path: Path, durable: int, payloads: bool = False) -> Iterator[Row]:
             watermark = max(watermark, found.durable)
             yield _row(found, data, start, durable, payloads)
         stopped = scan.stopped_at
-        at = _next(
-            data, stopped + layout.ENTRY_ALIGNMENT * (scan.reason == "chain"), start, watermark
-        )
+        at = _next(data, stopped + layout.ENTRY_ALIGNMENT * (scan.reason == "chain"), start,
+                   watermark)
         if at < 0:
             if any(data[stopped:]):
                 yield _problem(start + stopped, scan.reason, durable)

@@ -35,15 +35,15 @@ class StagedWrite:
     """One round's append.  ``execute`` it, or, when ``native_ready``, write and sync ``parts`` one
     after the other in order; then ``Store.finish``."""
 
-    __slots__ = ("sequence", "end", "then", "records_only", "synced", "_filesystem", "_journal",
-                 "_parts")
+    __slots__ = ("sequence", "end", "on_durable", "records_only", "synced", "_filesystem",
+                 "_journal", "_parts")
 
     def __init__(self, sequence: int, filesystem: Filesystem, journal: Journal, parts: list[Part],
-                 then: Callable[[], None] | None = None, records_only: bool = False):
+                 on_durable: Callable[[], None] | None = None, records_only: bool = False):
         self.sequence = sequence
         self.records_only = records_only  # nothing but data: its sync may wait if that was agreed
         self.synced = True  # whether its sync did not wait
-        self.then = then  # what follows from its being durable; for records of no round
+        self.on_durable = on_durable  # called when records of no round are durable
         self.end = parts[-1].end if parts else journal.position  # journal position after the round
         self._filesystem = filesystem
         self._journal = journal
@@ -147,15 +147,15 @@ def spans_of(journal: Journal, places: Sequence[tuple[int, int, int, int]],
 class ReadJob:
     """Entries of a group that are no longer in memory, and those behind them that are."""
 
-    __slots__ = ("group", "incarnation", "spans", "hot", "lost", "_filesystem")
+    __slots__ = ("group", "incarnation", "spans", "cached_entries", "missing_index", "_filesystem")
 
     def __init__(self, group: int, incarnation: int, spans: list[Span], filesystem: Filesystem,
-                 hot: tuple[Entry, ...] = (), lost: int = 0):
+                 cached_entries: tuple[Entry, ...] = (), missing_index: int = 0):
         self.group = group
         self.incarnation = incarnation
         self.spans = spans
-        self.hot = hot
-        self.lost = lost  # an entry of the range that is known to be damaged; 0 = none
+        self.cached_entries = cached_entries
+        self.missing_index = missing_index  # of the range, known to be damaged; 0 = none
         self._filesystem = filesystem
 
     @property
@@ -203,8 +203,8 @@ class ReadJob:
                 file.close()
 
     def _check_known(self) -> None:
-        if self.lost:
-            raise CorruptRange(self.group, self.lost, "known to be damaged")
+        if self.missing_index:
+            raise CorruptRange(self.group, self.missing_index, "known to be damaged")
 
     def _parsed(self, read: Sequence[Buffer]) -> tuple[Entry, ...]:
         entries: list[Entry] = []
@@ -212,7 +212,7 @@ class ReadJob:
             data = memoryview(buffer)
             for index, term, at, size in span.wanted:
                 entries.append(self._parse(index, term, data[at:at + size]))
-        entries += self.hot
+        entries += self.cached_entries
         return tuple(entries)
 
     def _parse(self, index: int, term: int, data: memoryview) -> Entry:

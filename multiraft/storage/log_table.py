@@ -70,30 +70,30 @@ class LogTable:
         in no file yet: their round is still being written.
         """
         log = self.log(group)
-        cold = first
-        while cold <= last and cold not in log.cached:
-            cold += 1
-        hot = tuple([log.cached[index].entry for index in range(cold, last + 1)])
-        return self.read_from_disk(log, range(first, cold), hot)
+        first_cached = first
+        while first_cached <= last and first_cached not in log.cached:
+            first_cached += 1
+        cached = tuple([log.cached[index].entry for index in range(first_cached, last + 1)])
+        return self.read_from_disk(log, range(first, first_cached), cached)
 
     def read_from_disk(self, log: StoredLog, indexes: Sequence[int],
-                       hot: tuple[Entry, ...] = ()) -> ReadJob:
-        """Return a job that reads entries from the journal's files, followed by ``hot``, which are
-        in memory.  The job raises ``CorruptRange`` for the first entry that is missing.
+                       cached: tuple[Entry, ...] = ()) -> ReadJob:
+        """Return a job that reads entries from the journal's files, followed by ``cached``, which
+        are in memory.  The job raises ``CorruptRange`` for the first entry that is missing.
         O(entries).
         """
         if log.missing and (lost := next(filter(log.missing.__contains__, indexes), 0)):
-            return self.lost_job(log, lost)
+            return self.missing_job(log, lost)
         at = log.index
         places = [(each, at.term(each), at.position(each), at.size(each)) for each in indexes]
         spans = spans_of(self.journal, places, self._read_gap_bytes_max)
-        return ReadJob(log.group, log.incarnation, spans, self.filesystem, hot)
+        return ReadJob(log.group, log.incarnation, spans, self.filesystem, cached)
 
-    def lost_job(self, log: StoredLog, index: int) -> ReadJob:
+    def missing_job(self, log: StoredLog, index: int) -> ReadJob:
         """Return a job that raises ``CorruptRange`` for an entry that is known to be missing."""
         return ReadJob(log.group, log.incarnation, [], self.filesystem, (), index)
 
-    def stage_records(self, parts: list[Part], then: Callable[[], None]) -> StagedWrite:
-        """Return a write of the journal's own records, between two rounds.  ``then`` is called when
-        the records are durable."""
-        return StagedWrite(self.staged_sequence, self.filesystem, self.journal, parts, then)
+    def stage_records(self, parts: list[Part], on_durable: Callable[[], None]) -> StagedWrite:
+        """Return a write of the journal's own records, between two rounds.  ``on_durable`` is
+        called when the records are durable."""
+        return StagedWrite(self.staged_sequence, self.filesystem, self.journal, parts, on_durable)

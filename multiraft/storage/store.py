@@ -216,15 +216,14 @@ class Store:
         log = self.table.log(group)
         return log.hard_state.term, log.group_incarnation
 
-    def _apply_lifecycle_record(self, log: StoredLog, write: GroupWrite, position: int) -> int:
+    def _take_lifecycle_record(self, log: StoredLog, write: GroupWrite, position: int) -> int:
         """Apply a tombstone or the record of a forced recovery to the log; return how many journal
         entries it takes."""
         record = write.lifecycle_record
         assert record is not None
         if record.kind == EntryKind.REINCARNATION:
-            log.apply_forced_recovery(
-                parse_reincarnation(record.payload), record.index, record.term
-            )
+            log.apply_forced_recovery(parse_reincarnation(record.payload), record.index,
+                                      record.term)
             return 1
         ranges, needs_head_recovery = log.unreadable_ranges(), log.needs_head_recovery
         repaired = self.table.journal_damage.repaired_ranges
@@ -279,7 +278,7 @@ class Store:
         """Index one group's part of a round, whose first journal entry is number ``at``; return the
         number of the entry behind it."""
         if write.lifecycle_record is not None:
-            at += self._apply_lifecycle_record(log, write, placed.positions[at])
+            at += self._take_lifecycle_record(log, write, placed.positions[at])
         if write.drop_from:
             # Truncation comes first, as in the journal: the round's entries may have the indexes of
             # those that are truncated.
@@ -330,7 +329,7 @@ class Store:
     def finish(self, staged: StagedWrite) -> None:
         """Record that a round is durable, in order of staging.  A round whose write or sync failed
         is never finished."""
-        assert staged.sequence > self._finished_sequence or staged.then is not None, (
+        assert staged.sequence > self._finished_sequence or staged.on_durable is not None, (
             f"round {staged.sequence} finished twice")
         # A failed fsync is not retried: the kernel may have marked the pages clean, and a second
         # fsync would succeed without having written them.  The node stops instead.
@@ -338,8 +337,8 @@ class Store:
         self._sealed += self._journal.advance_durable(staged.end, staged.synced)
         if self._cache.bytes > self._cache.bytes_max:
             self._cache.evict(self._journal.durable)
-        if staged.then is not None:
-            staged.then()
+        if staged.on_durable is not None:
+            staged.on_durable()
 
     @property
     def durable_position(self) -> int:
@@ -445,12 +444,12 @@ class Store:
             return Fetch([], None, offset, 0)
         if log.missing:
             # The partition's index may lack the same entries: an answer could skip over records.
-            return Fetch([], FetchJob(self.table.lost_job(log, min(log.missing))), offset, 0)
+            return Fetch([], FetchJob(self.table.missing_job(log, min(log.missing))), offset, 0)
         first = batches.find(offset)
         if first < 0:
             raise OffsetTooLow(partition, offset, batches.first_offset)
         size_of, cached = log.index.size, log.cached
-        hot = batches.batch(first)[2] in cached
+        is_cached = batches.batch(first)[2] in cached
         indexes: list[int] = []
         total, next_offset = 0, offset
         for slot in range(first, len(batches)):
@@ -458,14 +457,14 @@ class Store:
             size = size_of(index) - _ENTRY_HEADER_BYTES
             if end > below_offset or (indexes and total + size > bytes_max):
                 break
-            if end <= offset or (index in cached) != hot:
+            if end <= offset or (index in cached) != is_cached:
                 break
             indexes.append(index)
             total += size
             next_offset = end
         if not indexes:
             return Fetch([], None, offset, 0)
-        if hot:
+        if is_cached:
             payloads = [cached[index].entry.payload for index in indexes]
             return Fetch(payloads, None, next_offset, total)
         return Fetch([], FetchJob(self.table.read_from_disk(log, indexes)), next_offset, total)

@@ -78,7 +78,7 @@ def small_journal() -> tuple[Disk, JournalModel, int]:
     return disk, model, before_last
 
 
-def judge(disk: Disk, model: JournalModel, undurable_from: int) -> str:
+def classify(disk: Disk, model: JournalModel, undurable_from: int) -> str:
     """Open a damaged disk; what the store made of it, after checking that nothing is silent."""
     store = open_store(disk.filesystem, DIRECTORY)
     try:

@@ -74,7 +74,7 @@ class SegmentScan:
 
     index: SegmentIndex
     damaged_ranges: list[DamagedRange]
-    stray: bool = False  # bytes other than zeros stand behind the last entry
+    has_stray_bytes: bool = False  # bytes other than zeros stand behind the last entry
 
 
 def scan_segment(data: Buffer, start: int, seed: int | None, applied: Applied | None,
@@ -135,9 +135,9 @@ class _Scanner:
         self._first_durable = -1
         self._durable = 0  # of the last entry: watermarks never fall along a journal
         self._repair: core.ScannedEntry | None = None  # its copy comes next
-        self._behind_at = -1  # where the last unreadable place ends
+        self._damage_end = -1  # where the last unreadable place ends
         #: What stood right behind one, of a group: perhaps a copy whose REPAIR record was in it.
-        self._unmarked: dict[int, core.ScannedEntry] = {}
+        self._suspected_copies: dict[int, core.ScannedEntry] = {}
 
     def take(self, entries: list[core.ScannedEntry]) -> None:
         """Add entries in journal order.  Nearly all are the next of their group, or its hard state:
@@ -161,10 +161,9 @@ class _Scanner:
                 self._hard_states[group] = found
                 continue
             if (not intact or kind not in _FOLLOWING or self._repair is not None
-                    or at == self._behind_at or group in self._unmarked or run.broken_reason
-                    or run.index is None
-                    or not run.index.append_next(index, term, start + at,
-                                                 (length + _ALIGN) & ~_ALIGN)):
+                or at == self._damage_end or group in self._suspected_copies or run.broken_reason
+                or run.index is None
+                or not run.index.append_next(index, term, start + at, (length + _ALIGN) & ~_ALIGN)):
                 self._add(run, found)
                 continue
             run.removed = False
@@ -190,16 +189,16 @@ class _Scanner:
                 found.group, found.incarnation, copies=copies
             )
             self._hard_states.pop(found.group, None)
-            self._unmarked.pop(found.group, None)
+            self._suspected_copies.pop(found.group, None)
             self._void_damaged_copies(found.group)
         return run if run.incarnation == found.incarnation else None
 
     def _add(self, run: SegmentRun, found: core.ScannedEntry) -> None:
         kind = found.kind
-        if found.group in self._unmarked:
-            self._decide(run, self._unmarked.pop(found.group), found)
+        if found.group in self._suspected_copies:
+            self._decide(run, self._suspected_copies.pop(found.group), found)
         if kind == EntryKind.TOMBSTONE or kind == EntryKind.REINCARNATION:
-            self._apply_lifecycle_record(run, found)
+            self._take_lifecycle_record(run, found)
             return
         if kind <= LAST_INDEXED_KIND:
             run.removed = False
@@ -210,9 +209,9 @@ class _Scanner:
                     run.copies.pop()
                 self._take_copy(run, found, *damaged)
                 return
-            if (found.at == self._behind_at
+            if (found.at == self._damage_end
                     and (run.index is None or found.index <= run.last_index)):
-                self._unmarked[found.group] = found
+                self._suspected_copies[found.group] = found
                 return
             self._append(run, found)
         elif kind == EntryKind.SUFFIX_DROP:
@@ -268,18 +267,18 @@ class _Scanner:
         self._damaged_ranges = [each._replace(index=0) if each.copy_group == group
                         and each.index >= first_removed else each for each in self._damaged_ranges]
 
-    def _decide(self, run: SegmentRun, unmarked: core.ScannedEntry,
-                then: core.ScannedEntry | None) -> None:
+    def _decide(self, run: SegmentRun, suspect: core.ScannedEntry,
+                following: core.ScannedEntry | None) -> None:
         """Take an entry right behind an unreadable place as the log's next one if the group's next
         entry follows it.  Otherwise take it as a copy, because its REPAIR record may have been in
         that place: as an entry it would truncate all behind its index, while a copy of an entry
         that the log has already changes nothing."""
-        if (then is None or then.kind > LAST_INDEXED_KIND or self._repair is not None
-                or then.index != unmarked.index + 1):
-            return self._take_copy(run, unmarked, UNKNOWN_POSITION, 0)
-        self._append(run, unmarked)
+        if (following is None or following.kind > LAST_INDEXED_KIND or self._repair is not None
+                or following.index != suspect.index + 1):
+            return self._take_copy(run, suspect, UNKNOWN_POSITION, 0)
+        self._append(run, suspect)
 
-    def _apply_lifecycle_record(self, run: SegmentRun, found: core.ScannedEntry) -> None:
+    def _take_lifecycle_record(self, run: SegmentRun, found: core.ScannedEntry) -> None:
         """Apply a tombstone, or the record of a forced recovery."""
         position = self._start + found.at
         payload = self._data[found.at + _HEADER_BYTES:found.at + found.length]
@@ -316,7 +315,7 @@ class _Scanner:
 
     def skip(self, damaged: DamagedRange) -> None:
         self._damaged_ranges.append(damaged)
-        self._behind_at = damaged.end - self._start
+        self._damage_end = damaged.end - self._start
 
     def resume(self, at: int) -> int:
         """Return the position of the next believable entry behind an unreadable place; -1 = none.
@@ -358,8 +357,8 @@ class _Scanner:
         return _U32.unpack_from(self._data, at + layout.ENTRY_PREV_CRC_AT)[0]
 
     def finish(self, at: int, seed: int, last_crc: int) -> SegmentScan:
-        for group, unmarked in self._unmarked.items():
-            self._decide(self._runs[group], unmarked, None)
+        for group, suspect in self._suspected_copies.items():
+            self._decide(self._runs[group], suspect, None)
         for group, found in self._hard_states.items():
             self._runs[group].hard_state = HardState(found.term, self._vote(found))
         index = SegmentIndex(self._start, seed, self._start + at, last_crc, self._first_durable,

@@ -283,7 +283,7 @@ class _Recovery:
         """Return the position behind the last entry if other bytes than zeros follow, which are a
         torn tail too; -1 = none."""
         for each in reversed(found):
-            if each.scan.stray:
+            if each.scan.has_stray_bytes:
                 return each.scan.index.end
             if each.scan.index.first_durable >= 0:
                 break

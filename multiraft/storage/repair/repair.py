@@ -55,8 +55,8 @@ class LocalRepair:
         if index in log.missing or not first <= index <= last:
             return False
         # Entries in memory are contiguous up to the last one, so those before it leave as well.
-        for hot in [hot for hot in log.cached if hot <= index]:
-            del log.cached[hot]
+        for each in [each for each in log.cached if each <= index]:
+            del log.cached[each]
         log.missing[index] = log.index.position(index)
         log.quarantine(f"entry {index}: {why}")
         return True
@@ -244,10 +244,10 @@ class LocalRepair:
                     and log.index.term(behind) < entry.term), default=0)
 
     def stage_copies(self, group: int, entries: Sequence[Entry],
-                     then: Callable[[], None]) -> StagedWrite | None:
+                     on_durable: Callable[[], None]) -> StagedWrite | None:
         """Stage copies of missing entries that peers sent.  They take effect when they are durable,
-        right before ``then`` is called.  Entries that are not missing are left out; None when no
-        copy remains."""
+        right before ``on_durable`` is called.  Entries that are not missing are left out; None when
+        no copy remains."""
         log = self._table.log(group)
         parts: list[Part] = []
         copies: list[tuple[Copy, Entry]] = []
@@ -267,7 +267,7 @@ class LocalRepair:
                                 damaged, size), entry))
         if not parts:
             return None
-        return self._table.stage_records(parts, lambda: self._use(log, copies, then))
+        return self._table.stage_records(parts, lambda: self._use(log, copies, on_durable))
 
     def stage_unneeded(self, group: int, index: int) -> StagedWrite | None:
         """Stage a record that a damaged range held a compacted entry, of which no copy is needed.
@@ -285,14 +285,14 @@ class LocalRepair:
         return self._table.stage_records(placed.parts, lambda: None)
 
     def _use(self, log: StoredLog, copies: list[tuple[Copy, Entry]],
-             then: Callable[[], None]) -> None:
+             on_durable: Callable[[], None]) -> None:
         for copy, entry in copies:
             self._table.journal_damage.repaired_ranges[copy.damaged_position] = copy.damaged_size
             if log.repair(copy):
                 self.entries_repaired += 1
                 if entry.kind == EntryKind.DATA:
                     self._repair_batch(log, entry)
-        then()
+        on_durable()
 
     def _repair_batch(self, log: StoredLog, entry: Entry) -> None:
         partition = log.partitions.get(entry.partition)
@@ -367,8 +367,8 @@ class LocalRepair:
         were truncated with it, and entries below may have been: mark them as in question, as many
         below as are known to be wrong.  O(entries behind it)."""
         log = self._table.log(group)
-        for hot in [hot for hot in log.cached if hot <= index]:
-            del log.cached[hot]
+        for each in [each for each in log.cached if each <= index]:
+            del log.cached[each]
         log.discard_superseded(index)
         damaged = self._table.journal_damage.unattributed_ranges
         damage_begin = max((begin for begin, _ in damaged), default=0)
@@ -382,11 +382,11 @@ class LocalRepair:
         log = self._table.log(group)
         log.require_head_recovery(log.quarantined)
 
-    def stage_clear(self, group: int, then: Callable[[], None]) -> StagedWrite:
+    def stage_clear(self, group: int, on_durable: Callable[[], None]) -> StagedWrite:
         """Stage a LIFT record: all damage so far is cleared for the group, including the ranges of
         earlier records.  The group's term, vote and incarnation go with it, because their records
         may have been in the damaged ranges.  The quarantine ends when the LIFT is durable, right
-        before ``then`` is called, unless more damage was found meanwhile.
+        before ``on_durable`` is called, unless more damage was found meanwhile.
         """
         log = self._table.log(group)
         term, vote = log.hard_state
@@ -403,7 +403,7 @@ class LocalRepair:
                   payload=b"".join(RANGE_STRUCT.pack(*each) for each in ranges))])
         return self._table.stage_records(
             placed.parts,
-            lambda: self._apply_clear(log, placed.positions[-1], ranges, found, then))
+            lambda: self._take_clear(log, placed.positions[-1], ranges, found, on_durable))
 
     def _ranges_to_clear(self, ranges: list[ByteRange]) -> tuple[ByteRange, ...]:
         """Return the ranges that a LIFT names, at most ``CLEARED_RANGES_MAX``: first those that no
@@ -419,14 +419,14 @@ class LocalRepair:
         spare = max(0, CLEARED_RANGES_MAX - len(bare))
         return tuple(merged([*bare[-CLEARED_RANGES_MAX:], *explained[len(explained) - spare:]]))
 
-    def _apply_clear(self, log: StoredLog, position: int, ranges: tuple[ByteRange, ...], found: int,
-              then: Callable[[], None]) -> None:
+    def _take_clear(self, log: StoredLog, position: int, ranges: tuple[ByteRange, ...], found: int,
+              on_durable: Callable[[], None]) -> None:
         if position > log.cleared_position:  # else a tombstone behind it has cleared all damage
             log.cleared_position, log.cleared_ranges = position, ranges
             is_all = found == len(self._table.journal_damage.unattributed_ranges)
             if not log.missing and is_all and not log.permanently_quarantined:
                 log.clear_quarantine()
-        then()
+        on_durable()
 
 
 def _incarnation(log: StoredLog) -> list[Entry]:

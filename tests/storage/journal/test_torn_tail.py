@@ -13,7 +13,7 @@ from tests.storage.damage import (
     DIRECTORY,
     FIRST,
     Disk,
-    judge,
+    classify,
     model_position,
     segments,
     small_journal,
@@ -39,7 +39,7 @@ def test_a_torn_last_round_is_cut_at_its_first_unreadable_entry(garbage):
     for cut in range(first, second + 64, 8):
         torn = files[FIRST][:cut] + garbage
         damaged = disk.restored({**files, FIRST: torn})
-        outcome = judge(damaged, model, before_last)
+        outcome = classify(damaged, model, before_last)
         store = open_store(damaged.filesystem, DIRECTORY)
         assert outcome == "cut"
         assert store.groups[2].bounds.last_index == (3 if cut < second else 4)
@@ -53,7 +53,7 @@ def test_intact_entries_of_the_round_behind_a_torn_one_go_with_it():
     first, second = model_position(disk, 12), model_position(disk, 13)
     torn = files[FIRST][:first] + bytes(second - first) + files[FIRST][second:]
     damaged = disk.restored({**files, FIRST: torn})
-    assert judge(damaged, model, before_last) == "cut"
+    assert classify(damaged, model, before_last) == "cut"
     assert not any(damaged.read(FIRST)[first:])
 
 
@@ -86,7 +86,7 @@ def test_bytes_of_a_previous_segment_are_not_accepted():
     mixed = bytearray(disk.read(FIRST))
     mixed[64:128] = other.read(FIRST)[64:128]
     damaged = disk.restored({**disk.files(), FIRST: bytes(mixed)})
-    assert judge(damaged, model, len(model.items)) == "quarantined"
+    assert classify(damaged, model, len(model.items)) == "quarantined"
 
 
 @pytest.mark.parametrize("mark", [0, 1 << 40])
@@ -103,7 +103,7 @@ def test_a_journal_stored_as_a_record_is_not_taken_for_the_journal(mark):
     torn[end + 20] ^= 1
     assert core.find_entry(torn, end) == end + 64
     disk.put(FIRST, bytes(torn))
-    assert judge(disk, model, len(model.items)) == "intact"
+    assert classify(disk, model, len(model.items)) == "intact"
 
 
 def test_a_segment_that_is_written_again_loses_its_old_index_file():
@@ -156,7 +156,7 @@ def test_a_round_that_was_staged_during_a_write_proves_that_write_when_told_so(b
     damaged = bytearray(disk.read(FIRST))
     damaged[64 + 20] ^= 1
     disk.put(FIRST, bytes(damaged))
-    assert judge(disk, model, 0) == outcome
+    assert classify(disk, model, 0) == outcome
 
 
 def test_stray_bytes_behind_the_last_entry_are_cut_off():
@@ -224,7 +224,7 @@ def test_the_header_of_a_torn_entry_still_proves_what_was_durable_before_it():
     torn = bytearray(disk.read(FIRST)[:model_position(disk, before_last) + 64 + 40])
     torn[model_position(disk, before_last - 1) + 20] ^= 1
     disk.put(FIRST, bytes(torn))
-    assert judge(disk, model, before_last) == "quarantined"
+    assert classify(disk, model, before_last) == "quarantined"
 
 
 def test_a_replica_whose_tombstone_is_cut_off_goes_on():

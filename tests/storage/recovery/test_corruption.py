@@ -20,8 +20,8 @@ from tests.storage.damage import (
     FIRST,
     LANE,
     Disk,
+    classify,
     flips,
-    judge,
     long_journal,
     model_position,
     segments,
@@ -45,7 +45,7 @@ def test_a_flipped_bit_anywhere_in_a_journal_is_never_silent():
     outcomes = {"intact": 0, "cut": 0, "quarantined": 0}
     last_round = model_position(disk, before_last)
     for at, damaged in flips(files[FIRST]):
-        outcome = judge(disk.restored({**files, FIRST: damaged}), model, before_last)
+        outcome = classify(disk.restored({**files, FIRST: damaged}), model, before_last)
         outcomes[outcome] += 1
         if outcome == "cut":
             assert at >= last_round, f"byte {at} was durable and was cut"
@@ -62,7 +62,7 @@ def test_zeros_anywhere_in_a_journal_are_never_silent(length):
         if at < last_round < at + length:
             continue  # may take every later mark with it: the next test
         zeroed = data[:at] + bytes(min(length, len(data) - at)) + data[at + length:]
-        judge(disk.restored({**files, FIRST: zeroed}), model, before_last)
+        classify(disk.restored({**files, FIRST: zeroed}), model, before_last)
 
 
 def test_what_is_wiped_out_together_with_every_later_mark_looks_like_a_torn_tail():
@@ -70,7 +70,7 @@ def test_what_is_wiped_out_together_with_every_later_mark_looks_like_a_torn_tail
     disk, model, before_last = small_journal()
     files = disk.files()
     wiped = files[FIRST][:model_position(disk, before_last - 1)]
-    assert judge(disk.restored({**files, FIRST: wiped}), model, 0) == "cut"
+    assert classify(disk.restored({**files, FIRST: wiped}), model, 0) == "cut"
 
 
 def test_a_journal_that_ends_early_after_a_checkpoint_has_lost_durable_bytes():
@@ -82,7 +82,7 @@ def test_a_journal_that_ends_early_after_a_checkpoint_has_lost_durable_bytes():
     files = disk.files()
     for size in range(0, durable, 40):
         damaged = disk.restored({**files, FIRST: files[FIRST][:size]})
-        assert judge(damaged, model, len(model.items)) == "quarantined"
+        assert classify(damaged, model, len(model.items)) == "quarantined"
 
 
 def test_after_a_checkpoint_every_flip_in_the_journal_is_found():
@@ -93,7 +93,7 @@ def test_after_a_checkpoint_every_flip_in_the_journal_is_found():
     store.close()
     files = disk.files()
     for at, damaged in flips(files[FIRST][:durable]):
-        outcome = judge(disk.restored({**files, FIRST: damaged}), model, len(model.items))
+        outcome = classify(disk.restored({**files, FIRST: damaged}), model, len(model.items))
         assert outcome != "cut", f"byte {at} was durable and was cut"
 
 
@@ -156,7 +156,7 @@ def test_a_missing_segment_is_found(with_checkpoint):
     for path in paths[:None if with_checkpoint else -1]:
         rest = {name: data for name, data in files.items() if name != path}
         broken = disk.restored(rest)
-        assert judge(broken, model, len(model.items)) == "quarantined", path
+        assert classify(broken, model, len(model.items)) == "quarantined", path
         store = open_store(broken.filesystem, DIRECTORY)
         assert "missing" in [found.kind for found in store.damage]
         store.close()
@@ -167,7 +167,7 @@ def test_a_truncated_segment_is_found_although_its_index_file_is_intact():
     files = disk.files()
     for path in segments(disk)[:-1]:
         broken = disk.restored({**files, path: files[path][:2000]})
-        assert judge(broken, model, len(model.items)) == "quarantined", path
+        assert classify(broken, model, len(model.items)) == "quarantined", path
 
 
 def test_a_damaged_index_file_is_rebuilt_and_changes_nothing():
@@ -176,7 +176,7 @@ def test_a_damaged_index_file_is_rebuilt_and_changes_nothing():
     path = next(path for path in sorted(files) if path.endswith(".index"))
     for at, damaged in flips(files[path]):
         broken = disk.restored({**files, path: damaged})
-        assert judge(broken, model, len(model.items)) == "intact", f"byte {at}"
+        assert classify(broken, model, len(model.items)) == "intact", f"byte {at}"
     for data in (b"", files[path][:20], files[path] + b"x"):
         broken = disk.restored({**files, path: data})
         store = open_store(broken.filesystem, DIRECTORY)
@@ -191,7 +191,7 @@ def test_the_index_file_of_another_segment_is_not_believed():
     files = disk.files()
     first, second = [path for path in sorted(files) if path.endswith(".index")][:2]
     swapped = disk.restored({**files, first: files[second], second: files[first]})
-    assert judge(swapped, model, len(model.items)) == "intact"
+    assert classify(swapped, model, len(model.items)) == "intact"
 
 
 def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so():
@@ -303,7 +303,7 @@ def test_hostile_files_end_in_a_typed_error_or_are_set_aside(body):
     for path in (f"{DIRECTORY}/checkpoint-{5:020d}", f"{LANE}/{0:020d}.index",
                  f"{LANE}/{1 << 40:020d}.segment", f"{LANE}/nonsense", f"{LANE}/x.segment"):
         broken = disk.restored({**files, path: body})
-        judge(broken, model, len(model.items))
+        classify(broken, model, len(model.items))
     broken = disk.restored({**files, f"{DIRECTORY}/node.json": body})
     with pytest.raises(StorageError):
         open_store(broken.filesystem, DIRECTORY)

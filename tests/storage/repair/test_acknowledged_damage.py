@@ -77,7 +77,7 @@ def damaged_behind_an_index(disk: Disk, store, rounds: Rounds) -> CorruptJournal
     return found
 
 
-def settle_all(store, error: CorruptJournalRange) -> None:
+def clear_all(store, error: CorruptJournalRange) -> None:
     """All groups doubt, and are cleared."""
     for group in store.repair.suspect_all(error.begin, error.end, error.why):
         put(store, store.repair.stage_clear(group, lambda: None))
@@ -254,7 +254,7 @@ def test_damage_beside_a_cleared_range_requires_head_recovery_for_itself():
     first, second, third = (index.position(at) for at in (1, 2, 3))
     disk.filesystem.overwrite(FIRST, first + 64, bytes(second - first - 64))  # terms and votes
     found, = scrubbed(store)
-    settle_all(store, found)
+    clear_all(store, found)
     disk.filesystem.overwrite(FIRST, second, bytes(64))  # the entry behind them: one larger hole
     named, = scrubbed(store)
     assert (named.group, named.index) == (1, 2)
@@ -277,7 +277,7 @@ def test_a_segments_lost_end_is_the_same_place_for_a_scrub_and_a_start():
     segment = store.table.journal.segments[0]
     disk.filesystem.overwrite(segments(disk)[0], segment.end - 144, bytes(144))
     found, = scrubbed(store)
-    settle_all(store, found)
+    clear_all(store, found)
     store.close()
     again = open_store(disk.filesystem, DIRECTORY)
     assert again.table.journal_damage.unattributed_ranges == [(found.begin, found.end)]
@@ -315,7 +315,7 @@ def test_a_replica_that_is_created_later_has_nothing_to_do_with_old_damage(resta
     first, second = (store.table.logs[1].index.position(at) for at in (1, 2))
     disk.filesystem.overwrite(FIRST, first + 64, bytes(second - first - 64))
     found, = scrubbed(store)
-    settle_all(store, found)
+    clear_all(store, found)
     assert not store.create_group(3, 1, VOTERS).quarantined
     repairer = RepairCoordinator(1, store, None, lambda staged: put(store, staged))
     repairer.on_replica_created(3)
@@ -337,7 +337,7 @@ def test_a_new_replica_clears_damage_that_only_others_know_of(group, doubted):
     disk, store, rounds, _ = two_groups()
     rounds.run(GroupWrite(2, 1, 0, (), None, tombstone(2, 1, Tombstone(HardState(3, 2), 0, 1))))
     found = damaged_behind_an_index(disk, store, rounds)
-    settle_all(store, found)
+    clear_all(store, found)
     store.close()
     store = open_store(disk.filesystem, DIRECTORY)
     assert not store.table.journal_damage.unattributed_ranges

@@ -456,7 +456,7 @@ def test_entries_truncated_while_they_are_read_are_not_replayed():
     assert not store.table.logs[1].permanently_quarantined
 
 
-def buried(rounds: Rounds, group: int) -> None:
+def remove_replica(rounds: Rounds, group: int) -> None:
     """The replica's life ends."""
     mark = tombstone(group, 1, Tombstone(HardState(3, 2), 5, 1))
     rounds.run(GroupWrite(group, 1, 0, (), None, mark))
@@ -465,7 +465,7 @@ def buried(rounds: Rounds, group: int) -> None:
 def test_damage_of_unknown_ownership_is_nothing_to_a_replica_that_was_removed():
     disk, _, _ = small_journal()
     store = open_store(disk.filesystem, DIRECTORY)
-    buried(Rounds(store), 2)
+    remove_replica(Rounds(store), 2)
     core = Core({1: VOTERS})
     repairer = RepairCoordinator(1, store, core, lambda staged: None)
     at = model_position(disk, 2)  # a hard state

@@ -80,7 +80,7 @@ class BootId:
             f"needlessly: {self.store.repair.quarantined(quarantined[0]).quarantined}")
         self.repair(set())
 
-    def repair(self, doubtful: set[int]) -> None:
+    def repair(self, recovering: set[int]) -> None:
         quarantined = [*self.store.repair.quarantined_groups()]
         for group in quarantined:
             self.commit_all(group)

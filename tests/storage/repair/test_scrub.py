@@ -12,7 +12,7 @@ from multiraft.storage.repair import scrub
 from multiraft.storage.repair.scrub import Scrubber
 from multiraft.types import HardState
 from tests.storage.damage import DIRECTORY, FIRST, Disk, flipped, long_journal, segments
-from tests.storage.repair.test_acknowledged_damage import put, scrubbed, settle_all, two_groups
+from tests.storage.repair.test_acknowledged_damage import clear_all, put, scrubbed, two_groups
 from tests.storage.world import (
     VOTERS,
     Rounds,
@@ -199,7 +199,7 @@ def test_a_header_that_rots_is_found_before_a_start_needs_it(which):
     path = store.table.journal.segments[which].path
     disk.put(path, flipped(disk.read(path), 8))
     found, = scrubbed(store)
-    settle_all(store, found)
+    clear_all(store, found)
     for _ in range(2):
         assert scrubbed(store) == []
         store.close()
