@@ -164,8 +164,8 @@ def try_members(client: Any, found: Any, voters: tuple[int, ...],
 def kind_of(found: Any, node: int) -> str:
     """Return the role of a node in a group, in words."""
     if node in found.voters:
-        return "voter" if node in found.outgoing or not found.outgoing else "becomes voter"
-    return "learner" if node in found.learners and node not in found.outgoing else "is removed"
+        return "voter" if node in found.outgoing or not found.outgoing else "incoming voter"
+    return "learner" if node in found.learners and node not in found.outgoing else "outgoing voter"
 
 
 def members_json(found: Any) -> dict[str, Any]:

@@ -59,7 +59,7 @@ def consume(session: Session, topic: str, partition: int | None, start: str | in
             skip_unreadable: bool, form: str, as_json: bool) -> None:
     """Write the records of TOPIC to standard output.
 
-    Partitions are read side by side: order holds within each. A read to the end that stops before
+    Partitions are read concurrently: order holds within each. A read to the end that stops before
     it, because a sink's run is open, exits with 6.
     """
     follow = until_end == "follow" or (until_end is None and start == "latest")

@@ -2,7 +2,7 @@
 
 Contract.  ``from_topic`` writes a snapshot of the newest windows; ``pipeline`` keeps all of them.
 Facts that only the cluster knows, such as the members of groups, are requested on use.  Spark is
-imported on use; its errors pass, for ``plan_engine.sentences``.
+imported on use; its errors pass, for ``spark_errors.translated_errors``.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from admin_cli.numbers import DAY_S, WINDOW, Real, Whole
 from admin_cli.options import TEXT, servers_option
 from admin_cli.output import note, plural
 from admin_cli.session import Session
-from admin_cli.spark_sentences import sentences
+from admin_cli.spark_errors import translated_errors
 from placement import cluster
 from placement.errors import PlacementError
 
@@ -78,7 +78,7 @@ def pipeline_(session: Session, output: str, once: bool, every: float | None, pe
     """
     if once and every is not None:
         raise click.UsageError("--once exits after one pass, --every repeats: use one of them.")
-    with sentences():
+    with translated_errors():
         from spark import session as spark_session
 
         with spark_session.started(master) as started:

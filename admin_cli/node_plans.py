@@ -32,7 +32,7 @@ node_argument = click.argument("node_id", metavar="NODE", type=NODE)
 throttle_option = click.option("--throttle", type=BytesPerSecond(), default=None, metavar="RATE",
                                help="Bytes per second and node, such as 50MiB.")
 yes_option = click.option("--yes", is_flag=True, help="Apply the plan. Without it: dry run.")
-wait_option = click.option("--wait", is_flag=True, help="Wait until the plan is over.")
+wait_option = click.option("--wait", is_flag=True, help="Wait until the plan has ended.")
 
 #: Wanted state of a node -> the scope of the plan that it requires.
 _SCOPES = {wire.DRAINING: SCOPE_DRAIN, wire.MAINTENANCE: SCOPE_LEADERS}
@@ -48,11 +48,11 @@ _NAMED_MAX = 8
 @servers_option
 @click.pass_obj
 def drain(session: Session, node_id: int, throttle: int | None, yes: bool, wait: bool) -> None:
-    """Move everything away from NODE, which receives nothing new until `node undrain`."""
+    """Move all replicas away from NODE, which receives no new ones until `node undrain`."""
     with connection.open_session(session) as client:
         if not _empty(client, session, node_id, throttle, yes, wait):
-            note(f"Nothing to do: node {node_id} is drained and empty, and gets nothing new until "
-                 f"`multiraft node undrain {node_id}`.")
+            note(f"Nothing to do: node {node_id} is drained and empty, and receives no replicas "
+                 f"until `multiraft node undrain {node_id}`.")
             raise click.exceptions.Exit(int(rebalance.PlanExit.NOTHING_TO_DO))
 
 
@@ -79,7 +79,7 @@ def _empty(client: Any, session: Session, node_id: int, throttle: int | None, ye
         _carry_out(client, session, wish, made, throttle, wait)
     else:
         _mark(client, wish)
-        note(f"Node {node_id} is empty, and gets nothing new until `multiraft node undrain "
+        note(f"Node {node_id} is empty, and receives no replicas until `multiraft node undrain "
              f"{node_id}`.")
     return True
 
@@ -207,8 +207,8 @@ def _taken_back(client: Any, before: _Wish, overtaken: bool) -> bool:
 def undrain(session: Session, node_id: int) -> None:
     """Return NODE to service (undo drain or maintenance).
 
-    Moves nothing: `multiraft rebalance plan` shows what NODE may take back.  A plan that empties
-    the node runs until `multiraft rebalance cancel`.
+    Moves nothing: `multiraft rebalance plan` shows the moves that fill NODE again.  A plan that
+    drains the node continues until `multiraft rebalance cancel`.
     """
     with connection.open_session(session) as client:
         require_known(client, node_id)
@@ -217,10 +217,10 @@ def undrain(session: Session, node_id: int) -> None:
         before = _wanted_of(client, node_id)
         client.plan_request(wire.SetNodeState(node_id, wire.ALIVE))
     if before == wire.ALIVE:
-        note(f"Nothing to do: node {node_id} was not drained, nor in maintenance.")
+        note(f"Nothing to do: node {node_id} was neither draining nor in maintenance.")
         raise click.exceptions.Exit(int(rebalance.PlanExit.NOTHING_TO_DO))
-    note(f"Node {node_id} takes leaders and replicas again. To give it some: multiraft rebalance "
-         f"plan")
+    note(f"Node {node_id} is back in service. To move leaders and replicas to it: multiraft "
+         f"rebalance plan")
     if status.state in rebalance.GOING_ON:
         note(f"Plan {status.plan_id[:12]}, scope {status.scope}, is still running and still moves "
              f"leaders or replicas away from node {node_id}. To stop it: multiraft rebalance "
@@ -234,7 +234,7 @@ def undrain(session: Session, node_id: int) -> None:
 @servers_option
 @click.pass_obj
 def maintenance(session: Session, node_id: int, yes: bool, wait: bool) -> None:
-    """Move the leaders away from NODE; its replicas stay, and it leads nothing until `node
+    """Move the leaders away from NODE; its replicas stay, and it leads no groups until `node
     undrain`."""
     with connection.open_session(session) as client:
         require_known(client, node_id)
@@ -244,9 +244,9 @@ def maintenance(session: Session, node_id: int, yes: bool, wait: bool) -> None:
         made = rebalance.make(client, Options(SCOPE_LEADERS), rebalance.read_policy(None),
                               plan_input.WINDOW_S / 4, session, dict([wish]))
         _show(made, yes)
-        _check_may_rest(client, node_id, made)
+        _check_transferable(client, node_id, made)
         if not made.moves and _wanted_of(client, node_id) == wish.state:
-            note(f"Nothing to do: node {node_id} is in maintenance and leads nothing.")
+            note(f"Nothing to do: node {node_id} is in maintenance and leads no groups.")
             raise click.exceptions.Exit(int(rebalance.PlanExit.NOTHING_TO_DO))
         if not yes:
             note("Dry run: nothing was changed. Use --yes to apply.")
@@ -254,11 +254,11 @@ def maintenance(session: Session, node_id: int, yes: bool, wait: bool) -> None:
             _carry_out(client, session, wish, made, None, wait)
         else:
             _mark(client, wish)
-            note(f"Node {node_id} leads nothing, and gets no leaders and no replicas until "
+            note(f"Node {node_id} leads no groups, and receives neither leaders nor replicas until "
                  f"`multiraft node undrain {node_id}`.")
 
 
-def _check_may_rest(client: Any, node_id: int, made: Plan) -> None:
+def _check_transferable(client: Any, node_id: int, made: Plan) -> None:
     """Raise ``PlanEnded`` when the node would remain the leader of groups because none of their
     other voters may lead them: their appends would stop with it."""
     after = next(row.after for row in made.nodes if row.node == node_id)
@@ -291,8 +291,7 @@ def _check_may_rest(client: Any, node_id: int, made: Plan) -> None:
 def decommission(session: Session, node_id: int, throttle: int | None, yes: bool) -> None:
     """Drain NODE, wait, and remove it; its id is never used again.
 
-    The node may be stopped when this is over; it ends by itself.  If interrupted, run the command
-    again to continue.
+    The node stops by itself at the end.  If interrupted, run the command again to continue.
     """
     with connection.open_session(session) as client:
         status = client.plan_request(wire.PlanStatus())

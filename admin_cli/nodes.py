@@ -144,10 +144,10 @@ def _scrub_sentence(scrub: dict[str, Any]) -> str:
     if scrub["active"]:
         done, total, pace = (quantities.size(scrub[name]) for name in
                              ("pass_bytes", "total_bytes", "bytes_per_second"))
-        asked = ", as asked for" if scrub["requested"] else ""
+        asked = ", requested by an operator" if scrub["requested"] else ""
         sentence = f"{done} of {total} at {pace}/s{asked}"
     else:
-        sentence = f"came to the end {scrub['completed'] or 'never'}"
+        sentence = f"last completed: {scrub['completed'] or 'never'}"
     return f"{sentence}; {_damage(scrub['damaged'])} since the node's start"
 
 
@@ -186,14 +186,14 @@ def remove(session: Session, node_id: int, as_json: bool) -> None:
 @click.pass_obj
 def scrub(session: Session, node_id: int, bytes_per_second: int | None, wait: bool,
           as_json: bool) -> None:
-    """Let NODE read and check all of its log on its disk now.
+    """Read and verify all stored data of NODE now.
 
-    It does so by itself within scrub_interval_days.  A replica with a damaged entry is quarantined
-    and gets the entry again from the other nodes; a damaged checkpoint is written anew.  Returns at
-    once; `node describe NODE` shows the progress.  Running it again starts from the beginning.
-    Appends have priority: a busy node takes longer.
+    Each node also scrubs periodically (scrub_interval_days).  A replica with a damaged entry is
+    quarantined and fetches the entry from other nodes; a damaged checkpoint is rewritten.  The
+    command returns at once; `node describe NODE` shows the progress.  Running it again restarts the
+    scrub.  Appends have priority: a busy node takes longer.
 
-    With --wait, exits with 1 when damage was found.
+    With --wait, exits with 1 if damage was found.
     """
     with connection.open_session(session) as client:
         address = _address_of(client, node_id)

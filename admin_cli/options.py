@@ -136,7 +136,7 @@ def servers_option(command: Command) -> Command:
 
 
 json_option = click.option("--json", "as_json", is_flag=True,
-                           help="Print JSON, whose shape is stable.")
+                           help="Print JSON; its keys are stable.")
 
 
 class Directory(click.ParamType):

@@ -57,8 +57,8 @@ def _head(made: Any) -> str:
              f"partitions, of which {made.listed:,} were considered one by one",
              f"- {len(plan.moves):,} moves in {plan.waves:,} waves, "
              f"{quantities.size(plan.bytes)} to copy, about {quantities.span(plan.estimated_ms)}",
-             "- nothing is left to do afterwards" if plan.converged else
-             "- **cut short**: plan again when it has been carried out"]
+             "- converged: no further moves are needed" if plan.converged else
+             "- **incomplete**, a limit was reached: plan again when this plan is done"]
     return "\n".join([*lines, *(f"- warning: {warning}" for warning in plan.warnings)])
 
 
@@ -95,7 +95,7 @@ def _moves(plan: plans.Plan) -> str:
 
 def _skipped(plan: plans.Plan) -> str:
     if not plan.skipped:
-        return "Everything that should have moved does."
+        return "None: every candidate is moved."
     counts = Counter(row.reason for row in plan.skipped)
     rows = [(row.reason, row.subject, plan_left.amount(row.resource, row.load), row.text)
             for row in plan.skipped[:SKIPPED_MAX]]
@@ -105,7 +105,7 @@ def _skipped(plan: plans.Plan) -> str:
 
 
 def _infeasible(plan: plans.Plan) -> str:
-    return _table(("cannot be done", "what", "text", "way out"),
+    return _table(("infeasible", "what", "text", "remedy"),
                   [(row.cause, row.subject, row.text, row.way_out) for row in plan.infeasible])
 
 

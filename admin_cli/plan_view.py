@@ -86,7 +86,7 @@ def show_plan(made: Plan, all_moves: bool = False) -> None:
         if len(shown) < len(made.moves):
             say(f"... and {len(made.moves) - len(shown):,} more (--all shows them)")
     if made.moves and not made.converged:
-        note("Cut short: plan again when it has been carried out.")
+        note("Incomplete, a limit was reached: plan again when this plan is done.")
     for warning in made.warnings:
         note(f"Warning: {warning}")
     for left, count in Counter(row.reason for row in made.skipped).items():
@@ -95,7 +95,7 @@ def show_plan(made: Plan, all_moves: bool = False) -> None:
     for why in left_as_it_is(made):
         note(why)
     for row in made.infeasible:
-        note(f"Cannot be done, {row.cause}: {row.text}. Way out: {row.way_out}.")
+        note(f"Infeasible, {row.cause}: {row.text}. Remedy: {row.way_out}.")
 
 
 def _why(move: Move) -> str:
@@ -130,12 +130,12 @@ def show_difference(found: Difference) -> None:
     """Print the differences of a second plan."""
     rows = [("only first", described(move)) for move in found.removed]
     rows += [("only second", described(move)) for move in found.added]
-    rows += [("otherwise", f"{described(old)}; second: {described(new)}")
+    rows += [("changed", f"{described(old)}; second: {described(new)}")
              for old, new in found.changed]
     if rows:
         print_table(("in", "move"), rows)
     else:
-        say("both plans move the same to the same places")
+        say("the plans have the same moves")
 
 
 # ---- progress -----------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ def status_json(status: wire.PlanStatusReply) -> dict[str, Any]:
 def show_status(status: wire.PlanStatusReply) -> None:
     """Print the progress of a plan."""
     if not status.plan_id:
-        say("no plan was ever applied")
+        say("no plan has been applied")
         return
     ended = sum(count for phase, count in status.phases
                 if phase in ("done", "skipped", "failed", "cancelled"))
@@ -164,8 +164,8 @@ def show_status(status: wire.PlanStatusReply) -> None:
         copied = (f"bytes: {quantities.size(status.bytes_done)} of "
                   f"{quantities.size(status.bytes_total)}")
         if status.state == "running":
-            eta = (f"ready in {quantities.span(status.eta_ms)}" if status.eta_ms >= 0 else
-                   "when it is ready is not known yet")
+            eta = (f"ends in about {quantities.span(status.eta_ms)}" if status.eta_ms >= 0 else
+                   "no estimate yet")
             copied += (f", {quantities.size(status.rate)}/s (throttle "
                        f"{quantities.size(status.limits.throttle)}/s and node), {eta}")
         say(copied)
@@ -173,7 +173,7 @@ def show_status(status: wire.PlanStatusReply) -> None:
         say("copying: " + "; ".join(
             f"node {row.node} receives {row.into}, sends {row.out}" for row in status.nodes))
     if status.moves:
-        print_table(("move", "phase", "attempt", "copied", "of", "why, and what it waits for"),
+        print_table(("move", "phase", "attempt", "copied", "of", "reason, and present wait"),
                     [(row.move_id, row.phase, row.attempt, quantities.size(row.bytes_done),
                       quantities.size(row.bytes_total), f"{row.reason}: {row.wait}")
                      for row in status.moves[:SHOWN_MAX]])

@@ -76,8 +76,8 @@ def produce(session: Session, topic: str, source: BinaryIO, acks: str, key_separ
             partition: int | None, compression: str, as_json: bool) -> None:
     """Append records to TOPIC: a line is a record.
 
-    Retries neither double nor reorder. The outcome of a record is ambiguous when no answer came
-    in time: it may or may not have been appended.
+    Retries neither duplicate nor reorder records. The outcome of a record is ambiguous when no
+    answer came in time: it may or may not have been appended.
     """
     separator = None if key_separator is None else os.fsencode(key_separator)
     if separator == b"":
@@ -192,7 +192,7 @@ def _failure(topic: str, appender: Appender) -> CommandFailed | None:
 
 def _summary(topic: str, acks: str, appender: Appender) -> str:
     if acks == "none":
-        return f"{topic}: {plural(appender.sent, 'record')} sent; --acks none awaits no answer."
+        return f"{topic}: {plural(appender.sent, 'record')} sent, none confirmed (--acks none)."
     parts = [f"{plural(appender.acknowledged, 'record')} acknowledged"]
     parts += [f"{count} {how}" for count, how in ((appender.ambiguous, "ambiguous"),
                                                   (appender.refused, "refused")) if count]

@@ -144,8 +144,8 @@ def read_plan(path: Path) -> plans.Plan:
     except OSError as error:
         raise CommandFailed(f"{path} cannot be read: {error.strerror}.") from error
     except EditedPlan as error:
-        raise CommandFailed(f"{path}: {error}.", "Plans are made by `multiraft rebalance plan` and "
-                            "carried out as they are.") from error
+        raise CommandFailed(f"{path}: {error}.", "Plans cannot be edited. Make a new one: "
+                            "multiraft rebalance plan") from error
     except PlacementError as error:
         raise CommandFailed(f"{path} is not a plan: {error}.") from error
 
@@ -171,24 +171,23 @@ plan_argument = click.argument("path", metavar="PLAN",
 @click.option("--window", type=WINDOW, default=plan_input.WINDOW_S,
               metavar="SECONDS", help="Time over which loads are measured.")
 @click.option("--policy", "policy", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
-              help="Bands, limits and exclusions as JSON; what it omits has its default.")
+              help="Bands, limits and exclusions as JSON; omitted keys have their defaults.")
 @click.option("--output", "output", type=click.Path(path_type=Path, dir_okay=False),
               metavar="PLAN", help="Write the plan to this file.")
 @click.option("--engine", default=plan_engine.PYTHON, type=click.Choice(plan_engine.ENGINES),
               help="python (default): in this process. spark: with Spark, for millions of "
                    "partitions.")
 @click.option("--master", type=TEXT, metavar="URL",
-              help="Of Spark: the cluster it runs on, local[2]. Default: all cores of this "
-                   "machine.")
+              help="Spark only: its master, such as local[2]. Default: all cores of this machine.")
 @click.option("--snapshot", metavar="DIR",
-              help="Of Spark: plan from this export, or from the latest complete period of this "
+              help="Spark only: plan from this export, or from the latest complete period of this "
                    "pipeline's directory.")
 @click.option("--measure", is_flag=True,
-              help="Of Spark: measure loads now, also when the nodes publish them.")
+              help="Spark only: measure loads now, also when the nodes publish them.")
 @click.option("--max-age", "max_age", type=Real(0, AGE_S_MAX), metavar="SECONDS",
-              help="Of Spark: how old a snapshot may be. Default: as long as a plan is valid.")
+              help="Spark only: maximum age of a snapshot. Default: as long as a plan is valid.")
 @click.option("--report", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
-              help="Of Spark: write a report with pictures to this directory.")
+              help="Spark only: write a report with pictures to this directory.")
 @click.option("--all", "all_moves", is_flag=True, help="Show every move.")
 @load_view.picture_option
 @json_option
@@ -201,8 +200,8 @@ def plan(session: Session, scope: str, node: int | None, drain: tuple[int, ...],
          picture: Path | None, as_json: bool) -> None:
     """Make a plan from the present state of the cluster.  Changes nothing.
 
-    It starts from the present placement and moves only the excess.  `--output` keeps it, for
-    `rebalance apply`.
+    It starts from the present placement and moves only the excess.  `--output` writes it to a file
+    for `rebalance apply`.
     """
     options = options_of(scope, node, drain, budget, rate)
     asked = plan_engine.Asked(engine, master, snapshot, max_age, report, measure)
@@ -228,7 +227,7 @@ def plan(session: Session, scope: str, node: int | None, drain: tuple[int, ...],
         load_view.draw(made, picture)
     end_of(made, shown=not as_json)
     if output is not None and not as_json:
-        note(f"Written to {output}. Carry it out: multiraft rebalance apply {output} --yes")
+        note(f"Written to {output}. Apply it: multiraft rebalance apply {output} --yes")
 
 
 def options_of(scope: str, node: int | None, drain: tuple[int, ...], budget: int | None,
@@ -266,7 +265,8 @@ def make(client: Any, options: Options, policy: Policy, window_s: float,
         if gathered.active_plan and options.scope != SCOPE_REPAIR:
             note(f"Plan {gathered.active_plan[:12]} is under way. This plan starts from the "
                  "present placement, so it contains the moves that the other one has not made yet. "
-                 "It cannot be applied before that one is over, and may be stale then: plan again.")
+                 "It cannot be applied before that one has ended, and may be stale then: plan "
+                 "again.")
         return make_plan(plan_input.intended(gathered.snapshot, intents or {}), policy, options)
     except PlacementError as error:
         raise CommandFailed(f"no plan can be made: {error}.") from error
@@ -322,7 +322,7 @@ def verify(session: Session, path: Path) -> None:
     with connection.open_session(session) as client:
         refuse_repetition(made, client.plan_request(wire.PlanStatus()))
         check(client, made, session)
-    note(f"Plan {made.plan_id[:12]} may be carried out.")
+    note(f"Plan {made.plan_id[:12]} is valid.")
 
 
 def refuse_repetition(made: plans.Plan, known: wire.PlanStatusReply) -> None:
@@ -330,11 +330,11 @@ def refuse_repetition(made: plans.Plan, known: wire.PlanStatusReply) -> None:
     if known.plan_id != made.plan_id or known.state not in _OVER:
         return
     done = dict(known.phases).get("done", 0)
-    ended = ("was carried out already" if known.state == "done" else
+    ended = ("was applied already" if known.state == "done" else
              f"was started already, and ended early ({known.reason})")
     raise PlanEnded(f"plan {made.plan_id[:12]} {ended}: {done:,} of its "
                     f"{plural(known.moves_total, 'move')} {'is' if done == 1 else 'are'} done.",
-                    "A plan is carried out once. Make a new one: multiraft rebalance plan",
+                    "A plan can be applied once. Make a new one: multiraft rebalance plan",
                     PlanExit.STALE)
 
 
@@ -355,7 +355,7 @@ def check(client: Any, made: plans.Plan, session: Session) -> Snapshot:
     if all(fault.stale for fault in faults):
         raise PlanEnded(f"plan {made.plan_id[:12]} is stale:\n{told}",
                         "Make a new one: multiraft rebalance plan", PlanExit.STALE)
-    raise CommandFailed(f"plan {made.plan_id[:12]} must not be carried out:\n{told}",
+    raise CommandFailed(f"plan {made.plan_id[:12]} is invalid:\n{told}",
                         "Make a new one: multiraft rebalance plan")
 
 
@@ -367,13 +367,13 @@ def check(client: Any, made: plans.Plan, session: Session) -> Snapshot:
               help="Bytes per second that each node sends at most, and receives at most, such as "
                    "50MiB.")
 @click.option("--yes", is_flag=True, help="Apply the plan. Without it: check only.")
-@click.option("--wait", is_flag=True, help="Wait until the plan is over.")
+@click.option("--wait", is_flag=True, help="Wait until the plan has ended.")
 @servers_option
 @click.pass_obj
 def apply(session: Session, path: Path, throttle: int | None, yes: bool, wait: bool) -> None:
     """Apply PLAN. Without --yes it is only checked.
 
-    The cluster carries it out by itself: this command, and any node, may end meanwhile.
+    The cluster executes it: the plan continues when this command or a node stops.
     """
     made = read_plan(path)
     if not made.moves:
@@ -383,7 +383,7 @@ def apply(session: Session, path: Path, throttle: int | None, yes: bool, wait: b
         known = client.plan_request(wire.PlanStatus())
         if known.next_plan_id == made.plan_id or (known.plan_id == made.plan_id
                                                   and known.state not in _OVER):
-            note(f"Plan {made.plan_id[:12]} is being carried out already. Watch it: multiraft "
+            note(f"Plan {made.plan_id[:12]} is already running. Watch it: multiraft "
                  f"rebalance status --watch")
             if throttle is not None and throttle != known.limits.throttle:
                 note("Its throttle is unchanged: --throttle applies to plans that start. To change "
@@ -398,7 +398,7 @@ def apply(session: Session, path: Path, throttle: int | None, yes: bool, wait: b
             plan_input.check_throttle(made, throttle, seen)
             plan_view.show_plan(made)
             if throttle is not None:
-                note(f"With the throttle asked for it copies {quantities.size(throttle)}/s and "
+                note(f"With this throttle it copies {quantities.size(throttle)}/s and "
                      f"node at most, instead of {quantities.size(made.options.copy_rate)}/s.")
             note("Dry run: nothing was changed. Use --yes to apply.")
             return
@@ -474,7 +474,7 @@ def _judge(status: wire.PlanStatusReply) -> None:
 
 
 @rebalance.command()
-@click.option("--watch", is_flag=True, help="Refresh the output until the plan is over.")
+@click.option("--watch", is_flag=True, help="Refresh the output until the plan has ended.")
 @json_option
 @servers_option
 @click.pass_obj
@@ -499,7 +499,7 @@ def end_of_status(found: wire.PlanStatusReply) -> None:
     """Raise the failure for the exit code of a state."""
     if found.state == "paused" and not found.reason.startswith(BY_OPERATOR):
         raise PlanEnded(f"plan {found.plan_id[:12]} has paused itself: {found.reason}.",
-                        "It resumes by itself when the reason is over"
+                        "It resumes automatically when the cause is gone"
                         + (f", or after {SLOW_PATIENCE_S} s of pause in which the reason "
                            "persisted. To accept it: multiraft rebalance resume"
                            if found.reason.startswith("SLOW_COMMITS") else "."), PlanExit.PAUSED)
@@ -572,7 +572,7 @@ def pause(session: Session) -> None:
 def resume(session: Session) -> None:
     """Resume a plan that was paused.
 
-    A plan that has paused itself stays paused until the reason is over.  Slow appends are the
+    A plan that has paused itself stays paused until the cause is gone.  Slow appends are the
     exception: resuming accepts them for the rest of the plan.
     """
     _control(session, wire.RESUME)

@@ -89,7 +89,7 @@ class _Imagined(NamedTuple):
 @click.option("--window", type=WINDOW, default=plan_input.WINDOW_S,
               metavar="SECONDS", help="Time over which loads are measured.")
 @click.option("--policy", "policy", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
-              help="Bands, limits and exclusions as JSON; what it omits has its default.")
+              help="Bands, limits and exclusions as JSON; omitted keys have their defaults.")
 @click.option("--all", "all_moves", is_flag=True, help="Show every move and partition.")
 @load_view.picture_option
 @json_option

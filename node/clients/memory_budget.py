@@ -64,5 +64,5 @@ class Budget:
                 ("node_bytes_in_flight_max", self.bytes_max, self.bytes),
                 ("node_outbox_bytes_max", self.unsent_max, self.unsent))
              if bound[2] > bound[1]))
-        return ErrorDetail(text=f"the node has its hands full: {name} is {limit}, {value} are "
-                           "under way; try again", limit=limit, value=value)
+        return ErrorDetail(text=f"the node is overloaded: {name} is {limit}, {value} are in "
+                           "use; try again", limit=limit, value=value)

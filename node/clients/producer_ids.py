@@ -51,7 +51,7 @@ class ProducerIds:
                 self._doubted.pop((producer, epoch), None)
             return
         applied = self._directory.metadata_index
-        known = f"its highest epoch is {highest}" if highest >= 0 else "nobody has that id"
+        known = f"its highest epoch is {highest}" if highest >= 0 else "that id was never granted"
         text = (f"producer {producer} epoch {epoch} was never granted: by the metadata at index "
                 f"{applied} {known}")
         if seen_index > applied or self._may_be_late(producer, epoch):

@@ -55,7 +55,7 @@ def shortage(move: PlannedMove, world: ClusterView, found: dict[int, int]) -> st
             continue
         return (f"{NO_ROOM}: node {node} has {disk.disk_used:,} of {disk.disk_total:,} bytes in "
                 f"use, {before:,} more are on their way, this replica is {size:,}, and a disk is "
-                f"filled to {DISK_CAP_PERMILLE / 10:g} %. Begins when there is room: what left the "
-                f"node counts until it is off its disk. Make some there, or end the plan: "
-                f"`multiraft rebalance cancel`")
+                f"filled to {DISK_CAP_PERMILLE / 10:g} %. The move starts when there is space; a "
+                f"moved replica counts until its files are deleted. Free disk space on the node, "
+                f"or cancel the plan: `multiraft rebalance cancel`")
     return ""

@@ -116,7 +116,7 @@ class Observer:
             for group in reply.groups:
                 seen[group.group] = group
                 leaders[group.group] = node
-        return f"node {node} does not lead it any more"
+        return f"node {node} no longer leads it"
 
     async def _asked(self, node: int, request: PlanProbe) -> PlanLookReply | str:
         """Return the answer, or the reason why there is none.

@@ -109,7 +109,7 @@ def _lacking(move: PlannedMove, seen: LookedGroup) -> str:
     for node in move.joining:
         member = member_of(seen, node)
         if member is None:
-            return f"node {node} is not fed yet"
+            return f"node {node} receives no entries yet"
         entries = seen.last_index - member.match
         # A learner needs at least the entry that added it: before that its node does not know that
         # it is a member, and grants no vote.

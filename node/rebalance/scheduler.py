@@ -34,7 +34,7 @@ SWITCH_PATIENCE_MS = 30_000
 #: iterations start.
 CANDIDATES_MAX = 64
 
-_UNSEEN = "the partition was not looked at yet"
+_UNSEEN = "the partition was not observed yet"
 
 
 def subjects(plan: ActivePlan) -> tuple[list[int], list[int]]:
@@ -108,8 +108,8 @@ def _start_some(plan: ActivePlan, world: ClusterView, result: Next) -> None:
                 why = obstacle.error.text
         why = why or disk_room.shortage(move, world, coming)
         if not why and source in started:
-            others = f"others that node {source} sends" if source else "other switches"
-            why = f"takes turns with {others}, of which one begins at a time"
+            others = f"node {source} starts" if source else "the plan starts"
+            why = f"waits for its turn: {others} one {'move' if source else 'switch'} at a time"
         if why:
             result.waits[seq] = why
             continue
@@ -183,7 +183,7 @@ def _ready(move: PlannedMove, world: ClusterView) -> tuple[int, str]:
         if not world.is_up(node):
             return source, f"node {node} is not up"
     if seen.transferee:
-        return source, f"group {move.subject} is being handed to node {seen.transferee}"
+        return source, f"group {move.subject} is transferring leadership to node {seen.transferee}"
     if move.kind == REPLICA_CHANGE:
         lost = [node for node in seen.voters if not world.is_up(node)]
         if 2 * len(lost) >= len(seen.voters):
@@ -220,7 +220,7 @@ def _transfer(plan: ActivePlan, move: PlannedMove, record: Record, world: Cluste
                                        target))
         result.waits[move.seq] = f"node {target} is asked to lead"
     else:
-        result.waits[move.seq] = (f"group {move.subject} is being handed to node "
+        result.waits[move.seq] = (f"group {move.subject} is transferring leadership to node "
                                   f"{seen.transferee}" if seen.transferee else
                                   f"the plan is {plan.state}")
 

@@ -124,7 +124,7 @@ def test_an_empty_node_is_drained_while_the_others_are_in_maintenance(run, clust
 
 def test_undrain_of_a_node_that_was_not_drained_is_nothing_to_do(run, cluster):
     done = run("node", "undrain", "3")
-    assert done.exit_code == 2 and "was not drained, nor in maintenance" in done.stderr
+    assert done.exit_code == 2 and "was neither draining nor in maintenance" in done.stderr
     cluster.intents = {3: "draining"}
     assert run("node", "undrain", "3").exit_code == 0
 
@@ -171,8 +171,8 @@ def test_what_is_wanted_of_nodes_is_seen_where_one_looks(run, cluster):
     described = run("node", "describe", "3").stdout
     assert "draining, until `multiraft node undrain 3`" in described
     status = run("cluster", "status").stdout.splitlines()
-    assert status[0].startswith("All well")
-    assert status[1] == ("Set aside by the operator: node 1 is in maintenance, node 3 is draining. "
+    assert status[0].startswith("Healthy: ")
+    assert status[1] == ("Out of service: node 1 is in maintenance, node 3 is draining. "
                          "To return one to service: multiraft node undrain NODE")
     assert any("ready, draining" in line for line in status)
     for words in (("node", "list"), ("cluster", "status")):

@@ -131,7 +131,7 @@ class Checked:
 
 def test_a_grant_that_this_node_may_not_have_heard_of_is_waited_for():
     check = Checked()
-    with pytest.raises(StaleMetadata, match="nobody has that id"):
+    with pytest.raises(StaleMetadata, match="that id was never granted"):
         check(7)
     check.now_ms = WAIT_MS - 1
     with pytest.raises(StaleMetadata):

@@ -116,7 +116,7 @@ def test_moves_of_one_look_come_from_different_senders():
     made.apply(plan(*(change(seq, new=(1, 3, 3 + seq % 3)) for seq in (1, 2, 4, 5))))
     found = decide(made.table.active, made.world(*subjects(made.table.active)))
     assert [action.seq for action in found.actions] == [1, 5]
-    assert "takes turns" in found.waits[2]
+    assert "waits for its turn" in found.waits[2]
 
 
 @pytest.mark.parametrize("spoil, why", [

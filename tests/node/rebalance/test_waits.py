@@ -71,7 +71,7 @@ def test_taking_turns_is_no_matter_of_a_node_0():
     made.partitions = {103: SeenPartition(1, 1, 0, 0), 104: SeenPartition(1, 1, 0, 0)}
     made.apply(plan(switch(3, partition=103), switch(4, partition=104)))
     found = decide(made.table.active, made.world(*subjects(made.table.active)))
-    assert found.waits[4] == "takes turns with other switches, of which one begins at a time"
+    assert found.waits[4] == "waits for its turn: the plan starts one switch at a time"
 
 
 @pytest.mark.parametrize("joining, told", [((4,), "node 4 got nothing for 61 s"),
