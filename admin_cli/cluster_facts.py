@@ -58,7 +58,7 @@ def cluster_status(client: Any) -> dict[str, Any]:
     """Return the nodes and the groups in need, as the JSON has them."""
     status = client.cluster_status()
     rows = connection.groups(client)
-    intents = connection.told_intents(client)
+    desired = connection.told_desired_states(client)
     ask = NodeAsking()
     told: dict[int, dict] = {}
     problems: dict[int, str | None] = {}
@@ -72,8 +72,8 @@ def cluster_status(client: Any) -> dict[str, Any]:
         "groups": status.groups, "growing_to": _growing_to(status.groups, rows),
         "replication_factor": status.replication_factor,
         "topics": status.topics, "partitions": status.partitions,
-        "nodes": [{"id": node.id, "state": node.state, "intent": intent_of(intents, node.id),
-                   "rack": node.rack,
+        "nodes": [{"id": node.id, "state": node.state,
+                   "intent": desired_state_of(desired, node.id), "rack": node.rack,
                    "client_address": node.client_address, "peer_address": node.peer_address,
                    "leads": led[node.id],
                    "groups": sum(node.id in row.voters + row.learners for row in rows),
@@ -86,9 +86,9 @@ def cluster_status(client: Any) -> dict[str, Any]:
     }
 
 
-def intent_of(intents: dict[int, str] | None, node: int) -> str | None:
+def desired_state_of(desired: dict[int, str] | None, node: int) -> str | None:
     """Return the state that the operator wants of a node; None when it could not be asked."""
-    return None if intents is None else intents.get(node, plans.ALIVE)
+    return None if desired is None else desired.get(node, plans.ALIVE)
 
 
 def _growing_to(pool_size: int, rows: Sequence[connection.GroupRow]) -> int | None:

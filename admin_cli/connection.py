@@ -33,7 +33,7 @@ NODE_TIMEOUT_MS = 2_000
 RECOVERY_PATIENCE_S = 3.0
 ASK_AGAIN_S = 0.2
 #: States that an operator wants of a node that is not alive, in words.
-INTENTS = {plans.DRAINING: "draining", plans.MAINTENANCE: "in maintenance"}
+STATE_WORDS = {plans.DRAINING: "draining", plans.MAINTENANCE: "in maintenance"}
 #: Interval at which a bounded flush checks for its end.
 FLUSH_INTERVAL_S = 0.002
 
@@ -133,16 +133,16 @@ def groups(client: Any) -> list[GroupRow]:
     return sorted(rows, key=lambda row: row.group)
 
 
-def intents(client: Any) -> dict[int, str]:
+def desired_states(client: Any) -> dict[int, str]:
     """Return the wanted states of nodes, without those that are alive."""
-    return dict(client.plan_request(plans.PlacementFacts()).intents)
+    return dict(client.plan_request(plans.PlacementFacts()).desired_states)
 
 
-def told_intents(client: Any) -> dict[int, str] | None:
+def told_desired_states(client: Any) -> dict[int, str] | None:
     """Return the wanted states for display beside other facts; None when the cluster cannot answer.
     """
     try:
-        return intents(client)
+        return desired_states(client)
     except (MultiRaftError, blocking.NoNodeAnswered, OSError):
         return None
 

@@ -107,11 +107,11 @@ def _gathered(facts: wire.PlacementFactsReply, nodes: tuple, down: list[int],
               after: dict[int, _Told], groups: dict[int, cluster.GroupRow],
               now_ms: int) -> Gathered:
     """Return everything but the partitions."""
-    intents = dict(facts.intents)
+    desired_states = dict(facts.desired_states)
     live = _live_bytes(groups.values())
     rows = tuple(cluster.NodeRow(
         row.node.id, row.node.rack, row.node.weight,
-        cluster.DEAD if row.node.id in down else intents.get(row.node.id, cluster.ALIVE),
+        cluster.DEAD if row.node.id in down else desired_states.get(row.node.id, cluster.ALIVE),
         disk_for_replicas(after[row.node.id].disk_total, after[row.node.id].disk_used,
                           live.get(row.node.id, 0)) if row.node.id in after else 0)
         for row in nodes)
@@ -164,10 +164,10 @@ def _nodes(client: Any, pause: Callable[[float], None]) -> tuple:
     return nodes
 
 
-def intended(snapshot: cluster.Snapshot, intents: Mapping[int, str]) -> cluster.Snapshot:
+def intended(snapshot: cluster.Snapshot, desired_states: Mapping[int, str]) -> cluster.Snapshot:
     """Return the snapshot with these wanted states of nodes."""
     return snapshot._replace(nodes=tuple(
-        row._replace(state=intents.get(row.id, row.state)) for row in snapshot.nodes))
+        row._replace(state=desired_states.get(row.id, row.state)) for row in snapshot.nodes))
 
 
 def _ask_all(client: Any, addresses: dict[int, str]) -> dict[int, _Told]:
@@ -235,7 +235,7 @@ def _partitions(client: Any, addresses: dict[int, str], told: dict[int, _Told],
     ingress = shared_out(grown, {group: row.ingress for group, row in groups.items()})
     read = shared_out(grown, {group: row.read for group, row in groups.items()})
     found = [cluster.PartitionRow(row.incarnation, row.topic, row.partition, row.group, row.epoch,
-                                  row.links, ingress[incarnation], read[incarnation],
+                                  row.epoch_entries, ingress[incarnation], read[incarnation],
                                   moved_ms=row.moved_ms)
              for incarnation, (row, records) in grown.items() if records or row.group in keep]
     return found, {incarnation: int(records / window_s)
@@ -260,7 +260,7 @@ def shared_out(grown: Mapping[int, tuple[wire.PartitionLoad, int]],
 
 # ---- a plan as it is carried out ----------------------------------------------------------------
 
-def requested(made: Plan, throttle: int | None = None) -> wire.PlanApply:
+def requested(made: Plan, throttle: int | None = None) -> wire.ApplyPlan:
     """Return the request to the metadata leader.  Raises ``CommandFailed`` for a plan that is too
     large."""
     if len(made.moves) > wire.MOVES_MAX:
@@ -270,7 +270,7 @@ def requested(made: Plan, throttle: int | None = None) -> wire.PlanApply:
     policy = made.policy
     limits = wire.PlanLimits(throttle or made.options.copy_rate, policy.in_per_node_max,
                              policy.out_per_node_max, policy.at_once_max)
-    return wire.PlanApply(made.plan_id, made.cluster_id, made.options.scope, made.expires_ms,
+    return wire.ApplyPlan(made.plan_id, made.cluster_id, made.options.scope, made.expires_ms,
                           limits, tuple(map(_requested_move, made.moves)))
 
 

@@ -257,8 +257,8 @@ def read_policy(path: Path | None) -> Policy:
 
 
 def make(client: Any, options: Options, policy: Policy, window_s: float,
-         session: Session, intents: Mapping[int, str] | None = None) -> plans.Plan:
-    """Return a plan for the present cluster; ``intents``: assumed wanted states of nodes."""
+         session: Session, desired_states: Mapping[int, str] | None = None) -> plans.Plan:
+    """Return a plan for the present cluster; ``desired_states``: assumed wanted states of nodes."""
     try:
         gathered = plan_input.collect(client, _now_ms(), options.scope == SCOPE_REPAIR, window_s,
                                       pause=session.pause)
@@ -267,7 +267,9 @@ def make(client: Any, options: Options, policy: Policy, window_s: float,
                  "present placement, so it contains the moves that the other one has not made yet. "
                  "It cannot be applied before that one has ended, and may be stale then: plan "
                  "again.")
-        return make_plan(plan_input.intended(gathered.snapshot, intents or {}), policy, options)
+        return make_plan(
+            plan_input.intended(gathered.snapshot, desired_states or {}), policy, options
+        )
     except PlacementError as error:
         raise CommandFailed(f"no plan can be made: {error}.") from error
 
@@ -450,7 +452,7 @@ def finish(client: Any, session: Session, plan_id: str) -> None:
                      "is resumed: multiraft rebalance resume. To end it: multiraft rebalance "
                      "cancel")
             was_paused = is_paused
-            short = [row for row in status.moves if row.wait.startswith(wire.NO_ROOM)]
+            short = [row for row in status.moves if row.wait.startswith(wire.NO_DISK_SPACE)]
             if short and not was_short:
                 note(f"{short[0].move_id} waits, and this command with it. {short[0].wait}")
             was_short = bool(short)
@@ -510,7 +512,7 @@ def _control(session: Session, action: str, value: int = 0) -> None:
         before = client.plan_request(wire.PlanStatus())
         _check_news(action, before)
         try:
-            reply = client.plan_request(wire.PlanControl(action, "", value))
+            reply = client.plan_request(wire.ControlPlan(action, "", value))
         except wire_errors.StalePlan as error:
             raise PlanEnded(connection.sentence(error), "`multiraft rebalance status` shows the "
                             "last one.", PlanExit.NOTHING_TO_DO) from error
@@ -549,12 +551,12 @@ def _check_news(action: str, found: wire.PlanStatusReply) -> None:
 
 def _tell_marks(client: Any, scope: str) -> None:
     """Report wanted states of nodes that outlast the plan that was made for them."""
-    for node, state in connection.intents(client).items():
+    for node, state in connection.desired_states(client).items():
         if state == _MARKS.get(scope):
             command = "drain" if state == wire.DRAINING else "maintenance"
-            note(f"Node {node} is still {connection.INTENTS[state]}, and receives nothing new. To "
-                 f"undo that: multiraft node undrain {node}. To continue: multiraft node {command} "
-                 f"{node} --yes")
+            note(f"Node {node} is still {connection.STATE_WORDS[state]}, and receives nothing new. "
+                 f"To undo that: multiraft node undrain {node}. To continue: multiraft node "
+                 f"{command} {node} --yes")
 
 
 @rebalance.command()

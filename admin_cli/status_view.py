@@ -21,8 +21,8 @@ def print_status(answer: dict) -> None:
     say("Needs attention:" if needs else _healthy(answer))
     for need in needs:
         say(f"  {need}")
-    aside = [f"node {node['id']} is {connection.INTENTS[node['intent']]}"
-             for node in answer["nodes"] if node["intent"] in connection.INTENTS]
+    aside = [f"node {node['id']} is {connection.STATE_WORDS[node['intent']]}"
+             for node in answer["nodes"] if node["intent"] in connection.STATE_WORDS]
     if aside:
         say(f"Out of service: {', '.join(aside)}. To return one to service: multiraft "
             "node undrain NODE")
@@ -32,7 +32,7 @@ def print_status(answer: dict) -> None:
     print_table(
         ("node", "state", "version", "uptime", "leads", "", "replicas", "behind", "lag", "log",
          "disk used", "disk free", "rack", "client address"),
-        [(node["id"], with_intent(node_state(node), node["intent"]), node["version"],
+        [(node["id"], with_desired_state(node_state(node), node["intent"]), node["version"],
           quantities.span(node["uptime_ms"]), node["leads"],
           quantities.bar(node["leads"], most, cell), node["groups"], node["behind"],
           node["lag_entries"], quantities.size(node["log_bytes"]),
@@ -72,9 +72,9 @@ def node_state(node: dict) -> str:
     return "ready" if node["ready"] else "not ready"
 
 
-def with_intent(state: str, intent: str | None) -> str:
+def with_desired_state(state: str, desired_state: str | None) -> str:
     """Return the state of a node, with the wanted one unless it is alive: ``up, draining``."""
-    words = connection.INTENTS.get(intent or "")
+    words = connection.STATE_WORDS.get(desired_state or "")
     return f"{state}, {words}" if words else state
 
 

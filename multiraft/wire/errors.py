@@ -11,7 +11,7 @@
     |     UnknownPartition TopicExists InvalidTopicName InvalidRequest Unsupported CorruptBatch
     |     InvalidBatch BatchTooLarge QueueFull ProducerFenced OutOfOrderSequence Quarantined
     |     ShuttingDown StaleMetadata StorageFull LimitExceeded TimedOut UnknownNode WrongCluster
-    |     WrongIncarnation NodeRemoved StaleLife NodeRuns UnlinkedLife Moved StaleEpoch
+    |     WrongIncarnation NodeRemoved StaleBootId DuplicateNode UnlinkedBootId Moved StaleEpoch
     |     StalePlan PlanActive StaleRun UnknownProducer
     +- AmbiguousOutcome          the request may or may not have had an effect
 
@@ -92,9 +92,9 @@ class Code(enum.IntEnum):
     WRONG_CLUSTER = 41
     WRONG_INCARNATION = 42
     NODE_REMOVED = 43
-    STALE_LIFE = 44
-    NODE_RUNS = 45
-    UNLINKED_LIFE = 46
+    STALE_BOOT_ID = 44
+    DUPLICATE_NODE = 45
+    UNLINKED_BOOT_ID = 46
 
 
 class ErrorDetail(NamedTuple):
@@ -343,24 +343,24 @@ class NodeRemoved(RequestError):
     code = Code.NODE_REMOVED
 
 
-class StaleLife(RequestError):
+class StaleBootId(RequestError):
     """The node has started again since, perhaps from a copy of its data directory."""
 
-    code = Code.STALE_LIFE
+    code = Code.STALE_BOOT_ID
 
 
-class NodeRuns(RequestError):
+class DuplicateNode(RequestError):
     """An earlier boot epoch of the node is still running."""
 
-    code = Code.NODE_RUNS
+    code = Code.DUPLICATE_NODE
     retriable = True
 
 
-class UnlinkedLife(RequestError):
+class UnlinkedBootId(RequestError):
     """The node has not proved yet that its directory has had the boot id that the peer
     remembers."""
 
-    code = Code.UNLINKED_LIFE
+    code = Code.UNLINKED_BOOT_ID
     retriable = True
 
 

@@ -76,7 +76,7 @@ ANY = "any"
 # ---- handshake --------------------------------------------------------------------------------
 
 
-class LifeRow(NamedTuple):
+class BootIdRow(NamedTuple):
     """One start of a node's data directory (``multiraft.liveness.peer_identity.Life``); (0, 0) =
     none."""
 
@@ -96,7 +96,7 @@ class Hello(NamedTuple):
     process: int = 0  # of a node: the random number of its boot id
     version: int = PROTOCOL_VERSION
     nonce: bytes | None = None  # of a node that can prove knowledge of the cluster secret
-    after: LifeRow | None = None  # of a node: the boot id that the peer remembers of it
+    after: BootIdRow | None = None  # of a node: the boot id that the peer remembers of it
 
 
 class Challenge(NamedTuple):
@@ -133,7 +133,7 @@ class Refused(NamedTuple):
     text: str
     versions: tuple[int, ...] = VERSIONS_SUPPORTED
     proof: bytes | None = None  # as in a Welcome, if the connecting node has proved its own
-    remembered: LifeRow | None = None  # boot id that the answering node remembers
+    remembered: BootIdRow | None = None  # boot id that the answering node remembers
 
 
 # ---- requests ---------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ class ListOffsets(NamedTuple):
     linearizable: bool = True
 
 
-class Complain(NamedTuple):
+class ReportCorruption(NamedTuple):
     """Report that a batch which the node served fails its CRC: the node verifies its copy on
     disk."""
 
@@ -229,14 +229,14 @@ class ClusterStatus(NamedTuple):
     pass
 
 
-class GroupList(NamedTuple):
+class ListGroups(NamedTuple):
     """Request for groups with ids from ``first`` on, in order, at most ``count_max``."""
 
     first: int = 0
     count_max: int = 10_000
 
 
-class GroupTransfer(NamedTuple):
+class TransferLeadership(NamedTuple):
     """Request to transfer leadership to node ``to`` (0 = the most up-to-date follower)."""
 
     group: int
@@ -275,7 +275,7 @@ class ListOffsetsReply(NamedTuple):
     results: tuple[OffsetResult, ...]
 
 
-class ComplainReply(NamedTuple):
+class ReportCorruptionReply(NamedTuple):
     """``damaged``: the copy fails its CRC too, and the replica is quarantined until repaired."""
 
     damaged: bool
@@ -312,12 +312,12 @@ class ClusterStatusReply(NamedTuple):
     partitions: int
 
 
-class GroupListReply(NamedTuple):
+class ListGroupsReply(NamedTuple):
     groups: tuple[GroupSummary, ...]
     more: bool = False
 
 
-class GroupTransferReply(NamedTuple):
+class TransferLeadershipReply(NamedTuple):
     """The leader after the transfer."""
 
     leader: int
@@ -392,7 +392,7 @@ REQUESTS: dict[str, Shape] = {
     "list_offsets": Shape(ListOffsets, {
         "partitions": _per_partition(OffsetQuery, _u64, schema.one_of(EARLIEST, LATEST, TIMESTAMP),
                                      _mark, _u64), "linearizable": schema.boolean}),
-    "complain": Shape(Complain, {"incarnation": _u64, "offset": _i64}),
+    "report_corruption": Shape(ReportCorruption, {"incarnation": _u64, "offset": _i64}),
     "create_topic": Shape(CreateTopic, {
         "name": _any_name, "partitions": schema.integer(1, PARTITIONS_MAX),
         "replication_factor": _node, "nonce": nullable(_uuid)}, sparse=("nonce",)),
@@ -402,9 +402,9 @@ REQUESTS: dict[str, Shape] = {
     "init_producer": Shape(InitProducer, {
         "producer_id": _mark, "producer_epoch": schema.integer(-1, schema.I16_MAX)}),
     "cluster_status": Shape(ClusterStatus, {}),
-    "group_list": Shape(GroupList, {
+    "list_groups": Shape(ListGroups, {
         "first": _u32, "count_max": schema.integer(1, GROUPS_PER_REPLY_MAX)}),
-    "group_transfer": Shape(GroupTransfer, {"group": _u32, "to": _node}),
+    "transfer_leadership": Shape(TransferLeadership, {"group": _u32, "to": _node}),
     "node_status": Shape(NodeStatus, {}),
     "group_describe": GROUP_DESCRIBE,
     **members.REQUESTS,
@@ -429,7 +429,7 @@ RESPONSES: dict[str, Shape] = {
         _result_bytes),
     "list_offsets": Shape(ListOffsetsReply, {
         "results": _per_partition(OffsetResult, _u64, _code, _mark, _detail)}),
-    "complain": Shape(ComplainReply, {"damaged": schema.boolean}),
+    "report_corruption": Shape(ReportCorruptionReply, {"damaged": schema.boolean}),
     "create_topic": Shape(CreateTopicReply, {"topic": _topic}),
     "delete_topic": Shape(DeleteTopicReply, {}),
     "list_topics": Shape(ListTopicsReply, {
@@ -443,10 +443,10 @@ RESPONSES: dict[str, Shape] = {
                              schema.one_of("up", "down", "unknown"), _u32, _u32), NODES_MAX),
         "groups": _u32, "replication_factor": _node, "metadata_leader": _node, "topics": _i64,
         "partitions": _i64}),
-    "group_list": Shape(GroupListReply, {
+    "list_groups": Shape(ListGroupsReply, {
         "groups": list_of(row(GroupSummary, _u32, _u32, _u64, _node, _nodes, _nodes),
                           GROUPS_PER_REPLY_MAX), "more": schema.boolean}),
-    "group_transfer": Shape(GroupTransferReply, {"leader": _node, "term": _u64}),
+    "transfer_leadership": Shape(TransferLeadershipReply, {"leader": _node, "term": _u64}),
     "node_status": Shape(NodeStatusReply, {"node": _node, "status": schema.plain_map}),
     "group_describe": GROUP_DESCRIBE_REPLY,
     **members.RESPONSES,
@@ -461,22 +461,40 @@ RESPONSES: dict[str, Shape] = {
 OPS: dict[type, str] = {shape.kind: op for table in (REQUESTS, RESPONSES)
                         for op, shape in table.items()}
 
-Request = (Metadata | Produce | Fetch | ListOffsets | Complain | CreateTopic | DeleteTopic
-           | ListTopics | InitProducer | ClusterStatus | GroupList | GroupTransfer | NodeStatus
-           | GroupDescribe | members.Request | nodes.Request | placements.Request
-           | plans.Request | pool.Request | sinks.Request)
-Reply = (MetadataReply | ProduceReply | FetchReply | ListOffsetsReply | ComplainReply
+Request = (
+    Metadata
+    | Produce
+    | Fetch
+    | ListOffsets
+    | ReportCorruption
+    | CreateTopic
+    | DeleteTopic
+    | ListTopics
+    | InitProducer
+    | ClusterStatus
+    | ListGroups
+    | TransferLeadership
+    | NodeStatus
+    | GroupDescribe
+    | members.Request
+    | nodes.Request
+    | placements.Request
+    | plans.Request
+    | pool.Request
+    | sinks.Request
+)
+Reply = (MetadataReply | ProduceReply | FetchReply | ListOffsetsReply | ReportCorruptionReply
          | CreateTopicReply | DeleteTopicReply | ListTopicsReply | InitProducerReply
-         | ClusterStatusReply | GroupListReply | GroupTransferReply | NodeStatusReply
+         | ClusterStatusReply | ListGroupsReply | TransferLeadershipReply | NodeStatusReply
          | GroupDescribeReply | members.Reply | nodes.Reply | placements.Reply | plans.Reply
          | pool.Reply | sinks.Reply)
 
-_life = schema.row(LifeRow, _u64, _u64)
+_boot_id = schema.row(BootIdRow, _u64, _u64)
 _HELLO = Shape(Hello, {
     "version": _u32, "connection": schema.one_of("client", "append", "liveness", "bulk"),
     "cluster": nullable(_uuid), "node": _node, "boot_epoch": _u64,
     "client_id": schema.text(TOPIC_NAME_MAX), "incarnation": _u64, "process": _u64,
-    "nonce": nullable(_nonce), "after": nullable(_life)})
+    "nonce": nullable(_nonce), "after": nullable(_boot_id)})
 _CHALLENGE = Shape(Challenge, {"node": _node, "boot_epoch": _u64, "nonce": _nonce})
 _PROOF = Shape(Proof, {"proof": _nonce})
 _WELCOME = Shape(Welcome, {
@@ -484,7 +502,7 @@ _WELCOME = Shape(Welcome, {
     "frame_bytes_max": _u32, "batch_bytes_max": _u32, "in_flight_max": _u32,
     "proof": nullable(_nonce)})
 _REFUSED = Shape(Refused, {"code": _code, "text": _text, "versions": list_of(_u32, 100),
-                            "proof": nullable(_nonce), "remembered": nullable(_life)})
+                            "proof": nullable(_nonce), "remembered": nullable(_boot_id)})
 
 # ---- values <-> header maps -------------------------------------------------------------------
 

@@ -43,15 +43,15 @@ class PlacementAdmin:
     @property
     def handlers(self) -> dict[type, Callable[[Any], Awaitable[Any]]]:
         """Request -> its handler, for clients."""
-        return {wire.PlacementExplain: self._explain, wire.PartitionReplicas: self._replicas,
+        return {wire.ExplainPlacement: self._explain, wire.PartitionReplicas: self._replicas,
                 wire.SwitchPartition: self._switch}
 
     @property
     def peer_handlers(self) -> dict[type, Callable[[Any], Awaitable[Any]]]:
         """Request -> its handler, for nodes."""
-        return {wire.PublishSwitch: self._publish, wire.TrimChain: self._trim_chain}
+        return {wire.PublishSwitch: self._publish, wire.TrimEpochHistory: self._trim_epoch_history}
 
-    async def _explain(self, request: wire.PlacementExplain) -> wire.PlacementExplainReply:
+    async def _explain(self, request: wire.ExplainPlacement) -> wire.ExplainPlacementReply:
         state = self._metadata_log.state
         topic = state.topic(request.topic)
         if topic is None:
@@ -64,8 +64,8 @@ class PlacementAdmin:
                 break
             await self._turns.take(ROWS_PER_STEP)
             rows += [self._explained(state, topic, request.first + at) for at in part]
-            links += sum(len(row.links) for row in rows[part.start:])
-        return wire.PlacementExplainReply(topic.pool_size, tuple(rows),
+            links += sum(len(row.epoch_history) for row in rows[part.start:])
+        return wire.ExplainPlacementReply(topic.pool_size, tuple(rows),
                                           request.first + len(rows) < topic.partitions)
 
     @staticmethod
@@ -74,7 +74,7 @@ class PlacementAdmin:
         """Return the row of one partition.  O(links)."""
         incarnation = topic.incarnation + number
         switch = state.placed.switches.get(incarnation, state_machine.Switch(0, 0))
-        links = tuple(wire.LinkRow(*link[:3]) for link in state.chain(topic, incarnation))
+        links = tuple(wire.EpochRow(*link[:3]) for link in state.chain(topic, incarnation))
         hashed_group, = default_groups(incarnation, 1, topic.pool_size, state.hash_seed)
         return wire.PlacementRow(number, incarnation, hashed_group, links, switch.epoch,
                                  switch.to_group)
@@ -105,9 +105,11 @@ class PlacementAdmin:
         await self._propose(state_machine.PublishSwitch(*request))
         return wire.PublishSwitchReply()
 
-    async def _trim_chain(self, request: wire.TrimChain) -> wire.TrimChainReply:
-        await self._propose(state_machine.TrimChain(*request))
-        return wire.TrimChainReply()
+    async def _trim_epoch_history(
+        self, request: wire.TrimEpochHistory
+    ) -> wire.TrimEpochHistoryReply:
+        await self._propose(state_machine.TrimEpochHistory(*request))
+        return wire.TrimEpochHistoryReply()
 
     async def _propose(self, command: Command) -> Any:
         """Return the value of a command that succeeded.  Raises the error of its result."""

@@ -49,11 +49,11 @@ class Pool:
     @property
     def handlers(self) -> dict[type, Callable[[Any], Awaitable[Any]]]:
         """Request -> its handler."""
-        return {wire.PoolGrow: self._grow, wire.PoolStatus: self._status}
+        return {wire.GrowPool: self._grow, wire.PoolStatus: self._status}
 
     # ---- requests -------------------------------------------------------------------------------
 
-    async def _grow(self, request: wire.PoolGrow) -> wire.PoolGrowReply:
+    async def _grow(self, request: wire.GrowPool) -> wire.GrowPoolReply:
         self._metadata_log.check_leading()
         state = self._metadata_log.state
         if request.groups == state.last_group > state.pool_size:  # repeated request: same answer
@@ -111,7 +111,7 @@ class Pool:
         return node == self._core.node or self._core.status.node_state(node) == "up"
 
     async def _reply(self, state: MetadataState, pool_size: int,
-                     placed: tuple[tuple[int, ...], ...]) -> wire.PoolGrowReply:
+                     placed: tuple[tuple[int, ...], ...]) -> wire.GrowPoolReply:
         """Return the reply, with the distribution of replicas.  O(groups), in turns."""
         has: Counter[int] = Counter()
         gets: Counter[int] = Counter()
@@ -127,7 +127,7 @@ class Pool:
             node.id, node.rack, state.table.states.get(node.id) or
             ("up" if self._is_up(node.id) else "down"), has[node.id], gets[node.id],
             leads[node.id]) for node in state.nodes())
-        return wire.PoolGrowReply(pool_size, pool_size + len(placed), state.replication_factor,
+        return wire.GrowPoolReply(pool_size, pool_size + len(placed), state.replication_factor,
                                   rows)
 
     async def _status(self, _request: wire.PoolStatus) -> wire.PoolStatusReply:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from multiraft.liveness.store_liveness import StoreLiveness
-from multiraft.wire.messages import Hello, LifeRow
+from multiraft.wire.messages import BootIdRow, Hello
 from node.address import Address
 from node.assembly.env import NodeEnv
 from node.assembly.metadata import MetadataParts
@@ -85,5 +85,5 @@ def _introductions(env: NodeEnv, admission: Admission, connection: str) -> Intro
         after = admission.after(peer)
         return Introduction(env.security, hello._replace(
             process=admission.number(peer),
-            after=LifeRow(*after) if after is not None else None), peer)
+            after=BootIdRow(*after) if after is not None else None), peer)
     return begin

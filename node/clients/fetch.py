@@ -219,8 +219,8 @@ class FetchHandler:
                     raise
             rows += 1
             try:
-                span = self._read_view.span(part.incarnation, fetch.seen_index,
-                                           fetch.request.replica, part.offset)
+                span = self._read_view.readable_range(part.incarnation, fetch.seen_index,
+                                                      fetch.request.replica, part.offset)
                 groups.append(span.group)
                 self._check_range(part.offset, span, fetch)
                 taken = None

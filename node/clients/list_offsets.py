@@ -122,7 +122,8 @@ class Offsets:
             for query in queries[part.start:part.stop]:
                 if query.position != EARLIEST:
                     try:
-                        span = self._read_view.span(query.incarnation, waiting.seen_index, LEADER)
+                        span = self._read_view.readable_range(
+                            query.incarnation, waiting.seen_index, LEADER)
                     except Refused:
                         continue  # ``_answer`` meets the same refusal and replies with it
                     if span.settled:
@@ -158,8 +159,8 @@ class Offsets:
         if query.position == TIMESTAMP:
             return self._time(query, waiting)
         linearizable = waiting.request.linearizable
-        span = self._read_view.span(query.incarnation, waiting.seen_index,
-                                   LEADER if linearizable else ANY)
+        span = self._read_view.readable_range(query.incarnation, waiting.seen_index,
+                                              LEADER if linearizable else ANY)
         if query.position == EARLIEST:
             return span.log_start
         _check_end(span, waiting)
@@ -169,7 +170,7 @@ class Offsets:
         """Return the begin of the first batch with a record at or after a time, -1 = none. O(links
         log n). Raises ``Refused``."""
         replica = LEADER if waiting.request.linearizable else ANY
-        place = self._read_view.place(query.incarnation, waiting.seen_index)
+        place = self._read_view.location(query.incarnation, waiting.seen_index)
         if query.epoch > place.epoch:
             raise Refused(Code.STALE_METADATA, ErrorDetail(
                 text=f"this node knows of epoch {place.epoch}, not of {query.epoch}"))
@@ -177,7 +178,7 @@ class Offsets:
             if link.epoch < query.epoch:
                 continue
             waiting.rows += LINK_ROWS
-            span = self._read_view.link(place, query.incarnation, at, replica)
+            span = self._read_view.readable_part(place, query.incarnation, at, replica)
             if span.is_last:
                 _check_end(span, waiting)
             found = self._store.first_at(span.group, query.incarnation, query.timestamp_ms,

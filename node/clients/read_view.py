@@ -1,8 +1,9 @@
 """The read view: offsets of a partition that this node may serve now, or the node to ask instead.
 
-Contract. ``span`` answers from memory in O(links), or raises ``Refused`` with code and detail of
-the reply. Offsets that it names as readable are applied here. They are committed *and* durable on
-this node, so they survive its crash and every change of leader, and no reader sees them disappear.
+Contract. ``readable_range`` answers from memory in O(links), or raises ``Refused`` with code and
+detail of the reply. Offsets that it names as readable are applied here. They are committed *and*
+durable on this node, so they survive its crash and every change of leader, and no reader sees them
+disappear.
 
 Theory. The applied state of any replica is a prefix of the committed log, so any replica may serve
 it. Only the leader knows the end, and knows it for certain only after a majority has confirmed its
@@ -77,20 +78,20 @@ class ReadView:
         self._tails = tails
         self._directory = directory
 
-    def span(
+    def readable_range(
         self, partition: int, seen_index: int, replica: str, offset: int = END
     ) -> ReadableRange:
         """Return the link of a partition that holds ``offset``: at its leader, or if ``replica`` is
         ANY at any replica on this node. ``seen_index``: the newest metadata index that the client
         knows. Raises ``Refused``."""
-        place = self.place(partition, seen_index)
+        place = self.location(partition, seen_index)
         at = len(place.chain) - 1
         if offset != END:
             while at and place.chain[at].start_offset > offset:
                 at -= 1
-        return self.link(place, partition, at, replica)
+        return self.readable_part(place, partition, at, replica)
 
-    def place(self, partition: int, seen_index: int) -> Location:
+    def location(self, partition: int, seen_index: int) -> Location:
         """Return the location of a partition. Raises ``Refused``."""
         place = self._directory.locate(partition)
         if place is None:
@@ -98,7 +99,8 @@ class ReadView:
                                    self._directory.leader_detail))
         return place
 
-    def link(self, place: Location, partition: int, at: int, replica: str) -> ReadableRange:
+    def readable_part(self, place: Location, partition: int, at: int,
+                      replica: str) -> ReadableRange:
         """Return the readable part of link ``at`` of a partition. Raises ``Refused``."""
         link, core = place.chain[at], self._core
         is_last = at + 1 == len(place.chain)

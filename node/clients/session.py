@@ -49,13 +49,13 @@ from multiraft.wire.errors import (
 from multiraft.wire.frames import Buffer, WireLimits
 from multiraft.wire.messages import (
     VERSIONS_SUPPORTED,
-    Complain,
     Fetch,
     Hello,
     ListOffsets,
     Produce,
     ProduceReply,
     Refused,
+    ReportCorruption,
     Welcome,
 )
 from multiraft.wire.tls import TlsSocket
@@ -499,7 +499,7 @@ class Session:
             self._left -= 2 * len(request.partitions)
             self._work(service.offsets.handle(request, Answer(self, event.id),
                                               event.metadata_index))
-        elif kind is Complain:
+        elif kind is ReportCorruption:
             service.complaints.handle(request, Answer(self, event.id), event.metadata_index)
         else:
             service.admin.handle(event, Answer(self, event.id))

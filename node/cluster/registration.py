@@ -20,9 +20,9 @@ from multiraft.liveness.peer_identity import NO_LIFE, Life
 from multiraft.wire.errors import Code, RequestError
 from multiraft.wire.nodes import (
     JoinClusterReply,
+    KnownNodes,
+    KnownNodesReply,
     NodeRow,
-    NodesKnown,
-    NodesKnownReply,
     RegisterNode,
 )
 from node.cluster.metadata_client import MetadataRequests
@@ -98,12 +98,12 @@ class Registration:
         for node in self._known.peers():
             try:
                 with trio.move_on_after(ASK_S_MAX):
-                    self._learn(await self._peers.ask(node.id, NodesKnown()))
+                    self._learn(await self._peers.ask(node.id, KnownNodes()))
             except MultiRaftError as error:
                 self._log.debug("does not say whom it knows",
                                 extra={"peer": node.id, "reason": str(error)})
 
-    def _learn(self, reply: JoinClusterReply | NodesKnownReply) -> None:
+    def _learn(self, reply: JoinClusterReply | KnownNodesReply) -> None:
         if self._known.learn({row.id: NodeRecord(*row) for row in reply.nodes},
                              dict.fromkeys(reply.removed, 0), reply.version):
             self._peering.changed()

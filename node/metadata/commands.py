@@ -207,7 +207,7 @@ class PublishSwitch(NamedTuple):
     leader_epoch_base: int
 
 
-class TrimChain(NamedTuple):
+class TrimEpochHistory(NamedTuple):
     """Drop links of a partition's epoch history whose offsets are all below ``log_start``, the
     first that can be read."""
 
@@ -217,7 +217,7 @@ class TrimChain(NamedTuple):
 
 Command = (Bootstrap | RegisterNode | RemoveNode | RecordMembers | CreateTopic | DeleteTopic
            | AllocateProducerIds | BumpProducerEpoch | RecoverGroup | GrowPool | OpenPool
-           | DecideSwitch | PublishSwitch | TrimChain | ApplyPlan | ControlPlan | StepMove
+           | DecideSwitch | PublishSwitch | TrimEpochHistory | ApplyPlan | ControlPlan | StepMove
            | SetNodeState | OpenRun | CommitRun | AbortRun | VoidRuns)
 
 _u64 = schema.integer(0, schema.U64_MAX)
@@ -274,7 +274,7 @@ COMMANDS: dict[str, Shape] = {
     "publish_switch": Shape(PublishSwitch, {
         "partition": _u64, "epoch": _u64, "start_offset": _offset,
         "leader_epoch_base": schema.integer(0, schema.I32_MAX)}),
-    "trim_chain": Shape(TrimChain, {"partition": _u64, "log_start": _offset}),
+    "trim_chain": Shape(TrimEpochHistory, {"partition": _u64, "log_start": _offset}),
     **plan_commands.COMMANDS,
     **sinks.COMMANDS,
 }

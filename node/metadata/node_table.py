@@ -145,7 +145,7 @@ class NodeTable:
             return refused(Code.WRONG_INCARNATION, f"node {node.id} is another data directory "
                            f"(incarnation {known.incarnation:x}, not {node.incarnation:x})")
         if node.boot_epoch < known.boot_epoch:
-            return refused(Code.STALE_LIFE, f"node {node.id} has started since, with boot epoch "
+            return refused(Code.STALE_BOOT_ID, f"node {node.id} has started since, with boot epoch "
                            f"{known.boot_epoch}; this is {node.boot_epoch}")
         return None
 

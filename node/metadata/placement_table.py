@@ -23,7 +23,7 @@ from typing import NamedTuple
 from multiraft.codec import shapes
 from multiraft.partitions.state import PARTITIONS_PER_GROUP_MAX
 from multiraft.wire.errors import Code
-from node.metadata.commands import DecideSwitch, PublishSwitch, TrimChain
+from node.metadata.commands import DecideSwitch, PublishSwitch, TrimEpochHistory
 from node.metadata.result import Result, over, refused
 
 #: Partitions that are not in the group of their hash.  Hashing produces exceptions for far less
@@ -148,7 +148,7 @@ class PlacementTable:
         del self.switches[partition]
         return Result(Code.OK, last)
 
-    def trim(self, command: TrimChain, chain: Chain) -> Result:
+    def trim(self, command: TrimEpochHistory, chain: Chain) -> Result:
         """Drop links whose offsets are all below the log start.  The value is the dropped links."""
         gone = 0
         while gone + 1 < len(chain) and chain[gone + 1].start_offset <= command.log_start:

@@ -52,7 +52,7 @@ from node.metadata.commands import (
     RemoveNode,
     SetNodeState,
     StepMove,
-    TrimChain,
+    TrimEpochHistory,
     decode_command,
     encode_command,
     plan_bootstrap,
@@ -93,7 +93,7 @@ __all__ = [
     "StepMove",
     "Switch",
     "Topic",
-    "TrimChain",
+    "TrimEpochHistory",
     "decode_command",
     "encode_command",
     "plan_bootstrap",
@@ -301,7 +301,7 @@ class MetadataState:
             self._group_counts[self.placed.chains[command.partition][-1].group] += 1
         return result
 
-    def _trim_chain(self, command: TrimChain) -> Result:
+    def _trim_epoch_history(self, command: TrimEpochHistory) -> Result:
         location = self.locate(command.partition)
         if location is None:
             return _no_partition(command.partition)
@@ -527,7 +527,7 @@ _APPLY: dict[type, Callable[[MetadataState, Any], Result]] = {
     OpenPool: MetadataState._open_pool,
     DecideSwitch: MetadataState._decide_switch,
     PublishSwitch: MetadataState._publish_switch,
-    TrimChain: MetadataState._trim_chain,
+    TrimEpochHistory: MetadataState._trim_epoch_history,
     SetNodeState: MetadataState._set_node_state,
     ApplyPlan: MetadataState._apply_plan,
     ControlPlan: MetadataState._control_plan,

@@ -54,7 +54,7 @@ _FINAL: dict[int, str] = {
     Code.WRONG_INCARNATION: WIPED,
     Code.NODE_REMOVED: "a node that was removed comes back only as a new one, on an empty data "
                        "directory and under another id",
-    Code.STALE_LIFE: COPIED,
+    Code.STALE_BOOT_ID: COPIED,
 }
 
 
@@ -109,21 +109,21 @@ class Admission:
         that the peer remembers. Raises ``NodeRefused`` if the refusal is final."""
         text = f"node {peer}: {text}"
         self.check_final(code, text, remembered)
-        if code == Code.UNLINKED_LIFE:
+        if code == Code.UNLINKED_BOOT_ID:
             self._remembering.add(peer)
         recall = self._history.recall(remembered) if remembered is not None else Recall.OWN
         if recall is Recall.FOREIGN:
             self._end(f"{text}, and it has not: {COPIED}", remembered)
-        if code == Code.NODE_RUNS:
+        if code == Code.DUPLICATE_NODE:
             self._await_twin(peer, text, remembered)
         else:
-            if code == Code.UNLINKED_LIFE and recall is Recall.OWN:
+            if code == Code.UNLINKED_BOOT_ID and recall is Recall.OWN:
                 self._remembered[peer] = remembered
             self._hear(peer)
         if recall is Recall.FORGOTTEN:
             text = (f"{text}, which is older than all that this one keeps; node {peer} was away "
                     f"for too many starts of this node: replace node {peer}")
-        if code != Code.UNLINKED_LIFE or recall is Recall.FORGOTTEN:
+        if code != Code.UNLINKED_BOOT_ID or recall is Recall.FORGOTTEN:
             self._tell(peer, text)
 
     def check_final(self, code: int, text: str, remembered: Life | None = None) -> None:

@@ -178,12 +178,12 @@ class PeerListener:
                 proof: bytes | None = None) -> None:
         """Send a refusal, with this node's proof if the dialler has given its own. A peer obeys a
         final refusal only with such a proof, so that an attacker cannot stop a node."""
-        if verdict.code != Code.UNLINKED_LIFE:  # ordinary: once for each start of a peer
+        if verdict.code != Code.UNLINKED_BOOT_ID:  # ordinary: once for each start of a peer
             self._note_refused(verdict.text)
         remembered = verdict.remembered
         refused = wire.Refused(
             verdict.code, verdict.text, proof=proof,
-            remembered=wire.LifeRow(*remembered) if remembered is not None else None)
+            remembered=wire.BootIdRow(*remembered) if remembered is not None else None)
         sock.send(b"".join(encode_frame(wire.refused_header(refused))))
 
     def _note_refused(self, reason: str) -> None:

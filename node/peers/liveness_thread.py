@@ -359,7 +359,7 @@ class LivenessThread:
             self._close(link)
         except NotAccepted as error:
             self._close(link)
-            if error.code == Code.UNLINKED_LIFE:  # the append connection resolves it
+            if error.code == Code.UNLINKED_BOOT_ID:  # the append connection resolves it
                 now_ms = monotonic_ms()
                 self._insist_until_ms[link.peer] = now_ms + INSIST_MS
                 self._redial_at_ms[link.peer] = now_ms + UNLINKED_PACE_MS

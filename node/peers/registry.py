@@ -106,9 +106,9 @@ _CODES = {
     peer_identity.Refusal.REMOVED: Code.NODE_REMOVED,
     peer_identity.Refusal.UNKNOWN: Code.UNKNOWN_NODE,
     peer_identity.Refusal.OTHER_DIRECTORY: Code.WRONG_INCARNATION,
-    peer_identity.Refusal.STALE_LIFE: Code.STALE_LIFE,
-    peer_identity.Refusal.RUNS: Code.NODE_RUNS,
-    peer_identity.Refusal.UNLINKED: Code.UNLINKED_LIFE,
+    peer_identity.Refusal.STALE_LIFE: Code.STALE_BOOT_ID,
+    peer_identity.Refusal.RUNS: Code.DUPLICATE_NODE,
+    peer_identity.Refusal.UNLINKED: Code.UNLINKED_BOOT_ID,
 }
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from multiraft.wire.plans import DRAINING, MAINTENANCE, LookedGroup, LookedMember
+from multiraft.wire.plans import DRAINING, MAINTENANCE, ProbedGroup, ProbedMember
 
 UP = "up"
 
@@ -20,14 +20,14 @@ _SPARED = {DRAINING: "is draining", MAINTENANCE: "is in maintenance"}
 
 
 class SeenNode(NamedTuple):
-    """A node.  ``state``: up, down or unknown, by the metadata leader's leases; ``intent``: the
-    state that an operator set.  Disk and latency are reported by the node itself: ``disk_used``
+    """A node.  ``state``: up, down or unknown, by the metadata leader's leases; ``desired_state``:
+    the state that an operator set.  Disk and latency are reported by the node itself: ``disk_used``
     bytes are in its data directory, of ``disk_total`` that it could hold; 0 until the node has
     reported."""
 
     id: int
     state: str
-    intent: str
+    desired_state: str
     disk_used: int = 0
     disk_total: int = 0
     disk_full: bool = False
@@ -61,7 +61,7 @@ class ClusterView(NamedTuple):
     """
 
     nodes: dict[int, SeenNode]
-    groups: dict[int, LookedGroup]
+    groups: dict[int, ProbedGroup]
     leaders: dict[int, int]
     unreachable: dict[int, str]
     partitions: dict[int, SeenPartition | None]
@@ -78,19 +78,21 @@ class ClusterView(NamedTuple):
     def is_draining(self, node: int) -> bool:
         """Return True if the operator wants the node to be empty."""
         found = self.nodes.get(node)
-        return found is not None and found.intent == DRAINING
+        return found is not None and found.desired_state == DRAINING
 
     def spared(self, nodes: Iterable[int]) -> str:
         """Return the reason why one of these nodes receives neither replicas nor leaders, and the
         remedy; empty when all may receive them."""
         for node in nodes:
             found = self.nodes.get(node)
-            if found is not None and found.intent in _SPARED:
-                return (f"node {node} {_SPARED[found.intent]} and gets nothing until `multiraft "
-                        f"node undrain {node}`")
+            if found is not None and found.desired_state in _SPARED:
+                return (
+                    f"node {node} {_SPARED[found.desired_state]} and gets nothing until `multiraft "
+                    f"node undrain {node}`"
+                )
         return ""
 
 
-def member_of(group: LookedGroup, node: int) -> LookedMember | None:
+def member_of(group: ProbedGroup, node: int) -> ProbedMember | None:
     """Return a member other than the leader, or None."""
     return next((member for member in group.members if member.node == node), None)

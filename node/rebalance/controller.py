@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from multiraft.errors import MultiRaftError
 from multiraft.types import METADATA_GROUP
 from multiraft.wire.errors import Code
-from multiraft.wire.plans import PAUSE, RESUME, THROTTLE, PlanChange, PlanTransfer
+from multiraft.wire.plans import PAUSE, RESUME, THROTTLE, StartLeaderTransfer, StartReplicaChange
 from node.metadata.commands import DecideSwitch
 from node.metadata.plan_commands import REASON_MAX, ControlPlan, StepMove
 from node.metadata.plan_table import SLOW_COMMITS, ActivePlan
@@ -129,11 +129,11 @@ class Driver:
                     "plan": plan.plan_id[:12], "move": plan.moves[action.seq].move_id,
                     "phase": action.phase.name.lower(), "reason": action.reason})
         elif isinstance(action, Change):
-            await self._begun(action, PlanChange(
+            await self._begun(action, StartReplicaChange(
                 action.group, action.voters, action.learners, action.expected_index))
             return
         elif isinstance(action, Transfer):
-            await self._begun(action, PlanTransfer(action.group, action.to))
+            await self._begun(action, StartLeaderTransfer(action.group, action.to))
             return
         else:
             assert isinstance(action, Switch)

@@ -11,7 +11,7 @@ So only past events count: a removal has freed space when the node's own report 
 
 from __future__ import annotations
 
-from multiraft.wire.plans import NO_ROOM, LookedGroup, PlannedMove
+from multiraft.wire.plans import NO_DISK_SPACE, PlannedMove, ProbedGroup
 from node.metadata.move_phases import Phase
 from node.metadata.plan_table import ActivePlan
 from node.rebalance.cluster_view import ClusterView, member_of
@@ -35,7 +35,7 @@ def take(move: PlannedMove, world: ClusterView, found: dict[int, int]) -> None:
         found[node] = found.get(node, 0) + _lacking(move, world.groups.get(move.subject), node)
 
 
-def _lacking(move: PlannedMove, seen: LookedGroup | None, node: int) -> int:
+def _lacking(move: PlannedMove, seen: ProbedGroup | None, node: int) -> int:
     """Return the bytes that a joining node still lacks; without an observation the planned bytes.
     """
     if seen is None:
@@ -53,9 +53,11 @@ def shortage(move: PlannedMove, world: ClusterView, found: dict[int, int]) -> st
         if (not disk.disk_total or (disk.disk_used + before + size) * 1000
                 <= disk.disk_total * DISK_CAP_PERMILLE):
             continue
-        return (f"{NO_ROOM}: node {node} has {disk.disk_used:,} of {disk.disk_total:,} bytes in "
-                f"use, {before:,} more are on their way, this replica is {size:,}, and a disk is "
-                f"filled to {DISK_CAP_PERMILLE / 10:g} %. The move starts when there is space; a "
-                f"moved replica counts until its files are deleted. Free disk space on the node, "
-                f"or cancel the plan: `multiraft rebalance cancel`")
+        return (
+            f"{NO_DISK_SPACE}: node {node} has {disk.disk_used:,} of {disk.disk_total:,} bytes in "
+            f"use, {before:,} more are on their way, this replica is {size:,}, and a disk is "
+            f"filled to {DISK_CAP_PERMILLE / 10:g} %. The move starts when there is space; a "
+            f"moved replica counts until its files are deleted. Free disk space on the node, "
+            f"or cancel the plan: `multiraft rebalance cancel`"
+        )
     return ""

@@ -16,9 +16,9 @@ from multiraft.wire.plans import (
     ALIVE,
     GROUPS_MAX,
     REPLICA_CHANGE,
-    LookedGroup,
-    PlanLookReply,
-    PlanProbe,
+    ProbedGroup,
+    ProbeGroups,
+    ProbeGroupsReply,
 )
 from node.metadata.move_phases import Phase
 from node.metadata.plan_table import ActivePlan
@@ -47,7 +47,7 @@ class Observer:
         self._core = core
         self._metadata_log = metadata_log
         self._ask = ask
-        self._told: dict[int, tuple[int, PlanLookReply]] = {}  # node -> (when, its report)
+        self._told: dict[int, tuple[int, ProbeGroupsReply]] = {}  # node -> (when, its report)
         self._phases: dict[int, tuple[tuple[int, int], int]] = {}  # move -> (phase, since)
         self._plan_id = ""
         self._matches: dict[int, tuple[int, int]] = {}  # group -> (sum of matches, since)
@@ -60,7 +60,7 @@ class Observer:
             told_ms = self._told.get(node, (0, None))[0]
             if self._core.status.node_state(node) == UP and now_ms - told_ms >= FACTS_MS:
                 by_leader.setdefault(node, [])
-        seen: dict[int, LookedGroup] = {}
+        seen: dict[int, ProbedGroup] = {}
         leaders: dict[int, int] = {}
         await self._tasks.together([partial(self._look_at, node, wanted, seen, leaders, unreachable)
                                     for node, wanted in by_leader.items()])
@@ -96,7 +96,7 @@ class Observer:
                                       if leader else f"group {group} has no leader")
         return found, unreachable
 
-    async def _look_at(self, node: int, wanted: list[int], seen: dict[int, LookedGroup],
+    async def _look_at(self, node: int, wanted: list[int], seen: dict[int, ProbedGroup],
                        leaders: dict[int, int], unreachable: dict[int, str]) -> None:
         found = partial(self._answers, node, wanted, seen, leaders)
         why = await self._tasks.within(ASK_S, found) or f"node {node} did not answer"
@@ -104,12 +104,12 @@ class Observer:
             if group not in seen:
                 unreachable[group] = why
 
-    async def _answers(self, node: int, wanted: list[int], seen: dict[int, LookedGroup],
+    async def _answers(self, node: int, wanted: list[int], seen: dict[int, ProbedGroup],
                        leaders: dict[int, int]) -> str:
         """Store a node's answers about the groups; return the reason why the remaining ones have
         none."""
         for at in range(0, max(1, len(wanted)), GROUPS_MAX):
-            reply = await self._asked(node, PlanProbe(tuple(wanted[at:at + GROUPS_MAX])))
+            reply = await self._asked(node, ProbeGroups(tuple(wanted[at:at + GROUPS_MAX])))
             if isinstance(reply, str):
                 return reply
             self._told[node] = (self._tasks.monotonic_ms(), reply)
@@ -118,7 +118,7 @@ class Observer:
                 leaders[group.group] = node
         return f"node {node} no longer leads it"
 
-    async def _asked(self, node: int, request: PlanProbe) -> PlanLookReply | str:
+    async def _asked(self, node: int, request: ProbeGroups) -> ProbeGroupsReply | str:
         """Return the answer, or the reason why there is none.
 
         The request is sent twice: a connection that was idle may lead to a process that has ended,
@@ -136,13 +136,13 @@ class Observer:
         nodes = {}
         for node in table.nodes:
             state = self._core.status.node_state(node)
-            intent = table.states.get(node, ALIVE)
+            desired_state = table.states.get(node, ALIVE)
             told = self._told.get(node)
             if told is None or state != UP:
-                nodes[node] = SeenNode(node, state, intent)
+                nodes[node] = SeenNode(node, state, desired_state)
                 continue
             reply = told[1]
-            nodes[node] = SeenNode(node, state, intent, reply.disk_used, reply.disk_total,
+            nodes[node] = SeenNode(node, state, desired_state, reply.disk_used, reply.disk_total,
                                    reply.disk_full, reply.damaged, reply.commit_ms)
         return nodes
 

@@ -64,8 +64,8 @@ class PlanParticipant:
     @property
     def peer_handlers(self) -> dict:
         """Handlers of requests from other nodes."""
-        return {wire.PlanProbe: self.look, wire.PlanChange: self.change,
-                wire.PlanTransfer: self.transfer}
+        return {wire.ProbeGroups: self.look, wire.StartReplicaChange: self.change,
+                wire.StartLeaderTransfer: self.transfer}
 
     @property
     def handlers(self) -> dict:
@@ -74,7 +74,7 @@ class PlanParticipant:
 
     # ---- for who carries a plan out -------------------------------------------------------------
 
-    async def look(self, request: wire.PlanProbe) -> wire.PlanLookReply:
+    async def look(self, request: wire.ProbeGroups) -> wire.ProbeGroupsReply:
         """Return the state of the requested groups that this node leads, and of this node."""
         groups = []
         for at, group in enumerate(request.groups):
@@ -83,25 +83,25 @@ class PlanParticipant:
             if self._core.status.is_leader(group):
                 groups.append(self._looked(self._core.status.of(group)))
         survey = await self._group_health.fresh()
-        return wire.PlanLookReply(
+        return wire.ProbeGroupsReply(
             tuple(groups), survey.disk_used_bytes,
             survey.disk_used_bytes + survey.disk_free_bytes, self._space.full,
             survey.damaged_voters, self._latency.recent_ms(monotonic_ms()))
 
-    def _looked(self, status: GroupStatus) -> wire.LookedGroup:
+    def _looked(self, status: GroupStatus) -> wire.ProbedGroup:
         configuration = status.configuration
         is_open = (bool(configuration.outgoing) or status.configuration_index > status.commit
                    or not status.committed_in_term)
-        members = tuple(wire.LookedMember(
+        members = tuple(wire.ProbedMember(
             member.node, member.state, member.match,
             log_bytes(self._store, status, member.match + 1)) for member in status.members)
-        return wire.LookedGroup(
+        return wire.ProbedGroup(
             status.group, status.incarnation, status.configuration_index, is_open,
             configuration.voters, configuration.learners, configuration.outgoing,
             status.last_index, log_bytes(self._store, status, status.first_index),
             status.transferee, members)
 
-    async def change(self, request: wire.PlanChange) -> wire.PlanChangeReply:
+    async def change(self, request: wire.StartReplicaChange) -> wire.StartReplicaChangeReply:
         """Start a change to these members.  Raises ``NotLeader``, ``InvalidRequest``, ``TimedOut``.
         """
         group = request.group
@@ -116,9 +116,9 @@ class PlanParticipant:
         except MembershipError as error:
             raise TimedOut(str(error)) from error
         self._request_round()
-        return wire.PlanChangeReply()
+        return wire.StartReplicaChangeReply()
 
-    async def transfer(self, request: wire.PlanTransfer) -> wire.PlanTransferReply:
+    async def transfer(self, request: wire.StartLeaderTransfer) -> wire.StartLeaderTransferReply:
         """Start a leadership transfer.  Raises ``NotLeader``, ``TimedOut``."""
         self._led(request.group)
         try:
@@ -126,7 +126,7 @@ class PlanParticipant:
         except ProposalError as error:
             raise TimedOut(str(error)) from error
         self._request_round()
-        return wire.PlanTransferReply()
+        return wire.StartLeaderTransferReply()
 
     def _led(self, group: int) -> GroupStatus:
         if not self._core.status.is_leader(group):

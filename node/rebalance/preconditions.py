@@ -40,9 +40,9 @@ def _fault(move: PlannedMove, world: ClusterView) -> str:
         place = world.partitions.get(move.subject)
         if place is None:
             return "there is no such partition any more"
-        if (place.epoch, place.group) != (move.guard, move.old[0] if move.old else 0):
+        if (place.epoch, place.group) != (move.expected, move.old[0] if move.old else 0):
             return (f"it is in group {place.group} at epoch {place.epoch}, the plan was made for "
-                    f"group {move.old[0] if move.old else 0} at epoch {move.guard}")
+                    f"group {move.old[0] if move.old else 0} at epoch {move.expected}")
         return ""
     for node in move.receivers:
         if node not in world.nodes:
@@ -57,9 +57,9 @@ def _fault(move: PlannedMove, world: ClusterView) -> str:
         return f"it is in incarnation {seen.incarnation}, the plan was made for {move.incarnation}"
     if move.kind == LEADER_TRANSFER and world.leaders.get(move.subject) == move.new[0]:
         return ""  # leaders drift: this move has nothing left to do
-    if seen.conf_index != move.guard:
+    if seen.conf_index != move.expected:
         return (f"its members were changed at index {seen.conf_index}, the plan was made for index "
-                f"{move.guard}")
+                f"{move.expected}")
     if move.kind == REPLICA_CHANGE and {*seen.voters} != {*move.old}:
         return f"its voters are {seen.voters}, not {move.old}"
     if move.kind == LEADER_TRANSFER and move.new[0] not in seen.voters:

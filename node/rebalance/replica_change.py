@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from multiraft.types import METADATA_GROUP
-from multiraft.wire.plans import LookedGroup, PlannedMove
+from multiraft.wire.plans import PlannedMove, ProbedGroup
 from node.metadata.move_phases import ATTEMPTS_MAX, Phase
 from node.metadata.plan_table import CANCELLING, RUNNING, ActivePlan, Record
 from node.rebalance.actions import Change, Next, StepTo, Transfer
@@ -58,20 +58,20 @@ def _to(move: PlannedMove, record: Record, phase: Phase, reason: str = "") -> St
     return StepTo(move.seq, record.attempt, phase, reason or record.reason)
 
 
-def _change(move: PlannedMove, world: ClusterView, seen: LookedGroup, voters: tuple[int, ...],
+def _change(move: PlannedMove, world: ClusterView, seen: ProbedGroup, voters: tuple[int, ...],
             learners: Iterable[int]) -> Change:
     return Change(move.seq, move.subject, world.leaders[move.subject], tuple(voters),
                   tuple(sorted({*learners})), seen.conf_index)
 
 
-def _is_through(move: PlannedMove, seen: LookedGroup) -> bool:
+def _is_through(move: PlannedMove, seen: ProbedGroup) -> bool:
     return {*seen.voters} == {*move.new} and not seen.outgoing and not seen.is_open
 
 
 # ---- LEARNING -----------------------------------------------------------------------------------
 
 def _learning(plan: ActivePlan, move: PlannedMove, record: Record, world: ClusterView,
-              seen: LookedGroup) -> StepTo | Change | str:
+              seen: ProbedGroup) -> StepTo | Change | str:
     if _is_through(move, seen):
         return _to(move, record, Phase.GRACE)
     if seen.outgoing and {*seen.voters} == {*move.new}:
@@ -104,7 +104,7 @@ def _learning(plan: ActivePlan, move: PlannedMove, record: Record, world: Cluste
     return lacking or _to(move, record, Phase.JOINT)
 
 
-def _lacking(move: PlannedMove, seen: LookedGroup) -> str:
+def _lacking(move: PlannedMove, seen: ProbedGroup) -> str:
     """Return the bytes and entries that a joining replica lacks; empty when they are few enough."""
     for node in move.joining:
         member = member_of(seen, node)
@@ -123,7 +123,7 @@ def _lacking(move: PlannedMove, seen: LookedGroup) -> str:
 # ---- JOINT --------------------------------------------------------------------------------------
 
 def _joint(plan: ActivePlan, move: PlannedMove, record: Record, world: ClusterView,
-           seen: LookedGroup) -> StepTo | Change | Transfer | str:
+           seen: ProbedGroup) -> StepTo | Change | Transfer | str:
     if _is_through(move, seen):
         return _to(move, record, Phase.GRACE)
     if seen.outgoing:
@@ -152,7 +152,7 @@ def _joint(plan: ActivePlan, move: PlannedMove, record: Record, world: ClusterVi
 
 
 def _given_up(plan: ActivePlan, move: PlannedMove, record: Record, world: ClusterView,
-              seen: LookedGroup, lost: list[int]) -> StepTo | Change:
+              seen: ProbedGroup, lost: list[int]) -> StepTo | Change:
     """Remove the learners of a cancelled change whose joining nodes are lost, or fail the move.
 
     No joining node votes yet, and a lost one may never return.  Without its learners the group
@@ -174,7 +174,7 @@ def _bare(move: PlannedMove, world: ClusterView) -> str:
     return f"{_are(lost)} not up: the new voters would have no majority"
 
 
-def _successor(move: PlannedMove, world: ClusterView, seen: LookedGroup) -> int:
+def _successor(move: PlannedMove, world: ClusterView, seen: ProbedGroup) -> int:
     """Return the node that takes over from a leader that leaves; 0 = the leader stays, or no voter
     does."""
     if world.leaders[move.subject] not in move.leaving:
@@ -198,7 +198,7 @@ def order_of(move: PlannedMove, voters: tuple[int, ...]) -> tuple[int, ...]:
 # ---- GRACE --------------------------------------------------------------------------------------
 
 def _grace(plan: ActivePlan, move: PlannedMove, record: Record, world: ClusterView,
-           seen: LookedGroup) -> StepTo | Change | Transfer | str:
+           seen: ProbedGroup) -> StepTo | Change | Transfer | str:
     if seen.is_open or seen.outgoing:
         return f"the change of members at index {seen.conf_index} is not committed yet"
     if {*seen.voters} != {*move.new}:
@@ -222,7 +222,7 @@ def _grace(plan: ActivePlan, move: PlannedMove, record: Record, world: ClusterVi
 # ---- UNDOING ------------------------------------------------------------------------------------
 
 def _undoing(plan: ActivePlan, move: PlannedMove, record: Record, world: ClusterView,
-             seen: LookedGroup) -> StepTo | Change | str:
+             seen: ProbedGroup) -> StepTo | Change | str:
     if _is_through(move, seen):
         return _to(move, record, Phase.DONE, "somebody else finished it")
     if seen.is_open or seen.outgoing:

@@ -53,13 +53,13 @@ class PlanRequests:
     @property
     def handlers(self) -> dict[type, Callable[[Any], Awaitable[Any]]]:
         """Request -> its handler."""
-        return {wire.PlanApply: self._apply, wire.PlanStatus: self._status,
-                wire.PlanControl: self._control, wire.SetNodeState: self._set_node_state,
+        return {wire.ApplyPlan: self._apply, wire.PlanStatus: self._status,
+                wire.ControlPlan: self._control, wire.SetNodeState: self._set_node_state,
                 wire.PlacementFacts: self._facts}
 
     # ---- apply ----------------------------------------------------------------------------------
 
-    async def _apply(self, request: wire.PlanApply) -> wire.PlanApplyReply:
+    async def _apply(self, request: wire.ApplyPlan) -> wire.ApplyPlanReply:
         self._metadata_log.check_leading()
         table = self._metadata_log.state.plans
         known = table.plan is not None and table.plan.plan_id == request.plan_id
@@ -68,9 +68,9 @@ class PlanRequests:
         state = await self._propose(ApplyPlan(
             request.plan_id, request.cluster_id, request.scope, request.expires_ms, wall_ms(),
             request.limits, request.moves))
-        return wire.PlanApplyReply(request.plan_id, state)
+        return wire.ApplyPlanReply(request.plan_id, state)
 
-    async def _check(self, request: wire.PlanApply) -> None:
+    async def _check(self, request: wire.ApplyPlan) -> None:
         """Check that the plan fits the cluster.  Raises ``StalePlan``, ``LimitExceeded``,
         ``LeaderUnknown``."""
         state = self._metadata_log.state
@@ -122,7 +122,7 @@ class PlanRequests:
         self._metadata_log.check_leading()
         return self._driver.meter.report(self._metadata_log.state.plans)
 
-    async def _control(self, request: wire.PlanControl) -> wire.PlanControlReply:
+    async def _control(self, request: wire.ControlPlan) -> wire.ControlPlanReply:
         self._metadata_log.check_leading()
         plan = self._metadata_log.state.plans.plan
         if plan is None or (plan.is_over and not request.plan_id):
@@ -138,7 +138,7 @@ class PlanRequests:
                                        await self._observe(left))
         state = await self._propose(ControlPlan(plan_id, request.action, request.value, "", False,
                                                 wall_ms()))
-        return wire.PlanControlReply(plan_id, state)
+        return wire.ControlPlanReply(plan_id, state)
 
     # ---- nodes and facts ------------------------------------------------------------------------
 
@@ -154,7 +154,7 @@ class PlanRequests:
         return wire.PlacementFactsReply(
             state.cluster_id.hex(), state.version, state.pool_size, state.replication_factor,
             state.hash_seed, state.exceptions_count,
-            tuple(wire.NodeIntent(*item) for item in sorted(state.table.states.items())),
+            tuple(wire.DesiredState(*item) for item in sorted(state.table.states.items())),
             tuple((group, incarnation) for group, (incarnation, _)
                   in state.recovered_groups()[:wire.ROWS_MAX]),
             tuple(state.plans.preferred.items()), active.plan_id if active is not None else "")

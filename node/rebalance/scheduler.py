@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from multiraft.wire.plans import LEADER_TRANSFER, REPLICA_CHANGE, LookedGroup, PlannedMove
+from multiraft.wire.plans import LEADER_TRANSFER, REPLICA_CHANGE, PlannedMove, ProbedGroup
 from node.metadata.move_phases import ATTEMPTS_MAX, FIRST, Phase
 from node.metadata.plan_table import CANCELLING, RUNNING, ActivePlan, Record
 from node.rebalance import disk_room, replica_change
@@ -141,7 +141,7 @@ def _ended_before(plan: ActivePlan, move: PlannedMove, record: Record,
     return StepTo(move.seq, record.attempt, Phase.SKIPPED, why) if why else None
 
 
-def _stale(move: PlannedMove, seen: LookedGroup, first: bool) -> str:
+def _stale(move: PlannedMove, seen: ProbedGroup, first: bool) -> str:
     """Return the reason why the state that the move was planned for has changed; empty when it has
     not.
 
@@ -152,9 +152,9 @@ def _stale(move: PlannedMove, seen: LookedGroup, first: bool) -> str:
     if seen.incarnation != move.incarnation:
         return (f"group {seen.group} is in incarnation {seen.incarnation}, the plan was made for "
                 f"{move.incarnation}")
-    if first and seen.conf_index != move.guard:
+    if first and seen.conf_index != move.expected:
         return (f"the members of group {seen.group} were changed at index {seen.conf_index}, the "
-                f"plan was made for index {move.guard}")
+                f"plan was made for index {move.expected}")
     if move.kind == LEADER_TRANSFER and move.new[0] not in seen.voters:
         return f"node {move.new[0]} is no voter of group {seen.group}"
     if move.kind == REPLICA_CHANGE and {*seen.voters} != {*move.old}:
@@ -163,7 +163,7 @@ def _stale(move: PlannedMove, seen: LookedGroup, first: bool) -> str:
     return ""
 
 
-def _is_done(move: PlannedMove, seen: LookedGroup, world: ClusterView) -> bool:
+def _is_done(move: PlannedMove, seen: ProbedGroup, world: ClusterView) -> bool:
     if move.kind == LEADER_TRANSFER:
         return world.leaders.get(move.subject) == move.new[0]
     return {*seen.voters} == {*move.new} and not seen.outgoing
@@ -233,12 +233,12 @@ def _switch_ended(move: PlannedMove, record: Record, world: ClusterView) -> Step
     place = world.partitions[move.subject]
     if place is None:
         return StepTo(move.seq, record.attempt, Phase.SKIPPED, "the topic was deleted")
-    if place.epoch > move.guard and place.group == move.new[0]:
+    if place.epoch > move.expected and place.group == move.new[0]:
         return StepTo(move.seq, record.attempt, Phase.DONE)
-    if place.epoch != move.guard:
+    if place.epoch != move.expected:
         return StepTo(move.seq, record.attempt, Phase.SKIPPED,
                       f"the partition is in group {place.group} at epoch {place.epoch}, the plan "
-                      f"was made for epoch {move.guard}")
+                      f"was made for epoch {move.expected}")
     if place.switch_epoch and place.switch_group != move.new[0]:
         return StepTo(move.seq, record.attempt, Phase.SKIPPED,
                       f"the partition is being switched to group {place.switch_group}")
@@ -268,7 +268,7 @@ def _switch(plan: ActivePlan, move: PlannedMove, record: Record, world: ClusterV
                 move.seq, record.attempt, Phase.FAILED,
                 f"the metadata have not decided it in {SWITCH_PATIENCE_MS / 1000:g} s"))
             return
-        result.actions.append(Switch(move.seq, move.subject, move.guard + 1, move.new[0]))
+        result.actions.append(Switch(move.seq, move.subject, move.expected + 1, move.new[0]))
     result.waits[move.seq] = f"group {move.old[0]} seals it, group {move.new[0]} opens it"
 
 

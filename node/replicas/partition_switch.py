@@ -263,7 +263,7 @@ class PartitionSwitcher:
 
     def _open(self, request: wire.OpenPartition) -> None:
         sealed = PartitionSeal(request.epoch - 1, request.end_offset, request.log_start,
-                        request.leader_epoch, request.windows)
+                        request.leader_epoch, request.producer_state)
         term = self._core.status.of(request.to_group).term
         self._core.propose(request.to_group, EntryKind.PARTITION_OPEN,
                            continue_payload(sealed, term), request.incarnation)
@@ -286,7 +286,9 @@ class PartitionSwitcher:
                         or state.log_start < chain[1].start_offset):
                     continue
                 try:
-                    await self._metadata_leader.ask(wire.TrimChain(partition, state.log_start))
+                    await self._metadata_leader.ask(
+                        wire.TrimEpochHistory(partition, state.log_start)
+                    )
                 except MultiRaftError:
                     break  # the metadata group has no reachable leader: retried after TRIM_S
 

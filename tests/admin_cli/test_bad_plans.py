@@ -193,7 +193,7 @@ def test_a_policy_that_cannot_be_followed_says_why(run, tmp_path, told, why):
 def test_a_node_that_is_not_there_is_neither_drained_nor_written_down(run, cluster, command):
     done = run("node", command, "9", *(() if command == "undrain" else ("--yes",)))
     assert done.exit_code == 1 and "9" in done.output
-    assert cluster.intents == {} and not applied(cluster)
+    assert cluster.desired_states == {} and not applied(cluster)
 
 
 # ---- loads --------------------------------------------------------------------------------------
@@ -329,4 +329,4 @@ def test_the_last_rack_but_one_is_not_drained(run, cluster, monkeypatch):
                   ("placement", "whatif", "--leave", "3", *QUICK)):
         done = run(*words)
         assert done.exit_code == 3 and "LAST_RACK" in done.output, (words, done.output)
-    assert cluster.intents == {} and not applied(cluster)
+    assert cluster.desired_states == {} and not applied(cluster)

@@ -39,7 +39,7 @@ class PlanCluster(FakeCluster):
         super().__init__()
         self.leaders = dict.fromkeys(range(5), 1)
         self.status = IDLE
-        self.intents: dict[int, str] = {}
+        self.desired_states: dict[int, str] = {}
         self.requests: list = []
         self.refusal: Exception | None = None
         self.plan_refusal: Exception | None = None  # of plans alone
@@ -66,22 +66,31 @@ class PlanClient(FakeClient):
         if isinstance(request, wire.PlacementFacts):
             active = cluster.status.plan_id if cluster.status.state == "running" else ""
             return wire.PlacementFactsReply(
-                bytes(range(16)).hex(), 17, 4, 3, 5, 0,
-                tuple(wire.NodeIntent(*item) for item in cluster.intents.items()), (), (), active)
+                bytes(range(16)).hex(),
+                17,
+                4,
+                3,
+                5,
+                0,
+                tuple(wire.DesiredState(*item) for item in cluster.desired_states.items()),
+                (),
+                (),
+                active,
+            )
         if isinstance(request, wire.PlanStatus):
             return cluster.statuses.pop(0) if cluster.statuses else cluster.status
         if cluster.refusal is not None:
             raise cluster.refusal
         if isinstance(request, wire.SetNodeState):
-            cluster.intents[request.node] = request.state
+            cluster.desired_states[request.node] = request.state
             return wire.SetNodeStateReply()
-        if isinstance(request, wire.PlanControl):
+        if isinstance(request, wire.ControlPlan):
             state = "running" if request.action == wire.RESUME else "paused"
-            return wire.PlanControlReply("ab" * 32, cluster.stays or state)
-        assert isinstance(request, wire.PlanApply)
+            return wire.ControlPlanReply("ab" * 32, cluster.stays or state)
+        assert isinstance(request, wire.ApplyPlan)
         if cluster.plan_refusal is not None:
             raise cluster.plan_refusal
-        return wire.PlanApplyReply(request.plan_id, "running")
+        return wire.ApplyPlanReply(request.plan_id, "running")
 
     def group_loads(self, address, timeout_ms=0):
         node = int(address[-1])
@@ -133,7 +142,7 @@ def test_a_plan_is_drawn_while_it_is_made(run, tmp_path, policy):
 
 
 def applied(cluster) -> list:
-    return [request for request in cluster.requests if isinstance(request, wire.PlanApply)]
+    return [request for request in cluster.requests if isinstance(request, wire.ApplyPlan)]
 
 
 def test_leaders_part_because_of_what_is_read_from_them(run, cluster, tmp_path):
@@ -284,11 +293,12 @@ def test_who_waits_is_told_once_that_somebody_has_paused_the_plan(run, cluster, 
 def test_who_waits_is_told_once_that_a_move_waits_for_room(run, cluster, path):
     runs = BUSY._replace(plan_id=plans.load(path.read_bytes()).plan_id)
     (move,) = runs.moves
-    short = runs._replace(moves=(move._replace(phase="pending", wait="NO_ROOM: node 4 has 9"),))
+    wait = "NO_DISK_SPACE: node 4 has 9"
+    short = runs._replace(moves=(move._replace(phase="pending", wait=wait),))
     cluster.statuses = [IDLE, runs, short, short, runs]
     cluster.status = runs._replace(state="done", phases=(wire.PhaseCount("done", 3),))
     done = run("rebalance", "apply", str(path), "--yes", "--wait")
-    assert done.stderr.count("replicas:g7 waits") == done.stderr.count("NO_ROOM: node 4") == 1
+    assert done.stderr.count("replicas:g7 waits") == done.stderr.count("NO_DISK_SPACE: node 4") == 1
 
 
 def test_without_yes_the_throttle_asked_for_is_shown(run, cluster, path):
@@ -424,9 +434,9 @@ def test_a_plan_that_paused_itself_has_its_own_exit_code(run, cluster):
 
 
 @pytest.mark.parametrize("words, request_", [
-    (("pause",), wire.PlanControl("pause")), (("resume",), wire.PlanControl("resume")),
-    (("cancel",), wire.PlanControl("cancel")),
-    (("throttle", "5MiB"), wire.PlanControl("throttle", "", 5 << 20))])
+    (("pause",), wire.ControlPlan("pause")), (("resume",), wire.ControlPlan("resume")),
+    (("cancel",), wire.ControlPlan("cancel")),
+    (("throttle", "5MiB"), wire.ControlPlan("throttle", "", 5 << 20))])
 def test_control_asks_for_what_is_said(run, cluster, words, request_):
     assert run("rebalance", *words).exit_code == 0
     asked = [wire.PlanStatus(), request_]
@@ -447,16 +457,16 @@ def test_to_resume_what_would_pause_itself_again_says_why_it_does_not(run, clust
 
 def test_a_drain_that_cannot_be_done_is_not_written_down(run, cluster):
     done = run("node", "drain", "3", "--yes")
-    assert done.exit_code == 3 and cluster.intents == {} and not applied(cluster)
+    assert done.exit_code == 3 and cluster.desired_states == {} and not applied(cluster)
 
 
 def test_maintenance_is_shown_first_and_then_written_down(run, cluster):
     shown = run("node", "maintenance", "1")
-    assert shown.exit_code == 0 and "MAINTENANCE" in shown.output and cluster.intents == {}
+    assert shown.exit_code == 0 and "MAINTENANCE" in shown.output and cluster.desired_states == {}
     done = run("node", "maintenance", "1", "--yes")
-    assert done.exit_code == 0 and cluster.intents == {1: "maintenance"}
+    assert done.exit_code == 0 and cluster.desired_states == {1: "maintenance"}
     assert all(move.reason == "MAINTENANCE" for move in applied(cluster)[0].moves)
-    assert run("node", "undrain", "1").exit_code == 0 and cluster.intents == {1: "alive"}
+    assert run("node", "undrain", "1").exit_code == 0 and cluster.desired_states == {1: "alive"}
     assert run("node", "drain", "9").exit_code == 1
 
 
@@ -466,10 +476,10 @@ def test_maintenance_is_shown_first_and_then_written_down(run, cluster):
     (wire_errors.StalePlan("leader:g1: its members were changed"), 4)])
 @pytest.mark.parametrize("before", ["alive", "draining"])
 def test_a_node_whose_plan_is_refused_is_as_before(run, cluster, refusal, code, before):
-    cluster.intents, cluster.plan_refusal = {1: before}, refusal
+    cluster.desired_states, cluster.plan_refusal = {1: before}, refusal
     done = run("node", "maintenance", "1", "--yes")
     assert done.exit_code == code and str(refusal) in done.stderr, done.output
-    assert cluster.intents == {1: before} and f"node 1 is {before}, as before" in done.stderr
+    assert cluster.desired_states == {1: before} and f"node 1 is {before}, as before" in done.stderr
     assert [request.state for request in cluster.requests
             if isinstance(request, wire.SetNodeState)] == ["maintenance", before]
 
@@ -481,7 +491,7 @@ def test_a_node_whose_plan_is_refused_is_as_before(run, cluster, refusal, code, 
 def test_a_node_whose_plan_may_have_begun_stays_marked_and_it_is_said(run, cluster, error):
     cluster.plan_refusal = error
     done = run("node", "maintenance", "1", "--yes")
-    assert done.exit_code == 1 and cluster.intents == {1: "maintenance"}
+    assert done.exit_code == 1 and cluster.desired_states == {1: "maintenance"}
     assert "node 1 is marked as maintenance" in done.stderr.lower()
     assert "multiraft node undrain 1" in done.stderr
 
@@ -492,7 +502,9 @@ def test_maintenance_of_which_no_plan_can_be_made_is_not_written_down(run, clust
         row._replace(state="down") if row.node.id == 3 else row
         for row in listed(self).nodes)), raising=False)
     done = run("node", "maintenance", "1", "--yes")
-    assert done.exit_code == 1 and "node 3 is not up" in done.output and cluster.intents == {}
+    assert (
+        done.exit_code == 1 and "node 3 is not up" in done.output and cluster.desired_states == {}
+    )
 
 
 def test_maintenance_of_a_node_that_leads_nothing_marks_it_once(run, cluster):
@@ -500,16 +512,16 @@ def test_maintenance_of_a_node_that_leads_nothing_marks_it_once(run, cluster):
     for code in (0, 2):
         done = run("node", "maintenance", "3", "--yes")
         assert done.exit_code == code and "leads no groups" in done.stderr, done.output
-        assert cluster.intents == {3: "maintenance"} and not applied(cluster)
+        assert cluster.desired_states == {3: "maintenance"} and not applied(cluster)
 
 
 @pytest.mark.parametrize("state, told", [
     ("running", True), ("paused", True), ("cancelling", False), ("done", False), ("none", False)])
 def test_to_undrain_says_of_a_plan_under_way_that_it_goes_on(run, cluster, state, told):
     cluster.status = BUSY._replace(scope="drain", state=state)
-    cluster.intents = {3: "draining"}
+    cluster.desired_states = {3: "draining"}
     done = run("node", "undrain", "3")
-    assert done.exit_code == 0 and cluster.intents == {3: "alive"}
+    assert done.exit_code == 0 and cluster.desired_states == {3: "alive"}
     assert ("multiraft rebalance cancel" in done.stderr) is told, done.stderr
 
 

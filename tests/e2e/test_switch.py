@@ -32,7 +32,7 @@ def row_of(client, topic: str):
 def begin_switch(client, topic: str) -> int:
     """Decide the switch of the partition to the next group of the pool; return its epoch there."""
     row = row_of(client, topic)
-    last = row.links[-1]
+    last = row.epoch_history[-1]
     client.switch_partition(row.incarnation, last.epoch + 1, last.group % SHAPE["groups"] + 1)
     return last.epoch + 1
 
@@ -147,12 +147,14 @@ def test_a_partition_is_switched_dozens_of_times_under_load(world):
         tail.finish(sent)
         assert tail.values == [b"%08d" % number for number in range(sent)]
         row = row_of(client, "moving")
-        assert len(row.links) == SWITCHES + 1 and row.links[-1].epoch == SWITCHES + 1
+        assert (
+            len(row.epoch_history) == SWITCHES + 1 and row.epoch_history[-1].epoch == SWITCHES + 1
+        )
         read = [record.value for batch in client.consume("moving", until_end=True)
                 for record in batch]
         assert read == tail.values
         assert client.list_offsets("moving")[0] == (0, sent)
-        middle = row.links[SWITCHES // 2].start_offset
+        middle = row.epoch_history[SWITCHES // 2].start_offset
         first = next(iter(client.consume("moving", PARTITION, start=middle - 1)))
         assert first.base_offset <= middle - 1 < first.next_offset
 
@@ -181,7 +183,7 @@ def test_an_idle_partition_leaves_nothing_behind(world):
         for _ in range(3):
             switch(client, "idle")
         row = row_of(client, "idle")
-        assert [(link.epoch, link.start_offset) for link in row.links] == [(4, 0)]
+        assert [(link.epoch, link.start_offset) for link in row.epoch_history] == [(4, 0)]
         with client.producer() as producer:
             assert producer.send(Record("idle", b"x")).wait().base_offset == 0
 
@@ -190,7 +192,7 @@ def test_what_cannot_be_switched_is_refused_with_the_cause(world):
     with world.client() as client:
         client.create_topic("refused", 1)
         row = row_of(client, "refused")
-        here = row.links[-1].group
+        here = row.epoch_history[-1].group
         there = here % SHAPE["groups"] + 1
         for epoch in (1, 3, 0):
             with pytest.raises(StaleEpoch, match="is at epoch 1") as refused:

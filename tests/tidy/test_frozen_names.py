@@ -263,9 +263,9 @@ def test_the_operation_has_its_fields(op):
 
 
 def test_the_handshake_has_its_fields():
-    hello = messages.Hello(cluster=bytes(16), nonce=bytes(32), after=messages.LifeRow(1, 2))
+    hello = messages.Hello(cluster=bytes(16), nonce=bytes(32), after=messages.BootIdRow(1, 2))
     welcome = messages.Welcome(bytes(16), 1, proof=bytes(32))
-    refused = messages.Refused(1, "no", proof=bytes(32), remembered=messages.LifeRow(1, 2))
+    refused = messages.Refused(1, "no", proof=bytes(32), remembered=messages.BootIdRow(1, 2))
     assert {*messages.hello_header(hello)} == HELLO
     assert {*messages.welcome_header(welcome)} == WELCOME
     assert {*messages.refused_header(refused)} == REFUSED

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from multiraft.storage.store import Store
 
 Call = Callable[[], Coroutine[Pending, None, Any]]
+#: Request of a controller -> its word in traces and counters.
+STEPS = {wire.StartReplicaChange: "PlanChange", wire.StartLeaderTransfer: "PlanTransfer"}
 
 
 class _Metadata:
@@ -131,9 +133,9 @@ class Planning:
     @property
     def handlers(self) -> dict:
         """Handlers of requests from controllers, by type."""
-        return {**self._looking.peer_handlers, wire.PlanChange: self._change}
+        return {**self._looking.peer_handlers, wire.StartReplicaChange: self._change}
 
-    async def _change(self, request: wire.PlanChange) -> wire.PlanChangeReply:
+    async def _change(self, request: wire.StartReplicaChange) -> wire.StartReplicaChangeReply:
         """Change the members of a group led here, if the fault atlas (``corruption.FaultAtlas``)
         permits.
         """
@@ -150,14 +152,14 @@ class Planning:
         return reply
 
     async def _ask(self, peer: int, request: Any) -> Any:
-        if type(request) is not wire.PlanProbe:
-            self._node.steps(type(request).__name__)
-        if type(request) is wire.PlanChange:
+        if type(request) is not wire.ProbeGroups:
+            self._node.steps(STEPS[type(request)])
+        if type(request) is wire.StartReplicaChange:
             self._check(request)
             self._node.count("plan changes")
         return await self._node.ask(peer, request)
 
-    def _check(self, request: wire.PlanChange) -> None:
+    def _check(self, request: wire.StartReplicaChange) -> None:
         """Check that the requested voters are the old or the new ones.  Raises ``Violation``."""
         seen = self._node.configurations_at(request.group, request.expected_index)
         if any({*request.voters} == {*configuration.voters} for configuration in seen):

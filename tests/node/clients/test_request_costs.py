@@ -20,15 +20,15 @@ from multiraft.wire.messages import (
     DeleteTopic,
     Fetch,
     FetchPart,
-    GroupList,
+    ListGroups,
     ListOffsets,
     ListTopics,
     Metadata,
     OffsetQuery,
     Produce,
 )
-from multiraft.wire.nodes import NodeDescribe, NodeList
-from multiraft.wire.placements import PlacementExplain
+from multiraft.wire.nodes import DescribeNode, ListNodes
+from multiraft.wire.placements import ExplainPlacement
 from node.clients.fetch import WaitingFetch
 from tests.node.harness import Client, batch, in_trio, serving, until
 
@@ -99,8 +99,8 @@ async def test_wide_answers_are_made_in_turns_of_few_rows_whoever_asks(tmp_path)
         node = await stack.enter_async_context(serving(tmp_path))
         clients = [await stack.enter_async_context(await Client.open(node)) for _ in range(4)]
         await clients[0].create("wide", WIDE)
-        for request in (Metadata(("wide",)), PlacementExplain("wide"), ListTopics(),
-                        ClusterStatus(), GroupList(), NodeList(), NodeDescribe(1)):
+        for request in (Metadata(("wide",)), ExplainPlacement("wide"), ListTopics(),
+                        ClusterStatus(), ListGroups(), ListNodes(), DescribeNode(1)):
             with counting(node.core.status, "leader_hint") as turn:
                 for client in clients:
                     for _ in range(3):

@@ -38,8 +38,8 @@ class Cluster:
         """Answer as the metadata leader, or as one node."""
         if len(question) == 1:
             return self._register(*question)
-        if question == (3, wire.NodesKnown()):
-            return wire.NodesKnownReply(tuple(NOW), (), 17)
+        if question == (3, wire.KnownNodes()):
+            return wire.KnownNodesReply(tuple(NOW), (), 17)
         raise AmbiguousOutcome("nobody there")
 
     def _register(self, request):

@@ -35,7 +35,7 @@ def test_a_node_with_another_data_directory_is_refused():
 
 def test_a_registration_that_a_later_start_overtook_is_refused():
     replica = Replica(RegisterNode(node(2, boot_epoch=9)))
-    assert replica(RegisterNode(node(2, boot_epoch=8))).code == Code.STALE_LIFE
+    assert replica(RegisterNode(node(2, boot_epoch=8))).code == Code.STALE_BOOT_ID
     assert replica(RegisterNode(node(2, boot_epoch=9))).code == Code.OK, "proposed twice"
 
 

@@ -15,7 +15,7 @@ from node.metadata.state_machine import (
     MetadataState,
     PublishSwitch,
     Switch,
-    TrimChain,
+    TrimEpochHistory,
 )
 from tests.node.metadata.test_state_machine import Replica, create, uuid
 
@@ -96,7 +96,7 @@ def test_where_it_is_already_it_is_not_switched_to():
 
 
 @pytest.mark.parametrize("command", [DecideSwitch(9, 2, 3), PublishSwitch(9, 2, 0, 0),
-                                     TrimChain(9, 5)])
+                                     TrimEpochHistory(9, 5)])
 def test_an_unknown_partition_is_refused(command):
     assert made()(command).code == Code.UNKNOWN_PARTITION
 
@@ -126,10 +126,10 @@ def test_links_that_retention_has_emptied_go():
     replica = made()
     for start in (10, 20, 30):
         move(replica, start)
-    assert replica(TrimChain(P, 9)).value == ()
-    assert [link.epoch for link in replica(TrimChain(P, 20)).value] == [1, 2]
+    assert replica(TrimEpochHistory(P, 9)).value == ()
+    assert [link.epoch for link in replica(TrimEpochHistory(P, 20)).value] == [1, 2]
     assert [link.start_offset for link in chain(replica)] == [20, 30]
-    replica(TrimChain(P, 1000))
+    replica(TrimEpochHistory(P, 1000))
     assert [link.start_offset for link in chain(replica)] == [30], "the last one stays"
 
 

@@ -42,7 +42,7 @@ LATER = Life(9, DURABLE | 9)
 @pytest.mark.parametrize(("code", "way_out"), [
     (Code.WRONG_INCARNATION, "comes back only as a new one"),
     (Code.NODE_REMOVED, "under another id"),
-    (Code.STALE_LIFE, "copy of a data directory"),
+    (Code.STALE_BOOT_ID, "copy of a data directory"),
 ])
 def test_what_will_never_change_ends_the_node_with_the_way_out(tmp_path, code, way_out):
     marks = []
@@ -77,7 +77,7 @@ class Turned:
 
     def away_after(self, pause_ms):
         self.now += pause_ms
-        self.admission.refused(2, Code.NODE_RUNS, "node 1 runs already")
+        self.admission.refused(2, Code.DUPLICATE_NODE, "node 1 runs already")
 
     def for_long(self, patience_ms):
         for _ in range(patience_ms // 200):
@@ -121,7 +121,7 @@ class Asked:
         self.linked: list[int] = []
 
     def asks(self, peer, life):
-        self.admission.refused(peer, Code.UNLINKED_LIFE, "which one?", life)
+        self.admission.refused(peer, Code.UNLINKED_BOOT_ID, "which one?", life)
 
     async def link(self, peer):
         assert await self.admission.linked(peer)
@@ -186,7 +186,7 @@ async def test_a_peer_that_supports_the_life_before_has_not_answered(tmp_path, m
     monkeypatch.setattr(admission_module, "ASK_MS_MAX", 5)
     node = Asked(tmp_path)
     node.asks(2, LIVES[2])
-    node.admission.refused(3, Code.NODE_RUNS, "node 1 runs already")
+    node.admission.refused(3, Code.DUPLICATE_NODE, "node 1 runs already")
     async with trio.open_nursery() as nursery:
         nursery.start_soon(node.link, 2)
         await trio.sleep(0.05)
@@ -203,11 +203,11 @@ async def test_what_a_peer_was_told_is_kept_for_one_that_stays_away(tmp_path):
     await node.known.save()
     later = Admission(again(tmp_path), silent_log(),
                       [Life(epoch, DURABLE | epoch) for epoch in range(50, 50 + LIVES_KEPT)])
-    later.refused(2, Code.UNLINKED_LIFE, "which one?", LIVES[2])
+    later.refused(2, Code.UNLINKED_BOOT_ID, "which one?", LIVES[2])
 
 
 def test_lives_that_nobody_can_compare_any_more_end_nothing(tmp_path, caplog):
     admission = Admission(new_cluster(tmp_path), silent_log(),
                           [Life(epoch, DURABLE | epoch) for epoch in range(50, 50 + LIVES_KEPT)])
-    admission.refused(2, Code.UNLINKED_LIFE, "which one?", LIVES[2])
+    admission.refused(2, Code.UNLINKED_BOOT_ID, "which one?", LIVES[2])
     assert "replace node 2" in caplog.records[-1].reason

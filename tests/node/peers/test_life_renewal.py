@@ -46,7 +46,7 @@ class Running:
         self.admission.taking_part.set()
         for peer in (2, 3):
             if peer not in earlier:
-                self.admission.refused(peer, Code.UNLINKED_LIFE, "which?", NO_LIFE)
+                self.admission.refused(peer, Code.UNLINKED_BOOT_ID, "which?", NO_LIFE)
             self.admission.welcomed(peer)
         self.away: set[int] = set()
         self.renewal = Renewal(self.admission, self.known, lambda: self.position, self._renew,
@@ -97,7 +97,7 @@ async def test_a_peer_that_was_away_is_told_what_it_asks_for(tmp_path, monkeypat
     await node.renewal.renew()
     node.away.clear()
     first, second, third = lives(1, 2, 3)
-    node.answers[2] = [NotAccepted("which?", Code.UNLINKED_LIFE, True, first)]
+    node.answers[2] = [NotAccepted("which?", Code.UNLINKED_BOOT_ID, True, first)]
     await node.renewal.renew()
     assert (3, third, first) in node.told, "it missed one"
     assert (2, third, second) in node.told and (2, third, first) in node.told
@@ -114,7 +114,7 @@ async def test_a_peer_of_the_release_before_hears_of_one_number_only(tmp_path, m
     assert node.told == [(2, second, first)]
     assert (node.admission.number(3), node.admission.after(3)) == (first.process, None)
     assert node.known.facts.met == {2: second}
-    node.admission.refused(3, Code.UNLINKED_LIFE, "which?", NO_LIFE)  # it was upgraded since
+    node.admission.refused(3, Code.UNLINKED_BOOT_ID, "which?", NO_LIFE)  # it was upgraded since
     assert await node.admission.linked(3)
     assert (node.admission.number(3), node.admission.after(3)) == (second.process, NO_LIFE)
 
@@ -123,7 +123,7 @@ async def test_a_peer_of_the_release_before_hears_of_one_number_only(tmp_path, m
 async def test_a_number_that_is_foreign_here_ends_the_node(tmp_path, monkeypatch):
     node = Running(tmp_path, monkeypatch)
     foreign = Life(9, DURABLE | 9)
-    node.answers[2] = [NotAccepted("which?", Code.UNLINKED_LIFE, True, foreign)]
+    node.answers[2] = [NotAccepted("which?", Code.UNLINKED_BOOT_ID, True, foreign)]
     with pytest.raises(BaseExceptionGroup) as raised:
         await node.renewal.renew()
     assert raised.value.subgroup(NodeRefused) and node.marks == [foreign]

@@ -11,7 +11,7 @@ from multiraft.storage import identity
 from multiraft.storage.errors import CorruptFile, UnknownFormat
 from multiraft.storage.filesystem import RealFilesystem
 from multiraft.wire.errors import Code
-from multiraft.wire.messages import Hello, LifeRow
+from multiraft.wire.messages import BootIdRow, Hello
 from node.errors import DiskFailed
 from node.metadata.state_machine import (
     MetadataState,
@@ -116,7 +116,7 @@ async def test_nodes_come_and_go_with_the_metadata(tmp_path):
     known.follow(state)
     assert [node.id for node in known.peers()] == [2, 3, 4]
     assert known.client_address(4) == "h:4"
-    assert await let_in(known, hello(4, 44, epoch=2)) == Code.STALE_LIFE, "it registered epoch 3"
+    assert await let_in(known, hello(4, 44, epoch=2)) == Code.STALE_BOOT_ID, "it registered epoch 3"
     assert await let_in(known, hello(4, 44, epoch=3)) == Code.OK
     state.apply(3, RemoveNode(4))
     known.follow(state)
@@ -132,9 +132,9 @@ async def test_nodes_come_and_go_with_the_metadata(tmp_path):
 async def test_an_older_life_is_refused_whatever_the_metadata_know(tmp_path):
     known = new_cluster(tmp_path)
     assert await let_in(known, hello(2, 7, epoch=5)) == Code.OK
-    assert await let_in(known, hello(2, 7, epoch=4)) == Code.STALE_LIFE
+    assert await let_in(known, hello(2, 7, epoch=4)) == Code.STALE_BOOT_ID
     assert await let_in(known, hello(2, 7, epoch=5)) == Code.OK, "it merely connects again"
-    assert await let_in(known, hello(2, 7, epoch=5, process=2)) == Code.STALE_LIFE, "a twin"
+    assert await let_in(known, hello(2, 7, epoch=5, process=2)) == Code.STALE_BOOT_ID, "a twin"
 
 
 @in_trio
@@ -146,10 +146,10 @@ async def test_a_newer_life_waits_until_the_older_is_gone(tmp_path):
     def is_alive(_node, life):
         return life in alive
 
-    assert await let_in(known, hello(2, 7, epoch=6, process=2), is_alive) == Code.NODE_RUNS
+    assert await let_in(known, hello(2, 7, epoch=6, process=2), is_alive) == Code.DUPLICATE_NODE
     alive.clear()
     assert await let_in(known, hello(2, 7, epoch=6, process=2), is_alive) == Code.OK
-    assert await let_in(known, hello(2, 7, epoch=5), is_alive) == Code.STALE_LIFE
+    assert await let_in(known, hello(2, 7, epoch=5), is_alive) == Code.STALE_BOOT_ID
 
 
 @in_trio
@@ -164,33 +164,33 @@ async def meets(known: PeerRegistry, epoch: int, process: int) -> Code:
     """Let node 2 name the boot id that the file remembers, as it does on request."""
     said = hello(2, 7, epoch, NUMBER | process)
     verdict = known.judge(said, nobody)
-    if verdict is not None and verdict.code == Code.UNLINKED_LIFE:
-        said = said._replace(after=LifeRow(*verdict.remembered))
+    if verdict is not None and verdict.code == Code.UNLINKED_BOOT_ID:
+        said = said._replace(after=BootIdRow(*verdict.remembered))
     return await let_in(known, said)
 
 
 @in_trio
 async def test_the_life_that_was_let_in_is_remembered_over_a_restart(tmp_path):
     known = new_cluster(tmp_path)
-    assert await let_in(known, hello(2, 7, 5, NUMBER | 1)) == Code.UNLINKED_LIFE, "asked first"
+    assert await let_in(known, hello(2, 7, 5, NUMBER | 1)) == Code.UNLINKED_BOOT_ID, "asked first"
     assert await meets(known, 5, 1) == Code.OK
     assert again(tmp_path).facts.lives == {2: Life(5, NUMBER | 1)}, "durable before the answer"
     later = again(tmp_path)
-    for said in (None, LifeRow(0, 0), LifeRow(5, NUMBER | 2), LifeRow(6, NUMBER | 1)):
+    for said in (None, BootIdRow(0, 0), BootIdRow(5, NUMBER | 2), BootIdRow(6, NUMBER | 1)):
         copy = hello(2, 7, 9, NUMBER | 3)._replace(after=said)
         assert later.judge(copy, nobody).remembered == Life(5, NUMBER | 1)
-        assert await let_in(later, copy) == Code.UNLINKED_LIFE
+        assert await let_in(later, copy) == Code.UNLINKED_BOOT_ID
     assert later.life_of(2) == Life(5, NUMBER | 1), "a refusal notes nothing"
-    assert await let_in(later, hello(2, 7, 9, 3)) == Code.STALE_LIFE, "a release that keeps none"
+    assert await let_in(later, hello(2, 7, 9, 3)) == Code.STALE_BOOT_ID, "a release that keeps none"
     assert await meets(later, 9, 4) == Code.OK
-    assert await let_in(later, hello(2, 7, 5, NUMBER | 1)) == Code.STALE_LIFE
+    assert await let_in(later, hello(2, 7, 5, NUMBER | 1)) == Code.STALE_BOOT_ID
 
 
 @in_trio
 async def test_of_two_lives_that_name_the_same_one_the_first_is_let_in(tmp_path):
     known = new_cluster(tmp_path)
     await meets(known, 5, 1)
-    after = LifeRow(5, NUMBER | 1)
+    after = BootIdRow(5, NUMBER | 1)
     codes = []
 
     async def ask(process):
@@ -199,7 +199,7 @@ async def test_of_two_lives_that_name_the_same_one_the_first_is_let_in(tmp_path)
     async with trio.open_nursery() as nursery:
         for process in (2, 3):
             nursery.start_soon(ask, process)
-    assert sorted(codes) == [Code.OK, Code.UNLINKED_LIFE]
+    assert sorted(codes) == [Code.OK, Code.UNLINKED_BOOT_ID]
 
 
 @in_trio
@@ -210,7 +210,7 @@ async def test_a_peer_that_starts_again_is_let_in_while_the_disk_is_full(tmp_pat
     await meets(known, 5, 1)
     disk.full = True
     assert await meets(known, 6, 2) == Code.OK
-    assert await let_in(known, hello(2, 7, 7, NUMBER | 3)) == Code.UNLINKED_LIFE
+    assert await let_in(known, hello(2, 7, 7, NUMBER | 3)) == Code.UNLINKED_BOOT_ID
     disk.full = False
     await known.save()
     assert again(tmp_path).facts.lives == {2: Life(6, NUMBER | 2)}

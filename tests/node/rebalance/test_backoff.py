@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import trio
 
-from multiraft.wire.plans import THROTTLE, LookedGroup
+from multiraft.wire.plans import THROTTLE, ProbedGroup
 from node.metadata.plan_commands import ControlPlan, StepMove
 from node.metadata.plan_table import PlanTable
 from node.rebalance.cluster_view import ClusterView, SeenNode
@@ -74,7 +74,7 @@ class Cluster:
         nodes = {node: SeenNode(node, "up", "alive", commit_ms=9_000 if slow else 20)
                  for node in range(1, 5)}
         size = self.appended * self.now_ms // 1000
-        found = {} if self.silent else {group: LookedGroup(
+        found = {} if self.silent else {group: ProbedGroup(
             group, 1, 0, False, (1, 2, 3), (), (), 9, size, 0, ()) for group in groups}
         return ClusterView(nodes, found, dict.fromkeys(found, 1), {}, {}, (), {}, {}, 3)
 

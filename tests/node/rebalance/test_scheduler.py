@@ -137,7 +137,7 @@ def test_a_repair_that_waited_is_judged_by_voters_and_not_by_what_undoing_left()
     while made.groups[1].learners != (4,):
         made.look(faults=False)
     made.groups[1].match[4] = 0
-    repair = change(1, new=(1, 2, 5), guard=made.groups[1].conf_index)
+    repair = change(1, new=(1, 2, 5), expected=made.groups[1].conf_index)
     assert made.apply(plan(repair, plan_id="fix", scope=REPAIR)).value == "waiting"
     made.finish()
     assert made.table.plan.plan_id == "fix"
@@ -191,7 +191,7 @@ def test_a_plan_whose_new_voter_is_lost_before_it_votes_comes_to_its_end(is_lear
     made.groups[1].last_index += 5_000
     if not is_learner:  # an operator took it away
         made.groups[1].learners = ()
-    repair = change(1, group=2, old=(1, 2, 3), new=(1, 2, 5), guard=made.groups[2].conf_index)
+    repair = change(1, group=2, old=(1, 2, 3), new=(1, 2, 5), expected=made.groups[2].conf_index)
     assert made.apply(plan(repair, plan_id="fix", scope=REPAIR)).value == "waiting"
     for _ in range(400):
         made.look(faults=False)
@@ -234,14 +234,14 @@ def test_a_switch_that_is_never_decided_keeps_no_plan(cancelled):
 # ---- what the operator wants of nodes -----------------------------------------------------------
 
 
-@pytest.mark.parametrize("intent, why", [
+@pytest.mark.parametrize("desired_state, why", [
     (DRAINING, "node 4 is draining"), (MAINTENANCE, "node 4 is in maintenance")])
-def test_a_node_that_is_drained_meanwhile_gets_nothing_of_what_has_not_begun(intent, why):
+def test_a_node_that_is_drained_meanwhile_gets_nothing_of_what_has_not_begun(desired_state, why):
     made = cluster()
     made.groups[2].voters = made.groups[3].voters = (1, 2, 4)
     made.apply(plan(change(1, new=(2, 3, 4)), transfer(2, new=4), switch(4, partition=104),
                     change(3, old=(1, 2, 4), new=(2, 4, 5))))  # node 4 has that one, and keeps it
-    made.intents[4] = intent
+    made.desired_states[4] = desired_state
     made.finish()
     records = made.table.plan.records
     assert {seq: record.phase.name for seq, record in records.items()} == {
@@ -253,7 +253,7 @@ def test_a_node_that_is_drained_meanwhile_gets_nothing_of_what_has_not_begun(int
 def test_what_a_drained_node_leads_already_is_done_and_not_skipped():
     made = cluster()
     made.groups[1].leader = 3
-    made.intents[3] = DRAINING
+    made.desired_states[3] = DRAINING
     made.apply(plan(transfer(1, new=3)))
     made.look(faults=False)
     assert made.table.plan.records[1].phase is Phase.DONE
@@ -270,7 +270,7 @@ def learning(made):
 def test_a_copy_to_a_node_that_is_drained_meanwhile_is_undone():
     made = cluster()
     learning(made)
-    made.intents[4] = DRAINING
+    made.desired_states[4] = DRAINING
     made.finish()
     record = made.table.plan.records[1]
     assert record.phase is Phase.SKIPPED and "node 4 is draining" in record.reason
@@ -280,7 +280,7 @@ def test_a_copy_to_a_node_that_is_drained_meanwhile_is_undone():
 def test_a_copy_to_a_node_whose_maintenance_begins_meanwhile_is_finished():
     made = cluster()
     learning(made)
-    made.intents[4] = MAINTENANCE
+    made.desired_states[4] = MAINTENANCE
     made.finish()
     assert made.table.plan.records[1].phase is Phase.DONE
 
@@ -291,7 +291,7 @@ def test_a_node_that_is_spared_meanwhile_is_not_asked_to_lead():
     made.groups[1].leader = made.groups[2].leader = 1
     made.apply(plan(change(1, new=(2, 3, 4), leader=2), transfer(2, new=2)))
     made.table.step(step(2, "TRANSFERRING"))
-    made.intents[2] = MAINTENANCE
+    made.desired_states[2] = MAINTENANCE
     found = decide(made.table.active, made.world(*subjects(made.table.active)))
     assert "move 2 skipped" in [_line(action) for action in found.actions]
     made.finish()
@@ -340,7 +340,7 @@ def test_a_repair_goes_first_wherever_the_other_plan_is(seed, when):
     for _ in range(when):
         made.look(faults=True)
     target = made.groups[4]
-    repair = change(1, group=4, old=target.voters, new=(1, 2, 5), guard=target.conf_index)
+    repair = change(1, group=4, old=target.voters, new=(1, 2, 5), expected=target.conf_index)
     assert made.apply(plan(repair, plan_id="fix", scope=REPAIR)).code == Code.OK
     made.finish()
     if made.table.plan.plan_id == "fix":
@@ -355,7 +355,7 @@ def test_whoever_is_drained_and_undrained_meanwhile_the_plan_comes_to_its_end(se
     made.apply(plan(*MOVES))
     for _ in range(made.rng.randrange(120)):
         if made.rng.random() < 0.1:
-            made.intents[made.rng.randrange(1, 6)] = made.rng.choice((ALIVE, DRAINING,
+            made.desired_states[made.rng.randrange(1, 6)] = made.rng.choice((ALIVE, DRAINING,
                                                                       MAINTENANCE))
         made.look(faults=True)
     made.finish()
@@ -400,13 +400,13 @@ def observed(made, moves):
 
 
 @pytest.mark.parametrize("move, why", [
-    (change(1, guard=7), "made for index 7"),
+    (change(1, expected=7), "made for index 7"),
     (change(1, incarnation=2), "is in incarnation 1"),
     (change(1, old=(1, 2, 5)), "its voters are"),
     (change(1, new=(1, 2, 9)), "there is no node 9"),
     (transfer(1, new=5), "node 5 is no voter"),
     (switch(1, partition=999), "no such partition"),
-    (switch(1, partition=104, guard=2), "at epoch 1"),
+    (switch(1, partition=104, expected=2), "at epoch 1"),
     (switch(1, partition=104, old=5), "in group 1")])
 def test_every_guard_is_compared_before_anything_begins(move, why):
     made = cluster()
@@ -424,19 +424,19 @@ def test_every_guard_is_compared_before_anything_begins(move, why):
 
 
 @pytest.mark.parametrize("move", [change(1, new=(2, 3, 4)), transfer(1, new=4)])
-@pytest.mark.parametrize("intent, why", [
+@pytest.mark.parametrize("desired_state, why", [
     (DRAINING, "node 4 is draining"), (MAINTENANCE, "node 4 is in maintenance")])
-def test_a_plan_that_gives_something_to_a_node_that_is_spared_is_stale(intent, why, move):
+def test_a_plan_that_gives_something_to_a_node_that_is_spared_is_stale(desired_state, why, move):
     made = cluster()
     if move.kind == transfer(1).kind:
         made.groups[1].voters = (1, 2, 4)
     assert preconditions.faults((move,), observed(made, (move,))) == []
-    made.intents[4] = intent
+    made.desired_states[4] = desired_state
     assert why in preconditions.faults((move,), observed(made, (move,)))[0]
 
 
 def test_a_leader_that_is_already_where_it_shall_be_makes_no_plan_stale():
-    made, move = cluster(), transfer(1, new=2, guard=7)
+    made, move = cluster(), transfer(1, new=2, expected=7)
     assert made.groups[1].leader == 2
     assert preconditions.faults((move,), observed(made, (move,))) == []
     made.groups[1].leader = 1
