@@ -185,7 +185,7 @@ class Node:
             replicas.snapshots.run, peers.bulk.close_idle, peers.control.close_idle,
             replicas.switching.run, rebalance.plans.run, driver.watchdog.run,
             self.metadata.known.run, admin.pool.run, membership.registration.run,
-            replicas.member_reports.run, replicas.learners.run, self.clients.deadlines.run,
+            replicas.member_reports.run, replicas.learners.run, self.clients.connection_reaper.run,
             self.env.space.run, storage.scrub.run, replicas.leadership_shedder.run,
             admin.sinks.run, replicas.repairs.run, storage.disk.prepare,
             storage.disk.seal, rebalance.publishing.run, admin.group_health.run,

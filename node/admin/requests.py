@@ -185,15 +185,15 @@ class Admin:
         for part in parts(topic.partitions):
             await self._turns.take(len(part))
             # Not ``locate``: the topic may have been deleted since its creation was applied.
-            links = self._metadata_log.state.last_links(topic, part)
-            rows += map(self._partition_metadata, repeat(topic), part, links)
+            entries = self._metadata_log.state.last_epoch_entries(topic, part)
+            rows += map(self._partition_metadata, repeat(topic), part, entries)
         return wire.TopicMetadata(topic.name, topic.id, topic.incarnation, tuple(rows))
 
     def _partition_metadata(self, topic: state_machine.Topic, number: int,
-                            link: state_machine.ChainLink) -> wire.PartitionMetadata:
-        leader, term = self._core.status.leader_hint(link.group)
-        return wire.PartitionMetadata(number, topic.incarnation + number, link.group, leader,
-                                      link.leader_epoch_base + term, link.epoch)
+                            entry: state_machine.EpochEntry) -> wire.PartitionMetadata:
+        leader, term = self._core.status.leader_hint(entry.group)
+        return wire.PartitionMetadata(number, topic.incarnation + number, entry.group, leader,
+                                      entry.leader_epoch_base + term, entry.epoch)
 
     async def _create_topic(self, request: wire.CreateTopic) -> wire.CreateTopicReply:
         factor = self._known.facts.replication_factor

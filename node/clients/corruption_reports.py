@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from node.loop.background import Background
 
 #: Reports verified at a time: each reads a batch from the disk, and a client may repeat its report.
-COMPLAINTS_MAX = 4
+REPORTS_MAX = 4
 
 
 class CorruptionReports:
@@ -57,9 +57,9 @@ class CorruptionReports:
             plan = None
         if plan is None:
             answer(ReportCorruptionReply(False))  # this disk has no such batch
-        elif self._at_work >= COMPLAINTS_MAX:
+        elif self._at_work >= REPORTS_MAX:
             answer.refuse(Code.QUEUE_FULL, ErrorDetail(
-                text="too many corruption reports at a time", limit=COMPLAINTS_MAX,
+                text="too many corruption reports at a time", limit=REPORTS_MAX,
                 value=self._at_work + 1))
         else:
             self._at_work += 1

@@ -62,11 +62,11 @@ class Fetches(Protocol):
     def earliest_ms(self) -> int: ...
 
     @property
-    def woken(self) -> Collection[object]: ...
+    def due(self) -> Collection[object]: ...
 
     def committed(self, group: int) -> None: ...
 
-    def wake_due(self, now_ms: int) -> None: ...
+    def retry_due(self, now_ms: int) -> None: ...
 
     def stop(self) -> None: ...
 
@@ -259,8 +259,8 @@ class Applier:
             self._pending.expire(now_ms)
         if self._read_index_requests.earliest_ms <= now_ms:
             self._read_index_requests.expire(now_ms)
-        if self._fetch_handler.woken or self._fetch_handler.earliest_ms <= now_ms:
-            self._fetch_handler.wake_due(now_ms)
+        if self._fetch_handler.due or self._fetch_handler.earliest_ms <= now_ms:
+            self._fetch_handler.retry_due(now_ms)
         if self._sessions.to_flush:
             self._sessions.flush()
 

@@ -208,7 +208,7 @@ class PublishSwitch(NamedTuple):
 
 
 class TrimEpochHistory(NamedTuple):
-    """Drop links of a partition's epoch history whose offsets are all below ``log_start``, the
+    """Drop entries of a partition's epoch history whose offsets are all below ``log_start``, the
     first that can be read."""
 
     partition: int

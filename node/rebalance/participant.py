@@ -194,6 +194,12 @@ class PlanParticipant:
             return None
         applied = tail.applied(partition)
         return applied and wire.PartitionLoad(
-            partition, place.topic.name, place.partition, place.group, place.epoch,
-            len(place.chain) if partition in state.placed.chains else 0, applied.next_offset,
-            state.plans.switched.get(partition, 0))
+            partition,
+            place.topic.name,
+            place.partition,
+            place.group,
+            place.epoch,
+            len(place.epoch_history) if partition in state.placed.epoch_histories else 0,
+            applied.next_offset,
+            state.plans.switched.get(partition, 0),
+        )

@@ -30,7 +30,7 @@ from multiraft.types import EntryKind
 from multiraft.wire import placements as wire
 from multiraft.wire.errors import LeaderUnknown, StaleEpoch, StaleMetadata, TimedOut
 from node.clients.metadata_wait import METADATA_WAIT_S
-from node.clients.partition_open import opening_of
+from node.clients.partition_open import partition_open_of
 from node.loop.applied_waiters import AppliedEntries
 from node.metadata.placement_table import Switch
 from node.metadata.state_machine import Location, MetadataState
@@ -47,8 +47,8 @@ RETRY_S_MAX = 0.5
 LOOK_S = 0.5
 #: Longest wait for a commit, in seconds: usually it takes a round trip.
 COMMIT_WAIT_S = 5.0
-#: Interval at which epoch histories are compared with log starts, in seconds. Links without records
-#: cost only a row in the table.
+#: Interval at which epoch histories are compared with log starts, in seconds. Entries without
+#: records cost only a row in the table.
 TRIM_S = 5.0
 #: Partitions that are checked before other tasks run.
 SLICE = 512
@@ -187,7 +187,7 @@ class PartitionSwitcher:
             return
         tail = self._tails[group]
         if tail.epoch_of(partition) < place.epoch:
-            self._core.propose(group, EntryKind.PARTITION_OPEN, opening_of(place), partition)
+            self._core.propose(group, EntryKind.PARTITION_OPEN, partition_open_of(place), partition)
         state = tail.tail_state(partition)
         if state.epoch != place.epoch:
             raise StaleMetadata(f"partition {partition} is at epoch {state.epoch} in group "
@@ -269,21 +269,24 @@ class PartitionSwitcher:
                            continue_payload(sealed, term), request.incarnation)
         self.opened += 1
 
-    # ---- links without records ------------------------------------------------------------------
+    # ---- entries without records
+    # ------------------------------------------------------------------
 
     async def _trim(self) -> None:
-        """Drop links of epoch histories that the log start has passed, at the leader of the last
-        link."""
+        """Drop entries of epoch histories that the log start has passed, at the leader of the last
+        entry."""
         while True:
             await trio.sleep(TRIM_S)
-            for at, (partition, chain) in enumerate([*self._state.placed.chains.items()]):
+            for at, (partition, history) in enumerate(
+                [*self._state.placed.epoch_histories.items()]
+            ):
                 if not at % SLICE:
                     await trio.lowlevel.checkpoint()
-                if len(chain) == 1 or not self._core.status.is_leader(chain[-1].group):
+                if len(history) == 1 or not self._core.status.is_leader(history[-1].group):
                     continue
-                state = self._tails[chain[-1].group].applied(partition)
-                if (state is None or state.epoch != chain[-1].epoch
-                        or state.log_start < chain[1].start_offset):
+                state = self._tails[history[-1].group].applied(partition)
+                if (state is None or state.epoch != history[-1].epoch
+                        or state.log_start < history[1].start_offset):
                     continue
                 try:
                     await self._metadata_leader.ask(

@@ -28,7 +28,10 @@ async def test_a_false_complaint_changes_nothing(tmp_path):
         )
         assert (await client.ask(ReportCorruption(topic + 50, 0))).code == Code.UNKNOWN_PARTITION
         assert node.core.status.quarantined_count == 0
-        assert (node.reads.complaints.received, node.reads.complaints.confirmed) == (3, 0)
+        assert (
+            node.reads.corruption_reports.received,
+            node.reads.corruption_reports.confirmed,
+        ) == (3, 0)
 
 
 @in_trio
@@ -41,7 +44,10 @@ async def test_a_complaint_finds_damage_below_a_copy_in_memory(tmp_path):
         assert b"tender" in bytes(intact.reply.payload), "memory has an intact copy"
         assert (await client.ask(ReportCorruption(topic, 0))).reply.damaged
         await until(lambda: node.core.status.quarantined_count == 1)
-        assert (node.reads.complaints.confirmed, node.reads.complaints._at_work) == (1, 0)
+        assert (
+            node.reads.corruption_reports.confirmed,
+            node.reads.corruption_reports._at_work,
+        ) == (1, 0)
 
 
 @in_trio

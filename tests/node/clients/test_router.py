@@ -69,7 +69,7 @@ def test_what_does_not_exist_is_not_remembered(tmp_path):
 
 
 def test_the_cache_is_bounded(tmp_path, monkeypatch):
-    monkeypatch.setattr(directory_module, "PLACES_MAX", 4)
+    monkeypatch.setattr(directory_module, "LOCATIONS_CACHED_MAX", 4)
     world = ClusterView(tmp_path)
     first = world.create("t", 20)
     for number in range(20):

@@ -241,10 +241,10 @@ async def test_links_below_the_log_start_go(tmp_path, monkeypatch):
         for round_ in range(3):
             await put(client, topic, 2 * round_, b"x", b"y")
             await switch(node, client, topic)
-        assert len(node.metadata.directory.locate(topic).chain) == 4
+        assert len(node.metadata.directory.locate(topic).epoch_history) == 4
         node.core.propose(group_of(node, topic), EntryKind.LOG_START, b"", topic, 4)
         node.request_round()
-        await until(lambda: len(node.metadata.directory.locate(topic).chain) == 2,
+        await until(lambda: len(node.metadata.directory.locate(topic).epoch_history) == 2,
                     "two links went")
         assert (await asked(client, OffsetQuery(topic, EARLIEST)))[0].offset == 4
         below = result(await client.ask(fetch(topic, 3)))
@@ -265,7 +265,7 @@ async def test_a_complaint_is_looked_into_in_the_right_group(tmp_path):
             assert (await client.ask(ReportCorruption(topic, offset))).reply.damaged is False
         place = node.metadata.directory.locate(topic)
         store = node.store
-        entry = store.entries(place.chain[1].group, 3, 3)[0]
+        entry = store.entries(place.epoch_history[1].group, 3, 3)[0]
         entry.payload[-1] ^= 1
         assert (await client.ask(ReportCorruption(topic, 1))).reply.damaged is True
 

@@ -21,7 +21,7 @@ class ClusterView:
         self.here = {3}
         self.sessions = SimpleNamespace(flush=self.note("flush"), to_flush={})
         self.fetch_handler = SimpleNamespace(
-            committed=self.note("woken"), wake_due=self.note("wake"),
+            committed=self.note("woken"), retry_due=self.note("wake"),
             stop=self.note("stop fetching"), woken={}, earliest_ms=8)
         part = SimpleNamespace
         self.read_index_requests = part(

@@ -17,10 +17,10 @@ from node.metadata.state_machine import (
     AllocateProducerIds,
     Bootstrap,
     BumpProducerEpoch,
-    ChainLink,
     CreateTopic,
     DecideSwitch,
     DeleteTopic,
+    EpochEntry,
     GrowPool,
     InvalidCommand,
     MetadataState,
@@ -231,7 +231,7 @@ def test_an_overflowing_group_makes_exceptions_that_are_stored_found_and_deleted
     assert state.group_partitions(1) + state.exceptions_count == state.topics_count
     location = state.locate(topic.incarnation)
     assert location.group != 1
-    assert state.chain(topic, topic.incarnation) == (ChainLink(1, location.group, 0),)
+    assert state.epoch_history(topic, topic.incarnation) == (EpochEntry(1, location.group, 0),)
     before = state.group_partitions(location.group), state.exceptions_count
     replica(DeleteTopic(topic.name, topic.id))
     assert (state.group_partitions(location.group), state.exceptions_count) == (
