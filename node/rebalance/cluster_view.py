@@ -16,7 +16,7 @@ from multiraft.wire.plans import DRAINING, MAINTENANCE, ProbedGroup, ProbedMembe
 UP = "up"
 
 #: States of a node that receives neither replicas nor leaders -> their words in a reason.
-_SPARED = {DRAINING: "is draining", MAINTENANCE: "is in maintenance"}
+_EXCLUDED = {DRAINING: "is draining", MAINTENANCE: "is in maintenance"}
 
 
 class SeenNode(NamedTuple):
@@ -56,8 +56,8 @@ class ClusterView(NamedTuple):
     ``groups``: only those of moves that are under way or about to start, and of these only those
     whose leader answered; ``leaders``: group -> its leader, for the same groups; ``unreachable``:
     groups whose leader is not known or did not answer, with the reason.  ``partitions``: those that
-    were looked up, None = deleted.  ``bare``: groups without a majority of voters that are up.
-    ``replication_factor``: the cluster's.
+    were looked up, None = deleted.  ``without_quorum``: groups without a majority of voters that
+    are up. ``replication_factor``: the cluster's.
     """
 
     nodes: dict[int, SeenNode]
@@ -65,9 +65,9 @@ class ClusterView(NamedTuple):
     leaders: dict[int, int]
     unreachable: dict[int, str]
     partitions: dict[int, SeenPartition | None]
-    bare: tuple[int, ...]
+    without_quorum: tuple[int, ...]
     waited_ms: dict[int, int]
-    still_ms: dict[int, int]
+    stalled_ms: dict[int, int]
     replication_factor: int
 
     def is_up(self, node: int) -> bool:
@@ -80,16 +80,14 @@ class ClusterView(NamedTuple):
         found = self.nodes.get(node)
         return found is not None and found.desired_state == DRAINING
 
-    def spared(self, nodes: Iterable[int]) -> str:
+    def exclusion(self, nodes: Iterable[int]) -> str:
         """Return the reason why one of these nodes receives neither replicas nor leaders, and the
         remedy; empty when all may receive them."""
         for node in nodes:
             found = self.nodes.get(node)
-            if found is not None and found.desired_state in _SPARED:
-                return (
-                    f"node {node} {_SPARED[found.desired_state]} and gets nothing until `multiraft "
-                    f"node undrain {node}`"
-                )
+            if found is not None and found.desired_state in _EXCLUDED:
+                return (f"node {node} {_EXCLUDED[found.desired_state]} and gets nothing until "
+                        f"`multiraft node undrain {node}`")
         return ""
 
 

@@ -20,19 +20,19 @@ from node.rebalance.cluster_view import ClusterView, member_of
 DISK_CAP_PERMILLE = 900
 
 
-def coming(plan: ActivePlan, world: ClusterView) -> dict[int, int]:
+def incoming_bytes(plan: ActivePlan, view: ClusterView) -> dict[int, int]:
     """Return node -> bytes that copies under way have still to bring.  O(moves under way)."""
     found: dict[int, int] = {}
     for seq in plan.under_way:
         if plan.records[seq].phase is Phase.LEARNING:
-            take(plan.moves[seq], world, found)
+            reserve(plan.moves[seq], view, found)
     return found
 
 
-def take(move: PlannedMove, world: ClusterView, found: dict[int, int]) -> None:
+def reserve(move: PlannedMove, view: ClusterView, found: dict[int, int]) -> None:
     """Add the bytes that the move brings to ``found``, the bytes to come."""
     for node in move.joining:
-        found[node] = found.get(node, 0) + _lacking(move, world.groups.get(move.subject), node)
+        found[node] = found.get(node, 0) + _lacking(move, view.groups.get(move.subject), node)
 
 
 def _lacking(move: PlannedMove, seen: ProbedGroup | None, node: int) -> int:
@@ -44,12 +44,12 @@ def _lacking(move: PlannedMove, seen: ProbedGroup | None, node: int) -> int:
     return seen.bytes if member is None else member.bytes_left
 
 
-def shortage(move: PlannedMove, world: ClusterView, found: dict[int, int]) -> str:
+def shortage(move: PlannedMove, view: ClusterView, found: dict[int, int]) -> str:
     """Return the name of a node without space for the move's replica now, and the remedy; empty
-    when all have space.  ``found``: the result of ``coming``."""
+    when all have space.  ``found``: the result of ``incoming_bytes``."""
     for node in move.joining:
-        disk = world.nodes[node]
-        size, before = _lacking(move, world.groups.get(move.subject), node), found.get(node, 0)
+        disk = view.nodes[node]
+        size, before = _lacking(move, view.groups.get(move.subject), node), found.get(node, 0)
         if (not disk.disk_total or (disk.disk_used + before + size) * 1000
                 <= disk.disk_total * DISK_CAP_PERMILLE):
             continue

@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 SLICE = 64
 
 
-async def next_turn(_rows: int) -> None:
+async def yield_once(_rows: int) -> None:
     """Yield to other tasks once."""
     await trio.lowlevel.checkpoint()
 
 
-class Surveying(Protocol):
+class GroupHealthSource(Protocol):
     """Source of surveys of this node's groups."""
 
     async def fresh(self) -> Any: ...
@@ -46,9 +46,9 @@ class PlanParticipant:
     -> bytes read here while this node led it."""
 
     def __init__(self, core: MultiRaft, store: Store, metadata_log: MetadataLog,
-                 group_health: Surveying, space: Space, latency: RecentLatency,
+                 group_health: GroupHealthSource, space: Space, latency: RecentLatency,
                  read_bytes: Mapping[int, int], request_round: Callable[[], None],
-                 take: Callable[[int], Awaitable[None]] = next_turn):
+                 take: Callable[[int], Awaitable[None]] = yield_once):
         """Create the handlers.  ``take(rows)`` waits until the loop has capacity for so many rows.
         """
         self._core = core
@@ -64,8 +64,11 @@ class PlanParticipant:
     @property
     def peer_handlers(self) -> dict:
         """Handlers of requests from other nodes."""
-        return {wire.ProbeGroups: self.look, wire.StartReplicaChange: self.change,
-                wire.StartLeaderTransfer: self.transfer}
+        return {
+            wire.ProbeGroups: self.probe_groups,
+            wire.StartReplicaChange: self.start_replica_change,
+            wire.StartLeaderTransfer: self.start_leader_transfer,
+        }
 
     @property
     def handlers(self) -> dict:
@@ -74,21 +77,21 @@ class PlanParticipant:
 
     # ---- for who carries a plan out -------------------------------------------------------------
 
-    async def look(self, request: wire.ProbeGroups) -> wire.ProbeGroupsReply:
+    async def probe_groups(self, request: wire.ProbeGroups) -> wire.ProbeGroupsReply:
         """Return the state of the requested groups that this node leads, and of this node."""
         groups = []
         for at, group in enumerate(request.groups):
             if at % SLICE == SLICE - 1:
                 await trio.lowlevel.checkpoint()
             if self._core.status.is_leader(group):
-                groups.append(self._looked(self._core.status.of(group)))
+                groups.append(self._probed(self._core.status.of(group)))
         survey = await self._group_health.fresh()
         return wire.ProbeGroupsReply(
             tuple(groups), survey.disk_used_bytes,
             survey.disk_used_bytes + survey.disk_free_bytes, self._space.full,
             survey.damaged_voters, self._latency.recent_ms(monotonic_ms()))
 
-    def _looked(self, status: GroupStatus) -> wire.ProbedGroup:
+    def _probed(self, status: GroupStatus) -> wire.ProbedGroup:
         configuration = status.configuration
         is_open = (bool(configuration.outgoing) or status.configuration_index > status.commit
                    or not status.committed_in_term)
@@ -101,7 +104,9 @@ class PlanParticipant:
             status.last_index, log_bytes(self._store, status, status.first_index),
             status.transferee, members)
 
-    async def change(self, request: wire.StartReplicaChange) -> wire.StartReplicaChangeReply:
+    async def start_replica_change(
+        self, request: wire.StartReplicaChange
+    ) -> wire.StartReplicaChangeReply:
         """Start a change to these members.  Raises ``NotLeader``, ``InvalidRequest``, ``TimedOut``.
         """
         group = request.group
@@ -118,7 +123,9 @@ class PlanParticipant:
         self._request_round()
         return wire.StartReplicaChangeReply()
 
-    async def transfer(self, request: wire.StartLeaderTransfer) -> wire.StartLeaderTransferReply:
+    async def start_leader_transfer(
+        self, request: wire.StartLeaderTransfer
+    ) -> wire.StartLeaderTransferReply:
         """Start a leadership transfer.  Raises ``NotLeader``, ``TimedOut``."""
         self._led(request.group)
         try:

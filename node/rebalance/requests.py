@@ -25,9 +25,9 @@ from node.clock import wall_ms
 from node.loop.turns import parts
 from node.metadata.commands import ApplyPlan, Command, ControlPlan, SetNodeState
 from node.rebalance.cluster_view import ClusterView
-from node.rebalance.controller import Driver
+from node.rebalance.controller import Controller
 from node.rebalance.observer import Observer
-from node.rebalance.participant import next_turn
+from node.rebalance.participant import yield_once
 from node.rebalance.preconditions import NAMED_MAX, faults, too_low, unseen
 from placement import throttle
 
@@ -41,12 +41,17 @@ MEASURE_S = 1.0
 class PlanRequests:
     """Handlers of requests about plans."""
 
-    def __init__(self, metadata_log: MetadataLog, driver: Driver, observer: Callable[[], Observer],
-                 take: Callable[[int], Awaitable[None]] = next_turn):
+    def __init__(
+        self,
+        metadata_log: MetadataLog,
+        controller: Controller,
+        observer: Callable[[], Observer],
+        take: Callable[[int], Awaitable[None]] = yield_once,
+    ):
         """Create the handlers.  ``take(rows)`` waits until the loop has capacity for so many rows.
         """
         self._metadata_log = metadata_log
-        self._driver = driver
+        self._controller = controller
         self._observer = observer  # makes an observer
         self._take = take
 
@@ -79,25 +84,25 @@ class PlanRequests:
         if request.cluster_id != state.cluster_id.hex():
             raise StalePlan(f"the plan is for cluster {request.cluster_id:.40}, this is "
                             f"{state.cluster_id.hex()}")
-        world = await self._observe(request.moves)
+        view = await self._observe(request.moves)
         found: list[str] = []
         missing: list[str] = []
         for part in parts(len(request.moves)):
             await self._take(len(part))
-            found += faults(request.moves[part.start:part.stop], world)
-            missing += unseen(request.moves[part.start:part.stop], world)
+            found += faults(request.moves[part.start:part.stop], view)
+            missing += unseen(request.moves[part.start:part.stop], view)
         if found:
             more = f"; and {len(found) - NAMED_MAX} more" if len(found) > NAMED_MAX else ""
             raise StalePlan(f"{'; '.join(found[:NAMED_MAX])}{more}. Make a new plan")
         if missing:
             raise LeaderUnknown(f"{len(missing)} of {len(request.moves)} moves cannot be compared "
                                 f"with the cluster now: {'; '.join(missing[:NAMED_MAX])}")
-        await self._check_throttle(request.moves, request.limits, world)
+        await self._check_throttle(request.moves, request.limits, view)
 
     async def _observe(self, moves: tuple[wire.PlannedMove, ...]) -> ClusterView:
         groups = [move.subject for move in moves
                   if move.kind in (wire.LEADER_TRANSFER, wire.REPLICA_CHANGE)]
-        return await self._observer().look(groups, [move.subject for move in moves
+        return await self._observer().observe(groups, [move.subject for move in moves
                                                     if move.kind == wire.TOPIC_SWITCH])
 
     async def _check_throttle(self, moves: tuple[wire.PlannedMove, ...], limits: wire.PlanLimits,
@@ -120,7 +125,7 @@ class PlanRequests:
 
     async def _status(self, _request: wire.PlanStatus) -> wire.PlanStatusReply:
         self._metadata_log.check_leading()
-        return self._driver.meter.report(self._metadata_log.state.plans)
+        return self._controller.meter.report(self._metadata_log.state.plans)
 
     async def _control(self, request: wire.ControlPlan) -> wire.ControlPlanReply:
         self._metadata_log.check_leading()

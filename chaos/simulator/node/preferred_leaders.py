@@ -37,12 +37,12 @@ class Handing(PreferredLeaders):
         self._again()
 
     def _again(self) -> None:
-        self._node.later(LOOK_MS * 1000, self._take_a_look)
+        self._node.later(LOOK_MS * 1000, self._check)
 
-    def _take_a_look(self) -> None:
-        before = self.handed_back
-        self.look(self._node.now_ms)
-        if self.handed_back > before:
+    def _check(self) -> None:
+        before = self.restored
+        self.check(self._node.now_ms)
+        if self.restored > before:
             self._node.count("handed back")
         self._again()
 

@@ -51,8 +51,8 @@ async def test_a_complaint_finds_damage_below_a_copy_in_memory(tmp_path):
 
 
 @in_trio
-async def test_complaints_at_a_time_are_bounded(tmp_path, monkeypatch):
-    monkeypatch.setattr("node.clients.corruption_reports.COMPLAINTS_MAX", 1)
+async def test_reports_at_a_time_are_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr("node.clients.corruption_reports.REPORTS_MAX", 1)
     async with serving(tmp_path) as node, await Client.open(node) as client:
         topic = await client.create("t")
         await client.produce(topic, b"fine")

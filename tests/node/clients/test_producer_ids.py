@@ -166,4 +166,4 @@ def test_few_of_the_ids_that_were_refused_are_remembered():
     for producer in range(1, 2 * REFUSED_MAX):
         with pytest.raises(StaleMetadata):
             check(producer)
-    assert len(check.ids._doubted) == REFUSED_MAX
+    assert len(check.ids._refused_since_ms) == REFUSED_MAX

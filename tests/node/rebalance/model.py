@@ -127,7 +127,7 @@ class Cluster:
         if plan is not None:
             if faults and self.rng.random() < 0.1:
                 self._since = {}  # another one takes over
-            for action in decide(plan, self.world(*subjects(plan))).actions:
+            for action in decide(plan, self.view(*subjects(plan))).actions:
                 if faults and self.rng.random() < 0.2:
                     continue  # lost, or the controller was killed before it
                 self.do(plan, action)
@@ -163,7 +163,7 @@ class Cluster:
                 self.partitions[action.partition] = SeenPartition(action.to_group, action.epoch, 0,
                                                                   0)
 
-    def world(self, groups, partitions) -> ClusterView:
+    def view(self, groups, partitions) -> ClusterView:
         """Return the observations of these groups and partitions."""
         seen, leaders, unreachable = {}, {}, {}
         for group in groups:

@@ -28,7 +28,7 @@ def begun(made):
 
 
 def waits(made):
-    return decide(made.table.active, made.world(*subjects(made.table.active))).waits
+    return decide(made.table.active, made.view(*subjects(made.table.active))).waits
 
 
 def test_a_move_waits_for_room_says_so_and_begins_when_there_is_some():
@@ -59,7 +59,7 @@ def test_what_is_on_its_way_counts_before_it_has_come():
     made.disks[4] = (400_000, 1_000_000)  # room for two
     made.apply(plan(change(1, new=(1, 2, 4)), change(2, new=(1, 2, 4)), change(3, new=(1, 2, 4)),
                     limits=plan().limits._replace(in_per_node_max=3)))
-    found = decide(made.table.active, made.world(*subjects(made.table.active)))
+    found = decide(made.table.active, made.view(*subjects(made.table.active)))
     assert [action.seq for action in found.actions] == [1, 2]
     assert found.waits[3].startswith(NO_DISK_SPACE) and "400,000 more" in found.waits[3]
     for action in found.actions:

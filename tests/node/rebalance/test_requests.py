@@ -43,7 +43,7 @@ class Leader:
         self.proposed.append(command)
         raise Proposed
 
-    async def look(self, groups, _partitions):
+    async def observe(self, groups, _partitions):
         self.looks += 1
         found = {} if self.silent else {group: wire.ProbedGroup(
             group, 1, 0, False, (1, 2, 3), (), (), 9, self.looks * self.appended, 0, ())

@@ -9,7 +9,7 @@ from node.histogram import Histogram
 from node.metadata.plan_table import PlanTable
 from node.rebalance.cluster_view import ClusterView, SeenNode
 from node.rebalance.latency import COUNT_MIN, WINDOW_MS, RecentLatency
-from node.rebalance.safety import CALM_MS, LATE_MS, SLOW_PATIENCE_MS, Watch
+from node.rebalance.safety import CALM_MS, LATE_MS, SLOW_PATIENCE_MS, Monitor
 from tests.node.rebalance.cases import CLUSTER, LIMITS, change, control, plan
 
 LOOK_MS = 250
@@ -21,7 +21,7 @@ class WatchedConnection:
     def __init__(self):
         self.table = PlanTable()
         self.table.apply(plan(change(1), limits=LIMITS._replace(commit_ms_max=2_000)), CLUSTER)
-        self.watch = Watch()
+        self.watch = Monitor()
         self.now_ms = 0
         self.told: list[tuple[int, str]] = []
 

@@ -15,10 +15,10 @@ from node.metadata.plan_table import REPAIR, ActivePlan
 from node.rebalance import preconditions
 from node.rebalance.actions import Change, StepTo, Switch, Transfer
 from node.rebalance.cluster_view import ClusterView, SeenNode, SeenPartition
-from node.rebalance.replica_change import order_of
-from node.rebalance.safety import danger
+from node.rebalance.replica_change import preference_order
+from node.rebalance.safety import pause_reason
 from node.rebalance.scheduler import decide, subjects
-from node.rebalance.throttle import FREE, limits_of
+from node.rebalance.throttle import UNLIMITED, limits_of
 from tests.node.rebalance.cases import LIMITS, change, control, plan, step, switch, transfer
 from tests.node.rebalance.model import Cluster, Group
 
@@ -49,7 +49,7 @@ def test_a_change_of_replicas_step_by_step():
     made.apply(plan(change(1, group=3, new=(2, 3, 4)), limits=LIMITS))
     told = []
     while made.table.active is not None:
-        found = decide(made.table.active, made.world(*subjects(made.table.active)))
+        found = decide(made.table.active, made.view(*subjects(made.table.active)))
         told += [_line(action) for action in found.actions]
         for action in found.actions:
             made.do(made.table.plan, action)
@@ -75,11 +75,11 @@ def test_a_plan_that_goes_on_during_a_look_skips_nothing_that_the_look_left_out(
     made = cluster()
     made.apply(plan(switch(4, partition=104), limits=LIMITS))
     made.table.control(control(PAUSE, by_safety=True))
-    world = made.world(*subjects(made.table.active))
+    view = made.view(*subjects(made.table.active))
     made.table.control(control(RESUME, by_safety=True))
-    found = decide(made.table.active, world)
+    found = decide(made.table.active, view)
     assert found.actions == [] and "not looked at" in found.waits[4]
-    found = decide(made.table.active, made.world(*subjects(made.table.active)))
+    found = decide(made.table.active, made.view(*subjects(made.table.active)))
     assert [_line(action) for action in found.actions] == ["move 4 switching"]
 
 
@@ -87,7 +87,7 @@ def test_a_switch_of_a_deleted_topic_is_skipped():
     made = cluster()
     del made.partitions[104]
     made.apply(plan(switch(4, partition=104), limits=LIMITS))
-    found = decide(made.table.active, made.world(*subjects(made.table.active)))
+    found = decide(made.table.active, made.view(*subjects(made.table.active)))
     assert [_line(action) for action in found.actions] == ["move 4 skipped"]
 
 
@@ -103,10 +103,10 @@ def _line(action) -> str:
 
 
 def test_the_order_of_the_new_voters_keeps_preferences():
-    assert order_of(change(1, new=(2, 3, 4)), (3, 1, 2)) == (3, 4, 2)
-    assert order_of(change(1, new=(2, 3, 4), leader=4), (3, 1, 2)) == (4, 3, 2)
-    assert order_of(change(1, new=(1, 2)), (3, 1, 2)) == (1, 2)
-    assert order_of(change(1, new=(1, 2, 3, 5)), (3, 1, 2)) == (3, 1, 2, 5)
+    assert preference_order(change(1, new=(2, 3, 4)), (3, 1, 2)) == (3, 4, 2)
+    assert preference_order(change(1, new=(2, 3, 4), leader=4), (3, 1, 2)) == (4, 3, 2)
+    assert preference_order(change(1, new=(1, 2)), (3, 1, 2)) == (1, 2)
+    assert preference_order(change(1, new=(1, 2, 3, 5)), (3, 1, 2)) == (3, 1, 2, 5)
 
 
 def test_moves_of_one_look_come_from_different_senders():
@@ -114,14 +114,14 @@ def test_moves_of_one_look_come_from_different_senders():
     for each in made.groups.values():
         each.leader = 1 if each.id < 5 else 2
     made.apply(plan(*(change(seq, new=(1, 3, 3 + seq % 3)) for seq in (1, 2, 4, 5))))
-    found = decide(made.table.active, made.world(*subjects(made.table.active)))
+    found = decide(made.table.active, made.view(*subjects(made.table.active)))
     assert [action.seq for action in found.actions] == [1, 5]
     assert "waits for its turn" in found.waits[2]
 
 
 @pytest.mark.parametrize("spoil, why", [
-    (lambda world: world.groups[1].__setattr__("conf_index", 9), "index 9"),
-    (lambda world: world.groups[1].__setattr__("voters", (1, 2, 5)), "are 1, 2, 5")])
+    (lambda view: view.groups[1].__setattr__("conf_index", 9), "index 9"),
+    (lambda view: view.groups[1].__setattr__("voters", (1, 2, 5)), "are 1, 2, 5")])
 def test_a_move_whose_guard_does_not_hold_is_skipped(spoil, why):
     made = cluster()
     made.apply(plan(change(1)))
@@ -159,7 +159,7 @@ def test_what_waits_says_why():
     made.up.discard(4)
     made.apply(plan(change(1), change(2, new=(1, 2, 5)), transfer(3, old=1, new=3)))
     made.groups[2].is_open = True
-    found = decide(made.table.active, made.world(*subjects(made.table.active)))
+    found = decide(made.table.active, made.view(*subjects(made.table.active)))
     assert found.waits == {1: "node 4 is not up",
                            2: "group 2 is in the middle of a change of members"}
 
@@ -171,7 +171,7 @@ def test_voters_are_not_exchanged_for_some_of_which_most_are_down():
         made.look(faults=False)
     assert made.groups[1].voters == (1, 2, 3) and not made.groups[1].outgoing
     made.up -= {3, 4}
-    found = decide(made.table.active, made.world(*subjects(made.table.active)))
+    found = decide(made.table.active, made.view(*subjects(made.table.active)))
     assert found.actions == []
     assert found.waits == {1: "nodes 3, 4 are not up: the new voters would have no majority"}
     made.up |= {3, 4}
@@ -203,7 +203,7 @@ def test_a_transfer_of_a_group_without_a_leader_keeps_no_cancelled_plan():
     made = cluster()
     made.apply(plan(transfer(1, old=2, new=3)))
     while made.table.active.records[1].phase is not Phase.TRANSFERRING:
-        for action in decide(made.table.active, made.world((1,), ())).actions:
+        for action in decide(made.table.active, made.view((1,), ())).actions:
             made.do(made.table.active, action)
     made.up -= {1, 2}
     made.groups[1].leader = 2
@@ -292,7 +292,7 @@ def test_a_node_that_is_spared_meanwhile_is_not_asked_to_lead():
     made.apply(plan(change(1, new=(2, 3, 4), leader=2), transfer(2, new=2)))
     made.table.step(step(2, "TRANSFERRING"))
     made.desired_states[2] = MAINTENANCE
-    found = decide(made.table.active, made.world(*subjects(made.table.active)))
+    found = decide(made.table.active, made.view(*subjects(made.table.active)))
     assert "move 2 skipped" in [_line(action) for action in found.actions]
     made.finish()
     assert made.table.plan.records[1].phase is Phase.DONE
@@ -396,7 +396,7 @@ def test_a_plan_that_nothing_disturbs_asks_for_little():
 
 def observed(made, moves):
     made.table.plan = ActivePlan("p", "all", 0, LIMITS, moves)
-    return made.world(*subjects(made.table.plan))
+    return made.view(*subjects(made.table.plan))
 
 
 @pytest.mark.parametrize("move, why", [
@@ -413,10 +413,10 @@ def test_every_guard_is_compared_before_anything_begins(move, why):
     assert why in preconditions.faults((move,), observed(made, (move,)))[0]
     made.up.discard(2)
     gone = (change(1),)  # node 2 leads it
-    world = observed(made, gone)
+    view = observed(made, gone)
     assert (
-        preconditions.faults(gone, world) == []
-        and "has no leader" in preconditions.unseen(gone, world)[0]
+        preconditions.faults(gone, view) == []
+        and "has no leader" in preconditions.unseen(gone, view)[0]
     )
     made.up.add(2)
     sound = (change(1), transfer(2, new=3), switch(3, partition=104))
@@ -447,17 +447,21 @@ def test_the_floor_is_what_is_appended_to_the_groups_that_are_copied_at_once():
     moves = tuple(change(seq, new=(2, 3, 4)) for seq in (1, 2, 3))
     rates = {1: 100, 2: 300, 3: 200}
     two = PlanLimits(1, in_per_node_max=2, out_per_node_max=2)
-    assert preconditions.floor(moves, two, rates, {1: 1, 2: 2, 3: 3}) == 600  # (300 + 200) * 1.2
     assert (
-        preconditions.floor(moves, two._replace(in_per_node_max=1), rates, {1: 1, 2: 2, 3: 3})
+        preconditions.least_throttle(moves, two, rates, {1: 1, 2: 2, 3: 3}) == 600
+    )  # (300 + 200) * 1.2
+    assert (
+        preconditions.least_throttle(
+            moves, two._replace(in_per_node_max=1), rates, {1: 1, 2: 2, 3: 3}
+        )
         == 360
     )
-    assert preconditions.floor((transfer(1),), two, rates, {}) == 0
+    assert preconditions.least_throttle((transfer(1),), two, rates, {}) == 0
 
 
 def test_streams_share_what_a_node_may_take_in_and_a_pause_stops_them():
     active = ActivePlan("p", "all", 0, LIMITS._replace(throttle=1_000), (change(1), change(2)))
-    assert limits_of(None) == FREE and limits_of(active).into == {}
+    assert limits_of(None) == UNLIMITED and limits_of(active).into == {}
     for seq in (1, 2):
         active.records[seq] = active.records[seq]._replace(phase=Phase.LEARNING)
         active.under_way[seq] = None
@@ -468,29 +472,29 @@ def test_streams_share_what_a_node_may_take_in_and_a_pause_stops_them():
     assert limits_of(active).into == {(1, 4): 0, (2, 4): 500}, "what is decided goes on"
 
 
-def world_of(*nodes, bare=()):
-    return ClusterView({node.id: node for node in nodes}, {}, {}, {}, {}, bare, {}, {}, 3)
+def view_of(*nodes, without_quorum=()):
+    return ClusterView({node.id: node for node in nodes}, {}, {}, {}, {}, without_quorum, {}, {}, 3)
 
 
-@pytest.mark.parametrize("world, scope, code", [
-    (world_of(SeenNode(1, "up", "alive")), "all", ""),
-    (world_of(SeenNode(1, "down", "alive")), "all", "NODE_DOWN"),
-    (world_of(SeenNode(1, "down", "alive")), REPAIR, ""),
-    (world_of(SeenNode(1, "up", "alive", damaged=1)), "all", "UNDER_REPLICATED"),
-    (world_of(SeenNode(1, "up", "alive"), bare=(3,)), REPAIR, "NO_QUORUM"),
-    (world_of(SeenNode(4, "up", "alive", 950, 1000)), "all", "DISK_FULL"),
-    (world_of(SeenNode(1, "up", "alive", 950, 1000)), "all", ""),  # it receives nothing
-    (world_of(SeenNode(1, "up", "alive", 10, 1000, True)), "all", "DISK_FULL"),
-    (world_of(SeenNode(1, "up", "alive", commit_ms=9_000)), "all", "SLOW_COMMITS")])
-def test_a_plan_pauses_for_each_reason_and_for_nothing_else(world, scope, code):
+@pytest.mark.parametrize("view, scope, code", [
+    (view_of(SeenNode(1, "up", "alive")), "all", ""),
+    (view_of(SeenNode(1, "down", "alive")), "all", "NODE_DOWN"),
+    (view_of(SeenNode(1, "down", "alive")), REPAIR, ""),
+    (view_of(SeenNode(1, "up", "alive", damaged=1)), "all", "UNDER_REPLICATED"),
+    (view_of(SeenNode(1, "up", "alive"), without_quorum=(3,)), REPAIR, "NO_QUORUM"),
+    (view_of(SeenNode(4, "up", "alive", 950, 1000)), "all", "DISK_FULL"),
+    (view_of(SeenNode(1, "up", "alive", 950, 1000)), "all", ""),  # it receives nothing
+    (view_of(SeenNode(1, "up", "alive", 10, 1000, True)), "all", "DISK_FULL"),
+    (view_of(SeenNode(1, "up", "alive", commit_ms=9_000)), "all", "SLOW_COMMITS")])
+def test_a_plan_pauses_for_each_reason_and_for_nothing_else(view, scope, code):
     active = ActivePlan("p", scope, 0, LIMITS, (change(1),))
-    assert danger(active, world).split(":")[0] == code
+    assert pause_reason(active, view).split(":")[0] == code
 
 
 def test_nodes_that_the_plan_empties_because_they_are_dead_do_not_stop_it():
     active = ActivePlan("p", "all", 0, LIMITS, (change(1, reason="REPAIR_DEAD"),))
-    assert danger(active, world_of(SeenNode(1, "down", "alive"))) == ""
-    assert danger(active, world_of(SeenNode(2, "down", "alive"))).startswith("NODE_DOWN")
+    assert pause_reason(active, view_of(SeenNode(1, "down", "alive"))) == ""
+    assert pause_reason(active, view_of(SeenNode(2, "down", "alive"))).startswith("NODE_DOWN")
 
 
 def test_a_step_of_another_plan_changes_nothing():
