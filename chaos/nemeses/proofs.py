@@ -355,7 +355,7 @@ def prove_placement(cluster: Cluster) -> str:
         client.switch_partition(row.incarnation, row.epoch_history[-1].epoch + 1, group)
 
         def there() -> bool:
-            return client.explain_placement(topic)[0].links[-1].group == group
+            return client.explain_placement(topic)[0].epoch_history[-1].group == group
         require(host.holds(_patient(there), SOON_S), f"{topic}/0 is not in group {group}")
     return f"a partition went from group {row.epoch_history[-1].group} to group {group}"
 

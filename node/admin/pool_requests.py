@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from node.metadata.log import MetadataLog
 
 #: Interval of the check that the new groups have leaders, in seconds.
-LOOK_S = 0.1
+POLL_S = 0.1
 
 
 class Pool:
@@ -153,11 +153,11 @@ class Pool:
             state = self._metadata_log.state
             grows = state.last_group > state.pool_size > 0
             if grows and self._core.status.is_settled(METADATA_GROUP):
-                await self.look()
+                await self.check()
             await self._metadata_log.applied(self._metadata_log.state.version + 1,
-                                             LOOK_S if grows else float("inf"))
+                                             POLL_S if grows else float("inf"))
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Open the pool if all its groups have leaders."""
         state = self._metadata_log.state
         size = state.last_group

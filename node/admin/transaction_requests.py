@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 #: that asks about more asks twice.
 WINNERS_PER_REPLY_MAX = 50_000
 #: Interval of the check of open runs and of the metadata leader, in seconds, while runs are open.
-LOOK_S = 10.0
+POLL_S = 10.0
 
 
 class SinkAdmin:
@@ -210,12 +210,12 @@ class SinkAdmin:
     async def run(self) -> None:
         """Run until cancelled."""
         while True:
-            await self.look(monotonic_ms())
+            await self.check(monotonic_ms())
             await self._metadata_log.applied(
                 self._metadata_log.state.version + 1,
-                LOOK_S if self._sinks.open_runs() else float("inf"))
+                POLL_S if self._sinks.open_runs() else float("inf"))
 
-    async def look(self, now_ms: int) -> None:
+    async def check(self, now_ms: int) -> None:
         """Abort runs that were open for too long, if this node is the leader.  O(open runs)."""
         leads = self._core.status.is_settled(METADATA_GROUP)
         self._seen = {run: self._seen.get(run, now_ms)

@@ -15,7 +15,7 @@ from node.clients.metadata_wait import MetadataWaiter
 from node.clients.read_index import ReadIndexRequests
 from node.clients.read_view import ReadView
 from node.loop.background import Background
-from node.loop.turns import Later
+from node.loop.turns import StepRunner
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ def build_reads(env: NodeEnv, storage: StorageParts, metadata: MetadataParts) ->
     read_view = ReadView(core, store.tails, metadata.directory)
     background = Background(limits)
     read_index_requests = ReadIndexRequests(core, store.tails, request_round)
-    later = Later(env.turns, request_round)
+    later = StepRunner(env.turns, request_round)
     metadata_waiter = MetadataWaiter(metadata.log, metadata.directory, background, request_round)
     fetch_handler = FetchHandler(
         read_view,

@@ -32,7 +32,7 @@ from node.clients.read_view import ReadableRange, ReadView, Refused, not_known_y
 from node.clock import monotonic_ms
 from node.errors import DiskFailed
 from node.loop.outbox import IOV_BUFFERS_MAX
-from node.loop.turns import ROWS_PER_STEP, Later, Turns, advanced, parts
+from node.loop.turns import ROWS_PER_STEP, StepRunner, Turns, advanced, parts
 
 if TYPE_CHECKING:
     from multiraft.storage.io_jobs import FetchJob
@@ -90,7 +90,7 @@ class FetchHandler:
         background: Background,
         request_round: Callable[[], None],
         damaged: Callable[[CorruptRange], None],
-        later: Later,
+        later: StepRunner,
         turns: Turns,
         counts: LoadCounts | None = None,
     ):
@@ -193,7 +193,7 @@ class FetchHandler:
 
     def _retry(self, fetch: WaitingFetch) -> None:
         """Process a waiting fetch again: a commit, its deadline or a confirmation made it due."""
-        self._later.go_on(fetch.answer.session, self._process(fetch))
+        self._later.run_steps(fetch.answer.session, self._process(fetch))
 
     def _process(self, fetch: WaitingFetch) -> Iterator[None]:
         """Answer a fetch, or make it wait. O(partitions + bytes read), in steps."""

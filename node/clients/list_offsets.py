@@ -40,7 +40,7 @@ from node.clients.read_view import (
     Refused,
     not_known_yet,
 )
-from node.loop.turns import ROWS_PER_STEP, Later, advanced, parts
+from node.loop.turns import ROWS_PER_STEP, StepRunner, advanced, parts
 
 if TYPE_CHECKING:
     from multiraft.storage.store import Store
@@ -75,7 +75,7 @@ class Offsets:
     """The handler of ``ListOffsets`` requests of all sessions."""
 
     def __init__(self, read_view: ReadView, store: Store, read_index_requests: ReadIndexRequests,
-                 metadata_waiter: MetadataWaiter, later: Later):
+                 metadata_waiter: MetadataWaiter, later: StepRunner):
         self._later = later
         self._read_view = read_view
         self._store = store
@@ -95,7 +95,7 @@ class Offsets:
             known = yield from self._metadata_waiter.knows(waiting.request.partitions)
             if not known and self._metadata_waiter.wait(
                 waiting.seen_index,
-                lambda: self._later.go_on(waiting.answer.session, self._begin(waiting)),
+                lambda: self._later.run_steps(waiting.answer.session, self._begin(waiting)),
             ):
                 return
         yield from self._begin(waiting)
@@ -137,7 +137,7 @@ class Offsets:
         if is_confirmed:
             waiting.confirmed.add(group)
         if not waiting.missing:
-            self._later.go_on(waiting.answer.session, self._answer(waiting))
+            self._later.run_steps(waiting.answer.session, self._answer(waiting))
 
     def _answer(self, waiting: _Request) -> Iterator[None]:
         results: list[OffsetResult] = []

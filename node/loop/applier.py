@@ -105,11 +105,12 @@ class ReplicaChanges(Protocol):
 
     due: bool
 
-    def settle(self) -> None: ...
+    def reconcile(self) -> None: ...
 
-    def wanted(self, group: int, incarnation: int, sender: int, term: int, index: int) -> None: ...
+    def on_create_requested(self, group: int, incarnation: int, sender: int, term: int,
+                            index: int) -> None: ...
 
-    def gone(self, group: int) -> None: ...
+    def on_removed(self, group: int) -> None: ...
 
 
 class LeadershipNotifier:
@@ -118,7 +119,7 @@ class LeadershipNotifier:
     def __init__(self) -> None:
         self._changed = trio.Event()
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         """Wake the waiting tasks: the known leader of a group has changed. O(waiting tasks)."""
         changed, self._changed = self._changed, trio.Event()
         changed.set()
@@ -138,7 +139,7 @@ class Applier:
                  log: logging.Logger, members_changed: Callable[[int], None] = lambda _group: None,
                  applied: AppliedEntries | None = None,
                  leads_changed: Callable[[], None] = lambda: None,
-                 snapshot_offered: Callable[[int, int], None] = lambda _group, _leader: None):
+                 on_snapshot_offer: Callable[[int, int], None] = lambda _group, _leader: None):
         self._core = core
         self._store = store
         self._metadata_log = metadata_log
@@ -152,7 +153,7 @@ class Applier:
         self._members_changed = members_changed  # reports the members of groups led here
         self._applied = applied or AppliedEntries({})
         self._leads_changed = leads_changed  # this node has become leader of a group
-        self._snapshot_offered = snapshot_offered  # (group, leader)
+        self._on_snapshot_offer = on_snapshot_offer  # (group, leader)
         self.elections = 0
 
     def observe(self, events: list) -> None:
@@ -166,12 +167,12 @@ class Applier:
             elif event.kind == "membership":
                 self._members_changed(event.group)
             elif event.kind == "wanted":
-                self._replicas.wanted(event.group, *event.fields)
+                self._replicas.on_create_requested(event.group, *event.fields)
             elif event.kind == "removed":
-                self._replicas.gone(event.group)
+                self._replicas.on_removed(event.group)
                 self._fetch_handler.committed(event.group)  # redirects its long polls to the leader
             elif event.kind == "snapshot_offered":
-                self._snapshot_offered(event.group, event.fields[0])
+                self._on_snapshot_offer(event.group, event.fields[0])
             elif event.kind in LOGGED_EVENTS:
                 self._log.log(LOGGED_EVENTS[event.kind], event.kind, extra={
                     **self._place(event.group), "fields": list(event.fields)})
@@ -196,7 +197,7 @@ class Applier:
     def _role(self, group: int, leads: bool) -> None:
         # Use the role of the event, not the present one: a leader that was deposed and elected
         # again in between must not acknowledge the entries of its earlier term.
-        self._roles.tell()
+        self._roles.notify()
         if leads:
             self.elections += 1
             self._members_changed(group)
@@ -220,7 +221,7 @@ class Applier:
             self._pending.committed(group, last)
             self._fetch_handler.committed(group)
             if self._applied.waiting:
-                self._applied.told(group)
+                self._applied.notify(group)
             if self._read_index_requests.waiting:
                 self._read_index_requests.committed(group)
 
@@ -254,7 +255,7 @@ class Applier:
         """Expire deadlines, retry long polls that were woken, and write all replies to the
         sockets."""
         if self._replicas.due:
-            self._replicas.settle()
+            self._replicas.reconcile()
         if self._pending.earliest_ms <= now_ms:
             self._pending.expire(now_ms)
         if self._read_index_requests.earliest_ms <= now_ms:

@@ -3,7 +3,7 @@ them are admitted.
 
 Contract. The registry is kept in ``known_nodes.json`` of the data directory, because a starting
 node has to find the others before it has applied any metadata. ``follow`` takes over the nodes of
-the metadata. ``judge`` decides about a peer's hello by the rule of
+the metadata. ``check`` decides about a peer's hello by the rule of
 ``multiraft.liveness.peer_identity``. ``save`` makes the facts durable that must be durable before
 use, off the loop.
 
@@ -93,7 +93,7 @@ def of_joined(cluster: bytes, groups: int, replication_factor: int,
                  dict.fromkeys(removed, 0), version, {}, True)
 
 
-class Verdict(NamedTuple):
+class Rejection(NamedTuple):
     """The refusal of a hello. ``remembered``: the boot id that the next hello of the node has to
     name."""
 
@@ -174,8 +174,8 @@ class PeerRegistry:
 
     # ---- admission of peers ----------------------------------------------------------------------
 
-    def judge(self, hello: Hello, is_alive: Callable[[int, Life], bool]) -> Verdict | None:
-        """Return the refusal of a peer's hello; None = the peer is admitted once ``bind`` has
+    def check(self, hello: Hello, is_alive: Callable[[int, Life], bool]) -> Rejection | None:
+        """Return the refusal of a peer's hello; None = the peer is admitted once ``pin`` has
         completed. ``is_alive(node, life)`` is True if that boot of a peer is connected and
         supported right now."""
         facts, id_ = self.facts, hello.node
@@ -191,18 +191,18 @@ class PeerRegistry:
         said = peer_identity.Introduction(
             id_, hello.incarnation, hello.boot_epoch, hello.process, after
         )
-        verdict = peer_identity.judge(said, self._node, known, id_ in facts.removed,
+        rejection = peer_identity.judge(said, self._node, known, id_ in facts.removed,
                               lambda life: is_alive(id_, life))
-        if verdict is None:
+        if rejection is None:
             return None
-        return Verdict(_CODES[verdict.refusal], verdict.text, verdict.remembered)
+        return Rejection(_CODES[rejection.refusal], rejection.text, rejection.remembered)
 
     def life_of(self, peer: int) -> Life:
         """Return the boot id of a peer that was admitted last; ``NO_LIFE`` = none."""
         return self.facts.lives.get(peer) or self._processes.get(peer, peer_identity.NO_LIFE)
 
-    async def bind(self, hello: Hello,
-                   is_alive: Callable[[int, Life], bool]) -> Verdict | None:
+    async def pin(self, hello: Hello,
+                   is_alive: Callable[[int, Life], bool]) -> Rejection | None:
         """Admit a peer: record its boot id, and its incarnation if this is its first hello, both
         durably. The hello is judged again if the write took time. While the disk is full the boot
         id is kept in memory only, so that a node can restart. Return a refusal or None."""
@@ -221,9 +221,9 @@ class PeerRegistry:
         is_bound = id_ in self._saved.bound or id_ not in facts.bound
         if not is_bound or life.is_durable and self._saved.lives.get(id_) != life:
             if not await self._saved_if_room() and not is_bound:
-                return Verdict(Code.STORAGE_FULL, f"the disk of node {self._node} is full, it "
+                return Rejection(Code.STORAGE_FULL, f"the disk of node {self._node} is full, it "
                                f"cannot remember node {id_}: free some space")
-            return self.judge(hello, is_alive)
+            return self.check(hello, is_alive)
         return None
 
     def met(self, peer: int, life: Life) -> None:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from node.metadata.log import MetadataLog
 
 #: Interval between iterations while a plan is under way, in seconds, unless an event comes first.
-LOOK_S = 0.25
+POLL_S = 0.25
 #: Time for a leader's answer, in seconds; then the request is repeated in the next iteration.
 #: Requests to one node share a queue, and a node that hangs must not block an iteration.
 REQUEST_TIMEOUT_S = 2.0
@@ -83,7 +83,7 @@ class Controller:
             if plan is None or not self._core.status.is_settled(METADATA_GROUP):
                 self._leads_since_ms = None
                 await self._metadata_log.applied(self._metadata_log.state.version + 1,
-                                                 LOOK_S if plan is not None else float("inf"))
+                                                 POLL_S if plan is not None else float("inf"))
                 continue
             if self._leads_since_ms is None:
                 self._leads_since_ms = self._runtime.monotonic_ms()
@@ -91,7 +91,7 @@ class Controller:
             version = self._metadata_log.state.plans.version
             await self.step(plan)
             if self._metadata_log.state.plans.version == version:
-                await self._metadata_log.applied(self._metadata_log.state.version + 1, LOOK_S)
+                await self._metadata_log.applied(self._metadata_log.state.version + 1, POLL_S)
 
     async def step(self, plan: ActivePlan) -> None:
         """Observe, decide and act once."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from node.metadata.log import MetadataLog
 
 #: Interval of the task, in seconds.  It scans preferences only after a node came up.
-LOOK_S = 1.0
+POLL_S = 1.0
 #: A returned node has so long to catch up before the first transfer, and then so long for all of
 #: them, in milliseconds.
 CALM_MS = 5_000
@@ -58,7 +58,7 @@ class PreferredLeaders:
     async def run(self) -> None:
         """Run until cancelled."""
         while True:
-            await trio.sleep(LOOK_S)
+            await trio.sleep(POLL_S)
             self.check(monotonic_ms())
 
     def check(self, now_ms: int) -> None:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 RETRY_S_MIN = 0.01
 RETRY_S_MAX = 0.5
 #: Interval at which all open switches are checked, in seconds, even without a change.
-LOOK_S = 0.5
+POLL_S = 0.5
 #: Longest wait for a commit, in seconds: usually it takes a round trip.
 COMMIT_WAIT_S = 5.0
 #: Interval at which epoch histories are compared with log starts, in seconds. Entries without
@@ -94,7 +94,7 @@ class PartitionSwitcher:
         """Handlers of other nodes' requests."""
         return {wire.OpenPartition: self.open}
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Wake the driver: the metadata or the leader of a group changed. O(1)."""
         if self._state.placed.switches:
             changed, self._changed = self._changed, trio.Event()
@@ -110,7 +110,7 @@ class PartitionSwitcher:
                     if partition not in self._at_work and self.has_part(partition, switch):
                         self._at_work[partition] = switch
                         nursery.start_soon(self._drive, partition, switch)
-                with trio.move_on_after(LOOK_S if self._state.placed.switches else float("inf")):
+                with trio.move_on_after(POLL_S if self._state.placed.switches else float("inf")):
                     await changed.wait()
 
     # ---- one switch -----------------------------------------------------------------------------
@@ -244,7 +244,7 @@ class PartitionSwitcher:
         self._request_round()
         if not await self._applied.wait(group, index, COMMIT_WAIT_S):
             raise TimedOut(f"the opening in group {group} is not committed")
-        self.look()
+        self.check()
         return wire.OpenPartitionReply()
 
     def _is_decided(self, request: wire.OpenPartition) -> bool:

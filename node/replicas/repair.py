@@ -73,7 +73,7 @@ class Repairs:
         self._wanted.set()
         self._request_round()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Start the repair of recovered replicas, after all of them were added to the core."""
         self._repairer.look()
         if self._repairer.groups:

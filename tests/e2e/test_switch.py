@@ -38,7 +38,7 @@ def begin_switch(client, topic: str) -> int:
 
 
 def is_at(client, topic: str, epoch: int) -> bool:
-    return row_of(client, topic).links[-1].epoch == epoch
+    return row_of(client, topic).epoch_history[-1].epoch == epoch
 
 
 def switch(client, topic: str) -> None:
@@ -140,7 +140,7 @@ def test_a_partition_is_switched_dozens_of_times_under_load(world):
             switch(client, "moving")
             # A group without records is not in the chain: the last acknowledged records may have
             # been appended in an earlier one.
-            start = row_of(client, "moving").links[-1].start_offset
+            start = row_of(client, "moving").epoch_history[-1].start_offset
             wait_for(lambda start=start: pump.receipts[-1][1] >= start or pump.error,
                      "appends go on in the new group")
         sent = pump.finish()
@@ -236,7 +236,7 @@ def test_a_topic_that_is_deleted_while_it_moves_comes_back_empty(world):
             begin_switch(client, "again")
             client.delete_topic("again")
         client.create_topic("again", 1)
-        assert row_of(client, "again").links[-1][::2] == (1, 0)
+        assert row_of(client, "again").epoch_history[-1][::2] == (1, 0)
         with client.producer() as producer:
             assert producer.send(Record("again", b"y")).wait().base_offset == 0
 
@@ -286,6 +286,6 @@ def test_leaders_are_killed_while_a_partition_moves(tmp_path_factory):
 
 def victim_of(client, number: int) -> int:
     """Return in turn the leader of the old group, of the new one, of the metadata."""
-    group = row_of(client, "killed").links[-1].group
+    group = row_of(client, "killed").epoch_history[-1].group
     wanted = (group, group % SHAPE["groups"] + 1, 0)[number % 3]
     return wait_for(lambda: client.group_list()[wanted].leader, f"group {wanted} has a leader")

@@ -151,7 +151,7 @@ def place_for(state: MetadataState, partition: int, seen_index: int) -> Location
 
 def opening(place: Location) -> bytes:
     """Return the payload of the partition open entry for a location."""
-    return partition_open.opening_of(place)
+    return partition_open.partition_open_of(place)
 
 
 class Extent(NamedTuple):

@@ -162,16 +162,16 @@ class Groups:
         self.groups: dict[int, object] = {}  # in the store
         self.tails: dict[int, None] = {}
         self.tombstones: set[int] = set()
-        self.takes_part = True
+        self.is_admitted = True
         self.replicas = Replicas(Core(self), self, self, 8, lambda: None, silent_log(),
-                                 takes_part=lambda: self.takes_part)
+                                 is_admitted=lambda: self.is_admitted)
 
     def is_removed(self, group):
         return group in self.tombstones
 
     def create_group(self, group, _incarnation, configuration, _is_new=False):
         known = self.groups.get(group)
-        if known is None or known.configuration == replicas_module.NOBODY:
+        if known is None or known.configuration == replicas_module.NO_MEMBERS:
             self.groups[group] = Recovered(configuration)
         self.tails[group] = None
         return self.groups[group]
@@ -183,14 +183,14 @@ class Recovered:
     changes = ()
     vote_barrier_index = 0
 
-    def __init__(self, configuration=replicas_module.NOBODY):
+    def __init__(self, configuration=replicas_module.NO_MEMBERS):
         self.configuration = configuration
 
 
 def settled(groups: Groups) -> dict[int, Configuration]:
     """Return the groups here once there is nothing left to do."""
     while groups.replicas.due:
-        groups.replicas.settle()
+        groups.replicas.reconcile()
     return groups.here
 
 
@@ -207,7 +207,7 @@ def test_many_new_groups_are_created_a_few_at_a_time(monkeypatch):
     groups = Groups(GrowPool(13, ((1, 2, 3),) * 5))
     for expected in (2, 4, 5):
         assert groups.replicas.due
-        groups.replicas.settle()
+        groups.replicas.reconcile()
         assert len(groups.here) == expected
     assert not groups.replicas.due
 
@@ -222,9 +222,9 @@ def test_nobody_creates_what_was_here_or_is_not_wanted_any_more():
 
 def test_a_node_that_may_not_vote_yet_creates_nothing_until_it_may():
     groups = Groups(GrowPool(10, TWO))
-    groups.takes_part = False
+    groups.is_admitted = False
     assert not settled(groups)
-    groups.takes_part = True
+    groups.is_admitted = True
     groups.replicas.load()
     assert [*settled(groups)] == [9, 10]
 
@@ -267,7 +267,7 @@ def test_a_group_without_members_in_which_this_node_did_not_begin_is_told_by_its
     groups.replicas = Replicas(Core(groups), groups, groups, 8, lambda: None, silent_log())
     groups.groups, groups.tails = {9: Recovered()}, {9: None}
     groups.replicas.load()
-    assert settled(groups) == {9: replicas_module.NOBODY}
+    assert settled(groups) == {9: replicas_module.NO_MEMBERS}
 
 
 # ---- asking and opening -------------------------------------------------------------------------
@@ -387,15 +387,15 @@ def test_only_the_leader_of_the_metadata_decides():
 def test_the_pool_is_opened_when_every_new_group_has_a_leader_and_not_before():
     leading = Leading(GrowPool(10, TWO))
     leading.leaders = {9: 1}
-    trio.run(leading.pool.look)
+    trio.run(leading.pool.check)
     assert leading.state.pool_size == 8
     status = leading.ask(wire.PoolStatus())
     assert status == wire.PoolStatusReply(8, 10, 1, (10,), 32)
     leading.leaders[10] = 3
     leading.failures = [AmbiguousOutcome("leadership was lost")]
-    trio.run(leading.pool.look)
+    trio.run(leading.pool.check)
     assert leading.state.pool_size == 8, "it is tried again"
-    trio.run(leading.pool.look)
+    trio.run(leading.pool.check)
     assert leading.state.pool_size == 10
     assert leading.ask(wire.PoolStatus()) == wire.PoolStatusReply(10, 10, 0, (), 32)
 

@@ -134,7 +134,7 @@ async def test_a_report_is_repeated_until_the_metadata_have_it():
 
 
 def looked(world: ClusterView) -> list:
-    MetadataLearners(world, world, lambda: None, silent_log()).look()
+    MetadataLearners(world, world, lambda: None, silent_log()).check()
     return world.changes
 
 

@@ -18,8 +18,8 @@ class Admitted:
     """A node that takes part from the beginning."""
 
     def __init__(self):
-        self.taking_part = trio.Event()
-        self.taking_part.set()
+        self.admitted = trio.Event()
+        self.admitted.set()
 
     def check_final(self, code, text, remembered=None):
         assert code == Code.LEADER_UNKNOWN, text

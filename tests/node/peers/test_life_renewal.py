@@ -43,7 +43,7 @@ class Running:
         self.known = new_cluster(directory)
         self.admission = Admission(self.known, silent_log(), started.lives,
                                    lambda reason, life: self.marks.append(life))
-        self.admission.taking_part.set()
+        self.admission.admitted.set()
         for peer in (2, 3):
             if peer not in earlier:
                 self.admission.refused(peer, Code.UNLINKED_BOOT_ID, "which?", NO_LIFE)

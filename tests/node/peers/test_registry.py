@@ -57,8 +57,8 @@ def again(directory) -> PeerRegistry:
 
 async def let_in(known: PeerRegistry, said: Hello, is_alive=nobody) -> Code:
     """Judge and bind a hello, as the peer port does."""
-    verdict = known.judge(said, is_alive) or await known.bind(said, is_alive)
-    return verdict.code if verdict is not None else Code.OK
+    rejection = known.check(said, is_alive) or await known.pin(said, is_alive)
+    return rejection.code if rejection is not None else Code.OK
 
 
 @in_trio
@@ -163,9 +163,9 @@ NUMBER = 1 << 63
 async def meets(known: PeerRegistry, epoch: int, process: int) -> Code:
     """Let node 2 name the boot id that the file remembers, as it does on request."""
     said = hello(2, 7, epoch, NUMBER | process)
-    verdict = known.judge(said, nobody)
-    if verdict is not None and verdict.code == Code.UNLINKED_BOOT_ID:
-        said = said._replace(after=BootIdRow(*verdict.remembered))
+    rejection = known.check(said, nobody)
+    if rejection is not None and rejection.code == Code.UNLINKED_BOOT_ID:
+        said = said._replace(after=BootIdRow(*rejection.remembered))
     return await let_in(known, said)
 
 
@@ -178,7 +178,7 @@ async def test_the_life_that_was_let_in_is_remembered_over_a_restart(tmp_path):
     later = again(tmp_path)
     for said in (None, BootIdRow(0, 0), BootIdRow(5, NUMBER | 2), BootIdRow(6, NUMBER | 1)):
         copy = hello(2, 7, 9, NUMBER | 3)._replace(after=said)
-        assert later.judge(copy, nobody).remembered == Life(5, NUMBER | 1)
+        assert later.check(copy, nobody).remembered == Life(5, NUMBER | 1)
         assert await let_in(later, copy) == Code.UNLINKED_BOOT_ID
     assert later.life_of(2) == Life(5, NUMBER | 1), "a refusal notes nothing"
     assert await let_in(later, hello(2, 7, 9, 3)) == Code.STALE_BOOT_ID, "a release that keeps none"

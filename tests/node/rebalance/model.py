@@ -18,7 +18,7 @@ from node.rebalance.cluster_view import ClusterView, SeenNode, SeenPartition
 from node.rebalance.scheduler import decide, subjects
 from tests.node.rebalance.cases import CLUSTER
 
-LOOK_MS = 250
+POLL_MS = 250
 
 
 @dataclass
@@ -122,7 +122,7 @@ class Cluster:
 
     def look(self, faults: bool) -> None:
         """One look of the controller, and some time."""
-        self.now_ms += LOOK_MS
+        self.now_ms += POLL_MS
         plan = self.table.active
         if plan is not None:
             if faults and self.rng.random() < 0.1:

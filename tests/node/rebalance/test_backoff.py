@@ -17,7 +17,7 @@ from node.rebalance.controller import Controller
 from node.rebalance.safety import CALM_MS, SLOW_PATIENCE_MS
 from tests.node.rebalance.cases import CLUSTER, LIMITS, change, control, plan
 
-LOOK_MS = 250
+POLL_MS = 250
 BOUND_MS = 2_000
 START = 40_000_000
 
@@ -92,7 +92,7 @@ class Cluster:
         async def looks():
             until_ms = self.now_ms + 1000 * seconds
             while self.now_ms < until_ms:
-                self.now_ms += LOOK_MS
+                self.now_ms += POLL_MS
                 await self.controller.step(self.plan)
 
         before = len(self.told)

@@ -29,7 +29,7 @@ async def _a_node_hangs() -> None:
     )
     actions = [Change(seq, seq, 2, (1, 2), (), 0) for seq in range(5)]
     actions += [Transfer(seq, seq, 2, 1) for seq in range(5, 10)]
-    await RUNTIME.run_all([partial(controller._do, None, action) for action in actions])
+    await RUNTIME.run_all([partial(controller._execute, None, action) for action in actions])
     assert trio.current_time() - began < 5
     assert sorted(controller._refused) == list(range(10))
 

@@ -78,7 +78,7 @@ def test_a_plan_that_goes_on_during_a_look_skips_nothing_that_the_look_left_out(
     view = made.view(*subjects(made.table.active))
     made.table.control(control(RESUME, by_safety=True))
     found = decide(made.table.active, view)
-    assert found.actions == [] and "not looked at" in found.waits[4]
+    assert found.actions == [] and "not observed" in found.waits[4]
     found = decide(made.table.active, made.view(*subjects(made.table.active)))
     assert [_line(action) for action in found.actions] == ["move 4 switching"]
 

@@ -110,7 +110,7 @@ class Node:
                 self.world.effect(self.node, f"commit in {group}")
                 found.tail.apply(found.tail.last_index)
                 for node in self.world.nodes.values():
-                    node.applied.told(group)
+                    node.applied.notify(group)
 
     # what nodes ask each other
     async def ask(self, peer: int, request) -> object:
@@ -172,7 +172,7 @@ class ClusterView:
     def apply(self, command):
         result = self.state.apply(self.state.version + 1, command)
         for node in getattr(self, "nodes", {}).values():
-            node.driver.look()
+            node.driver.check()
         return result
 
     def fill(self, records: int) -> None:
@@ -204,7 +204,7 @@ class ClusterView:
         if node in self.scopes:
             self.scopes[node].cancel()
         for other in self.nodes.values():
-            other.driver.look()
+            other.driver.check()
 
     async def keep(self, number: int) -> None:
         """Run the node's process, and restart it after each crash."""
