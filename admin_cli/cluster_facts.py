@@ -38,7 +38,7 @@ _OF_SCRUB = {"active": "scrub_active", "requested": "scrub_requested",
              "bytes_per_second": "scrub_bytes_per_second", "damaged": "scrub_damaged"}
 
 
-class NodeAsking:
+class NodeQueries:
     """Requests to single nodes, within one budget of time."""
 
     def __init__(self) -> None:
@@ -58,8 +58,8 @@ def cluster_status(client: Any) -> dict[str, Any]:
     """Return the nodes and the groups in need, as the JSON has them."""
     status = client.cluster_status()
     rows = connection.groups(client)
-    desired = connection.told_desired_states(client)
-    ask = NodeAsking()
+    desired = connection.desired_states_if_known(client)
+    ask = NodeQueries()
     told: dict[int, dict] = {}
     problems: dict[int, str | None] = {}
     for node in status.nodes:
@@ -141,7 +141,7 @@ def group_description(client: Any, group: int) -> dict[str, Any]:
     replicas: dict[int, Any] = {}
     problems: dict[int, str | None] = {}
     asked: set[int] = set()
-    ask = NodeAsking()
+    ask = NodeQueries()
     wanted = [*rows[group].voters, *rows[group].learners]
     while wanted:
         member = wanted.pop(0)

@@ -58,7 +58,7 @@ def facts(session: Session) -> Any:
 
 def _facts_of(client: Any, session: Session, made: Callable) -> Any:
     try:
-        gathered = plan_input.places(client, now_ms(), session.pause)
+        gathered = plan_input.placements_only(client, now_ms(), session.pause)
     except PlacementError as error:
         raise CommandFailed(f"the nodes' reports are invalid: {error}.") from error
     return made(gathered.snapshot, gathered.down)

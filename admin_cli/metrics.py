@@ -100,7 +100,7 @@ def export(client: Any, directory: str, window_s: float, session: Session) -> in
     try:
         gathered = plan_input.collect(client, _now_ms(), True, window_s, plan_input.EVERY_GROUP,
                                       session.pause)
-        snapshot = plan_input.intended(gathered.snapshot, dict.fromkeys(
+        snapshot = plan_input.with_desired_states(gathered.snapshot, dict.fromkeys(
             gathered.down, cluster.ALIVE))  # who plans decides what is lost
         tables.write(snapshot, directory, int(window_s * 1000),
                      {node: tables.Measured(snapshot.taken_ms, used)

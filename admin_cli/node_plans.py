@@ -62,7 +62,7 @@ def _empty(client: Any, session: Session, node_id: int, throttle: int | None, ye
     to do.  A drain that is impossible stores no wanted state."""
     require_known(client, node_id)
     desired = wire.DesiredState(node_id, wire.DRAINING)
-    if _goes_on(client, session, desired, throttle, yes and wait):
+    if _resume_own_plan(client, session, desired, throttle, yes and wait):
         return True
     made = rebalance.make(client, Options(SCOPE_DRAIN, 0, (node_id,), 0,
                                           throttle or Options().copy_rate),
@@ -71,14 +71,14 @@ def _empty(client: Any, session: Session, node_id: int, throttle: int | None, ye
     if made.infeasible:
         rebalance.end_of(made, shown=True)
     plan_input.check_throttle(made, throttle, None)
-    if not made.moves and _wanted_of(client, node_id) == desired.state:
+    if not made.moves and _desired_state_of(client, node_id) == desired.state:
         return False
     if not yes:
         note("Dry run: nothing was changed. Use --yes to apply.")
     elif made.moves:
         _carry_out(client, session, desired, made, throttle, wait)
     else:
-        _mark(client, desired)
+        _set_state(client, desired)
         note(f"Node {node_id} is empty, and receives no replicas until `multiraft node undrain "
              f"{node_id}`.")
     return True
@@ -91,12 +91,12 @@ def _show(made: Plan, yes: bool) -> None:
         plan_view.show_plan(made)
 
 
-def _wanted_of(client: Any, node_id: int) -> str:
+def _desired_state_of(client: Any, node_id: int) -> str:
     """Return the present wanted state of a node."""
     return connection.desired_states(client).get(node_id, wire.ALIVE)
 
 
-def _goes_on(
+def _resume_own_plan(
     client: Any, session: Session, desired: wire.DesiredState, throttle: int | None, wait: bool
 ) -> bool:
     """Return True if the plan of this very state is under way: report it, and wait for its end on
@@ -105,8 +105,12 @@ def _goes_on(
     A new plan would be refused, because the present one has moved what it was made from.
     """
     status = client.plan_request(wire.PlanStatus())
-    if status.state not in rebalance.GOING_ON or status.scope != _SCOPES[desired.state] \
-            or _wanted_of(client, desired.node) != desired.state or not _has_left(client, desired):
+    if (
+        status.state not in rebalance.EXCLUSIVE_STATES
+        or status.scope != _SCOPES[desired.state]
+        or _desired_state_of(client, desired.node) != desired.state
+        or not _is_unfinished(client, desired)
+    ):
         return False
     doing = "being drained" if desired.state == wire.DRAINING else "transferring its leaderships"
     note(f"Node {desired.node} is {doing} already, by plan {status.plan_id[:12]}, which is "
@@ -118,7 +122,7 @@ def _goes_on(
     return True
 
 
-def _has_left(client: Any, desired: wire.DesiredState) -> bool:
+def _is_unfinished(client: Any, desired: wire.DesiredState) -> bool:
     """Return True if the node has replicas or leaderships that it should not have.  Every node
     learns the metadata, group 0."""
     found = client.node_describe(desired.node)
@@ -127,11 +131,11 @@ def _has_left(client: Any, desired: wire.DesiredState) -> bool:
     return bool(found.voter_of) or any(found.learner_of)
 
 
-def _mark(client: Any, desired: wire.DesiredState) -> None:
+def _set_state(client: Any, desired: wire.DesiredState) -> None:
     """Store a wanted state that requires no plan."""
     status = client.plan_request(wire.PlanStatus())
     client.plan_request(wire.SetNodeState(*desired))
-    if status.state in rebalance.GOING_ON:
+    if status.state in rebalance.EXCLUSIVE_STATES:
         note(f"Plan {status.plan_id[:12]} is still running; its remaining moves to node "
              f"{desired.node} are skipped.")
 
@@ -160,7 +164,7 @@ def _begin(client: Any, desired: wire.DesiredState, made: Plan, throttle: int | 
     moved nothing yet; it may skip moves to this node nevertheless, which is reported.
     """
     _check_alone(client)
-    before = _wanted_of(client, desired.node)
+    before = _desired_state_of(client, desired.node)
     client.plan_request(wire.SetNodeState(*desired))
     try:
         return rebalance.begin(client, made, throttle)
@@ -169,7 +173,7 @@ def _begin(client: Any, desired: wire.DesiredState, made: Plan, throttle: int | 
             isinstance(error, wire_errors.RequestError) and not error.retriable)
         overtaken = isinstance(error, wire_errors.PlanActive)
         previous = wire.DesiredState(desired.node, before)
-        if not (refused and _taken_back(client, previous, overtaken)):
+        if not (refused and _restore_state(client, previous, overtaken)):
             note(f"Node {desired.node} is marked as {desired.state}. Run the command again to "
                  f"continue, or undo it: multiraft node undrain {desired.node}")
         raise
@@ -178,7 +182,7 @@ def _begin(client: Any, desired: wire.DesiredState, made: Plan, throttle: int | 
 def _check_alone(client: Any) -> None:
     """Raise ``CommandFailed`` while another plan is under way."""
     status = client.plan_request(wire.PlanStatus())
-    if status.state in rebalance.UNDER_WAY:
+    if status.state in rebalance.ACTIVE_STATES:
         raise CommandFailed(
             f"plan {status.plan_id[:12]} is {status.state}, and only one plan can be under way. "
             "Nothing was changed.",
@@ -186,7 +190,7 @@ def _check_alone(client: Any) -> None:
             "multiraft rebalance cancel")
 
 
-def _taken_back(client: Any, before: wire.DesiredState, overtaken: bool) -> bool:
+def _restore_state(client: Any, before: wire.DesiredState, overtaken: bool) -> bool:
     """Restore the previous wanted state; return True on success.  ``overtaken``: by a plan that may
     have seen the new state meanwhile."""
     try:
@@ -216,14 +220,14 @@ def undrain(session: Session, node_id: int) -> None:
         require_known(client, node_id)
         status = client.plan_request(wire.PlanStatus())
         client.catch_up()
-        before = _wanted_of(client, node_id)
+        before = _desired_state_of(client, node_id)
         client.plan_request(wire.SetNodeState(node_id, wire.ALIVE))
     if before == wire.ALIVE:
         note(f"Nothing to do: node {node_id} was neither draining nor in maintenance.")
         raise click.exceptions.Exit(int(rebalance.PlanExit.NOTHING_TO_DO))
     note(f"Node {node_id} is back in service. To move leaders and replicas to it: multiraft "
          f"rebalance plan")
-    if status.state in rebalance.GOING_ON:
+    if status.state in rebalance.EXCLUSIVE_STATES:
         note(f"Plan {status.plan_id[:12]}, scope {status.scope}, is still running and still moves "
              f"leaders or replicas away from node {node_id}. To stop it: multiraft rebalance "
              "cancel")
@@ -241,13 +245,13 @@ def maintenance(session: Session, node_id: int, yes: bool, wait: bool) -> None:
     with connection.open_session(session) as client:
         require_known(client, node_id)
         desired = wire.DesiredState(node_id, wire.MAINTENANCE)
-        if _goes_on(client, session, desired, None, yes and wait):
+        if _resume_own_plan(client, session, desired, None, yes and wait):
             return
         made = rebalance.make(client, Options(SCOPE_LEADERS), rebalance.read_policy(None),
                               plan_input.WINDOW_S / 4, session, dict([desired]))
         _show(made, yes)
         _check_transferable(client, node_id, made)
-        if not made.moves and _wanted_of(client, node_id) == desired.state:
+        if not made.moves and _desired_state_of(client, node_id) == desired.state:
             note(f"Nothing to do: node {node_id} is in maintenance and leads no groups.")
             raise click.exceptions.Exit(int(rebalance.PlanExit.NOTHING_TO_DO))
         if not yes:
@@ -255,7 +259,7 @@ def maintenance(session: Session, node_id: int, yes: bool, wait: bool) -> None:
         elif made.moves:
             _carry_out(client, session, desired, made, None, wait)
         else:
-            _mark(client, desired)
+            _set_state(client, desired)
             note(f"Node {node_id} leads no groups, and receives neither leaders nor replicas until "
                  f"`multiraft node undrain {node_id}`.")
 
@@ -299,7 +303,7 @@ def decommission(session: Session, node_id: int, throttle: int | None, yes: bool
     """
     with connection.open_session(session) as client:
         status = client.plan_request(wire.PlanStatus())
-        if yes and status.scope == SCOPE_DRAIN and status.state in rebalance.GOING_ON:
+        if yes and status.scope == SCOPE_DRAIN and status.state in rebalance.EXCLUSIVE_STATES:
             rebalance.finish(client, session, status.plan_id)
         _empty(client, session, node_id, throttle, yes, wait=True)
         if not yes:

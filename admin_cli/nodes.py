@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from admin_cli import connection, quantities
-from admin_cli.cluster_facts import NodeAsking, desired_state_of, scrub_facts
+from admin_cli.cluster_facts import NodeQueries, desired_state_of, scrub_facts
 from admin_cli.command_group import (
     ENTRY_POINT_GROUP,
     HelpfulGroup,
@@ -32,7 +32,7 @@ from admin_cli.session import Session
 from admin_cli.status_view import with_desired_state
 
 #: Interval at which a scrub is polled, in seconds: three counters of one node.
-SCRUB_LOOK_S = 0.5
+SCRUB_POLL_INTERVAL_S = 0.5
 
 #: Commands that compute plans -> their place: imported on use, because the planner takes long to
 #: import and no other command needs it.
@@ -106,7 +106,7 @@ def list_(session: Session, as_json: bool) -> None:
     with connection.open_session(session) as client:
         client.catch_up()
         answer = client.node_list()
-        desired_states = connection.told_desired_states(client)
+        desired_states = connection.desired_states_if_known(client)
     rows = [_shown(row, desired_states) for row in answer.nodes]
     if as_json:
         print_json({"nodes": rows, "removed": list(answer.removed)})
@@ -128,8 +128,8 @@ def describe(session: Session, node_id: int, as_json: bool) -> None:
     with connection.open_session(session) as client:
         client.catch_up()
         answer = client.node_describe(node_id)
-        desired_states = connection.told_desired_states(client)
-        told, problem = (NodeAsking()(client.node_status, answer.node.node.client_address)
+        desired_states = connection.desired_states_if_known(client)
+        told, problem = (NodeQueries()(client.node_status, answer.node.node.client_address)
                          if answer.node.state == "up" else (None, f"it is {answer.node.state}"))
     scrub = scrub_facts(told.status) if told is not None else None
     groups = {"voter_of": list(answer.voter_of), "learner_of": list(answer.learner_of),
@@ -253,7 +253,7 @@ def _await_scrub(session: Session, ask: Callable[[], Any], begun: Any, before: d
                 return status["scrub_damaged"] - before["scrub_damaged"]
             bar.update(task, completed=status["scrub_pass_bytes"],
                        total=status["scrub_total_bytes"])
-            session.pause(SCRUB_LOOK_S)
+            session.pause(SCRUB_POLL_INTERVAL_S)
 
 
 @node.command()

@@ -62,7 +62,7 @@ def above_band(made: Plan) -> list[ResourceOutcome]:
     the band is around the mean by weight."""
     return [row for row in made.resources if _is_balanced(made, row.resource)
             and row.after_ppm * PERMILLE > PPM * (PERMILLE + row.band_permille)
-            and not (row.resource == LEADERS and _whole(made))]
+            and not (row.resource == LEADERS and _within_rounded_share(made))]
 
 
 def _is_balanced(made: Plan, resource: str) -> bool:
@@ -77,14 +77,14 @@ def _is_balanced(made: Plan, resource: str) -> bool:
     return scope in BALANCED_BY[POSITION[resource]]
 
 
-def _whole(made: Plan) -> bool:
+def _within_rounded_share(made: Plan) -> bool:
     """Return True if every node is within its share of leaders rounded up: leaders are whole."""
     nodes = [row for row in made.nodes if row.state == ALIVE]
     total, weight = sum(row.after[-1] for row in made.nodes), sum(row.weight for row in nodes)
     return all(row.after[-1] <= -(-total * row.weight // max(1, weight)) for row in nodes)
 
 
-def left_as_it_is(made: Plan) -> Iterator[str]:
+def remaining_imbalance(made: Plan) -> Iterator[str]:
     """Yield the loads outside their band for which no skipped move is named, with the reason; and
     the nodes that stay empty."""
     for row in above_band(made):

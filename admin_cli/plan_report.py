@@ -69,7 +69,7 @@ def _balance(plan: plans.Plan) -> str:
         [(row.resource, f"{row.band_permille / 10:g} %", plan_left.percent(row.before_ppm),
           plan_left.percent(row.after_ppm), plan_left.percent(row.bound_ppm), row.bound,
           plan_view.gap(row), plan_left.amount(row.resource, row.moved),
-          plan_left.amount(row.resource, row.moved_bound), plan_view.moved_more(row))
+          plan_left.amount(row.resource, row.moved_bound), plan_view.excess_moved(row))
          for row in plan.resources])
 
 
@@ -87,7 +87,7 @@ def _reasons(plan: plans.Plan) -> str:
 
 
 def _moves(plan: plans.Plan) -> str:
-    rows = [(move.seq, move.wave, plan_view.described(move), quantities.size(move.bytes),
+    rows = [(move.seq, move.wave, plan_view.describe_move(move), quantities.size(move.bytes),
              move.why.reason) for move in plan.moves[:MOVES_MAX]]
     return _table(("move", "wave", "what", "copies", "why"), rows) + _rest(
         len(plan.moves) - len(rows), "moves", f"`multiraft rebalance show --all {PLAN}`")

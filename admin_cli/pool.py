@@ -25,9 +25,9 @@ from multiraft.wire import errors as wire
 from multiraft.wire.pool import GrowPoolReply, PoolStatusReply
 
 #: Interval at which a growth is polled.
-LOOK_S = 0.2
+POLL_INTERVAL_S = 0.2
 #: Time after which the command stops waiting for leaders of new groups.
-PATIENCE_S = 60.0
+PROGRESS_TIMEOUT_S = 60.0
 
 
 @click.group(cls=rebalance.RebalanceGroup)
@@ -93,7 +93,7 @@ def grow(session: Session, groups: int, yes: bool, no_wait: bool, as_json: bool)
         if groups == before.pool_size and not _growing_to(before):
             note(f"Nothing to do: the pool has {plural(groups, 'group')}.")
             raise click.exceptions.Exit(int(PlanExit.NOTHING_TO_DO))
-        told = _asked(client, groups, dry_run=not yes)
+        told = _request_growth(client, groups, dry_run=not yes)
         if not as_json:
             # the command waits for the end
             with outlived_reader() if yes else contextlib.nullcontext():
@@ -112,7 +112,7 @@ def grow(session: Session, groups: int, yes: bool, no_wait: bool, as_json: bool)
         note(f"The pool has {groups:,} groups: new topics are placed over all of them.")
 
 
-def _asked(client: Any, groups: int, dry_run: bool) -> GrowPoolReply:
+def _request_growth(client: Any, groups: int, dry_run: bool) -> GrowPoolReply:
     """Return the growth that is decided, or would be.  Raises ``PlanEnded`` when it is impossible.
     """
     try:
@@ -151,10 +151,10 @@ def _wait(client: Any, session: Session, groups: int, quiet: bool) -> None:
             bar.update(task, total=new, completed=new - status.groups_leaderless)
             if best is None or status.groups_leaderless < best:
                 best, moved_s = status.groups_leaderless, time.monotonic()
-            elif time.monotonic() - moved_s > PATIENCE_S:
+            elif time.monotonic() - moved_s > PROGRESS_TIMEOUT_S:
                 raise CommandFailed(
                     f"the pool is still growing to {groups:,} groups: {_progress(status)}.",
                     "The growth continues by itself once a majority of each group's nodes is up; "
                     "`multiraft group describe GROUP` shows the missing ones. Until then new "
                     "topics use the old groups.")
-            session.pause(LOOK_S)
+            session.pause(POLL_INTERVAL_S)

@@ -23,7 +23,7 @@ from admin_cli.failures import Ambiguous, CommandFailed, reason
 from admin_cli.numbers import PARTITION
 from admin_cli.options import (
     ACKS,
-    ACKS_ELSEWHERE,
+    ACKS_ALIASES,
     COMPRESSIONS,
     Word,
     json_option,
@@ -62,7 +62,7 @@ class Lines(NamedTuple):
 @topic_argument
 @click.option("--file", "-f", "source", type=click.File("rb"), default="-", metavar="F",
               help="File to read. [default: standard input]")
-@click.option("--acks", type=Word(ACKS, ACKS_ELSEWHERE), default="commit", show_default=True,
+@click.option("--acks", type=Word(ACKS, ACKS_ALIASES), default="commit", show_default=True,
               help="commit: a majority has it on disk. leader: the leader has it. none: no answer.")
 @click.option("--key-separator", metavar="S",
               help="Text before the first S of a line is the record's key.")

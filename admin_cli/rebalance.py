@@ -59,17 +59,17 @@ from placement.policy import (
 from placement.verify import verify as find_faults
 
 #: Interval at which a plan is polled, in seconds.
-LOOK_S = 1.0
+POLL_INTERVAL_S = 1.0
 #: As the controller's: limit of a pause for slow appends that the plan does not cause.
 SLOW_PATIENCE_S = 20
-_OVER = ("done", "cancelled")
+_ENDED = ("done", "cancelled")
 #: The reason of a plan that an operator paused begins with this.
 BY_OPERATOR = "paused by the operator"
 #: States of a plan that makes its moves and excludes other plans.
-GOING_ON = ("running", "paused")
-UNDER_WAY = (*GOING_ON, "cancelling")
+EXCLUSIVE_STATES = ("running", "paused")
+ACTIVE_STATES = (*EXCLUSIVE_STATES, "cancelling")
 #: Scope of a plan -> wanted state of the node that it may be made for.
-_MARKS = {SCOPE_DRAIN: wire.DRAINING, SCOPE_LEADERS: wire.MAINTENANCE}
+_STATE_OF_SCOPE = {SCOPE_DRAIN: wire.DRAINING, SCOPE_LEADERS: wire.MAINTENANCE}
 #: A policy that names a thousand topics has about 100 KB.
 POLICY_BYTES_MAX = 1 << 20
 #: Ten years, longer than the age of any snapshot.
@@ -102,7 +102,7 @@ def _plan_exits() -> Iterator[None]:
         raise
 
 
-class _SpeaksOfPlans(click.Command):
+class _HasPlanExits(click.Command):
     """Mixin of commands with these exit codes, also for errors of the command line."""
 
     def make_context(self, *arguments: Any, **settings: Any) -> click.Context:
@@ -116,11 +116,11 @@ class _SpeaksOfPlans(click.Command):
             return super().invoke(ctx)
 
 
-class RebalanceGroup(_SpeaksOfPlans, HelpfulGroup):
+class RebalanceGroup(_HasPlanExits, HelpfulGroup):
     """A group of commands with the exit codes of plans."""
 
 
-class PlanCommand(_SpeaksOfPlans):
+class PlanCommand(_HasPlanExits):
     """A command with the exit codes of plans in another group."""
 
 
@@ -268,7 +268,7 @@ def make(client: Any, options: Options, policy: Policy, window_s: float,
                  "It cannot be applied before that one has ended, and may be stale then: plan "
                  "again.")
         return make_plan(
-            plan_input.intended(gathered.snapshot, desired_states or {}), policy, options
+            plan_input.with_desired_states(gathered.snapshot, desired_states or {}), policy, options
         )
     except PlacementError as error:
         raise CommandFailed(f"no plan can be made: {error}.") from error
@@ -329,7 +329,7 @@ def verify(session: Session, path: Path) -> None:
 
 def refuse_repetition(made: plans.Plan, known: wire.PlanStatusReply) -> None:
     """Raise ``PlanEnded`` for the cluster's last plan, which it would not start again."""
-    if known.plan_id != made.plan_id or known.state not in _OVER:
+    if known.plan_id != made.plan_id or known.state not in _ENDED:
         return
     done = dict(known.phases).get("done", 0)
     ended = ("was applied already" if known.state == "done" else
@@ -353,7 +353,7 @@ def check(client: Any, made: plans.Plan, session: Session) -> Snapshot:
     faults = find_faults(made, gathered.snapshot, _now_ms())
     if not faults:
         return gathered.snapshot
-    told = plan_view.faults_told(made, faults)
+    told = plan_view.describe_faults(made, faults)
     if all(fault.stale for fault in faults):
         raise PlanEnded(f"plan {made.plan_id[:12]} is stale:\n{told}",
                         "Make a new one: multiraft rebalance plan", PlanExit.STALE)
@@ -384,7 +384,7 @@ def apply(session: Session, path: Path, throttle: int | None, yes: bool, wait: b
     with connection.open_session(session) as client:
         known = client.plan_request(wire.PlanStatus())
         if known.next_plan_id == made.plan_id or (known.plan_id == made.plan_id
-                                                  and known.state not in _OVER):
+                                                  and known.state not in _ENDED):
             note(f"Plan {made.plan_id[:12]} is already running. Watch it: multiraft "
                  f"rebalance status --watch")
             if throttle is not None and throttle != known.limits.throttle:
@@ -438,8 +438,8 @@ def finish(client: Any, session: Session, plan_id: str) -> None:
             raise CommandFailed(f"plan {plan_id[:12]} is no longer the cluster's plan.",
                                 "`multiraft rebalance status` shows the present one.")
         if status.plan_id == plan_id:
-            if status.state in _OVER:
-                _judge(status)
+            if status.state in _ENDED:
+                _raise_for_result(status)
                 note(f"Plan {plan_id[:12]} is done: {plural(status.moves_total, 'move')}, "
                      f"{quantities.size(status.bytes_done)} copied, in "
                      f"{quantities.span(max(0, status.now_ms - status.applied_ms))}.")
@@ -456,10 +456,10 @@ def finish(client: Any, session: Session, plan_id: str) -> None:
             if short and not was_short:
                 note(f"{short[0].move_id} waits, and this command with it. {short[0].wait}")
             was_short = bool(short)
-        session.pause(LOOK_S)
+        session.pause(POLL_INTERVAL_S)
 
 
-def _judge(status: wire.PlanStatusReply) -> None:
+def _raise_for_result(status: wire.PlanStatusReply) -> None:
     if status.state == "cancelled":
         raise CommandFailed(f"plan {status.plan_id[:12]} ended early: {status.reason}.",
                             "`multiraft rebalance status` shows the moves that it had made. For "
@@ -491,9 +491,9 @@ def status(session: Session, watch: bool, as_json: bool) -> None:
                 print_json(plan_view.status_json(found), one_line=watch)
             else:
                 plan_view.show_status(found)
-            if not watch or found.state in (*_OVER, "none"):
+            if not watch or found.state in (*_ENDED, "none"):
                 break
-            session.pause(LOOK_S)
+            session.pause(POLL_INTERVAL_S)
     end_of_status(found)
 
 
@@ -510,7 +510,7 @@ def end_of_status(found: wire.PlanStatusReply) -> None:
 def _control(session: Session, action: str, value: int = 0) -> None:
     with connection.open_session(session) as client:
         before = client.plan_request(wire.PlanStatus())
-        _check_news(action, before)
+        _check_not_done(action, before)
         try:
             reply = client.plan_request(wire.ControlPlan(action, "", value))
         except wire_errors.StalePlan as error:
@@ -527,10 +527,10 @@ def _control(session: Session, action: str, value: int = 0) -> None:
              + (f", and copies at most {quantities.size(value)}/s and node from now on."
                 if action == wire.THROTTLE else "."))
         if action == wire.CANCEL:
-            _tell_marks(client, before.scope)
+            _note_remaining_states(client, before.scope)
 
 
-def _check_news(action: str, found: wire.PlanStatusReply) -> None:
+def _check_not_done(action: str, found: wire.PlanStatusReply) -> None:
     """End the command when the plan is already in the requested state, or past it.
 
     A plan that has paused itself is not paused by the operator as well, which would outlast the
@@ -549,10 +549,10 @@ def _check_news(action: str, found: wire.PlanStatusReply) -> None:
     raise click.exceptions.Exit(int(PlanExit.NOTHING_TO_DO))
 
 
-def _tell_marks(client: Any, scope: str) -> None:
+def _note_remaining_states(client: Any, scope: str) -> None:
     """Report wanted states of nodes that outlast the plan that was made for them."""
     for node, state in connection.desired_states(client).items():
-        if state == _MARKS.get(scope):
+        if state == _STATE_OF_SCOPE.get(scope):
             command = "drain" if state == wire.DRAINING else "maintenance"
             note(f"Node {node} is still {connection.STATE_WORDS[state]}, and receives nothing new. "
                  f"To undo that: multiraft node undrain {node}. To continue: multiraft node "

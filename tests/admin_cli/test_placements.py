@@ -77,7 +77,7 @@ def test_switch_waits_until_it_is_published(run, topic):
 
 
 def test_a_switch_that_takes_too_long_is_left_to_itself(run, topic, monkeypatch):
-    monkeypatch.setattr(placements, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(placements, "PROGRESS_TIMEOUT_S", 0.1)
     topic.published_after = 1 << 30
     result = run("placement", "switch", "flights", "1", "--to-group", "3")
     assert result.exit_code == ExitCode.FAILED

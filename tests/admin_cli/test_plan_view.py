@@ -18,7 +18,7 @@ def left(made: plans.Plan, row: plans.ResourceOutcome, floor: int, *loads: int) 
     carriers = tuple(plans.NodeOutcome(number, "r", 100, "alive", (load, 0, 0, 0), (load, 0, 0, 0),
                                     (300, 0, 0, 0), bool(load), bool(load))
                   for number, load in enumerate(loads, 1))
-    return [*plan_left.left_as_it_is(made._replace(
+    return [*plan_left.remaining_imbalance(made._replace(
         resources=(row,), nodes=carriers, policy=Policy((Band("disk", 50, floor),)),
         options=Options()))]
 
@@ -54,7 +54,7 @@ def outcome(*leaders, scope="all", floor=0):
 
 
 def test_leaders_that_nobody_else_can_have_have_a_reason():
-    told = [*plan_left.left_as_it_is(outcome(6, 6, 5, 0))]
+    told = [*plan_left.remaining_imbalance(outcome(6, 6, 5, 0))]
     assert told[0].startswith("Not balanced, leaders: only a node that holds a replica"), told
     assert "node 4 holds no replica" in told[0]
     assert plan_left.nothing_to_do(outcome(6, 6, 5, 0)) == (
@@ -76,7 +76,7 @@ def test_a_plan_without_moves_says_what_is_true_of_its_scope(made, said):
 
 @pytest.mark.parametrize("scope", ["repair", "drain"])
 def test_a_plan_that_balances_nothing_does_not_speak_of_balance(scope):
-    assert not [*plan_left.left_as_it_is(outcome(6, 6, 5, 0, scope=scope))]
+    assert not [*plan_left.remaining_imbalance(outcome(6, 6, 5, 0, scope=scope))]
 
 
 def test_a_move_has_figures_only_when_they_say_something():

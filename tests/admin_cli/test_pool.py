@@ -72,7 +72,7 @@ def test_no_wait_says_where_to_look(run, cluster):
 
 
 def test_groups_that_get_no_leader_are_named_and_left_to_themselves(run, cluster, monkeypatch):
-    monkeypatch.setattr(pool, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(pool, "PROGRESS_TIMEOUT_S", 0.0)
     cluster.looks.append(PoolStatusReply(4, 80, 70, tuple(range(11, 75)), 128))
     done = run("group", "pool", "grow", "80", "--yes")
     assert done.exit_code == 1

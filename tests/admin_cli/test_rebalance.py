@@ -179,7 +179,7 @@ def test_a_plan_says_how_far_it_is_from_what_is_possible(run, path):
     row = next(row for row in rows if row.resource == "leaders")
     line = next(line for line in shown.splitlines() if line.startswith("leaders"))
     assert line.split()[-4:] == [str(row.moved), str(row.moved_bound),
-                                 *plan_view.moved_more(row).split()]
+                                 *plan_view.excess_moved(row).split()]
     assert plan_view.gap(row) in line
     told = json.loads(run("rebalance", "show", str(path), "--json").output)["resources"]
     assert [each["gap_ppm"] for each in told] == [each.gap_ppm for each in rows]
@@ -199,7 +199,7 @@ def test_a_plan_that_was_cut_short_says_to_plan_again(run, tmp_path, policy):
 def test_what_is_moved_is_compared_with_what_has_to_be(moved, bound, said):
     row = plans.ResourceOutcome("disk", 50, 9, 2_000_000, 1_020_000, 1_000_000, "mean", 1_000_000,
                                 moved, bound)
-    assert (plan_view.moved_more(row), plan_view.gap(row)) == (said, "+2.00 %")
+    assert (plan_view.excess_moved(row), plan_view.gap(row)) == (said, "+2.00 %")
 
 
 def test_nothing_to_do_has_its_own_exit_code(run, cluster, policy):
@@ -556,7 +556,7 @@ def test_a_disk_has_no_room_for_what_nothing_frees(cluster):
         cluster.disk = disk
         for gathered in (plan_input.collect(PlanClient(cluster), 5, False, 1.0,
                                             pause=lambda _s: None),
-                         plan_input.places(PlanClient(cluster), 5, pause=lambda _s: None)):
+                         plan_input.placements_only(PlanClient(cluster), 5, pause=lambda _s: None)):
             assert {row.disk_capacity for row in gathered.snapshot.nodes} == {capacity}
             assert gathered.disk_total == dict.fromkeys((1, 2, 3), disk[1])
 
@@ -584,11 +584,11 @@ def test_what_is_appended_to_a_group_is_shared_out_to_the_last_byte():
     group alone, and worth a switch of that (seen in the demo)."""
     rows = {number: (wire.PartitionLoad(number, "t", number, group, 1, 0, 9), records)
             for number, group, records in ((1, 1, 1), (2, 1, 1), (3, 1, 1), (4, 1, 0), (5, 2, 7))}
-    shared = plan_input.shared_out(rows, {1: 1_000, 2: 5, 3: 9})
+    shared = plan_input.apportioned(rows, {1: 1_000, 2: 5, 3: 9})
     assert shared == {1: 333, 2: 333, 3: 334, 4: 0, 5: 5}
-    assert plan_input.shared_out({}, {1: 5}) == {}
+    assert plan_input.apportioned({}, {1: 5}) == {}
     idle = {1: (rows[4][0], 0)}
-    assert plan_input.shared_out(idle, {1: 50}) == {1: 0}, "nobody says whose it was"
+    assert plan_input.apportioned(idle, {1: 50}) == {1: 0}, "nobody says whose it was"
 
 
 @pytest.mark.parametrize("command", ["drain", "undrain", "maintenance", "decommission"])
