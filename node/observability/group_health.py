@@ -12,10 +12,10 @@ durable here; it is a leader that has not committed in its own term.  A follower
 learns its lag from the first append after its restart, so a replica that is not behind has the
 committed entries.
 
-A replica that a plan is *filling*, and that does not vote yet, is not behind: it counts in no
+A replica that is *catching up* for a plan, and does not vote yet, is not behind: it counts in no
 quorum, and its copy is limited by the plan's throttle, or paused with the plan.  The plan records
-JOINT before it requests the vote.  So no replica counts as filling while this node lacks metadata
-that are known to be committed.
+JOINT before it requests the vote.  So no replica counts as catching up while this node lacks
+metadata that are known to be committed.
 
 A group is *under-replicated*, as its leader here reports it, when a voter's node is not up, or gets
 no entries, or lacks more than ``lag_entries_max`` entries.
@@ -78,7 +78,7 @@ class Survey:
     groups: int = 0
     led: int = 0
     behind: GroupSample = field(default_factory=GroupSample)
-    filling: GroupSample = field(default_factory=GroupSample)
+    catching_up: GroupSample = field(default_factory=GroupSample)
     leaderless: GroupSample = field(default_factory=GroupSample)
     quarantined: GroupSample = field(default_factory=GroupSample)
     #: Quarantined replicas that vote.
@@ -163,7 +163,8 @@ class GroupHealthScan:
         return survey
 
     def _catching_up(self) -> frozenset[int]:
-        """Return groups that a plan is filling here; none while the metadata here may be stale."""
+        """Return groups that catch up here for a plan; none while the metadata here may be
+        stale."""
         catching_up = catching_up_on(self._metadata_log.state.plans.active, self._core.node)
         if not catching_up:
             return catching_up
@@ -185,7 +186,7 @@ class GroupHealthScan:
         lag = self._lag(status)
         survey.lag_entries = max(survey.lag_entries, lag)
         if catching_up and not is_voter(status.configuration, self._core.node):
-            survey.filling.add(status.group)
+            survey.catching_up.add(status.group)
         elif self.is_behind(status, lag):
             survey.behind.add(status.group)
         if status.role is Role.LEADER:
