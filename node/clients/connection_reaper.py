@@ -93,7 +93,7 @@ class ConnectionReaper:
                 and before is not None
                 and self._is_stalled(before.sample, since.sample)
             ):
-                reason = f"a large frame stands still while others wait for its memory: fewer " \
+                reason = f"a large frame makes no progress while others wait for memory: fewer " \
                          f"than {CONTENDED_BYTES_MIN} bytes in {SWEEP_S:.0f} s"
             if reason:
                 self.ended += 1

@@ -65,7 +65,7 @@ class CorruptionReports:
             self._at_work += 1
             if not self._background.start(self._verify, plan, answer):
                 self._at_work -= 1
-                answer.refuse(Code.QUEUE_FULL, ErrorDetail(text="too many requests at work"))
+                answer.refuse(Code.QUEUE_FULL, ErrorDetail(text="too many background tasks"))
 
     async def _verify(self, plan: VerifyPlan, answer: Answer) -> None:
         damaged = False

@@ -91,8 +91,8 @@ class Router:
         leader, _term = self._core.status.leader_hint(group)
         if not leader or leader == self._core.node:
             return Code.LEADER_UNKNOWN, ErrorDetail(
-                text=f"group {group} has no leader that this node knows of: an election is going "
-                     f"on, or the group has lost its majority")
+                text=f"group {group} has no leader that this node knows of: an election is "
+                     f"in progress, or the group has lost its majority")
         return Code.NOT_LEADER, ErrorDetail(text=f"group {group} is led by node {leader}",
                                             leader=leader,
                                             leader_address=self.address_of(leader), group=group)

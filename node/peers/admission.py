@@ -41,7 +41,7 @@ DUPLICATE_STEP_MS_MAX = 500
 #: longer than that.
 ASK_MS_MAX = 1_000
 
-WIPED = ("a wiped node comes back only as a new one: start it on an empty data directory without "
+WIPED = ("a wiped node can rejoin only as a new one: start it on an empty data directory without "
          "its old id, `multiraft node start --config FILE --join HOST:PORT`, then `multiraft node "
          "replace OLD NEW` and `multiraft node remove OLD`")
 COPIED = ("a copy of a data directory must never be started: it has forgotten what the original "
@@ -52,7 +52,7 @@ COPIED = ("a copy of a data directory must never be started: it has forgotten wh
 #: Refusals that stop the node, with the operator's way out.
 _FINAL: dict[int, str] = {
     Code.WRONG_INCARNATION: WIPED,
-    Code.NODE_REMOVED: "a node that was removed comes back only as a new one, on an empty data "
+    Code.NODE_REMOVED: "a node that was removed can rejoin only as a new one, on an empty data "
                        "directory and under another id",
     Code.STALE_BOOT_ID: COPIED,
 }

@@ -39,7 +39,7 @@ def _fault(move: PlannedMove, view: ClusterView) -> str:
     if move.kind not in (LEADER_TRANSFER, REPLICA_CHANGE):
         place = view.partitions.get(move.subject)
         if place is None:
-            return "there is no such partition any more"
+            return "the partition no longer exists"
         if (place.epoch, place.group) != (move.expected, move.old[0] if move.old else 0):
             return (f"it is in group {place.group} at epoch {place.epoch}, the plan was made for "
                     f"group {move.old[0] if move.old else 0} at epoch {move.expected}")

@@ -79,7 +79,8 @@ ENOUGH = {"arrived": 1 + CONTENDED_BYTES_MIN}
 ])
 def test_while_others_wait_a_large_frame_keeps_moving(memory_contended, looks, ends):
     ended = swept(*looks, memory_contended=memory_contended)
-    assert ended.startswith("a large frame stands still" if ends else "") and bool(ended) == ends
+    why = "a large frame makes no progress" if ends else ""
+    assert ended.startswith(why) and bool(ended) == ends
 
 
 def test_who_is_gone_is_forgotten_and_the_others_are_accounted_for():

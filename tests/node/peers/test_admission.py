@@ -40,7 +40,7 @@ LATER = Life(9, DURABLE | 9)
 
 
 @pytest.mark.parametrize(("code", "way_out"), [
-    (Code.WRONG_INCARNATION, "comes back only as a new one"),
+    (Code.WRONG_INCARNATION, "can rejoin only as a new one"),
     (Code.NODE_REMOVED, "under another id"),
     (Code.STALE_BOOT_ID, "copy of a data directory"),
 ])
