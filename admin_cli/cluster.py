@@ -27,7 +27,7 @@ def cluster() -> None:
 @servers_option
 @click.pass_obj
 def status(session: Session, watch: bool, interval: float, as_json: bool) -> None:
-    """Show the nodes, the groups each leads, and groups in need.
+    """Show the nodes, the groups that each leads, and unhealthy groups.
 
     A group without a leader takes no appends.  An under-replicated group has a member on a node
     that is not up, or one with a large lag: it works as long as a majority of its members does.  A
@@ -67,7 +67,7 @@ def _watch(session: Session, interval: float, as_json: bool) -> None:
                 print_json(answer, one_line=True)
         else:
             clear_screen()
-            say(f"every {interval:g} s, Ctrl-C ends it\n")
+            say(f"refreshed every {interval:g} s; Ctrl-C to stop\n")
             if answer is not None:
                 print_status(answer)
         if problem is not None:

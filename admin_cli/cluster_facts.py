@@ -38,7 +38,7 @@ _OF_SCRUB = {"active": "scrub_active", "requested": "scrub_requested",
              "bytes_per_second": "scrub_bytes_per_second", "damaged": "scrub_damaged"}
 
 
-class NodeAsking:
+class NodeQueries:
     """Requests to single nodes, within one budget of time."""
 
     def __init__(self) -> None:
@@ -58,8 +58,8 @@ def cluster_status(client: Any) -> dict[str, Any]:
     """Return the nodes and the groups in need, as the JSON has them."""
     status = client.cluster_status()
     rows = connection.groups(client)
-    intents = connection.told_intents(client)
-    ask = NodeAsking()
+    desired = connection.desired_states_if_known(client)
+    ask = NodeQueries()
     told: dict[int, dict] = {}
     problems: dict[int, str | None] = {}
     for node in status.nodes:
@@ -72,8 +72,8 @@ def cluster_status(client: Any) -> dict[str, Any]:
         "groups": status.groups, "growing_to": _growing_to(status.groups, rows),
         "replication_factor": status.replication_factor,
         "topics": status.topics, "partitions": status.partitions,
-        "nodes": [{"id": node.id, "state": node.state, "intent": intent_of(intents, node.id),
-                   "rack": node.rack,
+        "nodes": [{"id": node.id, "state": node.state,
+                   "intent": desired_state_of(desired, node.id), "rack": node.rack,
                    "client_address": node.client_address, "peer_address": node.peer_address,
                    "leads": led[node.id],
                    "groups": sum(node.id in row.voters + row.learners for row in rows),
@@ -86,9 +86,9 @@ def cluster_status(client: Any) -> dict[str, Any]:
     }
 
 
-def intent_of(intents: dict[int, str] | None, node: int) -> str | None:
+def desired_state_of(desired: dict[int, str] | None, node: int) -> str | None:
     """Return the state that the operator wants of a node; None when it could not be asked."""
-    return None if intents is None else intents.get(node, plans.ALIVE)
+    return None if desired is None else desired.get(node, plans.ALIVE)
 
 
 def _growing_to(pool_size: int, rows: Sequence[connection.GroupRow]) -> int | None:
@@ -141,7 +141,7 @@ def group_description(client: Any, group: int) -> dict[str, Any]:
     replicas: dict[int, Any] = {}
     problems: dict[int, str | None] = {}
     asked: set[int] = set()
-    ask = NodeAsking()
+    ask = NodeQueries()
     wanted = [*rows[group].voters, *rows[group].learners]
     while wanted:
         member = wanted.pop(0)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 ENTRY_POINT_GROUP = "multiraft.commands"
 
 #: Names of subcommands in other tools -> the name of the subcommand here.
-ELSEWHERE_BELOW = {
+SUBCOMMAND_ALIASES = {
     "ls": "list", "show": "describe", "get": "describe", "info": "describe", "inspect": "describe",
     "add": "create", "new": "create", "rm": "delete", "remove": "delete", "del": "delete",
     "elect": "transfer", "health": "status", "nodes": "status",
@@ -39,7 +39,7 @@ LOAD_ERRORS = (ImportError, SyntaxError, NameError, AttributeError, TypeError, V
 class HelpfulGroup(click.Group):
     """A group that suggests the nearest command when the name of a command is unknown."""
 
-    elsewhere = ELSEWHERE_BELOW
+    aliases = SUBCOMMAND_ALIASES
     #: Commands that use the exit codes of plans; so does a misspelling of one of them.
     planned: tuple[str, ...] = ()
 
@@ -50,7 +50,7 @@ class HelpfulGroup(click.Group):
         if not ctx.resilient_parsing and self.get_command(ctx, name) is None \
                 and not name.startswith("-"):
             path = ctx.command_path
-            ours = self.elsewhere.get(name)
+            ours = self.aliases.get(name)
             if ours is not None and self.get_command(ctx, ours.split()[0]) is None:
                 ours = None  # a word for another group's command
             ours = ours or nearest(name, self.list_commands(ctx))

@@ -30,10 +30,10 @@ from multiraft.wire import plans
 NODE_TIMEOUT_MS = 2_000
 #: Nodes that may have a replica of a group to recover are asked for so long, with this pause: a
 #: node that restarts is often back by then.
-RECOVERY_PATIENCE_S = 3.0
-ASK_AGAIN_S = 0.2
+RECOVERY_TIMEOUT_S = 3.0
+RETRY_S = 0.2
 #: States that an operator wants of a node that is not alive, in words.
-INTENTS = {plans.DRAINING: "draining", plans.MAINTENANCE: "in maintenance"}
+STATE_WORDS = {plans.DRAINING: "draining", plans.MAINTENANCE: "in maintenance"}
 #: Interval at which a bounded flush checks for its end.
 FLUSH_INTERVAL_S = 0.002
 
@@ -133,16 +133,16 @@ def groups(client: Any) -> list[GroupRow]:
     return sorted(rows, key=lambda row: row.group)
 
 
-def intents(client: Any) -> dict[int, str]:
+def desired_states(client: Any) -> dict[int, str]:
     """Return the wanted states of nodes, without those that are alive."""
-    return dict(client.plan_request(plans.PlacementFacts()).intents)
+    return dict(client.plan_request(plans.PlacementFacts()).desired_states)
 
 
-def told_intents(client: Any) -> dict[int, str] | None:
+def desired_states_if_known(client: Any) -> dict[int, str] | None:
     """Return the wanted states for display beside other facts; None when the cluster cannot answer.
     """
     try:
-        return intents(client)
+        return desired_states(client)
     except (MultiRaftError, blocking.NoNodeAnswered, OSError):
         return None
 
@@ -164,8 +164,8 @@ def try_members(client: Any, found: Any, voters: tuple[int, ...],
 def kind_of(found: Any, node: int) -> str:
     """Return the role of a node in a group, in words."""
     if node in found.voters:
-        return "voter" if node in found.outgoing or not found.outgoing else "becomes voter"
-    return "learner" if node in found.learners and node not in found.outgoing else "is removed"
+        return "voter" if node in found.outgoing or not found.outgoing else "incoming voter"
+    return "learner" if node in found.learners and node not in found.outgoing else "outgoing voter"
 
 
 def members_json(found: Any) -> dict[str, Any]:
@@ -182,11 +182,11 @@ def _all_replicas(client: Any, group: int) -> tuple[list[Any], list[int]]:
     """Return the replicas of a group on all nodes, and the nodes that do not answer.
 
     A silent node is asked again within the bound, because a replica that is not found may be given
-    up permanently.  Bounded by ``RECOVERY_PATIENCE_S`` and one round of ``NODE_TIMEOUT_MS`` each.
+    up permanently.  Bounded by ``RECOVERY_TIMEOUT_S`` and one round of ``NODE_TIMEOUT_MS`` each.
     """
     silent = {node.id: node.client_address for node in client.cluster_status().nodes}
     replicas: list[Any] = []
-    deadline_s = time.monotonic() + RECOVERY_PATIENCE_S
+    deadline_s = time.monotonic() + RECOVERY_TIMEOUT_S
     while True:
         for node, address in [*silent.items()]:
             with contextlib.suppress(wire.RequestError):
@@ -195,7 +195,7 @@ def _all_replicas(client: Any, group: int) -> tuple[list[Any], list[int]]:
                 del silent[node]
         if not silent or time.monotonic() >= deadline_s:
             return replicas, [*silent]
-        time.sleep(ASK_AGAIN_S)
+        time.sleep(RETRY_S)
 
 
 def recovery_report(client: Any, group: int) -> dict[str, Any]:
@@ -350,7 +350,7 @@ class Appender:
         self._topic = topic
         self._partition = partition
         self._counts: dict[Any, int] = {}  # unsettled delivery -> records; 0 = its receipt tells
-        self._touched: list[Any] = []  # deliveries of the last `send_many`, settled or not
+        self._last_deliveries: list[Any] = []  # deliveries of the last `send_many`, settled or not
         self._saw_ambiguous = False
         self.sent = 0
         self.acknowledged = 0
@@ -387,7 +387,7 @@ class Appender:
         except MultiRaftError as error:
             raise RecordRefused(position, error) from error
         self.sent += 1
-        self._follow(delivery, 1)
+        self._track(delivery, 1)
 
     def _append_many(self, values: Sequence[bytes]) -> None:
         try:
@@ -402,16 +402,16 @@ class Appender:
         self.sent += count
         for delivery in touched:
             # The batch that was open before may have been filled and settled meanwhile.
-            if delivery not in self._touched:
-                self._follow(delivery, 0)
-        self._touched = touched
+            if delivery not in self._last_deliveries:
+                self._track(delivery, 0)
+        self._last_deliveries = touched
 
     def flush(self) -> None:
         """Wait until every record has its outcome."""
         try:
             self._producer.flush()
         except MultiRaftError as error:  # of records without a delivery
-            self._lost(error, isinstance(error, wire.AmbiguousOutcome))
+            self._fail(error, isinstance(error, wire.AmbiguousOutcome))
 
     def flush_within(self, timeout_s: float) -> None:
         """Wait until every record has its outcome, at most ``timeout_s`` seconds."""
@@ -420,26 +420,26 @@ class Appender:
             self._client.turn_sometimes()
             time.sleep(FLUSH_INTERVAL_S)
 
-    def _follow(self, delivery: Any, count: int) -> None:
+    def _track(self, delivery: Any, count: int) -> None:
         """Count records under their batch's delivery, and subscribe to its outcome at the first of
         them."""
         if delivery in self._counts:
             self._counts[delivery] += count
         else:
             self._counts[delivery] = count
-            delivery.when_done(lambda: self._settle(delivery))
+            delivery.when_done(lambda: self._count_outcome(delivery))
 
-    def _settle(self, delivery: Any) -> None:
+    def _count_outcome(self, delivery: Any) -> None:
         count = self._counts.pop(delivery)
         outcome = delivery.outcome
         if isinstance(outcome, Exception):
-            self._lost(outcome, isinstance(outcome, wire.AmbiguousOutcome))
+            self._fail(outcome, isinstance(outcome, wire.AmbiguousOutcome))
         elif outcome.base_offset < 0:
             self.unanswered += count or outcome.count
         else:
             self.acknowledged += count or outcome.count
 
-    def _lost(self, error: Exception, is_ambiguous: bool) -> None:
+    def _fail(self, error: Exception, is_ambiguous: bool) -> None:
         self.problem = self.problem or error
         self._saw_ambiguous |= is_ambiguous
 

@@ -24,7 +24,7 @@ from admin_cli.options import TEXT, Start, Word, json_option, servers_option, to
 from admin_cli.output import note, plural, progress_bar
 from admin_cli.session import Session
 from admin_cli.times import FORMS, At
-from admin_cli.waiting import telling
+from admin_cli.waiting import report_waits
 from multiraft.client.blocking import UnreadableBatch, Wait
 
 Encode = Callable[[Any, Sequence[Any]], bytes]  # (batch, records) -> bytes to write
@@ -59,7 +59,7 @@ def consume(session: Session, topic: str, partition: int | None, start: str | in
             skip_unreadable: bool, form: str, as_json: bool) -> None:
     """Write the records of TOPIC to standard output.
 
-    Partitions are read side by side: order holds within each. A read to the end that stops before
+    Partitions are read concurrently: order holds within each. A read to the end that stops before
     it, because a transaction of a sink is open, exits with 6.
     """
     follow = until_end == "follow" or (until_end is None and start == "latest")
@@ -75,7 +75,7 @@ def consume(session: Session, topic: str, partition: int | None, start: str | in
         batches = connection.batches(client, topic, partition, start, not follow, rack, isolation)
         expected = None if follow else _expected(rows, partition, start)
         opened = _skipping if skip_unreadable else _opened
-        if _write(telling(batches), encode, count, expected, follow, opened):
+        if _write(report_waits(batches), encode, count, expected, follow, opened):
             _require_all(batches.unread)
 
 

@@ -189,7 +189,7 @@ class DevCluster:
         if not dev_process.wait_gone(process, timeout_s):
             raise CommandFailed(f"node {node_id} (pid {process.pid}) has not ended after "
                                 f"{timeout_s:.0f} s.", self._quote_log(node_id)
-                                + f"\nEnd it the hard way: multiraft dev kill {node_id}")
+                                + f"\nKill it: multiraft dev kill {node_id}")
 
     def start(self, node_id: int, timeout_s: float = UP_TIMEOUT_S) -> bool:
         """Start a node and wait until it serves; return False when it already ran."""
@@ -343,7 +343,7 @@ class DevCluster:
             return
         if time.monotonic() > deadline:
             names = ", ".join(str(node.id) for node in waiting)
-            raise CommandFailed(f"still waiting for {what} (nodes {names}); time is up.",
+            raise CommandFailed(f"timed out waiting for {what} (nodes {names}).",
                                 self._quote_log(waiting[0].id), ExitCode.UNREACHABLE)
         time.sleep(dev_process.POLL_INTERVAL_S)
 

@@ -23,9 +23,9 @@ from admin_cli.session import Session
 from admin_cli.status_view import print_group
 
 #: Interval at which a change is polled.
-LOOK_S = 0.2
+POLL_INTERVAL_S = 0.2
 #: Time without progress (no catch-up, no commit) after which the command stops waiting.
-PATIENCE_S = 60.0
+PROGRESS_TIMEOUT_S = 60.0
 
 
 @click.group(cls=HelpfulGroup)
@@ -193,11 +193,11 @@ def move_replica(client: Any, found: Any, source: int, target: int,
             _next_step(client, found, source, target)
         if (found.index, have) != progress:
             progress, moved_s = (found.index, have), time.monotonic()
-        elif time.monotonic() - moved_s > PATIENCE_S:
+        elif time.monotonic() - moved_s > PROGRESS_TIMEOUT_S:
             raise CommandFailed(
                 f"group {found.group}: node {target} has {have:,} of {found.last_index:,} entries "
                 "and makes no progress.", "Check that the node is up, then run the command again.")
-        time.sleep(LOOK_S)
+        time.sleep(POLL_INTERVAL_S)
         found = _members(client, found.group)
     return found
 
@@ -287,17 +287,17 @@ def change_members(client: Any, found: Any, voters: tuple[int, ...],
     """Make these the members, in one change; return the group when the change is complete."""
     if ({*voters}, {*learners}) != ({*found.voters}, {*found.learners}):
         client.group_members(found.group, voters, learners, found.index)
-    return _settled(client, found.group)
+    return _await_committed(client, found.group)
 
 
-def _settled(client: Any, group_id: int) -> Any:
+def _await_committed(client: Any, group_id: int) -> Any:
     """Return the members when no change is open."""
-    end_s = time.monotonic() + PATIENCE_S
+    end_s = time.monotonic() + PROGRESS_TIMEOUT_S
     while (found := client.group_members(group_id)).is_open:
         if time.monotonic() > end_s:
             raise CommandFailed(f"group {group_id}: the change at index {found.index} is not "
                                 f"committed yet.", "It completes by itself once a majority is up.")
-        time.sleep(LOOK_S)
+        time.sleep(POLL_INTERVAL_S)
     return found
 
 

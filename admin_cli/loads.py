@@ -2,7 +2,7 @@
 
 Contract.  ``from_topic`` writes a snapshot of the newest windows; ``pipeline`` keeps all of them.
 Facts that only the cluster knows, such as the members of groups, are requested on use.  Spark is
-imported on use; its errors pass, for ``plan_engine.sentences``.
+imported on use; its errors pass, for ``spark_errors.translated_errors``.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def facts(session: Session) -> Any:
 
 def _facts_of(client: Any, session: Session, made: Callable) -> Any:
     try:
-        gathered = plan_input.places(client, now_ms(), session.pause)
+        gathered = plan_input.placements_only(client, now_ms(), session.pause)
     except PlacementError as error:
         raise CommandFailed(f"the nodes' reports are invalid: {error}.") from error
     return made(gathered.snapshot, gathered.down)

@@ -48,7 +48,7 @@ COMMANDS = {
 }
 
 #: Names of commands in other systems -> the name here.
-ELSEWHERE = {
+COMMAND_ALIASES = {
     "topics": "topic list", "kafka-topics": "topic list", "ls": "topic list",
     "list": "topic list", "create": "topic create", "stream": "topic", "streams": "topic list",
     "describe": "topic describe", "delete": "topic delete",
@@ -67,7 +67,7 @@ ELSEWHERE = {
 class Root(HelpfulGroup):
     """Built-in commands by table, others by entry point, all imported on use."""
 
-    elsewhere = ELSEWHERE
+    aliases = COMMAND_ALIASES
 
     def make_context(self, info_name: str | None, args: list[str],
                      parent: click.Context | None = None, **extra: Any) -> click.Context:

@@ -21,7 +21,7 @@ from admin_cli.numbers import DAY_S, WINDOW, Real, Whole
 from admin_cli.options import TEXT, servers_option
 from admin_cli.output import note, plural
 from admin_cli.session import Session
-from admin_cli.spark_sentences import sentences
+from admin_cli.spark_errors import translated_errors
 from placement import cluster
 from placement.errors import PlacementError
 
@@ -78,7 +78,7 @@ def pipeline_(session: Session, output: str, once: bool, every: float | None, pe
     """
     if once and every is not None:
         raise click.UsageError("--once exits after one pass, --every repeats: use one of them.")
-    with sentences():
+    with translated_errors():
         from spark import session as spark_session
 
         with spark_session.started(master) as started:
@@ -100,7 +100,7 @@ def export(client: Any, directory: str, window_s: float, session: Session) -> in
     try:
         gathered = plan_input.collect(client, _now_ms(), True, window_s, plan_input.EVERY_GROUP,
                                       session.pause)
-        snapshot = plan_input.intended(gathered.snapshot, dict.fromkeys(
+        snapshot = plan_input.with_desired_states(gathered.snapshot, dict.fromkeys(
             gathered.down, cluster.ALIVE))  # who plans decides what is lost
         tables.write(snapshot, directory, int(window_s * 1000),
                      {node: tables.Measured(snapshot.taken_ms, used)

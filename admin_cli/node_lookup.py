@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from admin_cli.failures import CommandFailed, NotFound
-from admin_cli.groups import LOOK_S
+from admin_cli.groups import POLL_INTERVAL_S
 
 #: The members of a group are recorded within a moment of the change, unless the metadata group is
 #: electing.  Seconds.
@@ -36,7 +36,7 @@ def await_records(client: Any, node_id: int, skipped: set[int]) -> None:
     ``node remove`` goes by these records.  Raises ``CommandFailed`` after ``RECORDS_S``."""
     end_s = time.monotonic() + RECORDS_S
     while (left := {*groups_to_move(client, node_id)} - skipped) and time.monotonic() < end_s:
-        time.sleep(LOOK_S)
+        time.sleep(POLL_INTERVAL_S)
     if left:
         raise CommandFailed(f"groups {sorted(left)} are not reported as moved yet.",
                             "Run the command again.")

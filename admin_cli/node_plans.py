@@ -10,7 +10,7 @@ is refused.  Running a command again continues it.  Exit codes as of `multiraft 
 from __future__ import annotations
 
 import contextlib
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
@@ -32,7 +32,7 @@ node_argument = click.argument("node_id", metavar="NODE", type=NODE)
 throttle_option = click.option("--throttle", type=BytesPerSecond(), default=None, metavar="RATE",
                                help="Bytes per second and node, such as 50MiB.")
 yes_option = click.option("--yes", is_flag=True, help="Apply the plan. Without it: dry run.")
-wait_option = click.option("--wait", is_flag=True, help="Wait until the plan is over.")
+wait_option = click.option("--wait", is_flag=True, help="Wait until the plan has ended.")
 
 #: Wanted state of a node -> the scope of the plan that it requires.
 _SCOPES = {wire.DRAINING: SCOPE_DRAIN, wire.MAINTENANCE: SCOPE_LEADERS}
@@ -48,11 +48,11 @@ _NAMED_MAX = 8
 @servers_option
 @click.pass_obj
 def drain(session: Session, node_id: int, throttle: int | None, yes: bool, wait: bool) -> None:
-    """Move everything away from NODE, which receives nothing new until `node undrain`."""
+    """Move all replicas away from NODE, which receives no new ones until `node undrain`."""
     with connection.open_session(session) as client:
         if not _empty(client, session, node_id, throttle, yes, wait):
-            note(f"Nothing to do: node {node_id} is drained and empty, and gets nothing new until "
-                 f"`multiraft node undrain {node_id}`.")
+            note(f"Nothing to do: node {node_id} is drained and empty, and receives no replicas "
+                 f"until `multiraft node undrain {node_id}`.")
             raise click.exceptions.Exit(int(rebalance.PlanExit.NOTHING_TO_DO))
 
 
@@ -61,8 +61,8 @@ def _empty(client: Any, session: Session, node_id: int, throttle: int | None, ye
     """Plan the drain of a node, and apply the plan on request; return False when there was nothing
     to do.  A drain that is impossible stores no wanted state."""
     require_known(client, node_id)
-    wish = _Wish(node_id, wire.DRAINING)
-    if _goes_on(client, session, wish, throttle, yes and wait):
+    desired = wire.DesiredState(node_id, wire.DRAINING)
+    if _resume_own_plan(client, session, desired, throttle, yes and wait):
         return True
     made = rebalance.make(client, Options(SCOPE_DRAIN, 0, (node_id,), 0,
                                           throttle or Options().copy_rate),
@@ -71,15 +71,15 @@ def _empty(client: Any, session: Session, node_id: int, throttle: int | None, ye
     if made.infeasible:
         rebalance.end_of(made, shown=True)
     plan_input.check_throttle(made, throttle, None)
-    if not made.moves and _wanted_of(client, node_id) == wish.state:
+    if not made.moves and _desired_state_of(client, node_id) == desired.state:
         return False
     if not yes:
         note("Dry run: nothing was changed. Use --yes to apply.")
     elif made.moves:
-        _carry_out(client, session, wish, made, throttle, wait)
+        _carry_out(client, session, desired, made, throttle, wait)
     else:
-        _mark(client, wish)
-        note(f"Node {node_id} is empty, and gets nothing new until `multiraft node undrain "
+        _set_state(client, desired)
+        note(f"Node {node_id} is empty, and receives no replicas until `multiraft node undrain "
              f"{node_id}`.")
     return True
 
@@ -91,30 +91,29 @@ def _show(made: Plan, yes: bool) -> None:
         plan_view.show_plan(made)
 
 
-class _Wish(NamedTuple):
-    """The state that the operator wants of a node."""
-
-    node: int
-    state: str
-
-
-def _wanted_of(client: Any, node_id: int) -> str:
+def _desired_state_of(client: Any, node_id: int) -> str:
     """Return the present wanted state of a node."""
-    return connection.intents(client).get(node_id, wire.ALIVE)
+    return connection.desired_states(client).get(node_id, wire.ALIVE)
 
 
-def _goes_on(client: Any, session: Session, wish: _Wish, throttle: int | None, wait: bool) -> bool:
+def _resume_own_plan(
+    client: Any, session: Session, desired: wire.DesiredState, throttle: int | None, wait: bool
+) -> bool:
     """Return True if the plan of this very state is under way: report it, and wait for its end on
     request.
 
     A new plan would be refused, because the present one has moved what it was made from.
     """
     status = client.plan_request(wire.PlanStatus())
-    if status.state not in rebalance.GOING_ON or status.scope != _SCOPES[wish.state] \
-            or _wanted_of(client, wish.node) != wish.state or not _has_left(client, wish):
+    if (
+        status.state not in rebalance.EXCLUSIVE_STATES
+        or status.scope != _SCOPES[desired.state]
+        or _desired_state_of(client, desired.node) != desired.state
+        or not _is_unfinished(client, desired)
+    ):
         return False
-    doing = "being drained" if wish.state == wire.DRAINING else "transferring its leaderships"
-    note(f"Node {wish.node} is {doing} already, by plan {status.plan_id[:12]}, which is "
+    doing = "being drained" if desired.state == wire.DRAINING else "transferring its leaderships"
+    note(f"Node {desired.node} is {doing} already, by plan {status.plan_id[:12]}, which is "
          f"{status.state}. Follow it: multiraft rebalance status --watch")
     if throttle is not None:
         note("Its throttle is unchanged. To change it: multiraft rebalance throttle RATE")
@@ -123,33 +122,39 @@ def _goes_on(client: Any, session: Session, wish: _Wish, throttle: int | None, w
     return True
 
 
-def _has_left(client: Any, wish: _Wish) -> bool:
+def _is_unfinished(client: Any, desired: wire.DesiredState) -> bool:
     """Return True if the node has replicas or leaderships that it should not have.  Every node
     learns the metadata, group 0."""
-    found = client.node_describe(wish.node)
-    if wish.state == wire.MAINTENANCE:
+    found = client.node_describe(desired.node)
+    if desired.state == wire.MAINTENANCE:
         return bool(found.leader_of)
     return bool(found.voter_of) or any(found.learner_of)
 
 
-def _mark(client: Any, wish: _Wish) -> None:
+def _set_state(client: Any, desired: wire.DesiredState) -> None:
     """Store a wanted state that requires no plan."""
     status = client.plan_request(wire.PlanStatus())
-    client.plan_request(wire.SetNodeState(*wish))
-    if status.state in rebalance.GOING_ON:
+    client.plan_request(wire.SetNodeState(*desired))
+    if status.state in rebalance.EXCLUSIVE_STATES:
         note(f"Plan {status.plan_id[:12]} is still running; its remaining moves to node "
-             f"{wish.node} are skipped.")
+             f"{desired.node} are skipped.")
 
 
-def _carry_out(client: Any, session: Session, wish: _Wish, made: Plan, throttle: int | None,
-               wait: bool) -> None:
-    state = _begin(client, wish, made, throttle)
+def _carry_out(
+    client: Any,
+    session: Session,
+    desired: wire.DesiredState,
+    made: Plan,
+    throttle: int | None,
+    wait: bool,
+) -> None:
+    state = _begin(client, desired, made, throttle)
     note(f"Plan {made.plan_id[:12]} is {state}. Watch it: multiraft rebalance status --watch")
     if wait:
         rebalance.finish(client, session, made.plan_id)
 
 
-def _begin(client: Any, wish: _Wish, made: Plan, throttle: int | None) -> str:
+def _begin(client: Any, desired: wire.DesiredState, made: Plan, throttle: int | None) -> str:
     """Store the wanted state and submit the plan; return the plan's state.
 
     The state comes first, so that no other plan brings to the node what this plan takes away; a
@@ -159,24 +164,25 @@ def _begin(client: Any, wish: _Wish, made: Plan, throttle: int | None) -> str:
     moved nothing yet; it may skip moves to this node nevertheless, which is reported.
     """
     _check_alone(client)
-    before = _wanted_of(client, wish.node)
-    client.plan_request(wire.SetNodeState(*wish))
+    before = _desired_state_of(client, desired.node)
+    client.plan_request(wire.SetNodeState(*desired))
     try:
         return rebalance.begin(client, made, throttle)
     except (CommandFailed, MultiRaftError, OSError) as error:
         refused = isinstance(error, CommandFailed) or (
             isinstance(error, wire_errors.RequestError) and not error.retriable)
         overtaken = isinstance(error, wire_errors.PlanActive)
-        if not (refused and _taken_back(client, _Wish(wish.node, before), overtaken)):
-            note(f"Node {wish.node} is marked as {wish.state}. Run the command again to continue, "
-                 f"or undo it: multiraft node undrain {wish.node}")
+        previous = wire.DesiredState(desired.node, before)
+        if not (refused and _restore_state(client, previous, overtaken)):
+            note(f"Node {desired.node} is marked as {desired.state}. Run the command again to "
+                 f"continue, or undo it: multiraft node undrain {desired.node}")
         raise
 
 
 def _check_alone(client: Any) -> None:
     """Raise ``CommandFailed`` while another plan is under way."""
     status = client.plan_request(wire.PlanStatus())
-    if status.state in rebalance.UNDER_WAY:
+    if status.state in rebalance.ACTIVE_STATES:
         raise CommandFailed(
             f"plan {status.plan_id[:12]} is {status.state}, and only one plan can be under way. "
             "Nothing was changed.",
@@ -184,7 +190,7 @@ def _check_alone(client: Any) -> None:
             "multiraft rebalance cancel")
 
 
-def _taken_back(client: Any, before: _Wish, overtaken: bool) -> bool:
+def _restore_state(client: Any, before: wire.DesiredState, overtaken: bool) -> bool:
     """Restore the previous wanted state; return True on success.  ``overtaken``: by a plan that may
     have seen the new state meanwhile."""
     try:
@@ -207,21 +213,21 @@ def _taken_back(client: Any, before: _Wish, overtaken: bool) -> bool:
 def undrain(session: Session, node_id: int) -> None:
     """Return NODE to service (undo drain or maintenance).
 
-    Moves nothing: `multiraft rebalance plan` shows what NODE may take back.  A plan that empties
-    the node runs until `multiraft rebalance cancel`.
+    Moves nothing: `multiraft rebalance plan` shows the moves that fill NODE again.  A plan that
+    drains the node continues until `multiraft rebalance cancel`.
     """
     with connection.open_session(session) as client:
         require_known(client, node_id)
         status = client.plan_request(wire.PlanStatus())
         client.catch_up()
-        before = _wanted_of(client, node_id)
+        before = _desired_state_of(client, node_id)
         client.plan_request(wire.SetNodeState(node_id, wire.ALIVE))
     if before == wire.ALIVE:
-        note(f"Nothing to do: node {node_id} was not drained, nor in maintenance.")
+        note(f"Nothing to do: node {node_id} was neither draining nor in maintenance.")
         raise click.exceptions.Exit(int(rebalance.PlanExit.NOTHING_TO_DO))
-    note(f"Node {node_id} takes leaders and replicas again. To give it some: multiraft rebalance "
-         f"plan")
-    if status.state in rebalance.GOING_ON:
+    note(f"Node {node_id} is back in service. To move leaders and replicas to it: multiraft "
+         f"rebalance plan")
+    if status.state in rebalance.EXCLUSIVE_STATES:
         note(f"Plan {status.plan_id[:12]}, scope {status.scope}, is still running and still moves "
              f"leaders or replicas away from node {node_id}. To stop it: multiraft rebalance "
              "cancel")
@@ -234,45 +240,47 @@ def undrain(session: Session, node_id: int) -> None:
 @servers_option
 @click.pass_obj
 def maintenance(session: Session, node_id: int, yes: bool, wait: bool) -> None:
-    """Move the leaders away from NODE; its replicas stay, and it leads nothing until `node
+    """Move the leaders away from NODE; its replicas stay, and it leads no groups until `node
     undrain`."""
     with connection.open_session(session) as client:
         require_known(client, node_id)
-        wish = _Wish(node_id, wire.MAINTENANCE)
-        if _goes_on(client, session, wish, None, yes and wait):
+        desired = wire.DesiredState(node_id, wire.MAINTENANCE)
+        if _resume_own_plan(client, session, desired, None, yes and wait):
             return
         made = rebalance.make(client, Options(SCOPE_LEADERS), rebalance.read_policy(None),
-                              plan_input.WINDOW_S / 4, session, dict([wish]))
+                              plan_input.WINDOW_S / 4, session, dict([desired]))
         _show(made, yes)
-        _check_may_rest(client, node_id, made)
-        if not made.moves and _wanted_of(client, node_id) == wish.state:
-            note(f"Nothing to do: node {node_id} is in maintenance and leads nothing.")
+        _check_transferable(client, node_id, made)
+        if not made.moves and _desired_state_of(client, node_id) == desired.state:
+            note(f"Nothing to do: node {node_id} is in maintenance and leads no groups.")
             raise click.exceptions.Exit(int(rebalance.PlanExit.NOTHING_TO_DO))
         if not yes:
             note("Dry run: nothing was changed. Use --yes to apply.")
         elif made.moves:
-            _carry_out(client, session, wish, made, None, wait)
+            _carry_out(client, session, desired, made, None, wait)
         else:
-            _mark(client, wish)
-            note(f"Node {node_id} leads nothing, and gets no leaders and no replicas until "
+            _set_state(client, desired)
+            note(f"Node {node_id} leads no groups, and receives neither leaders nor replicas until "
                  f"`multiraft node undrain {node_id}`.")
 
 
-def _check_may_rest(client: Any, node_id: int, made: Plan) -> None:
+def _check_transferable(client: Any, node_id: int, made: Plan) -> None:
     """Raise ``PlanEnded`` when the node would remain the leader of groups because none of their
     other voters may lead them: their appends would stop with it."""
     after = next(row.after for row in made.nodes if row.node == node_id)
     if not after[NODE_RESOURCES.index(LEADERS)]:
         return
-    intents = connection.intents(client)
+    desired_states = connection.desired_states(client)
     others = {row.group: {*row.voters} - {node_id} for row in client.group_list()
               if row.leader == node_id}
-    stuck = [group for group, voters in others.items() if intents.keys() >= voters]
+    stuck = [group for group, voters in others.items() if desired_states.keys() >= voters]
     if not stuck:
         return  # a change is in progress, or there is more than one plan may move
     named = ", ".join(map(str, stuck[:_NAMED_MAX])) + (", ..." if len(stuck) > _NAMED_MAX else "")
     aside = sorted(set().union(*(others[group] for group in stuck)))
-    why = ", ".join(f"node {node} is {connection.INTENTS[intents[node]]}" for node in aside)
+    why = ", ".join(
+        f"node {node} is {connection.STATE_WORDS[desired_states[node]]}" for node in aside
+    )
     raise rebalance.PlanEnded(
         f"node {node_id} leads {plural(len(stuck), 'group')} ({named}) that no other node can "
         f"lead: {why or 'their only replica is there'}. Nothing was changed.",
@@ -291,12 +299,11 @@ def _check_may_rest(client: Any, node_id: int, made: Plan) -> None:
 def decommission(session: Session, node_id: int, throttle: int | None, yes: bool) -> None:
     """Drain NODE, wait, and remove it; its id is never used again.
 
-    The node may be stopped when this is over; it ends by itself.  If interrupted, run the command
-    again to continue.
+    The node stops by itself at the end.  If interrupted, run the command again to continue.
     """
     with connection.open_session(session) as client:
         status = client.plan_request(wire.PlanStatus())
-        if yes and status.scope == SCOPE_DRAIN and status.state in rebalance.GOING_ON:
+        if yes and status.scope == SCOPE_DRAIN and status.state in rebalance.EXCLUSIVE_STATES:
             rebalance.finish(client, session, status.plan_id)
         _empty(client, session, node_id, throttle, yes, wait=True)
         if not yes:

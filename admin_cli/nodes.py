@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from admin_cli import connection, quantities
-from admin_cli.cluster_facts import NodeAsking, intent_of, scrub_facts
+from admin_cli.cluster_facts import NodeQueries, desired_state_of, scrub_facts
 from admin_cli.command_group import (
     ENTRY_POINT_GROUP,
     HelpfulGroup,
@@ -29,10 +29,10 @@ from admin_cli.numbers import NODE
 from admin_cli.options import BytesPerSecond, json_option, servers_option
 from admin_cli.output import note, plural, print_json, print_table, progress_bar
 from admin_cli.session import Session
-from admin_cli.status_view import with_intent
+from admin_cli.status_view import with_desired_state
 
 #: Interval at which a scrub is polled, in seconds: three counters of one node.
-SCRUB_LOOK_S = 0.5
+SCRUB_POLL_INTERVAL_S = 0.5
 
 #: Commands that compute plans -> their place: imported on use, because the planner takes long to
 #: import and no other command needs it.
@@ -75,17 +75,26 @@ def node() -> None:
     """Show and manage the nodes of a cluster; run one."""
 
 
-def _shown(row: Any, intents: dict[int, str] | None) -> dict[str, Any]:
+def _shown(row: Any, desired_states: dict[int, str] | None) -> dict[str, Any]:
     """Return one node as in the JSON, whose keys are stable."""
     about = row.node
     since = (datetime.fromtimestamp(about.started_ms / 1000, timezone.utc).isoformat(
         timespec="seconds") if about.started_ms else None)
-    return {"id": about.id, "state": row.state, "intent": intent_of(intents, about.id),
-            "client_address": about.client_address, "peer_address": about.peer_address,
-            "rack": about.rack, "weight": about.weight / 100,
-            "incarnation": f"{about.incarnation:016x}" if about.incarnation else None,
-            "boot_epoch": about.boot_epoch, "version": about.version or None, "since": since,
-            "replicas": row.replicas, "leads": row.leads}
+    return {
+        "id": about.id,
+        "state": row.state,
+        "intent": desired_state_of(desired_states, about.id),
+        "client_address": about.client_address,
+        "peer_address": about.peer_address,
+        "rack": about.rack,
+        "weight": about.weight / 100,
+        "incarnation": f"{about.incarnation:016x}" if about.incarnation else None,
+        "boot_epoch": about.boot_epoch,
+        "version": about.version or None,
+        "since": since,
+        "replicas": row.replicas,
+        "leads": row.leads,
+    }
 
 
 @node.command("list")
@@ -97,14 +106,14 @@ def list_(session: Session, as_json: bool) -> None:
     with connection.open_session(session) as client:
         client.catch_up()
         answer = client.node_list()
-        intents = connection.told_intents(client)
-    rows = [_shown(row, intents) for row in answer.nodes]
+        desired_states = connection.desired_states_if_known(client)
+    rows = [_shown(row, desired_states) for row in answer.nodes]
     if as_json:
         print_json({"nodes": rows, "removed": list(answer.removed)})
         return
     print_table(("node", "state", "replicas", "leads", "rack", "version", "since",
                  "client address"),
-                [(row["id"], with_intent(row["state"], row["intent"]), row["replicas"],
+                [(row["id"], with_desired_state(row["state"], row["intent"]), row["replicas"],
                   row["leads"], row["rack"], row["version"], row["since"],
                   row["client_address"]) for row in rows])
 
@@ -119,20 +128,22 @@ def describe(session: Session, node_id: int, as_json: bool) -> None:
     with connection.open_session(session) as client:
         client.catch_up()
         answer = client.node_describe(node_id)
-        intents = connection.told_intents(client)
-        told, problem = (NodeAsking()(client.node_status, answer.node.node.client_address)
+        desired_states = connection.desired_states_if_known(client)
+        told, problem = (NodeQueries()(client.node_status, answer.node.node.client_address)
                          if answer.node.state == "up" else (None, f"it is {answer.node.state}"))
     scrub = scrub_facts(told.status) if told is not None else None
     groups = {"voter_of": list(answer.voter_of), "learner_of": list(answer.learner_of),
               "leader_of": list(answer.leader_of)}
-    shown = _shown(answer.node, intents)
+    shown = _shown(answer.node, desired_states)
     if as_json:
         print_json({**shown, **groups, "scrub": scrub, "problem": problem})
         return
     facts = {name.replace("_", " "): value for name, value in shown.items()}
-    if shown["intent"] in connection.INTENTS:
-        facts["intent"] = (f"{connection.INTENTS[shown['intent']]}, until `multiraft node undrain "
-                           f"{node_id}`")
+    if shown["intent"] in connection.STATE_WORDS:
+        facts["intent"] = (
+            f"{connection.STATE_WORDS[shown['intent']]}, until `multiraft node undrain "
+            f"{node_id}`"
+        )
     facts |= {name.replace("_", " "): ", ".join(map(str, found)) or None
               for name, found in groups.items()}
     facts["scrub"] = _scrub_sentence(scrub) if scrub else problem
@@ -144,10 +155,10 @@ def _scrub_sentence(scrub: dict[str, Any]) -> str:
     if scrub["active"]:
         done, total, pace = (quantities.size(scrub[name]) for name in
                              ("pass_bytes", "total_bytes", "bytes_per_second"))
-        asked = ", as asked for" if scrub["requested"] else ""
+        asked = ", requested by an operator" if scrub["requested"] else ""
         sentence = f"{done} of {total} at {pace}/s{asked}"
     else:
-        sentence = f"came to the end {scrub['completed'] or 'never'}"
+        sentence = f"last completed: {scrub['completed'] or 'never'}"
     return f"{sentence}; {_damage(scrub['damaged'])} since the node's start"
 
 
@@ -186,14 +197,14 @@ def remove(session: Session, node_id: int, as_json: bool) -> None:
 @click.pass_obj
 def scrub(session: Session, node_id: int, bytes_per_second: int | None, wait: bool,
           as_json: bool) -> None:
-    """Let NODE read and check all of its log on its disk now.
+    """Read and verify all stored data of NODE now.
 
-    It does so by itself within scrub_interval_days.  A replica with a damaged entry is quarantined
-    and gets the entry again from the other nodes; a damaged checkpoint is written anew.  Returns at
-    once; `node describe NODE` shows the progress.  Running it again starts from the beginning.
-    Appends have priority: a busy node takes longer.
+    Each node also scrubs periodically (scrub_interval_days).  A replica with a damaged entry is
+    quarantined and fetches the entry from other nodes; a damaged checkpoint is rewritten.  The
+    command returns at once; `node describe NODE` shows the progress.  Running it again restarts the
+    scrub.  Appends have priority: a busy node takes longer.
 
-    With --wait, exits with 1 when damage was found.
+    With --wait, exits with 1 if damage was found.
     """
     with connection.open_session(session) as client:
         address = _address_of(client, node_id)
@@ -242,7 +253,7 @@ def _await_scrub(session: Session, ask: Callable[[], Any], begun: Any, before: d
                 return status["scrub_damaged"] - before["scrub_damaged"]
             bar.update(task, completed=status["scrub_pass_bytes"],
                        total=status["scrub_total_bytes"])
-            session.pause(SCRUB_LOOK_S)
+            session.pause(SCRUB_POLL_INTERVAL_S)
 
 
 @node.command()

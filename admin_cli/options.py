@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 #: Names of --servers in other systems: accepted, not advertised.
-SERVERS_ELSEWHERE = ("--server", "--bootstrap-server", "--bootstrap-servers", "--broker",
+SERVERS_ALIASES = ("--server", "--bootstrap-server", "--bootstrap-servers", "--broker",
                      "--brokers", "--broker-list", "--seed-brokers")
 
 #: Names of ack levels in other systems -> the name here.
-ACKS_ELSEWHERE = {"all": "commit", "-1": "commit", "quorum": "commit", "1": "leader",
+ACKS_ALIASES = {"all": "commit", "-1": "commit", "quorum": "commit", "1": "leader",
                   "0": "none"}
 ACKS = ("commit", "leader", "none")
 COMPRESSIONS = ("none", "gzip", "lz4", "zstd", "snappy")
@@ -103,19 +103,19 @@ TLS_FLAGS = {
 def _remember_tls(context: click.Context, parameter: click.Parameter, value: str | bool | None,
                   ) -> None:
     if value is not None:
-        context.obj.tls_options[parameter.name.removesuffix("_elsewhere")] = value
+        context.obj.tls_options[parameter.name.removesuffix("_aliases")] = value
 
 
 def _tls_options(command: Command) -> Command:
     """Add the ``--tls...`` flags, which are stored in the session."""
-    for flag, (text, elsewhere) in reversed(TLS_FLAGS.items()):
+    for flag, (text, aliases) in reversed(TLS_FLAGS.items()):
         name = flag.removeprefix("--").replace("-", "_")
         metavar = "NAME" if flag == "--tls-server-name" else "FILE"
         variable = servers.tls_variable(name)
         command = click.option(flag, name, metavar=metavar, expose_value=False, is_eager=True,
                                callback=_remember_tls, help=f"{text} [env: {variable}]")(command)
-        if elsewhere:
-            command = click.option(*elsewhere, f"{name}_elsewhere", hidden=True, is_eager=True,
+        if aliases:
+            command = click.option(*aliases, f"{name}_aliases", hidden=True, is_eager=True,
                                    expose_value=False, callback=_remember_tls)(command)
     return click.option("--tls", is_flag=True, default=None, expose_value=False, is_eager=True,
                         callback=_remember_tls, help="Use TLS; implied by the flags below. [env: "
@@ -130,13 +130,13 @@ def servers_option(command: Command) -> Command:
                          callback=_remember_servers, is_eager=True,
                          help="Client addresses of the cluster. Default: $MULTIRAFT_SERVERS, "
                               "else the local development cluster.")
-    hidden = click.option(*SERVERS_ELSEWHERE, "servers_elsewhere", hidden=True,
+    hidden = click.option(*SERVERS_ALIASES, "servers_aliases", hidden=True,
                           expose_value=False, callback=_remember_servers, is_eager=True)
     return shown(hidden(command))
 
 
 json_option = click.option("--json", "as_json", is_flag=True,
-                           help="Print JSON, whose shape is stable.")
+                           help="Print JSON; its keys are stable.")
 
 
 class Directory(click.ParamType):
@@ -178,12 +178,12 @@ dir_option = click.option("--dir", "directory", type=Directory(), callback=exist
 class Word(click.Choice):
     """One of a few words; a word of another system is answered with the word here."""
 
-    def __init__(self, words: tuple[str, ...], elsewhere: Mapping[str, str] | None = None):
+    def __init__(self, words: tuple[str, ...], aliases: Mapping[str, str] | None = None):
         super().__init__(words)
-        self._elsewhere = elsewhere or {}
+        self._aliases = aliases or {}
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        ours = self._elsewhere.get(str(value).lower())
+        ours = self._aliases.get(str(value).lower())
         if ours is not None:
             self.fail(f"{value!r} is called {ours!r} here.", param, ctx)
         return super().convert(value, param, ctx)
@@ -225,7 +225,7 @@ class Start(click.ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None,
                 ctx: click.Context | None) -> str | int | At:
-        elsewhere = {"beginning": "earliest", "start": "earliest", "oldest": "earliest",
+        aliases = {"beginning": "earliest", "start": "earliest", "oldest": "earliest",
                      "end": "latest", "newest": "latest"}
         if value in ("earliest", "latest") or isinstance(value, (int, At)):
             return value
@@ -234,7 +234,7 @@ class Start(click.ParamType):
         at = parse_time(value, _now_ms())
         if at is not None:
             return at
-        hint = elsewhere.get(value.lower())
+        hint = aliases.get(value.lower())
         self.fail(f"{value!r} is called {hint!r} here." if hint else
                   f"{shown(value)} is not earliest, latest, an offset from 0, or a time like "
                   f"{FORMS}.", param, ctx)

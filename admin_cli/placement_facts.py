@@ -31,18 +31,18 @@ def placements(client: Any, topic: str, partition: int | None) -> list[dict[str,
 
 def topic_groups(client: Any, topic: str) -> dict[int, tuple[int, int]]:
     """Return partition -> its incarnation, and the group that takes its appends."""
-    return {row.partition: (row.incarnation, row.links[-1].group)
+    return {row.partition: (row.incarnation, row.epoch_history[-1].group)
             for row in client.explain_placement(topic)}
 
 
 def _placement(client: Any, row: Any, leaders: dict[int, int]) -> dict[str, Any]:
-    ends = [link.start_offset for link in row.links[1:]] + [None]
+    ends = [link.start_offset for link in row.epoch_history[1:]] + [None]
     links = [{"epoch": link.epoch, "group": link.group, "start_offset": link.start_offset,
               "end_offset": end, "leader": leaders.get(link.group) or None,
               "reason": _reason(link, row.hashed_group)}
-             for link, end in zip(row.links, ends, strict=True)]
+             for link, end in zip(row.epoch_history, ends, strict=True)]
     found = {"partition": row.partition, "incarnation": row.incarnation,
-             "epoch": row.links[-1].epoch, "group": row.links[-1].group,
+             "epoch": row.epoch_history[-1].epoch, "group": row.epoch_history[-1].group,
              "hashed_group": row.hashed_group, "links": links, "switch": None}
     if row.switch_epoch:
         step = _step(client, row, leaders)
@@ -66,7 +66,7 @@ def _reason(link: Any, hashed_group: int) -> str:
 def _step(client: Any, row: Any, leaders: dict[int, int]) -> str:
     """Return the progress of a switch, as far as the two leaders answer."""
     addresses = {node.id: node.client_address for node in client.cluster_status().nodes}
-    here = _replica(client, row, row.links[-1].group, leaders, addresses)
+    here = _replica(client, row, row.epoch_history[-1].group, leaders, addresses)
     there = _replica(client, row, row.switch_group, leaders, addresses)
     if there is not None and there.epoch >= row.switch_epoch:
         return OPENED

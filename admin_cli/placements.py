@@ -22,9 +22,9 @@ from admin_cli.session import Session
 from admin_cli.whatif import whatif
 
 #: Interval at which a switch is polled.
-LOOK_S = 0.05
+POLL_INTERVAL_S = 0.05
 #: Time after which the command stops waiting for a switch.
-PATIENCE_S = 60.0
+PROGRESS_TIMEOUT_S = 60.0
 
 _partition = click.argument("partition", type=PARTITION)
 
@@ -47,7 +47,7 @@ def explain(session: Session, topic: str, partition: int | None, as_json: bool) 
     """Show which groups hold which offsets of TOPIC [PARTITION], and why.
 
     A partition that was switched has a row for each group that holds a part of it; the last one
-    takes the appends. Rows stay: there is no retention yet that would drop what they hold.
+    takes the appends. Rows are never removed, because there is no retention yet.
     """
     with connection.open_session(session) as client:
         found = placements(client, topic, partition)
@@ -107,14 +107,14 @@ def switch(session: Session, topic: str, partition: int, to_group: int, no_wait:
 
 def _wait(client: Any, topic: str, partition: int, epoch: int) -> dict:
     """Return the placement once the switch is published."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + PROGRESS_TIMEOUT_S
     while True:
         found = placements(client, topic, partition)[0]
         if found["epoch"] >= epoch:
             return found
         if time.monotonic() >= deadline:
             raise CommandFailed(
-                f"{topic}/{partition} is not in its new group after {PATIENCE_S:.0f} s: "
+                f"{topic}/{partition} is not in its new group after {PROGRESS_TIMEOUT_S:.0f} s: "
                 f"{found['switch']['waits_for']}.",
                 "The switch continues by itself. Show its progress: multiraft placement explain")
-        time.sleep(LOOK_S)
+        time.sleep(POLL_INTERVAL_S)

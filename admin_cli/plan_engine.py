@@ -3,7 +3,7 @@
 Contract.  Without ``--snapshot`` the loads are those that nodes have appended to ``__metrics``;
 when they do not, or with ``--measure``, the running cluster is exported first, as `multiraft
 metrics export` does.  A ``--snapshot`` may be a pipeline's directory: its latest complete period
-counts.  Errors of the snapshot, the machine or Spark leave as `CommandFailed`, in sentences.  Spark
+counts.  Errors of the snapshot, the machine or Spark leave as `CommandFailed`.  Spark
 and Arrow are imported on use, so that other commands start without them.
 """
 
@@ -21,7 +21,7 @@ import click
 from admin_cli import connection, loads, metrics, plan_report
 from admin_cli.output import note
 from admin_cli.session import Session
-from admin_cli.spark_sentences import sentences
+from admin_cli.spark_errors import translated_errors
 from placement import plan as plans
 from placement.policy import SCOPE_REPAIR, Options, Policy
 
@@ -56,7 +56,7 @@ class Asked(NamedTuple):
 def make(session: Session, asked: Asked, policy: Policy, options: Options,
          window_s: float) -> plans.Plan:
     """Return the plan, and write its report.  Raises ``CommandFailed``."""
-    with sentences():
+    with translated_errors():
         from spark import planning
         from spark import session as spark_session
 

@@ -31,7 +31,7 @@ from placement.policy import PERMILLE, Policy
 LOADS_TIMEOUT_MS = 5_000
 #: A node that is silent for less is late, not down, in seconds; also the interval of the check.
 LATE_S = 3.0
-LOOK_S = 0.5
+POLL_INTERVAL_S = 0.5
 #: All groups, for ``keep``.
 EVERY_GROUP = range(1, 1 << 31)
 #: Plans fill a disk up to this, in thousandths; the controller pauses a plan above it.
@@ -58,7 +58,7 @@ class Gathered(NamedTuple):
         return self._replace(snapshot=cluster.checked(snapshot), records=records)
 
 
-class _Told(NamedTuple):
+class NodeReport(NamedTuple):
     """The report of one node at one moment."""
 
     taken_ms: int
@@ -89,7 +89,9 @@ def collect(client: Any, now_ms: int, dead: bool, window_s: float = WINDOW_S,
     return _gathered(facts, nodes, down, after, groups, now_ms)._with(partitions, records)
 
 
-def places(client: Any, now_ms: int, pause: Callable[[float], None] = time.sleep) -> Gathered:
+def placements_only(
+    client: Any, now_ms: int, pause: Callable[[float], None] = time.sleep
+) -> Gathered:
     """Return the cluster's present state without loads: for loads that were measured elsewhere.
     Nodes that are down keep their wanted state."""
     client.catch_up()
@@ -99,19 +101,19 @@ def places(client: Any, now_ms: int, pause: Callable[[float], None] = time.sleep
     told = _ask_all(client, {row.node.id: row.node.client_address for row in nodes
                              if row.state == "up"})
     gathered = _gathered(facts, nodes, down, told, _groups(client, facts, told, told), now_ms)
-    return gathered._replace(snapshot=intended(gathered.snapshot,
+    return gathered._replace(snapshot=with_desired_states(gathered.snapshot,
                                                dict.fromkeys(down, cluster.ALIVE)))
 
 
 def _gathered(facts: wire.PlacementFactsReply, nodes: tuple, down: list[int],
-              after: dict[int, _Told], groups: dict[int, cluster.GroupRow],
+              after: dict[int, NodeReport], groups: dict[int, cluster.GroupRow],
               now_ms: int) -> Gathered:
     """Return everything but the partitions."""
-    intents = dict(facts.intents)
+    desired_states = dict(facts.desired_states)
     live = _live_bytes(groups.values())
     rows = tuple(cluster.NodeRow(
         row.node.id, row.node.rack, row.node.weight,
-        cluster.DEAD if row.node.id in down else intents.get(row.node.id, cluster.ALIVE),
+        cluster.DEAD if row.node.id in down else desired_states.get(row.node.id, cluster.ALIVE),
         disk_for_replicas(after[row.node.id].disk_total, after[row.node.id].disk_used,
                           live.get(row.node.id, 0)) if row.node.id in after else 0)
         for row in nodes)
@@ -156,31 +158,33 @@ def _up_to_cap(size: int) -> int:
 def _nodes(client: Any, pause: Callable[[float], None]) -> tuple:
     """Return all nodes; one that is not up has been silent for ``LATE_S``."""
     nodes = client.node_list().nodes
-    for _ in range(int(LATE_S / LOOK_S)):
+    for _ in range(int(LATE_S / POLL_INTERVAL_S)):
         if all(row.state == "up" for row in nodes):
             break
-        pause(LOOK_S)
+        pause(POLL_INTERVAL_S)
         nodes = client.node_list().nodes
     return nodes
 
 
-def intended(snapshot: cluster.Snapshot, intents: Mapping[int, str]) -> cluster.Snapshot:
+def with_desired_states(
+    snapshot: cluster.Snapshot, desired_states: Mapping[int, str]
+) -> cluster.Snapshot:
     """Return the snapshot with these wanted states of nodes."""
     return snapshot._replace(nodes=tuple(
-        row._replace(state=intents.get(row.id, row.state)) for row in snapshot.nodes))
+        row._replace(state=desired_states.get(row.id, row.state)) for row in snapshot.nodes))
 
 
-def _ask_all(client: Any, addresses: dict[int, str]) -> dict[int, _Told]:
+def _ask_all(client: Any, addresses: dict[int, str]) -> dict[int, NodeReport]:
     told = {}
     for node, address in addresses.items():
         pages = client.group_loads(address, LOADS_TIMEOUT_MS)
-        told[node] = _Told(pages[0].taken_ms, pages[0].disk_used, pages[0].disk_total,
+        told[node] = NodeReport(pages[0].taken_ms, pages[0].disk_used, pages[0].disk_total,
                            {row.group: row for page in pages for row in page.groups})
     return told
 
 
-def _groups(client: Any, facts: wire.PlacementFactsReply, before: dict[int, _Told],
-            after: dict[int, _Told]) -> dict[int, cluster.GroupRow]:
+def _groups(client: Any, facts: wire.PlacementFactsReply, before: dict[int, NodeReport],
+            after: dict[int, NodeReport]) -> dict[int, cluster.GroupRow]:
     """Return one row per group; a group without a leader gets its row from the metadata."""
     incarnations = dict(facts.incarnations)
     rows: dict[int, cluster.GroupRow] = {}
@@ -211,7 +215,7 @@ def _own_learners(group: int, learners: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(learners) if group else ()
 
 
-def _partitions(client: Any, addresses: dict[int, str], told: dict[int, _Told],
+def _partitions(client: Any, addresses: dict[int, str], told: dict[int, NodeReport],
                 groups: dict[int, cluster.GroupRow], keep: Container[int], window_s: float,
                 pause: Callable[[float], None],
                 ) -> tuple[list[cluster.PartitionRow], dict[int, int]]:
@@ -232,17 +236,17 @@ def _partitions(client: Any, addresses: dict[int, str], told: dict[int, _Told],
     pause(window_s)
     grown = {incarnation: (row, max(0, row.next_offset - before[incarnation].next_offset))
              for incarnation, row in ask().items() if incarnation in before}
-    ingress = shared_out(grown, {group: row.ingress for group, row in groups.items()})
-    read = shared_out(grown, {group: row.read for group, row in groups.items()})
+    ingress = apportioned(grown, {group: row.ingress for group, row in groups.items()})
+    read = apportioned(grown, {group: row.read for group, row in groups.items()})
     found = [cluster.PartitionRow(row.incarnation, row.topic, row.partition, row.group, row.epoch,
-                                  row.links, ingress[incarnation], read[incarnation],
+                                  row.epoch_entries, ingress[incarnation], read[incarnation],
                                   moved_ms=row.moved_ms)
              for incarnation, (row, records) in grown.items() if records or row.group in keep]
     return found, {incarnation: int(records / window_s)
                    for incarnation, (_, records) in grown.items()}
 
 
-def shared_out(grown: Mapping[int, tuple[wire.PartitionLoad, int]],
+def apportioned(grown: Mapping[int, tuple[wire.PartitionLoad, int]],
                rates: Mapping[int, int]) -> dict[int, int]:
     """Return each partition's part of its group's rate, by its records, to the last byte: a
     remainder of rounding would be load without a partition.  O(partitions)."""
@@ -260,7 +264,7 @@ def shared_out(grown: Mapping[int, tuple[wire.PartitionLoad, int]],
 
 # ---- a plan as it is carried out ----------------------------------------------------------------
 
-def requested(made: Plan, throttle: int | None = None) -> wire.PlanApply:
+def requested(made: Plan, throttle: int | None = None) -> wire.ApplyPlan:
     """Return the request to the metadata leader.  Raises ``CommandFailed`` for a plan that is too
     large."""
     if len(made.moves) > wire.MOVES_MAX:
@@ -270,7 +274,7 @@ def requested(made: Plan, throttle: int | None = None) -> wire.PlanApply:
     policy = made.policy
     limits = wire.PlanLimits(throttle or made.options.copy_rate, policy.in_per_node_max,
                              policy.out_per_node_max, policy.at_once_max)
-    return wire.PlanApply(made.plan_id, made.cluster_id, made.options.scope, made.expires_ms,
+    return wire.ApplyPlan(made.plan_id, made.cluster_id, made.options.scope, made.expires_ms,
                           limits, tuple(map(_requested_move, made.moves)))
 
 

@@ -33,8 +33,8 @@ from placement.shares import LARGEST, PIGEONHOLE, POSITION, PPM, RACKS
 #: Nodes named at most.
 NAMED_MAX = 20
 _RATES = (INGRESS, EGRESS, GROUP_INGRESS)
-_BOUNDS = {RACKS: "the racks allow no better",
-           PIGEONHOLE: "two of the largest have to share one, wherever they are"}
+_BOUNDS = {RACKS: "limited by the racks",
+           PIGEONHOLE: "two of the largest must share one"}
 
 
 class _Bins(NamedTuple):
@@ -62,7 +62,7 @@ def above_band(made: Plan) -> list[ResourceOutcome]:
     the band is around the mean by weight."""
     return [row for row in made.resources if _is_balanced(made, row.resource)
             and row.after_ppm * PERMILLE > PPM * (PERMILLE + row.band_permille)
-            and not (row.resource == LEADERS and _whole(made))]
+            and not (row.resource == LEADERS and _within_rounded_share(made))]
 
 
 def _is_balanced(made: Plan, resource: str) -> bool:
@@ -77,14 +77,14 @@ def _is_balanced(made: Plan, resource: str) -> bool:
     return scope in BALANCED_BY[POSITION[resource]]
 
 
-def _whole(made: Plan) -> bool:
+def _within_rounded_share(made: Plan) -> bool:
     """Return True if every node is within its share of leaders rounded up: leaders are whole."""
     nodes = [row for row in made.nodes if row.state == ALIVE]
     total, weight = sum(row.after[-1] for row in made.nodes), sum(row.weight for row in nodes)
     return all(row.after[-1] <= -(-total * row.weight // max(1, weight)) for row in nodes)
 
 
-def left_as_it_is(made: Plan) -> Iterator[str]:
+def remaining_imbalance(made: Plan) -> Iterator[str]:
     """Yield the loads outside their band for which no skipped move is named, with the reason; and
     the nodes that stay empty."""
     for row in above_band(made):
@@ -94,8 +94,8 @@ def left_as_it_is(made: Plan) -> Iterator[str]:
     empty = [row.node for row in made.nodes if row.state == ALIVE and not row.replicas_after]
     if empty and made.options.scope == SCOPE_ALL:
         yield (f"Without a replica afterwards: {plural(len(empty), 'node')} "
-               f"({', '.join(map(str, empty[:NAMED_MAX]))}). By hand: multiraft group move GROUP "
-               f"--from NODE --to {empty[0]}")
+               f"({', '.join(map(str, empty[:NAMED_MAX]))}). To move one: multiraft group move "
+               f"GROUP --from NODE --to {empty[0]}")
 
 
 def _bins(made: Plan, resource: str) -> _Bins:
@@ -113,11 +113,10 @@ def _reason(made: Plan, row: ResourceOutcome) -> str:
     assert band is not None
     if max(bins.loads, default=0) <= band.floor:
         return (f"no {bins.name} has more than {amount(row.resource, band.floor)}, its floor, "
-                f"below which nothing is moved for its sake. To balance it all the same: a lower "
-                f"floor in --policy")
+                f"below which it is not balanced. To balance it: lower the floor in --policy")
     if row.bound == LARGEST and row.after_ppm * PERMILLE <= row.bound_ppm * edge:
         return (f"one {bins.item} alone is {percent(row.bound_ppm)} of the mean of the "
-                f"{bins.name}s, wherever it is")
+                f"{bins.name}s, on any {bins.name}")
     if row.bound in _BOUNDS and row.after_ppm * PERMILLE <= row.bound_ppm * edge:
         return _BOUNDS[row.bound]
     if any(left.resource == row.resource for left in made.skipped) or not made.converged \
@@ -126,12 +125,12 @@ def _reason(made: Plan, row: ResourceOutcome) -> str:
     if row.resource in (LEADERS, EGRESS):
         bare = [node.node for node in made.nodes if node.state == ALIVE and not node.replicas_after]
         none = f"; {_named(bare)} no replica" if bare else ""
-        return (f"only a node that holds a replica of a group can lead it, and no other one of "
-                f"those has room for more below its share{none}")
+        return (f"only a node that holds a replica of a group can lead it, and all others are at "
+                f"their share{none}")
     if row.after_ppm * PERMILLE <= row.level_ppm * edge:
         return (f"each {bins.name} is within the band of its share, which differs from the mean "
                 f"because of racks or large {bins.item}s")
-    return f"no move of a {bins.item} that racks, disks and policy allow makes it better"
+    return f"no move of a {bins.item} that racks, disks and policy allow improves it"
 
 
 def _named(nodes: list[int]) -> str:
@@ -143,10 +142,10 @@ def nothing_to_do(made: Plan) -> str:
     """Return the statement of a plan without moves, about its scope alone."""
     scope = made.options.scope
     if scope == SCOPE_REPAIR:
-        return ("Nothing to repair: no replica is lost or missing, no rack has more than its part, "
-                "no disk is above its cap. Balance was not asked for")
+        return ("Nothing to repair: no replica is lost or missing, no rack has more than its "
+                "share, no disk is above its cap. The scope repair does not balance")
     if scope == SCOPE_DRAIN:
-        return "Nothing to drain: no replica is on a node that is to be empty"
+        return "Nothing to drain: no draining node has a replica"
     above = [row.resource for row in above_band(made)]
     if above and scope != SCOPE_NODE:
         verb, band, stay = (("is", "its band", "stays") if len(above) == 1 else
@@ -154,14 +153,13 @@ def nothing_to_do(made: Plan) -> str:
         return (f"Nothing to do: {_and(above)} {verb} above {band}, and {stay} so for the reasons "
                 f"above")
     if made.skipped:
-        return ("Nothing to do: what is above its band has to stay where it is, for the reasons "
-                "above")
+        return ("Nothing to do: loads above their band cannot be moved, for the reasons above")
     if scope == SCOPE_LEADERS:
         return "Nothing to do: no node leads, or sends, more than its band allows"
     if scope == SCOPE_NODE:
-        return (f"Nothing to do: nothing is to be moved from node {made.options.node} or to it. "
+        return (f"Nothing to do: no move from or to node {made.options.node} is needed. "
                 "Other nodes were not considered")
-    return "Nothing to do: everything is within the bands"
+    return "Nothing to do: all loads are within their bands"
 
 
 def _and(words: list[str]) -> str:

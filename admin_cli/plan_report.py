@@ -57,8 +57,8 @@ def _head(made: Any) -> str:
              f"partitions, of which {made.listed:,} were considered one by one",
              f"- {len(plan.moves):,} moves in {plan.waves:,} waves, "
              f"{quantities.size(plan.bytes)} to copy, about {quantities.span(plan.estimated_ms)}",
-             "- nothing is left to do afterwards" if plan.converged else
-             "- **cut short**: plan again when it has been carried out"]
+             "- converged: no further moves are needed" if plan.converged else
+             "- **incomplete**, a limit was reached: plan again when this plan is done"]
     return "\n".join([*lines, *(f"- warning: {warning}" for warning in plan.warnings)])
 
 
@@ -69,7 +69,7 @@ def _balance(plan: plans.Plan) -> str:
         [(row.resource, f"{row.band_permille / 10:g} %", plan_left.percent(row.before_ppm),
           plan_left.percent(row.after_ppm), plan_left.percent(row.bound_ppm), row.bound,
           plan_view.gap(row), plan_left.amount(row.resource, row.moved),
-          plan_left.amount(row.resource, row.moved_bound), plan_view.moved_more(row))
+          plan_left.amount(row.resource, row.moved_bound), plan_view.excess_moved(row))
          for row in plan.resources])
 
 
@@ -87,7 +87,7 @@ def _reasons(plan: plans.Plan) -> str:
 
 
 def _moves(plan: plans.Plan) -> str:
-    rows = [(move.seq, move.wave, plan_view.described(move), quantities.size(move.bytes),
+    rows = [(move.seq, move.wave, plan_view.describe_move(move), quantities.size(move.bytes),
              move.why.reason) for move in plan.moves[:MOVES_MAX]]
     return _table(("move", "wave", "what", "copies", "why"), rows) + _rest(
         len(plan.moves) - len(rows), "moves", f"`multiraft rebalance show --all {PLAN}`")
@@ -95,7 +95,7 @@ def _moves(plan: plans.Plan) -> str:
 
 def _skipped(plan: plans.Plan) -> str:
     if not plan.skipped:
-        return "Everything that should have moved does."
+        return "None: every candidate is moved."
     counts = Counter(row.reason for row in plan.skipped)
     rows = [(row.reason, row.subject, plan_left.amount(row.resource, row.load), row.text)
             for row in plan.skipped[:SKIPPED_MAX]]
@@ -105,7 +105,7 @@ def _skipped(plan: plans.Plan) -> str:
 
 
 def _infeasible(plan: plans.Plan) -> str:
-    return _table(("cannot be done", "what", "text", "way out"),
+    return _table(("infeasible", "what", "text", "remedy"),
                   [(row.cause, row.subject, row.text, row.way_out) for row in plan.infeasible])
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from admin_cli import quantities
 from admin_cli.output import note, plural, print_table, say
-from admin_cli.plan_left import amount, left_as_it_is, percent
+from admin_cli.plan_left import amount, percent, remaining_imbalance
 from multiraft.wire import plans as wire
 from placement.plan import (
     Difference,
@@ -36,12 +36,12 @@ def gap(row: ResourceOutcome) -> str:
     return f"{row.gap_ppm / 10_000:+.2f} %"
 
 
-def moved_more(row: ResourceOutcome) -> str:
+def excess_moved(row: ResourceOutcome) -> str:
     """Return the excess of moved bytes over the lower bound; a dash when the bound is 0."""
     return f"{100 * (row.moved / row.moved_bound - 1):+.2f} %" if row.moved_bound else "-"
 
 
-def described(move: Move) -> str:
+def describe_move(move: Move) -> str:
     """Return a move in words: ``replicas of group 7: 1 2 3 -> 2 3 4``."""
     wanted = " ".join(map(str, destination(move)))
     if isinstance(move, LeaderTransfer):
@@ -52,10 +52,10 @@ def described(move: Move) -> str:
     return f"group {move.group}: {' '.join(map(str, move.old_voters))} -> {wanted}"
 
 
-def faults_told(made: Plan, faults: Sequence[Fault]) -> str:
+def describe_faults(made: Plan, faults: Sequence[Fault]) -> str:
     """Return the faults of a plan, a line each, with moves as ``show`` names them."""
     moves = {move.move_id: move for move in made.moves}
-    lines = [f"{fault.code}, {described(moves[fault.move_id])}: {fault.text}"
+    lines = [f"{fault.code}, {describe_move(moves[fault.move_id])}: {fault.text}"
              if fault.move_id in moves else f"{fault.code}: {fault.text}"
              for fault in faults[:FAULTS_MAX]]
     if len(faults) > FAULTS_MAX:
@@ -75,27 +75,27 @@ def show_plan(made: Plan, all_moves: bool = False) -> None:
                      "has to move", "gap"),
                     [(row.resource, percent(row.before_ppm), percent(row.after_ppm),
                       percent(row.bound_ppm), gap(row), amount(row.resource, row.moved),
-                      amount(row.resource, row.moved_bound), moved_more(row))
+                      amount(row.resource, row.moved_bound), excess_moved(row))
                      for row in made.resources])
     if made.moves:
         say()
         shown = made.moves if all_moves else made.moves[:SHOWN_MAX]
         print_table(("move", "wave", "what", "copies", "why"),
-                    [(move.seq, move.wave, described(move), quantities.size(move.bytes),
+                    [(move.seq, move.wave, describe_move(move), quantities.size(move.bytes),
                       _why(move)) for move in shown])
         if len(shown) < len(made.moves):
             say(f"... and {len(made.moves) - len(shown):,} more (--all shows them)")
     if made.moves and not made.converged:
-        note("Cut short: plan again when it has been carried out.")
+        note("Incomplete, a limit was reached: plan again when this plan is done.")
     for warning in made.warnings:
         note(f"Warning: {warning}")
     for left, count in Counter(row.reason for row in made.skipped).items():
         first = next(row for row in made.skipped if row.reason == left)
         note(f"Not moved, {left} ({count}): {first.text}")
-    for why in left_as_it_is(made):
+    for why in remaining_imbalance(made):
         note(why)
     for row in made.infeasible:
-        note(f"Cannot be done, {row.cause}: {row.text}. Way out: {row.way_out}.")
+        note(f"Infeasible, {row.cause}: {row.text}. Remedy: {row.way_out}.")
 
 
 def _why(move: Move) -> str:
@@ -128,14 +128,14 @@ def plan_json(made: Plan) -> dict[str, Any]:
 
 def show_difference(found: Difference) -> None:
     """Print the differences of a second plan."""
-    rows = [("only first", described(move)) for move in found.removed]
-    rows += [("only second", described(move)) for move in found.added]
-    rows += [("otherwise", f"{described(old)}; second: {described(new)}")
+    rows = [("only first", describe_move(move)) for move in found.removed]
+    rows += [("only second", describe_move(move)) for move in found.added]
+    rows += [("changed", f"{describe_move(old)}; second: {describe_move(new)}")
              for old, new in found.changed]
     if rows:
         print_table(("in", "move"), rows)
     else:
-        say("both plans move the same to the same places")
+        say("the plans have the same moves")
 
 
 # ---- progress -----------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ def status_json(status: wire.PlanStatusReply) -> dict[str, Any]:
 def show_status(status: wire.PlanStatusReply) -> None:
     """Print the progress of a plan."""
     if not status.plan_id:
-        say("no plan was ever applied")
+        say("no plan has been applied")
         return
     ended = sum(count for phase, count in status.phases
                 if phase in ("done", "skipped", "failed", "cancelled"))
@@ -164,8 +164,8 @@ def show_status(status: wire.PlanStatusReply) -> None:
         copied = (f"bytes: {quantities.size(status.bytes_done)} of "
                   f"{quantities.size(status.bytes_total)}")
         if status.state == "running":
-            eta = (f"ready in {quantities.span(status.eta_ms)}" if status.eta_ms >= 0 else
-                   "when it is ready is not known yet")
+            eta = (f"ends in about {quantities.span(status.eta_ms)}" if status.eta_ms >= 0 else
+                   "no estimate yet")
             copied += (f", {quantities.size(status.rate)}/s (throttle "
                        f"{quantities.size(status.limits.throttle)}/s and node), {eta}")
         say(copied)
@@ -173,7 +173,7 @@ def show_status(status: wire.PlanStatusReply) -> None:
         say("copying: " + "; ".join(
             f"node {row.node} receives {row.into}, sends {row.out}" for row in status.nodes))
     if status.moves:
-        print_table(("move", "phase", "attempt", "copied", "of", "why, and what it waits for"),
+        print_table(("move", "phase", "attempt", "copied", "of", "reason, and present wait"),
                     [(row.move_id, row.phase, row.attempt, quantities.size(row.bytes_done),
                       quantities.size(row.bytes_total), f"{row.reason}: {row.wait}")
                      for row in status.moves[:SHOWN_MAX]])

@@ -22,12 +22,12 @@ from admin_cli.rebalance import PlanEnded, PlanExit
 from admin_cli.session import Session
 from admin_cli.streams import outlived_reader
 from multiraft.wire import errors as wire
-from multiraft.wire.pool import PoolGrowReply, PoolStatusReply
+from multiraft.wire.pool import GrowPoolReply, PoolStatusReply
 
 #: Interval at which a growth is polled.
-LOOK_S = 0.2
+POLL_INTERVAL_S = 0.2
 #: Time after which the command stops waiting for leaders of new groups.
-PATIENCE_S = 60.0
+PROGRESS_TIMEOUT_S = 60.0
 
 
 @click.group(cls=rebalance.RebalanceGroup)
@@ -45,8 +45,14 @@ def show(session: Session, as_json: bool) -> None:
         client.catch_up()
         status = client.pool_status()
     if as_json:
-        print_json({"groups": status.pool_size, "growing_to": _growing_to(status),
-                    "new_groups_without_leader": status.waiting, "groups_max": status.groups_max})
+        print_json(
+            {
+                "groups": status.pool_size,
+                "growing_to": _growing_to(status),
+                "new_groups_without_leader": status.groups_leaderless,
+                "groups_max": status.groups_max,
+            }
+        )
         return
     say(f"{plural(status.pool_size, 'group')} in the pool; it may grow to "
         f"{status.groups_max:,}")
@@ -60,11 +66,11 @@ def _growing_to(status: PoolStatusReply) -> int | None:
 
 def _progress(status: PoolStatusReply) -> str:
     new = status.groups - status.pool_size
-    if not status.waiting:
+    if not status.groups_leaderless:
         return f"all {new:,} new groups have a leader; the metadata have to open them to topics"
-    more = ", ..." if status.waiting > len(status.named) else ""
-    return (f"{new - status.waiting:,} of {new:,} new groups have a leader; without one: "
-            f"{', '.join(map(str, status.named))}{more}")
+    more = ", ..." if status.groups_leaderless > len(status.leaderless) else ""
+    return (f"{new - status.groups_leaderless:,} of {new:,} new groups have a leader; without one: "
+            f"{', '.join(map(str, status.leaderless))}{more}")
 
 
 @pool.command()
@@ -87,7 +93,7 @@ def grow(session: Session, groups: int, yes: bool, no_wait: bool, as_json: bool)
         if groups == before.pool_size and not _growing_to(before):
             note(f"Nothing to do: the pool has {plural(groups, 'group')}.")
             raise click.exceptions.Exit(int(PlanExit.NOTHING_TO_DO))
-        told = _asked(client, groups, dry_run=not yes)
+        told = _request_growth(client, groups, dry_run=not yes)
         if not as_json:
             # the command waits for the end
             with outlived_reader() if yes else contextlib.nullcontext():
@@ -106,7 +112,7 @@ def grow(session: Session, groups: int, yes: bool, no_wait: bool, as_json: bool)
         note(f"The pool has {groups:,} groups: new topics are placed over all of them.")
 
 
-def _asked(client: Any, groups: int, dry_run: bool) -> PoolGrowReply:
+def _request_growth(client: Any, groups: int, dry_run: bool) -> GrowPoolReply:
     """Return the growth that is decided, or would be.  Raises ``PlanEnded`` when it is impossible.
     """
     try:
@@ -122,7 +128,7 @@ def _asked(client: Any, groups: int, dry_run: bool) -> PoolGrowReply:
                         PlanExit.INFEASIBLE) from error
 
 
-def _show(told: PoolGrowReply) -> None:
+def _show(told: GrowPoolReply) -> None:
     new = told.groups - told.pool_size
     say(f"pool: {told.pool_size:,} -> {plural(told.groups, 'group')} ({new:,} new, "
         f"{told.replication_factor} replicas each)\n")
@@ -142,13 +148,13 @@ def _wait(client: Any, session: Session, groups: int, quiet: bool) -> None:
         task = bar.add_task("new groups with a leader", total=None)
         while (status := client.pool_status()).pool_size < groups:
             new = status.groups - status.pool_size
-            bar.update(task, total=new, completed=new - status.waiting)
-            if best is None or status.waiting < best:
-                best, moved_s = status.waiting, time.monotonic()
-            elif time.monotonic() - moved_s > PATIENCE_S:
+            bar.update(task, total=new, completed=new - status.groups_leaderless)
+            if best is None or status.groups_leaderless < best:
+                best, moved_s = status.groups_leaderless, time.monotonic()
+            elif time.monotonic() - moved_s > PROGRESS_TIMEOUT_S:
                 raise CommandFailed(
                     f"the pool is still growing to {groups:,} groups: {_progress(status)}.",
                     "The growth continues by itself once a majority of each group's nodes is up; "
                     "`multiraft group describe GROUP` shows the missing ones. Until then new "
                     "topics use the old groups.")
-            session.pause(LOOK_S)
+            session.pause(POLL_INTERVAL_S)

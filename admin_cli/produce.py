@@ -23,7 +23,7 @@ from admin_cli.failures import Ambiguous, CommandFailed, reason
 from admin_cli.numbers import PARTITION
 from admin_cli.options import (
     ACKS,
-    ACKS_ELSEWHERE,
+    ACKS_ALIASES,
     COMPRESSIONS,
     Word,
     json_option,
@@ -62,7 +62,7 @@ class Lines(NamedTuple):
 @topic_argument
 @click.option("--file", "-f", "source", type=click.File("rb"), default="-", metavar="F",
               help="File to read. [default: standard input]")
-@click.option("--acks", type=Word(ACKS, ACKS_ELSEWHERE), default="commit", show_default=True,
+@click.option("--acks", type=Word(ACKS, ACKS_ALIASES), default="commit", show_default=True,
               help="commit: a majority has it on disk. leader: the leader has it. none: no answer.")
 @click.option("--key-separator", metavar="S",
               help="Text before the first S of a line is the record's key.")
@@ -76,8 +76,8 @@ def produce(session: Session, topic: str, source: BinaryIO, acks: str, key_separ
             partition: int | None, compression: str, as_json: bool) -> None:
     """Append records to TOPIC: a line is a record.
 
-    Retries neither double nor reorder. The outcome of a record is ambiguous when no answer came
-    in time: it may or may not have been appended.
+    Retries neither duplicate nor reorder records. The outcome of a record is ambiguous when no
+    answer came in time: it may or may not have been appended.
     """
     separator = None if key_separator is None else os.fsencode(key_separator)
     if separator == b"":
@@ -192,7 +192,7 @@ def _failure(topic: str, appender: Appender) -> CommandFailed | None:
 
 def _summary(topic: str, acks: str, appender: Appender) -> str:
     if acks == "none":
-        return f"{topic}: {plural(appender.sent, 'record')} sent; --acks none awaits no answer."
+        return f"{topic}: {plural(appender.sent, 'record')} sent, none confirmed (--acks none)."
     parts = [f"{plural(appender.acknowledged, 'record')} acknowledged"]
     parts += [f"{count} {how}" for count, how in ((appender.ambiguous, "ambiguous"),
                                                   (appender.refused, "refused")) if count]

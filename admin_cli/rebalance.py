@@ -59,17 +59,17 @@ from placement.policy import (
 from placement.verify import verify as find_faults
 
 #: Interval at which a plan is polled, in seconds.
-LOOK_S = 1.0
+POLL_INTERVAL_S = 1.0
 #: As the controller's: limit of a pause for slow appends that the plan does not cause.
 SLOW_PATIENCE_S = 20
-_OVER = ("done", "cancelled")
+_ENDED = ("done", "cancelled")
 #: The reason of a plan that an operator paused begins with this.
 BY_OPERATOR = "paused by the operator"
 #: States of a plan that makes its moves and excludes other plans.
-GOING_ON = ("running", "paused")
-UNDER_WAY = (*GOING_ON, "cancelling")
+EXCLUSIVE_STATES = ("running", "paused")
+ACTIVE_STATES = (*EXCLUSIVE_STATES, "cancelling")
 #: Scope of a plan -> wanted state of the node that it may be made for.
-_MARKS = {SCOPE_DRAIN: wire.DRAINING, SCOPE_LEADERS: wire.MAINTENANCE}
+_STATE_OF_SCOPE = {SCOPE_DRAIN: wire.DRAINING, SCOPE_LEADERS: wire.MAINTENANCE}
 #: A policy that names a thousand topics has about 100 KB.
 POLICY_BYTES_MAX = 1 << 20
 #: Ten years, longer than the age of any snapshot.
@@ -102,7 +102,7 @@ def _plan_exits() -> Iterator[None]:
         raise
 
 
-class _SpeaksOfPlans(click.Command):
+class _HasPlanExits(click.Command):
     """Mixin of commands with these exit codes, also for errors of the command line."""
 
     def make_context(self, *arguments: Any, **settings: Any) -> click.Context:
@@ -116,11 +116,11 @@ class _SpeaksOfPlans(click.Command):
             return super().invoke(ctx)
 
 
-class RebalanceGroup(_SpeaksOfPlans, HelpfulGroup):
+class RebalanceGroup(_HasPlanExits, HelpfulGroup):
     """A group of commands with the exit codes of plans."""
 
 
-class PlanCommand(_SpeaksOfPlans):
+class PlanCommand(_HasPlanExits):
     """A command with the exit codes of plans in another group."""
 
 
@@ -144,8 +144,8 @@ def read_plan(path: Path) -> plans.Plan:
     except OSError as error:
         raise CommandFailed(f"{path} cannot be read: {error.strerror}.") from error
     except EditedPlan as error:
-        raise CommandFailed(f"{path}: {error}.", "Plans are made by `multiraft rebalance plan` and "
-                            "carried out as they are.") from error
+        raise CommandFailed(f"{path}: {error}.", "Plans cannot be edited. Make a new one: "
+                            "multiraft rebalance plan") from error
     except PlacementError as error:
         raise CommandFailed(f"{path} is not a plan: {error}.") from error
 
@@ -171,24 +171,23 @@ plan_argument = click.argument("path", metavar="PLAN",
 @click.option("--window", type=WINDOW, default=plan_input.WINDOW_S,
               metavar="SECONDS", help="Time over which loads are measured.")
 @click.option("--policy", "policy", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
-              help="Bands, limits and exclusions as JSON; what it omits has its default.")
+              help="Bands, limits and exclusions as JSON; omitted keys have their defaults.")
 @click.option("--output", "output", type=click.Path(path_type=Path, dir_okay=False),
               metavar="PLAN", help="Write the plan to this file.")
 @click.option("--engine", default=plan_engine.PYTHON, type=click.Choice(plan_engine.ENGINES),
               help="python (default): in this process. spark: with Spark, for millions of "
                    "partitions.")
 @click.option("--master", type=TEXT, metavar="URL",
-              help="Of Spark: the cluster it runs on, local[2]. Default: all cores of this "
-                   "machine.")
+              help="Spark only: its master, such as local[2]. Default: all cores of this machine.")
 @click.option("--snapshot", metavar="DIR",
-              help="Of Spark: plan from this export, or from the latest complete period of this "
+              help="Spark only: plan from this export, or from the latest complete period of this "
                    "pipeline's directory.")
 @click.option("--measure", is_flag=True,
-              help="Of Spark: measure loads now, also when the nodes publish them.")
+              help="Spark only: measure loads now, also when the nodes publish them.")
 @click.option("--max-age", "max_age", type=Real(0, AGE_S_MAX), metavar="SECONDS",
-              help="Of Spark: how old a snapshot may be. Default: as long as a plan is valid.")
+              help="Spark only: maximum age of a snapshot. Default: as long as a plan is valid.")
 @click.option("--report", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
-              help="Of Spark: write a report with pictures to this directory.")
+              help="Spark only: write a report with pictures to this directory.")
 @click.option("--all", "all_moves", is_flag=True, help="Show every move.")
 @load_view.picture_option
 @json_option
@@ -201,8 +200,8 @@ def plan(session: Session, scope: str, node: int | None, drain: tuple[int, ...],
          picture: Path | None, as_json: bool) -> None:
     """Make a plan from the present state of the cluster.  Changes nothing.
 
-    It starts from the present placement and moves only the excess.  `--output` keeps it, for
-    `rebalance apply`.
+    It starts from the present placement and moves only the excess.  `--output` writes it to a file
+    for `rebalance apply`.
     """
     options = options_of(scope, node, drain, budget, rate)
     asked = plan_engine.Asked(engine, master, snapshot, max_age, report, measure)
@@ -228,7 +227,7 @@ def plan(session: Session, scope: str, node: int | None, drain: tuple[int, ...],
         load_view.draw(made, picture)
     end_of(made, shown=not as_json)
     if output is not None and not as_json:
-        note(f"Written to {output}. Carry it out: multiraft rebalance apply {output} --yes")
+        note(f"Written to {output}. Apply it: multiraft rebalance apply {output} --yes")
 
 
 def options_of(scope: str, node: int | None, drain: tuple[int, ...], budget: int | None,
@@ -258,16 +257,19 @@ def read_policy(path: Path | None) -> Policy:
 
 
 def make(client: Any, options: Options, policy: Policy, window_s: float,
-         session: Session, intents: Mapping[int, str] | None = None) -> plans.Plan:
-    """Return a plan for the present cluster; ``intents``: assumed wanted states of nodes."""
+         session: Session, desired_states: Mapping[int, str] | None = None) -> plans.Plan:
+    """Return a plan for the present cluster; ``desired_states``: assumed wanted states of nodes."""
     try:
         gathered = plan_input.collect(client, _now_ms(), options.scope == SCOPE_REPAIR, window_s,
                                       pause=session.pause)
         if gathered.active_plan and options.scope != SCOPE_REPAIR:
             note(f"Plan {gathered.active_plan[:12]} is under way. This plan starts from the "
                  "present placement, so it contains the moves that the other one has not made yet. "
-                 "It cannot be applied before that one is over, and may be stale then: plan again.")
-        return make_plan(plan_input.intended(gathered.snapshot, intents or {}), policy, options)
+                 "It cannot be applied before that one has ended, and may be stale then: plan "
+                 "again.")
+        return make_plan(
+            plan_input.with_desired_states(gathered.snapshot, desired_states or {}), policy, options
+        )
     except PlacementError as error:
         raise CommandFailed(f"no plan can be made: {error}.") from error
 
@@ -322,19 +324,19 @@ def verify(session: Session, path: Path) -> None:
     with connection.open_session(session) as client:
         refuse_repetition(made, client.plan_request(wire.PlanStatus()))
         check(client, made, session)
-    note(f"Plan {made.plan_id[:12]} may be carried out.")
+    note(f"Plan {made.plan_id[:12]} is valid.")
 
 
 def refuse_repetition(made: plans.Plan, known: wire.PlanStatusReply) -> None:
     """Raise ``PlanEnded`` for the cluster's last plan, which it would not start again."""
-    if known.plan_id != made.plan_id or known.state not in _OVER:
+    if known.plan_id != made.plan_id or known.state not in _ENDED:
         return
     done = dict(known.phases).get("done", 0)
-    ended = ("was carried out already" if known.state == "done" else
+    ended = ("was applied already" if known.state == "done" else
              f"was started already, and ended early ({known.reason})")
     raise PlanEnded(f"plan {made.plan_id[:12]} {ended}: {done:,} of its "
                     f"{plural(known.moves_total, 'move')} {'is' if done == 1 else 'are'} done.",
-                    "A plan is carried out once. Make a new one: multiraft rebalance plan",
+                    "A plan can be applied once. Make a new one: multiraft rebalance plan",
                     PlanExit.STALE)
 
 
@@ -351,11 +353,11 @@ def check(client: Any, made: plans.Plan, session: Session) -> Snapshot:
     faults = find_faults(made, gathered.snapshot, _now_ms())
     if not faults:
         return gathered.snapshot
-    told = plan_view.faults_told(made, faults)
+    told = plan_view.describe_faults(made, faults)
     if all(fault.stale for fault in faults):
         raise PlanEnded(f"plan {made.plan_id[:12]} is stale:\n{told}",
                         "Make a new one: multiraft rebalance plan", PlanExit.STALE)
-    raise CommandFailed(f"plan {made.plan_id[:12]} must not be carried out:\n{told}",
+    raise CommandFailed(f"plan {made.plan_id[:12]} is invalid:\n{told}",
                         "Make a new one: multiraft rebalance plan")
 
 
@@ -367,13 +369,13 @@ def check(client: Any, made: plans.Plan, session: Session) -> Snapshot:
               help="Bytes per second that each node sends at most, and receives at most, such as "
                    "50MiB.")
 @click.option("--yes", is_flag=True, help="Apply the plan. Without it: check only.")
-@click.option("--wait", is_flag=True, help="Wait until the plan is over.")
+@click.option("--wait", is_flag=True, help="Wait until the plan has ended.")
 @servers_option
 @click.pass_obj
 def apply(session: Session, path: Path, throttle: int | None, yes: bool, wait: bool) -> None:
     """Apply PLAN. Without --yes it is only checked.
 
-    The cluster carries it out by itself: this command, and any node, may end meanwhile.
+    The cluster executes it: the plan continues when this command or a node stops.
     """
     made = read_plan(path)
     if not made.moves:
@@ -382,8 +384,8 @@ def apply(session: Session, path: Path, throttle: int | None, yes: bool, wait: b
     with connection.open_session(session) as client:
         known = client.plan_request(wire.PlanStatus())
         if known.next_plan_id == made.plan_id or (known.plan_id == made.plan_id
-                                                  and known.state not in _OVER):
-            note(f"Plan {made.plan_id[:12]} is being carried out already. Watch it: multiraft "
+                                                  and known.state not in _ENDED):
+            note(f"Plan {made.plan_id[:12]} is already running. Watch it: multiraft "
                  f"rebalance status --watch")
             if throttle is not None and throttle != known.limits.throttle:
                 note("Its throttle is unchanged: --throttle applies to plans that start. To change "
@@ -398,7 +400,7 @@ def apply(session: Session, path: Path, throttle: int | None, yes: bool, wait: b
             plan_input.check_throttle(made, throttle, seen)
             plan_view.show_plan(made)
             if throttle is not None:
-                note(f"With the throttle asked for it copies {quantities.size(throttle)}/s and "
+                note(f"With this throttle it copies {quantities.size(throttle)}/s and "
                      f"node at most, instead of {quantities.size(made.options.copy_rate)}/s.")
             note("Dry run: nothing was changed. Use --yes to apply.")
             return
@@ -436,8 +438,8 @@ def finish(client: Any, session: Session, plan_id: str) -> None:
             raise CommandFailed(f"plan {plan_id[:12]} is no longer the cluster's plan.",
                                 "`multiraft rebalance status` shows the present one.")
         if status.plan_id == plan_id:
-            if status.state in _OVER:
-                _judge(status)
+            if status.state in _ENDED:
+                _raise_for_result(status)
                 note(f"Plan {plan_id[:12]} is done: {plural(status.moves_total, 'move')}, "
                      f"{quantities.size(status.bytes_done)} copied, in "
                      f"{quantities.span(max(0, status.now_ms - status.applied_ms))}.")
@@ -450,14 +452,14 @@ def finish(client: Any, session: Session, plan_id: str) -> None:
                      "is resumed: multiraft rebalance resume. To end it: multiraft rebalance "
                      "cancel")
             was_paused = is_paused
-            short = [row for row in status.moves if row.wait.startswith(wire.NO_ROOM)]
+            short = [row for row in status.moves if row.wait.startswith(wire.NO_DISK_SPACE)]
             if short and not was_short:
                 note(f"{short[0].move_id} waits, and this command with it. {short[0].wait}")
             was_short = bool(short)
-        session.pause(LOOK_S)
+        session.pause(POLL_INTERVAL_S)
 
 
-def _judge(status: wire.PlanStatusReply) -> None:
+def _raise_for_result(status: wire.PlanStatusReply) -> None:
     if status.state == "cancelled":
         raise CommandFailed(f"plan {status.plan_id[:12]} ended early: {status.reason}.",
                             "`multiraft rebalance status` shows the moves that it had made. For "
@@ -474,7 +476,7 @@ def _judge(status: wire.PlanStatusReply) -> None:
 
 
 @rebalance.command()
-@click.option("--watch", is_flag=True, help="Refresh the output until the plan is over.")
+@click.option("--watch", is_flag=True, help="Refresh the output until the plan has ended.")
 @json_option
 @servers_option
 @click.pass_obj
@@ -489,9 +491,9 @@ def status(session: Session, watch: bool, as_json: bool) -> None:
                 print_json(plan_view.status_json(found), one_line=watch)
             else:
                 plan_view.show_status(found)
-            if not watch or found.state in (*_OVER, "none"):
+            if not watch or found.state in (*_ENDED, "none"):
                 break
-            session.pause(LOOK_S)
+            session.pause(POLL_INTERVAL_S)
     end_of_status(found)
 
 
@@ -499,7 +501,7 @@ def end_of_status(found: wire.PlanStatusReply) -> None:
     """Raise the failure for the exit code of a state."""
     if found.state == "paused" and not found.reason.startswith(BY_OPERATOR):
         raise PlanEnded(f"plan {found.plan_id[:12]} has paused itself: {found.reason}.",
-                        "It resumes by itself when the reason is over"
+                        "It resumes automatically when the cause is gone"
                         + (f", or after {SLOW_PATIENCE_S} s of pause in which the reason "
                            "persisted. To accept it: multiraft rebalance resume"
                            if found.reason.startswith("SLOW_COMMITS") else "."), PlanExit.PAUSED)
@@ -508,9 +510,9 @@ def end_of_status(found: wire.PlanStatusReply) -> None:
 def _control(session: Session, action: str, value: int = 0) -> None:
     with connection.open_session(session) as client:
         before = client.plan_request(wire.PlanStatus())
-        _check_news(action, before)
+        _check_not_done(action, before)
         try:
-            reply = client.plan_request(wire.PlanControl(action, "", value))
+            reply = client.plan_request(wire.ControlPlan(action, "", value))
         except wire_errors.StalePlan as error:
             raise PlanEnded(connection.sentence(error), "`multiraft rebalance status` shows the "
                             "last one.", PlanExit.NOTHING_TO_DO) from error
@@ -525,10 +527,10 @@ def _control(session: Session, action: str, value: int = 0) -> None:
              + (f", and copies at most {quantities.size(value)}/s and node from now on."
                 if action == wire.THROTTLE else "."))
         if action == wire.CANCEL:
-            _tell_marks(client, before.scope)
+            _note_remaining_states(client, before.scope)
 
 
-def _check_news(action: str, found: wire.PlanStatusReply) -> None:
+def _check_not_done(action: str, found: wire.PlanStatusReply) -> None:
     """End the command when the plan is already in the requested state, or past it.
 
     A plan that has paused itself is not paused by the operator as well, which would outlast the
@@ -547,14 +549,14 @@ def _check_news(action: str, found: wire.PlanStatusReply) -> None:
     raise click.exceptions.Exit(int(PlanExit.NOTHING_TO_DO))
 
 
-def _tell_marks(client: Any, scope: str) -> None:
+def _note_remaining_states(client: Any, scope: str) -> None:
     """Report wanted states of nodes that outlast the plan that was made for them."""
-    for node, state in connection.intents(client).items():
-        if state == _MARKS.get(scope):
+    for node, state in connection.desired_states(client).items():
+        if state == _STATE_OF_SCOPE.get(scope):
             command = "drain" if state == wire.DRAINING else "maintenance"
-            note(f"Node {node} is still {connection.INTENTS[state]}, and receives nothing new. To "
-                 f"undo that: multiraft node undrain {node}. To continue: multiraft node {command} "
-                 f"{node} --yes")
+            note(f"Node {node} is still {connection.STATE_WORDS[state]}, and receives nothing new. "
+                 f"To undo that: multiraft node undrain {node}. To continue: multiraft node "
+                 f"{command} {node} --yes")
 
 
 @rebalance.command()
@@ -572,7 +574,7 @@ def pause(session: Session) -> None:
 def resume(session: Session) -> None:
     """Resume a plan that was paused.
 
-    A plan that has paused itself stays paused until the reason is over.  Slow appends are the
+    A plan that has paused itself stays paused until the cause is gone.  Slow appends are the
     exception: resuming accepts them for the rest of the plan.
     """
     _control(session, wire.RESUME)

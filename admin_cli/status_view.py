@@ -18,13 +18,13 @@ _NAMED_MAX = 10
 def print_status(answer: dict) -> None:
     """Print the answer of `multiraft cluster status`."""
     needs = _needs(answer)
-    say("Needs attention:" if needs else _all_well(answer))
+    say("Needs attention:" if needs else _healthy(answer))
     for need in needs:
         say(f"  {need}")
-    aside = [f"node {node['id']} is {connection.INTENTS[node['intent']]}"
-             for node in answer["nodes"] if node["intent"] in connection.INTENTS]
+    aside = [f"node {node['id']} is {connection.STATE_WORDS[node['intent']]}"
+             for node in answer["nodes"] if node["intent"] in connection.STATE_WORDS]
     if aside:
-        say(f"Set aside by the operator: {', '.join(aside)}. To return one to service: multiraft "
+        say(f"Out of service: {', '.join(aside)}. To return one to service: multiraft "
             "node undrain NODE")
     say()
     most = max((node["leads"] for node in answer["nodes"]), default=0)
@@ -32,7 +32,7 @@ def print_status(answer: dict) -> None:
     print_table(
         ("node", "state", "version", "uptime", "leads", "", "replicas", "behind", "lag", "log",
          "disk used", "disk free", "rack", "client address"),
-        [(node["id"], with_intent(node_state(node), node["intent"]), node["version"],
+        [(node["id"], with_desired_state(node_state(node), node["intent"]), node["version"],
           quantities.span(node["uptime_ms"]), node["leads"],
           quantities.bar(node["leads"], most, cell), node["groups"], node["behind"],
           node["lag_entries"], quantities.size(node["log_bytes"]),
@@ -44,13 +44,13 @@ def print_status(answer: dict) -> None:
         f"{answer['replication_factor']}, {answer['topics']} topics with "
         f"{answer['partitions']} partitions\n"
         + (f"metadata group led by node {leader}" if leader else
-           "the metadata group has no leader: topics cannot be created or deleted now")
+           "the metadata group has no leader: topics cannot be created or deleted")
         + f"\ngroups without a leader: {_some(answer['leaderless_groups'])}"
         f"\nunder-replicated groups: {_some(answer['under_replicated_groups'])}"
         f"\nquarantined replicas: {_some(answer['quarantined_groups'])}")
     for node in answer["nodes"]:
         if node["scrub"] and node["scrub"]["requested"]:
-            say(f"scrub asked for: node {node['id']} has read "
+            say(f"requested scrub: node {node['id']} has read "
                 f"{quantities.size(node['scrub']['pass_bytes'])} of "
                 f"{quantities.size(node['scrub']['total_bytes'])}")
 
@@ -72,9 +72,9 @@ def node_state(node: dict) -> str:
     return "ready" if node["ready"] else "not ready"
 
 
-def with_intent(state: str, intent: str | None) -> str:
+def with_desired_state(state: str, desired_state: str | None) -> str:
     """Return the state of a node, with the wanted one unless it is alive: ``up, draining``."""
-    words = connection.INTENTS.get(intent or "")
+    words = connection.STATE_WORDS.get(desired_state or "")
     return f"{state}, {words}" if words else state
 
 
@@ -82,11 +82,11 @@ def _needs(answer: dict) -> list[str]:
     """Return the problems of the cluster, the worst first."""
     needs = []
     if answer["leaderless_groups"]:
-        needs.append(f"no leader, no appends: {_some(answer['leaderless_groups'])}")
+        needs.append(f"groups without a leader (no appends): {_some(answer['leaderless_groups'])}")
     if not answer["metadata_leader"]:
         needs.append("the metadata group has no leader")
     if answer["quarantined_groups"]:
-        needs.append(f"damaged replicas: {_some(answer['quarantined_groups'])}")
+        needs.append(f"quarantined replicas: {_some(answer['quarantined_groups'])}")
     for node in answer["nodes"]:
         state = node_state(node)
         if node["problem"]:
@@ -95,15 +95,15 @@ def _needs(answer: dict) -> list[str]:
             why = node["not_ready"]
             needs.append(f"node {node['id']} is {state}" + (f": {why}" if why else ""))
         if node["disk_full"]:
-            needs.append(f"node {node['id']} has no room: it takes no records")
+            needs.append(f"node {node['id']} has a full disk and refuses records")
     if answer["under_replicated_groups"]:
-        needs.append(f"fewer replicas than there should be: "
+        needs.append(f"under-replicated groups: "
                      f"{_some(answer['under_replicated_groups'])}")
     return needs
 
 
-def _all_well(answer: dict) -> str:
-    return (f"All well: {plural(len(answer['nodes']), 'node')}, every group has a leader and all "
+def _healthy(answer: dict) -> str:
+    return (f"Healthy: {plural(len(answer['nodes']), 'node')}, every group has a leader and all "
             "its replicas.")
 
 
@@ -136,8 +136,8 @@ def print_group(answer: dict) -> None:
     say(f"Group {answer['group']} {who}{_leader_marks(answer)}")
     say(f"voters {_nodes(answer['voters'])}; learners {_nodes(answer['learners'])}")
     if answer["outgoing"]:
-        say(f"its members are changing: the voters before were "
-            f"{_nodes(answer['outgoing'])}, and both majorities count")
+        say(f"configuration change in progress (joint): outgoing voters "
+            f"{_nodes(answer['outgoing'])}; both majorities are required")
     if answer["partitions"] is not None:
         say(f"{plural(answer['partitions'], 'partition')} with data, "
             f"{quantities.size(answer['log_bytes'])} of log")
@@ -155,7 +155,7 @@ def _leader_marks(answer: dict) -> str:
     if answer["leader"] and not answer["committed_in_term"]:
         marks += ", which has not committed in its term yet"
     if answer["transferee"]:
-        marks += f", being handed to node {answer['transferee']}"
+        marks += f", transferring leadership to node {answer['transferee']}"
     return marks
 
 

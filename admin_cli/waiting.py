@@ -1,8 +1,8 @@
 """Waits of a reader, reported on the terminal.
 
-Contract.  ``telling`` passes batches on as they come.  When a partition has waited for anything but
-new records for ``TOLD_AFTER_MS``, it reports the position and the reason, and again after longer
-and longer pauses.
+Contract.  ``report_waits`` passes batches on as they come.  When a partition has waited for
+anything but new records for ``TOLD_AFTER_MS``, it reports the position and the reason, and again
+after longer and longer pauses.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TOLD_AGAIN_MS_MAX = 300_000
 NAMED_MAX = 3
 
 
-def telling(consumer: Any) -> Iterator[Any]:
+def report_waits(consumer: Any) -> Iterator[Any]:
     """Yield the batches of a consumer, and report its waits."""
     pause_ms = TOLD_AFTER_MS
     due_ms = _now_ms() + pause_ms

@@ -66,7 +66,7 @@ def _whole(text: str, most: int) -> int:
     return int(text)
 
 
-class _Imagined(NamedTuple):
+class _Simulated(NamedTuple):
     """The values that are shown."""
 
     before: Snapshot
@@ -89,7 +89,7 @@ class _Imagined(NamedTuple):
 @click.option("--window", type=WINDOW, default=plan_input.WINDOW_S,
               metavar="SECONDS", help="Time over which loads are measured.")
 @click.option("--policy", "policy", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
-              help="Bands, limits and exclusions as JSON; what it omits has its default.")
+              help="Bands, limits and exclusions as JSON; omitted keys have their defaults.")
 @click.option("--all", "all_moves", is_flag=True, help="Show every move and partition.")
 @load_view.picture_option
 @json_option
@@ -108,7 +108,7 @@ def whatif(session: Session, topics: tuple[str, ...], joins: tuple[NodeRow, ...]
     if change == Change():
         raise click.UsageError("name a change: --join, --leave, --lose or --pool.")
     with connection.open_session(session) as client:
-        found = _imagine(client, session, change, topics, rebalance.read_policy(policy), window)
+        found = _simulate(client, session, change, topics, rebalance.read_policy(policy), window)
     if as_json:
         print_json(_as_json(found, change))
     else:
@@ -122,8 +122,8 @@ def whatif(session: Session, topics: tuple[str, ...], joins: tuple[NodeRow, ...]
     rebalance.end_of(found.made)
 
 
-def _imagine(client: Any, session: Session, change: Change, topics: tuple[str, ...],
-             policy: Any, window_s: float) -> _Imagined:
+def _simulate(client: Any, session: Session, change: Change, topics: tuple[str, ...],
+             policy: Any, window_s: float) -> _Simulated:
     """Return the simulated change.  Raises ``CommandFailed`` for an impossible one."""
     groups = {topic: topic_groups(client, topic) for topic in topics}
     now_ms = time.time_ns() // 1_000_000
@@ -152,7 +152,7 @@ def _imagine(client: Any, session: Session, change: Change, topics: tuple[str, .
                                                      in rows.values()})
         found[topic] = [(partition, *by_incarnation[incarnation])
                         for partition, (incarnation, _) in sorted(rows.items())]
-    return _Imagined(before, start, made, after, found)
+    return _Simulated(before, start, made, after, found)
 
 
 def _with_disk(row: NodeRow, totals: Mapping[int, int]) -> NodeRow:
@@ -165,8 +165,8 @@ def _with_disk(row: NodeRow, totals: Mapping[int, int]) -> NodeRow:
 
 # ---- what is shown ------------------------------------------------------------------------------
 
-def _show(found: _Imagined, change: Change, all_moves: bool) -> None:
-    say(f"What if: {'; '.join(_told(found.before, change))}? Nothing is changed.\n")
+def _show(found: _Simulated, change: Change, all_moves: bool) -> None:
+    say(f"What if: {'; '.join(_in_words(found.before, change))}? Nothing is changed.\n")
     plan_view.show_plan(found.made, all_moves)
     load_view.show(found.made)
     if change.pool_size:
@@ -178,7 +178,7 @@ def _show(found: _Imagined, change: Change, all_moves: bool) -> None:
         _show_topic(topic, rows, all_moves)
 
 
-def _told(before: Snapshot, change: Change) -> list[str]:
+def _in_words(before: Snapshot, change: Change) -> list[str]:
     words = [f"node {row.id} joins" + (f" in rack {row.rack}" if row.rack else "") +
              (f" with weight {row.weight}" if row.weight != WEIGHT_DEFAULT else "")
              for row in change.joins]
@@ -214,7 +214,7 @@ def _step(before: object, after: object) -> str:
     return str(before) if before == after else f"{before or '-'} -> {after or '-'}"
 
 
-def _as_json(found: _Imagined, change: Change) -> dict[str, Any]:
+def _as_json(found: _Simulated, change: Change) -> dict[str, Any]:
     return {"change": {"joins": [row.id for row in change.joins], "leaves": list(change.leaves),
                        "lost": list(change.lost)},
             "pool_size": {"before": found.before.pool_size, "after": found.start.pool_size},

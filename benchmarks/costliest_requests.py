@@ -39,7 +39,7 @@ from multiraft.wire import nodes as node_messages
 from multiraft.wire import placements, plans, pool, sinks
 from multiraft.wire.errors import Code
 from multiraft.wire.frames import encode_frame
-from multiraft.wire.members import GroupMembers, GroupRecover
+from multiraft.wire.members import GroupMembers, RecoverGroup
 
 GROUPS = 64
 WIDE_TOPICS = 5
@@ -150,13 +150,13 @@ class World:
         ``BenchmarkError``."""
         give_up = time.monotonic() + SETTLED_S
         while time.monotonic() < give_up:
-            [row] = call(self.address, wire.GroupList(group, 1)).groups
+            [row] = call(self.address, wire.ListGroups(group, 1)).groups
             if row.leader == self.node:
                 return
             if row.leader:
                 with contextlib.suppress(BenchmarkError):
                     call(self._addresses[row.leader],
-                         wire.GroupTransfer(group, self.node))
+                         wire.TransferLeadership(group, self.node))
             time.sleep(PAUSE_S)
         raise BenchmarkError(f"group {group} is not led by node {self.node}")
 
@@ -232,19 +232,19 @@ class World:
         yield self._of(wire.Fetch((wire.FetchPart(led[0], 0, 1),)), "fetch, small")
         yield self._of(wire.ListOffsets(tuple(
             wire.OffsetQuery(partition, wire.TIMESTAMP, 5) for partition in led)), window=8)
-        yield self._of(wire.Complain(led[0], 0))
+        yield self._of(wire.ReportCorruption(led[0], 0))
         yield Costly("create, delete", self._changing(), WINDOW_OF_CHANGES)
         yield self._of(wire.ListTopics())
         yield self._of(wire.InitProducer())
         yield self._of(wire.ClusterStatus())
-        yield self._of(wire.GroupList())
-        yield self._of(wire.GroupTransfer(self._group, self.node))
+        yield self._of(wire.ListGroups())
+        yield self._of(wire.TransferLeadership(self._group, self.node))
         yield self._of(wire.NodeStatus())
         yield self._of(wire.GroupDescribe(1))
         yield self._of(GroupMembers(1))
-        yield self._of(node_messages.NodeList())
-        yield self._of(node_messages.NodeDescribe(self.node))
-        yield self._of(placements.PlacementExplain("wide-0"))
+        yield self._of(node_messages.ListNodes())
+        yield self._of(node_messages.DescribeNode(self.node))
+        yield self._of(placements.ExplainPlacement("wide-0"))
         yield self._of(placements.PartitionReplicas(partitions[0]))
         yield self._of(placements.SwitchPartition(partitions[0], 99, 1))
         yield self._of(plans.PlacementFacts())
@@ -252,7 +252,7 @@ class World:
         yield self._of(plans.PartitionLoads(tuple(range(1, GROUPS + 1))))
         yield self._of(plans.PlanStatus())
         yield self._of(self._plan(), window=WINDOW_OF_CHANGES)
-        yield self._of(pool.PoolGrow(1 << 15, dry_run=True), window=WINDOW_OF_CHANGES)
+        yield self._of(pool.GrowPool(1 << 15, dry_run=True), window=WINDOW_OF_CHANGES)
         yield self._of(pool.PoolStatus())
         yield self._of(sinks.TransactionStates(
             tuple(sinks.TransactionRef(1 + number, 1) for number in range(1000))))
@@ -278,13 +278,13 @@ class World:
             sinks.Winner(task, 1) for task in range(sinks.WINNERS_PER_TRANSACTION_MAX))),
             window=WINDOW_OF_CHANGES)
         yield self._of(sinks.AbortTransaction(1, 1), window=WINDOW_OF_CHANGES)
-        yield self._of(GroupRecover(1, self.node, 1), window=WINDOW_OF_CHANGES)
+        yield self._of(RecoverGroup(1, self.node, 1), window=WINDOW_OF_CHANGES)
         yield self._of(node_messages.JoinCluster(node_messages.NodeRow(
             self.node, 1, 1, self.address, self.address, "", 1, "bench", 0)),
             window=WINDOW_OF_CHANGES)
         yield self._of(node_messages.RemoveNode(1 << 30), window=WINDOW_OF_CHANGES)
         yield self._of(node_messages.ScrubNode(self.node, 1 << 30), window=WINDOW_OF_CHANGES)
-        yield self._of(plans.PlanControl("pause"), window=WINDOW_OF_CHANGES)
+        yield self._of(plans.ControlPlan("pause"), window=WINDOW_OF_CHANGES)
         yield self._of(plans.SetNodeState(self.node, plans.ALIVE), window=WINDOW_OF_CHANGES)
 
     def _foreign_hello(self) -> bytes:
@@ -304,9 +304,9 @@ class World:
             answers += 1
         return answers, Counter({Code.WRONG_CLUSTER: answers}), time.monotonic() - began
 
-    def _plan(self) -> plans.PlanApply:
+    def _plan(self) -> plans.ApplyPlan:
         """Return a plan with as many moves as allowed, of partitions that are at another epoch."""
-        return plans.PlanApply("bench", self.cluster.hex(), "all", (1 << 62), plans.PlanLimits(
+        return plans.ApplyPlan("bench", self.cluster.hex(), "all", (1 << 62), plans.PlanLimits(
             1 << 30), tuple(plans.PlannedMove(
                 seq, plans.TOPIC_SWITCH, row.incarnation, 1, 9, (row.group,), (1,), 0, 1,
                 "measured", ()) for seq, row in enumerate(

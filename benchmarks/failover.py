@@ -72,7 +72,7 @@ class Bench:
         """Return the groups of the pool, as a running node lists them."""
         for address in self.addresses.values():
             with contextlib.suppress(OSError, BenchmarkError):
-                return [row for row in call(address, wire.GroupList(1)).groups]
+                return [row for row in call(address, wire.ListGroups(1)).groups]
         raise BenchmarkError("no node lists the groups")
 
     def places(self, leader: int = 0) -> list[Place]:
@@ -92,7 +92,7 @@ class Bench:
                 if row.leader:
                     with contextlib.suppress(BenchmarkError):
                         call(self.addresses[row.leader],
-                             wire.GroupTransfer(row.group, row.voters[0]))
+                             wire.TransferLeadership(row.group, row.voters[0]))
             time.sleep(POLL_S)
         raise BenchmarkError(f"{len(away)} groups do not move to their preferred leader")
 

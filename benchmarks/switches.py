@@ -141,10 +141,10 @@ class Producing(threading.Thread):
 def switch(client: blocking.Client) -> tuple[float, float]:
     """Switch to the next group; return when it was requested and when it was published."""
     row = client.explain_placement(TOPIC)[0]
-    last = row.links[-1]
+    last = row.epoch_history[-1]
     begin = time.monotonic()
     client.switch_partition(row.incarnation, last.epoch + 1, last.group % GROUPS + 1)
-    while client.explain_placement(TOPIC)[0].links[-1].epoch == last.epoch:
+    while client.explain_placement(TOPIC)[0].epoch_history[-1].epoch == last.epoch:
         if time.monotonic() > begin + PUBLISHED_S:
             raise BenchmarkError("a switch is not published")
         time.sleep(0.002)

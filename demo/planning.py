@@ -16,7 +16,7 @@ from screen import Screen
 
 from admin_cli import loads
 from admin_cli.session import Session
-from admin_cli.spark_sentences import sentences
+from admin_cli.spark_errors import translated_errors
 from placement import plan as plans
 from placement.policy import Options, Policy
 
@@ -40,7 +40,7 @@ def lacking() -> str:
 def with_spark(addresses: Sequence[str], policy: Policy, screen: Screen) -> plans.Plan:
     """Return the plan.  Raises ``CommandFailed``."""
     asking = Session({"MULTIRAFT_SERVERS": ",".join(addresses)})
-    with sentences():
+    with translated_errors():
         from spark import planning
         from spark import session as spark_session
 

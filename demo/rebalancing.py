@@ -73,7 +73,7 @@ class Rebalancing:
                              f"{after}")
         for move in made.moves:
             if move.kind == plans.TOPIC_SWITCH:
-                screen.event(f"  {plan_view.described(move)}")
+                screen.event(f"  {plan_view.describe_move(move)}")
         self.began = time.monotonic()
         rebalance.begin(client, made, None)
         self._wait(client, made.plan_id)

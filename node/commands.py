@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-_NOT_CLEARED = ("nothing was changed. A copy has forgotten votes and acknowledgements: if the "
+_NOT_CLEARED = ("dry run: nothing was changed. A copy lacks votes and acknowledgements: if the "
                 "refusal is right, clearing it can lose records that were acknowledged, on all "
-                "nodes. A restored copy comes back as a new node: empty the directory and join. "
+                "nodes. A restored copy returns as a new node: empty the directory and join. "
                 "Only when this directory is the newest that there is of this node, and what a "
                 "later one acknowledged may be lost: --accept-data-loss")
 
@@ -46,11 +46,11 @@ def init(config_path: Path, join: str | None) -> None:
 @click.option("--log-format", type=click.Choice(("json", "text")), default="json",
               show_default=True, help="JSON for machines, text for a terminal.")
 @click.option("--log-level", type=click.Choice(("debug", "info", "warning", "error")),
-              default="info", show_default=True, help="The least level that is written.")
+              default="info", show_default=True, help="Minimum level that is logged.")
 def start(config_path: Path, join: str | None, log_format: str, log_level: str) -> None:
     """Run a node in the foreground until SIGTERM or SIGINT.
 
-    Exit codes: 0 stopped in order, 2 bad configuration, 3 the data directory has no identity, is in
+    Exit codes: 0 clean shutdown, 2 bad configuration, 3 the data directory has no identity, is in
     use, is not what the cluster knows of this node, or was refused before, 4 the disk failed.
     """
     from node import main
@@ -63,9 +63,9 @@ def start(config_path: Path, join: str | None, log_format: str, log_level: str) 
               type=click.Path(dir_okay=False, path_type=Path),
               help="The configuration of the node that keeps its replica; it must not run.")
 @click.option("--accept-data-loss", is_flag=True,
-              help="Do it. Metadata that only the lost replicas had are lost permanently.")
+              help="Recover. Metadata that only the lost replicas had are lost permanently.")
 def recover_metadata(config_path: Path, accept_data_loss: bool) -> None:
-    """Continue the metadata group from this node, after its majority was lost permanently.
+    """Recover the metadata group from this node, after its majority was lost permanently.
 
     Compare the output of this command on each remaining node, and choose the one with the highest
     last term, then the highest last index. Without --accept-data-loss nothing is changed, and the
@@ -82,8 +82,8 @@ def recover_metadata(config_path: Path, accept_data_loss: bool) -> None:
               type=click.Path(dir_okay=False, path_type=Path),
               help="The configuration of the node that was refused; it must not run.")
 @click.option("--accept-data-loss", is_flag=True,
-              help="Do it. What later starts of this node acknowledged, from a directory that is "
-                   "not this one, may be gone for good.")
+              help="Clear the refusal. Records that later starts of this node acknowledged, from "
+                   "another copy of the directory, may be lost permanently.")
 def clear_refusal(config_path: Path, accept_data_loss: bool) -> None:
     """Allow a data directory to start again after the cluster refused it.
 
@@ -109,7 +109,7 @@ def clear_refusal(config_path: Path, accept_data_loss: bool) -> None:
     except NodeError as error:
         click.echo(f"multiraft node: {error}", err=True)
         sys.exit(error.exit_code)
-    click.echo("it may be started again")
+    click.echo("the refusal was cleared; the node may be started")
 
 
 def _servers(text: str | None) -> list[str]:

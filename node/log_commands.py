@@ -95,7 +95,7 @@ def inspect(path: Path, group: int | None, partition: int | None, from_position:
                 printer.file(found._replace(problem=problem))
     if not as_json:
         click.echo(f"{len(files)} files, durable up to journal offset {durable}, "
-                   f"{damaged or 'no'} damaged places"
+                   f"{damaged or 'no'} damaged ranges"
                    + (f", {len(strays)} stray files" if strays else ""))
     sys.exit(EXIT_DAMAGED if damaged else 0)
 
@@ -128,7 +128,7 @@ class _Printer:
             if self._as_json:
                 click.echo(json.dumps({"file": "stray", **stray._asdict()}))
             else:
-                click.echo(f"\nstray {stray.path}\n  left alone: {stray.why}")
+                click.echo(f"\nstray {stray.path}\n  ignored: {stray.why}")
 
     def entries(self, rows: Iterable) -> None:
         header = False

@@ -44,7 +44,7 @@ from node.config import NodeConfig, load
 from node.data_directory import draw_process_number, open_store
 from node.errors import BadConfig, NodeError
 from node.loop.fd_limits import connections_max
-from node.loop.gc_schedule import Garbage, settle
+from node.loop.gc_schedule import Garbage, freeze
 from node.loop.loop_time import LoopTime
 from node.metadata.state_machine import FIRST_GROUP_INCARNATION
 from node.observability import sd_notify
@@ -121,13 +121,13 @@ class Node:
         replicas.replicas.load()
         replicas.repairs.add_quarantined()
         replicas.snapshots.compact()  # entries that the recovered checkpoint covers
-        self.metadata.admission.taking_part.set()
+        self.metadata.admission.admitted.set()
 
     async def _admitted(self) -> None:
         """Run the task that takes part once the peers have admitted this node."""
-        await self.metadata.admission.passed()
+        await self.metadata.admission.wait_admitted()
         self._take_part()
-        settle()
+        freeze()
         self.request_round()
 
     # ---- running ------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ class Node:
                     await nursery.start(started)
                 for task in self._tasks():
                     nursery.start_soon(task)
-                if not self.metadata.admission.taking_part.is_set():
+                if not self.metadata.admission.admitted.is_set():
                     nursery.start_soon(self._admitted)
                 await nursery.start(self._reload_security)
                 nursery.start_soon(tell_suppressed, self.log)
@@ -183,14 +183,29 @@ class Node:
         if self.store.relaxed:
             yield storage.disk.flush
         yield from (
-            replicas.snapshots.run, peers.bulk.close_idle, peers.control.close_idle,
-            replicas.switching.run, rebalance.plans.run, driver.watchdog.run,
-            self.metadata.known.run, admin.pool.run, membership.registration.run,
-            replicas.member_reports.run, replicas.learners.run, self.clients.deadlines.run,
-            self.env.space.run, storage.scrub.run, replicas.leadership_shedder.run,
-            admin.sinks.run, replicas.repairs.run, storage.disk.prepare,
-            storage.disk.seal, rebalance.publishing.run, admin.group_health.run,
-            membership.renewal.run)
+            replicas.snapshots.run,
+            peers.bulk.close_idle,
+            peers.control.close_idle,
+            replicas.partition_switcher.run,
+            rebalance.plans.run,
+            driver.watchdog.run,
+            self.metadata.known.run,
+            admin.pool.run,
+            membership.registration.run,
+            replicas.member_reports.run,
+            replicas.metadata_learners.run,
+            self.clients.connection_reaper.run,
+            self.env.space.run,
+            storage.scrub.run,
+            replicas.leadership_shedder.run,
+            admin.sinks.run,
+            replicas.repairs.run,
+            storage.disk.prepare,
+            storage.disk.seal,
+            rebalance.load_publisher.run,
+            admin.group_health.run,
+            membership.renewal.run,
+        )
 
     async def _reload_security(
             self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -337,7 +352,7 @@ def _run(config: NodeConfig, log: logging.Logger, life: Life, http: HttpThread) 
             raise unheard
         life.recovered()
         node = Node(config, store, security, log, life, http)
-        settle()
+        freeze()
         sys.setswitchinterval(SWITCH_S)
         trio.run(node.run, instruments=[LoopTime(node.core), Garbage()])
         node.close()

@@ -66,8 +66,8 @@ def inspect(store: Store) -> Replica:
 
 
 #: Output without the flag.
-NOT_ACCEPTED = ("nothing was changed: say --accept-data-loss if the majority of these voters is "
-                "lost for good")
+NOT_ACCEPTED = ("dry run: nothing was changed. If the majority of these voters is lost "
+                "permanently, use --accept-data-loss")
 
 
 def told(replica: Replica) -> str:

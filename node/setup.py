@@ -76,7 +76,7 @@ def identity_of(filesystem: Filesystem, config: NodeConfig) -> Found:
     if found is None:
         raise BadDirectory(
             f"{config.data_dir} has no identity ({NODE_FILE} is missing). If this node has run "
-            f"before, its disk is not mounted, or its data is lost: a wiped node comes back only "
+            f"before, its disk is not mounted, or its data is lost: a wiped node can rejoin only "
             f"as a new one. A node of a new cluster needs `multiraft node init --config FILE` "
             f"once; one that joins, `multiraft node start --config FILE --join HOST:PORT`")
     record = refusal_record_of(filesystem, config)

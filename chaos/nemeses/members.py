@@ -59,7 +59,7 @@ class SwitchChurn(Loop):
         if not topics:
             return False
         row = self.rng.choice(client.explain_placement(self.rng.choice(topics).name))
-        last = row.links[-1]
+        last = row.epoch_history[-1]
         others = [group for group in range(1, self.backend.spec.groups + 1) if group != last.group]
         client.switch_partition(row.incarnation, last.epoch + 1, self.rng.choice(others))
         return True

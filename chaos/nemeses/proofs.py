@@ -351,13 +351,13 @@ def prove_placement(cluster: Cluster) -> str:
     with blocking.Client(cluster.servers()) as client:
         client.create_topic(topic)
         row = client.explain_placement(topic)[0]
-        group = row.links[-1].group % cluster.spec.groups + 1
-        client.switch_partition(row.incarnation, row.links[-1].epoch + 1, group)
+        group = row.epoch_history[-1].group % cluster.spec.groups + 1
+        client.switch_partition(row.incarnation, row.epoch_history[-1].epoch + 1, group)
 
         def there() -> bool:
-            return client.explain_placement(topic)[0].links[-1].group == group
+            return client.explain_placement(topic)[0].epoch_history[-1].group == group
         require(host.holds(_patient(there), SOON_S), f"{topic}/0 is not in group {group}")
-    return f"a partition went from group {row.links[-1].group} to group {group}"
+    return f"a partition went from group {row.epoch_history[-1].group} to group {group}"
 
 
 PROOFS: dict[str, Callable[[Cluster], str]] = {

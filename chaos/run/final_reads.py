@@ -25,7 +25,7 @@ from chaos.workloads.records import next_offset, runs_of
 from chaos.workloads.session import Sessions
 from chaos.workloads.setting import Place, Setting, places_of
 from multiraft.errors import MultiRaftError
-from multiraft.wire.placements import LinkRow
+from multiraft.wire.placements import EpochRow
 
 CATCH_UP_S = 60.0
 RETRY_S = 0.2
@@ -116,7 +116,7 @@ async def certain_end(setting: Setting, place: Place) -> int | None:
     return None
 
 
-async def settled_links(setting: Setting, place: Place) -> tuple[LinkRow, ...] | None:
+async def settled_links(setting: Setting, place: Place) -> tuple[EpochRow, ...] | None:
     """Return the groups that the partition was and is in; None = it is being switched all the
     time."""
     with trio.move_on_after(CATCH_UP_S):
@@ -127,7 +127,7 @@ async def settled_links(setting: Setting, place: Place) -> tuple[LinkRow, ...] |
                 except MultiRaftError:
                     row = None
                 if row is not None and not row.switch_epoch:
-                    return row.links
+                    return row.epoch_history
                 await trio.sleep(RETRY_S)
     return None
 
@@ -140,7 +140,7 @@ class Part(NamedTuple):
     end: int
 
 
-def parts_of(links: Sequence[LinkRow], end: int, members: Mapping[int, Collection[int]],
+def parts_of(links: Sequence[EpochRow], end: int, members: Mapping[int, Collection[int]],
              nodes: Collection[int]) -> list[Part]:
     """Return the part of a partition with these links that each node serves; adjacent parts are
     one, and a node that holds no records yet has an empty part.  Members of a group are unknown

@@ -25,7 +25,7 @@ from chaos.history import WARM_UP
 from chaos.workloads.recorder import Recorder
 from chaos.workloads.session import Sessions
 from multiraft.errors import MultiRaftError
-from multiraft.wire.messages import GroupList, GroupSummary
+from multiraft.wire.messages import GroupSummary, ListGroups
 
 #: The unknown leader of a term in which no node was asked.
 SOMEBODY = 0
@@ -113,7 +113,7 @@ async def _ask(sessions: Sessions, node: int, address: str, rows: list[Belief]) 
     first = 0
     try:
         while True:
-            reply = await sessions.ask(address, GroupList(first), timeout_s=TIMEOUT_S)
+            reply = await sessions.ask(address, ListGroups(first), timeout_s=TIMEOUT_S)
             rows += [Belief(node, row) for row in reply.groups]
             if not reply.more or not reply.groups:
                 return

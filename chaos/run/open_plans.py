@@ -16,7 +16,7 @@ import trio
 from chaos.checkers.verdict import Anomaly
 from chaos.workloads.setting import Setting
 from multiraft.errors import MultiRaftError
-from multiraft.wire.plans import CANCEL, PlanControl, PlanStatus, PlanStatusReply
+from multiraft.wire.plans import CANCEL, ControlPlan, PlanStatus, PlanStatusReply
 
 BOUND_S = 60.0
 RETRY_S = 0.2
@@ -36,7 +36,7 @@ async def end_plan(setting: Setting) -> list[Anomaly]:
                         return []
                     said = f"{status.plan_id} is {status.state}: {status.reason or 'no reason'}"
                     if status.state not in (*OVER, CANCELLING):
-                        await client.plan_request(PlanControl(CANCEL, status.plan_id))
+                        await client.plan_request(ControlPlan(CANCEL, status.plan_id))
                 except MultiRaftError as error:
                     said = f"{type(error).__name__}: {error}"
                 await trio.sleep(RETRY_S)

@@ -22,11 +22,11 @@ from multiraft.wire.messages import (
     ANY,
     EARLIEST,
     LATEST,
-    Complain,
     Fetch,
     FetchPart,
     ListOffsets,
     OffsetQuery,
+    ReportCorruption,
 )
 
 READERS = 4
@@ -95,7 +95,7 @@ async def read(setting: Setting, process: Process, sessions: Sessions, place: Pl
             runs = runs_of(setting.run, place.key,
                            fetched(place, payload, offset, result.high_watermark))
         except CodecError:
-            await complain(sessions, address, place, offset)
+            await report_corruption(sessions, address, place, offset)
             raise
         operation.ok(runs=runs, start=result.log_start, high_watermark=result.high_watermark,
                      node=node)
@@ -123,10 +123,12 @@ async def fetch(sessions: Sessions, address: str, place: Place, offset: int, byt
     return result, reply.payload
 
 
-async def complain(sessions: Sessions, address: str, place: Place, offset: int) -> None:
+async def report_corruption(sessions: Sessions, address: str, place: Place, offset: int) -> None:
     """Report that a batch failed its check, as clients do; the outcome is not awaited."""
     try:
-        await sessions.ask(address, Complain(place.incarnation, offset), timeout_s=TIMEOUT_S)
+        await sessions.ask(
+            address, ReportCorruption(place.incarnation, offset), timeout_s=TIMEOUT_S
+        )
     except MultiRaftError:
         return  # the report was sent, or the node is gone
 

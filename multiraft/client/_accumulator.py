@@ -466,7 +466,7 @@ class Accumulator:
         others = [error for error in untold if error is not failure]
         failure = fresh(failure)
         if others or dropped:
-            failure.add_note(f"one of {len(untold) + dropped} failures that nobody was told of")
+            failure.add_note(f"one of {len(untold) + dropped} failures that no caller received")
         for other in others[:_FAILURES_NOTED_MAX]:
             failure.add_note(f"{type(other).__name__}: {other}")
         return failure

@@ -67,7 +67,6 @@ from multiraft.wire.messages import (
     PARTITIONS_MAX,
     REFUSALS_PER_REPLY_MAX,
     TIMESTAMP,
-    Complain,
     Fetch,
     FetchPart,
     FetchReply,
@@ -75,6 +74,7 @@ from multiraft.wire.messages import (
     OffsetQuery,
     OffsetResult,
     PartitionMetadata,
+    ReportCorruption,
     TopicMetadata,
 )
 
@@ -127,7 +127,7 @@ class ConsumerState:
         self._unfinished: list[Reader] = []  # those that may not be at their end
         self._unread: list[Wait] = []
         self._batches: deque[tuple[Reader, FetchedBatch]] = deque()
-        self._complaints: list[Query] = []
+        self._corruption_reports: list[Query] = []
         self._started_ms: int | None = None
         self._next_ms: int | None = None
 
@@ -222,7 +222,7 @@ class ConsumerState:
             ended = ended or reader.at_end
         if ended:
             self._unfinished = [reader for reader in self._unfinished if not reader.at_end]
-        queries, self._complaints = self._complaints, []
+        queries, self._corruption_reports = self._corruption_reports, []
         for (node, asks, replica), readers in asked.items():
             room = FETCHES_PER_NODE_MAX - self._polls_at(node)
             count = READERS_PER_FETCH_MAX if asks == FETCH else READERS_PER_QUESTION_MAX
@@ -237,7 +237,7 @@ class ConsumerState:
 
     def done(self, query: Query, outcome: ResponseEvent | Lost, now_ms: int) -> None:
         """Process the outcome of a query.  O(records of the answer)."""
-        if isinstance(query.request, Complain):
+        if isinstance(query.request, ReportCorruption):
             return  # the node verifies its copy; its answer changes nothing here
         for reader in query.readers:
             reader.asking = None
@@ -546,9 +546,9 @@ class ConsumerState:
             self.error = unreadable(self.topic, reader.partition, reader.fetch_offset, -1,
                                     damage)
         if reader.node in self._metadata.nodes:
-            self._complaints.append(Query(
+            self._corruption_reports.append(Query(
                 self._metadata.nodes[reader.node],
-                Complain(reader.incarnation, reader.fetch_offset), (),
+                ReportCorruption(reader.incarnation, reader.fetch_offset), (),
                 self.settings.request_timeout_ms))
         reader.replicas.avoid(reader.node, now_ms)
         reader.part = None

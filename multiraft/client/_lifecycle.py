@@ -48,7 +48,7 @@ def note_failure(error: BaseException | None, failure: MultiRaftError | None) ->
     if error is None:
         raise failure
     if isinstance(error, Exception):
-        error.add_note(f"Besides, nobody was told: {type(failure).__name__}: {failure}")
+        error.add_note(f"Also not reported to a caller: {type(failure).__name__}: {failure}")
 
 
 #: Client -> the process that made it.

@@ -30,8 +30,8 @@ from multiraft.wire.errors import (
 from multiraft.wire.members import (
     GroupMembers,
     GroupMembersReply,
-    GroupRecover,
-    GroupRecoverReply,
+    RecoverGroup,
+    RecoverGroupReply,
 )
 from multiraft.wire.messages import (
     EARLIEST,
@@ -45,10 +45,8 @@ from multiraft.wire.messages import (
     DeleteTopicReply,
     GroupDescribe,
     GroupDescribeReply,
-    GroupList,
     GroupSummary,
-    GroupTransfer,
-    GroupTransferReply,
+    ListGroups,
     ListOffsets,
     ListTopics,
     Metadata,
@@ -57,6 +55,8 @@ from multiraft.wire.messages import (
     OffsetQuery,
     TopicMetadata,
     TopicSummary,
+    TransferLeadership,
+    TransferLeadershipReply,
 )
 
 #: Time for the metadata leader to answer with its metadata index.
@@ -231,36 +231,36 @@ def group_list(core: ClientCore) -> Operation[list[GroupSummary]]:
     """Return all Raft groups, sorted by id.  O(groups), in pages of 10,000."""
     groups: list[GroupSummary] = []
     while True:
-        reply = yield from ask(core, GroupList(groups[-1].group + 1 if groups else 0))
+        reply = yield from ask(core, ListGroups(groups[-1].group + 1 if groups else 0))
         groups += reply.groups
         if not reply.more or not reply.groups:
             return groups
 
 
-def group_transfer(core: ClientCore, group: int, to: int = 0) -> Operation[GroupTransferReply]:
+def group_transfer(core: ClientCore, group: int, to: int = 0) -> Operation[TransferLeadershipReply]:
     """Transfer leadership of ``group`` to node ``to`` (0 = the most up-to-date follower).  Returns
     the new leader and its term.  Raises ``AmbiguousOutcome`` when the answer was lost and the
     leader did not change."""
     if to:
-        return (yield from ask(core, GroupTransfer(group, to)))
+        return (yield from ask(core, TransferLeadership(group, to)))
     # A repetition must not transfer leadership away from the new leader: repeat the request only
     # while the former leader still leads.
     before = yield from _leader_of(core, group)
     deadline_ms = core.now_ms + _retries.OPERATION_TIMEOUT_MS
     while True:
         try:
-            return (yield from ask(core, GroupTransfer(group), repeatable=False))
+            return (yield from ask(core, TransferLeadership(group), repeatable=False))
         except AmbiguousOutcome:
             now = yield from _leader_of(core, group)
             if not before.leader or not now.leader or core.now_ms >= deadline_ms:
                 raise
             if now.leader != before.leader:
-                return GroupTransferReply(now.leader, now.term)
+                return TransferLeadershipReply(now.leader, now.term)
 
 
 def _leader_of(core: ClientCore, group: int) -> Operation[GroupSummary]:
     """Return the summary of a group; one without a leader when the group does not exist."""
-    reply = yield from ask(core, GroupList(group, 1))
+    reply = yield from ask(core, ListGroups(group, 1))
     return next((row for row in reply.groups if row.group == group),
                 GroupSummary(group, 0, 0, 0, (), ()))
 
@@ -296,11 +296,11 @@ def group_replica(core: ClientCore, group: int, address: str,
 
 
 def group_recover(core: ClientCore, group: int, survivor: int,
-                  incarnation: int) -> Operation[GroupRecoverReply]:
+                  incarnation: int) -> Operation[RecoverGroupReply]:
     """Force recovery of a group that has lost its majority: node ``survivor`` continues as its only
     voter, in ``incarnation``, which is one above the present one.  Entries that only other replicas
     had are lost (docs/decisions/0007)."""
-    return (yield from ask(core, GroupRecover(group, survivor, incarnation)))
+    return (yield from ask(core, RecoverGroup(group, survivor, incarnation)))
 
 
 def node_status(core: ClientCore, address: str = "",
@@ -327,14 +327,14 @@ def join_cluster(core: ClientCore, node: nodes.NodeRow) -> Operation[nodes.JoinC
     return (yield from ask(core, nodes.JoinCluster(node)))
 
 
-def node_list(core: ClientCore) -> Operation[nodes.NodeListReply]:
+def node_list(core: ClientCore) -> Operation[nodes.ListNodesReply]:
     """Return all nodes, and the ids of removed nodes."""
-    return (yield from ask(core, nodes.NodeList()))
+    return (yield from ask(core, nodes.ListNodes()))
 
 
-def node_describe(core: ClientCore, node: int) -> Operation[nodes.NodeDescribeReply]:
+def node_describe(core: ClientCore, node: int) -> Operation[nodes.DescribeNodeReply]:
     """Return one node and the groups it is a member of.  Raises ``UnknownNode``."""
-    return (yield from ask(core, nodes.NodeDescribe(node)))
+    return (yield from ask(core, nodes.DescribeNode(node)))
 
 
 def remove_node(core: ClientCore, node: int) -> Operation[None]:

@@ -20,7 +20,7 @@ def explain_placement(core: ClientCore, topic: str) -> Operation[list[PlacementR
     under way, sorted by partition.  Raises ``UnknownTopic``."""
     rows: list[PlacementRow] = []
     while True:
-        reply = yield from ask(core, placements.PlacementExplain(topic, len(rows)))
+        reply = yield from ask(core, placements.ExplainPlacement(topic, len(rows)))
         rows += reply.partitions
         if not reply.more or not reply.partitions:
             return rows
@@ -29,7 +29,7 @@ def explain_placement(core: ClientCore, topic: str) -> Operation[list[PlacementR
 def topic_pool_size(core: ClientCore, topic: str) -> Operation[int]:
     """Return the pool's size, in groups, when the topic was created: its partitions are hashed over
     these groups.  Raises ``UnknownTopic``."""
-    return (yield from ask(core, placements.PlacementExplain(topic, 0, 1))).pool_size
+    return (yield from ask(core, placements.ExplainPlacement(topic, 0, 1))).pool_size
 
 
 def partition_replicas(core: ClientCore, incarnation: int,
@@ -48,7 +48,7 @@ def switch_partition(core: ClientCore, incarnation: int, epoch: int,
 
 
 def pool_grow(core: ClientCore, groups: int,
-              dry_run: bool = False) -> Operation[pool.PoolGrowReply]:
+              dry_run: bool = False) -> Operation[pool.GrowPoolReply]:
     """Decide to grow the pool to ``groups`` groups; with ``dry_run`` only return what the growth
     would do.  The growth itself follows (``pool_status`` shows it).  Idempotent.  Raises
     ``InvalidRequest`` when the pool cannot grow to that size, ``LimitExceeded`` with limit and
@@ -56,7 +56,7 @@ def pool_grow(core: ClientCore, groups: int,
     # A repetition of a growth that is complete is refused as invalid.  The reply then has no
     # placements of the new groups.
     before = yield from pool_status(core)
-    reply = yield from ask(core, pool.PoolGrow(groups, dry_run), happened={
+    reply = yield from ask(core, pool.GrowPool(groups, dry_run), happened={
         Code.INVALID_REQUEST: None} if before.groups < groups else {})
     if reply is not None:
         return reply
@@ -65,7 +65,7 @@ def pool_grow(core: ClientCore, groups: int,
         raise AmbiguousOutcome(f"pool_grow: an answer was lost; the pool has {after.pool_size} "
                                f"groups now, {after.groups} when it has grown")
     factor = (yield from ask(core, ClusterStatus())).replication_factor
-    return pool.PoolGrowReply(before.pool_size, groups, factor, ())
+    return pool.GrowPoolReply(before.pool_size, groups, factor, ())
 
 
 def pool_status(core: ClientCore) -> Operation[pool.PoolStatusReply]:

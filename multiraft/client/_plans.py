@@ -21,7 +21,7 @@ def plan_request(core: ClientCore, request: plans.Request) -> Operation[plans.Re
     ``StalePlan``, ``PlanActive``, ``AmbiguousOutcome`` when a change was not answered in 10 s."""
     # A control without an id means the plan that is under way now.  Its id is filled in here, so
     # that a repetition cannot reach the next plan.
-    if type(request) is plans.PlanControl and not request.plan_id:
+    if type(request) is plans.ControlPlan and not request.plan_id:
         status = yield from ask(core, plans.PlanStatus())
         if status.state in _UNDER_WAY:
             request = request._replace(plan_id=status.plan_id)

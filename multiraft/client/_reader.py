@@ -12,7 +12,7 @@ from multiraft.client._batch_reader import Search
 from multiraft.client._consumer_settings import Start
 from multiraft.client._replicas import Replicas
 from multiraft.errors import MultiRaftError
-from multiraft.wire.messages import Complain, Fetch, ListOffsets
+from multiraft.wire.messages import Fetch, ListOffsets, ReportCorruption
 from multiraft.wire.sinks import TransactionRef
 
 #: Kinds of queries: start and end offsets; the offset of a time, part by part; records.
@@ -93,6 +93,6 @@ class Query(NamedTuple):
     """A request of a consumer.  Give its outcome to ``ConsumerState.done``."""
 
     address: str
-    request: Fetch | ListOffsets | Complain
+    request: Fetch | ListOffsets | ReportCorruption
     readers: tuple[Reader, ...]
     timeout_ms: int

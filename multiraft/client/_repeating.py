@@ -12,13 +12,13 @@ from multiraft.client._network import Lost
 from multiraft.wire import messages, nodes, placements, plans, sinks
 from multiraft.wire.connection import ResponseEvent
 from multiraft.wire.errors import exception_for
-from multiraft.wire.members import GroupMembers, GroupRecover
-from multiraft.wire.pool import PoolGrow
+from multiraft.wire.members import GroupMembers, RecoverGroup
+from multiraft.wire.pool import GrowPool
 
 _CHANGES = frozenset((
-    messages.CreateTopic, messages.DeleteTopic, messages.GroupTransfer, GroupRecover,
+    messages.CreateTopic, messages.DeleteTopic, messages.TransferLeadership, RecoverGroup,
     nodes.JoinCluster, nodes.RemoveNode, nodes.ScrubNode, placements.SwitchPartition,
-    plans.PlanApply, plans.PlanControl, plans.SetNodeState,
+    plans.ApplyPlan, plans.ControlPlan, plans.SetNodeState,
     sinks.BeginTransaction, sinks.CommitTransaction, sinks.AbortTransaction))
 
 
@@ -26,7 +26,7 @@ def changes(request: messages.Request) -> bool:
     """Return True if the request changes the cluster.  O(1)."""
     if type(request) is GroupMembers:
         return bool(request.voters)
-    if type(request) is PoolGrow:
+    if type(request) is GrowPool:
         return not request.dry_run
     return type(request) in _CHANGES
 

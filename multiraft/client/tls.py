@@ -83,4 +83,4 @@ def _context(protocol: int, files: TlsFiles) -> ssl.SSLContext:
 
 def _no_password() -> str:
     """Raise ``ValueError``, because OpenSSL would otherwise prompt on the terminal."""
-    raise ValueError("the key is encrypted; a server starts without somebody to ask")
+    raise ValueError("the key is encrypted, and a server cannot ask for its passphrase")

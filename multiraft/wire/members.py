@@ -28,7 +28,7 @@ class GroupMembers(NamedTuple):
     local: bool = False
 
 
-class GroupRecover(NamedTuple):
+class RecoverGroup(NamedTuple):
     """Request to the metadata group's leader: continue the group from the replica of node
     ``survivor``, as its only voter, in ``incarnation``.  Entries that only other replicas had are
     lost."""
@@ -67,7 +67,7 @@ class GroupMembersReply(NamedTuple):
     quarantined: str = ""
 
 
-class GroupRecoverReply(NamedTuple):
+class RecoverGroupReply(NamedTuple):
     incarnation: int
 
 
@@ -82,7 +82,7 @@ REQUESTS: dict[str, Shape] = {
     "group_members": Shape(GroupMembers, {
         "group": _u32, "voters": _nodes, "learners": _nodes,
         "expected_index": schema.integer(-1, schema.I64_MAX), "local": schema.boolean}),
-    "group_recover": Shape(GroupRecover, {"group": _u32, "survivor": _node, "incarnation": _u32}),
+    "recover_group": Shape(RecoverGroup, {"group": _u32, "survivor": _node, "incarnation": _u32}),
 }
 
 #: op -> fields of its response.
@@ -92,8 +92,8 @@ RESPONSES: dict[str, Shape] = {
         "last_term": _u64, "last_index": _u64, "commit": _u64, "index": _u64,
         "is_open": schema.boolean, "voters": _nodes, "learners": _nodes, "outgoing": _nodes,
         "rows": list_of(row(MemberRow, _node, _text, _u64), NODES_MAX), "quarantined": _text}),
-    "group_recover": Shape(GroupRecoverReply, {"incarnation": _u32}),
+    "recover_group": Shape(RecoverGroupReply, {"incarnation": _u32}),
 }
 
-Request = GroupMembers | GroupRecover
-Reply = GroupMembersReply | GroupRecoverReply
+Request = GroupMembers | RecoverGroup
+Reply = GroupMembersReply | RecoverGroupReply

@@ -175,7 +175,7 @@ class ListOffsets(NamedTuple):
     linearizable: bool = True
 
 
-class Complain(NamedTuple):
+class ReportCorruption(NamedTuple):
     """Report that a batch which the node served fails its CRC: the node verifies its copy on
     disk."""
 
@@ -229,14 +229,14 @@ class ClusterStatus(NamedTuple):
     pass
 
 
-class GroupList(NamedTuple):
+class ListGroups(NamedTuple):
     """Request for groups with ids from ``first`` on, in order, at most ``count_max``."""
 
     first: int = 0
     count_max: int = 10_000
 
 
-class GroupTransfer(NamedTuple):
+class TransferLeadership(NamedTuple):
     """Request to transfer leadership to node ``to`` (0 = the most up-to-date follower)."""
 
     group: int
@@ -275,7 +275,7 @@ class ListOffsetsReply(NamedTuple):
     results: tuple[OffsetResult, ...]
 
 
-class ComplainReply(NamedTuple):
+class ReportCorruptionReply(NamedTuple):
     """``damaged``: the copy fails its CRC too, and the replica is quarantined until repaired."""
 
     damaged: bool
@@ -312,12 +312,12 @@ class ClusterStatusReply(NamedTuple):
     partitions: int
 
 
-class GroupListReply(NamedTuple):
+class ListGroupsReply(NamedTuple):
     groups: tuple[GroupSummary, ...]
     more: bool = False
 
 
-class GroupTransferReply(NamedTuple):
+class TransferLeadershipReply(NamedTuple):
     """The leader after the transfer."""
 
     leader: int
@@ -392,7 +392,7 @@ REQUESTS: dict[str, Shape] = {
     "list_offsets": Shape(ListOffsets, {
         "partitions": _per_partition(OffsetQuery, _u64, schema.one_of(EARLIEST, LATEST, TIMESTAMP),
                                      _mark, _u64), "linearizable": schema.boolean}),
-    "complain": Shape(Complain, {"incarnation": _u64, "offset": _i64}),
+    "report_corruption": Shape(ReportCorruption, {"incarnation": _u64, "offset": _i64}),
     "create_topic": Shape(CreateTopic, {
         "name": _any_name, "partitions": schema.integer(1, PARTITIONS_MAX),
         "replication_factor": _node, "nonce": nullable(_uuid)}, sparse=("nonce",)),
@@ -402,9 +402,9 @@ REQUESTS: dict[str, Shape] = {
     "init_producer": Shape(InitProducer, {
         "producer_id": _mark, "producer_epoch": schema.integer(-1, schema.I16_MAX)}),
     "cluster_status": Shape(ClusterStatus, {}),
-    "group_list": Shape(GroupList, {
+    "list_groups": Shape(ListGroups, {
         "first": _u32, "count_max": schema.integer(1, GROUPS_PER_REPLY_MAX)}),
-    "group_transfer": Shape(GroupTransfer, {"group": _u32, "to": _node}),
+    "transfer_leadership": Shape(TransferLeadership, {"group": _u32, "to": _node}),
     "node_status": Shape(NodeStatus, {}),
     "group_describe": GROUP_DESCRIBE,
     **members.REQUESTS,
@@ -429,7 +429,7 @@ RESPONSES: dict[str, Shape] = {
         _result_bytes),
     "list_offsets": Shape(ListOffsetsReply, {
         "results": _per_partition(OffsetResult, _u64, _code, _mark, _detail)}),
-    "complain": Shape(ComplainReply, {"damaged": schema.boolean}),
+    "report_corruption": Shape(ReportCorruptionReply, {"damaged": schema.boolean}),
     "create_topic": Shape(CreateTopicReply, {"topic": _topic}),
     "delete_topic": Shape(DeleteTopicReply, {}),
     "list_topics": Shape(ListTopicsReply, {
@@ -443,10 +443,10 @@ RESPONSES: dict[str, Shape] = {
                              schema.one_of("up", "down", "unknown"), _u32, _u32), NODES_MAX),
         "groups": _u32, "replication_factor": _node, "metadata_leader": _node, "topics": _i64,
         "partitions": _i64}),
-    "group_list": Shape(GroupListReply, {
+    "list_groups": Shape(ListGroupsReply, {
         "groups": list_of(row(GroupSummary, _u32, _u32, _u64, _node, _nodes, _nodes),
                           GROUPS_PER_REPLY_MAX), "more": schema.boolean}),
-    "group_transfer": Shape(GroupTransferReply, {"leader": _node, "term": _u64}),
+    "transfer_leadership": Shape(TransferLeadershipReply, {"leader": _node, "term": _u64}),
     "node_status": Shape(NodeStatusReply, {"node": _node, "status": schema.plain_map}),
     "group_describe": GROUP_DESCRIBE_REPLY,
     **members.RESPONSES,
@@ -461,13 +461,31 @@ RESPONSES: dict[str, Shape] = {
 OPS: dict[type, str] = {shape.kind: op for table in (REQUESTS, RESPONSES)
                         for op, shape in table.items()}
 
-Request = (Metadata | Produce | Fetch | ListOffsets | Complain | CreateTopic | DeleteTopic
-           | ListTopics | InitProducer | ClusterStatus | GroupList | GroupTransfer | NodeStatus
-           | GroupDescribe | members.Request | nodes.Request | placements.Request
-           | plans.Request | pool.Request | sinks.Request)
-Reply = (MetadataReply | ProduceReply | FetchReply | ListOffsetsReply | ComplainReply
+Request = (
+    Metadata
+    | Produce
+    | Fetch
+    | ListOffsets
+    | ReportCorruption
+    | CreateTopic
+    | DeleteTopic
+    | ListTopics
+    | InitProducer
+    | ClusterStatus
+    | ListGroups
+    | TransferLeadership
+    | NodeStatus
+    | GroupDescribe
+    | members.Request
+    | nodes.Request
+    | placements.Request
+    | plans.Request
+    | pool.Request
+    | sinks.Request
+)
+Reply = (MetadataReply | ProduceReply | FetchReply | ListOffsetsReply | ReportCorruptionReply
          | CreateTopicReply | DeleteTopicReply | ListTopicsReply | InitProducerReply
-         | ClusterStatusReply | GroupListReply | GroupTransferReply | NodeStatusReply
+         | ClusterStatusReply | ListGroupsReply | TransferLeadershipReply | NodeStatusReply
          | GroupDescribeReply | members.Reply | nodes.Reply | placements.Reply | plans.Reply
          | pool.Reply | sinks.Reply)
 

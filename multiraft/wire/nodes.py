@@ -58,16 +58,16 @@ class RegisterNode(NamedTuple):
     node: NodeRow
 
 
-class NodesKnown(NamedTuple):
+class KnownNodes(NamedTuple):
     """Request for the nodes that a peer knows; a node that was down may not know the metadata
     leader."""
 
 
-class NodeList(NamedTuple):
+class ListNodes(NamedTuple):
     pass
 
 
-class NodeDescribe(NamedTuple):
+class DescribeNode(NamedTuple):
     node: int
 
 
@@ -85,9 +85,9 @@ class ScrubNode(NamedTuple):
     bytes_per_second: int = 0
 
 
-class RecordMembers(NamedTuple):
-    """Request of the leader of ``group``: record the members in the metadata, as of the committed
-    configuration at log index ``version``."""
+class ReportMembers(NamedTuple):
+    """Report of the leader of ``group`` to the metadata leader: record the members, as of the
+    committed configuration at log index ``version``."""
 
     group: int
     incarnation: int
@@ -109,7 +109,7 @@ class JoinClusterReply(NamedTuple):
     version: int  # metadata index of ``nodes`` and ``removed``
 
 
-class NodesKnownReply(NamedTuple):
+class KnownNodesReply(NamedTuple):
     """``nodes`` and ``removed`` at metadata index ``version``; 0 = from a configuration file."""
 
     nodes: tuple[NodeRow, ...]
@@ -117,12 +117,12 @@ class NodesKnownReply(NamedTuple):
     version: int
 
 
-class NodeListReply(NamedTuple):
+class ListNodesReply(NamedTuple):
     nodes: tuple[NodeState, ...]
     removed: tuple[int, ...]
 
 
-class NodeDescribeReply(NamedTuple):
+class DescribeNodeReply(NamedTuple):
     node: NodeState
     voter_of: tuple[int, ...]
     learner_of: tuple[int, ...]
@@ -142,7 +142,7 @@ class ScrubNodeReply(NamedTuple):
     passes: int
 
 
-class RecordMembersReply(NamedTuple):
+class ReportMembersReply(NamedTuple):
     pass
 
 
@@ -159,8 +159,8 @@ _state = row(NodeState, _node, schema.one_of("up", "down", "unknown"), _u32, _u3
 #: op -> fields of its request.
 REQUESTS: dict[str, Shape] = {
     "join_cluster": Shape(JoinCluster, {"node": _node}),
-    "node_list": Shape(NodeList, {}),
-    "node_describe": Shape(NodeDescribe, {"node": _id}),
+    "list_nodes": Shape(ListNodes, {}),
+    "describe_node": Shape(DescribeNode, {"node": _id}),
     "remove_node": Shape(RemoveNode, {"node": _id}),
     "scrub_node": Shape(ScrubNode, {"node": _id, "bytes_per_second": _u64}),
 }
@@ -172,28 +172,28 @@ _joined = Shape(JoinClusterReply, {
 #: op -> fields of its response.
 RESPONSES: dict[str, Shape] = {
     "join_cluster": _joined,
-    "node_list": Shape(NodeListReply, {"nodes": list_of(_state, NODES_MAX), "removed": _ids}),
-    "node_describe": Shape(NodeDescribeReply, {
+    "list_nodes": Shape(ListNodesReply, {"nodes": list_of(_state, NODES_MAX), "removed": _ids}),
+    "describe_node": Shape(DescribeNodeReply, {
         "node": _state, "voter_of": _groups, "learner_of": _groups, "leader_of": _groups}),
     "remove_node": Shape(RemoveNodeReply, {}),
     "scrub_node": Shape(ScrubNodeReply, {"total_bytes": _u64, "bytes_per_second": _u64,
                                          "passes": _u64}),
 }
 
-Request = JoinCluster | NodeList | NodeDescribe | RemoveNode | ScrubNode
-Reply = JoinClusterReply | NodeListReply | NodeDescribeReply | RemoveNodeReply | ScrubNodeReply
+Request = JoinCluster | ListNodes | DescribeNode | RemoveNode | ScrubNode
+Reply = JoinClusterReply | ListNodesReply | DescribeNodeReply | RemoveNodeReply | ScrubNodeReply
 
 #: Requests and responses between nodes.
 PEER_REQUESTS: dict[str, Shape] = {
     "register_node": Shape(RegisterNode, {"node": _node}),
-    "nodes_known": Shape(NodesKnown, {}),
-    "record_members": Shape(RecordMembers, {
+    "known_nodes": Shape(KnownNodes, {}),
+    "report_members": Shape(ReportMembers, {
         "group": _u32, "incarnation": _u64, "version": _u64, "voters": _ids, "learners": _ids,
         "outgoing": _ids}),
 }
 PEER_RESPONSES: dict[str, Shape] = {
     "register_node": _joined,
-    "nodes_known": Shape(NodesKnownReply, {
+    "known_nodes": Shape(KnownNodesReply, {
         "nodes": list_of(_node, NODES_MAX), "removed": _ids, "version": _u64}),
-    "record_members": Shape(RecordMembersReply, {}),
+    "report_members": Shape(ReportMembersReply, {}),
 }

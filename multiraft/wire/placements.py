@@ -15,13 +15,13 @@ from multiraft.wire.schema import Shape, list_of, row
 #: Partitions in one answer: with full epoch histories it stays below the limit of a header.
 ROWS_MAX = 1_000
 #: Entries of one epoch history, more than this release creates.
-LINKS_MAX = 256
+EPOCH_ENTRIES_MAX = 256
 TOPIC_NAME_MAX = 4096
 #: Bytes of producer state that a partition open carries: 1,024 producers take 93 KiB.
-WINDOWS_BYTES_MAX = 256 << 10
+PRODUCER_STATE_BYTES_MAX = 256 << 10
 
 
-class LinkRow(NamedTuple):
+class EpochRow(NamedTuple):
     """Entry of an epoch history: ``group`` has the offsets from ``start_offset`` on, up to the next
     entry's."""
 
@@ -31,14 +31,14 @@ class LinkRow(NamedTuple):
 
 
 class PlacementRow(NamedTuple):
-    """Placement of one partition.  ``links``: its epoch history, oldest first, never empty; the
-    group of the last entry takes appends.  ``hashed_group``: its group by the hash.
+    """Placement of one partition.  ``epoch_history``: its epoch history, oldest first, never empty;
+    the group of the last entry takes appends.  ``hashed_group``: its group by the hash.
     ``switch_epoch`` 0 = no switch is in progress."""
 
     partition: int
     incarnation: int
     hashed_group: int
-    links: tuple[LinkRow, ...]
+    epoch_history: tuple[EpochRow, ...]
     switch_epoch: int
     switch_group: int
 
@@ -54,7 +54,7 @@ class ReplicaRow(NamedTuple):
     next_offset: int
 
 
-class PlacementExplain(NamedTuple):
+class ExplainPlacement(NamedTuple):
     """Request for the placements of ``topic`` from partition ``first`` on, at most
     ``count_max``."""
 
@@ -91,7 +91,7 @@ class OpenPartition(NamedTuple):
     end_offset: int = 0
     log_start: int = 0
     leader_epoch: int = 0
-    windows: bytes = b""
+    producer_state: bytes = b""
 
 
 class PublishSwitch(NamedTuple):
@@ -104,7 +104,7 @@ class PublishSwitch(NamedTuple):
     leader_epoch_base: int
 
 
-class TrimChain(NamedTuple):
+class TrimEpochHistory(NamedTuple):
     """Request between nodes, to the metadata leader: drop entries of the epoch history below
     ``log_start``, where no record exists."""
 
@@ -112,7 +112,7 @@ class TrimChain(NamedTuple):
     log_start: int
 
 
-class PlacementExplainReply(NamedTuple):
+class ExplainPlacementReply(NamedTuple):
     pool_size: int  # in groups, when the topic was created
     partitions: tuple[PlacementRow, ...]
     more: bool = False
@@ -137,7 +137,7 @@ class PublishSwitchReply(NamedTuple):
     pass
 
 
-class TrimChainReply(NamedTuple):
+class TrimEpochHistoryReply(NamedTuple):
     pass
 
 
@@ -145,13 +145,13 @@ _u64 = schema.integer(0, schema.U64_MAX)
 _u32 = schema.integer(0, schema.U32_MAX)
 _i64 = schema.integer(0, schema.I64_MAX)
 _i32 = schema.integer(0, schema.I32_MAX)
-_link = row(LinkRow, _u64, _u32, _i64)
-_placement = row(PlacementRow, _u32, _u64, _u32, list_of(_link, LINKS_MAX), _u64, _u32)
+_epoch_row = row(EpochRow, _u64, _u32, _i64)
+_placement = row(PlacementRow, _u32, _u64, _u32, list_of(_epoch_row, EPOCH_ENTRIES_MAX), _u64, _u32)
 _replica = row(ReplicaRow, _u32, schema.boolean, _u64, schema.boolean, _i64)
 
 #: op -> fields of its request.
 REQUESTS: dict[str, Shape] = {
-    "placement_explain": Shape(PlacementExplain, {
+    "explain_placement": Shape(ExplainPlacement, {
         "topic": schema.text(TOPIC_NAME_MAX), "first": _u32,
         "count_max": schema.integer(1, ROWS_MAX)}),
     "partition_replicas": Shape(PartitionReplicas, {"incarnation": _u64}),
@@ -161,28 +161,28 @@ REQUESTS: dict[str, Shape] = {
 
 #: op -> fields of its response.
 RESPONSES: dict[str, Shape] = {
-    "placement_explain": Shape(PlacementExplainReply, {
+    "explain_placement": Shape(ExplainPlacementReply, {
         "pool_size": _u32, "partitions": list_of(_placement, ROWS_MAX), "more": schema.boolean}),
     "partition_replicas": Shape(PartitionReplicasReply, {
-        "replicas": list_of(_replica, LINKS_MAX + 1)}),
+        "replicas": list_of(_replica, EPOCH_ENTRIES_MAX + 1)}),
     "switch_partition": Shape(SwitchPartitionReply, {"epoch": _u64, "to_group": _u32}),
 }
 
-Request = PlacementExplain | PartitionReplicas | SwitchPartition
-Reply = PlacementExplainReply | PartitionReplicasReply | SwitchPartitionReply
+Request = ExplainPlacement | PartitionReplicas | SwitchPartition
+Reply = ExplainPlacementReply | PartitionReplicasReply | SwitchPartitionReply
 
 #: Requests and responses between nodes.
 PEER_REQUESTS: dict[str, Shape] = {
     "open_partition": Shape(OpenPartition, {
         "incarnation": _u64, "epoch": _u64, "to_group": _u32, "metadata_index": _u64,
         "prepare": schema.boolean, "end_offset": _i64, "log_start": _i64, "leader_epoch": _i32,
-        "windows": schema.byte_string(WINDOWS_BYTES_MAX)}),
+        "producer_state": schema.byte_string(PRODUCER_STATE_BYTES_MAX)}),
     "publish_switch": Shape(PublishSwitch, {
         "incarnation": _u64, "epoch": _u64, "start_offset": _i64, "leader_epoch_base": _i32}),
-    "trim_chain": Shape(TrimChain, {"incarnation": _u64, "log_start": _i64}),
+    "trim_epoch_history": Shape(TrimEpochHistory, {"incarnation": _u64, "log_start": _i64}),
 }
 PEER_RESPONSES: dict[str, Shape] = {
     "open_partition": Shape(OpenPartitionReply, {}),
     "publish_switch": Shape(PublishSwitchReply, {}),
-    "trim_chain": Shape(TrimChainReply, {}),
+    "trim_epoch_history": Shape(TrimEpochHistoryReply, {}),
 }

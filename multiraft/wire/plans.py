@@ -38,7 +38,7 @@ THROTTLE = "throttle"
 ACTIONS = (PAUSE, RESUME, CANCEL, THROTTLE)
 
 #: Beginning of the ``wait`` text of a move whose target disk has no space for its replica.
-NO_ROOM = "NO_ROOM"
+NO_DISK_SPACE = "NO_DISK_SPACE"
 
 ALIVE = "alive"
 DRAINING = "draining"
@@ -49,8 +49,8 @@ NODE_STATES = (ALIVE, DRAINING, MAINTENANCE)
 class PlannedMove(NamedTuple):
     """A move of a plan, with the fields that its execution needs.
 
-    ``subject``: the group; for a switch the partition's incarnation.  ``guard``: log index of the
-    configuration that the plan was made for; for a switch the partition's epoch.  ``old`` and
+    ``subject``: the group; for a switch the partition's incarnation.  ``expected``: log index of
+    the configuration that the plan was made for; for a switch the partition's epoch.  ``old`` and
     ``new``: leaders, voters, or groups of the partition.  ``leader``: node that leads the group
     after a replica change, 0 = any.  ``bytes``: to be copied."""
 
@@ -58,7 +58,7 @@ class PlannedMove(NamedTuple):
     kind: str
     subject: int
     incarnation: int
-    guard: int
+    expected: int
     old: tuple[int, ...]
     new: tuple[int, ...]
     leader: int
@@ -109,7 +109,7 @@ class PlanLimits(NamedTuple):
     commit_ms_max: int = 2_000
 
 
-class PlanApply(NamedTuple):
+class ApplyPlan(NamedTuple):
     """Request to the metadata group's leader: carry out this plan.  A repetition has no second
     effect."""
 
@@ -121,7 +121,7 @@ class PlanApply(NamedTuple):
     moves: tuple[PlannedMove, ...]
 
 
-class PlanControl(NamedTuple):
+class ControlPlan(NamedTuple):
     """Request to pause, resume or cancel a plan, or to set its throttle to ``value`` bytes per
     second.  ``plan_id`` "" = the plan that is being carried out."""
 
@@ -162,14 +162,14 @@ class PartitionLoads(NamedTuple):
     after: int = 0  # incarnation
 
 
-class PlanProbe(NamedTuple):
+class ProbeGroups(NamedTuple):
     """Request between nodes for the state of the ``groups`` that the answering node leads, and of
     its disk."""
 
     groups: tuple[int, ...]
 
 
-class PlanChange(NamedTuple):
+class StartReplicaChange(NamedTuple):
     """Request between nodes, to the leader of a group: change its members, if the configuration in
     force is the one at log index ``expected_index``."""
 
@@ -179,21 +179,21 @@ class PlanChange(NamedTuple):
     expected_index: int
 
 
-class PlanTransfer(NamedTuple):
+class StartLeaderTransfer(NamedTuple):
     """Request between nodes, to the leader of a group: transfer leadership to node ``to``."""
 
     group: int
     to: int
 
 
-class PlanApplyReply(NamedTuple):
+class ApplyPlanReply(NamedTuple):
     """Reply to an applied plan.  ``state``: running, or waiting for another plan to end."""
 
     plan_id: str
     state: str
 
 
-class PlanControlReply(NamedTuple):
+class ControlPlanReply(NamedTuple):
     plan_id: str
     state: str
 
@@ -255,16 +255,18 @@ class SetNodeStateReply(NamedTuple):
     pass
 
 
-class NodeIntent(NamedTuple):
+class DesiredState(NamedTuple):
+    """The state that the operator wants of a node."""
+
     node: int
     state: str
 
 
 class PlacementFactsReply(NamedTuple):
-    """Facts that a plan is computed from.  ``intents``: nodes whose intended state is not alive.
-    ``incarnations``: (group, incarnation) of groups after forced recovery.  ``preferred``: (group,
-    node) of preferred leaders that a plan chose.  ``plan_id``: of the plan in progress, "" =
-    none."""
+    """Facts that a plan is computed from.  ``desired_states``: nodes whose intended state is not
+    alive. ``incarnations``: (group, incarnation) of groups after forced recovery.  ``preferred``:
+    (group, node) of preferred leaders that a plan chose.  ``plan_id``: of the plan in progress, ""
+    = none."""
 
     cluster_id: str
     metadata_version: int
@@ -272,7 +274,7 @@ class PlacementFactsReply(NamedTuple):
     replication_factor: int
     hash_seed: int
     exceptions: int
-    intents: tuple[NodeIntent, ...]
+    desired_states: tuple[DesiredState, ...]
     incarnations: tuple[tuple[int, int], ...]
     preferred: tuple[tuple[int, int], ...]
     plan_id: str
@@ -318,7 +320,7 @@ class PartitionLoad(NamedTuple):
     partition: int
     group: int
     epoch: int
-    links: int
+    epoch_entries: int
     next_offset: int
     moved_ms: int = 0
 
@@ -328,7 +330,7 @@ class PartitionLoadsReply(NamedTuple):
     more: bool = False
 
 
-class LookedMember(NamedTuple):
+class ProbedMember(NamedTuple):
     """A member as the leader sees it; ``bytes_left``: bytes of the log that it lacks."""
 
     node: int
@@ -337,7 +339,7 @@ class LookedMember(NamedTuple):
     bytes_left: int
 
 
-class LookedGroup(NamedTuple):
+class ProbedGroup(NamedTuple):
     """A group that the answering node leads."""
 
     group: int
@@ -350,15 +352,15 @@ class LookedGroup(NamedTuple):
     last_index: int
     bytes: int
     transferee: int
-    members: tuple[LookedMember, ...]
+    members: tuple[ProbedMember, ...]
 
 
-class PlanLookReply(NamedTuple):
+class ProbeGroupsReply(NamedTuple):
     """State of a node for a plan.  ``groups``: the requested ones that it leads.  Disk: as in
     ``GroupLoadsReply``.  ``damaged``: number of quarantined replicas that are voters.
     ``commit_ms``: one in 100 recent appends took at least so long, -1 = there were too few."""
 
-    groups: tuple[LookedGroup, ...]
+    groups: tuple[ProbedGroup, ...]
     disk_used: int
     disk_total: int
     disk_full: bool
@@ -366,11 +368,11 @@ class PlanLookReply(NamedTuple):
     commit_ms: int
 
 
-class PlanChangeReply(NamedTuple):
+class StartReplicaChangeReply(NamedTuple):
     pass
 
 
-class PlanTransferReply(NamedTuple):
+class StartLeaderTransferReply(NamedTuple):
     pass
 
 
@@ -404,10 +406,10 @@ def _pair(value: Any) -> Any:
 
 #: op -> fields of its request.
 REQUESTS: dict[str, Shape] = {
-    "plan_apply": Shape(PlanApply, {
+    "apply_plan": Shape(ApplyPlan, {
         "plan_id": read_plan_id, "cluster_id": _name, "scope": _name, "expires_ms": _u64,
         "limits": read_limits, "moves": read_moves}),
-    "plan_control": Shape(PlanControl, {
+    "control_plan": Shape(ControlPlan, {
         "action": schema.one_of(*ACTIONS), "plan_id": read_plan_id, "value": _u64}),
     "plan_status": Shape(PlanStatus, {}),
     "set_node_state": Shape(SetNodeState, {"node": _id, "state": _state}),
@@ -419,8 +421,8 @@ REQUESTS: dict[str, Shape] = {
 
 #: op -> fields of its response.
 RESPONSES: dict[str, Shape] = {
-    "plan_apply": Shape(PlanApplyReply, {"plan_id": read_plan_id, "state": _name}),
-    "plan_control": Shape(PlanControlReply, {"plan_id": read_plan_id, "state": _name}),
+    "apply_plan": Shape(ApplyPlanReply, {"plan_id": read_plan_id, "state": _name}),
+    "control_plan": Shape(ControlPlanReply, {"plan_id": read_plan_id, "state": _name}),
     "plan_status": Shape(PlanStatusReply, {
         "plan_id": read_plan_id, "scope": _name, "state": _name, "reason": _text,
         "applied_ms": _u64, "now_ms": _u64, "limits": read_limits, "moves_total": _u32,
@@ -434,7 +436,7 @@ RESPONSES: dict[str, Shape] = {
     "placement_facts": Shape(PlacementFactsReply, {
         "cluster_id": _name, "metadata_version": _u64, "pool_size": _u32,
         "replication_factor": _u32, "hash_seed": _u64, "exceptions": _u32,
-        "intents": list_of(row(NodeIntent, _id, _state), NODES_MAX),
+        "desired_states": list_of(row(DesiredState, _id, _state), NODES_MAX),
         "incarnations": list_of(_pair, ROWS_MAX), "preferred": list_of(_pair, 1 << 16),
         "plan_id": read_plan_id}),
     "group_loads": Shape(GroupLoadsReply, {
@@ -446,25 +448,25 @@ RESPONSES: dict[str, Shape] = {
                                   _u64), ROWS_MAX), "more": schema.boolean}),
 }
 
-Request = (PlanApply | PlanControl | PlanStatus | SetNodeState | PlacementFacts | GroupLoads
+Request = (ApplyPlan | ControlPlan | PlanStatus | SetNodeState | PlacementFacts | GroupLoads
            | PartitionLoads)
-Reply = (PlanApplyReply | PlanControlReply | PlanStatusReply | SetNodeStateReply
+Reply = (ApplyPlanReply | ControlPlanReply | PlanStatusReply | SetNodeStateReply
          | PlacementFactsReply | GroupLoadsReply | PartitionLoadsReply)
 
 #: Requests and responses between nodes.
 PEER_REQUESTS: dict[str, Shape] = {
-    "plan_look": Shape(PlanProbe, {"groups": _groups}),
-    "plan_change": Shape(PlanChange, {
+    "probe_groups": Shape(ProbeGroups, {"groups": _groups}),
+    "start_replica_change": Shape(StartReplicaChange, {
         "group": _u32, "voters": _few, "learners": _nodes, "expected_index": _u64}),
-    "plan_transfer": Shape(PlanTransfer, {"group": _u32, "to": _id}),
+    "start_leader_transfer": Shape(StartLeaderTransfer, {"group": _u32, "to": _id}),
 }
 PEER_RESPONSES: dict[str, Shape] = {
-    "plan_look": Shape(PlanLookReply, {
+    "probe_groups": Shape(ProbeGroupsReply, {
         "groups": list_of(row(
-            LookedGroup, _u32, _u64, _u64, schema.boolean, _few, _nodes, _few, _u64, _u64, _id,
-            list_of(row(LookedMember, _id, _name, _u64, _u64), NODES_MAX)), GROUPS_MAX),
+            ProbedGroup, _u32, _u64, _u64, schema.boolean, _few, _nodes, _few, _u64, _u64, _id,
+            list_of(row(ProbedMember, _id, _name, _u64, _u64), NODES_MAX)), GROUPS_MAX),
         "disk_used": _u64, "disk_total": _u64, "disk_full": schema.boolean, "damaged": _u32,
         "commit_ms": _i64}),
-    "plan_change": Shape(PlanChangeReply, {}),
-    "plan_transfer": Shape(PlanTransferReply, {}),
+    "start_replica_change": Shape(StartReplicaChangeReply, {}),
+    "start_leader_transfer": Shape(StartLeaderTransferReply, {}),
 }

@@ -19,7 +19,7 @@ NAME_MAX = 64
 RACK_MAX = 255
 
 
-class PoolGrow(NamedTuple):
+class GrowPool(NamedTuple):
     """Request to grow the pool to ``groups`` groups.  ``dry_run``: only return the effect."""
 
     groups: int
@@ -41,7 +41,7 @@ class NewReplicas(NamedTuple):
     new_leads: int
 
 
-class PoolGrowReply(NamedTuple):
+class GrowPoolReply(NamedTuple):
     """Growth from ``pool_size`` to ``groups`` groups, and the new replicas of each node."""
 
     pool_size: int
@@ -51,14 +51,14 @@ class PoolGrowReply(NamedTuple):
 
 
 class PoolStatusReply(NamedTuple):
-    """Size of the pool.  ``groups`` above ``pool_size``: it is growing to that size.  ``waiting``:
-    number of new groups without a leader, of which ``named`` lists some.  ``groups_max``: the
-    answering node's limit."""
+    """Size of the pool.  ``groups`` above ``pool_size``: it is growing to that size.
+    ``groups_leaderless``: number of new groups without a leader, of which ``leaderless`` lists
+    some.  ``groups_max``: the answering node's limit."""
 
     pool_size: int
     groups: int
-    waiting: int
-    named: tuple[int, ...]
+    groups_leaderless: int
+    leaderless: tuple[int, ...]
     groups_max: int
 
 
@@ -66,21 +66,21 @@ _u32 = schema.integer(0, schema.U32_MAX)
 
 #: op -> fields of its request.
 REQUESTS: dict[str, Shape] = {
-    "pool_grow": Shape(PoolGrow, {
+    "grow_pool": Shape(GrowPool, {
         "groups": schema.integer(1, schema.U32_MAX), "dry_run": schema.boolean}),
     "pool_status": Shape(PoolStatus, {}),
 }
 
 #: op -> fields of its response.
 RESPONSES: dict[str, Shape] = {
-    "pool_grow": Shape(PoolGrowReply, {
+    "grow_pool": Shape(GrowPoolReply, {
         "pool_size": _u32, "groups": _u32, "replication_factor": _u32,
         "nodes": list_of(row(NewReplicas, _u32, schema.text(RACK_MAX), schema.text(NAME_MAX), _u32,
                              _u32, _u32), NODES_MAX)}),
     "pool_status": Shape(PoolStatusReply, {
-        "pool_size": _u32, "groups": _u32, "waiting": _u32,
-        "named": list_of(_u32, GROUPS_NAMED_MAX), "groups_max": _u32}),
+        "pool_size": _u32, "groups": _u32, "groups_leaderless": _u32,
+        "leaderless": list_of(_u32, GROUPS_NAMED_MAX), "groups_max": _u32}),
 }
 
-Request = PoolGrow | PoolStatus
-Reply = PoolGrowReply | PoolStatusReply
+Request = GrowPool | PoolStatus
+Reply = GrowPoolReply | PoolStatusReply

@@ -67,7 +67,7 @@ class GroupRequests:
             is_open, configuration.voters, configuration.learners, configuration.outgoing, rows,
             status.quarantined)
 
-    async def recover(self, request: wire.GroupRecover) -> wire.GroupRecoverReply:
+    async def recover(self, request: wire.RecoverGroup) -> wire.RecoverGroupReply:
         """Propose that the group continues from one replica.
 
         The metadata group cannot be recovered through itself; its node has an offline command for
@@ -80,4 +80,4 @@ class GroupRequests:
             request.group, request.survivor, request.incarnation))
         if result.error is not None:
             raise exception_for(result.code, result.error)
-        return wire.GroupRecoverReply(result.value)
+        return wire.RecoverGroupReply(result.value)

@@ -53,15 +53,15 @@ class NodeAdmin:
     @property
     def handlers(self) -> dict[type, Callable[[Any], Awaitable[Any]]]:
         """Request -> its handler, for clients."""
-        return {wire.JoinCluster: self._join_cluster, wire.NodeList: self._node_list,
-                wire.NodeDescribe: self._node_describe, wire.RemoveNode: self._remove_node,
+        return {wire.JoinCluster: self._join_cluster, wire.ListNodes: self._list_nodes,
+                wire.DescribeNode: self._describe_node, wire.RemoveNode: self._remove_node,
                 wire.ScrubNode: self._scrub_node}
 
     @property
     def peer_handlers(self) -> dict[type, Callable[[Any], Awaitable[Any]]]:
         """Request -> its handler, for nodes."""
-        return {wire.RegisterNode: self.register, wire.RecordMembers: self.record_members,
-                wire.NodesKnown: self.nodes_known}
+        return {wire.RegisterNode: self.register, wire.ReportMembers: self.report_members,
+                wire.KnownNodes: self.known_nodes}
 
     async def _join_cluster(self, request: wire.JoinCluster) -> wire.JoinClusterReply:
         return await self._registered(
@@ -72,11 +72,11 @@ class NodeAdmin:
         """Register a node that has started."""
         return await self._registered(state_machine.RegisterNode(NodeRecord(*request.node)))
 
-    async def nodes_known(self, _request: wire.NodesKnown) -> wire.NodesKnownReply:
+    async def known_nodes(self, _request: wire.KnownNodes) -> wire.KnownNodesReply:
         """Return the nodes that this node knows and the leaders that it knows of, also while the
         metadata group has no leader."""
         facts = self._known.facts
-        return wire.NodesKnownReply(tuple(wire.NodeRow(*row) for row in self._known.nodes()),
+        return wire.KnownNodesReply(tuple(wire.NodeRow(*row) for row in self._known.nodes()),
                                     tuple(sorted(facts.removed)), facts.version)
 
     async def _registered(self, command: state_machine.RegisterNode) -> wire.JoinClusterReply:
@@ -99,14 +99,14 @@ class NodeAdmin:
         except BadConfig as error:
             raise InvalidRequest(str(error)) from error
 
-    async def _node_list(self, _request: wire.NodeList) -> wire.NodeListReply:
+    async def _list_nodes(self, _request: wire.ListNodes) -> wire.ListNodesReply:
         state = self._state()
         leads, replicas = await self._counts(state)
-        return wire.NodeListReply(
+        return wire.ListNodesReply(
             tuple(self._row(row, replicas, leads) for row in state.nodes()),
             tuple(sorted(state.table.removed)))
 
-    async def _node_describe(self, request: wire.NodeDescribe) -> wire.NodeDescribeReply:
+    async def _describe_node(self, request: wire.DescribeNode) -> wire.DescribeNodeReply:
         state = self._state()
         found = state.node(request.node)
         if found is None:
@@ -127,7 +127,7 @@ class NodeAdmin:
                     learns.append(group)
                 if self._core.status.leader_hint(group)[0] == found.id:
                     leader_of.append(group)
-        return wire.NodeDescribeReply(self._row(found, replicas, leads), tuple(votes),
+        return wire.DescribeNodeReply(self._row(found, replicas, leads), tuple(votes),
                                       tuple(learns), tuple(leader_of))
 
     async def _remove_node(self, request: wire.RemoveNode) -> wire.RemoveNodeReply:
@@ -151,10 +151,10 @@ class NodeAdmin:
             raise InvalidRequest("storage.scrub_bytes_per_second is 0 on this node: name a rate")
         return wire.ScrubNodeReply(scrub.total_bytes, pace, passes)
 
-    async def record_members(self, request: wire.RecordMembers) -> wire.RecordMembersReply:
+    async def report_members(self, request: wire.ReportMembers) -> wire.ReportMembersReply:
         """Record the members of a group as its leader reports them."""
         await self._propose(state_machine.RecordMembers(*request))
-        return wire.RecordMembersReply()
+        return wire.ReportMembersReply()
 
     def _state(self) -> state_machine.MetadataState:
         """Return the metadata.  Raises an error until they are bootstrapped."""

@@ -3,7 +3,7 @@ command.
 
 Contract.  As ``node/admin/requests.py``, which calls these handlers.  An explanation has as many
 rows as were requested, or fewer where partitions have long histories: it ends after
-``LINKS_PER_REPLY_MAX`` links and says that more follow.
+``ENTRIES_PER_REPLY_MAX`` entries and says that more follow.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from node.metadata.commands import Command
     from node.metadata.log import MetadataLog
 
-#: Links after which an explanation ends: with the rows of its partitions at about 25 bytes each,
+#: Entries after which an explanation ends: with the rows of its partitions at about 25 bytes each,
 #: they take less than half of a reply's header.
-LINKS_PER_REPLY_MAX = 16_384
-#: Partitions explained per step, each with up to ``CHAIN_LINKS_MAX`` links.
+ENTRIES_PER_REPLY_MAX = 16_384
+#: Partitions explained per step, each with up to ``EPOCH_ENTRIES_MAX`` entries.
 PARTITIONS_PER_STEP = 32
 
 
@@ -43,47 +43,49 @@ class PlacementAdmin:
     @property
     def handlers(self) -> dict[type, Callable[[Any], Awaitable[Any]]]:
         """Request -> its handler, for clients."""
-        return {wire.PlacementExplain: self._explain, wire.PartitionReplicas: self._replicas,
+        return {wire.ExplainPlacement: self._explain, wire.PartitionReplicas: self._replicas,
                 wire.SwitchPartition: self._switch}
 
     @property
     def peer_handlers(self) -> dict[type, Callable[[Any], Awaitable[Any]]]:
         """Request -> its handler, for nodes."""
-        return {wire.PublishSwitch: self._publish, wire.TrimChain: self._trim_chain}
+        return {wire.PublishSwitch: self._publish, wire.TrimEpochHistory: self._trim_epoch_history}
 
-    async def _explain(self, request: wire.PlacementExplain) -> wire.PlacementExplainReply:
+    async def _explain(self, request: wire.ExplainPlacement) -> wire.ExplainPlacementReply:
         state = self._metadata_log.state
         topic = state.topic(request.topic)
         if topic is None:
             raise UnknownTopic(f"no topic is named {request.topic!r:.80}")
         end = min(topic.partitions, request.first + request.count_max)
         rows: list[wire.PlacementRow] = []
-        links = 0
+        entries = 0
         for part in parts(max(0, end - request.first), PARTITIONS_PER_STEP):
-            if links > LINKS_PER_REPLY_MAX:
+            if entries > ENTRIES_PER_REPLY_MAX:
                 break
             await self._turns.take(ROWS_PER_STEP)
             rows += [self._explained(state, topic, request.first + at) for at in part]
-            links += sum(len(row.links) for row in rows[part.start:])
-        return wire.PlacementExplainReply(topic.pool_size, tuple(rows),
+            entries += sum(len(row.epoch_history) for row in rows[part.start:])
+        return wire.ExplainPlacementReply(topic.pool_size, tuple(rows),
                                           request.first + len(rows) < topic.partitions)
 
     @staticmethod
     def _explained(state: state_machine.MetadataState, topic: state_machine.Topic,
                    number: int) -> wire.PlacementRow:
-        """Return the row of one partition.  O(links)."""
+        """Return the row of one partition.  O(entries)."""
         incarnation = topic.incarnation + number
         switch = state.placed.switches.get(incarnation, state_machine.Switch(0, 0))
-        links = tuple(wire.LinkRow(*link[:3]) for link in state.chain(topic, incarnation))
+        entries = tuple(
+            wire.EpochRow(*entry[:3]) for entry in state.epoch_history(topic, incarnation)
+        )
         hashed_group, = default_groups(incarnation, 1, topic.pool_size, state.hash_seed)
-        return wire.PlacementRow(number, incarnation, hashed_group, links, switch.epoch,
+        return wire.PlacementRow(number, incarnation, hashed_group, entries, switch.epoch,
                                  switch.to_group)
 
     async def _replicas(self, request: wire.PartitionReplicas) -> wire.PartitionReplicasReply:
         place = self._metadata_log.state.locate(request.incarnation)
         if place is None:
             raise UnknownPartition(f"no partition has the incarnation {request.incarnation}")
-        groups = dict.fromkeys(link.group for link in place.chain)
+        groups = dict.fromkeys(entry.group for entry in place.epoch_history)
         if place.switch is not None:
             groups[place.switch.to_group] = None
         rows = []
@@ -105,9 +107,11 @@ class PlacementAdmin:
         await self._propose(state_machine.PublishSwitch(*request))
         return wire.PublishSwitchReply()
 
-    async def _trim_chain(self, request: wire.TrimChain) -> wire.TrimChainReply:
-        await self._propose(state_machine.TrimChain(*request))
-        return wire.TrimChainReply()
+    async def _trim_epoch_history(
+        self, request: wire.TrimEpochHistory
+    ) -> wire.TrimEpochHistoryReply:
+        await self._propose(state_machine.TrimEpochHistory(*request))
+        return wire.TrimEpochHistoryReply()
 
     async def _propose(self, command: Command) -> Any:
         """Return the value of a command that succeeded.  Raises the error of its result."""

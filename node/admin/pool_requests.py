@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from node.metadata.log import MetadataLog
 
 #: Interval of the check that the new groups have leaders, in seconds.
-LOOK_S = 0.1
+POLL_S = 0.1
 
 
 class Pool:
@@ -49,11 +49,11 @@ class Pool:
     @property
     def handlers(self) -> dict[type, Callable[[Any], Awaitable[Any]]]:
         """Request -> its handler."""
-        return {wire.PoolGrow: self._grow, wire.PoolStatus: self._status}
+        return {wire.GrowPool: self._grow, wire.PoolStatus: self._status}
 
     # ---- requests -------------------------------------------------------------------------------
 
-    async def _grow(self, request: wire.PoolGrow) -> wire.PoolGrowReply:
+    async def _grow(self, request: wire.GrowPool) -> wire.GrowPoolReply:
         self._metadata_log.check_leading()
         state = self._metadata_log.state
         if request.groups == state.last_group > state.pool_size:  # repeated request: same answer
@@ -111,7 +111,7 @@ class Pool:
         return node == self._core.node or self._core.status.node_state(node) == "up"
 
     async def _reply(self, state: MetadataState, pool_size: int,
-                     placed: tuple[tuple[int, ...], ...]) -> wire.PoolGrowReply:
+                     placed: tuple[tuple[int, ...], ...]) -> wire.GrowPoolReply:
         """Return the reply, with the distribution of replicas.  O(groups), in turns."""
         has: Counter[int] = Counter()
         gets: Counter[int] = Counter()
@@ -127,7 +127,7 @@ class Pool:
             node.id, node.rack, state.table.states.get(node.id) or
             ("up" if self._is_up(node.id) else "down"), has[node.id], gets[node.id],
             leads[node.id]) for node in state.nodes())
-        return wire.PoolGrowReply(pool_size, pool_size + len(placed), state.replication_factor,
+        return wire.GrowPoolReply(pool_size, pool_size + len(placed), state.replication_factor,
                                   rows)
 
     async def _status(self, _request: wire.PoolStatus) -> wire.PoolStatusReply:
@@ -153,11 +153,11 @@ class Pool:
             state = self._metadata_log.state
             grows = state.last_group > state.pool_size > 0
             if grows and self._core.status.has_applied_in_term(METADATA_GROUP):
-                await self.look()
+                await self.check()
             await self._metadata_log.applied(self._metadata_log.state.version + 1,
-                                             LOOK_S if grows else float("inf"))
+                                             POLL_S if grows else float("inf"))
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Open the pool if all its groups have leaders."""
         state = self._metadata_log.state
         size = state.last_group

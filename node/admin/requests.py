@@ -64,7 +64,7 @@ ADMIN_REQUESTS_MAX = 1024
 
 
 class Admin:
-    """Handler of every request except Produce, Fetch, ListOffsets and Complain."""
+    """Handler of every request except Produce, Fetch, ListOffsets and ReportCorruption."""
 
     def __init__(self, core: MultiRaft, store: Store, metadata_log: MetadataLog, directory: Router,
                  config: NodeConfig, known: PeerRegistry, others: dict,
@@ -185,15 +185,15 @@ class Admin:
         for part in parts(topic.partitions):
             await self._turns.take(len(part))
             # Not ``locate``: the topic may have been deleted since its creation was applied.
-            links = self._metadata_log.state.last_links(topic, part)
-            rows += map(self._partition_metadata, repeat(topic), part, links)
+            entries = self._metadata_log.state.last_epoch_entries(topic, part)
+            rows += map(self._partition_metadata, repeat(topic), part, entries)
         return wire.TopicMetadata(topic.name, topic.id, topic.incarnation, tuple(rows))
 
     def _partition_metadata(self, topic: state_machine.Topic, number: int,
-                            link: state_machine.ChainLink) -> wire.PartitionMetadata:
-        leader, term = self._core.status.leader_hint(link.group)
-        return wire.PartitionMetadata(number, topic.incarnation + number, link.group, leader,
-                                      link.leader_epoch_base + term, link.epoch)
+                            entry: state_machine.EpochEntry) -> wire.PartitionMetadata:
+        leader, term = self._core.status.leader_hint(entry.group)
+        return wire.PartitionMetadata(number, topic.incarnation + number, entry.group, leader,
+                                      entry.leader_epoch_base + term, entry.epoch)
 
     async def _create_topic(self, request: wire.CreateTopic) -> wire.CreateTopicReply:
         factor = self._known.facts.replication_factor
@@ -320,7 +320,7 @@ class Admin:
             facts.replication_factor, core.status.leader_hint(METADATA_GROUP)[0],
             state.topics_count, state.partitions_count)
 
-    async def _group_list(self, request: wire.GroupList) -> wire.GroupListReply:
+    async def _list_groups(self, request: wire.ListGroups) -> wire.ListGroupsReply:
         state = self._metadata_log.state
         if not state.pool_size:
             raise LeaderUnknown("this node does not know the cluster's metadata yet; try again")
@@ -330,7 +330,7 @@ class Admin:
         for part in parts(max(0, end - request.first)):
             await self._turns.take(len(part))
             rows += [self._group_summary(state, request.first + at) for at in part]
-        return wire.GroupListReply(tuple(rows), more=end < groups)
+        return wire.ListGroupsReply(tuple(rows), more=end < groups)
 
     def _group_summary(self, state: state_machine.MetadataState, group: int) -> wire.GroupSummary:
         leader, term = self._core.status.leader_hint(group)
@@ -338,7 +338,9 @@ class Admin:
         return wire.GroupSummary(group, state_machine.FIRST_GROUP_INCARNATION, term, leader,
                                  configuration.voters, configuration.learners)
 
-    async def _group_transfer(self, request: wire.GroupTransfer) -> wire.GroupTransferReply:
+    async def _transfer_leadership(
+        self, request: wire.TransferLeadership
+    ) -> wire.TransferLeadershipReply:
         group, core = request.group, self._core
         if group > self._metadata_log.state.last_group:
             raise InvalidRequest(f"there is no group {group}, the last one is "
@@ -353,7 +355,7 @@ class Admin:
                 while core.status.is_leader(group) or not core.status.leader_hint(group)[0]:
                     await self._roles.wait(TRANSFER_WAIT_S)
         leader, term = core.status.leader_hint(group)
-        return wire.GroupTransferReply(leader, term)
+        return wire.TransferLeadershipReply(leader, term)
 
     async def _begin_transfer(self, group: int, to: int) -> None:
         """Start a transfer; retry, bounded, while the target is not connected or another transfer
@@ -375,7 +377,7 @@ class Admin:
     async def _group_members(self, request: members.GroupMembers) -> members.GroupMembersReply:
         return await self._groups.members(request)
 
-    async def _group_recover(self, request: members.GroupRecover) -> members.GroupRecoverReply:
+    async def _recover_group(self, request: members.RecoverGroup) -> members.RecoverGroupReply:
         return await self._groups.recover(request)
 
     async def _group_describe(self, request: wire.GroupDescribe) -> wire.GroupDescribeReply:
@@ -385,8 +387,8 @@ class Admin:
         wire.Metadata: _metadata, wire.CreateTopic: _create_topic,
         wire.DeleteTopic: _delete_topic, wire.ListTopics: _list_topics,
         wire.InitProducer: _init_producer, wire.ClusterStatus: _cluster_status,
-        wire.GroupList: _group_list, wire.GroupTransfer: _group_transfer,
-        members.GroupMembers: _group_members, members.GroupRecover: _group_recover,
+        wire.ListGroups: _list_groups, wire.TransferLeadership: _transfer_leadership,
+        members.GroupMembers: _group_members, members.RecoverGroup: _recover_group,
         wire.GroupDescribe: _group_describe,
     }
 

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 WINNERS_PER_REPLY_MAX = 50_000
 #: Interval of the check of open transactions and of the metadata leader, in seconds, while
 #: transactions are open.
-LOOK_S = 10.0
+POLL_S = 10.0
 
 
 class SinkAdmin:
@@ -218,12 +218,12 @@ class SinkAdmin:
     async def run(self) -> None:
         """Run until cancelled."""
         while True:
-            await self.look(monotonic_ms())
+            await self.check(monotonic_ms())
             await self._metadata_log.applied(
                 self._metadata_log.state.version + 1,
-                LOOK_S if self._sinks.open_transactions() else float("inf"))
+                POLL_S if self._sinks.open_transactions() else float("inf"))
 
-    async def look(self, now_ms: int) -> None:
+    async def check(self, now_ms: int) -> None:
         """Abort transactions that were open for too long, if this node is the leader.  O(open
         transactions)."""
         leads = self._core.status.has_applied_in_term(METADATA_GROUP)

@@ -10,7 +10,7 @@ from node.assembly.env import NodeEnv
 from node.assembly.metadata import MetadataParts
 from node.assembly.peers import PeerParts
 from node.assembly.reads import ReadParts
-from node.clients.connection_reaper import Deadlines
+from node.clients.connection_reaper import ConnectionReaper
 from node.clients.pending import PendingAppends
 from node.clients.produce import ProduceHandler, acknowledged, ambiguous
 from node.clients.session import Sessions
@@ -24,7 +24,7 @@ class ClientParts:
     pending: PendingAppends
     produce_handler: ProduceHandler
     sessions: Sessions
-    deadlines: Deadlines
+    connection_reaper: ConnectionReaper
 
 
 def build_clients(env: NodeEnv, metadata: MetadataParts, peers: PeerParts, reads: ReadParts,
@@ -37,10 +37,24 @@ def build_clients(env: NodeEnv, metadata: MetadataParts, peers: PeerParts, reads
                                      pending, limits.append_timeout_ms_max, staged, env.space,
                                      reads.counts)
     sessions = Sessions(
-        produce_handler=produce_handler, fetch_handler=reads.fetch_handler, offsets=reads.offsets,
-        complaints=reads.complaints, admin=admin.requests, directory=metadata.directory,
-        limits=limits, batch_bytes_max=BATCH_BYTES_MAX, cluster_id=config.cluster_id,
-        node=config.node.id, boot_epoch=env.store.boot_epoch, request_round=request_round,
-        poller=env.poller, turns=env.turns, log=env.log, security=env.security)
-    deadlines = Deadlines(limits, lambda: sessions.open, lambda: bool(sessions.budget.starved))
-    return ClientParts(pending, produce_handler, sessions, deadlines)
+        produce_handler=produce_handler,
+        fetch_handler=reads.fetch_handler,
+        offsets=reads.offsets,
+        corruption_reports=reads.corruption_reports,
+        admin=admin.requests,
+        directory=metadata.directory,
+        limits=limits,
+        batch_bytes_max=BATCH_BYTES_MAX,
+        cluster_id=config.cluster_id,
+        node=config.node.id,
+        boot_epoch=env.store.boot_epoch,
+        request_round=request_round,
+        poller=env.poller,
+        turns=env.turns,
+        log=env.log,
+        security=env.security,
+    )
+    connection_reaper = ConnectionReaper(
+        limits, lambda: sessions.open, lambda: bool(sessions.budget.waiting)
+    )
+    return ClientParts(pending, produce_handler, sessions, connection_reaper)

@@ -38,8 +38,8 @@ def build_driver(env: NodeEnv, storage: StorageParts, metadata: MetadataParts, p
     applier = Applier(
         core, env.store, metadata.log, pending, reads.fetch_handler, reads.read_index_requests,
         clients.sessions, admin.roles, replicas.replicas, env.log,
-        replicas.member_reports.note, replicas.applied, replicas.switching.look,
-        replicas.snapshots.offered)
+        replicas.member_reports.note, replicas.applied, replicas.partition_switcher.check,
+        replicas.snapshots.on_snapshot_offer)
     rounds = RoundLoop(core, env.store, storage.disk, peers.links, applier,
                     (core, pending, reads.fetch_handler, reads.read_index_requests),
                     peers.lease_events.publish, env.poller)

@@ -16,7 +16,7 @@ from node.clock import wall_ms
 from node.cluster.registration import Registration
 from node.data_directory import renew_boot_id
 from node.peers.boot_id_renewal import Renewal
-from node.peers.link_manager import Peering
+from node.peers.link_manager import LinkManager
 from node.peers.listener import PeerListener
 
 
@@ -25,7 +25,7 @@ class MembershipParts:
     """The peer port, links to peers, and registration with the cluster."""
 
     peer_listener: PeerListener
-    peering: Peering
+    link_manager: LinkManager
     registration: Registration
     renewal: Renewal
 
@@ -41,15 +41,15 @@ def build_membership(env: NodeEnv, metadata: MetadataParts, peers: PeerParts,
         store.boot_epoch, known, config.raft.frame_bytes_max, config.limits.hello_timeout_ms,
         env.poller, log, peers.bulk, env.space)
     link = functools.partial(make_link, env, admission, peers.introduce("append"))
-    peering = Peering(known, peers.links, peers.liveness, link, listener.end, log)
-    metadata.log.state_changed.subscribe(peering.follow)
-    metadata.log.state_changed.subscribe(lambda _state: replicas.switching.look())
-    peering.changed()
+    link_manager = LinkManager(known, peers.links, peers.liveness, link, listener.end, log)
+    metadata.log.state_changed.subscribe(link_manager.follow)
+    metadata.log.state_changed.subscribe(lambda _state: replicas.partition_switcher.check())
+    link_manager.changed()
     record = bootstrap.record_of(config.node, store.incarnation, store.boot_epoch,
                                  multiraft.__version__, wall_ms())
     registration = Registration(peers.metadata_requests, peers.requests, known, record, admission,
-                                peering, log)
+                                link_manager, log)
     renewal = Renewal(admission, known, lambda: store.durable_position,
                       functools.partial(renew_boot_id, config), peers.links.dial,
                       peers.introduce("bulk"), log)
-    return MembershipParts(listener, peering, registration, renewal)
+    return MembershipParts(listener, link_manager, registration, renewal)

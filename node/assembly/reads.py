@@ -15,7 +15,7 @@ from node.clients.metadata_wait import MetadataWaiter
 from node.clients.read_index import ReadIndexRequests
 from node.clients.read_view import ReadView
 from node.loop.background import Background
-from node.loop.turns import Later
+from node.loop.turns import StepRunner
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class ReadParts:
     read_index_requests: ReadIndexRequests
     fetch_handler: FetchHandler
     offsets: Offsets
-    complaints: CorruptionReports
+    corruption_reports: CorruptionReports
 
 
 def build_reads(env: NodeEnv, storage: StorageParts, metadata: MetadataParts) -> ReadParts:
@@ -40,14 +40,14 @@ def build_reads(env: NodeEnv, storage: StorageParts, metadata: MetadataParts) ->
     read_view = ReadView(core, store.partition_states, metadata.directory)
     background = Background(limits)
     read_index_requests = ReadIndexRequests(core, store.partition_states, request_round)
-    later = Later(env.turns, request_round)
-    behind = MetadataWaiter(metadata.log, metadata.directory, background, request_round)
+    later = StepRunner(env.turns, request_round)
+    metadata_waiter = MetadataWaiter(metadata.log, metadata.directory, background, request_round)
     fetch_handler = FetchHandler(
         read_view,
         store,
         limits,
         read_index_requests,
-        behind,
+        metadata_waiter,
         background,
         request_round,
         damaged,
@@ -56,6 +56,8 @@ def build_reads(env: NodeEnv, storage: StorageParts, metadata: MetadataParts) ->
         counts,
     )
     metadata.log.partition_left.subscribe(fetch_handler.committed)
-    offsets = Offsets(read_view, store, read_index_requests, behind, later)
-    complaints = CorruptionReports(read_view, store, background, damaged, request_round)
-    return ReadParts(counts, background, read_index_requests, fetch_handler, offsets, complaints)
+    offsets = Offsets(read_view, store, read_index_requests, metadata_waiter, later)
+    corruption_reports = CorruptionReports(read_view, store, background, damaged, request_round)
+    return ReadParts(
+        counts, background, read_index_requests, fetch_handler, offsets, corruption_reports
+    )

@@ -22,7 +22,7 @@ class RebalanceParts:
     """Execution of plans, and publication of loads."""
 
     plans: Plans
-    publishing: LoadPublisher
+    load_publisher: LoadPublisher
 
 
 def build_rebalance(env: NodeEnv, storage: StorageParts, metadata: MetadataParts,
@@ -42,7 +42,7 @@ def build_rebalance(env: NodeEnv, storage: StorageParts, metadata: MetadataParts
                   env.log)
     admin.handlers.update(plans.handlers)
     peers.handlers.update(plans.peer_handlers)
-    publishing = LoadPublisher(
+    load_publisher = LoadPublisher(
         env.config,
         reads.counts,
         core=core,
@@ -57,5 +57,5 @@ def build_rebalance(env: NodeEnv, storage: StorageParts, metadata: MetadataParts
         request_round=request_round,
         log=env.log,
     )
-    peers.bulk.handlers.update(publishing.handlers)
-    return RebalanceParts(plans, publishing)
+    peers.bulk.handlers.update(load_publisher.handlers)
+    return RebalanceParts(plans, load_publisher)

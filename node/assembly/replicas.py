@@ -19,7 +19,7 @@ from node.replicas.lifecycle import Replicas
 from node.replicas.partition_switch import PartitionSwitcher
 from node.replicas.repair import Repairs
 from node.replicas.shed_leadership import LeadershipShedder
-from node.replicas.snapshots import IMAGE_BYTES_MAX, Snapshots
+from node.replicas.snapshots import SNAPSHOT_BYTES_MAX, Snapshots
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +31,10 @@ class ReplicaParts:
     checkpoints: Checkpoints
     snapshots: Snapshots
     applied: AppliedEntries
-    switching: PartitionSwitcher
+    partition_switcher: PartitionSwitcher
     leadership_shedder: LeadershipShedder
     member_reports: MemberReports
-    learners: MetadataLearners
+    metadata_learners: MetadataLearners
 
 
 def build_replicas(env: NodeEnv, storage: StorageParts, metadata: MetadataParts, peers: PeerParts,
@@ -45,18 +45,18 @@ def build_replicas(env: NodeEnv, storage: StorageParts, metadata: MetadataParts,
     repairs = Repairs(storage.repairer, peers.bulk, request_round, log)
     storage.damage_found.subscribe(repairs.on_damage)
     replicas = Replicas(core, store, metadata.log, metadata.known.facts.groups, request_round, log,
-                        takes_part=metadata.admission.taking_part.is_set,
+                        is_admitted=metadata.admission.admitted.is_set,
                         created=repairs.on_replica_created, removed=storage.repairer.groups.discard)
     checkpoints = Checkpoints(store, core, metadata.log, env.space)
-    partial = SnapshotDownload(RealFilesystem(), str(env.config.data_dir), IMAGE_BYTES_MAX)
+    partial = SnapshotDownload(RealFilesystem(), str(env.config.data_dir), SNAPSHOT_BYTES_MAX)
     snapshots = Snapshots(core, store, metadata.log, checkpoints, peers.bulk, env.config.limits,
                           request_round, log, partial, env.space, replicas.reload)
     applied = AppliedEntries(store.partition_states)
-    switching = PartitionSwitcher(core, store.partition_states, metadata.log, applied,
+    partition_switcher = PartitionSwitcher(core, store.partition_states, metadata.log, applied,
                                   peers.requests, peers.metadata_requests, request_round, log)
-    peers.handlers.update(switching.handlers)
+    peers.handlers.update(partition_switcher.handlers)
     return ReplicaParts(
-        repairs, replicas, checkpoints, snapshots, applied, switching,
+        repairs, replicas, checkpoints, snapshots, applied, partition_switcher,
         LeadershipShedder(core, env.space, admin.roles, request_round, log),
         MemberReports(core, metadata.log, peers.metadata_requests),
         MetadataLearners(core, metadata.log, request_round, log))

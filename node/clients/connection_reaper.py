@@ -5,7 +5,7 @@ Contract. ``run`` checks every session once per ``SWEEP_S``. A frame that began 
 complete within ``frame_timeout_ms``, unless this node has stopped reading the connection. A
 connection without open requests must send something within ``idle_timeout_ms``. The client must
 read replies, at least a byte of them within ``write_timeout_ms``. While a frame waits for memory,
-each large frame that holds some must receive ``PRESSED_BYTES_MIN`` per sweep. A connection that
+each large frame that holds some must receive ``CONTENDED_BYTES_MIN`` per sweep. A connection that
 breaks a deadline is closed at the next sweep, with the limit in the log.
 
 Theory. Requests record nothing: a session only counts complete events. Comparing the counters once
@@ -27,7 +27,7 @@ from node.limits import Limits
 SWEEP_S = 1.0
 #: Bytes per sweep that a large frame must receive while other frames wait for memory: what a slow
 #: line carries in a second.
-PRESSED_BYTES_MIN = 128 << 10
+CONTENDED_BYTES_MIN = 128 << 10
 
 
 class ConnectionSample(NamedTuple):
@@ -44,7 +44,7 @@ class ConnectionSample(NamedTuple):
 class WatchedConnection(Protocol):
     """The session of a client, as the reaper sees it."""
 
-    def look(self) -> ConnectionSample:
+    def sample(self) -> ConnectionSample:
         """Return the counters of the connection."""
 
     def account(self) -> None:
@@ -54,23 +54,23 @@ class WatchedConnection(Protocol):
         """Close the connection."""
 
 
-class _Since(NamedTuple):
+class _Observed(NamedTuple):
     """The last sample of a connection, and the times since which it has not changed."""
 
-    look: ConnectionSample
+    sample: ConnectionSample
     arriving_ms: int  # start of the time without a complete frame
-    deaf_ms: int  # start of the time in which no byte of a reply was taken
+    unread_ms: int  # start of the time in which no byte of a reply was taken
 
 
-class Deadlines:
+class ConnectionReaper:
     """The reaper of one node's client connections."""
 
     def __init__(self, limits: Limits, sessions: Callable[[], Iterable[WatchedConnection]],
-                 pressed: Callable[[], bool]):
+                 memory_contended: Callable[[], bool]):
         self._limits = limits
         self._sessions = sessions
-        self._pressed = pressed  # () -> True while a frame waits for memory
-        self._seen: dict[WatchedConnection, _Since] = {}
+        self._memory_contended = memory_contended  # () -> True while a frame waits for memory
+        self._seen: dict[WatchedConnection, _Observed] = {}
         self.ended = 0
 
     async def run(self) -> None:
@@ -82,15 +82,19 @@ class Deadlines:
     def sweep(self, now_ms: int) -> None:
         """Check every session once, and close those that broke a deadline. O(sessions)."""
         seen = {}
-        pressed = self._pressed()
+        memory_contended = self._memory_contended()
         for session in list(self._sessions()):
             session.account()
             before = self._seen.get(session)
-            since = self._compared(session, before, now_ms)
-            reason = self._judged(since, now_ms)
-            if pressed and before is not None and self._holds_in_vain(before.look, since.look):
-                reason = f"a large frame stands still while others wait for its memory: fewer " \
-                         f"than {PRESSED_BYTES_MIN} bytes in {SWEEP_S:.0f} s"
+            since = self._observed(session, before, now_ms)
+            reason = self._violation(since, now_ms)
+            if (
+                memory_contended
+                and before is not None
+                and self._is_stalled(before.sample, since.sample)
+            ):
+                reason = f"a large frame makes no progress while others wait for memory: fewer " \
+                         f"than {CONTENDED_BYTES_MIN} bytes in {SWEEP_S:.0f} s"
             if reason:
                 self.ended += 1
                 session.end(reason)
@@ -99,33 +103,33 @@ class Deadlines:
         self._seen = seen
 
     @staticmethod
-    def _holds_in_vain(before: ConnectionSample, now: ConnectionSample) -> bool:
+    def _is_stalled(before: ConnectionSample, now: ConnectionSample) -> bool:
         """Return True if the large frame of the last sample has hardly grown."""
         return (before.events == now.events and before.arrived > 0
-                and now.arrived - before.arrived < PRESSED_BYTES_MIN)
+                and now.arrived - before.arrived < CONTENDED_BYTES_MIN)
 
     @staticmethod
-    def _compared(session: WatchedConnection, before: _Since | None, now_ms: int) -> _Since:
-        look = session.look()
+    def _observed(session: WatchedConnection, before: _Observed | None, now_ms: int) -> _Observed:
+        sample = session.sample()
         if before is None:
-            return _Since(look, now_ms, now_ms)
-        same_frame = (look.events, look.mid_frame) == before.look[:2]
-        idle_or_slow = same_frame and (look.mid_frame or not look.owed)
-        deaf = look.unsent > 0 and look.sent == before.look.sent
-        return _Since(look, before.arriving_ms if idle_or_slow else now_ms,
-                      before.deaf_ms if deaf else now_ms)
+            return _Observed(sample, now_ms, now_ms)
+        same_frame = (sample.events, sample.mid_frame) == before.sample[:2]
+        idle_or_slow = same_frame and (sample.mid_frame or not sample.owed)
+        is_unread = sample.unsent > 0 and sample.sent == before.sample.sent
+        return _Observed(sample, before.arriving_ms if idle_or_slow else now_ms,
+                      before.unread_ms if is_unread else now_ms)
 
-    def _judged(self, since: _Since, now_ms: int) -> str:
+    def _violation(self, since: _Observed, now_ms: int) -> str:
         """Return the reason for which the connection must be closed, "" = none."""
-        limits, look = self._limits, since.look
+        limits, sample = self._limits, since.sample
         quiet_ms = now_ms - since.arriving_ms
-        if look.mid_frame:
+        if sample.mid_frame:
             if quiet_ms > limits.frame_timeout_ms:
                 return f"a frame has been arriving for {quiet_ms} ms, the limit is " \
                        f"{limits.frame_timeout_ms}"
-        elif not look.owed and quiet_ms > limits.idle_timeout_ms:
+        elif not sample.owed and quiet_ms > limits.idle_timeout_ms:
             return f"idle for {quiet_ms} ms, the limit is {limits.idle_timeout_ms}"
-        if look.unsent and now_ms - since.deaf_ms > limits.write_timeout_ms:
-            return f"answers have not been read for {now_ms - since.deaf_ms} ms, the limit is " \
+        if sample.unsent and now_ms - since.unread_ms > limits.write_timeout_ms:
+            return f"answers have not been read for {now_ms - since.unread_ms} ms, the limit is " \
                    f"{limits.write_timeout_ms}"
         return ""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from multiraft.errors import Compacted
 from multiraft.storage.errors import CorruptRange
 from multiraft.wire.errors import Code, ErrorDetail
-from multiraft.wire.messages import ANY, Complain, ComplainReply
+from multiraft.wire.messages import ANY, ReportCorruption, ReportCorruptionReply
 from node.clients.read_view import ReadView, Refused
 from node.errors import DiskFailed
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from node.loop.background import Background
 
 #: Reports verified at a time: each reads a batch from the disk, and a client may repeat its report.
-COMPLAINTS_MAX = 4
+REPORTS_MAX = 4
 
 
 class CorruptionReports:
-    """The handler of ``Complain`` requests of all sessions."""
+    """The handler of ``ReportCorruption`` requests of all sessions."""
 
     def __init__(self, read_view: ReadView, store: Store, background: Background,
                  damaged: Callable[[CorruptRange], None], request_round: Callable[[], None]):
@@ -42,12 +42,13 @@ class CorruptionReports:
         self.received = 0
         self.confirmed = 0
 
-    def handle(self, request: Complain, answer: Answer, seen_index: int = 0) -> None:
+    def handle(self, request: ReportCorruption, answer: Answer, seen_index: int = 0) -> None:
         """Verify the reported batch and call ``answer`` exactly once. ``seen_index``: the newest
         metadata index that the client knows."""
         self.received += 1
         try:
-            span = self._read_view.span(request.incarnation, seen_index, ANY, request.offset)
+            span = self._read_view.readable_range(request.incarnation, seen_index, ANY,
+                                                  request.offset)
             job = self._store.verify_job(span.group, request.incarnation, request.offset)
         except Refused as refused:
             answer.refuse(refused.code, refused.detail)
@@ -55,16 +56,16 @@ class CorruptionReports:
         except Compacted:
             job = None
         if job is None:
-            answer(ComplainReply(False))  # this disk has no such batch
-        elif self._at_work >= COMPLAINTS_MAX:
+            answer(ReportCorruptionReply(False))  # this disk has no such batch
+        elif self._at_work >= REPORTS_MAX:
             answer.refuse(Code.QUEUE_FULL, ErrorDetail(
-                text="too many complaints at a time", limit=COMPLAINTS_MAX,
+                text="too many corruption reports at a time", limit=REPORTS_MAX,
                 value=self._at_work + 1))
         else:
             self._at_work += 1
             if not self._background.start(self._verify, job, answer):
                 self._at_work -= 1
-                answer.refuse(Code.QUEUE_FULL, ErrorDetail(text="too many requests at work"))
+                answer.refuse(Code.QUEUE_FULL, ErrorDetail(text="too many background tasks"))
 
     async def _verify(self, job: VerifyJob, answer: Answer) -> None:
         damaged = False
@@ -78,5 +79,5 @@ class CorruptionReports:
             raise DiskFailed(f"the journal cannot be read: {error}") from error
         finally:
             self._at_work -= 1
-        answer(ComplainReply(damaged))
+        answer(ReportCorruptionReply(damaged))
         self._request_round()  # a round sends the reply

@@ -6,7 +6,7 @@ table by group for a commit of one of its groups or its deadline. Batches in mem
 stored buffers. Small ranges in the page cache are read on the loop, all others by a bounded number
 of threads; both are verified. A fetch of many partitions is processed in steps. The first step runs
 before ``handle`` returns; the caller runs the others through the returned iterator, or turns of the
-loop do. A commit that wakes many long polls processes ``WOKEN_ROWS_MAX`` rows of them per round.
+loop do. A commit that wakes many long polls processes ``RETRIED_ROWS_MAX`` rows of them per round.
 
 Theory. ``OFFSET_OUT_OF_RANGE`` makes a client reset its position, so it is returned only when it is
 certain: below the log start, or above the end of the partition according to a leader that has
@@ -32,7 +32,7 @@ from node.clients.read_view import ReadableRange, ReadView, Refused, not_known_y
 from node.clock import monotonic_ms
 from node.errors import DiskFailed
 from node.loop.outbox import IOV_BUFFERS_MAX
-from node.loop.turns import ROWS_PER_STEP, Later, Turns, advanced, parts
+from node.loop.turns import ROWS_PER_STEP, StepRunner, Turns, advanced, parts
 
 if TYPE_CHECKING:
     from multiraft.storage.io_jobs import FetchJob
@@ -45,9 +45,9 @@ if TYPE_CHECKING:
 
 #: Cost of a fetch beside its partitions, and of a partition that has records, in rows.
 FETCH_ROWS = 4
-TAKEN_ROWS = 4
+READ_ROWS = 4
 #: Limits per round: rows of woken long polls, and expired long polls.
-WOKEN_ROWS_MAX = 512
+RETRIED_ROWS_MAX = 512
 EXPIRED_MAX = 256
 #: Ranges in the page cache that one fetch reads on the loop: each is a system call.
 RESIDENT_READS_MAX = 64
@@ -59,7 +59,7 @@ class WaitingFetch:
     """A fetch that waits: for a commit, for a deadline, or for a confirmation of leadership."""
 
     __slots__ = ("request", "answer", "deadline_ms", "groups", "number", "seen_index", "records",
-                 "led", "sure", "doubtful", "asking", "caught_up")
+                 "led", "confirmed", "unconfirmed", "confirmations_open", "has_awaited_metadata")
 
     def __init__(self, request: Fetch, answer: Answer, deadline_ms: int, number: int,
                  seen_index: int):
@@ -69,12 +69,12 @@ class WaitingFetch:
         self.number = number
         self.seen_index = seen_index
         self.groups: tuple[int, ...] = ()
-        self.sure: set[int] = set()  # groups led here, confirmed for this try
-        self.doubtful: set[int] = set()  # groups whose confirmation failed
-        self.asking = 0  # confirmations in flight
+        self.confirmed: set[int] = set()  # groups led here, confirmed for this try
+        self.unconfirmed: set[int] = set()  # groups whose confirmation failed
+        self.confirmations_open = 0  # confirmations in flight
         self.records = 0  # found by the last try
         self.led: list[tuple[int, int, int]] = []  # from groups led here: slot, group, records
-        self.caught_up = False  # has waited for the metadata that its client has seen
+        self.has_awaited_metadata = False  # has waited for the metadata that its client has seen
 
 
 class FetchHandler:
@@ -86,17 +86,17 @@ class FetchHandler:
         store: Store,
         limits: Limits,
         read_index_requests: ReadIndexRequests,
-        behind: MetadataWaiter,
+        metadata_waiter: MetadataWaiter,
         background: Background,
         request_round: Callable[[], None],
         damaged: Callable[[CorruptRange], None],
-        later: Later,
+        later: StepRunner,
         turns: Turns,
         counts: LoadCounts | None = None,
     ):
         self._later = later
         self._turns = turns
-        self._participant = 0  # fetches that are processed over several turns
+        self._fetches_in_steps = 0  # fetches that are processed over several turns
         self._commits = 0  # commits during such fetches
         self._committed: dict[int, int] = {}  # group -> number of the last such commit
         self._counts = counts  # None = loads are not published
@@ -104,14 +104,14 @@ class FetchHandler:
         self._store = store
         self._limits = limits
         self._read_index_requests = read_index_requests
-        self._behind = behind
+        self._metadata_waiter = metadata_waiter
         self._background = background
         self._request_round = request_round
         self._damaged = damaged  # (CorruptRange): a read found damage
         self._by_group: dict[int, dict[int, WaitingFetch]] = {}
         self._by_session: dict[object, dict[int, WaitingFetch]] = {}
         self._deadlines: SortedKeyList = SortedKeyList(key=_deadline)
-        self.woken: dict[int, WaitingFetch] = {}  # for ``wake_due``
+        self.due: dict[int, WaitingFetch] = {}  # for ``retry_due``
         self.earliest_ms = NEVER_MS  # no long poll's deadline is before it
         self._number = 0
         self.bytes = 0
@@ -135,22 +135,24 @@ class FetchHandler:
         return advanced(self._handle(fetch))
 
     def _handle(self, fetch: WaitingFetch) -> Iterator[None]:
-        if self._behind.is_stale_for(fetch.seen_index):
-            known = yield from self._behind.knows(fetch.request.partitions)
-            if not known and self._behind.wait(fetch.seen_index, lambda: self._try(fetch)):
+        if self._metadata_waiter.is_stale_for(fetch.seen_index):
+            known = yield from self._metadata_waiter.knows(fetch.request.partitions)
+            if not known and self._metadata_waiter.wait(
+                fetch.seen_index, lambda: self._retry(fetch)
+            ):
                 return
-        yield from self._look(fetch)
+        yield from self._process(fetch)
 
     def committed(self, group: int) -> None:
         """Wake the long polls of ``group``: entries of it were applied, or its role changed."""
-        if self._participant:
+        if self._fetches_in_steps:
             self._commits += 1
             self._committed[group] = self._commits
         waiting = self._by_group.get(group)
         if waiting:
-            self.woken.update(waiting)
+            self.due.update(waiting)
 
-    def wake_due(self, now_ms: int) -> None:
+    def retry_due(self, now_ms: int) -> None:
         """Retry long polls that were woken or have expired, as far as the limits of a round reach.
         The rest is due in the next round, which is due at once."""
         expired = 0
@@ -158,17 +160,17 @@ class FetchHandler:
                and expired < EXPIRED_MAX):
             fetch = self._deadlines[0]
             self._remove(fetch)
-            self.woken[fetch.number] = fetch
+            self.due[fetch.number] = fetch
             expired += 1
-        left = WOKEN_ROWS_MAX
-        woken, self.woken = self.woken, {}
-        while woken and left > 0:
-            fetch = woken.pop(next(iter(woken)))
+        left = RETRIED_ROWS_MAX
+        due, self.due = self.due, {}
+        while due and left > 0:
+            fetch = due.pop(next(iter(due)))
             self._remove(fetch)
             left -= FETCH_ROWS + min(len(fetch.request.partitions), ROWS_PER_STEP)
-            self._try(fetch)
-        self.woken = woken | self.woken
-        self.earliest_ms = (now_ms if self.woken else
+            self._retry(fetch)
+        self.due = due | self.due
+        self.earliest_ms = (now_ms if self.due else
                             self._deadlines[0].deadline_ms if self._deadlines else NEVER_MS)
 
     def forget(self, session: Session) -> None:
@@ -176,12 +178,12 @@ class FetchHandler:
         for fetch in list(self._by_session.get(session, {}).values()):
             self._remove(fetch)
 
-    def hurry(self, session: Session) -> None:
+    def answer_long_polls(self, session: Session) -> None:
         """Answer the long polls of a session in the next round: its client has ended its side."""
         for fetch in list(self._by_session.get(session, {}).values()):
             self._remove(fetch)
             fetch.deadline_ms = 0
-            self.woken[fetch.number] = fetch
+            self.due[fetch.number] = fetch
 
     def stop(self) -> None:
         """Refuse all long polls: the node is stopping, and clients ask other replicas."""
@@ -189,11 +191,11 @@ class FetchHandler:
             self._remove(fetch)
             fetch.answer.refuse(Code.SHUTTING_DOWN, ErrorDetail(text="the node is stopping"))
 
-    def _try(self, fetch: WaitingFetch) -> None:
+    def _retry(self, fetch: WaitingFetch) -> None:
         """Process a waiting fetch again: a commit, its deadline or a confirmation made it due."""
-        self._later.go_on(fetch.answer.session, self._look(fetch))
+        self._later.run_steps(fetch.answer.session, self._process(fetch))
 
-    def _look(self, fetch: WaitingFetch) -> Iterator[None]:
+    def _process(self, fetch: WaitingFetch) -> Iterator[None]:
         """Answer a fetch, or make it wait. O(partitions + bytes read), in steps."""
         # Number of the last commit before the first step; -1 = one step was enough.  A commit after
         # it may concern a partition that was already processed.
@@ -203,7 +205,7 @@ class FetchHandler:
         results: list = []
         found: list = []  # (slot, Fetch of the store)
         size, final, groups = 0, False, []
-        uncertain: set[int] = set()
+        to_confirm: set[int] = set()
         fetch.records = 0
         fetch.led.clear()
         for part in fetch.request.partitions:
@@ -211,111 +213,111 @@ class FetchHandler:
                 rows = 0
                 if since < 0:
                     since = self._commits
-                    self._participant += 1
+                    self._fetches_in_steps += 1
                 try:
                     yield
                 except GeneratorExit:  # the session ended, and no further step will run
-                    self._looked(since, ())
+                    self._end_processing(since, ())
                     raise
             rows += 1
             try:
-                span = self._read_view.span(part.incarnation, fetch.seen_index,
-                                           fetch.request.replica, part.offset)
+                span = self._read_view.readable_range(part.incarnation, fetch.seen_index,
+                                                      fetch.request.replica, part.offset)
                 groups.append(span.group)
                 self._check_range(part.offset, span, fetch)
-                taken = None
+                read_range = None
                 if part.offset < span.high_watermark and (bytes_left > 0 or not found):
-                    taken = self._taken(part, span, max(bytes_left, 0))
+                    read_range = self._read_range(part, span, max(bytes_left, 0))
             except Refused as refused:
-                if refused.elsewhere and self._catch_up(fetch):
-                    self._looked(since, ())
+                if refused.is_redirect and self._await_metadata(fetch):
+                    self._end_processing(since, ())
                     return
-                if not refused.passing:
+                if not refused.retriable:
                     final = True
                     self.refusals[refused.code] = self.refusals.get(refused.code, 0) + 1
                 results.append(FetchResult(part.incarnation, refused.code, -1, -1, 0,
                                            refused.detail))
                 continue
-            except _Uncertain:
-                uncertain.add(span.group)
+            except _ConfirmationNeeded:
+                to_confirm.add(span.group)
                 continue
-            if taken is not None:
-                found.append((len(results), taken))
-                rows += TAKEN_ROWS
-                bytes_left -= taken.bytes
-                size += taken.bytes
+            if read_range is not None:
+                found.append((len(results), read_range))
+                rows += READ_ROWS
+                bytes_left -= read_range.bytes
+                size += read_range.bytes
                 if span.leads:
                     fetch.led.append((len(results), span.group,
-                                      taken.next_offset - part.offset))
+                                      read_range.next_offset - part.offset))
                 else:
-                    self.replica_bytes += taken.bytes
-                if taken.bytes:
-                    fetch.records += taken.next_offset - part.offset
+                    self.replica_bytes += read_range.bytes
+                if read_range.bytes:
+                    fetch.records += read_range.next_offset - part.offset
             results.append(FetchResult(part.incarnation, Code.OK, span.known_end,
                                        span.log_start, 0))
-        missed = self._looked(since, groups)
-        if uncertain:
-            yield from self._make_sure(fetch, uncertain)
+        missed = self._end_processing(since, groups)
+        if to_confirm:
+            yield from self._confirm_leadership(fetch, to_confirm)
         elif not final and size < fetch.request.bytes_min and fetch.deadline_ms > monotonic_ms():
             self._wait(fetch, groups)
             if missed:
                 # Woken at once: the commit came before the fetch was in the table of long polls.
-                self.woken[fetch.number] = fetch
+                self.due[fetch.number] = fetch
                 self.earliest_ms = 0
         else:
             yield from self._serve(fetch, results, found)
 
-    def _looked(self, since: int, groups: Sequence[int]) -> bool:
+    def _end_processing(self, since: int, groups: Sequence[int]) -> bool:
         """End the processing of a fetch, over several turns if ``since`` is not -1. Return True if
         one of its ``groups`` had a commit meanwhile."""
         if since < 0:
             return False
         missed = any(self._committed.get(group, 0) > since for group in groups)
-        self._participant -= 1
-        if not self._participant:
+        self._fetches_in_steps -= 1
+        if not self._fetches_in_steps:
             self._committed.clear()
         return missed
 
-    def _catch_up(self, fetch: WaitingFetch) -> bool:
+    def _await_metadata(self, fetch: WaitingFetch) -> bool:
         """Wait for newer metadata before redirecting a client that has seen newer ones than this
         node, once per fetch and bounded in time. Return False if there is nothing to wait for."""
-        if fetch.caught_up or not self._behind.is_stale_for(fetch.seen_index):
+        if fetch.has_awaited_metadata or not self._metadata_waiter.is_stale_for(fetch.seen_index):
             return False
-        fetch.caught_up = True
-        return self._behind.wait(fetch.seen_index, lambda: self._try(fetch))
+        fetch.has_awaited_metadata = True
+        return self._metadata_waiter.wait(fetch.seen_index, lambda: self._retry(fetch))
 
     def _check_range(self, offset: int, span: ReadableRange, fetch: WaitingFetch) -> None:
-        """Raise ``Refused`` for an offset outside the partition, or ``_Uncertain`` if a majority
-        must confirm the leader first."""
+        """Raise ``Refused`` for an offset outside the partition, or ``_ConfirmationNeeded`` if a
+        majority must confirm the leader first."""
         if offset < span.log_start:
             raise out_of_range(offset, span)
-        if offset <= span.high_watermark or (span.settled and offset <= span.next_offset):
+        if offset <= span.high_watermark or (span.is_end_certain and offset <= span.next_offset):
             return
-        if not span.settled or span.group in fetch.doubtful:
+        if not span.is_end_certain or span.group in fetch.unconfirmed:
             raise not_known_yet(offset, span)
-        if span.group not in fetch.sure:
-            raise _Uncertain()
+        if span.group not in fetch.confirmed:
+            raise _ConfirmationNeeded()
         raise out_of_range(offset, span)
 
-    def _make_sure(self, fetch: WaitingFetch, groups: set[int]) -> Iterator[None]:
+    def _confirm_leadership(self, fetch: WaitingFetch, groups: set[int]) -> Iterator[None]:
         """Have the leadership of ``groups`` confirmed, then retry the fetch."""
-        fetch.asking = len(groups)
+        fetch.confirmations_open = len(groups)
         asked = tuple(groups)
         for part in parts(len(asked), GROUPS_PER_STEP):
             if part.start:
                 yield
             for group in asked[part.start:part.stop]:
                 if not self._read_index_requests.ask(
-                        group, partial(self._told, fetch, group)):
-                    self._told(fetch, group, False)
+                        group, partial(self._on_confirmation, fetch, group)):
+                    self._on_confirmation(fetch, group, False)
 
-    def _told(self, fetch: WaitingFetch, group: int, sure: bool) -> None:
-        (fetch.sure if sure else fetch.doubtful).add(group)
-        fetch.asking -= 1
-        if not fetch.asking:
-            self._try(fetch)
+    def _on_confirmation(self, fetch: WaitingFetch, group: int, confirmed: bool) -> None:
+        (fetch.confirmed if confirmed else fetch.unconfirmed).add(group)
+        fetch.confirmations_open -= 1
+        if not fetch.confirmations_open:
+            self._retry(fetch)
 
-    def _taken(self, part: FetchPart, span: ReadableRange, bytes_max: int) -> Any:
+    def _read_range(self, part: FetchPart, span: ReadableRange, bytes_max: int) -> Any:
         try:
             return self._store.fetch(span.group, part.incarnation, part.offset,
                                      min(part.bytes_max, bytes_max), span.high_watermark)
@@ -326,16 +328,16 @@ class FetchHandler:
         read, cold = [], []
         resident_left = self._limits.page_cache_read_bytes_max
         reads_left = RESIDENT_READS_MAX
-        for slot, taken in found:
-            buffers = taken.buffers
-            if taken.job is not None:
+        for slot, read_range in found:
+            buffers = read_range.buffers
+            if read_range.job is not None:
                 buffers = None
-                if taken.job.bytes <= resident_left and reads_left:
+                if read_range.job.bytes <= resident_left and reads_left:
                     reads_left -= 1
-                    resident_left -= taken.job.bytes
-                    buffers = self._read_resident(slot, taken.job, results)
+                    resident_left -= read_range.job.bytes
+                    buffers = self._read_resident(slot, read_range.job, results)
                 if buffers is None:
-                    cold.append((slot, taken.job))
+                    cold.append((slot, read_range.job))
                     continue
             read.append((slot, buffers))
         if not cold:
@@ -353,7 +355,7 @@ class FetchHandler:
         try:
             buffers = job.run_from_page_cache()
         except CorruptRange as error:
-            self._found_damage(slot, error, results)
+            self._report_damage(slot, error, results)
             return []
         if buffers is not None:
             self.resident_reads += 1
@@ -367,14 +369,14 @@ class FetchHandler:
             raise DiskFailed(f"the journal cannot be read: {error}") from error
         for (slot, _plan), found in zip(cold, ranges, strict=True):
             if isinstance(found, CorruptRange):
-                self._found_damage(slot, found, results)
+                self._report_damage(slot, found, results)
             else:
                 read.append((slot, found))
         for _ in self._finish(fetch, results, sorted(read, key=_slot)):
             await self._turns.take(ROWS_PER_STEP)
         self._request_round()  # a round sends the reply
 
-    def _found_damage(self, slot: int, error: CorruptRange, results: list) -> None:
+    def _report_damage(self, slot: int, error: CorruptRange, results: list) -> None:
         self._damaged(error)
         results[slot] = _refused(results[slot], Code.QUARANTINED, str(error))
 
@@ -399,8 +401,8 @@ class FetchHandler:
 
     def _wait(self, fetch: WaitingFetch, groups: list[int]) -> None:
         fetch.groups = tuple(dict.fromkeys(groups))
-        fetch.sure.clear()  # by the next try another node may lead
-        fetch.doubtful.clear()
+        fetch.confirmed.clear()  # by the next try another node may lead
+        fetch.unconfirmed.clear()
         self._deadlines.add(fetch)
         self.earliest_ms = min(self.earliest_ms, fetch.deadline_ms)
         self._by_session.setdefault(fetch.answer.session, {})[fetch.number] = fetch
@@ -409,13 +411,13 @@ class FetchHandler:
 
     def _remove(self, fetch: WaitingFetch) -> None:
         self._deadlines.discard(fetch)
-        _take_out(self._by_session, fetch.answer.session, fetch.number)
+        _discard(self._by_session, fetch.answer.session, fetch.number)
         for group in fetch.groups:
-            _take_out(self._by_group, group, fetch.number)
+            _discard(self._by_group, group, fetch.number)
         fetch.groups = ()
 
 
-class _Uncertain(Exception):
+class _ConfirmationNeeded(Exception):
     """The end of the partition must be confirmed before the reply; never leaves this module."""
 
 
@@ -427,7 +429,7 @@ def _slot(read: tuple) -> int:
     return read[0]
 
 
-def _take_out(table: dict, key: object, number: int) -> None:
+def _discard(table: dict, key: object, number: int) -> None:
     """Remove a fetch from the table of ``key`` if it is in there, and an empty table with it."""
     waiting = table.get(key)
     if waiting is not None:

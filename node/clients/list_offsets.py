@@ -1,8 +1,8 @@
 """The list-offsets handler: begin and end of a partition, and the offset of a time.
 
 Contract. ``handle`` answers exactly once: at once, or after a majority has confirmed what must be
-certain. Requests of more than ``ROWS_PER_STEP`` rows (partitions, or links that are searched for a
-time) are processed in steps. The first step runs before ``handle`` returns; the caller runs the
+certain. Requests of more than ``ROWS_PER_STEP`` rows (partitions, or entries that are searched for
+a time) are processed in steps. The first step runs before ``handle`` returns; the caller runs the
 others through the returned iterator, or turns of the loop do. For a *linearizable* request, latest
 and timestamp cover everything that was acknowledged to any client before the request arrived; a
 paused leader that was replaced meanwhile therefore cannot answer them. Any other answer is the
@@ -34,13 +34,13 @@ from multiraft.wire.messages import (
 )
 from node.clients.read_view import (
     BEING_SWITCHED,
-    NOT_SETTLED,
+    TERM_NOT_COMMITTED,
     ReadableRange,
     ReadView,
     Refused,
     not_known_yet,
 )
-from node.loop.turns import ROWS_PER_STEP, Later, advanced, parts
+from node.loop.turns import ROWS_PER_STEP, StepRunner, advanced, parts
 
 if TYPE_CHECKING:
     from multiraft.storage.store import Store
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 
 #: Groups whose leadership is confirmed per step.
 GROUPS_PER_STEP = 64
-#: Cost of searching a link for a time, in rows.
-LINK_ROWS = 2
+#: Cost of searching an epoch entry for a time, in rows.
+EPOCH_ENTRY_ROWS = 2
 
 #: Reason of the refusal by a leader that no majority confirms.
 NOT_CONFIRMED = ErrorDetail(text="no majority confirms that this node still leads the group")
@@ -75,12 +75,12 @@ class Offsets:
     """The handler of ``ListOffsets`` requests of all sessions."""
 
     def __init__(self, read_view: ReadView, store: Store, read_index_requests: ReadIndexRequests,
-                 behind: MetadataWaiter, later: Later):
+                 metadata_waiter: MetadataWaiter, later: StepRunner):
         self._later = later
         self._read_view = read_view
         self._store = store
         self._read_index_requests = read_index_requests
-        self._behind = behind
+        self._metadata_waiter = metadata_waiter
 
     def handle(self, request: ListOffsets, answer: Answer,
                seen_index: int = 0) -> Iterator[None] | None:
@@ -91,10 +91,12 @@ class Offsets:
         return advanced(self._handle(waiting))
 
     def _handle(self, waiting: _Request) -> Iterator[None]:
-        if self._behind.is_stale_for(waiting.seen_index):
-            known = yield from self._behind.knows(waiting.request.partitions)
-            if not known and self._behind.wait(waiting.seen_index, lambda: self._later.go_on(
-                    waiting.answer.session, self._begin(waiting))):
+        if self._metadata_waiter.is_stale_for(waiting.seen_index):
+            known = yield from self._metadata_waiter.knows(waiting.request.partitions)
+            if not known and self._metadata_waiter.wait(
+                waiting.seen_index,
+                lambda: self._later.run_steps(waiting.answer.session, self._begin(waiting)),
+            ):
                 return
         yield from self._begin(waiting)
 
@@ -122,19 +124,20 @@ class Offsets:
             for query in queries[part.start:part.stop]:
                 if query.position != EARLIEST:
                     try:
-                        span = self._read_view.span(query.incarnation, waiting.seen_index, LEADER)
+                        span = self._read_view.readable_range(
+                            query.incarnation, waiting.seen_index, LEADER)
                     except Refused:
                         continue  # ``_answer`` meets the same refusal and replies with it
-                    if span.settled:
+                    if span.is_end_certain:
                         groups.add(span.group)
         return groups
 
-    def _confirmed(self, waiting: _Request, group: int, sure: bool) -> None:
+    def _confirmed(self, waiting: _Request, group: int, is_confirmed: bool) -> None:
         waiting.missing.discard(group)
-        if sure:
+        if is_confirmed:
             waiting.confirmed.add(group)
         if not waiting.missing:
-            self._later.go_on(waiting.answer.session, self._answer(waiting))
+            self._later.run_steps(waiting.answer.session, self._answer(waiting))
 
     def _answer(self, waiting: _Request) -> Iterator[None]:
         results: list[OffsetResult] = []
@@ -158,26 +161,26 @@ class Offsets:
         if query.position == TIMESTAMP:
             return self._time(query, waiting)
         linearizable = waiting.request.linearizable
-        span = self._read_view.span(query.incarnation, waiting.seen_index,
-                                   LEADER if linearizable else ANY)
+        span = self._read_view.readable_range(query.incarnation, waiting.seen_index,
+                                              LEADER if linearizable else ANY)
         if query.position == EARLIEST:
             return span.log_start
         _check_end(span, waiting)
         return span.high_watermark
 
     def _time(self, query: OffsetQuery, waiting: _Request) -> int:
-        """Return the begin of the first batch with a record at or after a time, -1 = none. O(links
-        log n). Raises ``Refused``."""
+        """Return the begin of the first batch with a record at or after a time, -1 = none.
+        O(entries log n). Raises ``Refused``."""
         replica = LEADER if waiting.request.linearizable else ANY
-        place = self._read_view.place(query.incarnation, waiting.seen_index)
+        place = self._read_view.location(query.incarnation, waiting.seen_index)
         if query.epoch > place.epoch:
             raise Refused(Code.STALE_METADATA, ErrorDetail(
                 text=f"this node knows of epoch {place.epoch}, not of {query.epoch}"))
-        for at, link in enumerate(place.chain):
-            if link.epoch < query.epoch:
+        for at, entry in enumerate(place.epoch_history):
+            if entry.epoch < query.epoch:
                 continue
-            waiting.rows += LINK_ROWS
-            span = self._read_view.link(place, query.incarnation, at, replica)
+            waiting.rows += EPOCH_ENTRY_ROWS
+            span = self._read_view.readable_part(place, query.incarnation, at, replica)
             if span.is_last:
                 _check_end(span, waiting)
             found = self._store.first_at(span.group, query.incarnation, query.timestamp_ms,
@@ -196,5 +199,7 @@ def _check_end(span: ReadableRange, waiting: _Request) -> None:
         return
     if span.sealed:
         raise Refused(Code.OFFSET_NOT_AVAILABLE, BEING_SWITCHED)
-    if span.group not in waiting.confirmed or not span.settled:
-        raise Refused(Code.OFFSET_NOT_AVAILABLE, NOT_CONFIRMED if span.settled else NOT_SETTLED)
+    if span.group not in waiting.confirmed or not span.is_end_certain:
+        raise Refused(
+            Code.OFFSET_NOT_AVAILABLE, NOT_CONFIRMED if span.is_end_certain else TERM_NOT_COMMITTED
+        )

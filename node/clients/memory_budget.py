@@ -1,8 +1,8 @@
 """The memory budget of all client connections of a node, maintained by their sessions.
 
 Contract. Sessions add and subtract what they hold. ``admits`` decides about the memory of a large
-frame; ``refusal`` is the reply to a request above a limit. Sessions in ``starved`` wait for memory
-and are notified through ``fed`` when their frame may fit, in order of arrival.
+frame; ``refusal`` is the reply to a request above a limit. Sessions in ``waiting`` wait for memory
+and are notified through ``memory_freed`` when their frame may fit, in order of arrival.
 
 Theory. Limits per connection bound nothing with thousands of connections. Small frames are never
 held back: a node that is full of large ones still receives small requests and refuses them early.
@@ -16,18 +16,18 @@ from multiraft.wire.errors import ErrorDetail
 from node.limits import Limits
 
 
-class Starved(Protocol):
+class MemoryWaiter(Protocol):
     """A session whose large frame waits for memory."""
 
-    def fed(self) -> None:
+    def memory_freed(self) -> None:
         """Notify the session that memory may be free; without success it waits again."""
 
 
-class Budget:
+class MemoryBudget:
     """The counters of one node, with their limits."""
 
     __slots__ = ("bytes", "bytes_max", "requests", "requests_max", "unsent", "unsent_max",
-                 "starved", "refused")
+                 "waiting", "refused")
 
     def __init__(self, limits: Limits):
         self.bytes = 0  # unanswered appends, and large frames that are arriving
@@ -36,23 +36,23 @@ class Budget:
         self.requests_max = limits.node_requests_in_flight_max
         self.unsent = 0  # bytes of replies that clients have not taken
         self.unsent_max = limits.node_send_buffer_bytes_max
-        self.starved: dict[Starved, int] = {}  # session -> bytes wanted, in order of arrival
+        self.waiting: dict[MemoryWaiter, int] = {}  # session -> bytes wanted, in order of arrival
         self.refused = 0
 
     def admits(self, size: int) -> bool:
         """Return True if a frame of ``size`` bytes fits now."""
         return self.bytes + size <= self.bytes_max
 
-    def feed(self) -> None:
+    def grant_waiting(self) -> None:
         """Notify waiting sessions whose frames fit into the free bytes, in order of arrival."""
-        room = self.bytes_max - self.bytes
-        while self.starved:
-            session, size = next(iter(self.starved.items()))
-            if size > room:
+        free = self.bytes_max - self.bytes
+        while self.waiting:
+            session, size = next(iter(self.waiting.items()))
+            if size > free:
                 break  # no overtaking: small frames could starve a large one without limit
-            del self.starved[session]
-            room -= size
-            session.fed()
+            del self.waiting[session]
+            free -= size
+            session.memory_freed()
 
     def refusal(self) -> ErrorDetail:
         """Return the error detail for a request above a limit: the limit's name, its maximum and
@@ -64,5 +64,5 @@ class Budget:
                 ("node_bytes_in_flight_max", self.bytes_max, self.bytes),
                 ("node_send_buffer_bytes_max", self.unsent_max, self.unsent))
              if bound[2] > bound[1]))
-        return ErrorDetail(text=f"the node has its hands full: {name} is {limit}, {value} are "
-                           "under way; try again", limit=limit, value=value)
+        return ErrorDetail(text=f"the node is overloaded: {name} is {limit}, {value} are in "
+                           "use; try again", limit=limit, value=value)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 METADATA_WAIT_S = 2.0
 
 
-class GroupSample(Protocol):
+class NamedPartition(Protocol):
     """A row of a request that names a partition."""
 
     @property
@@ -41,7 +41,7 @@ class MetadataWaiter:
         """Return True if this node has not applied metadata that a client has seen."""
         return seen_index > self._directory.metadata_index
 
-    def knows(self, rows: Sequence[GroupSample]) -> Generator[None, None, bool]:
+    def knows(self, rows: Sequence[NamedPartition]) -> Generator[None, None, bool]:
         """Return True if all partitions that the rows name are known despite older metadata.
         O(rows), in steps."""
         for part in parts(len(rows)):

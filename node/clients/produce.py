@@ -34,7 +34,7 @@ from multiraft.wire.errors import Code, ErrorDetail
 from multiraft.wire.messages import Produce, ProduceReply, ProduceResult
 from node.clients.error_codes import REFUSALS, DiskFull, Redirect, refusal
 from node.clients.load_counts import LoadCounts
-from node.clients.partition_open import opening_of
+from node.clients.partition_open import partition_open_of
 from node.clients.pending import PendingAppends, ProduceRequest
 from node.clients.producer_ids import ProducerIds
 from node.clients.staged_batches import StagedBatches
@@ -168,12 +168,12 @@ class ProduceHandler:
                 and tail.begins_producer(partition, info)):
             self._producer_ids.check(info, seen_index)
         if tail.epoch_of(partition) < place.epoch:
-            self._core.propose(group, EntryKind.PARTITION_OPEN, opening_of(place),
+            self._core.propose(group, EntryKind.PARTITION_OPEN, partition_open_of(place),
                                partition=partition)
         try:
             proposed = self._core.propose_batch(group, partition, batch, info)
         except PartitionSealed as sealed:
-            raise self._elsewhere(place, partition) or sealed from None
+            raise self._redirect(place, partition) or sealed from None
         self.batches += 1
         self.records += info.count
         self.bytes += len(batch)
@@ -198,17 +198,17 @@ class ProduceHandler:
         tail = self._partition_states.get(place.group)
         if tail is not None and self._core.status.is_leader(place.group):
             return place.group, tail
-        raise (self._elsewhere(place, partition)
-               or Redirect(*self._directory.elsewhere(place, place.chain[-1])))
+        raise (self._redirect(place, partition)
+               or Redirect(*self._directory.redirect(place, place.epoch_history[-1])))
 
-    def _elsewhere(self, place: Location, partition: int) -> Redirect | None:
+    def _redirect(self, place: Location, partition: int) -> Redirect | None:
         """Return the redirect of a partition whose seal is applied here; None = its new group is
         not known here."""
         tail = self._partition_states.get(place.group)
         state = tail.applied(partition) if tail is not None else None
         if place.switch is None or state is None or not state.sealed or state.epoch != place.epoch:
             return None
-        return Redirect(*self._directory.gone_on(place.switch))
+        return Redirect(*self._directory.next_location(place.switch))
 
     def _covered(self, group: int, acks: str) -> int:
         """Return the highest index that this ack level covers already."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 #: Refused ids that are remembered, in order of their first refusal: enough for all producers that
 #: begin while the metadata are late. A producer whose id was evicted is refused as "not yet" once
 #: more.
-DOUBTED_MAX = 1_024
+REFUSED_MAX = 1_024
 
 
 class ProducerIds:
@@ -37,7 +37,7 @@ class ProducerIds:
     def __init__(self, directory: Router, now_ms: Callable[[], int] = monotonic_ms):
         self._directory = directory
         self._now_ms = now_ms
-        self._doubted: dict[tuple[int, int], int] = {}  # (id, epoch) -> first refused, ms
+        self._refused_since_ms: dict[tuple[int, int], int] = {}  # (id, epoch) -> first refused, ms
 
     def check(self, info: BatchInfo, seen_index: int) -> None:
         """Raise ``StaleMetadata`` or ``UnknownProducer`` if the id or epoch of the batch is not
@@ -47,11 +47,11 @@ class ProducerIds:
             return
         highest = self._directory.highest_epoch(producer)
         if epoch <= highest:
-            if self._doubted:
-                self._doubted.pop((producer, epoch), None)
+            if self._refused_since_ms:
+                self._refused_since_ms.pop((producer, epoch), None)
             return
         applied = self._directory.metadata_index
-        known = f"its highest epoch is {highest}" if highest >= 0 else "nobody has that id"
+        known = f"its highest epoch is {highest}" if highest >= 0 else "that id was never granted"
         text = (f"producer {producer} epoch {epoch} was never granted: by the metadata at index "
                 f"{applied} {known}")
         if seen_index > applied or self._may_be_late(producer, epoch):
@@ -62,7 +62,7 @@ class ProducerIds:
         """Return True if the grant may still be on its way to this node: until ``METADATA_WAIT_S``
         after the first refusal."""
         now_ms = self._now_ms()
-        since_ms = self._doubted.setdefault((producer, epoch), now_ms)
-        if len(self._doubted) > DOUBTED_MAX:
-            del self._doubted[next(iter(self._doubted))]
+        since_ms = self._refused_since_ms.setdefault((producer, epoch), now_ms)
+        if len(self._refused_since_ms) > REFUSED_MAX:
+            del self._refused_since_ms[next(iter(self._refused_since_ms))]
         return now_ms - since_ms < METADATA_WAIT_S * 1000

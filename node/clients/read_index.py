@@ -36,7 +36,7 @@ NEVER_MS = 1 << 60
 Then = Callable[[bool], None]
 
 
-class _Question:
+class _PendingRead:
     """A request that waits for the confirmation of a group's leader."""
 
     __slots__ = ("token", "group", "then", "deadline_ms", "index")
@@ -57,9 +57,9 @@ class ReadIndexRequests:
         self._core = core
         self._partition_states = partition_states
         self._request_round = request_round
-        self.waiting: dict[int, _Question] = {}  # by token; empty = ``committed`` is not needed
+        self.waiting: dict[int, _PendingRead] = {}  # by token; empty = ``committed`` is not needed
         self.earliest_ms = NEVER_MS  # no deadline of a request is before it
-        self._by_group: dict[int, dict[int, _Question]] = {}
+        self._by_group: dict[int, dict[int, _PendingRead]] = {}
         self._deadlines: SortedKeyList = SortedKeyList(key=_deadline)
         self._token = 0
         self.confirmed = 0
@@ -74,11 +74,11 @@ class ReadIndexRequests:
             self._core.read_index(group, self._token)
         except ProposalError:
             return False
-        question = _Question(self._token, group, then, monotonic_ms() + CONFIRM_MS_MAX)
-        self.waiting[question.token] = question
-        self._by_group.setdefault(group, {})[question.token] = question
-        self._deadlines.add(question)
-        self.earliest_ms = min(self.earliest_ms, question.deadline_ms)
+        pending = _PendingRead(self._token, group, then, monotonic_ms() + CONFIRM_MS_MAX)
+        self.waiting[pending.token] = pending
+        self._by_group.setdefault(group, {})[pending.token] = pending
+        self._deadlines.add(pending)
+        self.earliest_ms = min(self.earliest_ms, pending.deadline_ms)
         self._request_round()
         return True
 
@@ -86,24 +86,24 @@ class ReadIndexRequests:
         """Process the confirmations of the core (``Ready.reads``), after this round's commits were
         applied."""
         for read in reads:
-            question = self.waiting.get(read.token)
-            if question is not None:
+            pending = self.waiting.get(read.token)
+            if pending is not None:
                 # The read must see all entries up to the commit index at which the round of
                 # confirmations began (read index); they may be committed and not applied here yet.
-                question.index = max(1, read.index)
-                self._settle(question)
+                pending.index = max(1, read.index)
+                self._end_if_applied(pending)
 
     def committed(self, group: int) -> None:
         """Answer the confirmed requests of ``group`` that its applied index now covers. O(its
         requests)."""
-        for question in list(self._by_group.get(group, {}).values()):
-            if question.index:
-                self._settle(question)
+        for pending in list(self._by_group.get(group, {}).values()):
+            if pending.index:
+                self._end_if_applied(pending)
 
     def lost(self, group: int) -> None:
         """Fail the requests of ``group``, which this node no longer leads."""
-        for question in list(self._by_group.get(group, {}).values()):
-            self._end(question, False)
+        for pending in list(self._by_group.get(group, {}).values()):
+            self._end(pending, False)
 
     def expire(self, now_ms: int) -> None:
         """Fail the requests whose deadline has passed; due at ``earliest_ms``."""
@@ -113,24 +113,24 @@ class ReadIndexRequests:
 
     def stop(self) -> None:
         """Fail all requests: the node is stopping."""
-        for question in list(self.waiting.values()):
-            self._end(question, False)
+        for pending in list(self.waiting.values()):
+            self._end(pending, False)
 
-    def _settle(self, question: _Question) -> None:
-        tail = self._partition_states.get(question.group)
-        if tail is not None and tail.applied_index >= question.index:
+    def _end_if_applied(self, pending: _PendingRead) -> None:
+        tail = self._partition_states.get(pending.group)
+        if tail is not None and tail.applied_index >= pending.index:
             self.confirmed += 1
-            self._end(question, True)
+            self._end(pending, True)
 
-    def _end(self, question: _Question, confirmed: bool) -> None:
-        del self.waiting[question.token]
-        self._deadlines.remove(question)
-        of_group = self._by_group[question.group]
-        del of_group[question.token]
+    def _end(self, pending: _PendingRead, confirmed: bool) -> None:
+        del self.waiting[pending.token]
+        self._deadlines.remove(pending)
+        of_group = self._by_group[pending.group]
+        del of_group[pending.token]
         if not of_group:
-            del self._by_group[question.group]
-        question.then(confirmed)
+            del self._by_group[pending.group]
+        pending.then(confirmed)
 
 
-def _deadline(question: _Question) -> tuple[int, int]:
-    return question.deadline_ms, question.token
+def _deadline(pending: _PendingRead) -> tuple[int, int]:
+    return pending.deadline_ms, pending.token

@@ -1,16 +1,17 @@
 """The read view: offsets of a partition that this node may serve now, or the node to ask instead.
 
-Contract. ``span`` answers from memory in O(links), or raises ``Refused`` with code and detail of
-the reply. Offsets that it names as readable are applied here. They are committed *and* durable on
-this node, so they survive its crash and every change of leader, and no reader sees them disappear.
+Contract. ``readable_range`` answers from memory in O(entries), or raises ``Refused`` with code and
+detail of the reply. Offsets that it names as readable are applied here. They are committed *and*
+durable on this node, so they survive its crash and every change of leader, and no reader sees them
+disappear.
 
 Theory. The applied state of any replica is a prefix of the committed log, so any replica may serve
 it. Only the leader knows the end, and knows it for certain only after a majority has confirmed its
 leadership. All members of a quiesced group know the commit index, because a group quiesces only
 then. A partition that was switched lies in several groups, one after the other: its epoch history
-says which offsets are in which group (a link), and the applied state of a group says how much of
-its link is here. A link that has a successor never changes. The end of a last link that is sealed
-must not be named, because appends may already continue in the next group.
+says which offsets are in which group (an epoch entry), and the applied state of a group says how
+much of its entry is here. An epoch entry that has a successor never changes. The end of a last
+entry that is sealed must not be named, because appends may already continue in the next group.
 """
 
 from __future__ import annotations
@@ -21,52 +22,52 @@ from multiraft.partitions.state import PartitionState, PartitionStates
 from multiraft.wire.errors import Code, ErrorDetail
 from multiraft.wire.messages import ANY
 from node.clients.error_codes import refusal
-from node.metadata.placement_table import ChainLink
+from node.metadata.placement_table import EpochEntry
 from node.metadata.state_machine import Location
 
 if TYPE_CHECKING:
     from multiraft.raft.multi_raft import MultiRaft
     from node.clients.router import Router
 
-#: Given instead of an offset: the partition's end, which is in its last link.
+#: Given instead of an offset: the partition's end, which is in its last entry.
 END = -1
 
 
 class ReadableRange(NamedTuple):
-    """The part of a link of a partition that may be served now."""
+    """The part of an epoch entry of a partition that may be served now."""
 
     group: int
     epoch: int
-    start_offset: int  # of the link
+    start_offset: int  # of the entry
     log_start: int  # of the partition, as this group knows it
     high_watermark: int
     next_offset: int
     leads: bool  # this node leads the group
-    settled: bool  # the leader here has committed in its term, and the end is in this link
+    is_end_certain: bool  # the leader here has committed in its term, and the end is in this entry
     is_last: bool
-    sealed: bool  # the last link is sealed: a successor is about to be published
+    sealed: bool  # the last entry is sealed: a successor is about to be published
     known_end: int  # of the partition, as far as any group here has applied it
 
     @property
     def complete(self) -> bool:
-        """True if the whole link is readable here and another link follows it."""
+        """True if the whole entry is readable here and another entry follows it."""
         return not self.is_last and self.high_watermark == self.next_offset
 
 
 class Refused(Exception):
     """A refusal for one partition: code and detail of its result.
 
-    ``passing``: the next commit may change the refusal, so a long poll waits. ``elsewhere``: it
+    ``retriable``: the next commit may change the refusal, so a long poll waits. ``is_redirect``: it
     redirects the client to another node, according to the metadata here.
     """
 
-    def __init__(self, code: Code, detail: ErrorDetail, passing: bool = False,
-                 elsewhere: bool = False):
+    def __init__(self, code: Code, detail: ErrorDetail, retriable: bool = False,
+                 is_redirect: bool = False):
         super().__init__(detail.text)
         self.code = code
         self.detail = detail
-        self.passing = passing
-        self.elsewhere = elsewhere
+        self.retriable = retriable
+        self.is_redirect = is_redirect
 
 
 class ReadView:
@@ -78,20 +79,20 @@ class ReadView:
         self._partition_states = partition_states
         self._directory = directory
 
-    def span(
+    def readable_range(
         self, partition: int, seen_index: int, replica: str, offset: int = END
     ) -> ReadableRange:
-        """Return the link of a partition that holds ``offset``: at its leader, or if ``replica`` is
-        ANY at any replica on this node. ``seen_index``: the newest metadata index that the client
-        knows. Raises ``Refused``."""
-        place = self.place(partition, seen_index)
-        at = len(place.chain) - 1
+        """Return the entry of a partition that holds ``offset``: at its leader, or if ``replica``
+        is ANY at any replica on this node. ``seen_index``: the newest metadata index that the
+        client knows. Raises ``Refused``."""
+        place = self.location(partition, seen_index)
+        at = len(place.epoch_history) - 1
         if offset != END:
-            while at and place.chain[at].start_offset > offset:
+            while at and place.epoch_history[at].start_offset > offset:
                 at -= 1
-        return self.link(place, partition, at, replica)
+        return self.readable_part(place, partition, at, replica)
 
-    def place(self, partition: int, seen_index: int) -> Location:
+    def location(self, partition: int, seen_index: int) -> Location:
         """Return the location of a partition. Raises ``Refused``."""
         place = self._directory.locate(partition)
         if place is None:
@@ -99,113 +100,117 @@ class ReadView:
                                    self._directory.leader_detail))
         return place
 
-    def link(self, place: Location, partition: int, at: int, replica: str) -> ReadableRange:
-        """Return the readable part of link ``at`` of a partition. Raises ``Refused``."""
-        link, core = place.chain[at], self._core
-        is_last = at + 1 == len(place.chain)
-        end = END if is_last else place.chain[at + 1].start_offset
-        group = link.group
+    def readable_part(self, place: Location, partition: int, at: int,
+                      replica: str) -> ReadableRange:
+        """Return the readable part of entry ``at`` of a partition. Raises ``Refused``."""
+        entry, core = place.epoch_history[at], self._core
+        is_last = at + 1 == len(place.epoch_history)
+        end = END if is_last else place.epoch_history[at + 1].start_offset
+        group = entry.group
         tail = self._partition_states.get(group)
         leads = tail is not None and core.status.is_leader(group)
         if not leads:
             if tail is None or replica != ANY or not core.status.has_group(group):
-                code, detail = self._directory.elsewhere(place, link, end)
-                raise Refused(code, detail, elsewhere=True)
+                code, detail = self._directory.redirect(place, entry, end)
+                raise Refused(code, detail, is_redirect=True)
             why = core.status.quarantine_reason(group)
             if why:
                 raise Refused(Code.QUARANTINED, ErrorDetail(
                     text=f"the replica of group {group} on this node is damaged: {why}"))
         assert tail is not None
         if is_last:
-            return self._last(place, link, partition, tail, leads)
+            return self._last(place, entry, partition, tail, leads)
         state = tail.applied(partition)
-        log_start = place.chain[0].start_offset
+        log_start = place.epoch_history[0].start_offset
         if state is not None:
             log_start = max(log_start, min(state.log_start, end))
-        return ReadableRange(group, link.epoch, link.start_offset, log_start,
-                     _applied_end(link, state, end), end, leads, False, False, False,
+        return ReadableRange(group, entry.epoch, entry.start_offset, log_start,
+                     _applied_end(entry, state, end), end, leads, False, False, False,
                      self._known_end(place, partition))
 
     def _last(
-        self, place: Location, link: ChainLink, partition: int, tail: PartitionStates, leads: bool
+        self, place: Location, entry: EpochEntry, partition: int, tail: PartitionStates, leads: bool
     ) -> ReadableRange:
         state = tail.applied(partition)
-        settled = leads and self._core.status.has_applied_in_term(link.group)
-        if state is not None and state.epoch > link.epoch:
+        is_end_certain = leads and self._core.status.has_applied_in_term(entry.group)
+        if state is not None and state.epoch > entry.epoch:
             # The partition was switched away and back; the metadata here do not know that yet.
             raise Refused(Code.STALE_METADATA, ErrorDetail(
-                text=f"this node knows of epoch {link.epoch}, group {link.group} has epoch "
-                     f"{state.epoch}"), passing=True)
-        if state is None or state.epoch != link.epoch:  # not opened yet
-            settled = settled and tail.epoch_of(partition) <= link.epoch
-            next_offset = link.start_offset
-            if tail.epoch_of(partition) == link.epoch:
+                text=f"this node knows of epoch {entry.epoch}, group {entry.group} has epoch "
+                     f"{state.epoch}"), retriable=True)
+        if state is None or state.epoch != entry.epoch:  # not opened yet
+            is_end_certain = is_end_certain and tail.epoch_of(partition) <= entry.epoch
+            next_offset = entry.start_offset
+            if tail.epoch_of(partition) == entry.epoch:
                 next_offset = tail.next_offset(partition)
             return ReadableRange(
-                link.group,
-                link.epoch,
-                link.start_offset,
-                place.chain[0].start_offset,
-                link.start_offset,
+                entry.group,
+                entry.epoch,
+                entry.start_offset,
+                place.epoch_history[0].start_offset,
+                entry.start_offset,
                 next_offset,
                 leads,
-                settled,
+                is_end_certain,
                 True,
                 False,
-                link.start_offset,
+                entry.start_offset,
             )
         return ReadableRange(
-            link.group,
-            link.epoch,
-            link.start_offset,
+            entry.group,
+            entry.epoch,
+            entry.start_offset,
             state.log_start,
             state.next_offset,
             tail.next_offset(partition),
             leads,
-            settled and not state.sealed,
+            is_end_certain and not state.sealed,
             True,
             state.sealed,
             state.next_offset,
         )
 
     def _known_end(self, place: Location, partition: int) -> int:
-        """Return the end of the partition according to its newest link with a replica on this node.
-        A reply about an earlier link must not show a lower end than this node has shown before.
-        O(links)."""
-        for at in range(len(place.chain) - 1, -1, -1):
-            tail, link = self._partition_states.get(place.chain[at].group), place.chain[at]
+        """Return the end of the partition according to its newest entry with a replica on this
+        node. A reply about an earlier entry must not show a lower end than this node has shown
+        before. O(entries)."""
+        for at in range(len(place.epoch_history) - 1, -1, -1):
+            tail, entry = (
+                self._partition_states.get(place.epoch_history[at].group),
+                place.epoch_history[at],
+            )
             if tail is None:
                 continue
             state = tail.applied(partition)
-            if at + 1 < len(place.chain):
-                return _applied_end(link, state, place.chain[at + 1].start_offset)
-            if state is not None and state.epoch >= link.epoch:
+            if at + 1 < len(place.epoch_history):
+                return _applied_end(entry, state, place.epoch_history[at + 1].start_offset)
+            if state is not None and state.epoch >= entry.epoch:
                 return state.next_offset
-            return link.start_offset
-        return place.chain[0].start_offset
+            return entry.start_offset
+        return place.epoch_history[0].start_offset
 
 
-def _applied_end(link: ChainLink, state: PartitionState | None, end: int) -> int:
-    """Return the offset up to which a replica has applied a link that ends at ``end``."""
-    if state is None or state.epoch < link.epoch:
-        return link.start_offset
-    return min(state.next_offset, end) if state.epoch == link.epoch else end
+def _applied_end(entry: EpochEntry, state: PartitionState | None, end: int) -> int:
+    """Return the offset up to which a replica has applied an epoch entry that ends at ``end``."""
+    if state is None or state.epoch < entry.epoch:
+        return entry.start_offset
+    return min(state.next_offset, end) if state.epoch == entry.epoch else end
 
 
 #: Reasons for which a leader does not name the end.
-NOT_SETTLED = ErrorDetail(text="the leader is new and has not committed in its term yet")
+TERM_NOT_COMMITTED = ErrorDetail(text="the leader is new and has not committed in its term yet")
 BEING_SWITCHED = ErrorDetail(text="the partition is being switched to another group")
 
 
 def not_known_yet(offset: int, span: ReadableRange) -> Refused:
     """Return the refusal of an offset above the commits that this replica knows."""
     if span.sealed:
-        return Refused(Code.OFFSET_NOT_AVAILABLE, BEING_SWITCHED, passing=True)
+        return Refused(Code.OFFSET_NOT_AVAILABLE, BEING_SWITCHED, retriable=True)
     if span.leads and span.is_last:
-        return Refused(Code.OFFSET_NOT_AVAILABLE, NOT_SETTLED, passing=True)
+        return Refused(Code.OFFSET_NOT_AVAILABLE, TERM_NOT_COMMITTED, retriable=True)
     return Refused(Code.OFFSET_NOT_AVAILABLE, ErrorDetail(
         text=f"offset {offset}: this replica knows of commits up to {span.high_watermark} only",
-        end_offset=span.high_watermark), passing=True)
+        end_offset=span.high_watermark), retriable=True)
 
 
 def out_of_range(offset: int, span: ReadableRange) -> Refused:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from multiraft.errors import ProposalError, UnknownPartition
 from multiraft.wire.errors import Code, ErrorDetail
 from node.clients.error_codes import StaleMetadata
-from node.metadata.placement_table import FIRST_EPOCH, ChainLink, Switch
+from node.metadata.placement_table import FIRST_EPOCH, EpochEntry, Switch
 from node.metadata.state_machine import Location
 from node.peers.registry import PeerRegistry
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 #: Locations cached, because the lookup in the metadata takes microseconds per batch. About 20 MB. A
 #: full cache is emptied, and refills with the locations in use.
-PLACES_MAX = 1 << 16
+LOCATIONS_CACHED_MAX = 1 << 16
 
 
 class Router:
@@ -35,9 +35,9 @@ class Router:
         self._core = core
         self._metadata_log = metadata_log
         self._known = known
-        self._places: dict[int, Location] = {}
-        self._places_of = metadata_log.state
-        self._places_version = 0
+        self._locations: dict[int, Location] = {}
+        self._cached_state = metadata_log.state
+        self._cached_version = 0
 
     @property
     def metadata_index(self) -> int:
@@ -48,16 +48,16 @@ class Router:
         """Return the location at which a partition takes appends; None = this incarnation is not
         known here. O(1)."""
         state = self._metadata_log.state
-        if state.version != self._places_version or state is not self._places_of:
-            self._places.clear()
-            self._places_of, self._places_version = state, state.version
-        place = self._places.get(partition)
+        if state.version != self._cached_version or state is not self._cached_state:
+            self._locations.clear()
+            self._cached_state, self._cached_version = state, state.version
+        place = self._locations.get(partition)
         if place is None:
             place = state.locate(partition)
             if place is not None:
-                if len(self._places) >= PLACES_MAX:
-                    self._places.clear()
-                self._places[partition] = place
+                if len(self._locations) >= LOCATIONS_CACHED_MAX:
+                    self._locations.clear()
+                self._locations[partition] = place
         return place
 
     def highest_epoch(self, producer: int) -> int:
@@ -91,22 +91,22 @@ class Router:
         leader, _term = self._core.status.leader_hint(group)
         if not leader or leader == self._core.node:
             return Code.LEADER_UNKNOWN, ErrorDetail(
-                text=f"group {group} has no leader that this node knows of: an election is going "
-                     f"on, or the group has lost its majority")
+                text=f"group {group} has no leader that this node knows of: an election is "
+                     f"in progress, or the group has lost its majority")
         return Code.NOT_LEADER, ErrorDetail(text=f"group {group} is led by node {leader}",
                                             leader=leader,
                                             leader_address=self.address_of(leader), group=group)
 
-    def elsewhere(self, place: Location, link: ChainLink,
+    def redirect(self, place: Location, entry: EpochEntry,
                   end_offset: int = -1) -> tuple[Code, ErrorDetail]:
-        """Return the refusal that redirects a client to the group of ``link``, for offsets up to
+        """Return the refusal that redirects a client to the group of ``entry``, for offsets up to
         ``end_offset`` (-1 = the partition's end). For a partition that was never switched it names
         only the leader."""
-        if link.epoch == FIRST_EPOCH and len(place.chain) == 1:
-            return self.leader_detail(link.group)
-        return self._moved(link.group, link.epoch, link.start_offset, end_offset)
+        if entry.epoch == FIRST_EPOCH and len(place.epoch_history) == 1:
+            return self.leader_detail(entry.group)
+        return self._moved(entry.group, entry.epoch, entry.start_offset, end_offset)
 
-    def gone_on(self, switch: Switch) -> tuple[Code, ErrorDetail]:
+    def next_location(self, switch: Switch) -> tuple[Code, ErrorDetail]:
         """Return the refusal of appends to a sealed partition: it names the group that the
         partition continues in."""
         return self._moved(switch.to_group, switch.epoch, -1, -1)

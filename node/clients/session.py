@@ -49,18 +49,18 @@ from multiraft.wire.errors import (
 from multiraft.wire.frames import Buffer, WireLimits
 from multiraft.wire.messages import (
     VERSIONS_SUPPORTED,
-    Complain,
     Fetch,
     Hello,
     ListOffsets,
     Produce,
     ProduceReply,
     Refused,
+    ReportCorruption,
     Welcome,
 )
 from multiraft.wire.tls import TlsSocket
 from node.clients.connection_reaper import ConnectionSample
-from node.clients.memory_budget import Budget
+from node.clients.memory_budget import MemoryBudget
 from node.loop.outbox import Outbox
 from node.loop.receive import secured
 from node.loop.turns import ROWS_PER_STEP, Turns
@@ -92,7 +92,7 @@ class FetchRequests(RequestHandler, Protocol):
     def forget(self, session: Session) -> None:
         """Drop the fetches of a session that ended."""
 
-    def hurry(self, session: Session) -> None:
+    def answer_long_polls(self, session: Session) -> None:
         """Answer the waiting fetches of a session now."""
 
 
@@ -132,9 +132,10 @@ class Answer:
 class Session:
     """The state of one client connection; created by ``Sessions``."""
 
-    __slots__ = ("service", "_budget", "_sock", "_connection", "_outbox", "_attention",
-                 "_bytes_in_flight", "_requests", "_reserved", "_starved", "_unsent", "_paused",
-                 "_closed", "_gone", "_problem", "_left", "_more", "_working", "events")
+    __slots__ = ("service", "_budget", "_sock", "_connection", "_outbox", "_task_needed",
+                 "_bytes_in_flight", "_requests", "_reserved", "_bytes_awaited", "_unsent",
+                 "_paused", "_closed", "_ended", "_problem", "_rows_left", "_has_deferred",
+                 "_working", "events")
 
     def __init__(self, service: "Sessions", sock: socket.socket | TlsSocket):
         self.service = service
@@ -145,14 +146,14 @@ class Session:
         self._outbox = Outbox(sock, service.limits.connection_send_buffer_bytes_max)
         self._requests = 0  # unanswered requests
         self._reserved = 0  # bytes of the large frame that is arriving
-        self._starved = 0  # bytes of the large frame that waits for memory
+        self._bytes_awaited = 0  # bytes of the large frame that waits for memory
         self._unsent = 0  # bytes of the outbox that the memory budget counts
-        self._gone = False
-        self._left = 0  # rows that remain in this turn of the loop
-        self._more = False  # received bytes are not handled: the turn was over
+        self._ended = False
+        self._rows_left = 0  # rows that remain in this turn of the loop
+        self._has_deferred = False  # received bytes are not handled: the turn was over
         self._working = False  # a request is processed in turns
         self.events = 0  # receives that completed at least one frame
-        self._attention = trio.Event()  # the task is needed: an end, a pause, a handshake
+        self._task_needed = trio.Event()  # the task is needed: an end, a pause, a handshake
         self._bytes_in_flight = 0
         self._paused = False
         self._closed = False
@@ -164,13 +165,13 @@ class Session:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._drain, nursery.cancel_scope)
-                await self._attend()
+                await self._run_until_end()
                 if self._problem is None and not self._closed:
-                    await self._answer_rest()
+                    await self._finish_half_closed()
                 nursery.cancel_scope.cancel()
         finally:
             self._closed = True
-            self._leave()
+            self._release_counts()
         problem, self._problem = self._problem, None
         try:
             if problem is not None:
@@ -187,11 +188,11 @@ class Session:
         budget = self._budget
         self._bytes_in_flight -= answer.size
         budget.bytes -= answer.size
-        if not self._gone:
+        if not self._ended:
             self._requests -= 1
             budget.requests -= 1
-        if budget.starved:
-            budget.feed()
+        if budget.waiting:
+            budget.grant_waiting()
         if self._paused or self._connection.state is State.CLOSED:
             self._call_task()
         if event is None:
@@ -231,48 +232,48 @@ class Session:
 
     def account(self) -> None:
         """Report the bytes that the client has not read to the memory budget."""
-        size = 0 if self._gone else self._outbox.size
+        size = 0 if self._ended else self._outbox.size
         self._budget.unsent += size - self._unsent
         self._unsent = size
 
     def _admit(self, size: int) -> bool:
         """Return True if a frame of ``size`` bytes gets its memory. Otherwise the session is
-        queued, and notified through ``fed``."""
+        queued, and notified through ``memory_freed``."""
         if self._budget.admits(size):
             self._budget.bytes += size
-            self._reserved, self._starved = size, 0
+            self._reserved, self._bytes_awaited = size, 0
             return True
-        self._starved = size
-        self._budget.starved[self] = size
+        self._bytes_awaited = size
+        self._budget.waiting[self] = size
         return False
 
-    def fed(self) -> None:
+    def memory_freed(self) -> None:
         """Retry the large frame that waits: memory may be free."""
         self._call_task()
 
-    def _arrived(self) -> None:
+    def _release_reservation(self) -> None:
         """Release the reservation of a large frame that is complete: its request is counted from
         now on."""
         self._budget.bytes -= self._reserved
         self._reserved = 0
 
-    def _leave(self) -> None:
+    def _release_counts(self) -> None:
         """Remove this session from all counts, except its appends in flight."""
-        self._gone = True
+        self._ended = True
         self._connection.reader.admit = None  # breaks the reference cycle that holds its memory
         self._budget.requests -= self._requests
-        self._budget.starved.pop(self, None)
-        self._arrived()
+        self._budget.waiting.pop(self, None)
+        self._release_reservation()
         self.account()
-        if self._budget.starved:
-            self._budget.feed()
-        self.service.gone(self)
+        if self._budget.waiting:
+            self._budget.grant_waiting()
+        self.service.remove(self)
 
     def end(self, reason: str) -> None:
         """Close this connection; ``reason`` is logged."""
         self._end(RemoteProtocolError(reason))
 
-    def look(self) -> ConnectionSample:
+    def sample(self) -> ConnectionSample:
         """Return the counters that the connection reaper compares."""
         outbox, connection = self._outbox, self._connection
         reader = connection.reader
@@ -294,7 +295,7 @@ class Session:
         except OSError:
             scope.cancel()
 
-    async def _attend(self) -> None:
+    async def _run_until_end(self) -> None:
         """Have the arrivals task read the socket, except during pauses, until the connection
         ends."""
         poller, file_number = self.service.poller, self._sock.fileno()
@@ -302,50 +303,50 @@ class Session:
             while not self._over:
                 poller.add(file_number, self.receive)
                 try:
-                    self._begin_to_listen()
-                    await self._attention.wait()
+                    self._begin_receiving()
+                    await self._task_needed.wait()
                 finally:
                     poller.remove(file_number)
                 if self._connection.state is State.OPEN:
                     hello.deadline = math.inf
-                await self._room()
+                await self._wait_until_readable()
 
-    async def _answer_rest(self) -> None:
+    async def _finish_half_closed(self) -> None:
         """Send the replies to open requests after the client has ended its side, before closing
         this side."""
         service, connection = self.service, self._connection
         if connection.in_flight and not self._closed:
-            service.fetch_handler.hurry(self)
+            service.fetch_handler.answer_long_polls(self)
             service.request_round()
         try:
             with trio.move_on_after(service.limits.half_closed_timeout_ms / 1000):
                 while connection.in_flight and not self._closed:
-                    self._attention = trio.Event()
-                    await self._attention.wait()
+                    self._task_needed = trio.Event()
+                    await self._task_needed.wait()
                 if not self._closed:
                     self.flush()
                     await self._outbox.empty()
         except OSError as error:
             self._problem = error
 
-    def _begin_to_listen(self) -> None:
+    def _begin_receiving(self) -> None:
         """Prepare for reading the socket; TLS handles bytes that are decrypted already."""
 
-    async def _room(self) -> None:
+    async def _wait_until_readable(self) -> None:
         """Wait until more may be read. Requests that were received before are handled by then."""
-        self._attention = trio.Event()
-        self._paused |= self._more  # this task also handles the rest of an interrupted turn
+        self._task_needed = trio.Event()
+        self._paused |= self._has_deferred  # this task also handles the rest of an interrupted turn
         while self._paused and not self._over:
             if not self._is_full:
                 await self.service.turns.take(ROWS_PER_STEP)
-                self._left = ROWS_PER_STEP
+                self._rows_left = ROWS_PER_STEP
                 if not self._over and self._take_events():
                     self.service.request_round()
                 continue
-            if self._starved:  # notified, but another session took the memory
-                self._budget.starved.setdefault(self, self._starved)
-            await self._attention.wait()
-            self._attention = trio.Event()
+            if self._bytes_awaited:  # notified, but another session took the memory
+                self._budget.waiting.setdefault(self, self._bytes_awaited)
+            await self._task_needed.wait()
+            self._task_needed = trio.Event()
 
     @property
     def _over(self) -> bool:
@@ -357,17 +358,17 @@ class Session:
         """True if more requests have to wait for replies to earlier ones."""
         return (self._working or self._connection.in_flight >= self._connection.limits.in_flight_max
                 or self._bytes_in_flight > self.service.limits.connection_bytes_in_flight_max
-                or self._starved > 0 and not self._budget.admits(self._starved))
+                or self._bytes_awaited > 0 and not self._budget.admits(self._bytes_awaited))
 
     def receive(self) -> bool:
         """Receive and handle what has arrived. Return True if a round is due. An error is kept for
         the session's own task."""
         if self._paused or self._closed:
             return False
-        self._left = self.service.limits.connection_turn_rows_max
-        if self._more:
+        self._rows_left = self.service.limits.connection_turn_rows_max
+        if self._has_deferred:
             handled = self._take_events()
-            if self._more or self._paused or self._closed:
+            if self._has_deferred or self._paused or self._closed:
                 return handled
             return self._received() or handled
         return self._received()
@@ -390,26 +391,28 @@ class Session:
         connection, handled = self._connection, False
         bytes_max = self.service.limits.connection_bytes_in_flight_max
         opening = connection.state is State.OPENING
-        self._more = False
+        self._has_deferred = False
         try:
             while (self._bytes_in_flight <= bytes_max and not self._closed
                    and not self._working):
-                if self._left <= 0:
-                    self._rest()
+                if self._rows_left <= 0:
+                    self._defer_frames()
                     break
                 event = connection.next_event()
                 if event is NEED_DATA:
                     self._paused = False
-                    if self._starved:
+                    if self._bytes_awaited:
                         self._pause()
                     break
                 if event is PAUSED:
                     self._pause()
                     break
                 if self._reserved:
-                    self._arrived()
+                    self._release_reservation()
                 handled = True
-                self._left -= REQUEST_ROWS + connection.reader.header_bytes // HEADER_BYTES_PER_ROW
+                self._rows_left -= (
+                    REQUEST_ROWS + connection.reader.header_bytes // HEADER_BYTES_PER_ROW
+                )
                 if type(event) is RequestEvent:
                     self._handle_request(event)
                     continue
@@ -427,23 +430,23 @@ class Session:
             self.events += 1
         return handled
 
-    def _rest(self) -> None:
+    def _defer_frames(self) -> None:
         """Postpone the frames that remain at the end of a turn to the next one."""
-        self._more = True
+        self._has_deferred = True
         if not self._paused:  # else this session's own task continues
             self.service.poller.again(self._sock.fileno())
 
-    def _work(self, steps: Iterator[None] | None, changes: bool = False) -> None:
+    def _run_steps(self, steps: Iterator[None] | None, changes: bool = False) -> None:
         """Process the remaining steps of a request in turns, and no other request of this session
         meanwhile. A request that ``changes`` something is completed even if the session has
         ended."""
         if steps is not None:
             self._working = True
-            self.service.turns.start(self, self._worked(steps, changes))
+            self.service.turns.start(self, self._steps_in_turns(steps, changes))
 
-    def _worked(self, steps: Iterator[None], changes: bool) -> Iterator[None]:
+    def _steps_in_turns(self, steps: Iterator[None], changes: bool) -> Iterator[None]:
         for _ in steps:
-            if self._gone and not changes:
+            if self._ended and not changes:
                 return
             self.service.request_round()
             yield
@@ -452,7 +455,7 @@ class Session:
         self._call_task()
 
     def _call_task(self) -> None:
-        self._attention.set()
+        self._task_needed.set()
         self.service.poller.yield_due = True
 
     def _pause(self) -> None:
@@ -466,7 +469,7 @@ class Session:
 
     def _handle(self, event: Any) -> None:
         if isinstance(event, Hello):
-            self._greet(event)
+            self._on_hello(event)
         elif isinstance(event, BadRequest):
             self._push(self._connection.send(answer_to(event)))
 
@@ -482,27 +485,27 @@ class Session:
             self._refuse(event, Code.QUEUE_FULL, budget.refusal())
         elif kind is Produce:
             size = len(request.payload)
-            self._left -= BATCH_ROWS * len(request.batches)
+            self._rows_left -= BATCH_ROWS * len(request.batches)
             self._bytes_in_flight += size
             budget.bytes += size
             answer = Answer(self, event.id, size)
-            self._work(service.produce_handler.handle(
-                request, answer_nobody(answer) if request.acks == "none" else answer,
+            self._run_steps(service.produce_handler.handle(
+                request, discard_reply(answer) if request.acks == "none" else answer,
                 event.metadata_index), changes=True)
         elif kind is Fetch:
             if budget.unsent > budget.unsent_max:
                 self._refuse(event, Code.QUEUE_FULL, budget.refusal())
                 return
-            self._left -= len(request.partitions)
-            self._work(service.fetch_handler.handle(request, Answer(self, event.id),
+            self._rows_left -= len(request.partitions)
+            self._run_steps(service.fetch_handler.handle(request, Answer(self, event.id),
                                                event.metadata_index))
             service.poller.yield_due = True  # a task reads cold ranges
         elif kind is ListOffsets:
-            self._left -= 2 * len(request.partitions)
-            self._work(service.offsets.handle(request, Answer(self, event.id),
+            self._rows_left -= 2 * len(request.partitions)
+            self._run_steps(service.offsets.handle(request, Answer(self, event.id),
                                               event.metadata_index))
-        elif kind is Complain:
-            service.complaints.handle(request, Answer(self, event.id), event.metadata_index)
+        elif kind is ReportCorruption:
+            service.corruption_reports.handle(request, Answer(self, event.id), event.metadata_index)
         else:
             service.admin.handle(event, Answer(self, event.id))
             service.poller.yield_due = True
@@ -511,11 +514,11 @@ class Session:
         """Refuse a request before any work is done for it: a definite error. With acks=none no
         reply is sent."""
         if type(event.request) is Produce and event.request.acks == "none":
-            answer_nobody(Answer(self, event.id))(None)
+            discard_reply(Answer(self, event.id))(None)
         else:
             Answer(self, event.id).refuse(code, detail)
 
-    def _greet(self, hello: Hello) -> None:
+    def _on_hello(self, hello: Hello) -> None:
         service = self.service
         text, code = "", Code.INVALID_REQUEST
         if hello.version not in VERSIONS_SUPPORTED:
@@ -549,13 +552,13 @@ class TlsSession(Session):
         due = super().receive()
         assert isinstance(self._sock, TlsSocket)
         while self._sock.pending and not self._paused and not self._over:
-            if self._left <= 0:
-                self._rest()
+            if self._rows_left <= 0:
+                self._defer_frames()
                 break
             due |= self._received()
         return due
 
-    def _begin_to_listen(self) -> None:
+    def _begin_receiving(self) -> None:
         if isinstance(self._sock, TlsSocket) and self._sock.pending and self.receive():
             self.service.request_round()
 
@@ -564,7 +567,7 @@ class TlsSession(Session):
 STOPPING = ErrorDetail("the node is stopping: ask another")
 
 
-def answer_nobody(answer: Answer) -> Callable[..., None]:
+def discard_reply(answer: Answer) -> Callable[..., None]:
     """Return the reply callback for ``acks=none``: it releases the bytes in flight and sends
     nothing."""
 
@@ -579,14 +582,14 @@ class Sessions:
     sessions."""
 
     def __init__(self, *, produce_handler: RequestHandler, fetch_handler: FetchRequests,
-                 offsets: RequestHandler, complaints: RequestHandler, admin: AdminRequests,
+                 offsets: RequestHandler, corruption_reports: RequestHandler, admin: AdminRequests,
                  directory: Router, limits: Limits, batch_bytes_max: int, cluster_id: bytes,
                  node: int, boot_epoch: int, request_round: Callable[[], None], poller: Poller,
                  turns: Turns, log: logging.Logger, security: Security | None = None):
         self.produce_handler = produce_handler
         self.fetch_handler = fetch_handler
         self.offsets = offsets
-        self.complaints = complaints
+        self.corruption_reports = corruption_reports
         self.admin = admin
         self.limits = limits
         self.batch_bytes_max = batch_bytes_max
@@ -598,7 +601,7 @@ class Sessions:
         self.turns = turns
         self.wire_limits = WireLimits(frame_bytes_max=limits.frame_bytes_max,
                                       in_flight_max=limits.requests_in_flight_max)
-        self.budget = Budget(limits)
+        self.budget = MemoryBudget(limits)
         self.open: dict[Session, None] = {}
         self.to_flush: dict[Session, None] = {}
         self._security = security
@@ -640,7 +643,7 @@ class Sessions:
             for session in sessions:
                 session.flush()
 
-    def gone(self, session: Session) -> None:
+    def remove(self, session: Session) -> None:
         """Remove a session that ended: its long polls are dropped, its appends continue without a
         reply."""
         self.open.pop(session, None)

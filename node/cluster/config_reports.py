@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from multiraft.errors import MultiRaftError
-from multiraft.wire.nodes import RecordMembers
+from multiraft.wire.nodes import ReportMembers
 from node.cluster.metadata_client import MetadataRequests
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class MemberReports:
         self.reported += 1
         return True
 
-    def _difference(self, group: int) -> RecordMembers | None:
+    def _difference(self, group: int) -> ReportMembers | None:
         """Return the record that the metadata lack, with version 0 if it is not committed yet; None
         = the metadata are up to date."""
         if not self._core.status.is_leader(group):
@@ -83,12 +83,12 @@ class MemberReports:
         index = status.configuration_index
         state = self._metadata_log.state
         if not state.cluster_id:
-            return RecordMembers(group, 0, 0, ())
+            return ReportMembers(group, 0, 0, ())
         known = state.table.members.get(group)
         if known is not None and known[:2] >= (status.incarnation, index):
             return None
         if known is None and status.configuration == state.initial_configuration(group):
             return None
         if index > status.commit:
-            return RecordMembers(group, 0, 0, ())
-        return RecordMembers(group, status.incarnation, max(index, 1), *status.configuration)
+            return ReportMembers(group, 0, 0, ())
+        return ReportMembers(group, status.incarnation, max(index, 1), *status.configuration)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 #: Interval between checks, in seconds: about the time that a joining node waits for its first
 #: metadata.
-LOOK_S = 0.25
+POLL_S = 0.25
 
 
 class MetadataLearners:
@@ -37,13 +37,13 @@ class MetadataLearners:
         self._log = log
 
     async def run(self) -> None:
-        """Check every ``LOOK_S``, until cancelled."""
+        """Check every ``POLL_S``, until cancelled."""
         while True:
-            await trio.sleep(LOOK_S)
+            await trio.sleep(POLL_S)
             if self._core.status.has_applied_in_term(METADATA_GROUP):
-                self.look()
+                self.check()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Begin the configuration change that is missing, if any. O(nodes)."""
         configuration = self._core.status.of(METADATA_GROUP).configuration
         nodes = self._metadata_log.state.table.nodes

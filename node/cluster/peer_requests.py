@@ -67,7 +67,7 @@ class PeerRequests:
             del fields["op"]
             request = shape.read(fields)
             if type(request) is wire.RegisterNode and request.node.id != peer:
-                raise Malformed("a node registers nobody but itself")
+                raise Malformed("a node may register only itself")
             try:
                 reply = await self._handlers[shape.kind](request)
             except REFUSED as error:

@@ -20,9 +20,9 @@ from multiraft.liveness.peer_identity import NO_BOOT_ID, BootId
 from multiraft.wire.errors import Code, RequestError
 from multiraft.wire.nodes import (
     JoinClusterReply,
+    KnownNodes,
+    KnownNodesReply,
     NodeRow,
-    NodesKnown,
-    NodesKnownReply,
     RegisterNode,
 )
 from node.cluster.metadata_client import MetadataRequests
@@ -32,7 +32,7 @@ from node.peers.admission import Admission
 from node.peers.registry import PeerRegistry
 
 if TYPE_CHECKING:
-    from node.peers.link_manager import Peering
+    from node.peers.link_manager import LinkManager
 
 #: Pause after an attempt without an answer of the metadata leader, in seconds: the first, and the
 #: longest, about an election.
@@ -45,21 +45,29 @@ ASK_S_MAX = 1.0
 class Registration:
     """The registration task of one node."""
 
-    def __init__(self, requests: MetadataRequests, peers: PeerRequests, known: PeerRegistry,
-                 record: NodeRecord, admission: Admission, peering: Peering, log: logging.Logger):
+    def __init__(
+        self,
+        requests: MetadataRequests,
+        peers: PeerRequests,
+        known: PeerRegistry,
+        record: NodeRecord,
+        admission: Admission,
+        link_manager: LinkManager,
+        log: logging.Logger,
+    ):
         self._requests = requests
         self._peers = peers
         self._known = known
         self._record = record
         self._admission = admission
-        self._peering = peering
+        self._link_manager = link_manager
         self._log = log
         self._why = ""
 
     async def run(self) -> None:
         """Register this node, then watch for its removal from the cluster. Raises
         ``NodeRefused``."""
-        await self._admission.taking_part.wait()
+        await self._admission.admitted.wait()
         pause_s = RETRY_S_MIN
         while not await self._registered():
             await trio.sleep(pause_s)
@@ -98,15 +106,15 @@ class Registration:
         for node in self._known.peers():
             try:
                 with trio.move_on_after(ASK_S_MAX):
-                    self._learn(await self._peers.ask(node.id, NodesKnown()))
+                    self._learn(await self._peers.ask(node.id, KnownNodes()))
             except MultiRaftError as error:
                 self._log.debug("peer_list_request_failed",
                                 extra={"peer": node.id, "reason": str(error)})
 
-    def _learn(self, reply: JoinClusterReply | NodesKnownReply) -> None:
+    def _learn(self, reply: JoinClusterReply | KnownNodesReply) -> None:
         if self._known.learn({row.id: NodeRecord(*row) for row in reply.nodes},
                              dict.fromkeys(reply.removed, 0), reply.version):
-            self._peering.changed()
+            self._link_manager.changed()
 
     def _not_yet(self, why: str) -> None:
         if why != self._why:

@@ -1,7 +1,7 @@
 """Tasks that wait until this node has applied an entry of a group.
 
 Contract. ``wait`` returns once ``index`` is applied or the time is up, and says which. The round
-loop calls ``told`` after each commit while tasks wait, in O(1) for groups without any.
+loop calls ``notify`` after each commit while tasks wait, in O(1) for groups without any.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ class AppliedEntries:
 
     def __init__(self, partition_states: dict[int, PartitionStates]):
         self._partition_states = partition_states  # group -> its partitions
-        self.waiting: dict[int, trio.Event] = {}  # empty = ``told`` has nothing to do
+        self.waiting: dict[int, trio.Event] = {}  # empty = ``notify`` has nothing to do
 
-    def told(self, group: int) -> None:
+    def notify(self, group: int) -> None:
         """Wake the tasks that wait for ``group``: entries of it were applied."""
         event = self.waiting.pop(group, None)
         if event is not None:

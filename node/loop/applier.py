@@ -63,11 +63,11 @@ class Fetches(Protocol):
     def earliest_ms(self) -> int: ...
 
     @property
-    def woken(self) -> Collection[object]: ...
+    def due(self) -> Collection[object]: ...
 
     def committed(self, group: int) -> None: ...
 
-    def wake_due(self, now_ms: int) -> None: ...
+    def retry_due(self, now_ms: int) -> None: ...
 
     def stop(self) -> None: ...
 
@@ -106,11 +106,12 @@ class ReplicaChanges(Protocol):
 
     due: bool
 
-    def settle(self) -> None: ...
+    def reconcile(self) -> None: ...
 
-    def wanted(self, group: int, incarnation: int, sender: int, term: int, index: int) -> None: ...
+    def on_create_requested(self, group: int, incarnation: int, sender: int, term: int,
+                            index: int) -> None: ...
 
-    def gone(self, group: int) -> None: ...
+    def on_removed(self, group: int) -> None: ...
 
 
 class LeadershipNotifier:
@@ -119,7 +120,7 @@ class LeadershipNotifier:
     def __init__(self) -> None:
         self._changed = trio.Event()
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         """Wake the waiting tasks: the known leader of a group has changed. O(waiting tasks)."""
         changed, self._changed = self._changed, trio.Event()
         changed.set()
@@ -139,7 +140,7 @@ class Applier:
                  log: logging.Logger, members_changed: Callable[[int], None] = lambda _group: None,
                  applied: AppliedEntries | None = None,
                  leads_changed: Callable[[], None] = lambda: None,
-                 snapshot_offered: Callable[[int, int], None] = lambda _group, _leader: None):
+                 on_snapshot_offer: Callable[[int, int], None] = lambda _group, _leader: None):
         self._core = core
         self._store = store
         self._metadata_log = metadata_log
@@ -153,7 +154,7 @@ class Applier:
         self._members_changed = members_changed  # reports the members of groups led here
         self._applied = applied or AppliedEntries({})
         self._leads_changed = leads_changed  # this node has become leader of a group
-        self._snapshot_offered = snapshot_offered  # (group, leader)
+        self._on_snapshot_offer = on_snapshot_offer  # (group, leader)
         self.elections = 0
 
     def observe(self, events: list) -> None:
@@ -167,12 +168,12 @@ class Applier:
             elif event.kind == "configuration_changed":
                 self._members_changed(event.group)
             elif event.kind == "replica_requested":
-                self._replicas.wanted(event.group, *event.fields)
+                self._replicas.on_create_requested(event.group, *event.fields)
             elif event.kind == "replica_removed":
-                self._replicas.gone(event.group)
+                self._replicas.on_removed(event.group)
                 self._fetch_handler.committed(event.group)  # redirects its long polls to the leader
             elif event.kind == "snapshot_offered":
-                self._snapshot_offered(event.group, event.fields[0])
+                self._on_snapshot_offer(event.group, event.fields[0])
             elif event.kind in LOGGED_EVENTS:
                 self._log_event(event)
                 if event.kind == "replica_repaired":
@@ -201,7 +202,7 @@ class Applier:
     def _role(self, group: int, leads: bool) -> None:
         # Use the role of the event, not the present one: a leader that was deposed and elected
         # again in between must not acknowledge the entries of its earlier term.
-        self._roles.tell()
+        self._roles.notify()
         if leads:
             self.elections += 1
             self._members_changed(group)
@@ -225,7 +226,7 @@ class Applier:
             self._pending.committed(group, last)
             self._fetch_handler.committed(group)
             if self._applied.waiting:
-                self._applied.told(group)
+                self._applied.notify(group)
             if self._read_index_requests.waiting:
                 self._read_index_requests.committed(group)
 
@@ -259,13 +260,13 @@ class Applier:
         """Expire deadlines, retry long polls that were woken, and write all replies to the
         sockets."""
         if self._replicas.due:
-            self._replicas.settle()
+            self._replicas.reconcile()
         if self._pending.earliest_ms <= now_ms:
             self._pending.expire(now_ms)
         if self._read_index_requests.earliest_ms <= now_ms:
             self._read_index_requests.expire(now_ms)
-        if self._fetch_handler.woken or self._fetch_handler.earliest_ms <= now_ms:
-            self._fetch_handler.wake_due(now_ms)
+        if self._fetch_handler.due or self._fetch_handler.earliest_ms <= now_ms:
+            self._fetch_handler.retry_due(now_ms)
         if self._sessions.to_flush:
             self._sessions.flush()
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 #: Interval at which the store is asked for a due checkpoint, in seconds; asking is O(1).
 ASK_S = 1.0
 #: Pause after a checkpoint that the disk had no space for, in seconds.
-NO_ROOM_S = 10.0
+DISK_FULL_RETRY_S = 10.0
 
 
 class Snapshottable(Protocol):
@@ -66,7 +66,7 @@ class Checkpoints:
             await trio.sleep(ASK_S)
             async with self.alone:
                 if self._store.checkpoint_due and not await self._write():
-                    await trio.sleep(NO_ROOM_S)
+                    await trio.sleep(DISK_FULL_RETRY_S)
 
     def write_now(self, metadata: Encoded | None = None) -> None:
         """Write a checkpoint before the loop continues, using the disk reserve if no other space is
@@ -90,7 +90,7 @@ class Checkpoints:
         try:
             await trio.to_thread.run_sync(job.execute)
         except OSError as error:
-            if not self._finds_no_room(error):
+            if not self._is_disk_full(error):
                 raise DiskFailed(f"a checkpoint could not be written: {error}") from error
             return False
         self._written(job, applied)
@@ -104,7 +104,7 @@ class Checkpoints:
         try:
             job.execute()
         except OSError as error:
-            if not self._finds_no_room(error):
+            if not self._is_disk_full(error):
                 raise DiskFailed(f"the last checkpoint could not be written: {error}") from error
             return  # no space: the next start replays more of the journal
         self._written(job, applied)
@@ -114,7 +114,7 @@ class Checkpoints:
         self.written += 1
         self.metadata_applied = applied
 
-    def _finds_no_room(self, error: OSError) -> bool:
+    def _is_disk_full(self, error: OSError) -> bool:
         """Return True if ``error`` is a full disk. A checkpoint only shortens recovery, so it can
         wait for space."""
         if self._space is None or not is_full(error):

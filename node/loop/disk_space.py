@@ -18,11 +18,11 @@ import trio
 
 from multiraft.storage.disk_space import DiskSpaceGuard, Preallocatable, is_full
 
-__all__ = ["LOOK_S", "RESERVE_FILE", "ReserveFile", "Space", "free_bytes", "is_full"]
+__all__ = ["POLL_S", "RESERVE_FILE", "ReserveFile", "Space", "free_bytes", "is_full"]
 
 RESERVE_FILE = "reserve"
 #: Interval between checks of the free space, in seconds; a check is one system call.
-LOOK_S = 0.5
+POLL_S = 0.5
 
 
 class ReserveFile:
@@ -92,7 +92,7 @@ class Space(DiskSpaceGuard):
     async def run(self) -> None:
         """Check the free space until cancelled."""
         while True:
-            await trio.sleep(LOOK_S)
+            await trio.sleep(POLL_S)
             self.check()
 
 

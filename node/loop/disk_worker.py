@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 END_S = 10.0
 #: Pause of the thread that indexes a full segment, after each piece of work, in seconds: several
 #: times the duration of a piece, so that the loop gets the interpreter when it needs it.
-GIVE_WAY_S = 0.002
+YIELD_S = 0.002
 #: Number of full segments without an index, those left by a start included, above which indexing no
 #: longer pauses: segments fill faster than they are indexed, and the next start would read each of
 #: them whole.
@@ -228,16 +228,16 @@ class DiskWorker:
             self._seal_due = trio.Event()
             while (job := self._store.seal_job()) is not None:
                 try:
-                    if await self._unless_full(partial(job.execute, self._give_way)):
+                    if await self._unless_full(partial(job.execute, self._yield_to_writes)):
                         self._store.sealed(job)
                 except OSError as error:
                     raise DiskFailed(f"a full segment could not be indexed: {error}") from error
 
-    def _give_way(self) -> None:
+    def _yield_to_writes(self) -> None:
         """Pause an indexing thread in favour of the loop, unless too many segments wait for their
         index."""
         if not self._ended and self._store.seals_waiting <= SEALS_WAITING_MAX:
-            self._never.wait(GIVE_WAY_S)
+            self._never.wait(YIELD_S)
 
     async def _create(self, staged: StagedWrite) -> None:
         """Create the segment file that a write waits for. If the disk has no space for a whole

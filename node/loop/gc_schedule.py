@@ -1,6 +1,6 @@
 """The schedule of Python's cyclic garbage collector: small collections while the loop is idle.
 
-Contract. ``settle`` freezes all present objects for the life of the process and disables automatic
+Contract. ``freeze`` freezes all present objects for the life of the process and disables automatic
 collection, which would run in the thread that happens to allocate the object above the threshold.
 ``Garbage`` is a trio instrument that collects when the loop is about to wait: young objects at most
 every ``YOUNG_MS``; all objects at most every ``ALL_S``, and so seldom that full collections take at
@@ -31,7 +31,7 @@ ALL_S = 300
 SELDOM = 1000
 
 
-def settle() -> None:
+def freeze() -> None:
     """Exempt all present objects from garbage collection, and disable automatic collection. A
     recovered index of any size then cannot stall the loop. From this call on ``Garbage`` has to
     collect."""

@@ -34,12 +34,12 @@ class OutboxFull(OSError):
 class Outbox:
     """The outgoing buffers of one socket."""
 
-    __slots__ = ("_sock", "_buffers", "_room_wanted", "_emptied", "size", "bytes_max", "sent_bytes")
+    __slots__ = ("_sock", "_buffers", "_space_freed", "_emptied", "size", "bytes_max", "sent_bytes")
 
     def __init__(self, sock: socket.socket | TlsSocket, bytes_max: int):
         self._sock = sock
         self._buffers: deque = deque()
-        self._room_wanted = trio.Event()
+        self._space_freed = trio.Event()
         self._emptied: trio.Event | None = None  # set when the kernel has taken the last byte
         self.size = 0
         self.bytes_max = bytes_max
@@ -62,7 +62,7 @@ class Outbox:
             try:
                 sent = self._sock.sendmsg(batch)
             except BlockingIOError:
-                self._room_wanted.set()
+                self._space_freed.set()
                 return
             if sent == self.size:  # as nearly always
                 buffers.clear()
@@ -97,8 +97,8 @@ class Outbox:
         """Write again whenever the socket is writable, until the connection ends. Raises
         ``OSError`` when the connection is gone."""
         while True:
-            await self._room_wanted.wait()
-            self._room_wanted = trio.Event()
+            await self._space_freed.wait()
+            self._space_freed = trio.Event()
             while self._buffers:
                 await trio.lowlevel.wait_writable(self._sock)
                 self.flush()

@@ -112,10 +112,10 @@ class RoundLoop:
         self._held: deque = deque()  # (sequence of the write that it waits for, envelopes)
         self._staged_sequence = 0
         self._durable_sequence = 0
-        self._wanted = False
+        self._round_requested = False
         self._running = False
         self._draining = False
-        self._over = False
+        self._stopped = False
         self._ended_ns = 0
         self._task: trio.lowlevel.Task | None = None
         self._ticker: trio.lowlevel.Task | None = None
@@ -128,17 +128,17 @@ class RoundLoop:
         ended at least ``GATHER_NS`` ago, which saves a switch to the round-loop task. Otherwise
         that task runs it after everything that has arrived meanwhile, which saves rounds. Raises
         ``RoundFailed``, ``DiskFailed``."""
-        if self._over:
+        if self._stopped:
             return
         if self._draining:
-            self._wanted = True
+            self._round_requested = True
             return
         if not self._running and monotonic_ns() - self._ended_ns >= GATHER_NS:
             self.round()
             if self._poller.left:
                 self._wake()
             return
-        self._wanted = True
+        self._round_requested = True
         self._wake()
 
     def _drain(self) -> None:
@@ -153,8 +153,8 @@ class RoundLoop:
         try:
             for _ in range(DRAINS_MAX):
                 due = poller.poll(wait_s)
-                if due or self._wanted:
-                    self._wanted = False
+                if due or self._round_requested:
+                    self._round_requested = False
                     self.round()
                 elif due is None:
                     break
@@ -163,7 +163,7 @@ class RoundLoop:
                 wait_s = 0.0 if due is None else LINGER_S
         finally:
             self._draining = False
-        if self._wanted or poller.left:
+        if self._round_requested or poller.left:
             self._wake()
 
     def _wake(self) -> None:
@@ -175,7 +175,7 @@ class RoundLoop:
         """Run the arrivals task: handle what arrives on the hot sources, with a round after it."""
         while True:
             await trio.lowlevel.wait_readable(self._poller.file_number)
-            if self._over or self._running:
+            if self._stopped or self._running:
                 await trio.sleep_forever()
             self._drain()
 
@@ -183,13 +183,13 @@ class RoundLoop:
         """Run the round-loop task: execute the rounds that ``request`` could not run at once."""
         task_status.started()
         while True:
-            while not (self._wanted or self._poller.left):
+            while not (self._round_requested or self._poller.left):
                 self._task = trio.lowlevel.current_task()
                 await trio.lowlevel.wait_task_rescheduled(self._abort)
-            if self._over or self._running:  # running: a round failed, which stops the node
+            if self._stopped or self._running:  # running: a round failed, which stops the node
                 await trio.sleep_forever()
             self._drain()
-            if self._wanted or self._poller.left:
+            if self._round_requested or self._poller.left:
                 await trio.lowlevel.checkpoint()
 
     async def tick(self) -> None:
@@ -206,7 +206,7 @@ class RoundLoop:
 
     def stop(self) -> None:
         """Run no further round: the node is stopping."""
-        self._over = True
+        self._stopped = True
 
     def round(self) -> None:
         """Run one round. Raises ``RoundFailed``; ``_running`` stays set then, and no other round
@@ -215,7 +215,7 @@ class RoundLoop:
         self._running = True
         began_ns = monotonic_ns()
         try:
-            self._turn(began_ns // 1_000_000)
+            self._step(began_ns // 1_000_000)
         except (OSError, MultiRaftError) as error:
             # The code that requested this round belongs to a connection, and would take these
             # exceptions for errors of that connection alone.
@@ -232,7 +232,7 @@ class RoundLoop:
         """Number of rounds since the start."""
         return sum(self.durations.counts)
 
-    def _turn(self, now_ms: int) -> None:
+    def _step(self, now_ms: int) -> None:
         self._core.tick(now_ms)
         ready = self._core.ready()
         if ready:

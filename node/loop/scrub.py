@@ -38,7 +38,7 @@ REST_S = 60.0
 #: How long a piece waits for a busy disk, and how often it checks, in seconds. A disk that is never
 #: idle is read at 2.5 MiB/s, a terabyte in five days.
 PATIENCE_S = 0.1
-LOOK_S = 0.01
+POLL_S = 0.01
 #: The position is written after this many bytes: a restart reads at most so much twice.
 KEEP_BYTES = 64 << 20
 DAY_S = 86_400
@@ -179,7 +179,7 @@ class Scrub:
         """Wait until no write is in flight, at most ``PATIENCE_S``."""
         with trio.move_on_after(PATIENCE_S):
             while not self._disk.idle:
-                await trio.sleep(LOOK_S)
+                await trio.sleep(POLL_S)
 
     @property
     def _pace(self) -> float:

@@ -33,12 +33,12 @@ _WORK: ContextVar[tuple[object, int]] = ContextVar("work", default=(None, 0))
 class _Step:
     """A step that waits for its share of a turn."""
 
-    __slots__ = ("number", "rows", "go")
+    __slots__ = ("number", "rows", "run")
 
-    def __init__(self, number: int, rows: int, go: Callable[[], bool]):
+    def __init__(self, number: int, rows: int, run: Callable[[], bool]):
         self.number = number  # work that was begun earlier comes first
         self.rows = rows
-        self.go = go  # runs the step; True if more steps follow
+        self.run = run  # runs the step; True if more steps follow
 
     def __lt__(self, other: _Step) -> bool:
         return self.number < other.number
@@ -55,10 +55,10 @@ class Turns:
         self._wanted = trio.Event()
         self.turns = 0  # turns that served waiting steps
 
-    def work_for(self, whom: object) -> None:
-        """Attribute the work of the calling task to the owner ``whom``, from this call on."""
+    def work_for(self, owner: object) -> None:
+        """Attribute the work of the calling task to ``owner``, from this call on."""
         self._begun += 1
-        _WORK.set((whom, self._begun))
+        _WORK.set((owner, self._begun))
 
     async def take(self, rows: int = 1) -> None:
         """Wait until ``rows`` more rows may be worked on. While the present turn has rows left,
@@ -70,27 +70,27 @@ class Turns:
             return
         begins = trio.Event()
 
-        def go() -> bool:
+        def run() -> bool:
             begins.set()
             return False
 
-        whom, number = _WORK.get()
-        step = _Step(number, rows, go)
-        self._queue(whom, step)
+        owner, number = _WORK.get()
+        step = _Step(number, rows, run)
+        self._queue(owner, step)
         try:
             await begins.wait()
         except trio.Cancelled:
             step.rows = 0  # the cancelled step uses no rows of its turn
             raise
 
-    def start(self, whom: object, steps: Iterator) -> None:
-        """Schedule ``steps`` for the owner ``whom``, of at most ``ROWS_PER_STEP`` rows each."""
+    def start(self, owner: object, steps: Iterator) -> None:
+        """Schedule ``steps`` for ``owner``, of at most ``ROWS_PER_STEP`` rows each."""
 
-        def go() -> bool:
+        def run() -> bool:
             return next(steps, steps) is not steps
 
         self._begun += 1
-        self._queue(whom, _Step(self._begun, ROWS_PER_STEP, go))
+        self._queue(owner, _Step(self._begun, ROWS_PER_STEP, run))
 
     @property
     def waiting(self) -> int:
@@ -114,34 +114,34 @@ class Turns:
         if waiting:
             self.turns += 1
         while waiting and self._left > 0:
-            whom = next(iter(waiting))
-            steps = waiting.pop(whom)
+            owner = next(iter(waiting))
+            steps = waiting.pop(owner)
             step = heappop(steps)
             self._left -= step.rows
-            waiting[whom] = steps  # to the end of the round robin; ``go`` may add steps
-            if step.go():
+            waiting[owner] = steps  # to the end of the round robin; ``run`` may add steps
+            if step.run():
                 heappush(steps, step)
             elif not steps:
-                del waiting[whom]
+                del waiting[owner]
 
-    def _queue(self, whom: object, step: _Step) -> None:
-        heappush(self._waiting.setdefault(whom, []), step)
+    def _queue(self, owner: object, step: _Step) -> None:
+        heappush(self._waiting.setdefault(owner, []), step)
         self._wanted.set()
 
 
-class Later:
+class StepRunner:
     """A runner of iterators: the first step at once, the remaining ones in turns."""
 
     def __init__(self, turns: Turns, request_round: Callable[[], None]):
         self._turns = turns
         self._request_round = request_round
 
-    def go_on(self, whom: object, steps: Iterator[None]) -> None:
-        """Run the first step now and schedule the others for ``whom``; each of those is followed by
-        a round, which sends the replies."""
+    def run_steps(self, owner: object, steps: Iterator[None]) -> None:
+        """Run the first step now and schedule the others for ``owner``; each of those is followed
+        by a round, which sends the replies."""
         left = advanced(steps)
         if left is not None:
-            self._turns.start(whom, self._in_turns(left))
+            self._turns.start(owner, self._in_turns(left))
 
     def _in_turns(self, steps: Iterator[None]) -> Iterator[None]:
         for _ in steps:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from multiraft.raft.multi_raft import MultiRaft
 
 #: Interval between checks, in seconds; a stall is detected at most this much later.
-LOOK_S = 0.5
+POLL_S = 0.5
 
 
 class Watchdog:
@@ -42,12 +42,12 @@ class Watchdog:
         self.resigned = 0
 
     async def run(self) -> None:
-        """Check every ``LOOK_S``, until cancelled."""
+        """Check every ``POLL_S``, until cancelled."""
         while True:
-            await trio.sleep(LOOK_S)
-            self.look(monotonic_ms())
+            await trio.sleep(POLL_S)
+            self.check(monotonic_ms())
 
-    def look(self, now_ms: int) -> None:
+    def check(self, now_ms: int) -> None:
         """Compare with the last check, and resign the groups that made no progress for too long."""
         seen: dict[int, tuple[int, int]] = {}
         stuck = []

@@ -213,8 +213,8 @@ class PublishSwitch(NamedTuple):
     leader_epoch_base: int
 
 
-class TrimChain(NamedTuple):
-    """Drop links of a partition's epoch history whose offsets are all below ``log_start``, the
+class TrimEpochHistory(NamedTuple):
+    """Drop entries of a partition's epoch history whose offsets are all below ``log_start``, the
     first that can be read."""
 
     partition: int
@@ -223,7 +223,7 @@ class TrimChain(NamedTuple):
 
 Command = (Bootstrap | RegisterNode | RemoveNode | RecordMembers | CreateTopic | DeleteTopic
            | AllocateProducerIds | BumpProducerEpoch | RecoverGroup | GrowPool | OpenPool
-           | DecideSwitch | PublishSwitch | TrimChain | ApplyPlan | ControlPlan | StepMove
+           | DecideSwitch | PublishSwitch | TrimEpochHistory | ApplyPlan | ControlPlan | StepMove
            | SetNodeState | BeginTransaction | CommitTransaction | AbortTransaction
            | VoidTransactions)
 
@@ -301,7 +301,7 @@ COMMANDS: dict[str, Shape] = {
     "publish_switch": Shape(PublishSwitch, {
         "partition": _u64, "epoch": _u64, "start_offset": _offset,
         "leader_epoch_base": schema.integer(0, schema.I32_MAX)}),
-    "trim_chain": Shape(TrimChain, {"partition": _u64, "log_start": _offset}),
+    "trim_chain": Shape(TrimEpochHistory, {"partition": _u64, "log_start": _offset}),
     **plan_commands.COMMANDS,
     "open_run": Shape(BeginTransaction, COMMAND_FIELDS[BeginTransaction]),
     "commit_run": RenamedShape(CommitTransaction, {"transaction": "run"}),

@@ -57,13 +57,19 @@ from node.metadata.commands import (
     RemoveNode,
     SetNodeState,
     StepMove,
-    TrimChain,
+    TrimEpochHistory,
     decode_command,
     encode_command,
     plan_bootstrap,
 )
 from node.metadata.node_table import NodeTable, bootstrap_fault
-from node.metadata.placement_table import FIRST_EPOCH, Chain, ChainLink, PlacementTable, Switch
+from node.metadata.placement_table import (
+    FIRST_EPOCH,
+    EpochEntry,
+    EpochHistory,
+    PlacementTable,
+    Switch,
+)
 from node.metadata.plan_table import PlanTable
 from node.metadata.producer_table import ProducerTable
 from node.metadata.result import Result, over, refused
@@ -76,7 +82,7 @@ __all__ = [
     "ApplyPlan",
     "Bootstrap",
     "BumpProducerEpoch",
-    "ChainLink",
+    "EpochEntry",
     "Command",
     "ControlPlan",
     "CreateTopic",
@@ -98,7 +104,7 @@ __all__ = [
     "StepMove",
     "Switch",
     "Topic",
-    "TrimChain",
+    "TrimEpochHistory",
     "decode_command",
     "encode_command",
     "plan_bootstrap",
@@ -121,7 +127,7 @@ PARTITIONS_MAX = 1 << 22
 #: Incarnation of the groups that the bootstrap creates.
 FIRST_GROUP_INCARNATION = 1
 
-_make_link = ChainLink._make
+_make_epoch_entry = EpochEntry._make
 _PAIR = (shapes.UINT, shapes.UINT)
 #: Shape of a snapshot, without the nodes and the members of groups.
 _SHAPE = {"index": shapes.UINT, "cluster_id": shapes.BYTES, "pool_size": shapes.UINT,
@@ -270,7 +276,7 @@ class MetadataState:
         if len(exceptions) > self.placed.room - placement_table.EXCEPTIONS_MAX // 2:
             return tuple(hashed)
         for incarnation, group in exceptions:
-            self.placed.chains[incarnation] = (ChainLink(FIRST_EPOCH, group, 0),)
+            self.placed.epoch_histories[incarnation] = (EpochEntry(FIRST_EPOCH, group, 0),)
         return groups
 
     def _delete_topic(self, command: DeleteTopic) -> Result:
@@ -278,9 +284,9 @@ class MetadataState:
         if topic is None or topic.id != command.topic_id:
             return refused(Code.UNKNOWN_TOPIC, f"no topic {command.name!r:.80} with id "
                             f"{command.topic_id.hex()}")
-        links = self.last_links(topic, range(topic.partitions))
-        for incarnation, link in enumerate(links, topic.incarnation):
-            self._group_counts[link.group] -= 1
+        entries = self.last_epoch_entries(topic, range(topic.partitions))
+        for incarnation, entry in enumerate(entries, topic.incarnation):
+            self._group_counts[entry.group] -= 1
             self.placed.forget(incarnation)
             self.plans.forget_partition(incarnation)
         del self._topics[topic.name]
@@ -294,23 +300,23 @@ class MetadataState:
             return _no_partition(command.partition)
         there = (self._group_counts[command.to_group]
                  if command.to_group < len(self._group_counts) else 0)
-        return self.placed.decide(command, location.chain, self.pool_size, there)
+        return self.placed.decide(command, location.epoch_history, self.pool_size, there)
 
     def _publish_switch(self, command: PublishSwitch) -> Result:
         location = self.locate(command.partition)
         if location is None:
             return _no_partition(command.partition)
-        result = self.placed.publish(command, location.chain)
+        result = self.placed.publish(command, location.epoch_history)
         if result.value is not None:
             self._group_counts[result.value.group] -= 1
-            self._group_counts[self.placed.chains[command.partition][-1].group] += 1
+            self._group_counts[self.placed.epoch_histories[command.partition][-1].group] += 1
         return result
 
-    def _trim_chain(self, command: TrimChain) -> Result:
+    def _trim_epoch_history(self, command: TrimEpochHistory) -> Result:
         location = self.locate(command.partition)
         if location is None:
             return _no_partition(command.partition)
-        return self.placed.trim(command, location.chain)
+        return self.placed.trim(command, location.epoch_history)
 
     def _recover_group(self, command: RecoverGroup) -> Result:
         group, survivor, incarnation = command
@@ -356,7 +362,7 @@ class MetadataState:
     @property
     def exceptions_count(self) -> int:
         """Number of partitions outside of the group of their hash; at most ``EXCEPTIONS_MAX``."""
-        return len(self.placed.chains)
+        return len(self.placed.epoch_histories)
 
     def topic(self, name: str) -> Topic | None:
         """Return the existing topic of that name, or None.  O(1)."""
@@ -380,31 +386,31 @@ class MetadataState:
             topic = self._by_incarnation.peekitem(place)[1]
             if incarnation >= topic.incarnation + topic.partitions:
                 return None
-        chain = self.chain(topic, incarnation)
-        link = chain[-1]
-        return Location(topic, incarnation - topic.incarnation, link.group, link.epoch,
-                        link.start_offset, chain, self.placed.switches.get(incarnation))
+        epoch_history = self.epoch_history(topic, incarnation)
+        entry = epoch_history[-1]
+        return Location(topic, incarnation - topic.incarnation, entry.group, entry.epoch,
+                        entry.start_offset, epoch_history, self.placed.switches.get(incarnation))
 
-    def last_links(self, topic: Topic, partitions: range) -> list[ChainLink]:
-        """Return the links that take appends of these partitions, in their order.  O(partitions log
-        pool)."""
+    def last_epoch_entries(self, topic: Topic, partitions: range) -> list[EpochEntry]:
+        """Return the entries that take appends of these partitions, in their order.  O(partitions
+        log pool)."""
         first = topic.incarnation + partitions.start
-        links = [_make_link((FIRST_EPOCH, group, 0, 0)) for group in default_groups(
+        entries = [_make_epoch_entry((FIRST_EPOCH, group, 0, 0)) for group in default_groups(
             first, len(partitions), topic.pool_size, self.hash_seed)]
-        if self.placed.chains:
+        if self.placed.epoch_histories:
             for at, incarnation in enumerate(range(first, first + len(partitions))):
-                chain = self.placed.chains.get(incarnation)
-                if chain is not None:
-                    links[at] = chain[-1]
-        return links
+                epoch_history = self.placed.epoch_histories.get(incarnation)
+                if epoch_history is not None:
+                    entries[at] = epoch_history[-1]
+        return entries
 
-    def chain(self, topic: Topic, incarnation: int) -> Chain:
-        """Return the partition's epoch history, oldest link first; never empty.  O(log pool)."""
-        chain = self.placed.chains.get(incarnation)
-        if chain is None:
+    def epoch_history(self, topic: Topic, incarnation: int) -> EpochHistory:
+        """Return the partition's epoch history, oldest entry first; never empty.  O(log pool)."""
+        epoch_history = self.placed.epoch_histories.get(incarnation)
+        if epoch_history is None:
             group, = default_groups(incarnation, 1, topic.pool_size, self.hash_seed)
-            return (ChainLink(FIRST_EPOCH, group, 0),)
-        return chain
+            return (EpochEntry(FIRST_EPOCH, group, 0),)
+        return epoch_history
 
     def nodes(self) -> tuple[NodeRecord, ...]:
         """All nodes by id."""
@@ -496,15 +502,15 @@ class MetadataState:
             assert self._topics[topic.name] is topic
             end = first + topic.partitions
             for incarnation in range(first, end):
-                counts[self.chain(topic, incarnation)[-1].group] += 1
-                chained += incarnation in self.placed.chains
+                counts[self.epoch_history(topic, incarnation)[-1].group] += 1
+                chained += incarnation in self.placed.epoch_histories
                 switched += incarnation in self.placed.switches
         assert end <= self._next_incarnation
         assert len(self._topics) == len(self._by_incarnation) <= TOPICS_MAX
         assert counts == self._group_counts, f"{counts} != {self._group_counts}"
         assert self.partitions_count == sum(counts) <= PARTITIONS_MAX
         assert not counts or counts[METADATA_GROUP] == 0, "the metadata group holds no partitions"
-        assert chained == len(self.placed.chains), "a chain without a partition"
+        assert chained == len(self.placed.epoch_histories), "an epoch history without a partition"
         assert switched == len(self.placed.switches), "a switch without a partition"
         self.placed._check()
         self.plans._check()
@@ -532,7 +538,7 @@ _APPLY: dict[type, Callable[[MetadataState, Any], Result]] = {
     OpenPool: MetadataState._open_pool,
     DecideSwitch: MetadataState._decide_switch,
     PublishSwitch: MetadataState._publish_switch,
-    TrimChain: MetadataState._trim_chain,
+    TrimEpochHistory: MetadataState._trim_epoch_history,
     SetNodeState: MetadataState._set_node_state,
     ApplyPlan: MetadataState._apply_plan,
     ControlPlan: MetadataState._control_plan,

@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple
 
 from multiraft.wire.messages import TOPIC_NAME_MAX
-from node.metadata.placement_table import Chain, Switch
+from node.metadata.placement_table import EpochHistory, Switch
 
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,%d}" % TOPIC_NAME_MAX)
 
@@ -30,7 +30,7 @@ class Location(NamedTuple):
     group: int
     epoch: int
     start_offset: int
-    chain: Chain
+    epoch_history: EpochHistory
     switch: Switch | None
 
 

@@ -12,10 +12,10 @@ durable here; it is a leader that has not committed in its own term.  A follower
 learns its lag from the first append after its restart, so a replica that is not behind has the
 committed entries.
 
-A replica that a plan is *filling*, and that does not vote yet, is not behind: it counts in no
+A replica that is *catching up* for a plan, and does not vote yet, is not behind: it counts in no
 quorum, and its copy is limited by the plan's throttle, or paused with the plan.  The plan records
-JOINT before it requests the vote.  So no replica counts as filling while this node lacks metadata
-that are known to be committed.
+JOINT before it requests the vote.  So no replica counts as catching up while this node lacks
+metadata that are known to be committed.
 
 A group is *under-replicated*, as its leader here reports it, when a voter's node is not up, or gets
 no entries, or lacks more than ``lag_entries_max`` entries.
@@ -35,7 +35,7 @@ from multiraft.raft.joint_quorum import is_voter
 from multiraft.raft.status import GroupStatus, Role
 from multiraft.types import METADATA_GROUP
 from node.clock import monotonic_ms
-from node.rebalance.throttle import filled_by
+from node.rebalance.throttle import catching_up_on
 from node.replicas.group_description import log_bytes
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Survey:
     groups: int = 0
     led: int = 0
     behind: GroupSample = field(default_factory=GroupSample)
-    filling: GroupSample = field(default_factory=GroupSample)
+    catching_up: GroupSample = field(default_factory=GroupSample)
     leaderless: GroupSample = field(default_factory=GroupSample)
     quarantined: GroupSample = field(default_factory=GroupSample)
     #: Quarantined replicas that vote.
@@ -148,11 +148,11 @@ class GroupHealthScan:
         """Take a survey now."""
         survey = Survey()
         groups = self._core.status.groups()
-        filled = self._filled()
+        catching_up = self._catching_up()
         for at in range(0, len(groups), SLICE):
             for group in groups[at:at + SLICE]:
                 try:
-                    self._look(survey, self._core.status.of(group), group in filled)
+                    self._look(survey, self._core.status.of(group), group in catching_up)
                 except UnknownGroup:
                     continue  # removed meanwhile
             await trio.lowlevel.checkpoint()
@@ -162,19 +162,20 @@ class GroupHealthScan:
         self._last = survey
         return survey
 
-    def _filled(self) -> frozenset[int]:
-        """Return groups that a plan is filling here; none while the metadata here may be stale."""
-        filled = filled_by(self._metadata_log.state.plans.active, self._core.node)
-        if not filled:
-            return filled
+    def _catching_up(self) -> frozenset[int]:
+        """Return groups that catch up here for a plan; none while the metadata here may be
+        stale."""
+        catching_up = catching_up_on(self._metadata_log.state.plans.active, self._core.node)
+        if not catching_up:
+            return catching_up
         try:
             status = self._core.status.of(METADATA_GROUP)
         except UnknownGroup:
             return frozenset()
         lag = self._lag(status)
-        return frozenset() if lag or self.is_behind(status, lag) else filled
+        return frozenset() if lag or self.is_behind(status, lag) else catching_up
 
-    def _look(self, survey: Survey, status: GroupStatus, filled: bool) -> None:
+    def _look(self, survey: Survey, status: GroupStatus, catching_up: bool) -> None:
         survey.groups += 1
         survey.log_bytes += log_bytes(self._store, status, status.first_index)
         if status.quarantined:
@@ -184,8 +185,8 @@ class GroupHealthScan:
             survey.leaderless.add(status.group)
         lag = self._lag(status)
         survey.lag_entries = max(survey.lag_entries, lag)
-        if filled and not is_voter(status.configuration, self._core.node):
-            survey.filling.add(status.group)
+        if catching_up and not is_voter(status.configuration, self._core.node):
+            survey.catching_up.add(status.group)
         elif self.is_behind(status, lag):
             survey.behind.add(status.group)
         if status.role is Role.LEADER:

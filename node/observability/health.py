@@ -59,9 +59,14 @@ def readiness(life: Life, survey: Survey | None) -> Verdict:
         return Verdict(False, life.describe(), details)
     if survey is None:
         return Verdict(False, "the round loop does not answer", details)
-    details.update(groups=survey.groups, behind=survey.behind.count, filling=survey.filling.count,
-                   leaderless=survey.leaderless.count, quarantined=survey.quarantined.count,
-                   lag_entries=survey.lag_entries)
+    details.update(
+        groups=survey.groups,
+        behind=survey.behind.count,
+        catching_up=survey.catching_up.count,
+        leaderless=survey.leaderless.count,
+        quarantined=survey.quarantined.count,
+        lag_entries=survey.lag_entries,
+    )
     reason = _why_not_ready(survey)
     return Verdict(not reason, reason, details)
 

@@ -116,9 +116,19 @@ def partition_columns(state: MetadataState, partition_states: dict[int, Partitio
         tail = partition_states.get(group)
         applied = tail.applied(incarnation) if tail is not None else None
         offsets = (applied.log_start, applied.next_offset) if applied is not None else (0, 0)
-        named.append((incarnation, place.topic.name, place.partition, place.group, place.epoch,
-                      len(place.chain) if incarnation in state.placed.chains else 0, *counts,
-                      *offsets, state.plans.switched.get(incarnation, 0)))
+        named.append(
+            (
+                incarnation,
+                place.topic.name,
+                place.partition,
+                place.group,
+                place.epoch,
+                len(place.epoch_history) if incarnation in state.placed.epoch_histories else 0,
+                *counts,
+                *offsets,
+                state.plans.switched.get(incarnation, 0),
+            )
+        )
     return _by_column(PARTITION_COLUMNS, named)
 
 

@@ -80,8 +80,8 @@ class CountingParts:
     snapshots: Snapshots
     replicas: Replicas
     metadata_log: MetadataLog
-    switching: PartitionSwitcher
-    publishing: LoadPublisher
+    partition_switcher: PartitionSwitcher
+    load_publisher: LoadPublisher
     sessions: Sessions
     lease_events: LeaseEvents
     #: Of the client port.
@@ -175,12 +175,12 @@ class Statistics:
             "replicas_created": parts.replicas.created,
             "replicas_removed": parts.replicas.removed,
             "partition_switches_in_progress": len(parts.metadata_log.state.placed.switches),
-            "partitions_sealed": parts.switching.sealed,
-            "partitions_opened": parts.switching.opened,
-            "partition_switches_published": parts.switching.published,
-            "load_windows_published": parts.publishing.published,
-            "load_windows_lost": parts.publishing.lost,
-            "load_samples_dropped": parts.publishing.left_out,
+            "partitions_sealed": parts.partition_switcher.sealed,
+            "partitions_opened": parts.partition_switcher.opened,
+            "partition_switches_published": parts.partition_switcher.published,
+            "load_windows_published": parts.load_publisher.published,
+            "load_windows_lost": parts.load_publisher.lost,
+            "load_samples_dropped": parts.load_publisher.left_out,
             **of_plan(parts.metadata_log.state.plans.active),
             "client_connections": parts.connections.connections,
             "client_connections_accepted": parts.connections.accepted,

@@ -1,11 +1,11 @@
 """Admission of this node by its peers: the time from which it votes and acknowledges, and the
 refusals that stop it.
 
-Contract. ``welcomed``, ``refused`` and ``away`` receive each peer's answer to a hello. ``refused``
-raises ``NodeRefused`` for an answer that will never change, after it has marked the data directory
-as refused. ``linked`` waits until this node may introduce itself to a peer that asked for its
-previous boot id; the next hello then carries ``after``. ``passed`` waits until this node may take
-part: the reachable peers were asked, and enough of them know this data directory
+Contract. ``welcomed``, ``refused`` and ``on_unreachable`` receive each peer's answer to a hello.
+``refused`` raises ``NodeRefused`` for an answer that will never change, after it has marked the
+data directory as refused. ``linked`` waits until this node may introduce itself to a peer that
+asked for its previous boot id; the next hello then carries ``after``. ``wait_admitted`` waits until
+this node may take part: the reachable peers were asked, and enough of them know this data directory
 (``PeerRegistry.admission_needs``), which is made durable. A node that was admitted before a restart
 needs only the first.
 
@@ -31,17 +31,17 @@ from node.peers.registry import PeerRegistry
 #: A node that was killed and restarted is admitted as soon as its old connections have ended, which
 #: takes a lease at most. A node that is refused for longer than this, or for three leases, is a
 #: copy of a running node.
-TWIN_PATIENCE_MS = 3_000
-TWIN_PATIENCE_LEASES = 3
+DUPLICATE_WAIT_MS = 3_000
+DUPLICATE_WAIT_LEASES = 3
 #: Largest part of that time that a single answer uses up, in milliseconds; a node asks again within
 #: less.
-TWIN_STEP_MS_MAX = 500
+DUPLICATE_STEP_MS_MAX = 500
 #: Time that a starting node waits for peers that neither answer nor refuse connections, in
 #: milliseconds. It is about the time of an election, so an unreachable host delays the start no
 #: longer than that.
 ASK_MS_MAX = 1_000
 
-WIPED = ("a wiped node comes back only as a new one: start it on an empty data directory without "
+WIPED = ("a wiped node can rejoin only as a new one: start it on an empty data directory without "
          "its old id, `multiraft node start --config FILE --join HOST:PORT`, then `multiraft node "
          "replace OLD NEW` and `multiraft node remove OLD`")
 COPIED = ("a copy of a data directory must never be started: it has forgotten what the original "
@@ -52,7 +52,7 @@ COPIED = ("a copy of a data directory must never be started: it has forgotten wh
 #: Refusals that stop the node, with the operator's way out.
 _FINAL: dict[int, str] = {
     Code.WRONG_INCARNATION: WIPED,
-    Code.NODE_REMOVED: "a node that was removed comes back only as a new one, on an empty data "
+    Code.NODE_REMOVED: "a node that was removed can rejoin only as a new one, on an empty data "
                        "directory and under another id",
     Code.STALE_BOOT_ID: COPIED,
 }
@@ -74,7 +74,7 @@ class Admission:
         self._remembering: set[int] = set()  # peers that asked for an earlier boot id
         self._history = BootHistory(own, known.facts.met.values())
         self._record_refusal = record_refusal
-        self._twin_patience_ms = max(TWIN_PATIENCE_MS, TWIN_PATIENCE_LEASES * lease_ms)
+        self._duplicate_wait_ms = max(DUPLICATE_WAIT_MS, DUPLICATE_WAIT_LEASES * lease_ms)
         self._met: set[int] = set()
         self._heard: set[int] = set()  # peers that answered, or are not there
         self._remembered: dict[
@@ -82,10 +82,12 @@ class Admission:
         self._named: dict[int, BootId] = {}  # and what this node answers them
         self._asked_ms: int | None = None  # when asking began
         self._asking = True
-        self._news = trio.Event()
-        self._twins: dict[int, tuple[int, int]] = {}  # peer -> time of the answer, patience used
-        self._said: dict[int, str] = {}
-        self.taking_part = trio.Event()  # this node votes and acknowledges
+        self._answered = trio.Event()
+        self._duplicates: dict[
+            int, tuple[int, int]
+        ] = {}  # peer -> time of the answer, patience used
+        self._reported: dict[int, str] = {}
+        self.admitted = trio.Event()  # this node votes and acknowledges
 
     # ---- what peers answer -----------------------------------------------------------------
 
@@ -93,16 +95,16 @@ class Admission:
         """Record that ``peer`` admitted this node. The peer has bound its incarnation, and
         remembers this boot id unless it runs the previous release."""
         self._met.add(peer)
-        self._said.pop(peer, None)
+        self._reported.pop(peer, None)
         self._remembered.pop(peer, None)
         if self._boot_id.is_durable and self.remembers(peer):
             self._known.met(peer, self._boot_id)
             self._named[peer] = self._boot_id  # remembered by the peer when the id is renewed
-        self._hear(peer)
+        self._on_answer(peer)
 
-    def away(self, peer: int) -> None:
+    def on_unreachable(self, peer: int) -> None:
         """Record that ``peer`` cannot be reached, or that its connection ended before an answer."""
-        self._hear(peer)
+        self._on_answer(peer)
 
     def refused(self, peer: int, code: int, text: str, remembered: BootId | None = None) -> None:
         """Record that ``peer`` did not admit this node. ``remembered``: the boot id of this node
@@ -116,16 +118,16 @@ class Admission:
         if origin is BootIdOrigin.FOREIGN:
             self._end(f"{text}, and it has not: {COPIED}", remembered)
         if code == Code.DUPLICATE_NODE:
-            self._await_twin(peer, text, remembered)
+            self._await_duplicate(peer, text, remembered)
         else:
             if code == Code.UNLINKED_BOOT_ID and origin is BootIdOrigin.OWN:
                 self._remembered[peer] = remembered
-            self._hear(peer)
+            self._on_answer(peer)
         if origin is BootIdOrigin.FORGOTTEN:
             text = (f"{text}, which is older than all that this one keeps; node {peer} was away "
                     f"for too many starts of this node: replace node {peer}")
         if code != Code.UNLINKED_BOOT_ID or origin is BootIdOrigin.FORGOTTEN:
-            self._tell(peer, text)
+            self._report(peer, text)
 
     def check_final(self, code: int, text: str, remembered: BootId | None = None) -> None:
         """Raise ``NodeRefused`` if ``code`` means that this node can never be admitted."""
@@ -136,26 +138,26 @@ class Admission:
         self._record_refusal(text, remembered or NO_BOOT_ID)
         raise NodeRefused(text)
 
-    def _await_twin(self, peer: int, text: str, remembered: BootId | None) -> None:
+    def _await_duplicate(self, peer: int, text: str, remembered: BootId | None) -> None:
         """Count the time since the last refusal, with a maximum per answer: after a pause, this
         node reads answers from before the pause. Raises ``NodeRefused`` when the time is used
         up."""
         now_ms = monotonic_ms()
-        before_ms, used_ms = self._twins.get(peer, (now_ms, 0))
-        used_ms += min(now_ms - before_ms, TWIN_STEP_MS_MAX)
-        self._twins[peer] = now_ms, used_ms
-        if used_ms >= self._twin_patience_ms:
+        before_ms, used_ms = self._duplicates.get(peer, (now_ms, 0))
+        used_ms += min(now_ms - before_ms, DUPLICATE_STEP_MS_MAX)
+        self._duplicates[peer] = now_ms, used_ms
+        if used_ms >= self._duplicate_wait_ms:
             self._end(f"{text}: {COPIED}", remembered)
 
-    def _hear(self, peer: int) -> None:
-        self._twins.pop(peer, None)
+    def _on_answer(self, peer: int) -> None:
+        self._duplicates.pop(peer, None)
         self._heard.add(peer)
-        news, self._news = self._news, trio.Event()
+        news, self._answered = self._answered, trio.Event()
         news.set()
 
-    def _tell(self, peer: int, text: str) -> None:
-        if self._said.get(peer) != text:  # a peer is asked several times a second
-            self._said[peer] = text
+    def _report(self, peer: int, text: str) -> None:
+        if self._reported.get(peer) != text:  # a peer is asked several times a second
+            self._reported[peer] = text
             self._log.warning("peer_admission_refused", extra={"peer": peer, "reason": text})
 
     def renewed(self, boot_ids: tuple[BootId, ...]) -> None:
@@ -198,19 +200,19 @@ class Admission:
         while self._asking:
             missing = {node.id for node in self._known.peers()} - self._heard
             left_ms = self._asked_ms + ASK_MS_MAX - monotonic_ms()
-            if not missing or left_ms <= 0 and not self._twins:
+            if not missing or left_ms <= 0 and not self._duplicates:
                 self._asking = False
                 break
-            with trio.move_on_after(max(left_ms, 1) / 1000 if not self._twins else 1):
-                await self._news.wait()
+            with trio.move_on_after(max(left_ms, 1) / 1000 if not self._duplicates else 1):
+                await self._answered.wait()
 
     # ---- taking part -----------------------------------------------------------------------
 
-    async def passed(self) -> None:
+    async def wait_admitted(self) -> None:
         """Wait until this node may take part."""
         await self._all_asked()
         while needs := self._known.admission_needs:
             if len(needs & self._met) >= len(needs) // 2 + 1:
                 await self._known.admit()
                 break
-            await self._news.wait()
+            await self._answered.wait()

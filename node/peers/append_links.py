@@ -68,7 +68,7 @@ class Gate(Protocol):
         peer. ``remembered``: the boot id of this node that the peer remembers. May raise a
         ``NodeError``, which stops the node."""
 
-    def away(self, peer: int) -> None:
+    def on_unreachable(self, peer: int) -> None:
         """Record that the peer cannot be reached or does not answer."""
 
     async def linked(self, peer: int) -> bool:
@@ -155,7 +155,7 @@ class PeerLink:
         """Return a connection that the peer has accepted, and its reader; None = not now."""
         sock = await self.dial()
         if sock is None:
-            self._gate.away(self.peer)
+            self._gate.on_unreachable(self.peer)
             return None
         opened, reason = None, ""
         try:
@@ -171,7 +171,7 @@ class PeerLink:
             if opened is None:
                 sock.close()
         if reason:
-            self._gate.away(self.peer)
+            self._gate.on_unreachable(self.peer)
             self._log.info("append_connection_lost", extra={"peer": self.peer, "reason": reason})
         return opened
 

@@ -52,7 +52,7 @@ class Renewal:
 
     async def run(self) -> None:
         """Renew the boot id every ``RENEW_S`` in which something was written, until cancelled."""
-        await self._admission.taking_part.wait()
+        await self._admission.admitted.wait()
         before = self._written()
         while True:
             await trio.sleep(RENEW_S)

@@ -41,16 +41,16 @@ class LeaseEvents:
 
     async def run(self) -> None:
         """Receive events and answer nudges, until cancelled."""
-        liveness, nudged_us = self._liveness, 0
+        liveness, probed_us = self._liveness, 0
         while True:
             await trio.lowlevel.wait_readable(liveness.wake_fd)
             os.eventfd_read(liveness.wake_fd)
             if liveness.failure is not None:
                 raise LivenessFailed("the liveness thread ended") from liveness.failure
             liveness.loop_seen_ms = monotonic_ms()
-            if liveness.nudged_us != nudged_us:
-                nudged_us = liveness.nudged_us
-                self.loop_delay.observe(monotonic_us() - nudged_us)
+            if liveness.probed_us != probed_us:
+                probed_us = liveness.probed_us
+                self.loop_delay.observe(monotonic_us() - probed_us)
             if liveness.events:
                 deliver([liveness.events.popleft() for _ in range(len(liveness.events))],
                         self._core)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from node.peers.liveness_thread import LivenessThread
 
 
-class Peering:
+class LinkManager:
     """The links of one node. ``make_link(peer, address)`` creates an append link.
     ``end_incoming(peer)`` closes the append connection that a removed node has opened here."""
 

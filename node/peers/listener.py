@@ -142,7 +142,7 @@ class PeerListener:
             if header is None:
                 return None
             hello = wire.read_hello(header)
-            self._judge(hello)
+            self._check(hello)
             check_certificate(sock, hello.node, self._cluster_id)
             proof = await self._proven(sock, reader, hello)
         except (Malformed, RemoteProtocolError) as error:
@@ -151,10 +151,10 @@ class PeerListener:
         except NotAccepted as error:
             self._refuse(sock, RefusedHello(error.code, str(error)))
             return None
-        verdict = (self._known.check(hello, self._is_alive)
-                   or await self._known.bind(hello, self._is_alive))
-        if verdict is not None:
-            self._refuse(sock, verdict, proof)
+        rejection = (self._known.check(hello, self._is_alive)
+                   or await self._known.pin(hello, self._is_alive))
+        if rejection is not None:
+            self._refuse(sock, rejection, proof)
             return None
         welcome = wire.Welcome(self._cluster_id, self._node, self._boot_epoch, proof=proof)
         sock.send(b"".join(encode_frame(wire.welcome_header(welcome))))
@@ -174,15 +174,15 @@ class PeerListener:
             raise NotAccepted("the connection ended before the proof")
         return reception.proven(header)
 
-    def _refuse(self, sock: socket.socket | TlsSocket, verdict: RefusedHello,
+    def _refuse(self, sock: socket.socket | TlsSocket, rejection: RefusedHello,
                 proof: bytes | None = None) -> None:
         """Send a refusal, with this node's proof if the dialler has given its own. A peer obeys a
         final refusal only with such a proof, so that an attacker cannot stop a node."""
-        if verdict.code != Code.UNLINKED_BOOT_ID:  # ordinary: once for each start of a peer
-            self._note_refused(verdict.text)
-        remembered = verdict.remembered
+        if rejection.code != Code.UNLINKED_BOOT_ID:  # ordinary: once for each start of a peer
+            self._note_refused(rejection.text)
+        remembered = rejection.remembered
         refused = wire.Refused(
-            verdict.code, verdict.text, proof=proof,
+            rejection.code, rejection.text, proof=proof,
             remembered=wire.BootIdRow(*remembered) if remembered is not None else None)
         sock.send(b"".join(encode_frame(wire.refused_header(refused))))
 
@@ -190,7 +190,7 @@ class PeerListener:
         self.refused += 1
         self._log.warning("peer_connection_refused", extra={"reason": reason})
 
-    def _judge(self, hello: wire.Hello) -> None:
+    def _check(self, hello: wire.Hello) -> None:
         """Check a hello before any proof. Raises ``NotAccepted``."""
         if hello.version not in wire.VERSIONS_SUPPORTED:
             raise NotAccepted(f"version {hello.version} is not known here", Code.UNSUPPORTED)

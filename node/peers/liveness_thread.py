@@ -52,8 +52,8 @@ REDIAL_MS = 300
 #: Faster pace for a peer whose link has just broken, and its duration, in milliseconds. When a
 #: process ends, its ports close one after the other, and a dial may still enter an accept queue
 #: that no process reads.
-INSIST_PACE_MS = 10
-INSIST_MS = 200
+FAST_REDIAL_MS = 10
+FAST_REDIAL_WINDOW_MS = 200
 #: Pace for a peer that waits until this node names its previous boot id, in milliseconds.
 UNLINKED_PACE_MS = 50
 #: A dialled link without a response for this many leases is closed.
@@ -98,7 +98,7 @@ class LivenessThread:
         #: Peers whose address refused the last dial.
         self._refused: set[int] = set()
         #: Peers whose working link broke -> end of the time in which they are dialled faster.
-        self._insist_until_ms: dict[int, int] = {}
+        self._fast_redial_until_ms: dict[int, int] = {}
         self._adopting: deque = deque()
         self._waker_receive, self._waker_send = socket.socketpair()
         self._waker_receive.setblocking(False)
@@ -110,7 +110,7 @@ class LivenessThread:
         self.events: deque = deque()
         self.published: tuple = ({}, {}, 0)
         self.loop_seen_ms = monotonic_ms()
-        self.nudged_us = 0  # time of the last nudge
+        self.probed_us = 0  # time of the last nudge
         self.messages = 0  # heartbeats and answers sent
 
     def start(self) -> None:
@@ -175,26 +175,26 @@ class LivenessThread:
     def _run(self) -> None:
         next_turn_ms = monotonic_ms()
         while not self._stopping:
-            timeout_ms = max(0, min([next_turn_ms, *self._insisting()]) - monotonic_ms())
+            timeout_ms = max(0, min([next_turn_ms, *self._fast_redials()]) - monotonic_ms())
             for key, mask in self._selector.select(timeout_ms / 1000):
                 if key.data is None:
                     self._woken()
                 else:
                     self._ready(key.data, mask)
             now_ms = monotonic_ms()
-            if now_ms >= min([next_turn_ms, *self._insisting()]):
-                self._turn(now_ms)
+            if now_ms >= min([next_turn_ms, *self._fast_redials()]):
+                self._tick(now_ms)
                 next_turn_ms = self._liveness.next_deadline_ms(now_ms)
-            self._hand_over()
+            self._deliver_events()
 
-    def _insisting(self) -> list[int]:
+    def _fast_redials(self) -> list[int]:
         """Return the times at which peers with a link that has just broken are dialled."""
-        return [self._redial_at_ms[peer] for peer in self._insist_until_ms
+        return [self._redial_at_ms[peer] for peer in self._fast_redial_until_ms
                 if peer not in self._dialled]
 
-    def _turn(self, now_ms: int) -> None:
+    def _tick(self, now_ms: int) -> None:
         """Do what is due: nudge the loop, expire leases, dial peers, send heartbeats."""
-        self.nudged_us = monotonic_us()
+        self.probed_us = monotonic_us()
         os.eventfd_write(self.wake_fd, 1)
         self._publish(now_ms)
         self._liveness.expire(now_ms)
@@ -219,7 +219,7 @@ class LivenessThread:
                         or now_ms - busy_since_ms <= self._disk_stall_ms_max))
         self._liveness.publish(led, believed, leading_version, healthy, full)
 
-    def _hand_over(self) -> None:
+    def _deliver_events(self) -> None:
         events = self._liveness.events()
         if events:
             self.events.extend(events)
@@ -231,7 +231,7 @@ class LivenessThread:
         if peer in self._dialled:
             self._close(self._dialled[peer])
         self._redial_at_ms.pop(peer, None)
-        self._insist_until_ms.pop(peer, None)
+        self._fast_redial_until_ms.pop(peer, None)
         if where is not None:
             self._members[peer] = where
             self._liveness.add_peer(peer)
@@ -295,7 +295,7 @@ class LivenessThread:
             self._refused.discard(link.peer)
             self._begin(link)
         elif link.handshaking:
-            self._shake(link)
+            self._handshake(link)
         elif mask & selectors.EVENT_READ:
             self._receive(link)
 
@@ -307,12 +307,12 @@ class LivenessThread:
         if context is not None:
             link.sock = TlsSocket(link.sock, context, introduction.server_name)
             link.handshaking = True
-            self._shake(link)
+            self._handshake(link)
             return
         self._selector.modify(link.sock, selectors.EVENT_READ, link)
         self._send_bytes(link, introduction.first())
 
-    def _shake(self, link: Link) -> None:
+    def _handshake(self, link: Link) -> None:
         """Continue the TLS handshake."""
         introduction = link.introduction
         assert introduction is not None and isinstance(link.sock, TlsSocket)
@@ -361,7 +361,7 @@ class LivenessThread:
             self._close(link)
             if error.code == Code.UNLINKED_BOOT_ID:  # the append connection resolves it
                 now_ms = monotonic_ms()
-                self._insist_until_ms[link.peer] = now_ms + INSIST_MS
+                self._fast_redial_until_ms[link.peer] = now_ms + FAST_REDIAL_WINDOW_MS
                 self._redial_at_ms[link.peer] = now_ms + UNLINKED_PACE_MS
 
     def _frame(self, link: Link, header: dict) -> None:
@@ -409,27 +409,27 @@ class LivenessThread:
             del links[link.peer]
         if link.dialled:
             if link.answered:
-                self._insist_until_ms[link.peer] = monotonic_ms() + INSIST_MS
+                self._fast_redial_until_ms[link.peer] = monotonic_ms() + FAST_REDIAL_WINDOW_MS
             self._plan_redial(link.peer)
         else:
-            self._judge_ended(link.peer)
+            self._report_if_ended(link.peer)
 
     def _plan_redial(self, peer: int) -> None:
         now_ms = monotonic_ms()
-        if now_ms < self._insist_until_ms.get(peer, 0):
-            self._redial_at_ms[peer] = now_ms + INSIST_PACE_MS
+        if now_ms < self._fast_redial_until_ms.get(peer, 0):
+            self._redial_at_ms[peer] = now_ms + FAST_REDIAL_MS
         else:
-            self._insist_until_ms.pop(peer, None)
+            self._fast_redial_until_ms.pop(peer, None)
             self._redial_at_ms[peer] = now_ms + REDIAL_MS
 
     def _not_connected(self, peer: int, error: int) -> None:
         """Record a failed dial."""
         if error == errno.ECONNREFUSED:
-            self._insist_until_ms.pop(peer, None)  # the faster pace has found the refusal
+            self._fast_redial_until_ms.pop(peer, None)  # the faster pace has found the refusal
             self._refused.add(peer)
-            self._judge_ended(peer)
+            self._report_if_ended(peer)
 
-    def _judge_ended(self, peer: int) -> None:
+    def _report_if_ended(self, peer: int) -> None:
         """Report the end of ``peer``'s process if its port refuses connections and no link to or
         from it exists."""
         if peer in self._refused and peer not in self._adopted and peer not in self._dialled:

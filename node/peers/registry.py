@@ -175,7 +175,7 @@ class PeerRegistry:
     # ---- admission of peers ----------------------------------------------------------------------
 
     def check(self, hello: Hello, is_alive: Callable[[int, BootId], bool]) -> RefusedHello | None:
-        """Return the refusal of a peer's hello; None = the peer is admitted once ``bind`` has
+        """Return the refusal of a peer's hello; None = the peer is admitted once ``pin`` has
         completed. ``is_alive(node, boot_id)`` is True if that boot of a peer is connected and
         supported right now."""
         facts, id_ = self.facts, hello.node
@@ -192,17 +192,17 @@ class PeerRegistry:
         said = peer_identity.PeerHello(
             id_, hello.incarnation, hello.boot_epoch, hello.process, after
         )
-        verdict = peer_identity.check_peer(said, self._node, known, id_ in facts.removed,
+        rejection = peer_identity.check_peer(said, self._node, known, id_ in facts.removed,
                                            lambda boot_id: is_alive(id_, boot_id))
-        if verdict is None:
+        if rejection is None:
             return None
-        return RefusedHello(_CODES[verdict.refusal], verdict.text, verdict.remembered)
+        return RefusedHello(_CODES[rejection.refusal], rejection.text, rejection.remembered)
 
     def boot_id_of(self, peer: int) -> BootId:
         """Return the boot id of a peer that was admitted last; ``NO_BOOT_ID`` = none."""
         return self.facts.boot_ids.get(peer) or self._processes.get(peer, peer_identity.NO_BOOT_ID)
 
-    async def bind(self, hello: Hello,
+    async def pin(self, hello: Hello,
                    is_alive: Callable[[int, BootId], bool]) -> RefusedHello | None:
         """Admit a peer: record its boot id, and its incarnation if this is its first hello, both
         durably. The hello is judged again if the write took time. While the disk is full the boot

@@ -1,11 +1,11 @@
 """Throttle backoff: a plan that made appends slow resumes at half its rate.
 
-Contract.  Call ``paused`` when a plan has paused itself because appends were slow, and ``eased``
-when it may resume because they became fast during the pause.  ``eased`` returns the new throttle in
-bytes per second; None = unchanged.  The throttle is never below the append rate of the groups whose
-replicas are still to be changed, measured over the pause, because replicas would not catch up; nor
-below the least throttle that a plan may have.  When that rate is not known, because another
-controller began the pause or a leader does not answer, the throttle is not changed.
+Contract.  Call ``on_pause`` when a plan has paused itself because appends were slow, and
+``on_resume`` when it may resume because they became fast during the pause.  ``on_resume`` returns
+the new throttle in bytes per second; None = unchanged.  The throttle is never below the append rate
+of the groups whose replicas are still to be changed, measured over the pause, because replicas
+would not catch up; nor below the least throttle that a plan may have.  When that rate is not known,
+because another controller began the pause or a leader does not answer, the throttle is not changed.
 
 Theory.  Without backoff such a plan would alternate between pause and resumption, and appends would
 be slow half of the time.  Only the operator raises the throttle again; the plan's status shows it.
@@ -20,8 +20,8 @@ from typing import NamedTuple
 from multiraft.wire.plans import REPLICA_CHANGE, PlannedMove
 from node.metadata.plan_table import ActivePlan
 from node.rebalance.observer import Observer
-from node.rebalance.preconditions import floor
-from node.rebalance.runtime import Tasks
+from node.rebalance.preconditions import least_throttle
+from node.rebalance.runtime import Runtime
 from placement.throttle import smallest
 
 
@@ -33,35 +33,35 @@ class _Seen(NamedTuple):
     sizes: dict[int, int]  # group -> bytes
 
 
-class Easing:
+class Backoff:
     """Measures append rates over one pause.  Belongs to one controller.  ``observer()`` makes an
     observer."""
 
-    def __init__(self, observer: Callable[[], Observer], tasks: Tasks):
+    def __init__(self, observer: Callable[[], Observer], runtime: Runtime):
         self._observer = observer
-        self._tasks = tasks
+        self._runtime = runtime
         self._seen: _Seen | None = None
 
-    async def paused(self, plan: ActivePlan) -> None:
+    async def on_pause(self, plan: ActivePlan) -> None:
         """Note the log sizes at the beginning of a pause for slow appends.  O(moves)."""
-        found = await self._observer().look([move.subject for move in _left(plan)])
-        self._seen = _Seen(plan.plan_id, self._tasks.monotonic_ms(),
+        found = await self._observer().observe([move.subject for move in _left(plan)])
+        self._seen = _Seen(plan.plan_id, self._runtime.monotonic_ms(),
                            {group: seen.bytes for group, seen in found.groups.items()})
 
-    async def eased(self, plan: ActivePlan) -> int | None:
+    async def on_resume(self, plan: ActivePlan) -> int | None:
         """Return a throttle in bytes per second below the present one; None = leave it.  O(moves).
         """
         seen, self._seen = self._seen, None
         moves = _left(plan)
         if seen is None or seen.plan_id != plan.plan_id or not moves:
             return None
-        now = await self._observer().look([move.subject for move in moves])
-        ms = max(1, self._tasks.monotonic_ms() - seen.at_ms)
+        now = await self._observer().observe([move.subject for move in moves])
+        ms = max(1, self._runtime.monotonic_ms() - seen.at_ms)
         rates = {group: max(0, here.bytes - seen.sizes[group]) * 1000 // ms
                  for group, here in now.groups.items() if group in seen.sizes}
         if any(move.subject not in rates for move in moves):
             return None
-        least = floor(moves, plan.limits, rates, now.leaders)
+        least = least_throttle(moves, plan.limits, rates, now.leaders)
         throttle = max(smallest(plan.limits.in_per_node_max, plan.limits.out_per_node_max), least,
                        plan.limits.throttle // 2)
         return throttle if throttle < plan.limits.throttle else None

@@ -11,23 +11,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from multiraft.wire.plans import DRAINING, MAINTENANCE, LookedGroup, LookedMember
+from multiraft.wire.plans import DRAINING, MAINTENANCE, ProbedGroup, ProbedMember
 
 UP = "up"
 
 #: States of a node that receives neither replicas nor leaders -> their words in a reason.
-_SPARED = {DRAINING: "is draining", MAINTENANCE: "is in maintenance"}
+_EXCLUDED = {DRAINING: "is draining", MAINTENANCE: "is in maintenance"}
 
 
 class SeenNode(NamedTuple):
-    """A node.  ``state``: up, down or unknown, by the metadata leader's leases; ``intent``: the
-    state that an operator set.  Disk and latency are reported by the node itself: ``disk_used``
+    """A node.  ``state``: up, down or unknown, by the metadata leader's leases; ``desired_state``:
+    the state that an operator set.  Disk and latency are reported by the node itself: ``disk_used``
     bytes are in its data directory, of ``disk_total`` that it could hold; 0 until the node has
     reported."""
 
     id: int
     state: str
-    intent: str
+    desired_state: str
     disk_used: int = 0
     disk_total: int = 0
     disk_full: bool = False
@@ -56,18 +56,18 @@ class ClusterView(NamedTuple):
     ``groups``: only those of moves that are under way or about to start, and of these only those
     whose leader answered; ``leaders``: group -> its leader, for the same groups; ``unreachable``:
     groups whose leader is not known or did not answer, with the reason.  ``partitions``: those that
-    were looked up, None = deleted.  ``bare``: groups without a majority of voters that are up.
-    ``replication_factor``: the cluster's.
+    were looked up, None = deleted.  ``without_quorum``: groups without a majority of voters that
+    are up. ``replication_factor``: the cluster's.
     """
 
     nodes: dict[int, SeenNode]
-    groups: dict[int, LookedGroup]
+    groups: dict[int, ProbedGroup]
     leaders: dict[int, int]
     unreachable: dict[int, str]
     partitions: dict[int, SeenPartition | None]
-    bare: tuple[int, ...]
+    without_quorum: tuple[int, ...]
     waited_ms: dict[int, int]
-    still_ms: dict[int, int]
+    stalled_ms: dict[int, int]
     replication_factor: int
 
     def is_up(self, node: int) -> bool:
@@ -78,19 +78,19 @@ class ClusterView(NamedTuple):
     def is_draining(self, node: int) -> bool:
         """Return True if the operator wants the node to be empty."""
         found = self.nodes.get(node)
-        return found is not None and found.intent == DRAINING
+        return found is not None and found.desired_state == DRAINING
 
-    def spared(self, nodes: Iterable[int]) -> str:
+    def exclusion(self, nodes: Iterable[int]) -> str:
         """Return the reason why one of these nodes receives neither replicas nor leaders, and the
         remedy; empty when all may receive them."""
         for node in nodes:
             found = self.nodes.get(node)
-            if found is not None and found.intent in _SPARED:
-                return (f"node {node} {_SPARED[found.intent]} and gets nothing until `multiraft "
-                        f"node undrain {node}`")
+            if found is not None and found.desired_state in _EXCLUDED:
+                return (f"node {node} {_EXCLUDED[found.desired_state]} and gets nothing until "
+                        f"`multiraft node undrain {node}`")
         return ""
 
 
-def member_of(group: LookedGroup, node: int) -> LookedMember | None:
+def member_of(group: ProbedGroup, node: int) -> ProbedMember | None:
     """Return a member other than the leader, or None."""
     return next((member for member in group.members if member.node == node), None)

@@ -11,7 +11,7 @@ So only past events count: a removal has freed space when the node's own report 
 
 from __future__ import annotations
 
-from multiraft.wire.plans import NO_ROOM, LookedGroup, PlannedMove
+from multiraft.wire.plans import NO_DISK_SPACE, PlannedMove, ProbedGroup
 from node.metadata.move_phases import Phase
 from node.metadata.plan_table import ActivePlan
 from node.rebalance.cluster_view import ClusterView, member_of
@@ -20,22 +20,22 @@ from node.rebalance.cluster_view import ClusterView, member_of
 DISK_CAP_PERMILLE = 900
 
 
-def coming(plan: ActivePlan, world: ClusterView) -> dict[int, int]:
+def incoming_bytes(plan: ActivePlan, view: ClusterView) -> dict[int, int]:
     """Return node -> bytes that copies under way have still to bring.  O(moves under way)."""
     found: dict[int, int] = {}
     for seq in plan.under_way:
         if plan.records[seq].phase is Phase.LEARNING:
-            take(plan.moves[seq], world, found)
+            reserve(plan.moves[seq], view, found)
     return found
 
 
-def take(move: PlannedMove, world: ClusterView, found: dict[int, int]) -> None:
+def reserve(move: PlannedMove, view: ClusterView, found: dict[int, int]) -> None:
     """Add the bytes that the move brings to ``found``, the bytes to come."""
     for node in move.joining:
-        found[node] = found.get(node, 0) + _lacking(move, world.groups.get(move.subject), node)
+        found[node] = found.get(node, 0) + _lacking(move, view.groups.get(move.subject), node)
 
 
-def _lacking(move: PlannedMove, seen: LookedGroup | None, node: int) -> int:
+def _lacking(move: PlannedMove, seen: ProbedGroup | None, node: int) -> int:
     """Return the bytes that a joining node still lacks; without an observation the planned bytes.
     """
     if seen is None:
@@ -44,18 +44,20 @@ def _lacking(move: PlannedMove, seen: LookedGroup | None, node: int) -> int:
     return seen.bytes if member is None else member.bytes_left
 
 
-def shortage(move: PlannedMove, world: ClusterView, found: dict[int, int]) -> str:
+def shortage(move: PlannedMove, view: ClusterView, found: dict[int, int]) -> str:
     """Return the name of a node without space for the move's replica now, and the remedy; empty
-    when all have space.  ``found``: the result of ``coming``."""
+    when all have space.  ``found``: the result of ``incoming_bytes``."""
     for node in move.joining:
-        disk = world.nodes[node]
-        size, before = _lacking(move, world.groups.get(move.subject), node), found.get(node, 0)
+        disk = view.nodes[node]
+        size, before = _lacking(move, view.groups.get(move.subject), node), found.get(node, 0)
         if (not disk.disk_total or (disk.disk_used + before + size) * 1000
                 <= disk.disk_total * DISK_CAP_PERMILLE):
             continue
-        return (f"{NO_ROOM}: node {node} has {disk.disk_used:,} of {disk.disk_total:,} bytes in "
-                f"use, {before:,} more are on their way, this replica is {size:,}, and a disk is "
-                f"filled to {DISK_CAP_PERMILLE / 10:g} %. Begins when there is room: what left the "
-                f"node counts until it is off its disk. Make some there, or end the plan: "
-                f"`multiraft rebalance cancel`")
+        return (
+            f"{NO_DISK_SPACE}: node {node} has {disk.disk_used:,} of {disk.disk_total:,} bytes in "
+            f"use, {before:,} more are on their way, this replica is {size:,}, and a disk is "
+            f"filled to {DISK_CAP_PERMILLE / 10:g} %. The move starts when there is space; a "
+            f"moved replica counts until its files are deleted. Free disk space on the node, "
+            f"or cancel the plan: `multiraft rebalance cancel`"
+        )
     return ""

@@ -33,14 +33,14 @@ class RecentLatency:
             self._begin(now_ms)
             self._last_ms = -1
         elif now_ms - self._began_ms >= WINDOW_MS:
-            self._last_ms = self._judge()
+            self._last_ms = self._percentile_ms()
             self._begin(now_ms)
         return self._last_ms
 
     def _begin(self, now_ms: int) -> None:
         self._before, self._began_ms = self._histogram.copy(), now_ms
 
-    def _judge(self) -> int:
+    def _percentile_ms(self) -> int:
         counts = [now - before for now, before in
                   zip(self._histogram.counts, self._before.counts, strict=True)]
         total = sum(counts)

@@ -1,7 +1,8 @@
 """The observer: gathers a view of the cluster from leaders of groups and from all nodes.
 
-Contract.  ``look(groups, partitions)`` returns a ``ClusterView`` within about ``ASK_S``; nodes that
-did not answer are missing from it.  Durations in it are how long *this* observer has seen a state.
+Contract.  ``observe(groups, partitions)`` returns a ``ClusterView`` within about
+``ANSWER_TIMEOUT_S``; nodes that did not answer are missing from it.  Durations in it are how long
+*this* observer has seen a state.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from multiraft.wire.plans import (
     ALIVE,
     GROUPS_MAX,
     REPLICA_CHANGE,
-    LookedGroup,
-    PlanLookReply,
-    PlanProbe,
+    ProbedGroup,
+    ProbeGroups,
+    ProbeGroupsReply,
 )
 from node.metadata.move_phases import Phase
 from node.metadata.plan_table import ActivePlan
 from node.rebalance.cluster_view import UP, ClusterView, SeenNode, SeenPartition, member_of
-from node.rebalance.runtime import TASKS, Tasks
+from node.rebalance.runtime import RUNTIME, Runtime
 
 if TYPE_CHECKING:
     from multiraft.raft.multi_raft import MultiRaft
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from node.metadata.state_machine import MetadataState
 
 #: Time for a node's answer, in seconds; then it is asked again in the next view.
-ASK_S = 2.0
+ANSWER_TIMEOUT_S = 2.0
 #: Nodes without groups to report are asked at most this often, in milliseconds.
 FACTS_MS = 1_000
 #: Groups and partitions handled before other tasks run.
@@ -42,45 +43,49 @@ class Observer:
     """Builds views.  ``ask(peer, request)`` reaches any node, this one included."""
 
     def __init__(self, core: MultiRaft, metadata_log: MetadataLog,
-                 ask: Callable[[int, object], Awaitable], tasks: Tasks = TASKS):
-        self._tasks = tasks
+                 ask: Callable[[int, object], Awaitable], runtime: Runtime = RUNTIME):
+        self._runtime = runtime
         self._core = core
         self._metadata_log = metadata_log
         self._ask = ask
-        self._told: dict[int, tuple[int, PlanLookReply]] = {}  # node -> (when, its report)
+        self._reports: dict[int, tuple[int, ProbeGroupsReply]] = {}  # node -> (when, its report)
         self._phases: dict[int, tuple[tuple[int, int], int]] = {}  # move -> (phase, since)
         self._plan_id = ""
         self._matches: dict[int, tuple[int, int]] = {}  # group -> (sum of matches, since)
 
-    async def look(self, groups: Iterable[int], partitions: Iterable[int] = ()) -> ClusterView:
+    async def observe(self, groups: Iterable[int], partitions: Iterable[int] = ()) -> ClusterView:
         """Return a view of these groups and partitions, and of all nodes."""
         by_leader, unreachable = self._by_leader(groups)
-        now_ms = self._tasks.monotonic_ms()
+        now_ms = self._runtime.monotonic_ms()
         for node in self._state.table.nodes:
-            told_ms = self._told.get(node, (0, None))[0]
+            told_ms = self._reports.get(node, (0, None))[0]
             if self._core.status.node_state(node) == UP and now_ms - told_ms >= FACTS_MS:
                 by_leader.setdefault(node, [])
-        seen: dict[int, LookedGroup] = {}
+        seen: dict[int, ProbedGroup] = {}
         leaders: dict[int, int] = {}
-        await self._tasks.together([partial(self._look_at, node, wanted, seen, leaders, unreachable)
-                                    for node, wanted in by_leader.items()])
+        await self._runtime.run_all(
+            [
+                partial(self._query_node, node, wanted, seen, leaders, unreachable)
+                for node, wanted in by_leader.items()
+            ]
+        )
         return ClusterView(
             self._nodes(),
             seen,
             leaders,
             unreachable,
             await self._partitions(partitions),
-            await self._bare(),
+            await self._without_quorum(),
             {},
             {},
             self._state.replication_factor,
         )
 
-    async def look_for(self, plan: ActivePlan, groups: Iterable[int],
+    async def observe_plan(self, plan: ActivePlan, groups: Iterable[int],
                        partitions: Iterable[int]) -> ClusterView:
         """Return a view, with the time that each move of ``plan`` has waited."""
-        world = await self.look(groups, partitions)
-        return world._replace(waited_ms=self._waited(plan), still_ms=self._still(plan, world))
+        view = await self.observe(groups, partitions)
+        return view._replace(waited_ms=self._waited(plan), stalled_ms=self._stalled(plan, view))
 
     # ---- groups and nodes -----------------------------------------------------------------------
 
@@ -96,29 +101,32 @@ class Observer:
                                       if leader else f"group {group} has no leader")
         return found, unreachable
 
-    async def _look_at(self, node: int, wanted: list[int], seen: dict[int, LookedGroup],
+    async def _query_node(self, node: int, wanted: list[int], seen: dict[int, ProbedGroup],
                        leaders: dict[int, int], unreachable: dict[int, str]) -> None:
-        found = partial(self._answers, node, wanted, seen, leaders)
-        why = await self._tasks.within(ASK_S, found) or f"node {node} did not answer"
+        found = partial(self._collect, node, wanted, seen, leaders)
+        why = (
+            await self._runtime.run_with_timeout(ANSWER_TIMEOUT_S, found)
+            or f"node {node} did not answer"
+        )
         for group in wanted:
             if group not in seen:
                 unreachable[group] = why
 
-    async def _answers(self, node: int, wanted: list[int], seen: dict[int, LookedGroup],
+    async def _collect(self, node: int, wanted: list[int], seen: dict[int, ProbedGroup],
                        leaders: dict[int, int]) -> str:
         """Store a node's answers about the groups; return the reason why the remaining ones have
         none."""
         for at in range(0, max(1, len(wanted)), GROUPS_MAX):
-            reply = await self._asked(node, PlanProbe(tuple(wanted[at:at + GROUPS_MAX])))
+            reply = await self._request(node, ProbeGroups(tuple(wanted[at:at + GROUPS_MAX])))
             if isinstance(reply, str):
                 return reply
-            self._told[node] = (self._tasks.monotonic_ms(), reply)
+            self._reports[node] = (self._runtime.monotonic_ms(), reply)
             for group in reply.groups:
                 seen[group.group] = group
                 leaders[group.group] = node
-        return f"node {node} does not lead it any more"
+        return f"node {node} no longer leads it"
 
-    async def _asked(self, node: int, request: PlanProbe) -> PlanLookReply | str:
+    async def _request(self, node: int, request: ProbeGroups) -> ProbeGroupsReply | str:
         """Return the answer, or the reason why there is none.
 
         The request is sent twice: a connection that was idle may lead to a process that has ended,
@@ -136,13 +144,13 @@ class Observer:
         nodes = {}
         for node in table.nodes:
             state = self._core.status.node_state(node)
-            intent = table.states.get(node, ALIVE)
-            told = self._told.get(node)
+            desired_state = table.states.get(node, ALIVE)
+            told = self._reports.get(node)
             if told is None or state != UP:
-                nodes[node] = SeenNode(node, state, intent)
+                nodes[node] = SeenNode(node, state, desired_state)
                 continue
             reply = told[1]
-            nodes[node] = SeenNode(node, state, intent, reply.disk_used, reply.disk_total,
+            nodes[node] = SeenNode(node, state, desired_state, reply.disk_used, reply.disk_total,
                                    reply.disk_full, reply.damaged, reply.commit_ms)
         return nodes
 
@@ -150,7 +158,7 @@ class Observer:
         found: dict[int, SeenPartition | None] = {}
         for at, partition in enumerate(partitions, start=1):
             if not at % SLICE:
-                await self._tasks.checkpoint()
+                await self._runtime.checkpoint()
             found[partition] = self._seen(partition)
         return found
 
@@ -162,26 +170,26 @@ class Observer:
         return SeenPartition(place.group, place.epoch, switch.epoch if switch else 0,
                              switch.to_group if switch else 0)
 
-    async def _bare(self) -> tuple[int, ...]:
+    async def _without_quorum(self) -> tuple[int, ...]:
         """Return the groups without a majority of voters that are up.  O(groups) while a node is
         down."""
         state = self._state
         up = {node: self._core.status.node_state(node) == UP for node in state.table.nodes}
         if all(up.values()):
             return ()
-        bare = []
+        without_quorum = []
         for group in range(len(state.table.replicas)):
             if group % SLICE == SLICE - 1:
-                await self._tasks.checkpoint()
+                await self._runtime.checkpoint()
             voters = state.configuration(group).voters
             if 2 * sum(up.get(node, False) for node in voters) <= len(voters):
-                bare.append(group)
-        return tuple(bare)
+                without_quorum.append(group)
+        return tuple(without_quorum)
 
     # ---- how long -------------------------------------------------------------------------------
 
     def _waited(self, plan: ActivePlan) -> dict[int, int]:
-        now_ms = self._tasks.monotonic_ms()
+        now_ms = self._runtime.monotonic_ms()
         if plan.plan_id != self._plan_id:
             self._plan_id, self._phases, self._matches = plan.plan_id, {}, {}
         phases = {}
@@ -193,14 +201,14 @@ class Observer:
         self._phases = phases
         return {seq: now_ms - since_ms for seq, (_, since_ms) in phases.items()}
 
-    def _still(self, plan: ActivePlan, world: ClusterView) -> dict[int, int]:
+    def _stalled(self, plan: ActivePlan, view: ClusterView) -> dict[int, int]:
         """Return group -> milliseconds without progress of its catch-up.  Pauses of the plan do not
         count."""
-        now_ms = self._tasks.monotonic_ms()
+        now_ms = self._runtime.monotonic_ms()
         matches = {}
         for seq in plan.under_way:
             move = plan.moves[seq]
-            seen = world.groups.get(move.subject)
+            seen = view.groups.get(move.subject)
             if (move.kind != REPLICA_CHANGE or plan.records[seq].phase is not Phase.LEARNING
                     or seen is None):
                 continue

@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 SLICE = 64
 
 
-async def next_turn(_rows: int) -> None:
+async def yield_once(_rows: int) -> None:
     """Yield to other tasks once."""
     await trio.lowlevel.checkpoint()
 
 
-class Surveying(Protocol):
+class GroupHealthSource(Protocol):
     """Source of surveys of this node's groups."""
 
     async def fresh(self) -> Any: ...
@@ -46,9 +46,9 @@ class PlanParticipant:
     -> bytes read here while this node led it."""
 
     def __init__(self, core: MultiRaft, store: Store, metadata_log: MetadataLog,
-                 group_health: Surveying, space: Space, latency: RecentLatency,
+                 group_health: GroupHealthSource, space: Space, latency: RecentLatency,
                  read_bytes: Mapping[int, int], request_round: Callable[[], None],
-                 take: Callable[[int], Awaitable[None]] = next_turn):
+                 take: Callable[[int], Awaitable[None]] = yield_once):
         """Create the handlers.  ``take(rows)`` waits until the loop has capacity for so many rows.
         """
         self._core = core
@@ -64,8 +64,11 @@ class PlanParticipant:
     @property
     def peer_handlers(self) -> dict:
         """Handlers of requests from other nodes."""
-        return {wire.PlanProbe: self.look, wire.PlanChange: self.change,
-                wire.PlanTransfer: self.transfer}
+        return {
+            wire.ProbeGroups: self.probe_groups,
+            wire.StartReplicaChange: self.start_replica_change,
+            wire.StartLeaderTransfer: self.start_leader_transfer,
+        }
 
     @property
     def handlers(self) -> dict:
@@ -74,34 +77,36 @@ class PlanParticipant:
 
     # ---- for who carries a plan out -------------------------------------------------------------
 
-    async def look(self, request: wire.PlanProbe) -> wire.PlanLookReply:
+    async def probe_groups(self, request: wire.ProbeGroups) -> wire.ProbeGroupsReply:
         """Return the state of the requested groups that this node leads, and of this node."""
         groups = []
         for at, group in enumerate(request.groups):
             if at % SLICE == SLICE - 1:
                 await trio.lowlevel.checkpoint()
             if self._core.status.is_leader(group):
-                groups.append(self._looked(self._core.status.of(group)))
+                groups.append(self._probed(self._core.status.of(group)))
         survey = await self._group_health.fresh()
-        return wire.PlanLookReply(
+        return wire.ProbeGroupsReply(
             tuple(groups), survey.disk_used_bytes,
             survey.disk_used_bytes + survey.disk_free_bytes, self._space.full,
             survey.damaged_voters, self._latency.recent_ms(monotonic_ms()))
 
-    def _looked(self, status: GroupStatus) -> wire.LookedGroup:
+    def _probed(self, status: GroupStatus) -> wire.ProbedGroup:
         configuration = status.configuration
         is_open = (bool(configuration.outgoing) or status.configuration_index > status.commit
                    or not status.committed_in_term)
-        members = tuple(wire.LookedMember(
+        members = tuple(wire.ProbedMember(
             member.node, member.state, member.match,
             log_bytes(self._store, status, member.match + 1)) for member in status.members)
-        return wire.LookedGroup(
+        return wire.ProbedGroup(
             status.group, status.incarnation, status.configuration_index, is_open,
             configuration.voters, configuration.learners, configuration.outgoing,
             status.last_index, log_bytes(self._store, status, status.first_index),
             status.transferee, members)
 
-    async def change(self, request: wire.PlanChange) -> wire.PlanChangeReply:
+    async def start_replica_change(
+        self, request: wire.StartReplicaChange
+    ) -> wire.StartReplicaChangeReply:
         """Start a change to these members.  Raises ``NotLeader``, ``InvalidRequest``, ``TimedOut``.
         """
         group = request.group
@@ -116,9 +121,11 @@ class PlanParticipant:
         except MembershipError as error:
             raise TimedOut(str(error)) from error
         self._request_round()
-        return wire.PlanChangeReply()
+        return wire.StartReplicaChangeReply()
 
-    async def transfer(self, request: wire.PlanTransfer) -> wire.PlanTransferReply:
+    async def start_leader_transfer(
+        self, request: wire.StartLeaderTransfer
+    ) -> wire.StartLeaderTransferReply:
         """Start a leadership transfer.  Raises ``NotLeader``, ``TimedOut``."""
         self._led(request.group)
         try:
@@ -126,7 +133,7 @@ class PlanParticipant:
         except ProposalError as error:
             raise TimedOut(str(error)) from error
         self._request_round()
-        return wire.PlanTransferReply()
+        return wire.StartLeaderTransferReply()
 
     def _led(self, group: int) -> GroupStatus:
         if not self._core.status.is_leader(group):
@@ -194,6 +201,12 @@ class PlanParticipant:
             return None
         applied = tail.applied(partition)
         return applied and wire.PartitionLoad(
-            partition, place.topic.name, place.partition, place.group, place.epoch,
-            len(place.chain) if partition in state.placed.chains else 0, applied.next_offset,
-            state.plans.switched.get(partition, 0))
+            partition,
+            place.topic.name,
+            place.partition,
+            place.group,
+            place.epoch,
+            len(place.epoch_history) if partition in state.placed.epoch_histories else 0,
+            applied.next_offset,
+            state.plans.switched.get(partition, 0),
+        )

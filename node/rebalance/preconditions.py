@@ -2,8 +2,8 @@
 
 Contract.  ``faults`` compares every move with the present reports of the groups' leaders and with
 the metadata; pure.  The scheduler compares the same guards again when each move starts, because
-hours may lie between.  ``floor`` is the least throttle at which a plan can finish; ``too_low``
-refuses one below it.
+hours may lie between.  ``least_throttle`` is the least throttle at which a plan can finish;
+``too_low`` refuses one below it.
 """
 
 from __future__ import annotations
@@ -18,48 +18,48 @@ from placement import throttle
 NAMED_MAX = 3
 
 
-def faults(moves: Iterable[PlannedMove], world: ClusterView) -> list[str]:
+def faults(moves: Iterable[PlannedMove], view: ClusterView) -> list[str]:
     """Return the reasons why the plan is stale or impossible, by move.  O(moves)."""
     found = []
     for move in moves:
-        why = _fault(move, world)
+        why = _fault(move, view)
         if why:
             found.append(f"{move.move_id}: {why}")
     return found
 
 
-def unseen(moves: Iterable[PlannedMove], world: ClusterView) -> list[str]:
+def unseen(moves: Iterable[PlannedMove], view: ClusterView) -> list[str]:
     """Return moves of groups without a report, with the reason.  O(moves)."""
-    return [f"{move.move_id}: {world.unreachable.get(move.subject, 'its leader did not answer')}"
+    return [f"{move.move_id}: {view.unreachable.get(move.subject, 'its leader did not answer')}"
             for move in moves if move.kind in (LEADER_TRANSFER, REPLICA_CHANGE)
-            and move.subject not in world.groups]
+            and move.subject not in view.groups]
 
 
-def _fault(move: PlannedMove, world: ClusterView) -> str:
+def _fault(move: PlannedMove, view: ClusterView) -> str:
     if move.kind not in (LEADER_TRANSFER, REPLICA_CHANGE):
-        place = world.partitions.get(move.subject)
+        place = view.partitions.get(move.subject)
         if place is None:
-            return "there is no such partition any more"
-        if (place.epoch, place.group) != (move.guard, move.old[0] if move.old else 0):
+            return "the partition no longer exists"
+        if (place.epoch, place.group) != (move.expected, move.old[0] if move.old else 0):
             return (f"it is in group {place.group} at epoch {place.epoch}, the plan was made for "
-                    f"group {move.old[0] if move.old else 0} at epoch {move.guard}")
+                    f"group {move.old[0] if move.old else 0} at epoch {move.expected}")
         return ""
     for node in move.receivers:
-        if node not in world.nodes:
+        if node not in view.nodes:
             return f"there is no node {node}"
-    why = world.spared(move.receivers) or off_factor(move, world)
+    why = view.exclusion(move.receivers) or wrong_factor(move, view)
     if why:
         return why
-    seen = world.groups.get(move.subject)
+    seen = view.groups.get(move.subject)
     if seen is None:
         return ""  # without a report: see ``unseen``
     if seen.incarnation != move.incarnation:
         return f"it is in incarnation {seen.incarnation}, the plan was made for {move.incarnation}"
-    if move.kind == LEADER_TRANSFER and world.leaders.get(move.subject) == move.new[0]:
+    if move.kind == LEADER_TRANSFER and view.leaders.get(move.subject) == move.new[0]:
         return ""  # leaders drift: this move has nothing left to do
-    if seen.conf_index != move.guard:
+    if seen.conf_index != move.expected:
         return (f"its members were changed at index {seen.conf_index}, the plan was made for index "
-                f"{move.guard}")
+                f"{move.expected}")
     if move.kind == REPLICA_CHANGE and {*seen.voters} != {*move.old}:
         return f"its voters are {seen.voters}, not {move.old}"
     if move.kind == LEADER_TRANSFER and move.new[0] not in seen.voters:
@@ -67,7 +67,7 @@ def _fault(move: PlannedMove, world: ClusterView) -> str:
     return ""
 
 
-def off_factor(move: PlannedMove, world: ClusterView) -> str:
+def wrong_factor(move: PlannedMove, view: ClusterView) -> str:
     """Return the reason why the number of voters after the move is not allowed; empty when it is.
 
     A move keeps the number, also in a group that has fewer or more voters than the replication
@@ -76,14 +76,14 @@ def off_factor(move: PlannedMove, world: ClusterView) -> str:
     The controller checks this and not the state machine, which must accept on replay what it
     accepted once.
     """
-    before, after, factor = len(move.old), len(move.new), world.replication_factor
+    before, after, factor = len(move.old), len(move.new), view.replication_factor
     if move.kind != REPLICA_CHANGE or min(before, factor) <= after <= max(before, factor):
         return ""
     return (f"group {move.subject} has {before} voters and would have {after}, the replication "
             f"factor is {factor}: a move keeps the number, or brings it nearer to the factor")
 
 
-def floor(moves: Iterable[PlannedMove], limits: PlanLimits, rates: Mapping[int, int],
+def least_throttle(moves: Iterable[PlannedMove], limits: PlanLimits, rates: Mapping[int, int],
           leaders: Mapping[int, int]) -> int:
     """Return the throttle in bytes per second below which some replica might never catch up
     (``placement.throttle``).  ``rates``: appended bytes per second by group.  O(moves log moves).

@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from node.metadata.log import MetadataLog
 
 #: Interval of the task, in seconds.  It scans preferences only after a node came up.
-LOOK_S = 1.0
+POLL_S = 1.0
 #: A returned node has so long to catch up before the first transfer, and then so long for all of
 #: them, in milliseconds.
 CALM_MS = 5_000
 WINDOW_MS = 120_000
 #: Transfers started in one iteration: the elections of so many groups per second are not
 #: noticeable.
-AT_ONCE = 8
+TRANSFERS_PER_CHECK = 8
 #: Entries that the preferred leader may lack at a transfer.
 LAG_ENTRIES_MAX = 1_000
 
@@ -53,15 +53,15 @@ class PreferredLeaders:
         self._up: dict[int, tuple[int, int]] = {}  # node -> (boot epoch, up in it since)
         #: Node that came up lately -> groups that prefer it and that it has led since.
         self._led: dict[int, set[int]] = {}
-        self.handed_back = 0
+        self.restored = 0
 
     async def run(self) -> None:
         """Run until cancelled."""
         while True:
-            await trio.sleep(LOOK_S)
-            self.look(monotonic_ms())
+            await trio.sleep(POLL_S)
+            self.check(monotonic_ms())
 
-    def look(self, now_ms: int) -> None:
+    def check(self, now_ms: int) -> None:
         """Start some transfers.  O(nodes); O(preferences) while a node has just come up."""
         state = self._metadata_log.state
         before, self._up = self._up, {}
@@ -87,11 +87,11 @@ class PreferredLeaders:
                 continue
             if self._core.status.leader_hint(group)[0] == node:
                 self._led[node].add(group)
-            elif (node in back and begun < AT_ONCE and group not in self._led[node]
-                    and self._core.status.is_leader(group) and self._hand_back(group, node)):
+            elif (node in back and begun < TRANSFERS_PER_CHECK and group not in self._led[node]
+                    and self._core.status.is_leader(group) and self._restore(group, node)):
                 begun += 1
         if begun:
-            self.handed_back += begun
+            self.restored += begun
             self._log.info("preferred_leaders_restored",
                            extra={"groups": begun, "peers": sorted(back)})
             self._request_round()
@@ -100,7 +100,7 @@ class PreferredLeaders:
         return (node not in self._metadata_log.state.table.states
                 and not self._core.is_known_full(node))
 
-    def _hand_back(self, group: int, node: int) -> bool:
+    def _restore(self, group: int, node: int) -> bool:
         status = self._core.status.of(group)
         member = next((member for member in status.members if member.node == node), None)
         if (member is None or node not in status.configuration.voters or status.transferee

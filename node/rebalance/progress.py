@@ -1,8 +1,8 @@
 """Progress of a plan: bytes done, their rate, the expected end, and moves that wait.
 
-Contract.  ``Meter.look`` receives the observations of each iteration; ``report`` makes the reply to
-``plan_status``.  Nothing is decided by it.  The bytes of a move that copies are the larger of the
-planned bytes and those that its learners lack now; they count as done when its replicas vote.
+Contract.  ``Meter.update`` receives the observations of each iteration; ``report`` makes the reply
+to ``plan_status``.  Nothing is decided by it.  The bytes of a move that copies are the larger of
+the planned bytes and those that its learners lack now; they count as done when its replicas vote.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class Meter:
         self._rate = 0.0
         self.waits: dict[int, str] = {}
 
-    def look(self, plan: ActivePlan, world: ClusterView, waits: dict[int, str],
+    def update(self, plan: ActivePlan, view: ClusterView, waits: dict[int, str],
              now_ms: int) -> None:
         """Take in the observations and decisions of one iteration.  O(moves)."""
         if plan.plan_id != self._plan_id:
             self._plan_id, self._lacking, self._before, self._rate = plan.plan_id, {}, None, 0.0
         self.waits = waits
         for seq in plan.under_way:
-            self._note(plan, seq, world)
+            self._note(plan, seq, view)
         done = self.done(plan)
         if self._before is None:
             self._before = (now_ms, done)
@@ -52,9 +52,9 @@ class Meter:
             self._rate += FRESH * (fresh - self._rate)
             self._before = (now_ms, done)
 
-    def _note(self, plan: ActivePlan, seq: int, world: ClusterView) -> None:
+    def _note(self, plan: ActivePlan, seq: int, view: ClusterView) -> None:
         move = plan.moves[seq]
-        seen = world.groups.get(move.subject)
+        seen = view.groups.get(move.subject)
         if seen is None or plan.records[seq].phase is not Phase.LEARNING:
             return
         members = [member_of(seen, node) for node in move.joining]

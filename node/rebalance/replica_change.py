@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from multiraft.types import METADATA_GROUP
-from multiraft.wire.plans import LookedGroup, PlannedMove
+from multiraft.wire.plans import PlannedMove, ProbedGroup
 from node.metadata.move_phases import ATTEMPTS_MAX, Phase
 from node.metadata.plan_table import CANCELLING, RUNNING, ActivePlan, Record
 from node.rebalance.actions import Change, Next, StepTo, Transfer
@@ -31,19 +31,19 @@ LAG_ENTRIES_MAX = 1_000
 LAG_BYTES_MAX = 8 << 20
 #: Before a change that removes the leader, the leader is asked to transfer leadership for so long,
 #: in milliseconds.
-HAND_OVER_MS = 3_000
+TRANSFER_MS = 3_000
 #: Pause before the second attempt, doubled for each further one, in milliseconds.
 RETRY_MS = 5_000
 
 
-def go_on(plan: ActivePlan, move: PlannedMove, record: Record, world: ClusterView,
+def next_step(plan: ActivePlan, move: PlannedMove, record: Record, view: ClusterView,
           result: Next) -> None:
     """Add the next action of a move under way to ``result``, or the reason why it waits."""
-    seen = world.groups.get(move.subject)
+    seen = view.groups.get(move.subject)
     if seen is None:
-        result.waits[move.seq] = world.unreachable.get(move.subject, "its leader has not answered")
+        result.waits[move.seq] = view.unreachable.get(move.subject, "its leader has not answered")
         return
-    found = _PHASES[record.phase](plan, move, record, world, seen)
+    found = _PHASES[record.phase](plan, move, record, view, seen)
     if isinstance(found, str):
         result.waits[move.seq] = found
         return
@@ -58,20 +58,20 @@ def _to(move: PlannedMove, record: Record, phase: Phase, reason: str = "") -> St
     return StepTo(move.seq, record.attempt, phase, reason or record.reason)
 
 
-def _change(move: PlannedMove, world: ClusterView, seen: LookedGroup, voters: tuple[int, ...],
+def _change(move: PlannedMove, view: ClusterView, seen: ProbedGroup, voters: tuple[int, ...],
             learners: Iterable[int]) -> Change:
-    return Change(move.seq, move.subject, world.leaders[move.subject], tuple(voters),
+    return Change(move.seq, move.subject, view.leaders[move.subject], tuple(voters),
                   tuple(sorted({*learners})), seen.conf_index)
 
 
-def _is_through(move: PlannedMove, seen: LookedGroup) -> bool:
+def _is_through(move: PlannedMove, seen: ProbedGroup) -> bool:
     return {*seen.voters} == {*move.new} and not seen.outgoing and not seen.is_open
 
 
 # ---- LEARNING -----------------------------------------------------------------------------------
 
-def _learning(plan: ActivePlan, move: PlannedMove, record: Record, world: ClusterView,
-              seen: LookedGroup) -> StepTo | Change | str:
+def _learning(plan: ActivePlan, move: PlannedMove, record: Record, view: ClusterView,
+              seen: ProbedGroup) -> StepTo | Change | str:
     if _is_through(move, seen):
         return _to(move, record, Phase.GRACE)
     if seen.outgoing and {*seen.voters} == {*move.new}:
@@ -86,30 +86,30 @@ def _learning(plan: ActivePlan, move: PlannedMove, record: Record, world: Cluste
     if plan.state == CANCELLING:
         return _to(move, record, Phase.UNDOING, plan.reason)
     missing = [node for node in move.joining if node not in seen.learners]
-    lost = [node for node in move.joining if not world.is_up(node)]
-    still_ms = world.still_ms.get(move.subject, 0)
-    if still_ms > STILL_MS_MAX and plan.state == RUNNING:
+    lost = [node for node in move.joining if not view.is_up(node)]
+    stalled_ms = view.stalled_ms.get(move.subject, 0)
+    if stalled_ms > STILL_MS_MAX and plan.state == RUNNING:
         whom = lost or move.joining
         return _to(move, record, Phase.UNDOING, f"{_named(whom)} got nothing for "
-                   f"{still_ms // 1000} s")
+                   f"{stalled_ms // 1000} s")
     if plan.state != RUNNING:
         return f"the plan is {plan.state}: {plan.reason}"
-    if any(world.is_draining(node) for node in move.joining):  # else it would have to leave again
-        return _to(move, record, Phase.UNDOING, world.spared(move.joining))
+    if any(view.is_draining(node) for node in move.joining):  # else it would have to leave again
+        return _to(move, record, Phase.UNDOING, view.exclusion(move.joining))
     if lost:
-        return f"{_are(lost)} not up"
+        return f"{_named_with_verb(lost)} not up"
     if missing:
-        return _change(move, world, seen, seen.voters, (*seen.learners, *missing))
+        return _change(move, view, seen, seen.voters, (*seen.learners, *missing))
     lacking = _lacking(move, seen)
     return lacking or _to(move, record, Phase.JOINT)
 
 
-def _lacking(move: PlannedMove, seen: LookedGroup) -> str:
+def _lacking(move: PlannedMove, seen: ProbedGroup) -> str:
     """Return the bytes and entries that a joining replica lacks; empty when they are few enough."""
     for node in move.joining:
         member = member_of(seen, node)
         if member is None:
-            return f"node {node} is not fed yet"
+            return f"node {node} receives no entries yet"
         entries = seen.last_index - member.match
         # A learner needs at least the entry that added it: before that its node does not know that
         # it is a member, and grants no vote.
@@ -122,8 +122,8 @@ def _lacking(move: PlannedMove, seen: LookedGroup) -> str:
 
 # ---- JOINT --------------------------------------------------------------------------------------
 
-def _joint(plan: ActivePlan, move: PlannedMove, record: Record, world: ClusterView,
-           seen: LookedGroup) -> StepTo | Change | Transfer | str:
+def _joint(plan: ActivePlan, move: PlannedMove, record: Record, view: ClusterView,
+           seen: ProbedGroup) -> StepTo | Change | Transfer | str:
     if _is_through(move, seen):
         return _to(move, record, Phase.GRACE)
     if seen.outgoing:
@@ -132,27 +132,27 @@ def _joint(plan: ActivePlan, move: PlannedMove, record: Record, world: ClusterVi
         return f"the change of members at index {seen.conf_index} is not committed yet"
     if {*seen.voters} != {*move.old}:
         return _to(move, record, Phase.FAILED, "somebody else changed the voters")
-    lost = [node for node in move.joining if not world.is_up(node)]
+    lost = [node for node in move.joining if not view.is_up(node)]
     if lost and plan.state == CANCELLING:
-        return _given_up(plan, move, record, world, seen, lost)
+        return _given_up(plan, move, record, view, seen, lost)
     missing = [node for node in move.joining if node not in seen.learners]
     if missing:  # removed by another request: they must return, JOINT cannot be undone
-        return _change(move, world, seen, seen.voters, (*seen.learners, *missing))
-    lacking = _lacking(move, seen) or _bare(move, world)
+        return _change(move, view, seen, seen.voters, (*seen.learners, *missing))
+    lacking = _lacking(move, seen) or _quorum_shortage(move, view)
     if lacking:
         return lacking
-    successor = _successor(move, world, seen)
-    if successor and world.waited_ms.get(move.seq, 0) < HAND_OVER_MS:
+    successor = _successor(move, view, seen)
+    if successor and view.waited_ms.get(move.seq, 0) < TRANSFER_MS:
         if seen.transferee:
             return f"it is being handed to node {seen.transferee}"
-        return Transfer(move.seq, move.subject, world.leaders[move.subject], successor)
-    kept = [node for node in move.leaving if world.is_up(node)] if plan.limits.grace_ms else []
+        return Transfer(move.seq, move.subject, view.leaders[move.subject], successor)
+    kept = [node for node in move.leaving if view.is_up(node)] if plan.limits.grace_ms else []
     others = [node for node in seen.learners if node not in move.joining]
-    return _change(move, world, seen, order_of(move, seen.voters), (*others, *kept))
+    return _change(move, view, seen, preference_order(move, seen.voters), (*others, *kept))
 
 
-def _given_up(plan: ActivePlan, move: PlannedMove, record: Record, world: ClusterView,
-              seen: LookedGroup, lost: list[int]) -> StepTo | Change:
+def _given_up(plan: ActivePlan, move: PlannedMove, record: Record, view: ClusterView,
+              seen: ProbedGroup, lost: list[int]) -> StepTo | Change:
     """Remove the learners of a cancelled change whose joining nodes are lost, or fail the move.
 
     No joining node votes yet, and a lost one may never return.  Without its learners the group
@@ -160,31 +160,31 @@ def _given_up(plan: ActivePlan, move: PlannedMove, record: Record, world: Cluste
     """
     added = [node for node in seen.learners if node in move.joining]
     if added and move.subject != METADATA_GROUP:
-        return _change(move, world, seen, seen.voters,
+        return _change(move, view, seen, seen.voters,
                        (node for node in seen.learners if node not in added))
-    return _to(move, record, Phase.FAILED, f"{_are(lost)} not up: {plan.reason}")
+    return _to(move, record, Phase.FAILED, f"{_named_with_verb(lost)} not up: {plan.reason}")
 
 
-def _bare(move: PlannedMove, world: ClusterView) -> str:
+def _quorum_shortage(move: PlannedMove, view: ClusterView) -> str:
     """Return the reason why the group would have no majority with its new voters; empty when it
     would.  The old voters have a majority, since the group has a leader."""
-    lost = [node for node in move.new if not world.is_up(node)]
+    lost = [node for node in move.new if not view.is_up(node)]
     if 2 * len(lost) < len(move.new):
         return ""
-    return f"{_are(lost)} not up: the new voters would have no majority"
+    return f"{_named_with_verb(lost)} not up: the new voters would have no majority"
 
 
-def _successor(move: PlannedMove, world: ClusterView, seen: LookedGroup) -> int:
+def _successor(move: PlannedMove, view: ClusterView, seen: ProbedGroup) -> int:
     """Return the node that takes over from a leader that leaves; 0 = the leader stays, or no voter
     does."""
-    if world.leaders[move.subject] not in move.leaving:
+    if view.leaders[move.subject] not in move.leaving:
         return 0
-    staying = [node for node in seen.voters if node in move.new and world.is_up(node)]
-    staying = [node for node in staying if not world.spared((node,))] or staying
+    staying = [node for node in seen.voters if node in move.new and view.is_up(node)]
+    staying = [node for node in staying if not view.exclusion((node,))] or staying
     return move.leader if move.leader in staying else next(iter(staying), 0)
 
 
-def order_of(move: PlannedMove, voters: tuple[int, ...]) -> tuple[int, ...]:
+def preference_order(move: PlannedMove, voters: tuple[int, ...]) -> tuple[int, ...]:
     """Return the new voters in the order of preference: the chosen leader first, then the old
     order, with joining nodes in the places of leaving ones."""
     joining = list(move.joining)
@@ -197,39 +197,39 @@ def order_of(move: PlannedMove, voters: tuple[int, ...]) -> tuple[int, ...]:
 
 # ---- GRACE --------------------------------------------------------------------------------------
 
-def _grace(plan: ActivePlan, move: PlannedMove, record: Record, world: ClusterView,
-           seen: LookedGroup) -> StepTo | Change | Transfer | str:
+def _grace(plan: ActivePlan, move: PlannedMove, record: Record, view: ClusterView,
+           seen: ProbedGroup) -> StepTo | Change | Transfer | str:
     if seen.is_open or seen.outgoing:
         return f"the change of members at index {seen.conf_index} is not committed yet"
     if {*seen.voters} != {*move.new}:
         return _to(move, record, Phase.DONE, "the voters were changed again since")
-    elapsed_ms = world.waited_ms.get(move.seq, 0)
-    leader = world.leaders[move.subject]
-    if (move.leader not in (0, leader) and world.is_up(move.leader) and not seen.transferee
-            and not world.spared((move.leader,)) and elapsed_ms < HAND_OVER_MS):
+    elapsed_ms = view.waited_ms.get(move.seq, 0)
+    leader = view.leaders[move.subject]
+    if (move.leader not in (0, leader) and view.is_up(move.leader) and not seen.transferee
+            and not view.exclusion((move.leader,)) and elapsed_ms < TRANSFER_MS):
         return Transfer(move.seq, move.subject, leader, move.leader)
     kept = [node for node in seen.learners if node in move.leaving]
     # every node is at least a learner of the metadata group
     if not kept or move.subject == METADATA_GROUP:
         return _to(move, record, Phase.DONE)
     if elapsed_ms < plan.limits.grace_ms and plan.state != CANCELLING:
-        return (f"{_are(kept)} kept in step for another "
+        return (f"{_named_with_verb(kept)} kept in step for another "
                 f"{(plan.limits.grace_ms - elapsed_ms) / 1000:.1f} s")
-    return _change(move, world, seen, seen.voters,
+    return _change(move, view, seen, seen.voters,
                    (node for node in seen.learners if node not in kept))
 
 
 # ---- UNDOING ------------------------------------------------------------------------------------
 
-def _undoing(plan: ActivePlan, move: PlannedMove, record: Record, world: ClusterView,
-             seen: LookedGroup) -> StepTo | Change | str:
+def _undoing(plan: ActivePlan, move: PlannedMove, record: Record, view: ClusterView,
+             seen: ProbedGroup) -> StepTo | Change | str:
     if _is_through(move, seen):
         return _to(move, record, Phase.DONE, "somebody else finished it")
     if seen.is_open or seen.outgoing:
         return f"the change of members at index {seen.conf_index} is not committed yet"
     added = [node for node in seen.learners if node in move.joining]
     if added and move.subject != METADATA_GROUP:
-        return _change(move, world, seen, seen.voters,
+        return _change(move, view, seen, seen.voters,
                        (node for node in seen.learners if node not in added))
     if plan.state == CANCELLING:
         return _to(move, record, Phase.CANCELLED)
@@ -237,7 +237,7 @@ def _undoing(plan: ActivePlan, move: PlannedMove, record: Record, world: Cluster
     if again == ATTEMPTS_MAX:
         return _to(move, record, Phase.FAILED)
     pause_ms = RETRY_MS << record.attempt
-    if world.waited_ms.get(move.seq, 0) < pause_ms:
+    if view.waited_ms.get(move.seq, 0) < pause_ms:
         return f"tried again after {pause_ms / 1000:g} s: {record.reason}"
     return StepTo(move.seq, again, Phase.PENDING, record.reason)
 
@@ -247,7 +247,7 @@ def _named(nodes: Collection[int]) -> str:
     return f"node {listed}" if len(nodes) == 1 else f"nodes {listed}"
 
 
-def _are(nodes: Collection[int]) -> str:
+def _named_with_verb(nodes: Collection[int]) -> str:
     return f"{_named(nodes)} {'is' if len(nodes) == 1 else 'are'}"
 
 

@@ -25,9 +25,9 @@ from node.clock import wall_ms
 from node.loop.turns import parts
 from node.metadata.commands import ApplyPlan, Command, ControlPlan, SetNodeState
 from node.rebalance.cluster_view import ClusterView
-from node.rebalance.controller import Driver
+from node.rebalance.controller import Controller
 from node.rebalance.observer import Observer
-from node.rebalance.participant import next_turn
+from node.rebalance.participant import yield_once
 from node.rebalance.preconditions import NAMED_MAX, faults, too_low, unseen
 from placement import throttle
 
@@ -41,25 +41,30 @@ MEASURE_S = 1.0
 class PlanRequests:
     """Handlers of requests about plans."""
 
-    def __init__(self, metadata_log: MetadataLog, driver: Driver, observer: Callable[[], Observer],
-                 take: Callable[[int], Awaitable[None]] = next_turn):
+    def __init__(
+        self,
+        metadata_log: MetadataLog,
+        controller: Controller,
+        observer: Callable[[], Observer],
+        take: Callable[[int], Awaitable[None]] = yield_once,
+    ):
         """Create the handlers.  ``take(rows)`` waits until the loop has capacity for so many rows.
         """
         self._metadata_log = metadata_log
-        self._driver = driver
+        self._controller = controller
         self._observer = observer  # makes an observer
         self._take = take
 
     @property
     def handlers(self) -> dict[type, Callable[[Any], Awaitable[Any]]]:
         """Request -> its handler."""
-        return {wire.PlanApply: self._apply, wire.PlanStatus: self._status,
-                wire.PlanControl: self._control, wire.SetNodeState: self._set_node_state,
+        return {wire.ApplyPlan: self._apply, wire.PlanStatus: self._status,
+                wire.ControlPlan: self._control, wire.SetNodeState: self._set_node_state,
                 wire.PlacementFacts: self._facts}
 
     # ---- apply ----------------------------------------------------------------------------------
 
-    async def _apply(self, request: wire.PlanApply) -> wire.PlanApplyReply:
+    async def _apply(self, request: wire.ApplyPlan) -> wire.ApplyPlanReply:
         self._metadata_log.check_leading()
         table = self._metadata_log.state.plans
         known = table.plan is not None and table.plan.plan_id == request.plan_id
@@ -68,9 +73,9 @@ class PlanRequests:
         state = await self._propose(ApplyPlan(
             request.plan_id, request.cluster_id, request.scope, request.expires_ms, wall_ms(),
             request.limits, request.moves))
-        return wire.PlanApplyReply(request.plan_id, state)
+        return wire.ApplyPlanReply(request.plan_id, state)
 
-    async def _check(self, request: wire.PlanApply) -> None:
+    async def _check(self, request: wire.ApplyPlan) -> None:
         """Check that the plan fits the cluster.  Raises ``StalePlan``, ``LimitExceeded``,
         ``LeaderUnknown``."""
         state = self._metadata_log.state
@@ -79,25 +84,25 @@ class PlanRequests:
         if request.cluster_id != state.cluster_id.hex():
             raise StalePlan(f"the plan is for cluster {request.cluster_id:.40}, this is "
                             f"{state.cluster_id.hex()}")
-        world = await self._observe(request.moves)
+        view = await self._observe(request.moves)
         found: list[str] = []
         missing: list[str] = []
         for part in parts(len(request.moves)):
             await self._take(len(part))
-            found += faults(request.moves[part.start:part.stop], world)
-            missing += unseen(request.moves[part.start:part.stop], world)
+            found += faults(request.moves[part.start:part.stop], view)
+            missing += unseen(request.moves[part.start:part.stop], view)
         if found:
             more = f"; and {len(found) - NAMED_MAX} more" if len(found) > NAMED_MAX else ""
             raise StalePlan(f"{'; '.join(found[:NAMED_MAX])}{more}. Make a new plan")
         if missing:
             raise LeaderUnknown(f"{len(missing)} of {len(request.moves)} moves cannot be compared "
                                 f"with the cluster now: {'; '.join(missing[:NAMED_MAX])}")
-        await self._check_throttle(request.moves, request.limits, world)
+        await self._check_throttle(request.moves, request.limits, view)
 
     async def _observe(self, moves: tuple[wire.PlannedMove, ...]) -> ClusterView:
         groups = [move.subject for move in moves
                   if move.kind in (wire.LEADER_TRANSFER, wire.REPLICA_CHANGE)]
-        return await self._observer().look(groups, [move.subject for move in moves
+        return await self._observer().observe(groups, [move.subject for move in moves
                                                     if move.kind == wire.TOPIC_SWITCH])
 
     async def _check_throttle(self, moves: tuple[wire.PlannedMove, ...], limits: wire.PlanLimits,
@@ -120,9 +125,9 @@ class PlanRequests:
 
     async def _status(self, _request: wire.PlanStatus) -> wire.PlanStatusReply:
         self._metadata_log.check_leading()
-        return self._driver.meter.report(self._metadata_log.state.plans)
+        return self._controller.meter.report(self._metadata_log.state.plans)
 
-    async def _control(self, request: wire.PlanControl) -> wire.PlanControlReply:
+    async def _control(self, request: wire.ControlPlan) -> wire.ControlPlanReply:
         self._metadata_log.check_leading()
         plan = self._metadata_log.state.plans.plan
         if plan is None or (plan.is_over and not request.plan_id):
@@ -138,7 +143,7 @@ class PlanRequests:
                                        await self._observe(left))
         state = await self._propose(ControlPlan(plan_id, request.action, request.value, "", False,
                                                 wall_ms()))
-        return wire.PlanControlReply(plan_id, state)
+        return wire.ControlPlanReply(plan_id, state)
 
     # ---- nodes and facts ------------------------------------------------------------------------
 
@@ -154,7 +159,7 @@ class PlanRequests:
         return wire.PlacementFactsReply(
             state.cluster_id.hex(), state.version, state.pool_size, state.replication_factor,
             state.hash_seed, state.exceptions_count,
-            tuple(wire.NodeIntent(*item) for item in sorted(state.table.states.items())),
+            tuple(wire.DesiredState(*item) for item in sorted(state.table.states.items())),
             tuple((group, incarnation) for group, (incarnation, _)
                   in state.recovered_groups()[:wire.ROWS_MAX]),
             tuple(state.plans.preferred.items()), active.plan_id if active is not None else "")

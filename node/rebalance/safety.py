@@ -1,9 +1,9 @@
 """Rules for pausing and resuming a plan.
 
-Contract.  ``danger`` names the first reason to pause, empty when there is none; a function of the
-plan and the observations.  A plan that was paused for such a reason resumes by itself when there
-has been none for ``CALM_MS``; a plan that an operator paused does not.  ``Watch`` decides which of
-the two is due.
+Contract.  ``pause_reason`` names the first reason to pause, empty when there is none; a function of
+the plan and the observations.  A plan that was paused for such a reason resumes by itself when
+there has been none for ``CALM_MS``; a plan that an operator paused does not.  ``Monitor`` decides
+which of the two is due.
 
 Reasons to pause: a group without a majority; a node that is down, so that its groups lack a
 replica; a damaged replica that votes (a learner may be the one that a move brings, and would wait
@@ -39,7 +39,7 @@ SLOW_PATIENCE_MS = 20_000
 REPAIR_DEAD = "REPAIR_DEAD"
 
 
-class Watch:
+class Monitor:
     """Observation times of one controller: since when nodes are silent and reasons persist.  A new
     controller starts without any."""
 
@@ -50,26 +50,26 @@ class Watch:
     def _begin(self, plan: ActivePlan | None) -> None:
         self._plan_id = plan.plan_id if plan is not None else ""
         self._calm_since_ms: int | None = None
-        self._stood_since_ms: int | None = None  # start of the pause for slow appends
-        self._is_not_ours = False  # appends are slow without the plan too
+        self._slow_since_ms: int | None = None  # start of the pause for slow appends
+        self._is_other_cause = False  # appends are slow without the plan too
         self._silent_since_ms: dict[int, int] = {}  # node -> since when it is not up
 
     @property
     def is_cause(self) -> bool:
         """True unless appends stayed slow while the plan was paused."""
-        return not self._is_not_ours
+        return not self._is_other_cause
 
-    def judge(self, plan: ActivePlan, world: ClusterView, now_ms: int) -> tuple[str, str] | None:
+    def judge(self, plan: ActivePlan, view: ClusterView, now_ms: int) -> tuple[str, str] | None:
         """Return (``PAUSE``, reason) or (``RESUME``, "") when that is due; None = no change.
         O(nodes + moves)."""
         if plan.plan_id != self._plan_id:
             self._begin(plan)
-        self._weigh(plan, world, now_ms)
+        self._update_cause(plan, view, now_ms)
         self._silent_since_ms = {node.id: self._silent_since_ms.get(node.id, now_ms)
-                                 for node in world.nodes.values() if node.state != UP}
+                                 for node in view.nodes.values() if node.state != UP}
         late = {node for node, since_ms in self._silent_since_ms.items()
                 if now_ms - since_ms < LATE_MS}
-        why = danger(plan, world, late, slow_too=not self._is_not_ours)
+        why = pause_reason(plan, view, late, slow_too=not self._is_other_cause)
         if why:
             self._calm_since_ms = None
             known = plan.state == PAUSED and plan.reason.split(":")[0] == why.split(":")[0]
@@ -83,49 +83,49 @@ class Watch:
             return RESUME, ""
         return None
 
-    def _weigh(self, plan: ActivePlan, world: ClusterView, now_ms: int) -> None:
+    def _update_cause(self, plan: ActivePlan, view: ClusterView, now_ms: int) -> None:
         """Update whether the plan is the cause of slow appends."""
-        if not _slow_appends(plan, world):
-            self._stood_since_ms, self._is_not_ours = None, False
+        if not _slow_appends(plan, view):
+            self._slow_since_ms, self._is_other_cause = None, False
         elif plan.state != PAUSED or not plan.reason.startswith(SLOW_COMMITS):
-            self._stood_since_ms = None
-        elif self._stood_since_ms is None:
-            self._stood_since_ms = now_ms
-        elif now_ms - self._stood_since_ms >= SLOW_PATIENCE_MS:
-            self._is_not_ours = True
+            self._slow_since_ms = None
+        elif self._slow_since_ms is None:
+            self._slow_since_ms = now_ms
+        elif now_ms - self._slow_since_ms >= SLOW_PATIENCE_MS:
+            self._is_other_cause = True
 
 
-def danger(plan: ActivePlan, world: ClusterView, late: Container[int] = (),
+def pause_reason(plan: ActivePlan, view: ClusterView, late: Container[int] = (),
            slow_too: bool = True) -> str:
     """Return the reason why the plan should pause; empty when it need not.
 
     ``late``: nodes that are silent too briefly to count as down; ``slow_too``: also check appends.
     O(nodes + moves).
     """
-    dead = given_up(plan)
-    if world.bare:
-        groups = ", ".join(map(str, world.bare[:8]))
+    dead = abandoned_nodes(plan)
+    if view.without_quorum:
+        groups = ", ".join(map(str, view.without_quorum[:8]))
         return f"NO_QUORUM: group {groups} has no majority of its voters"
     if plan.scope != REPAIR:
-        for node in world.nodes.values():
+        for node in view.nodes.values():
             if node.state != UP and node.id not in dead and node.id not in late:
                 return f"NODE_DOWN: node {node.id} is {node.state}"
             if node.damaged:
                 return f"UNDER_REPLICATED: node {node.id} repairs {node.damaged} replicas"
-    return _full_disk(plan, world) or (_slow_appends(plan, world) if slow_too else "")
+    return _full_disk(plan, view) or (_slow_appends(plan, view) if slow_too else "")
 
 
-def given_up(plan: ActivePlan) -> set[int]:
+def abandoned_nodes(plan: ActivePlan) -> set[int]:
     """Return the nodes that the plan empties because they are dead."""
     return {node for move in plan.moves.values() if move.reason == REPAIR_DEAD
             for node in move.leaving}
 
 
-def _full_disk(plan: ActivePlan, world: ClusterView) -> str:
+def _full_disk(plan: ActivePlan, view: ClusterView) -> str:
     receiving = {node for seq, record in plan.records.items() if not record.has_ended
                  and record.phase in (Phase.PENDING, Phase.LEARNING)
                  for node in plan.moves[seq].joining}
-    for node in world.nodes.values():
+    for node in view.nodes.values():
         if node.disk_full:
             return f"DISK_FULL: node {node.id} has no room left"
         if node.id in receiving and node.disk_permille > DISK_CAP_PERMILLE:
@@ -134,9 +134,9 @@ def _full_disk(plan: ActivePlan, world: ClusterView) -> str:
     return ""
 
 
-def _slow_appends(plan: ActivePlan, world: ClusterView) -> str:
+def _slow_appends(plan: ActivePlan, view: ClusterView) -> str:
     bound = plan.limits.commit_ms_max
-    for node in world.nodes.values():
+    for node in view.nodes.values():
         if bound and node.commit_ms > bound:
             return (f"{SLOW_COMMITS}: one append in a hundred of node {node.id} takes more than "
                     f"{bound} ms")

@@ -1,7 +1,7 @@
 """The scheduler: the next actions for each move of a plan, as a function of plan and observations.
 
-Contract.  ``decide(plan, world)`` returns steps to record, requests to send, and the reason of
-every move that waits.  It keeps no state between calls and reads no clock (``world.waited_ms``), so
+Contract.  ``decide(plan, view)`` returns steps to record, requests to send, and the reason of
+every move that waits.  It keeps no state between calls and reads no clock (``view.waited_ms``), so
 a new controller decides as the previous one would have.  No action is taken for a move before its
 phase is recorded.  Every action names the configuration that it was decided upon, and the group's
 leader refuses it when the configuration has changed.
@@ -15,13 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from multiraft.wire.plans import LEADER_TRANSFER, REPLICA_CHANGE, LookedGroup, PlannedMove
+from multiraft.wire.plans import LEADER_TRANSFER, REPLICA_CHANGE, PlannedMove, ProbedGroup
 from node.metadata.move_phases import ATTEMPTS_MAX, FIRST, Phase
 from node.metadata.plan_table import CANCELLING, RUNNING, ActivePlan, Record
 from node.rebalance import disk_room, replica_change
 from node.rebalance.actions import Next, StepTo, Switch, Transfer
 from node.rebalance.cluster_view import ClusterView
-from node.rebalance.preconditions import off_factor
+from node.rebalance.preconditions import wrong_factor
 
 #: A transfer that has not happened by then is tried again, in milliseconds: a group aborts one
 #: after ``transfer_timeout_ms``, and an election takes as long.
@@ -34,7 +34,7 @@ SWITCH_PATIENCE_MS = 30_000
 #: iterations start.
 CANDIDATES_MAX = 64
 
-_UNSEEN = "the partition was not looked at yet"
+_UNSEEN = "the partition was not observed yet"
 
 
 def subjects(plan: ActivePlan) -> tuple[list[int], list[int]]:
@@ -64,28 +64,28 @@ def candidates(plan: ActivePlan) -> list[int]:
     return found
 
 
-def decide(plan: ActivePlan, world: ClusterView) -> Next:
+def decide(plan: ActivePlan, view: ClusterView) -> Next:
     """Return the next actions of a plan and the reasons of moves that wait.  O(moves)."""
     from_here = Next([], {})
     for seq in plan.under_way:
-        _go_on(plan, seq, world, from_here)
-    _start_some(plan, world, from_here)
+        _continue_move(plan, seq, view, from_here)
+    _start_moves(plan, view, from_here)
     return from_here
 
 
-def _go_on(plan: ActivePlan, seq: int, world: ClusterView, result: Next) -> None:
+def _continue_move(plan: ActivePlan, seq: int, view: ClusterView, result: Next) -> None:
     move, record = plan.moves[seq], plan.records[seq]
     if move.kind == REPLICA_CHANGE:
-        replica_change.go_on(plan, move, record, world, result)
+        replica_change.next_step(plan, move, record, view, result)
     elif move.kind == LEADER_TRANSFER:
-        _transfer(plan, move, record, world, result)
+        _transfer(plan, move, record, view, result)
     else:
-        _switch(plan, move, record, world, result)
+        _switch(plan, move, record, view, result)
 
 
 # ---- beginning ----------------------------------------------------------------------------------
 
-def _start_some(plan: ActivePlan, world: ClusterView, result: Next) -> None:
+def _start_moves(plan: ActivePlan, view: ClusterView, result: Next) -> None:
     """Add a start for each move that may start.
 
     Candidates are taken round-robin by sender.  One start per sender and iteration, because the
@@ -93,33 +93,33 @@ def _start_some(plan: ActivePlan, world: ClusterView, result: Next) -> None:
     takes is not available to the next ones.
     """
     started: dict[int, None] = {}
-    coming = disk_room.coming(plan, world)
+    incoming = disk_room.incoming_bytes(plan, view)
     for seq in candidates(plan):
         move, record = plan.moves[seq], plan.records[seq]
-        ended = _ended_before(plan, move, record, world)
+        ended = _early_end(plan, move, record, view)
         if ended is not None:
             result.actions.append(ended)
             continue
-        source, why = _ready(move, world)
+        source, why = _ready(move, view)
         if not why:
             obstacle = plan.obstacle(move, source)
             if obstacle is not None:
                 assert obstacle.error is not None
                 why = obstacle.error.text
-        why = why or disk_room.shortage(move, world, coming)
+        why = why or disk_room.shortage(move, view, incoming)
         if not why and source in started:
-            others = f"others that node {source} sends" if source else "other switches"
-            why = f"takes turns with {others}, of which one begins at a time"
+            others = f"node {source} starts" if source else "the plan starts"
+            why = f"waits for its turn: {others} one {'move' if source else 'switch'} at a time"
         if why:
             result.waits[seq] = why
             continue
         started[source] = None
-        disk_room.take(move, world, coming)
+        disk_room.reserve(move, view, incoming)
         result.actions.append(StepTo(seq, record.attempt, FIRST[move.kind], source=source))
 
 
-def _ended_before(plan: ActivePlan, move: PlannedMove, record: Record,
-                  world: ClusterView) -> StepTo | None:
+def _early_end(plan: ActivePlan, move: PlannedMove, record: Record,
+                  view: ClusterView) -> StepTo | None:
     """Return the step that ends a move which need not or must not start; None = it may start."""
     for seq in move.depends_on:
         if plan.records[seq].phase in (Phase.SKIPPED, Phase.FAILED, Phase.CANCELLED):
@@ -127,21 +127,21 @@ def _ended_before(plan: ActivePlan, move: PlannedMove, record: Record,
                           f"needs {plan.moves[seq].move_id}, which is "
                           f"{plan.records[seq].phase.name.lower()}")
     if move.kind not in (LEADER_TRANSFER, REPLICA_CHANGE):
-        return _switch_ended(move, record, world)
-    seen = world.groups.get(move.subject)
+        return _switch_ended(move, record, view)
+    seen = view.groups.get(move.subject)
     if seen is None or seen.is_open:
         return None
     stale = _stale(move, seen, first=record.attempt == 0 and not plan.waited)
-    if _is_done(move, seen, world):
+    if _is_done(move, seen, view):
         return StepTo(move.seq, record.attempt, Phase.DONE, "it was so already")
     # Waiting for the end of a drain could block the plan without limit.  The move is skipped.
-    why = stale or world.spared(move.receivers)
-    if not why and (off := off_factor(move, world)):
+    why = stale or view.exclusion(move.receivers)
+    if not why and (off := wrong_factor(move, view)):
         why = f"{off}. Make a new plan: `multiraft rebalance plan`"
     return StepTo(move.seq, record.attempt, Phase.SKIPPED, why) if why else None
 
 
-def _stale(move: PlannedMove, seen: LookedGroup, first: bool) -> str:
+def _stale(move: PlannedMove, seen: ProbedGroup, first: bool) -> str:
     """Return the reason why the state that the move was planned for has changed; empty when it has
     not.
 
@@ -152,9 +152,9 @@ def _stale(move: PlannedMove, seen: LookedGroup, first: bool) -> str:
     if seen.incarnation != move.incarnation:
         return (f"group {seen.group} is in incarnation {seen.incarnation}, the plan was made for "
                 f"{move.incarnation}")
-    if first and seen.conf_index != move.guard:
+    if first and seen.conf_index != move.expected:
         return (f"the members of group {seen.group} were changed at index {seen.conf_index}, the "
-                f"plan was made for index {move.guard}")
+                f"plan was made for index {move.expected}")
     if move.kind == LEADER_TRANSFER and move.new[0] not in seen.voters:
         return f"node {move.new[0]} is no voter of group {seen.group}"
     if move.kind == REPLICA_CHANGE and {*seen.voters} != {*move.old}:
@@ -163,29 +163,29 @@ def _stale(move: PlannedMove, seen: LookedGroup, first: bool) -> str:
     return ""
 
 
-def _is_done(move: PlannedMove, seen: LookedGroup, world: ClusterView) -> bool:
+def _is_done(move: PlannedMove, seen: ProbedGroup, view: ClusterView) -> bool:
     if move.kind == LEADER_TRANSFER:
-        return world.leaders.get(move.subject) == move.new[0]
+        return view.leaders.get(move.subject) == move.new[0]
     return {*seen.voters} == {*move.new} and not seen.outgoing
 
 
-def _ready(move: PlannedMove, world: ClusterView) -> tuple[int, str]:
+def _ready(move: PlannedMove, view: ClusterView) -> tuple[int, str]:
     """Return (sending node, reason why the move cannot start now or "")."""
     if move.kind not in (LEADER_TRANSFER, REPLICA_CHANGE):
-        return 0, "" if move.subject in world.partitions else _UNSEEN
-    seen = world.groups.get(move.subject)
+        return 0, "" if move.subject in view.partitions else _UNSEEN
+    seen = view.groups.get(move.subject)
     if seen is None:
-        return 0, world.unreachable.get(move.subject, f"group {move.subject} has not answered yet")
-    source = world.leaders[move.subject]
+        return 0, view.unreachable.get(move.subject, f"group {move.subject} has not answered yet")
+    source = view.leaders[move.subject]
     if seen.is_open:
         return source, f"group {move.subject} is in the middle of a change of members"
     for node in move.receivers:
-        if not world.is_up(node):
+        if not view.is_up(node):
             return source, f"node {node} is not up"
     if seen.transferee:
-        return source, f"group {move.subject} is being handed to node {seen.transferee}"
+        return source, f"group {move.subject} is transferring leadership to node {seen.transferee}"
     if move.kind == REPLICA_CHANGE:
-        lost = [node for node in seen.voters if not world.is_up(node)]
+        lost = [node for node in seen.voters if not view.is_up(node)]
         if 2 * len(lost) >= len(seen.voters):
             return source, f"group {move.subject} has no majority: {_named(lost)} are not up"
     return source, ""
@@ -193,69 +193,69 @@ def _ready(move: PlannedMove, world: ClusterView) -> tuple[int, str]:
 
 # ---- leader transfer ----------------------------------------------------------------------------
 
-def _transfer(plan: ActivePlan, move: PlannedMove, record: Record, world: ClusterView,
+def _transfer(plan: ActivePlan, move: PlannedMove, record: Record, view: ClusterView,
               result: Next) -> None:
     """TRANSFERRING: ask the group's leader until the new leader leads."""
     target = move.new[0]
-    seen = world.groups.get(move.subject)
-    if world.leaders.get(move.subject) == target and seen is not None:
+    seen = view.groups.get(move.subject)
+    if view.leaders.get(move.subject) == target and seen is not None:
         result.actions.append(StepTo(move.seq, record.attempt, Phase.DONE))
     elif plan.state == CANCELLING:  # a transfer leaves nothing to undo
         result.actions.append(StepTo(move.seq, record.attempt, Phase.CANCELLED, plan.reason))
     elif seen is None:
-        result.waits[move.seq] = world.unreachable.get(move.subject, "has not answered yet")
+        result.waits[move.seq] = view.unreachable.get(move.subject, "has not answered yet")
     elif target not in seen.voters:
         result.actions.append(StepTo(move.seq, record.attempt, Phase.SKIPPED,
                                      f"node {target} is no voter of group {move.subject}"))
-    elif world.spared(move.receivers) and not seen.transferee:
+    elif view.exclusion(move.receivers) and not seen.transferee:
         result.actions.append(StepTo(move.seq, record.attempt, Phase.SKIPPED,
-                                     world.spared(move.receivers)))
-    elif world.waited_ms.get(move.seq, 0) > TRANSFER_PATIENCE_MS:
+                                     view.exclusion(move.receivers)))
+    elif view.waited_ms.get(move.seq, 0) > TRANSFER_PATIENCE_MS:
         again = record.attempt + 1
         why = f"node {target} did not take over in {TRANSFER_PATIENCE_MS / 1000:g} s"
         result.actions.append(StepTo(move.seq, again, Phase.PENDING, why) if again < ATTEMPTS_MAX
                               else StepTo(move.seq, record.attempt, Phase.FAILED, why))
     elif plan.state == RUNNING and not seen.transferee:
-        result.actions.append(Transfer(move.seq, move.subject, world.leaders[move.subject],
+        result.actions.append(Transfer(move.seq, move.subject, view.leaders[move.subject],
                                        target))
         result.waits[move.seq] = f"node {target} is asked to lead"
     else:
-        result.waits[move.seq] = (f"group {move.subject} is being handed to node "
+        result.waits[move.seq] = (f"group {move.subject} is transferring leadership to node "
                                   f"{seen.transferee}" if seen.transferee else
                                   f"the plan is {plan.state}")
 
 
 # ---- topic switch -------------------------------------------------------------------------------
 
-def _switch_ended(move: PlannedMove, record: Record, world: ClusterView) -> StepTo | None:
-    if move.subject not in world.partitions:
+def _switch_ended(move: PlannedMove, record: Record, view: ClusterView) -> StepTo | None:
+    if move.subject not in view.partitions:
         return None  # the plan advanced between observation and decision
-    place = world.partitions[move.subject]
+    place = view.partitions[move.subject]
     if place is None:
         return StepTo(move.seq, record.attempt, Phase.SKIPPED, "the topic was deleted")
-    if place.epoch > move.guard and place.group == move.new[0]:
+    if place.epoch > move.expected and place.group == move.new[0]:
         return StepTo(move.seq, record.attempt, Phase.DONE)
-    if place.epoch != move.guard:
+    if place.epoch != move.expected:
         return StepTo(move.seq, record.attempt, Phase.SKIPPED,
                       f"the partition is in group {place.group} at epoch {place.epoch}, the plan "
-                      f"was made for epoch {move.guard}")
+                      f"was made for epoch {move.expected}")
     if place.switch_epoch and place.switch_group != move.new[0]:
         return StepTo(move.seq, record.attempt, Phase.SKIPPED,
                       f"the partition is being switched to group {place.switch_group}")
     return None
 
 
-def _switch(plan: ActivePlan, move: PlannedMove, record: Record, world: ClusterView,
+def _switch(plan: ActivePlan, move: PlannedMove, record: Record, view: ClusterView,
             result: Next) -> None:
     """SWITCHING: propose the switch; once it is decided, its own driver carries it out.
 
     A switch that the metadata have not decided can be skipped.
     """
-    ended = _switch_ended(move, record, world)
+    ended = _switch_ended(move, record, view)
     if ended is not None:
         result.actions.append(ended)
         return
-    place = world.partitions.get(move.subject)
+    place = view.partitions.get(move.subject)
     if place is None:
         result.waits[move.seq] = _UNSEEN
         return
@@ -263,12 +263,12 @@ def _switch(plan: ActivePlan, move: PlannedMove, record: Record, world: ClusterV
         if plan.state == CANCELLING:
             result.actions.append(StepTo(move.seq, record.attempt, Phase.SKIPPED, plan.reason))
             return
-        if world.waited_ms.get(move.seq, 0) > SWITCH_PATIENCE_MS:
+        if view.waited_ms.get(move.seq, 0) > SWITCH_PATIENCE_MS:
             result.actions.append(StepTo(
                 move.seq, record.attempt, Phase.FAILED,
                 f"the metadata have not decided it in {SWITCH_PATIENCE_MS / 1000:g} s"))
             return
-        result.actions.append(Switch(move.seq, move.subject, move.guard + 1, move.new[0]))
+        result.actions.append(Switch(move.seq, move.subject, move.expected + 1, move.new[0]))
     result.waits[move.seq] = f"group {move.old[0]} seals it, group {move.new[0]} opens it"
 
 

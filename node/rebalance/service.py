@@ -16,7 +16,7 @@ import trio
 from multiraft.raft.multi_raft import MultiRaft
 from node.cluster.peer_requests import PeerRequests
 from node.metadata.log import MetadataLog
-from node.rebalance.controller import Driver
+from node.rebalance.controller import Controller
 from node.rebalance.observer import Observer
 from node.rebalance.participant import PlanParticipant
 from node.rebalance.preferred_leaders import PreferredLeaders
@@ -34,18 +34,20 @@ class Plans:
         until the loop has capacity for so many rows."""
         self._core = core
         self._peers = peers
-        self.driver = Driver(core, metadata_log, self._ask, PlanThrottle(core, request_round), log)
-        requests = PlanRequests(metadata_log, self.driver,
+        self.controller = Controller(
+            core, metadata_log, self._ask, PlanThrottle(core, request_round), log
+        )
+        requests = PlanRequests(metadata_log, self.controller,
                                 lambda: Observer(core, metadata_log, self._ask), take)
         self.handlers = {**participant.handlers, **requests.handlers}
         self.peer_handlers = participant.peer_handlers
-        self.preferring = PreferredLeaders(core, metadata_log, request_round, log)
+        self.preferred_leaders = PreferredLeaders(core, metadata_log, request_round, log)
 
     async def run(self) -> None:
         """Run until cancelled."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self.driver.run)
-            nursery.start_soon(self.preferring.run)
+            nursery.start_soon(self.controller.run)
+            nursery.start_soon(self.preferred_leaders.run)
 
     async def _ask(self, node: int, request: Any) -> Any:
         """Return the answer of any node, this one included."""

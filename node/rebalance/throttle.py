@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from multiraft.raft.multi_raft import MultiRaft
 
 #: No pacing.
-FREE = ThrottleRates(0, {})
+UNLIMITED = ThrottleRates(0, {})
 
 
 def limits_of(plan: ActivePlan | None) -> ThrottleRates:
     """Return rates by group and receiving node.  O(moves under way)."""
     if plan is None:
-        return FREE
+        return UNLIMITED
     streams = [(plan.moves[seq].subject, node) for seq in plan.under_way
                if plan.records[seq].phase in (Phase.LEARNING, Phase.JOINT)
                for node in plan.moves[seq].joining]
@@ -42,7 +42,7 @@ def limits_of(plan: ActivePlan | None) -> ThrottleRates:
                                 for group, node in streams})
 
 
-def filled_by(plan: ActivePlan | None, node: int) -> frozenset[int]:
+def catching_up_on(plan: ActivePlan | None, node: int) -> frozenset[int]:
     """Return groups of which the plan brings this node a replica that is not about to vote.
 
     JOINT is recorded before the vote is requested, so a replica in LEARNING or UNDOING does not
@@ -61,7 +61,7 @@ class PlanThrottle:
     def __init__(self, core: MultiRaft, request_round: Callable[[], None]):
         self._core = core
         self._request_round = request_round
-        self._seen = FREE
+        self._seen = UNLIMITED
 
     def follow(self, plan: ActivePlan | None) -> None:
         """Apply the rates of a plan after metadata were applied."""

@@ -1,7 +1,7 @@
 """Groups of a grown pool that cannot have had a replica on this node before it started.
 
 Contract. ``found`` receives, at the start, what recovery has of the metadata group. ``replaced``
-reports that a new replica of the metadata group takes its place. ``look`` is called after metadata
+reports that a new replica of the metadata group takes its place. ``check`` is called after metadata
 were applied or the replica changed.
 
 Theory. A replica of such a group is created only after the growth of the pool was applied here
@@ -42,7 +42,7 @@ class NewGroups:
         earlier one's."""
         self._is_first = False
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Check whether the applied metadata reach far enough. O(nodes) until they do, then
         O(1)."""
         if (self._last_known >= 0 or not self._is_first

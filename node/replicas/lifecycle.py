@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from node.metadata.log import MetadataLog
 
 #: The configuration of a new replica that has received no entry: no members.
-NOBODY = Configuration(())
+NO_MEMBERS = Configuration(())
 
 #: New groups that are created per round: some milliseconds of work.
 CREATED_PER_ROUND_MAX = 256
@@ -49,10 +49,10 @@ class Replicas:
 
     def __init__(self, core: MultiRaft, store: Store, metadata_log: MetadataLog, pool_size: int,
                  request_round: Callable[[], None], log: logging.Logger,
-                 takes_part: Callable[[], bool] = lambda: True,
+                 is_admitted: Callable[[], bool] = lambda: True,
                  created: Callable[[int], None] = _ignore,
                  removed: Callable[[int], None] = _ignore):
-        """Create the collection; ``load`` adds what recovery found. ``takes_part()`` is True
+        """Create the collection; ``load`` adds what recovery found. ``is_admitted()`` is True
         once this node may vote and acknowledge. ``created(group)`` and ``removed(group)`` are
         called for each replica that is created or removed."""
         self._core = core
@@ -62,7 +62,7 @@ class Replicas:
         self._pool_checked = pool_size  # groups up to this one have been created, if needed here
         self._request_round = request_round
         self._log = log
-        self._takes_part = takes_part
+        self._is_admitted = is_admitted
         self._on_created = created
         self._on_removed = removed
         self._new = NewGroups(core, metadata_log)
@@ -70,8 +70,8 @@ class Replicas:
         self.removed = 0
         self._unplaced: set[int] = set()  # groups recovered without members
         self._recoveries_seen = -1
-        self._leaving: list[int] = []
-        #: True if ``settle`` has something to do.
+        self._removing: list[int] = []
+        #: True if ``reconcile`` has something to do.
         self.due = True
 
     def load(self) -> None:
@@ -79,7 +79,7 @@ class Replicas:
         whose first members only the metadata know."""
         self._new.found(self._store.groups.get(METADATA_GROUP))
         for group, restored in sorted(self._store.groups.items()):
-            if (group > self._pool_size and restored.configuration == NOBODY
+            if (group > self._pool_size and restored.configuration == NO_MEMBERS
                     and not restored.changes and not restored.vote_barrier_index):
                 self._unplaced.add(group)
             else:
@@ -90,7 +90,7 @@ class Replicas:
         self.due = True
 
     def reload(self) -> None:
-        """Schedule ``settle``: the metadata have changed."""
+        """Schedule ``reconcile``: the metadata have changed."""
         self.due = True
 
     def _add(self, group: int, restored: GroupRestored) -> None:
@@ -98,17 +98,19 @@ class Replicas:
         self._core.add_group(group, FIRST_GROUP_INCARNATION, restored,
                              self._store.partition_states[group])
 
-    def wanted(self, group: int, incarnation: int, sender: int, term: int, index: int) -> None:
+    def on_create_requested(
+        self, group: int, incarnation: int, sender: int, term: int, index: int
+    ) -> None:
         """Create the replica for which ``sender`` sent an append: it leads a group with this node
         as a member, and would begin the log at ``index``."""
-        if not self._takes_part():
+        if not self._is_admitted():
             return  # not admitted yet: the data directory may have been wiped
         if group > max(self._pool_size, self._metadata_log.state.last_group):
             return  # no such group yet: the sender has newer metadata, and will append again
         if group in self._core.status.groups():
             if group != METADATA_GROUP or self._core.status.of(group).leader:
                 return  # the metadata decide which incarnation is current; or this one has a leader
-            self._leaving.append(group)
+            self._removing.append(group)
             self.due = True
             return  # the leader appends again, after the tombstone is written
         if group != METADATA_GROUP and incarnation != self.incarnation_of(group):
@@ -126,17 +128,17 @@ class Replicas:
     def _create(self, group: int, incarnation: int, sender: int, term: int, index: int) -> None:
         if group == METADATA_GROUP:
             self._new.replaced()
-        restored = self._store.create_group(group, FIRST_GROUP_INCARNATION, NOBODY)
+        restored = self._store.create_group(group, FIRST_GROUP_INCARNATION, NO_MEMBERS)
         self._add(group, restored)
         if incarnation > (restored.incarnation or FIRST_GROUP_INCARNATION):
-            self._core.repair.reincarnate(group, incarnation, NOBODY, index, term)
+            self._core.repair.reincarnate(group, incarnation, NO_MEMBERS, index, term)
             if group == METADATA_GROUP:
                 self._metadata_log.begin_anew()
         self._on_created(group)
         self.created += 1
         self._log.info("replica_created", extra={"group": group, "leader": sender})
 
-    def gone(self, group: int) -> None:
+    def on_removed(self, group: int) -> None:
         """Record that the core removed a replica."""
         self.removed += 1
         self._on_removed(group)
@@ -146,18 +148,18 @@ class Replicas:
         """Return the current incarnation of a group, according to the metadata here."""
         return self._metadata_log.state.recovered(group)[0]
 
-    def settle(self) -> None:
+    def reconcile(self) -> None:
         """Adjust replicas to the metadata at the end of a round, when no entry is on its way to a
         replica. Replicas of earlier incarnations are removed, a forced recovery continues with the
         replica that the operator named, and new groups are created, a few at a time. O(recovered
         groups) if there is a new recovery."""
         self.due = False
-        self._new.look()
+        self._new.check()
         self._create_new()
-        for group in self._leaving:
+        for group in self._removing:
             if group in self._core.status.groups():
                 self._remove_replica(group)
-        self._leaving.clear()
+        self._removing.clear()
         state = self._metadata_log.state
         if state.recoveries == self._recoveries_seen:
             return
@@ -168,26 +170,26 @@ class Replicas:
             if self._core.status.of(group).incarnation >= incarnation:
                 continue
             if survivor == self._core.node:
-                self._go_on(group, incarnation)
+                self._continue_from_here(group, incarnation)
                 self._log.warning("group_recovery_forced", extra={
                     "group": group, "incarnation": incarnation})
                 self._request_round()
             else:
                 self._remove_replica(group)
 
-    def _go_on(self, group: int, incarnation: int) -> None:
+    def _continue_from_here(self, group: int, incarnation: int) -> None:
         """Continue a group from this replica, which an operator named (forced recovery). A
         recovering head may have done so before and have lost the record of it. Its log may then
         contain voters that joined since, and only they can clear it, so it is not made the only
         voter again."""
         alone = Configuration((self._core.node,))
-        named = NOBODY if self._store.repair.needs_head_recovery(group) else alone
+        named = NO_MEMBERS if self._store.repair.needs_head_recovery(group) else alone
         self._core.repair.reincarnate(group, incarnation, named)
 
     def _create_new(self) -> None:
         """Create replicas of the groups by which the pool grew."""
         state = self._metadata_log.state
-        if self._pool_checked >= state.last_group or not self._takes_part():
+        if self._pool_checked >= state.last_group or not self._is_admitted():
             return
         first = self._pool_checked + 1
         end = min(state.last_group + 1, first + CREATED_PER_ROUND_MAX)
@@ -206,7 +208,7 @@ class Replicas:
         if group in self._unplaced:
             self._unplaced.discard(group)
             self._add(group, self._store.create_group(group, FIRST_GROUP_INCARNATION,
-                                                      first if is_first else NOBODY))
+                                                      first if is_first else NO_MEMBERS))
             return
         if (not is_first or group in self._store.groups or self._store.is_removed(group)
                 or self._core.node not in state.configuration(group).members()
@@ -219,5 +221,5 @@ class Replicas:
 
     def _remove_replica(self, group: int) -> None:
         self._core.remove_group(group)
-        self.gone(group)
+        self.on_removed(group)
         self._request_round()

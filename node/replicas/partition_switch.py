@@ -30,7 +30,7 @@ from multiraft.types import EntryKind
 from multiraft.wire import placements as wire
 from multiraft.wire.errors import LeaderUnknown, StaleEpoch, StaleMetadata, TimedOut
 from node.clients.metadata_wait import METADATA_WAIT_S
-from node.clients.partition_open import opening_of
+from node.clients.partition_open import partition_open_of
 from node.loop.applied_waiters import AppliedEntries
 from node.metadata.placement_table import Switch
 from node.metadata.state_machine import Location, MetadataState
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 RETRY_S_MIN = 0.01
 RETRY_S_MAX = 0.5
 #: Interval at which all open switches are checked, in seconds, even without a change.
-LOOK_S = 0.5
+POLL_S = 0.5
 #: Longest wait for a commit, in seconds: usually it takes a round trip.
 COMMIT_WAIT_S = 5.0
-#: Interval at which epoch histories are compared with log starts, in seconds. Links without records
-#: cost only a row in the table.
+#: Interval at which epoch histories are compared with log starts, in seconds. Entries without
+#: records cost only a row in the table.
 TRIM_S = 5.0
 #: Partitions that are checked before other tasks run.
 SLICE = 512
@@ -94,7 +94,7 @@ class PartitionSwitcher:
         """Handlers of other nodes' requests."""
         return {wire.OpenPartition: self.open}
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Wake the driver: the metadata or the leader of a group changed. O(1)."""
         if self._state.placed.switches:
             changed, self._changed = self._changed, trio.Event()
@@ -110,7 +110,7 @@ class PartitionSwitcher:
                     if partition not in self._at_work and self.has_part(partition, switch):
                         self._at_work[partition] = switch
                         nursery.start_soon(self._drive, partition, switch)
-                with trio.move_on_after(LOOK_S if self._state.placed.switches else float("inf")):
+                with trio.move_on_after(POLL_S if self._state.placed.switches else float("inf")):
                     await changed.wait()
 
     # ---- one switch -----------------------------------------------------------------------------
@@ -187,7 +187,7 @@ class PartitionSwitcher:
             return
         tail = self._partition_states[group]
         if tail.epoch_of(partition) < place.epoch:
-            self._core.propose(group, EntryKind.PARTITION_OPEN, opening_of(place), partition)
+            self._core.propose(group, EntryKind.PARTITION_OPEN, partition_open_of(place), partition)
         state = tail.tail_state(partition)
         if state.epoch != place.epoch:
             raise StaleMetadata(f"partition {partition} is at epoch {state.epoch} in group "
@@ -244,7 +244,7 @@ class PartitionSwitcher:
         self._request_round()
         if not await self._applied.wait(group, index, COMMIT_WAIT_S):
             raise TimedOut(f"the opening in group {group} is not committed")
-        self.look()
+        self.check()
         return wire.OpenPartitionReply()
 
     def _is_decided(self, request: wire.OpenPartition) -> bool:
@@ -263,30 +263,35 @@ class PartitionSwitcher:
 
     def _open(self, request: wire.OpenPartition) -> None:
         sealed = PartitionSeal(request.epoch - 1, request.end_offset, request.log_start,
-                        request.leader_epoch, request.windows)
+                        request.leader_epoch, request.producer_state)
         term = self._core.status.of(request.to_group).term
         self._core.propose(request.to_group, EntryKind.PARTITION_OPEN,
                            continue_payload(sealed, term), request.incarnation)
         self.opened += 1
 
-    # ---- links without records ------------------------------------------------------------------
+    # ---- entries without records
+    # ------------------------------------------------------------------
 
     async def _trim(self) -> None:
-        """Drop links of epoch histories that the log start has passed, at the leader of the last
-        link."""
+        """Drop entries of epoch histories that the log start has passed, at the leader of the last
+        entry."""
         while True:
             await trio.sleep(TRIM_S)
-            for at, (partition, chain) in enumerate([*self._state.placed.chains.items()]):
+            for at, (partition, history) in enumerate(
+                [*self._state.placed.epoch_histories.items()]
+            ):
                 if not at % SLICE:
                     await trio.lowlevel.checkpoint()
-                if len(chain) == 1 or not self._core.status.is_leader(chain[-1].group):
+                if len(history) == 1 or not self._core.status.is_leader(history[-1].group):
                     continue
-                state = self._partition_states[chain[-1].group].applied(partition)
-                if (state is None or state.epoch != chain[-1].epoch
-                        or state.log_start < chain[1].start_offset):
+                state = self._partition_states[history[-1].group].applied(partition)
+                if (state is None or state.epoch != history[-1].epoch
+                        or state.log_start < history[1].start_offset):
                     continue
                 try:
-                    await self._metadata_leader.ask(wire.TrimChain(partition, state.log_start))
+                    await self._metadata_leader.ask(
+                        wire.TrimEpochHistory(partition, state.log_start)
+                    )
                 except MultiRaftError:
                     break  # the metadata group has no reachable leader: retried after TRIM_S
 

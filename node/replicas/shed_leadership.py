@@ -21,7 +21,7 @@ import trio
 from multiraft.errors import ProposalError
 from multiraft.types import METADATA_GROUP
 from node.clock import monotonic_ms
-from node.loop.disk_space import LOOK_S, Space
+from node.loop.disk_space import POLL_S, Space
 from node.replicas.drain_leadership import UNDER_WAY_MAX
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 #: Pause before a failed transfer is tried again, in milliseconds: a group under transfer takes no
 #: change of members either.
-AGAIN_MS = 10_000
+RETRY_MS = 10_000
 
 
 class LeadershipShedder:
@@ -49,13 +49,13 @@ class LeadershipShedder:
         """Shed leadership while the disk is full, until cancelled."""
         while True:
             if self._space.full:
-                self.look(monotonic_ms())
-                await self._roles.wait(LOOK_S)
+                self.check(monotonic_ms())
+                await self._roles.wait(POLL_S)
             else:
                 self._not_before_ms.clear()
-                await trio.sleep(LOOK_S)
+                await trio.sleep(POLL_S)
 
-    def look(self, now_ms: int) -> None:
+    def check(self, now_ms: int) -> None:
         """Begin as many transfers as are allowed at a time. O(groups)."""
         core, under_way, begun = self._core, 0, []
         for group in core.status.led_groups():
@@ -63,7 +63,7 @@ class LeadershipShedder:
                 break
             if core.status.of(group).transferee:
                 under_way += 1
-            elif self._offer(group, now_ms):
+            elif self._transfer_one(group, now_ms):
                 under_way += 1
                 begun.append(group)
         if begun:
@@ -71,7 +71,7 @@ class LeadershipShedder:
                            extra={"groups": len(begun), "first_group": begun[0]})
             self._request_round()
 
-    def _offer(self, group: int, now_ms: int) -> bool:
+    def _transfer_one(self, group: int, now_ms: int) -> bool:
         """Begin the transfer of a group. Return True if one has begun."""
         if group == METADATA_GROUP or self._not_before_ms.get(group, now_ms) > now_ms:
             return False
@@ -80,5 +80,5 @@ class LeadershipShedder:
         except ProposalError:
             return False  # a damaged replica: it is about to lose its leadership
         if begun:
-            self._not_before_ms[group] = now_ms + AGAIN_MS
+            self._not_before_ms[group] = now_ms + RETRY_MS
         return begun

@@ -1,25 +1,26 @@
 """Snapshots of the metadata group, for nodes whose next entry is compacted away.
 
-Contract. ``offered`` records a leader's offer. ``run`` is the task that downloads the state in
-chunks over a bulk connection and installs it. ``answer`` serves chunks to other nodes. A download
-that breaks off resumes at the next offer, if the leader still has the same image; so does the
-download of a node that restarted, from what ``SnapshotDownload`` kept. ``compact`` removes old
-entries once a checkpoint holds their effect. A thread encodes and decodes an image in pieces
+Contract. ``on_snapshot_offer`` records a leader's offer. ``run`` is the task that downloads the
+state in chunks over a bulk connection and installs it. ``answer`` serves chunks to other nodes. A
+download that breaks off resumes at the next offer, if the leader still has the same snapshot; so
+does the download of a node that restarted, from what ``SnapshotDownload`` kept. ``compact`` removes
+old entries once a checkpoint holds their effect. A thread encodes and decodes a snapshot in pieces
 (``multiraft.storage.chunked_cbor``); the loop only copies references.
 
-Invariants. An image never changes. It is named by the (index, term) of its state, and no image of
-an earlier incarnation of the group is served. The installation is one synchronous step of the loop,
-its durable checkpoint included: nothing can happen to the group between the check that it may be
-installed and the end, and no other part observes it before it is durable. This stalls the loop for
-one small file, once per snapshot. A download is dropped if the leader has another image, if its
-bytes are no valid image, after its installation, and when this replica's log has reached its index.
+Invariants. A snapshot never changes. It is named by the (index, term) of its state, and no snapshot
+of an earlier incarnation of the group is served. The installation is one synchronous step of the
+loop, its durable checkpoint included: nothing can happen to the group between the check that it may
+be installed and the end, and no other part observes it before it is durable. This stalls the loop
+for one small file, once per snapshot. A download is dropped if the leader has another snapshot, if
+its bytes are no valid snapshot, after its installation, and when this replica's log has reached its
+index.
 
 Theory. Raft paper, section 7. Groups with partitions are never compacted without retention, because
 their log is the data. The log of the metadata group is a history that every node has applied. Its
 newest ``metadata_entries_kept`` entries are enough for a node that was absent briefly; a node that
-was absent longer, or joins, receives the state. If commands arrive faster than an image is
-downloaded, the log must not begin behind that image: otherwise the next image would be due as soon
-as this one is installed, without end. The log start is therefore held back, by up to
+was absent longer, or joins, receives the state. If commands arrive faster than a snapshot is
+downloaded, the log must not begin behind that snapshot: otherwise the next snapshot would be due as
+soon as this one is installed, without end. The log start is therefore held back, by up to
 ``metadata_catch_up_entries_max`` entries.
 """
 
@@ -56,20 +57,20 @@ if TYPE_CHECKING:
     from node.metadata.log import MetadataLog
 
 OPERATION = "snapshot"
-#: Bytes of an image per reply: small enough to be sent again, and large enough to make the round
+#: Bytes of a snapshot per reply: small enough to be sent again, and large enough to make the round
 #: trip negligible.
 CHUNK_BYTES = 1 << 20
-#: Largest image that is accepted, in bytes: the limit of a checkpoint, which holds the same.
-IMAGE_BYTES_MAX = 1 << 30
-#: Least time for which an image is served unchanged after its last request, in seconds.
-IMAGE_LIFE_S = 60.0
+#: Largest snapshot that is accepted, in bytes: the limit of a checkpoint, which holds the same.
+SNAPSHOT_BYTES_MAX = 1 << 30
+#: Least time for which a snapshot is served unchanged after its last request, in seconds.
+SNAPSHOT_LIFE_S = 60.0
 #: A download is kept on disk if this many times its size is free: records have precedence.
 FREE_FACTOR = 4
 _U32, _U64 = (1 << 32) - 1, (1 << 64) - 1
 
 
 @dataclass(slots=True)
-class Image:
+class Snapshot:
     """The encoded state of the group at one index."""
 
     bounds: LogBounds
@@ -96,7 +97,7 @@ class Snapshots:
         self._limits = limits
         self._request_round = request_round
         self._log = log
-        self._image: Image | None = None
+        self._snapshot: Snapshot | None = None
         self._taking = trio.Lock()
         self._partial = partial
         self._space = space
@@ -126,18 +127,18 @@ class Snapshots:
         self._offer.set()  # lets ``run`` drop a download that this replica's log has overtaken
 
     def _needed_from(self) -> int:
-        """Return the first index that a learner needs, or that a node that downloads an image will
-        need after it."""
+        """Return the first index that a learner needs, or that a node that downloads a snapshot
+        will need after it."""
         needed = self._core.needed_from(METADATA_GROUP)
-        image = self._image
-        if image is not None and trio.current_time() - image.used_s <= IMAGE_LIFE_S:
-            needed = min(needed, image.bounds.last_index + 1)
+        served = self._snapshot
+        if served is not None and trio.current_time() - served.used_s <= SNAPSHOT_LIFE_S:
+            needed = min(needed, served.bounds.last_index + 1)
         return needed
 
     # ---- serving -------------------------------------------------------------------------------
 
     async def answer(self, _peer: int, header: dict, _payload: memoryview) -> tuple[dict, list]:
-        """Return the requested chunk of an image, or the first chunk of a new one. Raises
+        """Return the requested chunk of a snapshot, or the first chunk of a new one. Raises
         ``Malformed``."""
         group, index, offset = (_number(header, name) for name in ("group", "index", "offset"))
         # A leader may serve what it has applied even before it has committed in its term: it may
@@ -149,37 +150,40 @@ class Snapshots:
             return {"op": OPERATION, "known": False}, []
         now_s = trio.current_time()
         async with self._taking:
-            image = self._image
-            if (image is None or image.incarnation != status.incarnation
-                    or image.bounds.last_index != index and (now_s - image.used_s > IMAGE_LIFE_S
-                                                             or self._is_outdated(image))):
-                image = self._image = await self._take(status.incarnation)
-        image.used_s = trio.current_time()
-        if image.bounds.last_index != index or offset > len(image.data):
+            served = self._snapshot
+            if (
+                served is None
+                or served.incarnation != status.incarnation
+                or served.bounds.last_index != index
+                and (now_s - served.used_s > SNAPSHOT_LIFE_S or self._is_outdated(served))
+            ):
+                served = self._snapshot = await self._take(status.incarnation)
+        served.used_s = trio.current_time()
+        if served.bounds.last_index != index or offset > len(served.data):
             offset = 0
-        chunk = memoryview(image.data)[offset:offset + CHUNK_BYTES]
-        return {"op": OPERATION, "known": True, "index": image.bounds.last_index,
-                "term": image.bounds.prev_term, "total": len(image.data), "crc": image.crc,
+        chunk = memoryview(served.data)[offset:offset + CHUNK_BYTES]
+        return {"op": OPERATION, "known": True, "index": served.bounds.last_index,
+                "term": served.bounds.prev_term, "total": len(served.data), "crc": served.crc,
                 "offset": offset}, [chunk]
 
-    def _is_outdated(self, image: Image) -> bool:
-        """Return True if the log begins behind the image: a node that installs it would be offered
-        the next one at once, and may have installed it already."""
+    def _is_outdated(self, served: Snapshot) -> bool:
+        """Return True if the log begins behind the snapshot: a node that installs it would be
+        offered the next one at once, and may have installed it already."""
         first_index = self._core.status.of(METADATA_GROUP).first_index
-        return image.bounds.last_index < first_index - 1
+        return served.bounds.last_index < first_index - 1
 
-    async def _take(self, incarnation: int) -> Image:
+    async def _take(self, incarnation: int) -> Snapshot:
         bounds, configuration_index, configuration = self._core.snapshot_point(METADATA_GROUP)
         tail = self._store.partition_states[METADATA_GROUP]
         assert tail.applied_index == bounds.last_index, f"{tail.applied_index}, {bounds}"
         values = [configuration_index, list(map(list, configuration)), tail.snapshot(),
                   self._metadata_log.state.snapshot()]
         data = await trio.to_thread.run_sync(chunked_cbor.dumps, values)
-        return Image(bounds, data, codec.crc32c(data), trio.current_time(), incarnation)
+        return Snapshot(bounds, data, codec.crc32c(data), trio.current_time(), incarnation)
 
     # ---- fetching ------------------------------------------------------------------------------
 
-    def offered(self, group: int, leader: int) -> None:
+    def on_snapshot_offer(self, group: int, leader: int) -> None:
         """Record that ``leader`` has compacted the entries that this replica needs next."""
         if group == METADATA_GROUP:
             self._leader = leader
@@ -203,9 +207,9 @@ class Snapshots:
             if not leader:
                 continue
             try:
-                image = await self._fetch(leader)
-                if image is not None:
-                    await self._install(image)
+                whole = await self._fetch(leader)
+                if whole is not None:
+                    await self._install(whole)
                     await self._drop()
             except (NoAnswer, Malformed, CodecError) as error:
                 self._log.warning("snapshot_download_failed", extra={
@@ -224,7 +228,7 @@ class Snapshots:
         return tail is not None and tail.applied_index >= download.index
 
     async def _fetch(self, peer: int) -> PartialSnapshot | None:
-        """Download the whole image; None = the peer has none to serve. Raises ``NoAnswer``,
+        """Download the whole snapshot; None = the peer has none to serve. Raises ``NoAnswer``,
         ``Malformed``."""
         while True:
             known = self._download
@@ -246,8 +250,8 @@ class Snapshots:
         index, term, total, offset = (
             _number(header, name) for name in ("index", "term", "total", "offset"))
         crc = _number(header, "crc", _U32)  # the file of a download stores 32 bits
-        if total > IMAGE_BYTES_MAX:
-            raise Malformed(f"a snapshot of {total} bytes, the limit is {IMAGE_BYTES_MAX}")
+        if total > SNAPSHOT_BYTES_MAX:
+            raise Malformed(f"a snapshot of {total} bytes, the limit is {SNAPSHOT_BYTES_MAX}")
         known = self._download
         if known is None or (known.index, known.term, known.crc) != (index, term, crc):
             await self._drop()
@@ -306,18 +310,18 @@ class Snapshots:
         self._request_round()
 
 
-#: Shape of an image: index and value of the configuration, partition states, metadata.
-_IMAGE = (shapes.UINT, ([shapes.UINT],) * 3, shapes.ANYTHING, shapes.ANYTHING)
+#: Shape of a snapshot: index and value of the configuration, partition states, metadata.
+_SNAPSHOT = (shapes.UINT, ([shapes.UINT],) * 3, shapes.ANYTHING, shapes.ANYTHING)
 
 
 def _decode(download: PartialSnapshot) -> tuple[int, Configuration, PartitionStates, MetadataState,
                                         chunked_cbor.Encoded]:
-    """Decode an image, on a thread. Return its parts, and the metadata once more as encoded for a
+    """Decode a snapshot, on a thread. Return its parts, and the metadata once more as encoded for a
     checkpoint. Raises ``Malformed`` or ``CodecError``."""
     try:
-        image: Any = chunked_cbor.loads(bytes(download.data))
-        shapes.check(image, _IMAGE, "the image")
-        index, configuration, tail, state = image
+        values: Any = chunked_cbor.loads(bytes(download.data))
+        shapes.check(values, _SNAPSHOT, "the snapshot")
+        index, configuration, tail, state = values
         voters, learners, outgoing = map(tuple, configuration)
         restored = PartitionStates.restore(tail)
         read = MetadataState.restore(state)

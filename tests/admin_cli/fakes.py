@@ -10,7 +10,7 @@ from multiraft.errors import MultiRaftError, RecordTooLarge
 from multiraft.wire import errors as wire
 from multiraft.wire import messages, nodes, plans
 from multiraft.wire.description import MemberProgress
-from multiraft.wire.placements import LinkRow, PlacementRow
+from multiraft.wire.placements import EpochRow, PlacementRow
 from multiraft.wire.pool import PoolStatusReply
 
 #: What a node that is well says of itself.
@@ -54,13 +54,15 @@ class FakeCluster:
         self.node_status: dict[int, dict] = {}  # what differs from ``NODE_STATUS``
         self.configurations: dict[int, dict] = {}  # group -> fields that differ
         self.scrubs: list[tuple] = []  # that were asked for
-        self.links: dict[str, list[list[LinkRow]]] = {}  # topic -> chains
+        self.links: dict[str, list[list[EpochRow]]] = {}  # topic -> chains
         self.switching: dict[tuple, tuple] = {}
         self.looked = 0  # times that placements were asked for
         self.published_after = 1  # looks that a switch takes
         self.replicas_of_partition: tuple = ()
         self.lag = 0  # entries that each follower lacks
-        self.intents: dict[int, str] = {}  # node -> what is wanted of it, if not simply alive
+        self.desired_states: dict[
+            int, str
+        ] = {}  # node -> what is wanted of it, if not simply alive
         self.pool = PoolStatusReply(4, 4, 0, (), 64)
         self.waiting: list[Wait] = []  # that readers tell, one after the other
         self.unread: tuple[Wait, ...] = ()  # that readers leave
@@ -178,8 +180,17 @@ class FakeClient:
     def plan_request(self, request):
         assert isinstance(request, plans.PlacementFacts)
         return plans.PlacementFactsReply(
-            bytes(range(16)).hex(), 17, 4, 3, 5, 0,
-            tuple(plans.NodeIntent(*item) for item in self._cluster.intents.items()), (), (), "")
+            bytes(range(16)).hex(),
+            17,
+            4,
+            3,
+            5,
+            0,
+            tuple(plans.DesiredState(*item) for item in self._cluster.desired_states.items()),
+            (),
+            (),
+            "",
+        )
 
     def _fail_if_silent(self, node):
         if node in self._cluster.silent:
@@ -191,14 +202,14 @@ class FakeClient:
 
     def group_transfer(self, group, to=0):
         self._cluster.leaders[group] = to or 1
-        return messages.GroupTransferReply(to or 1, 8)
+        return messages.TransferLeadershipReply(to or 1, 8)
 
     def explain_placement(self, name):
         self._topic(name)
         self._cluster.looked += 1
         if self._cluster.looked > self._cluster.published_after:
             for row in self._cluster.switching.values():
-                row[1].append(LinkRow(row[2], row[3], 100 * len(row[1])))
+                row[1].append(EpochRow(row[2], row[3], 100 * len(row[1])))
             self._cluster.switching = {}
         return [PlacementRow(number, 70 + number, 1 + number % 4, tuple(links), *(
             self._cluster.switching[name, number][2:] if (name, number) in self._cluster.switching
@@ -207,7 +218,7 @@ class FakeClient:
     def _links(self, name):
         known = self._cluster.links.setdefault(name, [])
         for number in range(len(known), len(self._cluster.topics[name])):
-            known.append([LinkRow(1, 1 + number % 4, 0)])
+            known.append([EpochRow(1, 1 + number % 4, 0)])
         return known
 
     def topic_pool_size(self, name):
@@ -233,12 +244,12 @@ class FakeClient:
     def node_list(self):
         rows = tuple(self._node(number) for number in (1, 2, 3)
                      if number not in self._cluster.removed)
-        return nodes.NodeListReply(rows, tuple(self._cluster.removed))
+        return nodes.ListNodesReply(rows, tuple(self._cluster.removed))
 
     def node_describe(self, number):
         if number not in (1, 2, 3):
             raise wire.UnknownNode(f"there is no node {number}")
-        return nodes.NodeDescribeReply(self._node(number), (0, 1, 2, 3, 4), (),
+        return nodes.DescribeNodeReply(self._node(number), (0, 1, 2, 3, 4), (),
                                        tuple(group for group, leader
                                              in self._cluster.leaders.items() if leader == number))
 

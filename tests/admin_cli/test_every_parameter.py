@@ -10,7 +10,7 @@ import pytest
 
 from admin_cli.failures import PLAN_USAGE, ExitCode
 from admin_cli.options import Bytes, Start, Time
-from admin_cli.rebalance import _SpeaksOfPlans
+from admin_cli.rebalance import _HasPlanExits
 from admin_cli.whatif import JoiningNode
 from tests.admin_cli.tree import Found, commands, parameters, typed
 
@@ -47,7 +47,7 @@ NOT_RUN = {("chaos", "run"), ("chaos", "sim"), ("chaos", "planted"), ("chaos", "
 
 
 def usage_code(found: Found) -> int:
-    return PLAN_USAGE if isinstance(found.command, _SpeaksOfPlans) or \
+    return PLAN_USAGE if isinstance(found.command, _HasPlanExits) or \
         found.path[0] == "rebalance" or found.path[:2] == ("group", "pool") else ExitCode.USAGE
 
 

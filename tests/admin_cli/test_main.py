@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from admin_cli import connection, options
 from admin_cli import main as main_module
 from admin_cli.failures import CommandFailed, ExitCode
-from admin_cli.main import COMMANDS, ELSEWHERE, cli, main
+from admin_cli.main import COMMAND_ALIASES, COMMANDS, cli, main
 from admin_cli.packages import PACKAGES, check_packages, distribution_root
 from admin_cli.servers import (
     SERVERS_MAX,
@@ -49,7 +49,7 @@ def test_an_unknown_word_points_to_the_help(run):
 
 
 def test_words_from_elsewhere_lead_to_commands_that_exist():
-    for words in ELSEWHERE.values():
+    for words in COMMAND_ALIASES.values():
         command = cli
         for word in words.split():
             if not word.startswith("-"):

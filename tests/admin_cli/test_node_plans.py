@@ -42,7 +42,7 @@ def empty_4(monkeypatch):
         return reply._replace(nodes=(*reply.nodes, row()))
 
     def node_describe(self, number):
-        return nodes.NodeDescribeReply(row(), (), (0,), ()) if number == 4 else described(
+        return nodes.DescribeNodeReply(row(), (), (0,), ()) if number == 4 else described(
             self, number)
 
     monkeypatch.setattr(PlanClient, "node_list", node_list, raising=False)
@@ -66,14 +66,14 @@ def test_beside_another_plan_no_node_is_marked(run, cluster, empty_4, state, wor
 def test_a_plan_that_begins_in_this_moment_may_have_heeded_the_mark_and_it_is_said(run, cluster):
     cluster.plan_refusal = wire_errors.PlanActive("plan abab is running")
     done = run("node", "maintenance", "1", "--yes")
-    assert done.exit_code == 1 and cluster.intents == {1: "alive"}
+    assert done.exit_code == 1 and cluster.desired_states == {1: "alive"}
     assert "Nothing was changed" not in done.stderr and "may have skipped" in done.stderr
 
 
 def test_what_needs_no_plan_is_marked_beside_another_one_which_is_said(run, cluster, empty_4):
     cluster.status = BUSY
     done = run("node", "drain", "4", "--yes")
-    assert done.exit_code == 0 and cluster.intents == {4: "draining"}
+    assert done.exit_code == 0 and cluster.desired_states == {4: "draining"}
     assert (f"Plan {PLAN} is still running; its remaining moves to node 4 are skipped."
             in done.stderr)
 
@@ -89,7 +89,7 @@ def test_run_again_during_its_own_plan_it_goes_on_where_it_was(run, cluster, com
                                                                scope, said, wait):
     """Planned anew, what the plan has moved would be stale."""
     cluster.plan_refusal = wire_errors.StalePlan("replicas:g7 has been done")
-    cluster.intents = {1: state}
+    cluster.desired_states = {1: state}
     running = BUSY._replace(scope=scope)
     done_by_then = running._replace(state="done", phases=(wire.PhaseCount("done", 3),))
     cluster.statuses, cluster.status = [running, running], done_by_then
@@ -102,14 +102,14 @@ def test_run_again_during_its_own_plan_it_goes_on_where_it_was(run, cluster, com
 
 
 def test_a_throttle_that_comes_too_late_is_not_passed_over(run, cluster):
-    cluster.intents, cluster.status = {1: "draining"}, BUSY._replace(scope="drain")
+    cluster.desired_states, cluster.status = {1: "draining"}, BUSY._replace(scope="drain")
     done = run("node", "drain", "1", "--yes", "--throttle", "5MiB")
     assert done.exit_code == 0 and "multiraft rebalance throttle RATE" in done.stderr
 
 
 @pytest.mark.parametrize("words", [(), ("--yes",)])
 def test_a_node_that_is_drained_and_empty_has_nothing_to_do(run, cluster, empty_4, words):
-    cluster.intents = {1: "maintenance", 2: "maintenance", 3: "maintenance", 4: "draining"}
+    cluster.desired_states = {1: "maintenance", 2: "maintenance", 3: "maintenance", 4: "draining"}
     done = run("node", "drain", "4", *words)
     assert done.exit_code == 2, done.output
     assert "node 4 is drained and empty" in done.stderr and "node undrain 4" in done.stderr
@@ -117,15 +117,15 @@ def test_a_node_that_is_drained_and_empty_has_nothing_to_do(run, cluster, empty_
 
 
 def test_an_empty_node_is_drained_while_the_others_are_in_maintenance(run, cluster, empty_4):
-    cluster.intents = {1: "maintenance", 2: "maintenance", 3: "maintenance"}
+    cluster.desired_states = {1: "maintenance", 2: "maintenance", 3: "maintenance"}
     done = run("node", "drain", "4", "--yes")
-    assert done.exit_code == 0 and cluster.intents[4] == "draining", done.output
+    assert done.exit_code == 0 and cluster.desired_states[4] == "draining", done.output
 
 
 def test_undrain_of_a_node_that_was_not_drained_is_nothing_to_do(run, cluster):
     done = run("node", "undrain", "3")
-    assert done.exit_code == 2 and "was not drained, nor in maintenance" in done.stderr
-    cluster.intents = {3: "draining"}
+    assert done.exit_code == 2 and "was neither draining nor in maintenance" in done.stderr
+    cluster.desired_states = {3: "draining"}
     assert run("node", "undrain", "3").exit_code == 0
 
 
@@ -134,7 +134,7 @@ def test_undrain_of_a_node_that_was_not_drained_is_nothing_to_do(run, cluster):
 
 @pytest.mark.parametrize("words", [(), ("--yes",)])
 def test_a_node_that_alone_can_lead_is_not_put_into_maintenance(run, cluster, words):
-    cluster.intents = {2: "maintenance", 3: "draining"}
+    cluster.desired_states = {2: "maintenance", 3: "draining"}
     done = run("node", "maintenance", "1", *words)
     assert done.exit_code == 3 and not marks(cluster) and not applied(cluster), done.output
     for text in ("node 1 leads 5 groups (0, 1, 2, 3, 4) that no other node can lead",
@@ -164,15 +164,15 @@ def test_a_node_with_the_only_replica_is_not_put_into_maintenance(run, cluster, 
 
 
 def test_what_is_wanted_of_nodes_is_seen_where_one_looks(run, cluster):
-    cluster.intents = {1: "maintenance", 3: "draining"}
+    cluster.desired_states = {1: "maintenance", 3: "draining"}
     listed = run("node", "list").stdout.splitlines()
     assert "up, in maintenance" in listed[1] and "up, draining" in listed[3]
     assert "," not in listed[2]
     described = run("node", "describe", "3").stdout
     assert "draining, until `multiraft node undrain 3`" in described
     status = run("cluster", "status").stdout.splitlines()
-    assert status[0].startswith("All well")
-    assert status[1] == ("Set aside by the operator: node 1 is in maintenance, node 3 is draining. "
+    assert status[0].startswith("Healthy: ")
+    assert status[1] == ("Out of service: node 1 is in maintenance, node 3 is draining. "
                          "To return one to service: multiraft node undrain NODE")
     assert any("ready, draining" in line for line in status)
     for words in (("node", "list"), ("cluster", "status")):
@@ -194,12 +194,13 @@ def test_when_nobody_says_what_is_wanted_the_rest_is_shown(run, cluster, monkeyp
     assert [row["intent"] for row in told["nodes"]] == [None] * 3
 
 
-@pytest.mark.parametrize("scope, intent, told", [
+@pytest.mark.parametrize("scope, desired_state, told", [
     ("drain", "draining", "multiraft node drain 3 --yes"),
     ("leaders", "maintenance", "multiraft node maintenance 3 --yes"), ("all", "draining", "")])
-def test_a_cancelled_plan_leaves_the_mark_of_its_node_and_says_so(run, cluster, scope, intent,
-                                                                  told):
-    cluster.status, cluster.intents = BUSY._replace(scope=scope), {3: intent}
+def test_a_cancelled_plan_leaves_the_mark_of_its_node_and_says_so(
+    run, cluster, scope, desired_state, told
+):
+    cluster.status, cluster.desired_states = BUSY._replace(scope=scope), {3: desired_state}
     done = run("rebalance", "cancel")
     assert done.exit_code == 0 and told in done.stderr
     assert ("multiraft node undrain 3" in done.stderr) is bool(told)
@@ -223,7 +224,7 @@ def test_to_pause_or_resume_twice_is_nothing_to_do(run, cluster, action, state, 
 def test_a_plan_that_paused_itself_is_paused_by_the_operator_as_well(run, cluster):
     cluster.status = BUSY._replace(state="paused", reason="NODE_DOWN: node 3 is down")
     assert run("rebalance", "pause").exit_code == 0
-    assert wire.PlanControl("pause") in cluster.requests
+    assert wire.ControlPlan("pause") in cluster.requests
 
 
 def test_a_throttle_is_answered_with_the_rate(run, cluster):

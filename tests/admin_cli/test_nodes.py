@@ -120,12 +120,13 @@ def test_how_far_it_is_can_be_seen(run, cluster):
     assert scrub == {"active": True, "requested": True, "pass_bytes": 2 << 20,
                      "total_bytes": 4 << 20, "bytes_per_second": 1 << 20, "damaged": 1,
                      "completed": "2023-11-14T22:13:20+00:00"}
-    assert "2.0 MiB of 4.0 MiB at 1.0 MiB/s, as asked for; 1 damaged entry or checkpoint" in run(
-        "node", "describe", "2").stdout
+    described = run("node", "describe", "2").stdout
+    assert ("2.0 MiB of 4.0 MiB at 1.0 MiB/s, requested by an operator; 1 damaged entry or "
+            "checkpoint") in described
     status = run("cluster", "status").stdout
-    assert status.splitlines()[-1] == "scrub asked for: node 2 has read 2.0 MiB of 4.0 MiB"
+    assert status.splitlines()[-1] == "requested scrub: node 2 has read 2.0 MiB of 4.0 MiB"
     cluster.node_status[2].update(scrub_active=0, scrub_completed_ms=0)
-    assert "came to the end never" in run("node", "describe", "2").stdout
+    assert "last completed: never" in run("node", "describe", "2").stdout
     cluster.up = {1, 3}
     gone = json.loads(run("node", "describe", "2", "--json").stdout)
     assert gone["scrub"] is None and gone["problem"] == "it is down"

@@ -8,15 +8,15 @@ import pytest
 
 from admin_cli import placements
 from admin_cli.failures import ExitCode
-from multiraft.wire.placements import LinkRow, ReplicaRow
+from multiraft.wire.placements import EpochRow, ReplicaRow
 
 
 @pytest.fixture
 def topic(cluster):
     """Two partitions; the first has been in groups 1, 2 and 1."""
     cluster.topics["flights"] = [[], []]
-    cluster.links["flights"] = [[LinkRow(1, 1, 0), LinkRow(2, 2, 100), LinkRow(3, 1, 250)],
-                                [LinkRow(1, 4, 0)]]
+    cluster.links["flights"] = [[EpochRow(1, 1, 0), EpochRow(2, 2, 100), EpochRow(3, 1, 250)],
+                                [EpochRow(1, 4, 0)]]
     return cluster
 
 
@@ -77,7 +77,7 @@ def test_switch_waits_until_it_is_published(run, topic):
 
 
 def test_a_switch_that_takes_too_long_is_left_to_itself(run, topic, monkeypatch):
-    monkeypatch.setattr(placements, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(placements, "PROGRESS_TIMEOUT_S", 0.1)
     topic.published_after = 1 << 30
     result = run("placement", "switch", "flights", "1", "--to-group", "3")
     assert result.exit_code == ExitCode.FAILED

@@ -31,7 +31,7 @@ def test_a_plan_beside_another_one_says_that_what_that_moves_counts_where_it_is(
     cluster.status = BUSY
     done = run("rebalance", "plan", "--window", "0.2")
     assert "contains the moves that the other one has not made yet" in done.stderr, done.output
-    assert "cannot be applied before that one is over" in done.stderr
+    assert "cannot be applied before that one has ended" in done.stderr
 
 
 def test_who_waited_is_told_what_was_done(run, cluster, path):
@@ -47,4 +47,4 @@ def test_who_waited_is_told_what_was_done(run, cluster, path):
 def test_a_rate_of_nothing_yet_is_no_time(run, cluster):
     cluster.status = BUSY._replace(eta_ms=-1)
     shown = run("rebalance", "status").output
-    assert "when it is ready is not known yet" in shown and "ready in" not in shown
+    assert "no estimate yet" in shown and "ends in" not in shown

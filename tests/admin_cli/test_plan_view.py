@@ -18,7 +18,7 @@ def left(made: plans.Plan, row: plans.ResourceOutcome, floor: int, *loads: int) 
     carriers = tuple(plans.NodeOutcome(number, "r", 100, "alive", (load, 0, 0, 0), (load, 0, 0, 0),
                                     (300, 0, 0, 0), bool(load), bool(load))
                   for number, load in enumerate(loads, 1))
-    return [*plan_left.left_as_it_is(made._replace(
+    return [*plan_left.remaining_imbalance(made._replace(
         resources=(row,), nodes=carriers, policy=Policy((Band("disk", 50, floor),)),
         options=Options()))]
 
@@ -27,7 +27,7 @@ def left(made: plans.Plan, row: plans.ResourceOutcome, floor: int, *loads: int) 
     (FAR, 600, (600, 300, 300), ["no node has more than 600 B"]),
     (FAR, 599, (600, 300, 300), ["no move of a group that racks, disks and policy allow"]),
     (FAR._replace(level_ppm=1_950_000), 599, (600, 300, 300), ["within the band of its share"]),
-    (FAR._replace(bound="racks", bound_ppm=1_950_000), 0, (600, 300, 300), ["the racks allow no"]),
+    (FAR._replace(bound="racks", bound_ppm=1_950_000), 0, (600, 300, 300), ["by the racks"]),
     (FAR._replace(after_ppm=1_050_000), 600, (315, 300, 285), []),
     (FAR._replace(bound="largest", bound_ppm=1_950_000), 0, (600, 300, 300),
      ["one group alone is 195.0 % of the mean of the nodes"]),
@@ -54,7 +54,7 @@ def outcome(*leaders, scope="all", floor=0):
 
 
 def test_leaders_that_nobody_else_can_have_have_a_reason():
-    told = [*plan_left.left_as_it_is(outcome(6, 6, 5, 0))]
+    told = [*plan_left.remaining_imbalance(outcome(6, 6, 5, 0))]
     assert told[0].startswith("Not balanced, leaders: only a node that holds a replica"), told
     assert "node 4 holds no replica" in told[0]
     assert plan_left.nothing_to_do(outcome(6, 6, 5, 0)) == (
@@ -62,21 +62,21 @@ def test_leaders_that_nobody_else_can_have_have_a_reason():
 
 
 @pytest.mark.parametrize("made, said", [
-    (outcome(2, 1, 1, 1), "Nothing to do: everything is within the bands"),  # whole leaders
+    (outcome(2, 1, 1, 1), "Nothing to do: all loads are within their bands"),  # whole leaders
     (outcome(6, 6, 5, 0, floor=6), "Nothing to do: leaders is above its band, and stays so"),
     (outcome(6, 6, 5, 0, scope="leaders"), "Nothing to do: leaders is above its band, and stays"),
     (outcome(6, 6, 6, 6, scope="leaders"), "no node leads, or sends, more than its band allows"),
     (outcome(6, 6, 5, 0, scope="repair"), "Nothing to repair: no replica is lost or missing"),
-    (outcome(6, 6, 5, 0, scope="drain"), "Nothing to drain: no replica is on a node that is to be"),
+    (outcome(6, 6, 5, 0, scope="drain"), "Nothing to drain: no draining node has a replica"),
     (outcome(6, 6, 5, 0, scope="node")._replace(options=Options("node", 2)),
-     "nothing is to be moved from node 2 or to it. Other nodes were not considered")])
+     "no move from or to node 2 is needed. Other nodes were not considered")])
 def test_a_plan_without_moves_says_what_is_true_of_its_scope(made, said):
     assert said in plan_left.nothing_to_do(made)
 
 
 @pytest.mark.parametrize("scope", ["repair", "drain"])
 def test_a_plan_that_balances_nothing_does_not_speak_of_balance(scope):
-    assert not [*plan_left.left_as_it_is(outcome(6, 6, 5, 0, scope=scope))]
+    assert not [*plan_left.remaining_imbalance(outcome(6, 6, 5, 0, scope=scope))]
 
 
 def test_a_move_has_figures_only_when_they_say_something():

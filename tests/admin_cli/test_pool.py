@@ -8,7 +8,7 @@ import pytest
 
 from admin_cli import pool
 from multiraft.wire import errors as wire
-from multiraft.wire.pool import NewReplicas, PoolGrowReply, PoolStatusReply
+from multiraft.wire.pool import GrowPoolReply, NewReplicas, PoolStatusReply
 from tests.admin_cli.fakes import FakeClient, FakeCluster
 
 NODES = (NewReplicas(1, "r1", "up", 5, 4, 2), NewReplicas(2, "", "draining", 5, 0, 0))
@@ -39,7 +39,7 @@ class Client(FakeClient):
         if self._cluster.refusal is not None:
             raise self._cluster.refusal
         self._cluster.grown.append((groups, dry_run))
-        return PoolGrowReply(4, groups, 3, NODES)
+        return GrowPoolReply(4, groups, 3, NODES)
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_no_wait_says_where_to_look(run, cluster):
 
 
 def test_groups_that_get_no_leader_are_named_and_left_to_themselves(run, cluster, monkeypatch):
-    monkeypatch.setattr(pool, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(pool, "PROGRESS_TIMEOUT_S", 0.0)
     cluster.looks.append(PoolStatusReply(4, 80, 70, tuple(range(11, 75)), 128))
     done = run("group", "pool", "grow", "80", "--yes")
     assert done.exit_code == 1

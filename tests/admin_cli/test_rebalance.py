@@ -39,7 +39,7 @@ class PlanCluster(FakeCluster):
         super().__init__()
         self.leaders = dict.fromkeys(range(5), 1)
         self.status = IDLE
-        self.intents: dict[int, str] = {}
+        self.desired_states: dict[int, str] = {}
         self.requests: list = []
         self.refusal: Exception | None = None
         self.plan_refusal: Exception | None = None  # of plans alone
@@ -66,22 +66,31 @@ class PlanClient(FakeClient):
         if isinstance(request, wire.PlacementFacts):
             active = cluster.status.plan_id if cluster.status.state == "running" else ""
             return wire.PlacementFactsReply(
-                bytes(range(16)).hex(), 17, 4, 3, 5, 0,
-                tuple(wire.NodeIntent(*item) for item in cluster.intents.items()), (), (), active)
+                bytes(range(16)).hex(),
+                17,
+                4,
+                3,
+                5,
+                0,
+                tuple(wire.DesiredState(*item) for item in cluster.desired_states.items()),
+                (),
+                (),
+                active,
+            )
         if isinstance(request, wire.PlanStatus):
             return cluster.statuses.pop(0) if cluster.statuses else cluster.status
         if cluster.refusal is not None:
             raise cluster.refusal
         if isinstance(request, wire.SetNodeState):
-            cluster.intents[request.node] = request.state
+            cluster.desired_states[request.node] = request.state
             return wire.SetNodeStateReply()
-        if isinstance(request, wire.PlanControl):
+        if isinstance(request, wire.ControlPlan):
             state = "running" if request.action == wire.RESUME else "paused"
-            return wire.PlanControlReply("ab" * 32, cluster.stays or state)
-        assert isinstance(request, wire.PlanApply)
+            return wire.ControlPlanReply("ab" * 32, cluster.stays or state)
+        assert isinstance(request, wire.ApplyPlan)
         if cluster.plan_refusal is not None:
             raise cluster.plan_refusal
-        return wire.PlanApplyReply(request.plan_id, "running")
+        return wire.ApplyPlanReply(request.plan_id, "running")
 
     def group_loads(self, address, timeout_ms=0):
         node = int(address[-1])
@@ -133,7 +142,7 @@ def test_a_plan_is_drawn_while_it_is_made(run, tmp_path, policy):
 
 
 def applied(cluster) -> list:
-    return [request for request in cluster.requests if isinstance(request, wire.PlanApply)]
+    return [request for request in cluster.requests if isinstance(request, wire.ApplyPlan)]
 
 
 def test_leaders_part_because_of_what_is_read_from_them(run, cluster, tmp_path):
@@ -159,7 +168,7 @@ def test_a_plan_is_made_and_changes_nothing(run, cluster, path):
     told = json.loads(run("rebalance", "show", str(path), "--json").output)
     assert told["moves"] == len(made.moves) and told["plan_id"] == made.plan_id
     same = run("rebalance", "diff", str(path), str(path))
-    assert "move the same to the same places" in same.output
+    assert "the plans have the same moves" in same.output
 
 
 def test_a_plan_says_how_far_it_is_from_what_is_possible(run, path):
@@ -170,11 +179,11 @@ def test_a_plan_says_how_far_it_is_from_what_is_possible(run, path):
     row = next(row for row in rows if row.resource == "leaders")
     line = next(line for line in shown.splitlines() if line.startswith("leaders"))
     assert line.split()[-4:] == [str(row.moved), str(row.moved_bound),
-                                 *plan_view.moved_more(row).split()]
+                                 *plan_view.excess_moved(row).split()]
     assert plan_view.gap(row) in line
     told = json.loads(run("rebalance", "show", str(path), "--json").output)["resources"]
     assert [each["gap_ppm"] for each in told] == [each.gap_ppm for each in rows]
-    assert "Cut short" not in shown
+    assert "Incomplete" not in shown
 
 
 def test_a_plan_that_was_cut_short_says_to_plan_again(run, tmp_path, policy):
@@ -182,7 +191,7 @@ def test_a_plan_that_was_cut_short_says_to_plan_again(run, tmp_path, policy):
     policy.write_text(json.dumps({**told, "moves_max": 1}))
     done = run("rebalance", "plan", "--scope", "leaders", "--policy", str(policy), "--window",
                "0.2")
-    assert done.exit_code == 0 and "Cut short: plan again" in done.output
+    assert done.exit_code == 0 and "Incomplete, a limit was reached: plan again" in done.output
 
 
 @pytest.mark.parametrize("moved, bound, said", [(102, 100, "+2.00 %"), (0, 0, "-"), (5, 0, "-"),
@@ -190,7 +199,7 @@ def test_a_plan_that_was_cut_short_says_to_plan_again(run, tmp_path, policy):
 def test_what_is_moved_is_compared_with_what_has_to_be(moved, bound, said):
     row = plans.ResourceOutcome("disk", 50, 9, 2_000_000, 1_020_000, 1_000_000, "mean", 1_000_000,
                                 moved, bound)
-    assert (plan_view.moved_more(row), plan_view.gap(row)) == (said, "+2.00 %")
+    assert (plan_view.excess_moved(row), plan_view.gap(row)) == (said, "+2.00 %")
 
 
 def test_nothing_to_do_has_its_own_exit_code(run, cluster, policy):
@@ -224,7 +233,7 @@ def test_a_plan_that_is_under_way_is_no_stale_one(run, cluster, path):
                    BUSY._replace(state="cancelling", next_plan_id=plan_id)):
         cluster.status = status
         done = run("rebalance", "apply", str(path), "--yes")
-        assert done.exit_code == 0 and "carried out already" in done.output, done.output
+        assert done.exit_code == 0 and "is already running" in done.output, done.output
     assert not applied(cluster)
     cluster.status = BUSY._replace(plan_id=plan_id, state="done")
     assert run("rebalance", "apply", str(path), "--yes").exit_code == 4
@@ -233,7 +242,7 @@ def test_a_plan_that_is_under_way_is_no_stale_one(run, cluster, path):
 def test_when_a_plan_is_ready_is_said_while_it_runs(run, cluster):
     for state, said in (("running", True), ("paused", False), ("done", False)):
         cluster.status = BUSY._replace(state=state, reason="")
-        assert ("ready in" in run("rebalance", "status").output) is said, state
+        assert ("ends in" in run("rebalance", "status").output) is said, state
 
 
 def test_a_stale_plan_is_refused_before_anything_is_asked(run, cluster, path):
@@ -284,11 +293,12 @@ def test_who_waits_is_told_once_that_somebody_has_paused_the_plan(run, cluster, 
 def test_who_waits_is_told_once_that_a_move_waits_for_room(run, cluster, path):
     runs = BUSY._replace(plan_id=plans.load(path.read_bytes()).plan_id)
     (move,) = runs.moves
-    short = runs._replace(moves=(move._replace(phase="pending", wait="NO_ROOM: node 4 has 9"),))
+    wait = "NO_DISK_SPACE: node 4 has 9"
+    short = runs._replace(moves=(move._replace(phase="pending", wait=wait),))
     cluster.statuses = [IDLE, runs, short, short, runs]
     cluster.status = runs._replace(state="done", phases=(wire.PhaseCount("done", 3),))
     done = run("rebalance", "apply", str(path), "--yes", "--wait")
-    assert done.stderr.count("replicas:g7 waits") == done.stderr.count("NO_ROOM: node 4") == 1
+    assert done.stderr.count("replicas:g7 waits") == done.stderr.count("NO_DISK_SPACE: node 4") == 1
 
 
 def test_without_yes_the_throttle_asked_for_is_shown(run, cluster, path):
@@ -403,7 +413,7 @@ def test_wrong_command_lines_have_a_code_that_no_plan_has(run, words):
 
 
 def test_status_says_what_is_slow_and_why_it_waits(run, cluster):
-    assert "no plan was ever applied" in run("rebalance", "status").output
+    assert "no plan has been applied" in run("rebalance", "status").output
     cluster.status = BUSY
     shown = run("rebalance", "status")
     assert shown.exit_code == 0
@@ -424,9 +434,9 @@ def test_a_plan_that_paused_itself_has_its_own_exit_code(run, cluster):
 
 
 @pytest.mark.parametrize("words, request_", [
-    (("pause",), wire.PlanControl("pause")), (("resume",), wire.PlanControl("resume")),
-    (("cancel",), wire.PlanControl("cancel")),
-    (("throttle", "5MiB"), wire.PlanControl("throttle", "", 5 << 20))])
+    (("pause",), wire.ControlPlan("pause")), (("resume",), wire.ControlPlan("resume")),
+    (("cancel",), wire.ControlPlan("cancel")),
+    (("throttle", "5MiB"), wire.ControlPlan("throttle", "", 5 << 20))])
 def test_control_asks_for_what_is_said(run, cluster, words, request_):
     assert run("rebalance", *words).exit_code == 0
     asked = [wire.PlanStatus(), request_]
@@ -436,7 +446,7 @@ def test_control_asks_for_what_is_said(run, cluster, words, request_):
 
 
 @pytest.mark.parametrize("reason, way_out", [
-    ("NODE_DOWN: node 3 is down", "resumes by itself when the reason is over."),
+    ("NODE_DOWN: node 3 is down", "resumes automatically when the cause is gone."),
     ("SLOW_COMMITS: one append in a hundred", "To accept it: multiraft rebalance resume")])
 def test_to_resume_what_would_pause_itself_again_says_why_it_does_not(run, cluster, reason,
                                                                       way_out):
@@ -447,16 +457,16 @@ def test_to_resume_what_would_pause_itself_again_says_why_it_does_not(run, clust
 
 def test_a_drain_that_cannot_be_done_is_not_written_down(run, cluster):
     done = run("node", "drain", "3", "--yes")
-    assert done.exit_code == 3 and cluster.intents == {} and not applied(cluster)
+    assert done.exit_code == 3 and cluster.desired_states == {} and not applied(cluster)
 
 
 def test_maintenance_is_shown_first_and_then_written_down(run, cluster):
     shown = run("node", "maintenance", "1")
-    assert shown.exit_code == 0 and "MAINTENANCE" in shown.output and cluster.intents == {}
+    assert shown.exit_code == 0 and "MAINTENANCE" in shown.output and cluster.desired_states == {}
     done = run("node", "maintenance", "1", "--yes")
-    assert done.exit_code == 0 and cluster.intents == {1: "maintenance"}
+    assert done.exit_code == 0 and cluster.desired_states == {1: "maintenance"}
     assert all(move.reason == "MAINTENANCE" for move in applied(cluster)[0].moves)
-    assert run("node", "undrain", "1").exit_code == 0 and cluster.intents == {1: "alive"}
+    assert run("node", "undrain", "1").exit_code == 0 and cluster.desired_states == {1: "alive"}
     assert run("node", "drain", "9").exit_code == 1
 
 
@@ -466,10 +476,10 @@ def test_maintenance_is_shown_first_and_then_written_down(run, cluster):
     (wire_errors.StalePlan("leader:g1: its members were changed"), 4)])
 @pytest.mark.parametrize("before", ["alive", "draining"])
 def test_a_node_whose_plan_is_refused_is_as_before(run, cluster, refusal, code, before):
-    cluster.intents, cluster.plan_refusal = {1: before}, refusal
+    cluster.desired_states, cluster.plan_refusal = {1: before}, refusal
     done = run("node", "maintenance", "1", "--yes")
     assert done.exit_code == code and str(refusal) in done.stderr, done.output
-    assert cluster.intents == {1: before} and f"node 1 is {before}, as before" in done.stderr
+    assert cluster.desired_states == {1: before} and f"node 1 is {before}, as before" in done.stderr
     assert [request.state for request in cluster.requests
             if isinstance(request, wire.SetNodeState)] == ["maintenance", before]
 
@@ -481,7 +491,7 @@ def test_a_node_whose_plan_is_refused_is_as_before(run, cluster, refusal, code, 
 def test_a_node_whose_plan_may_have_begun_stays_marked_and_it_is_said(run, cluster, error):
     cluster.plan_refusal = error
     done = run("node", "maintenance", "1", "--yes")
-    assert done.exit_code == 1 and cluster.intents == {1: "maintenance"}
+    assert done.exit_code == 1 and cluster.desired_states == {1: "maintenance"}
     assert "node 1 is marked as maintenance" in done.stderr.lower()
     assert "multiraft node undrain 1" in done.stderr
 
@@ -492,24 +502,26 @@ def test_maintenance_of_which_no_plan_can_be_made_is_not_written_down(run, clust
         row._replace(state="down") if row.node.id == 3 else row
         for row in listed(self).nodes)), raising=False)
     done = run("node", "maintenance", "1", "--yes")
-    assert done.exit_code == 1 and "node 3 is not up" in done.output and cluster.intents == {}
+    assert (
+        done.exit_code == 1 and "node 3 is not up" in done.output and cluster.desired_states == {}
+    )
 
 
 def test_maintenance_of_a_node_that_leads_nothing_marks_it_once(run, cluster):
     cluster.leaders = {0: 1, 1: 1, 2: 1, 3: 2, 4: 2}
     for code in (0, 2):
         done = run("node", "maintenance", "3", "--yes")
-        assert done.exit_code == code and "leads nothing" in done.stderr, done.output
-        assert cluster.intents == {3: "maintenance"} and not applied(cluster)
+        assert done.exit_code == code and "leads no groups" in done.stderr, done.output
+        assert cluster.desired_states == {3: "maintenance"} and not applied(cluster)
 
 
 @pytest.mark.parametrize("state, told", [
     ("running", True), ("paused", True), ("cancelling", False), ("done", False), ("none", False)])
 def test_to_undrain_says_of_a_plan_under_way_that_it_goes_on(run, cluster, state, told):
     cluster.status = BUSY._replace(scope="drain", state=state)
-    cluster.intents = {3: "draining"}
+    cluster.desired_states = {3: "draining"}
     done = run("node", "undrain", "3")
-    assert done.exit_code == 0 and cluster.intents == {3: "alive"}
+    assert done.exit_code == 0 and cluster.desired_states == {3: "alive"}
     assert ("multiraft rebalance cancel" in done.stderr) is told, done.stderr
 
 
@@ -544,7 +556,7 @@ def test_a_disk_has_no_room_for_what_nothing_frees(cluster):
         cluster.disk = disk
         for gathered in (plan_input.collect(PlanClient(cluster), 5, False, 1.0,
                                             pause=lambda _s: None),
-                         plan_input.places(PlanClient(cluster), 5, pause=lambda _s: None)):
+                         plan_input.placements_only(PlanClient(cluster), 5, pause=lambda _s: None)):
             assert {row.disk_capacity for row in gathered.snapshot.nodes} == {capacity}
             assert gathered.disk_total == dict.fromkeys((1, 2, 3), disk[1])
 
@@ -562,7 +574,7 @@ def test_what_a_plan_has_just_moved_is_left_alone_and_the_plan_says_so(run, clus
     words = ("rebalance", "plan", "--policy", str(policy), "--window", "0.2")
     done = run(*words)
     assert done.exit_code == 2 and "Not moved, COOL_DOWN" in done.output, done.output
-    assert "for the reasons above" in done.output and "within the bands" not in done.output
+    assert "for the reasons above" in done.output and "within their bands" not in done.output
     cluster.moved_ms = 0
     assert run(*words).exit_code == 0
 
@@ -572,11 +584,11 @@ def test_what_is_appended_to_a_group_is_shared_out_to_the_last_byte():
     group alone, and worth a switch of that (seen in the demo)."""
     rows = {number: (wire.PartitionLoad(number, "t", number, group, 1, 0, 9), records)
             for number, group, records in ((1, 1, 1), (2, 1, 1), (3, 1, 1), (4, 1, 0), (5, 2, 7))}
-    shared = plan_input.shared_out(rows, {1: 1_000, 2: 5, 3: 9})
+    shared = plan_input.apportioned(rows, {1: 1_000, 2: 5, 3: 9})
     assert shared == {1: 333, 2: 333, 3: 334, 4: 0, 5: 5}
-    assert plan_input.shared_out({}, {1: 5}) == {}
+    assert plan_input.apportioned({}, {1: 5}) == {}
     idle = {1: (rows[4][0], 0)}
-    assert plan_input.shared_out(idle, {1: 50}) == {1: 0}, "nobody says whose it was"
+    assert plan_input.apportioned(idle, {1: 50}) == {1: 0}, "nobody says whose it was"
 
 
 @pytest.mark.parametrize("command", ["drain", "undrain", "maintenance", "decommission"])

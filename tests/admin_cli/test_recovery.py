@@ -43,8 +43,8 @@ class Nodes:
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch):
-    monkeypatch.setattr(connection, "ASK_AGAIN_S", 0)
-    monkeypatch.setattr(connection, "RECOVERY_PATIENCE_S", 0.05)
+    monkeypatch.setattr(connection, "RETRY_S", 0)
+    monkeypatch.setattr(connection, "RECOVERY_TIMEOUT_S", 0.05)
 
 
 def test_a_node_that_answers_late_has_the_best_replica():

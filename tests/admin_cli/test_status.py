@@ -28,7 +28,7 @@ def row(run, node: int) -> list[str]:
 
 
 def test_the_first_line_says_that_all_is_well(run):
-    assert headline(run) == "All well: 3 nodes, every group has a leader and all its replicas."
+    assert headline(run) == "Healthy: 3 nodes, every group has a leader and all its replicas."
 
 
 def test_the_first_lines_say_what_needs_attention_the_worst_first(run, cluster):
@@ -38,15 +38,16 @@ def test_the_first_lines_say_what_needs_attention_the_worst_first(run, cluster):
                               "groups_quarantined": 1, "quarantined": [3]}
     lines = run("cluster", "status").stdout.splitlines()
     assert lines[:6] == [
-        "Needs attention:", "  no leader, no appends: 1 (4)", "  damaged replicas: 1 (3)",
+        "Needs attention:", "  groups without a leader (no appends): 1 (4)",
+        "  quarantined replicas: 1 (3)",
         "  node 2 is not ready: catching up: 1 group (3) behind", "  node 3 is down",
-        "  fewer replicas than there should be: 5 (0, 1, 2, 3, 4)"]
+        "  under-replicated groups: 5 (0, 1, 2, 3, 4)"]
 
 
 def test_a_full_disk_needs_attention(run, cluster):
     cluster.node_status[2] = {"disk_full": 1}
     assert run("cluster", "status").stdout.splitlines()[:2] == [
-        "Needs attention:", "  node 2 has no room: it takes no records"]
+        "Needs attention:", "  node 2 has a full disk and refuses records"]
 
 
 def test_a_node_is_a_row_with_what_it_tells_of_itself(run):
@@ -118,7 +119,7 @@ def test_watching_looks_again_until_ctrl_c(cluster, environ):
                              change=lambda look: cluster.leaders.update({4: 0}))
     assert result.exit_code == ExitCode.INTERRUPTED
     assert pauses == [0.5] * 3
-    assert result.stdout.count("All well") == 1
+    assert result.stdout.count("Healthy") == 1
     assert result.stdout.count("Needs attention") == 2
 
 
@@ -133,7 +134,7 @@ def test_watching_survives_a_cluster_that_does_not_answer_now(cluster, environ):
         cluster.failure = ConnectionRefusedError("refused") if look == 1 else None
 
     result, _pauses = watched(cluster, environ, 3, change=change)
-    assert result.stdout.count("All well") == 2
+    assert result.stdout.count("Healthy") == 2
     assert "refused" in result.stderr
 
 
@@ -169,7 +170,7 @@ def test_a_person_sees_leader_members_and_lag(run, cluster):
 def test_a_joint_configuration_and_learners_are_said(run, cluster):
     cluster.configurations[1] = {"voters": (1, 2), "outgoing": (1, 2, 3), "learners": (3,)}
     text = run("group", "describe", "1").stdout
-    assert "the voters before were 1, 2, 3, and both majorities count" in text
+    assert "outgoing voters 1, 2, 3; both majorities are required" in text
     assert "learners 3" in text
     assert described(run, "1")["outgoing"] == [1, 2, 3]
 

@@ -425,8 +425,8 @@ class FakeCluster:
                 return m.OffsetResult(part.incarnation, Code.OK, found)
         return m.OffsetResult(part.incarnation, Code.OK, -1)
 
-    async def _complain(self, node, request):
-        return m.ComplainReply(node in self.rotten), ()
+    async def _report_corruption(self, node, request):
+        return m.ReportCorruptionReply(node in self.rotten), ()
 
     async def _create_topic(self, node, request):
         if not self.knows_nonces and request.nonce is not None:
@@ -467,18 +467,18 @@ class FakeCluster:
             for other, address in self.addresses.items()), 4, 3, 1, len(self.topics),
             sum(map(len, self.topics.values()))), ()
 
-    async def _group_list(self, node, request):
+    async def _list_groups(self, node, request):
         groups = [group for group in sorted(self.leaders) if group >= request.first][:2]
-        return m.GroupListReply(tuple(
+        return m.ListGroupsReply(tuple(
             m.GroupSummary(group, 1, 1, self.leaders[group], tuple(self.nodes), ())
             for group in groups), bool(groups) and groups[-1] < max(self.leaders)), ()
 
-    async def _group_transfer(self, node, request):
+    async def _transfer_leadership(self, node, request):
         if self.leaders[request.group] != node:
             leader = self.leaders[request.group]
             return (Code.NOT_LEADER, ErrorDetail("", leader, self.addresses[leader])), ()
         self.leaders[request.group] = request.to
-        return m.GroupTransferReply(request.to, 2), ()
+        return m.TransferLeadershipReply(request.to, 2), ()
 
     async def _node_status(self, node, request):
         return m.NodeStatusReply(node, {"state": "running"}), ()

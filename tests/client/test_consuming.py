@@ -269,7 +269,7 @@ def test_a_damaged_copy_is_complained_of_and_read_elsewhere(client, cluster):
     read = values_of(client.consume("a", until_end=True, partition_bytes_max=600))
     assert read == values
     complaints = [(node, request) for node, request in cluster.requests
-                  if isinstance(request, messages.Complain)]
+                  if isinstance(request, messages.ReportCorruption)]
     part = cluster.topics["a"][0]
     assert complaints and {node for node, _ in complaints} == {leader}
     assert {request.incarnation for _, request in complaints} == {part.incarnation}

@@ -108,7 +108,7 @@ def refuse_id(cluster, producer_id: int) -> None:
         if int.from_bytes(data[43:51], "big") != producer_id:
             return None
         return ResponseEvent(event.id, m.ProduceReply(tuple(
-            m.ProduceResult(Code.UNKNOWN_PRODUCER, -1, ErrorDetail("nobody has that id"))
+            m.ProduceResult(Code.UNKNOWN_PRODUCER, -1, ErrorDetail("that id was never granted"))
             for _ in event.request.batches)))
 
     cluster.script = script

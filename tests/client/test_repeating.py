@@ -15,7 +15,7 @@ from node.metadata.state_machine import MetadataState
 from tests.client.test_identity import lose
 
 HERE = bytes(range(16))
-PLAN = plans.PlanApply("p1", HERE.hex(), "topics", 1 << 40, plans.PlanLimits(1 << 20), (
+PLAN = plans.ApplyPlan("p1", HERE.hex(), "topics", 1 << 40, plans.PlanLimits(1 << 20), (
     plans.PlannedMove(1, plans.TOPIC_SWITCH, 1, 0, 1, (1,), (2,), 0, 0, "", ()),))
 NODE = nodes.NodeRow(0, 77, 1, "127.0.0.1:1", "127.0.0.1:2", "r", 100, "", 0)
 
@@ -37,9 +37,9 @@ class Metadata:
         for op, handler in (
                 ("join_cluster", self.join), ("remove_node", self.remove),
                 ("set_node_state", self.set_state), ("switch_partition", self.switch),
-                ("pool_grow", self.grow), ("pool_status", self.pool),
-                ("plan_apply", self.plan), ("plan_control", self.control),
-                ("plan_status", self.status), ("group_recover", self.recover),
+                ("grow_pool", self.grow), ("pool_status", self.pool),
+                ("apply_plan", self.plan), ("control_plan", self.control),
+                ("plan_status", self.status), ("recover_group", self.recover),
                 ("group_members", self.group_members)):
             setattr(cluster, "_" + op, handler)
 
@@ -73,7 +73,7 @@ class Metadata:
 
     async def grow(self, _node, request):
         return self.answer(state_machine.GrowPool(request.groups, ((1, 2, 3),)),
-                           lambda _: pool.PoolGrowReply(4, request.groups, 3, ()))
+                           lambda _: pool.GrowPoolReply(4, request.groups, 3, ()))
 
     async def pool(self, _node, _request):
         return pool.PoolStatusReply(self.state.pool_size, self.state.last_group, 0, (), 9), ()
@@ -82,7 +82,7 @@ class Metadata:
         return self.answer(state_machine.ApplyPlan(
             request.plan_id, request.cluster_id, request.scope, request.expires_ms, 1,
             request.limits, request.moves),
-            lambda state: plans.PlanApplyReply(request.plan_id, state))
+            lambda state: plans.ApplyPlanReply(request.plan_id, state))
 
     async def control(self, _node, request):
         plan = self.state.plans.plan
@@ -91,7 +91,7 @@ class Metadata:
         plan_id = request.plan_id or plan.plan_id
         return self.answer(
             state_machine.ControlPlan(plan_id, request.action, request.value, "", False, 1),
-            lambda state: plans.PlanControlReply(plan_id, state),
+            lambda state: plans.ControlPlanReply(plan_id, state),
         )
 
     async def status(self, _node, _request):
@@ -101,7 +101,7 @@ class Metadata:
             PLAN.limits, 0, 0, 0, 0, -1, (), (), (), ""), ()
 
     async def recover(self, _node, request):
-        return self.answer(state_machine.RecoverGroup(*request), members.GroupRecoverReply)
+        return self.answer(state_machine.RecoverGroup(*request), members.RecoverGroupReply)
 
     async def group_members(self, node, request):
         index, voters, learners = self.members[request.group]
@@ -233,7 +233,7 @@ def test_a_pool_grows_once(client, cluster, state, verdict, through):
     left = [1]
 
     def script(_node, event, _connection):
-        if type(event.request) is not pool.PoolGrow:
+        if type(event.request) is not pool.GrowPool:
             return None
         if left[0]:
             left[0] -= 1
@@ -254,7 +254,7 @@ def test_a_pool_that_has_the_size_already_is_refused(client, state):
 
 @VERDICTS
 def test_a_plan_is_applied_once(client, cluster, state, verdict):
-    cluster.script = lose("plan_apply", verdict, 2)
+    cluster.script = lose("apply_plan", verdict, 2)
     assert client.plan_request(PLAN).state == "running"
     assert state.state.plans.plan.plan_id == "p1"
 
@@ -266,8 +266,8 @@ def test_a_plan_is_applied_once(client, cluster, state, verdict):
 def test_the_plan_under_way_is_controlled_once(client, cluster, state, verdict, action, value,
                                                after):
     client.plan_request(PLAN)
-    cluster.script = lose("plan_control", verdict, 2)
-    reply = client.plan_request(plans.PlanControl(action, "", value))
+    cluster.script = lose("control_plan", verdict, 2)
+    reply = client.plan_request(plans.ControlPlan(action, "", value))
     assert (reply.plan_id, reply.state) == ("p1", after)
 
 
@@ -275,7 +275,7 @@ def test_a_control_that_is_repeated_does_not_reach_the_next_plan(client, cluster
     client.plan_request(PLAN)
 
     def script(_node, event, _connection):
-        if type(event.request) is not plans.PlanControl or asked(cluster, plans.PlanControl) > 1:
+        if type(event.request) is not plans.ControlPlan or asked(cluster, plans.ControlPlan) > 1:
             return None
         state.apply(state_machine.ControlPlan("p1", plans.CANCEL, 0, "", False, 1))
         state.apply(state_machine.ApplyPlan("p2", PLAN.cluster_id, PLAN.scope, PLAN.expires_ms, 1,
@@ -284,13 +284,13 @@ def test_a_control_that_is_repeated_does_not_reach_the_next_plan(client, cluster
 
     cluster.script = script
     with pytest.raises(errors.StalePlan):
-        client.plan_request(plans.PlanControl(plans.CANCEL, ""))
+        client.plan_request(plans.ControlPlan(plans.CANCEL, ""))
     assert (state.state.plans.plan.plan_id, state.state.plans.plan.state) == ("p2", "running")
 
 
 @VERDICTS
 def test_a_group_is_recovered_once(client, cluster, state, verdict):
-    cluster.script = lose("group_recover", verdict, 2)
+    cluster.script = lose("recover_group", verdict, 2)
     assert client.group_recover(1, 2, 2).incarnation == 2
     assert state.state.recovered(1) == (2, 2)
 
@@ -339,13 +339,13 @@ def test_leadership_is_handed_over_once(client, cluster, world, verdict, to):
         if after != node:
             moves.append((node, after))
             cluster.leaders[1] = after
-        return m.GroupTransferReply(after, 2), ()
+        return m.TransferLeadershipReply(after, 2), ()
 
-    cluster._group_transfer = transfer
+    cluster._transfer_leadership = transfer
     left = [1]
 
     def script(node, event, _connection):
-        if (type(event.request) is m.GroupTransfer and left[0]
+        if (type(event.request) is m.TransferLeadership and left[0]
                 and cluster.leaders[1] == node):
             left[0] -= 1
             return verdict

@@ -28,7 +28,7 @@ class Client(PlanClient):
 
     def plan_request(self, request):
         reply = super().plan_request(request)
-        if isinstance(request, wire.PlanApply):
+        if isinstance(request, wire.ApplyPlan):
             self._cluster.status = BUSY._replace(plan_id=request.plan_id, state=self.state,
                                                  phases=self.phases)
             self._cluster.leaders.update((move.subject, move.new[0]) for move in request.moves)

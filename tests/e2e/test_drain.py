@@ -41,20 +41,20 @@ def held(world, wanted: int) -> list[int]:
             if wanted in (*voters, *learners)]
 
 
-def intents(world) -> dict[int, str]:
+def desired_states(world) -> dict[int, str]:
     with blocking.Client(world.addresses) as client:
         client.catch_up()
-        return dict(client.plan_request(PlacementFacts()).intents)
+        return dict(client.plan_request(PlacementFacts()).desired_states)
 
 
 def test_a_drain_is_shown_first_and_then_done(world):
     assert held(world, 2)
     shown = node(world, "drain", 2)
     assert shown.exit_code == 0 and "Use --yes" in shown.output, shown.output
-    assert (intents(world), status(world).state) == ({}, "none")
+    assert (desired_states(world), status(world).state) == ({}, "none")
     done = node(world, "drain", 2, "--yes", "--wait")
     assert done.exit_code == 0, done.output
-    assert held(world, 2) == [] and intents(world) == {2: "draining"}
+    assert held(world, 2) == [] and desired_states(world) == {2: "draining"}
     assert node(world, "drain", 2, "--yes").exit_code == 2, "it is empty already"
     listed = rebalance(world, "list", "--json", command="node")
     assert [row["intent"] for row in json.loads(listed.stdout)["nodes"]] == [
@@ -66,13 +66,13 @@ def test_draining_what_leaves_too_few_nodes_is_refused_before_anything_changes(w
     refused = node(world, "drain", 3, "--yes")
     assert refused.exit_code == 3, refused.output
     assert "TOO_FEW_NODES" in refused.output or "NO_TARGET" in refused.output
-    assert (members(world), intents(world)) == (before, {2: "draining"})
+    assert (members(world), desired_states(world)) == (before, {2: "draining"})
     assert node(world, "drain", 9).exit_code == 1
 
 
 def test_a_node_that_is_undrained_takes_replicas_again(world, tmp_path):
     assert node(world, "undrain", 2).exit_code == 0
-    assert intents(world) == {}
+    assert desired_states(world) == {}
     policy = tmp_path / "policy.json"
     policy.write_text(json.dumps({"bands": [{"resource": "disk", "permille": 100, "floor": 0}],
                                   "cool_down_ms": 0}))
@@ -92,7 +92,7 @@ def test_a_node_in_maintenance_keeps_its_replicas_and_leads_nothing(world):
     done = node(world, "maintenance", 1, "--yes", "--wait")
     assert done.exit_code == 0, done.output
     wait_for(lambda: 1 not in leaders(world).values(), "node 1 leads nothing")
-    assert held(world, 1) == before and intents(world) == {1: "maintenance"}
+    assert held(world, 1) == before and desired_states(world) == {1: "maintenance"}
     assert node(world, "maintenance", 1, "--yes").exit_code == 2, "it leads nothing already"
     assert node(world, "undrain", 1).exit_code == 0
     assert node(world, "undrain", 1).exit_code == 2, "it is like any other already"
@@ -107,10 +107,10 @@ def test_a_node_that_alone_can_lead_is_not_put_into_maintenance(world):
         done = node(world, "maintenance", other, "--yes", "--wait")
         assert done.exit_code == 0, done.output
     wait_for(lambda: leaders(world)[group] == 4, "node 4 leads the group")
-    before = intents(world)
+    before = desired_states(world)
     refused = node(world, "maintenance", 4, "--yes")
     assert refused.exit_code == 3, refused.output
-    assert "no other node can lead" in refused.output and intents(world) == before
+    assert "no other node can lead" in refused.output and desired_states(world) == before
     for other in others:
         assert node(world, "undrain", other).exit_code == 0
 
@@ -123,7 +123,7 @@ def test_a_drain_that_is_run_again_is_not_stale(world):
     assert again.exit_code in (0, 2), again.output  # 2: the plan was complete before this command
     assert "is being drained already" in again.output or again.exit_code, again.output
     wait_for(lambda: status(world).state == "done", "the plan is over")
-    assert held(world, 2) == [] and intents(world) == {2: "draining"}
+    assert held(world, 2) == [] and desired_states(world) == {2: "draining"}
     assert node(world, "undrain", 2).exit_code == 0
 
 

@@ -42,7 +42,7 @@ def test_a_node_that_is_wiped_before_the_cluster_began_is_bound_already(world):
     assert init(world.config(3)).returncode == 0
     ended = run_node(world.config(3))
     assert ended.returncode == 3, ended.stderr
-    assert "a wiped node comes back only as a new one" in ended.stderr
+    assert "a wiped node can rejoin only as a new one" in ended.stderr
 
 
 def test_a_cluster_begins_when_its_nodes_have_met_and_then_needs_a_majority_only(world):

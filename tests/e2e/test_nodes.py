@@ -101,7 +101,7 @@ def test_a_wiped_node_is_refused_by_all_and_says_the_way_out(world):
     ended = run_node(world.config(3))
     assert ended.returncode == 3, ended.stderr
     assert "another data directory" in ended.stderr
-    assert "a wiped node comes back only as a new one" in ended.stderr
+    assert "a wiped node can rejoin only as a new one" in ended.stderr
     still_serves(world, "without-the-wiped")
     shutil.rmtree(data(world, 3))
     kept.rename(data(world, 3))

@@ -74,9 +74,9 @@ def test_the_page_works_as_it_is_written(shell):
             script = block.script.replace("multiraft dev up",
                                           f"multiraft dev up --base-port {base}")
             said[block.heading] = said.get(block.heading, "") + shell(script)
-    assert "All well: 4 nodes" in said["Replace a dead node"]
-    assert "no damaged places" in said["Corrupt disk"]
+    assert "Healthy: 4 nodes" in said["Replace a dead node"]
+    assert "no damaged ranges" in said["Corrupt disk"]
     assert "damaged, as it should be" in said["Corrupt disk"]
     assert said["Corrupt disk"].splitlines()[-1] == "2000", "every record is there"
     assert said["Lost majority"].count("nothing was changed") == 2
-    assert "All well: 3 nodes" in said["Lost majority"]
+    assert "Healthy: 3 nodes" in said["Lost majority"]

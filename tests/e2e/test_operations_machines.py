@@ -100,7 +100,7 @@ def follow(world: Machines, heading: str, place: str = "", state: str = "",
 def well(world: Machines) -> None:
     """Check that the cluster is healthy."""
     desk = world.all[DESK]
-    desk.wait(lambda: "All well" in desk.try_("multiraft cluster status").stdout, "all is well")
+    desk.wait(lambda: "Healthy" in desk.try_("multiraft cluster status").stdout, "all is well")
 
 
 # ---- in the order of the page --------------------------------------------------------------------
@@ -285,7 +285,7 @@ def test_nodes_run_as_containers(containers):
     done = subprocess.run(["bash", "-o", "pipefail", "-ec", script], cwd=page.ROOT, text=True,
                           capture_output=True, timeout=machines.COMMAND_S * 2)
     assert done.returncode == 0, f"{script}\n{done.stdout}\n{done.stderr}"
-    assert "All well: 3 nodes" in done.stdout
+    assert "Healthy: 3 nodes" in done.stdout
     healthy = ["inspect", "--format", "{{.State.Health.Status}}", "ops-node-1"]
     wait_for(lambda: docker_names(*healthy) == ["healthy"], "the health check says so", 60)
     machines.docker("stop", "--time", "60", "ops-node-2")

@@ -16,8 +16,8 @@ from multiraft.client import Client, blocking
 from multiraft.errors import MultiRaftError
 from multiraft.wire.plans import (
     TOPIC_SWITCH,
+    ApplyPlan,
     PlacementFacts,
-    PlanApply,
     PlanLimits,
     PlannedMove,
     PlanStatus,
@@ -299,18 +299,30 @@ def switch_all(world, topic: str) -> None:
     with blocking.Client(world.addresses) as client:
         facts = client.plan_request(PlacementFacts())
         rows = client.explain_placement(topic)
-        moves = tuple(PlannedMove(
-            seq, TOPIC_SWITCH, row.incarnation, 0, row.links[-1].epoch, (row.links[-1].group,),
-            (row.links[-1].group % SHAPE["groups"] + 1,), 0, 0, "USER", ())
-            for seq, row in enumerate(rows, 1))
-        client.plan_request(PlanApply("5e" * 32, facts.cluster_id, "all", 1 << 60,
+        moves = tuple(
+            PlannedMove(
+                seq,
+                TOPIC_SWITCH,
+                row.incarnation,
+                0,
+                row.epoch_history[-1].epoch,
+                (row.epoch_history[-1].group,),
+                (row.epoch_history[-1].group % SHAPE["groups"] + 1,),
+                0,
+                0,
+                "USER",
+                (),
+            )
+            for seq, row in enumerate(rows, 1)
+        )
+        client.plan_request(ApplyPlan("5e" * 32, facts.cluster_id, "all", 1 << 60,
                                       PlanLimits(1 << 20), moves))
         ended = over(world)
         assert (ended.state, dict(ended.phases)) == ("done", {"done": len(moves)}), ended
-        after = {row.incarnation: row.links[-1] for row in client.explain_placement(topic)}
+        after = {row.incarnation: row.epoch_history[-1] for row in client.explain_placement(topic)}
     for move in moves:
         assert (after[move.subject].group, after[move.subject].epoch) == (move.new[0],
-                                                                          move.guard + 1)
+                                                                          move.expected + 1)
 
 
 def test_a_dead_node_is_repaired_by_a_plan_that_goes_first(world, tmp_path, policy):

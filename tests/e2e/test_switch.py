@@ -32,13 +32,13 @@ def row_of(client, topic: str):
 def begin_switch(client, topic: str) -> int:
     """Decide the switch of the partition to the next group of the pool; return its epoch there."""
     row = row_of(client, topic)
-    last = row.links[-1]
+    last = row.epoch_history[-1]
     client.switch_partition(row.incarnation, last.epoch + 1, last.group % SHAPE["groups"] + 1)
     return last.epoch + 1
 
 
 def is_at(client, topic: str, epoch: int) -> bool:
-    return row_of(client, topic).links[-1].epoch == epoch
+    return row_of(client, topic).epoch_history[-1].epoch == epoch
 
 
 def switch(client, topic: str) -> None:
@@ -140,19 +140,21 @@ def test_a_partition_is_switched_dozens_of_times_under_load(world):
             switch(client, "moving")
             # A group without records is not in the chain: the last acknowledged records may have
             # been appended in an earlier one.
-            start = row_of(client, "moving").links[-1].start_offset
+            start = row_of(client, "moving").epoch_history[-1].start_offset
             wait_for(lambda start=start: pump.receipts[-1][1] >= start or pump.error,
                      "appends go on in the new group")
         sent = pump.finish()
         tail.finish(sent)
         assert tail.values == [b"%08d" % number for number in range(sent)]
         row = row_of(client, "moving")
-        assert len(row.links) == SWITCHES + 1 and row.links[-1].epoch == SWITCHES + 1
+        assert (
+            len(row.epoch_history) == SWITCHES + 1 and row.epoch_history[-1].epoch == SWITCHES + 1
+        )
         read = [record.value for batch in client.consume("moving", until_end=True)
                 for record in batch]
         assert read == tail.values
         assert client.list_offsets("moving")[0] == (0, sent)
-        middle = row.links[SWITCHES // 2].start_offset
+        middle = row.epoch_history[SWITCHES // 2].start_offset
         first = next(iter(client.consume("moving", PARTITION, start=middle - 1)))
         assert first.base_offset <= middle - 1 < first.next_offset
 
@@ -181,7 +183,7 @@ def test_an_idle_partition_leaves_nothing_behind(world):
         for _ in range(3):
             switch(client, "idle")
         row = row_of(client, "idle")
-        assert [(link.epoch, link.start_offset) for link in row.links] == [(4, 0)]
+        assert [(link.epoch, link.start_offset) for link in row.epoch_history] == [(4, 0)]
         with client.producer() as producer:
             assert producer.send(Record("idle", b"x")).wait().base_offset == 0
 
@@ -190,7 +192,7 @@ def test_what_cannot_be_switched_is_refused_with_the_cause(world):
     with world.client() as client:
         client.create_topic("refused", 1)
         row = row_of(client, "refused")
-        here = row.links[-1].group
+        here = row.epoch_history[-1].group
         there = here % SHAPE["groups"] + 1
         for epoch in (1, 3, 0):
             with pytest.raises(StaleEpoch, match="is at epoch 1") as refused:
@@ -234,7 +236,7 @@ def test_a_topic_that_is_deleted_while_it_moves_comes_back_empty(world):
             begin_switch(client, "again")
             client.delete_topic("again")
         client.create_topic("again", 1)
-        assert row_of(client, "again").links[-1][::2] == (1, 0)
+        assert row_of(client, "again").epoch_history[-1][::2] == (1, 0)
         with client.producer() as producer:
             assert producer.send(Record("again", b"y")).wait().base_offset == 0
 
@@ -284,6 +286,6 @@ def test_leaders_are_killed_while_a_partition_moves(tmp_path_factory):
 
 def victim_of(client, number: int) -> int:
     """Return in turn the leader of the old group, of the new one, of the metadata."""
-    group = row_of(client, "killed").links[-1].group
+    group = row_of(client, "killed").epoch_history[-1].group
     wanted = (group, group % SHAPE["groups"] + 1, 0)[number % 3]
     return wait_for(lambda: client.group_list()[wanted].leader, f"group {wanted} has a leader")

@@ -233,7 +233,7 @@ def test_topics_nodes_and_members_are_those_of_the_cluster(world, manifest):
                 for found in [client.group_members(group)]} == manifest["members"]
         for topic, links in manifest["switched"].items():
             row = client.explain_placement(topic)[0]
-            assert (row.switch_epoch, [list(link) for link in row.links]) == (0, links)
+            assert (row.switch_epoch, [list(link) for link in row.epoch_history]) == (0, links)
 
 
 def test_batches_that_are_sent_again_are_not_appended_again(world, manifest):

@@ -24,7 +24,7 @@ from chaos import launcher
 from chaos.planted import plugin
 from multiraft.client import blocking
 from multiraft.wire.errors import Code, UnknownTopic
-from multiraft.wire.messages import GroupList, GroupSummary
+from multiraft.wire.messages import GroupSummary, ListGroups
 from tests.e2e.raw import Session
 from tests.ports import free_base_port
 
@@ -120,7 +120,7 @@ class World:
     def groups(self, node: int) -> list[GroupSummary]:
         """Return all groups, as one node knows them; ``LookupError`` while it knows of none."""
         with self.session(node) as session:
-            answer = session.ask(GroupList())
+            answer = session.ask(ListGroups())
         if answer.code == Code.LEADER_UNKNOWN:
             raise LookupError(f"node {node} does not know the metadata yet")
         assert answer.code == Code.OK, answer

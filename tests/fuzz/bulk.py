@@ -34,7 +34,7 @@ from node.observability.load_publisher import LoadPublisher
 from node.observability.load_records import PARTITIONS, TOPIC
 from node.peers.bulk_channel import Bulk, NoAnswer
 from node.replicas.repair import Repairs
-from node.replicas.snapshots import IMAGE_BYTES_MAX
+from node.replicas.snapshots import SNAPSHOT_BYTES_MAX
 from tests.fuzz import seeds
 from tests.node.harness import silent_log
 from tests.node.replicas.test_snapshots import DIRECTORY, LEADER, Core, Side
@@ -170,5 +170,5 @@ def _check_kept(side: Side) -> None:
     """Check that a restart would find exactly the pieces that have arrived."""
     arrived = side.snapshots._download
     assert arrived is None or 0 < len(arrived.data) <= arrived.total
-    kept = SnapshotDownload(side.filesystem, DIRECTORY, IMAGE_BYTES_MAX).load()
+    kept = SnapshotDownload(side.filesystem, DIRECTORY, SNAPSHOT_BYTES_MAX).load()
     assert kept == arrived, f"{arrived} arrived, {kept} was kept"

@@ -39,7 +39,7 @@ from node.metadata.commands import (
     PublishSwitch,
     RecordMembers,
     RegisterNode,
-    TrimChain,
+    TrimEpochHistory,
     encode_command,
     plan_bootstrap,
 )
@@ -80,7 +80,7 @@ REQUESTS = (
     (RequestEvent(6, wire.ListTopics()),),
     (RequestEvent(7, wire.InitProducer()),),
     (RequestEvent(8, wire.ClusterStatus()),),
-    (RequestEvent(9, wire.GroupList()),),
+    (RequestEvent(9, wire.ListGroups()),),
     (RequestEvent(10, wire.NodeStatus()),),
 )
 
@@ -155,7 +155,7 @@ def message_headers() -> list[bytes]:
                             "topics": [["t", bytes(16), 5, [[0, 5, 1, 1, 0, 3]]]],
                             "groups": [[1, [1, 2]]]},
                "list_offsets": {"results": [[5, 0, 7, -1, None]]},
-               "group_list": {"groups": [[1, 1, 3, 1, [1, 2, 3], []]], "more": False}}
+               "list_groups": {"groups": [[1, 1, 3, 1, [1, 2, 3], []]], "more": False}}
     return found + [cbor2.dumps({"op": op, **fields}) for op, fields in answers.items()]
 
 
@@ -220,21 +220,27 @@ def repair_frames() -> list[bytes]:
 def peer_questions() -> dict[str, tuple]:
     """Return all requests between nodes: op -> request and answer."""
     window = carried_windows()[0]
-    looked = wire_plans.LookedGroup(1, 1, 17, True, (1, 2, 3), (4,), (), 90, 1 << 20, 0,
-                               (wire_plans.LookedMember(2, "replicate", 90, 0),))
+    looked = wire_plans.ProbedGroup(1, 1, 17, True, (1, 2, 3), (4,), (), 90, 1 << 20, 0,
+                               (wire_plans.ProbedMember(2, "replicate", 90, 0),))
     pairs = (
         (nodes.RegisterNode(_ROWS[ASKING - 1]), _JOINED),
-        (nodes.NodesKnown(), nodes.NodesKnownReply(_ROWS, (9,), 5)),
-        (nodes.RecordMembers(3, 1, 17, (1, 2), (3,)), nodes.RecordMembersReply()),
+        (nodes.KnownNodes(), nodes.KnownNodesReply(_ROWS, (9,), 5)),
+        (nodes.ReportMembers(3, 1, 17, (1, 2), (3,)), nodes.ReportMembersReply()),
         (
             placements.OpenPartition(7, 2, 1, 40, False, 900, 3, 5, window),
             placements.OpenPartitionReply(),
         ),
         (placements.PublishSwitch(7, 2, 900, 5), placements.PublishSwitchReply()),
-        (placements.TrimChain(7, 4), placements.TrimChainReply()),
-        (wire_plans.PlanProbe((1, 2)), wire_plans.PlanLookReply((looked,), 5, 9, False, 0, -1)),
-        (wire_plans.PlanChange(1, (1, 2, 3), (4,), 17), wire_plans.PlanChangeReply()),
-        (wire_plans.PlanTransfer(1, 2), wire_plans.PlanTransferReply()),
+        (placements.TrimEpochHistory(7, 4), placements.TrimEpochHistoryReply()),
+        (
+            wire_plans.ProbeGroups((1, 2)),
+            wire_plans.ProbeGroupsReply((looked,), 5, 9, False, 0, -1),
+        ),
+        (
+            wire_plans.StartReplicaChange(1, (1, 2, 3), (4,), 17),
+            wire_plans.StartReplicaChangeReply(),
+        ),
+        (wire_plans.StartLeaderTransfer(1, 2), wire_plans.StartLeaderTransferReply()),
         (
             sinks.ResolveTransactions((sinks.TransactionRef(1, 2),), False),
             sinks.ResolveTransactionsReply(
@@ -261,7 +267,7 @@ def bulk_requests() -> list[bytes]:
 def peer_answers() -> list[bytes]:
     """Return an answer to each request, with its operation, and a refusal."""
     said = {op: {"code": 0, **reply._asdict()} for op, (_asked, reply) in peer_questions().items()}
-    said["trim_chain"] = {"code": 1, "text": "not the leader", "leader": 3}
+    said["trim_epoch_history"] = {"code": 1, "text": "not the leader", "leader": 3}
     return [cbor2.dumps({"op": op, **fields}) for op, fields in said.items()]
 
 
@@ -302,7 +308,7 @@ def _commands() -> list:
             CreateTopic("t", bytes(range(16)), 2), AllocateProducerIds(10),
             RecordMembers(1, 1, 5, (1, 2, 3)), DecideSwitch(1, 2, 1), DecideSwitch(1, 2, 2),
             PublishSwitch(1, 2, 5, 3), DecideSwitch(2, 2, 1), DecideSwitch(2, 2, 2),
-            TrimChain(1, 4)]
+            TrimEpochHistory(1, 4)]
 
 
 def commands() -> list[bytes]:

@@ -13,7 +13,7 @@ from node.subscribers import Subscribers
 from tests.node.harness import in_trio, serving
 
 #: Requests of clients that sessions hand to parts of their own.
-OF_SESSIONS = {wire.Produce, wire.Fetch, wire.ListOffsets, wire.Complain}
+OF_SESSIONS = {wire.Produce, wire.Fetch, wire.ListOffsets, wire.ReportCorruption}
 PACKAGE = Path(node.__file__).parent
 WIRING = ["main.py", *sorted(f"assembly/{path.name}" for path in
                              (PACKAGE / "assembly").glob("*.py"))]

@@ -228,5 +228,5 @@ def test_a_running_cluster_is_exported_and_planned_for(spark, world, tmp_path):
     done = CliRunner().invoke(cli, [*servers, "rebalance", "plan", "--engine", "spark", "--window",
                                     "0.2", "--report", str(tmp_path / "report")])
     assert done.exit_code == 2 and "Nothing to do" in done.output, done.output
-    assert "Everything that should have moved does." in (
+    assert "None: every candidate is moved." in (
         tmp_path / "report" / plan_report.PAGE).read_text()

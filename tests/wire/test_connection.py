@@ -81,7 +81,7 @@ EXCHANGES = [
         CLUSTER, (m.NodeAddress(1, "h:1", "r1"),),
         (m.TopicMetadata("a", bytes(16), 5, (m.PartitionMetadata(0, 9, 2, 1, 7, 0),)),), ("b",))),
     (m.Metadata(), m.MetadataReply(CLUSTER, ())),
-    (m.Complain(9, 17), m.ComplainReply(True)),
+    (m.ReportCorruption(9, 17), m.ReportCorruptionReply(True)),
     (m.ListOffsets((m.OffsetQuery(9, "timestamp", 1_700_000_000_000),), False),
      m.ListOffsetsReply((m.OffsetResult(9, 0, 40),))),
     (m.ListOffsets((m.OffsetQuery(9, "latest"),)),
@@ -92,23 +92,23 @@ EXCHANGES = [
     (m.InitProducer(), m.InitProducerReply(77, 0)),
     (m.ClusterStatus(), m.ClusterStatusReply(
         CLUSTER, 1, (m.NodeSummary(1, "h:1", "h:2", "r", "up", 8, 3),), 8, 3, 1, 2, 4)),
-    (m.GroupList(), m.GroupListReply((m.GroupSummary(1, 1, 4, 2, (1, 2, 3), (4,)),))),
-    (m.GroupTransfer(1, 2), m.GroupTransferReply(2, 5)),
+    (m.ListGroups(), m.ListGroupsReply((m.GroupSummary(1, 1, 4, 2, (1, 2, 3), (4,)),))),
+    (m.TransferLeadership(1, 2), m.TransferLeadershipReply(2, 5)),
     (g.GroupMembers(1, (1, 2), (4,), 7, False), g.GroupMembersReply(
         1, 1, 2, 2, 5, 4, 90, 88, 7, True, (1, 2), (4,), (1, 3),
         (g.MemberRow(1, "replicate", 90), g.MemberRow(4, "absent", 0)), "")),
-    (g.GroupRecover(1, 2, 3), g.GroupRecoverReply(3)),
+    (g.RecoverGroup(1, 2, 3), g.RecoverGroupReply(3)),
     (m.NodeStatus(), m.NodeStatusReply(1, {"rounds": 5, "lanes": [{"bytes": 3}]})),
     (n.JoinCluster(NODE), n.JoinClusterReply(4, CLUSTER, 8, 3, (NODE,), (2,), 17)),
-    (n.NodeList(), n.NodeListReply((n.NodeState(NODE, "up", 8, 3),), (2,))),
-    (n.NodeDescribe(4), n.NodeDescribeReply(n.NodeState(NODE, "down", 8, 3), (1, 2), (0,), ())),
+    (n.ListNodes(), n.ListNodesReply((n.NodeState(NODE, "up", 8, 3),), (2,))),
+    (n.DescribeNode(4), n.DescribeNodeReply(n.NodeState(NODE, "down", 8, 3), (1, 2), (0,), ())),
     (n.RemoveNode(4), n.RemoveNodeReply()),
     (n.ScrubNode(4, 1 << 24), n.ScrubNodeReply(1 << 30, 1 << 24, 2)),
-    (p.PlacementExplain("a", 5, 10), p.PlacementExplainReply(
-        8, (p.PlacementRow(5, 77, 3, (p.LinkRow(1, 3, 0), p.LinkRow(2, 4, 100)), 3, 3),), True)),
+    (p.ExplainPlacement("a", 5, 10), p.ExplainPlacementReply(
+        8, (p.PlacementRow(5, 77, 3, (p.EpochRow(1, 3, 0), p.EpochRow(2, 4, 100)), 3, 3),), True)),
     (p.PartitionReplicas(77), p.PartitionReplicasReply((p.ReplicaRow(3, True, 1, True, 100),))),
     (p.SwitchPartition(77, 3, 3), p.SwitchPartitionReply(3, 3)),
-    (o.PoolGrow(16, True), o.PoolGrowReply(8, 16, 3, (o.NewReplicas(1, "r", "up", 9, 8, 3),))),
+    (o.GrowPool(16, True), o.GrowPoolReply(8, 16, 3, (o.NewReplicas(1, "r", "up", 9, 8, 3),))),
     (k.BeginTransaction("sink", 7, bytes(16), (k.TopicEnds(9, (1, 0)),), 3, 1 << 63),
      k.BeginTransactionReply(1, 2, k.OPEN, (9,), 4)),
     (k.CommitTransaction(1, 2, 7, (k.Winner(3, 1),)), k.CommitTransactionReply()),
@@ -121,9 +121,9 @@ EXCHANGES = [
     (k.StagedTopics(), k.StagedTopicsReply(5, (k.TopicEnds(9, (1, 0)),))),
     (k.SinkList(1, 10), k.SinkListReply((k.SinkRow(2, "sink", -1, 0, 3, 7),), True)),
     (o.PoolStatus(), o.PoolStatusReply(8, 16, 2, (15, 16), 64)),
-    (w.PlanApply("ab" * 32, "cd" * 16, "all", 99, LIMITS, MOVES),
-     w.PlanApplyReply("ab" * 32, "running")),
-    (w.PlanControl("throttle", "ab" * 32, 1 << 20), w.PlanControlReply("ab" * 32, "running")),
+    (w.ApplyPlan("ab" * 32, "cd" * 16, "all", 99, LIMITS, MOVES),
+     w.ApplyPlanReply("ab" * 32, "running")),
+    (w.ControlPlan("throttle", "ab" * 32, 1 << 20), w.ControlPlanReply("ab" * 32, "running")),
     (w.PlanStatus(), w.PlanStatusReply(
         "ab" * 32, "all", "paused", "NODE_DOWN: node 3 is down", 5, 9, LIMITS, 2, 1 << 30, 1 << 20,
         1 << 10, -1, (w.PhaseCount("learning", 1),),
@@ -132,7 +132,7 @@ EXCHANGES = [
         (w.NodeTraffic(4, 1, 0),), "")),
     (w.SetNodeState(4, "draining"), w.SetNodeStateReply()),
     (w.PlacementFacts(), w.PlacementFactsReply(
-        "cd" * 16, 17, 8, 3, 5, 2, (w.NodeIntent(4, "draining"),), ((3, 2),), ((1, 2),), "")),
+        "cd" * 16, 17, 8, 3, 5, 2, (w.DesiredState(4, "draining"),), ((3, 2),), ((1, 2),), "")),
     (w.GroupLoads(3, 10), w.GroupLoadsReply(
         4, 99, 5, 10, (w.GroupLoad(3, 1, 40, False, (1, 2), (3,), 1 << 20, 77, 9, 5),), True)),
     (w.PartitionLoads((3, 4), 7), w.PartitionLoadsReply(
@@ -295,7 +295,7 @@ BAD_FIELDS = [
     ("create_topic", {"name": "a", "partitions": 0}), ("create_topic", {"name": b"a"}),
     ("create_topic", {}), ("delete_topic", {"name": None}),
     ("list_topics", {"count_max": 0}), ("init_producer", {"producer_id": -2}),
-    ("group_transfer", {"group": -1}), ("cluster_status", {"extra": 1}),
+    ("transfer_leadership", {"group": -1}), ("cluster_status", {"extra": 1}),
     ("metadata", {"metadata_index": -1}), ("metadata", {"metadata_index": "new"}),
 ]
 

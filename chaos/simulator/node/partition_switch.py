@@ -1,7 +1,7 @@
 """Partition switches of a simulated node: the product's driver, step by step in virtual time.
 
 Contract.  ``Switches`` has the place of ``node.replicas.partition_switch.PartitionSwitcher``:
-``look`` starts to drive each decided switch that has a leader on this node.  The steps, and the
+``check`` starts to drive each decided switch that has a leader on this node.  The steps, and the
 reactions of the next group's leader, are the product's; only their pace and what they await are the
 simulator's.
 
@@ -22,7 +22,7 @@ from multiraft.wire import placements as wire
 from multiraft.wire.errors import Code, exception_for
 from node.metadata.commands import PublishSwitch, encode_command
 from node.metadata.placement_table import Switch
-from node.replicas.partition_switch import LOOK_S, RETRY_S_MAX, RETRY_S_MIN, PartitionSwitcher
+from node.replicas.partition_switch import POLL_S, RETRY_S_MAX, RETRY_S_MIN, PartitionSwitcher
 
 if TYPE_CHECKING:
     from chaos.simulator.node.node import SimulatedNode
@@ -82,12 +82,12 @@ class _Driver(PartitionSwitcher):
     nemesis.
     """
 
-    def __init__(self, look: Callable[[], None], steps: Callable[[str], None], *parts: Any):
+    def __init__(self, check: Callable[[], None], steps: Callable[[str], None], *parts: Any):
         super().__init__(*parts)
-        self._look = look
+        self._look = check
         self._steps = steps
 
-    def look(self) -> None:
+    def check(self) -> None:
         self._look()
 
     async def _ask_next(self, request: wire.OpenPartition) -> None:
@@ -106,7 +106,7 @@ class Switches:
     def __init__(self, node: SimulatedNode, raft: MultiRaft, store: Store):
         self._node = node
         metadata = _Metadata(node)
-        self._driver = _Driver(self.look, node.steps, raft, store.partition_states, metadata,
+        self._driver = _Driver(self.check, node.steps, raft, store.partition_states, metadata,
                                metadata, node, _Leader(node), node.request_round, None)
         self._at_work: dict[int, Pending] = {}  # partition -> pause between two steps
         self._looking = False
@@ -124,7 +124,7 @@ class Switches:
         self._node.count("switched")
         return wire.PublishSwitchReply()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Drive or resume all switches after a change that they may wait for.  O(switches)."""
         switches = self._node.metadata.placed.switches
         if not switches:
@@ -139,11 +139,11 @@ class Switches:
                 self._node.later(0, self._begin, partition, switch)
         if not self._looking:
             self._looking = True
-            self._node.later(int(LOOK_S * SECOND_US), self._look_again)
+            self._node.later(int(POLL_S * SECOND_US), self._look_again)
 
     def _look_again(self) -> None:
         self._looking = False
-        self.look()
+        self.check()
 
     def _begin(self, partition: int, switch: Switch) -> None:
         start(self._drive(partition, switch), self._node.later)

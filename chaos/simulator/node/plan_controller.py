@@ -23,7 +23,7 @@ from multiraft.wire import plans as wire
 from multiraft.wire.errors import TimedOut
 from node.metadata.commands import Command, StepMove, encode_command
 from node.metadata.result import Result
-from node.rebalance.controller import Driver
+from node.rebalance.controller import Controller
 from node.rebalance.participant import PlanParticipant
 from node.rebalance.throttle import PlanThrottle
 
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from multiraft.storage.store import Store
 
 Call = Callable[[], Coroutine[Pending, None, Any]]
+#: Request of a controller -> its word in traces and counters.
+STEPS = {wire.StartReplicaChange: "PlanChange", wire.StartLeaderTransfer: "PlanTransfer"}
 
 
 class _Metadata:
@@ -52,8 +54,8 @@ class _Metadata:
         return await self._node.propose(encode_command(command))
 
 
-class _Tasks:
-    """Clock and concurrency of the controller, like ``node.rebalance.runtime.Tasks``, with the
+class _Runtime:
+    """Clock and concurrency of the controller, like ``node.rebalance.runtime.Runtime``, with the
     node's clock and coroutines of the simulator.
     """
 
@@ -66,10 +68,10 @@ class _Tasks:
     def wall_ms(self) -> int:
         return self._node.now_ms
 
-    async def together(self, calls: Sequence[Call]) -> None:
+    async def run_all(self, calls: Sequence[Call]) -> None:
         await together(calls, self._node.later)
 
-    async def within(self, limit_s: float, call: Call) -> Any:
+    async def run_with_timeout(self, limit_s: float, call: Call) -> Any:
         done = Pending()
         self._node.later(int(limit_s * 1e6), done.settle)
         start(call(), self._node.later, done.settle)
@@ -101,7 +103,7 @@ class _Survey(NamedTuple):
 
 
 class _Facts:
-    """State of this node, as ``surveying`` and ``latency`` of the handlers."""
+    """State of this node, as ``group_health`` and ``latency`` of the handlers."""
 
     def __init__(self, node: SimulatedNode):
         self._node = node
@@ -121,19 +123,25 @@ class Planning:
         self._node = node
         self._raft = raft
         metadata, facts = _Metadata(node), _Facts(node)
-        self._looking = PlanParticipant(raft, store, metadata, facts, node.room, facts, {},
+        self._participant = PlanParticipant(raft, store, metadata, facts, node.room, facts, {},
                                 node.request_round)
-        self._driver = Driver(raft, metadata, self._ask, PlanThrottle(raft, node.request_round),
-                              _Log(node), _Tasks(node))
+        self._controller = Controller(
+            raft,
+            metadata,
+            self._ask,
+            PlanThrottle(raft, node.request_round),
+            _Log(node),
+            _Runtime(node),
+        )
         self.handing = Handing(node, raft, metadata, _Log(node))
-        start(self._driver.run(), node.later)
+        start(self._controller.run(), node.later)
 
     @property
     def handlers(self) -> dict:
         """Handlers of requests from controllers, by type."""
-        return {**self._looking.peer_handlers, wire.PlanChange: self._change}
+        return {**self._participant.peer_handlers, wire.StartReplicaChange: self._change}
 
-    async def _change(self, request: wire.PlanChange) -> wire.PlanChangeReply:
+    async def _change(self, request: wire.StartReplicaChange) -> wire.StartReplicaChangeReply:
         """Change the members of a group led here, if the fault atlas (``corruption.FaultAtlas``)
         permits.
         """
@@ -142,7 +150,7 @@ class Planning:
                            f"or stays down")
         here = request.group in self._raft.status.groups()
         index = self._raft.status.of(request.group).configuration_index if here else 0
-        reply = await self._looking.change(request)
+        reply = await self._participant.start_replica_change(request)
         self._node.members_changed(request.group)
         if index != request.expected_index:
             raise Violation("ChangedAsSeen", f"g{request.group} changes to {request.voters}, asked "
@@ -150,14 +158,14 @@ class Planning:
         return reply
 
     async def _ask(self, peer: int, request: Any) -> Any:
-        if type(request) is not wire.PlanProbe:
-            self._node.steps(type(request).__name__)
-        if type(request) is wire.PlanChange:
+        if type(request) is not wire.ProbeGroups:
+            self._node.steps(STEPS[type(request)])
+        if type(request) is wire.StartReplicaChange:
             self._check(request)
             self._node.count("plan changes")
         return await self._node.ask(peer, request)
 
-    def _check(self, request: wire.PlanChange) -> None:
+    def _check(self, request: wire.StartReplicaChange) -> None:
         """Check that the requested voters are the old or the new ones.  Raises ``Violation``."""
         seen = self._node.configurations_at(request.group, request.expected_index)
         if any({*request.voters} == {*configuration.voters} for configuration in seen):

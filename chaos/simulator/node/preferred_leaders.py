@@ -15,13 +15,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from multiraft.raft.multi_raft import MultiRaft
-from node.rebalance.preferred_leaders import LOOK_S, WINDOW_MS, PreferredLeaders
+from node.rebalance.preferred_leaders import POLL_S, WINDOW_MS, PreferredLeaders
 
 if TYPE_CHECKING:
     from chaos.simulator.node.node import SimulatedNode
     from chaos.simulator.simulation import Simulation
 
-LOOK_MS = int(LOOK_S * 1000)
+POLL_MS = int(POLL_S * 1000)
 #: A restart within one check interval, one that loses the liveness support, and an outage.
 DOWN_MS = (0, 200, 5_000)
 #: The node catches up for five seconds, and then gets back a few groups per second.
@@ -37,12 +37,12 @@ class Handing(PreferredLeaders):
         self._again()
 
     def _again(self) -> None:
-        self._node.later(LOOK_MS * 1000, self._take_a_look)
+        self._node.later(POLL_MS * 1000, self._check)
 
-    def _take_a_look(self) -> None:
-        before = self.handed_back
-        self.look(self._node.now_ms)
-        if self.handed_back > before:
+    def _check(self) -> None:
+        before = self.restored
+        self.check(self._node.now_ms)
+        if self.restored > before:
             self._node.count("handed back")
         self._again()
 
@@ -83,7 +83,7 @@ class Returns:
         """Wait until groups are back at nodes that restarted lately.  Raises ``Violation``."""
         world = self._world
         if self._preferred() and not world.truth.metadata.state.plans.active:
-            world.run_for(2 * LOOK_MS)  # until every node has checked which peers are up
+            world.run_for(2 * POLL_MS)  # until every node has checked which peers are up
             self._until(world.queue.now_ms + BACK_MS, lambda: not self._owed(live),
                         lambda: f"groups that are not handed back: {self._owed(live)[:8]}")
 
@@ -102,7 +102,7 @@ class Returns:
         node.crash(power=False)
         world.run_for(self._rng.choice(DOWN_MS))
         node.start()
-        world.run_for(2 * LOOK_MS)
+        world.run_for(2 * POLL_MS)
         self._until(world.queue.now_ms + BACK_MS, lambda: not self._led_elsewhere(number),
                     lambda: f"n{number} is back and does not lead what prefers it: "
                             f"{self._led_elsewhere(number)[:8]}")

@@ -69,7 +69,7 @@ class Moving(Regrouping):
     def _look_at_moves(self) -> None:
         """Drive pending switches, after metadata were applied or a role changed."""
         if self._switches is not None:
-            self._switches.look()
+            self._switches.check()
 
     # ---- interface for the product's parts ---------------------------------------------------
 

@@ -151,7 +151,7 @@ def place_for(state: MetadataState, partition: int, seen_index: int) -> Location
 
 def opening(place: Location) -> bytes:
     """Return the payload of the partition open entry for a location."""
-    return partition_open.opening_of(place)
+    return partition_open.partition_open_of(place)
 
 
 class Extent(NamedTuple):
@@ -165,9 +165,9 @@ class Extent(NamedTuple):
 
 def extents_of(place: Location, partition: int) -> list[Extent]:
     """Return the extents of a partition, in order.  O(extents)."""
-    ends = [*(link.start_offset for link in place.chain[1:]), None]
-    return [Extent(partition, link.group, link.start_offset, end)
-            for link, end in zip(place.chain, ends, strict=True)]
+    ends = [*(entry.start_offset for entry in place.epoch_history[1:]), None]
+    return [Extent(partition, entry.group, entry.start_offset, end)
+            for entry, end in zip(place.epoch_history, ends, strict=True)]
 
 
 def extent_at(place: Location, partition: int, offset: int) -> Extent:

@@ -193,7 +193,7 @@ def test_a_removed_node_that_runs_again_is_told_and_killed(whole):
 def test_what_is_collected_can_be_inspected(whole, tmp_path):
     assert whole.collect(tmp_path)[:3] == [1, 2, 3]
     said = host.run_python("admin_cli", "log", "inspect", "--verify", str(tmp_path / "1" / "data"))
-    assert "no damaged places" in said
+    assert "no damaged ranges" in said
     assert (tmp_path / "1" / "log").read_text()
     assert "[cluster]" in (tmp_path / "1" / "node.toml").read_text()
 

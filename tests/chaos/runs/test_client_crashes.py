@@ -22,7 +22,7 @@ from chaos.run.crashes import Crashes
 from chaos.run.parameters import Folder, Parameters
 from chaos.run.topics import SetupFailed
 from chaos.workloads.setting import Place, Setting
-from multiraft.wire.placements import LinkRow
+from multiraft.wire.placements import EpochRow
 
 TAKES_THE_MACHINE = True
 
@@ -239,7 +239,7 @@ def test_a_folder_that_cannot_be_written_is_no_anomaly(backend, monkeypatch, tmp
 def test_a_node_is_asked_for_what_it_has_of_a_partition_that_was_switched():
     """Node 1 has left the partition's second group: it need not serve the records appended
     there."""
-    links = [LinkRow(1, 5, 0), LinkRow(2, 6, 100), LinkRow(3, 7, 250)]
+    links = [EpochRow(1, 5, 0), EpochRow(2, 6, 100), EpochRow(3, 7, 250)]
     members = {5: (1, 2), 6: (2, 3), 7: (1, 2)}
     assert final_reads.parts_of(links, 400, members, (1, 2, 3)) == [
         (1, 0, 100), (1, 250, 400), (2, 0, 400), (3, 100, 250)]

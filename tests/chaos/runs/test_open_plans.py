@@ -18,7 +18,7 @@ from chaos.workloads.reads import Answer
 from chaos.workloads.recorder import Recorder
 from chaos.workloads.setting import Place
 from multiraft.wire.errors import NotLeader
-from multiraft.wire.plans import CANCEL, PlanControl, PlanLimits, PlanStatus, PlanStatusReply
+from multiraft.wire.plans import CANCEL, ControlPlan, PlanLimits, PlanStatus, PlanStatusReply
 
 
 def status(state: str, plan_id: str = "p1", after: str = "") -> PlanStatusReply:
@@ -64,8 +64,8 @@ def test_a_paused_plan_is_cancelled_once_and_waited_for_and_the_one_behind_it_to
                       status("cancelled", after="p2"), status("running", "p2"),
                       status("cancelled", "p2"))
     assert ended(cluster) == []
-    controls = [request for request in cluster.asked if isinstance(request, PlanControl)]
-    assert controls == [PlanControl(CANCEL, "p1"), PlanControl(CANCEL, "p2")]
+    controls = [request for request in cluster.asked if isinstance(request, ControlPlan)]
+    assert controls == [ControlPlan(CANCEL, "p1"), ControlPlan(CANCEL, "p2")]
 
 
 def test_a_plan_that_does_not_end_is_an_anomaly():

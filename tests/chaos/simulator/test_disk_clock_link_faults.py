@@ -24,7 +24,7 @@ from chaos.simulator.node.metadata_group import Chunk, Download
 from chaos.simulator.simulation import Simulation
 from multiraft.storage.errors import CorruptRange
 from multiraft.types import EntryKind
-from multiraft.wire.plans import PlanChange
+from multiraft.wire.plans import StartReplicaChange
 
 
 def filesystem_with(data: bytes) -> SimulatedFilesystem:
@@ -413,7 +413,7 @@ def test_nobody_is_lost_whom_a_leader_has_just_come_to_need(way, monkeypatch):
         monkeypatch.setattr(made.workload, "topics", made.topics)
         node._start_moves()
         index = node.status(group).configuration_index
-        start(node._planning._change(PlanChange(group, wanted, (), index)), node.later)
+        start(node._planning._change(StartReplicaChange(group, wanted, (), index)), node.later)
     assert node.configuration(group).voters == wanted
     assert not made.atlas.may_lose(kept) and not made.atlas.may_lose(leader)
     assert made.atlas.may_lose(left)

@@ -281,14 +281,14 @@ def test_preferred_leaders_get_their_groups_back():
 #: Bugs of the return of groups to preferred leaders, and the outage of the preferred node.
 FORGETFUL = {
     "a quick restart is no return": (0, Bug(
-        "no-return", "node.rebalance.preferred_leaders", "PreferredLeaders.look",
+        "no-return", "node.rebalance.preferred_leaders", "PreferredLeaders.check",
         "known if known[0] == life else (life, now_ms)",
         "known if known[0] else (life, now_ms)", "", Seeds())),
     "who led before it went down is owed nothing": (0, Bug(
-        "led-once", "node.rebalance.preferred_leaders", "PreferredLeaders.look",
+        "led-once", "node.rebalance.preferred_leaders", "PreferredLeaders.check",
         "if self._up[node] == before.get(node)", "if True", "", Seeds())),
     "nobody is ever near enough": (200, Bug(
-        "nobody", "node.rebalance.preferred_leaders", "PreferredLeaders._hand_back",
+        "nobody", "node.rebalance.preferred_leaders", "PreferredLeaders._restore",
         "status.last_index - member.match > LAG_ENTRIES_MAX", "True", "", Seeds())),
 }
 

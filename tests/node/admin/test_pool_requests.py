@@ -162,16 +162,16 @@ class Groups:
         self.groups: dict[int, object] = {}  # in the store
         self.partition_states: dict[int, None] = {}
         self.tombstones: set[int] = set()
-        self.takes_part = True
+        self.is_admitted = True
         self.replicas = Replicas(Core(self), self, self, 8, lambda: None, silent_log(),
-                                 takes_part=lambda: self.takes_part)
+                                 is_admitted=lambda: self.is_admitted)
 
     def is_removed(self, group):
         return group in self.tombstones
 
     def create_group(self, group, _incarnation, configuration, _is_new=False):
         known = self.groups.get(group)
-        if known is None or known.configuration == replicas_module.NOBODY:
+        if known is None or known.configuration == replicas_module.NO_MEMBERS:
             self.groups[group] = Recovered(configuration)
         self.partition_states[group] = None
         return self.groups[group]
@@ -183,14 +183,14 @@ class Recovered:
     changes = ()
     vote_barrier_index = 0
 
-    def __init__(self, configuration=replicas_module.NOBODY):
+    def __init__(self, configuration=replicas_module.NO_MEMBERS):
         self.configuration = configuration
 
 
 def settled(groups: Groups) -> dict[int, Configuration]:
     """Return the groups here once there is nothing left to do."""
     while groups.replicas.due:
-        groups.replicas.settle()
+        groups.replicas.reconcile()
     return groups.here
 
 
@@ -207,7 +207,7 @@ def test_many_new_groups_are_created_a_few_at_a_time(monkeypatch):
     groups = Groups(GrowPool(13, ((1, 2, 3),) * 5))
     for expected in (2, 4, 5):
         assert groups.replicas.due
-        groups.replicas.settle()
+        groups.replicas.reconcile()
         assert len(groups.here) == expected
     assert not groups.replicas.due
 
@@ -222,9 +222,9 @@ def test_nobody_creates_what_was_here_or_is_not_wanted_any_more():
 
 def test_a_node_that_may_not_vote_yet_creates_nothing_until_it_may():
     groups = Groups(GrowPool(10, TWO))
-    groups.takes_part = False
+    groups.is_admitted = False
     assert not settled(groups)
-    groups.takes_part = True
+    groups.is_admitted = True
     groups.replicas.load()
     assert [*settled(groups)] == [9, 10]
 
@@ -267,7 +267,7 @@ def test_a_group_without_members_in_which_this_node_did_not_begin_is_told_by_its
     groups.replicas = Replicas(Core(groups), groups, groups, 8, lambda: None, silent_log())
     groups.groups, groups.partition_states = {9: Recovered()}, {9: None}
     groups.replicas.load()
-    assert settled(groups) == {9: replicas_module.NOBODY}
+    assert settled(groups) == {9: replicas_module.NO_MEMBERS}
 
 
 # ---- asking and opening -------------------------------------------------------------------------
@@ -327,16 +327,16 @@ class Leading:
 
 def test_a_dry_run_says_who_gets_what_and_changes_nothing():
     leading = Leading(SetNodeState(2, "draining"))
-    told = leading.ask(wire.PoolGrow(16, dry_run=True))
+    told = leading.ask(wire.GrowPool(16, dry_run=True))
     assert (told.pool_size, told.groups, told.replication_factor) == (8, 16, 3)
     assert leading.state.last_group == 8
     rows = {row.node: row for row in told.nodes}
     assert rows[2].state == "draining" and rows[2].new_replicas == 0
     assert sum(row.new_replicas for row in told.nodes) == 24
     assert sum(row.new_leads for row in told.nodes) == 8
-    assert leading.ask(wire.PoolGrow(16)) == told, "and it becomes so"
+    assert leading.ask(wire.GrowPool(16)) == told, "and it becomes so"
     assert leading.state.last_group == 16
-    assert leading.ask(wire.PoolGrow(16)).groups == 16, "asked again it is the same growth"
+    assert leading.ask(wire.GrowPool(16)).groups == 16, "asked again it is the same growth"
 
 
 @pytest.mark.parametrize("groups, error, why", [
@@ -345,20 +345,20 @@ def test_a_dry_run_says_who_gets_what_and_changes_nothing():
 def test_a_size_that_cannot_be_is_refused(groups, error, why):
     leading = Leading()
     with pytest.raises(error, match=why):
-        leading.ask(wire.PoolGrow(groups))
+        leading.ask(wire.GrowPool(groups))
     assert leading.state.last_group == 8
 
 
 def test_a_second_growth_waits_for_the_first():
     leading = Leading(GrowPool(10, TWO))
     with pytest.raises(InvalidRequest, match="growing from 8 to 10"):
-        leading.ask(wire.PoolGrow(12))
+        leading.ask(wire.GrowPool(12))
 
 
 def test_new_groups_are_not_placed_on_nodes_that_are_down():
     leading = Leading(nodes=5)
     leading.down = {2}
-    leading.ask(wire.PoolGrow(16))
+    leading.ask(wire.GrowPool(16))
     assert all(2 not in voters for voters in leading.state.table.replicas[9:])
 
 
@@ -366,14 +366,14 @@ def test_racks_without_a_node_that_is_up_are_a_reason_not_to_grow():
     leading = Leading(nodes=5)  # racks a a b b c
     leading.down = {5}
     with pytest.raises(InvalidRequest, match="no node of rack 'c' is up.*start node 5"):
-        leading.ask(wire.PoolGrow(16))
+        leading.ask(wire.GrowPool(16))
 
 
 def test_too_few_nodes_that_are_up_are_named():
     leading = Leading(nodes=3)
     leading.down = {2, 3}
     with pytest.raises(InvalidRequest, match="start node"):
-        leading.ask(wire.PoolGrow(16))
+        leading.ask(wire.GrowPool(16))
     assert leading.state.last_group == 8
 
 
@@ -381,21 +381,21 @@ def test_only_the_leader_of_the_metadata_decides():
     leading = Leading()
     leading.failures = [NotLeader(METADATA_GROUP, 2)]
     with pytest.raises(NotLeader):
-        leading.ask(wire.PoolGrow(16))
+        leading.ask(wire.GrowPool(16))
 
 
 def test_the_pool_is_opened_when_every_new_group_has_a_leader_and_not_before():
     leading = Leading(GrowPool(10, TWO))
     leading.leaders = {9: 1}
-    trio.run(leading.pool.look)
+    trio.run(leading.pool.check)
     assert leading.state.pool_size == 8
     status = leading.ask(wire.PoolStatus())
     assert status == wire.PoolStatusReply(8, 10, 1, (10,), 32)
     leading.leaders[10] = 3
     leading.failures = [AmbiguousOutcome("leadership was lost")]
-    trio.run(leading.pool.look)
+    trio.run(leading.pool.check)
     assert leading.state.pool_size == 8, "it is tried again"
-    trio.run(leading.pool.look)
+    trio.run(leading.pool.check)
     assert leading.state.pool_size == 10
     assert leading.ask(wire.PoolStatus()) == wire.PoolStatusReply(10, 10, 0, (), 32)
 
@@ -416,7 +416,7 @@ async def test_a_node_grows_serves_and_starts_again(tmp_path):
     async with serving(tmp_path) as served:
         client = await Client.open(served)
         try:
-            reply = (await client.ask(wire.PoolGrow(6))).reply
+            reply = (await client.ask(wire.GrowPool(6))).reply
             assert (reply.pool_size, reply.groups) == (2, 6)
             state = served.metadata.log.state
             await until(lambda: state.pool_size == 6, "the pool is open")

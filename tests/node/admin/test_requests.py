@@ -6,12 +6,12 @@ from multiraft.wire.messages import (
     ClusterStatus,
     CreateTopic,
     DeleteTopic,
-    GroupList,
-    GroupTransfer,
     InitProducer,
+    ListGroups,
     ListTopics,
     Metadata,
     NodeStatus,
+    TransferLeadership,
 )
 from node.admin import requests as admin_module
 from node.metadata import state_machine
@@ -94,7 +94,7 @@ async def test_groups_and_nodes_are_listed(tmp_path):
         assert [(row.id, row.state, row.groups, row.leads) for row in status.nodes] == [
             (1, "up", 3, 3)]
         assert status.metadata_leader == 1
-        page = (await client.ask(GroupList(1, 1))).reply
+        page = (await client.ask(ListGroups(1, 1))).reply
         assert ([row.group for row in page.groups], page.more) == ([1], True)
 
 
@@ -102,12 +102,12 @@ async def test_groups_and_nodes_are_listed(tmp_path):
 async def test_transfers_that_cannot_be_say_why(tmp_path, monkeypatch):
     monkeypatch.setattr(admin_module, "TRANSFER_WAIT_S", 0.05)
     async with serving(tmp_path) as node, await Client.open(node) as client:
-        assert (await client.ask(GroupTransfer(9))).code == Code.INVALID_REQUEST
-        stranger = await client.ask(GroupTransfer(1, 7))
+        assert (await client.ask(TransferLeadership(9))).code == Code.INVALID_REQUEST
+        stranger = await client.ask(TransferLeadership(1, 7))
         assert (stranger.code, "not a voter" in stranger.error.text) == (Code.INVALID_REQUEST, True)
-        alone = await client.ask(GroupTransfer(1))
+        alone = await client.ask(TransferLeadership(1))
         assert (alone.code, "no other voter" in alone.error.text) == (Code.TIMED_OUT, True)
-        assert (await client.ask(GroupTransfer(1, 1))).reply.leader == 1
+        assert (await client.ask(TransferLeadership(1, 1))).reply.leader == 1
 
 
 @in_trio

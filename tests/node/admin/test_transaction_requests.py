@@ -40,22 +40,22 @@ class Leader:
         return self.replica(command)
 
 
-def look(sinks: SinkAdmin, *times_ms: int) -> None:
+def check(sinks: SinkAdmin, *times_ms: int) -> None:
     for now_ms in times_ms:
-        trio.run(sinks.look, now_ms)
+        trio.run(sinks.check, now_ms)
 
 
 def test_a_transaction_that_nobody_decides_is_given_up_after_its_time():
     leader = Leader()
     sinks = SinkAdmin(leader, leader, None, 1000, silent_log(), Turns(512))
     leader.replica(begin())
-    look(sinks, 0, 999)
+    check(sinks, 0, 999)
     assert state_of(leader.replica, 1) == OPEN
     leader.fails = True
-    look(sinks, 1000)
+    check(sinks, 1000)
     assert state_of(leader.replica, 1) == OPEN
     leader.fails = False
-    look(sinks, 1001)
+    check(sinks, 1001)
     assert state_of(leader.replica, 1) == VOID
     assert leader.state.sinks.open_transactions() == ()
 
@@ -64,19 +64,19 @@ def test_time_counts_for_each_transaction_and_leader():
     leader = Leader()
     sinks = SinkAdmin(leader, leader, None, 1000, silent_log(), Turns(512))
     leader.replica(begin())
-    look(sinks, 0)
+    check(sinks, 0)
     leader.replica(begin("other"))
     leader.replica(CommitTransaction(1, 1, 0))
-    look(sinks, 900, 1000)
+    check(sinks, 900, 1000)
     assert leader.state.sinks.open_transactions() == (TransactionRef(2, 1),), "seen at 900"
     leader.leads = False
-    look(sinks, 2000)
+    check(sinks, 2000)
     leader.leads = True
-    look(sinks, 2001, 3000)
+    check(sinks, 2001, 3000)
     assert leader.state.sinks.open_transactions() == (TransactionRef(2, 1),), (
         "another leader was in between"
     )
-    look(sinks, 3001)
+    check(sinks, 3001)
     assert leader.state.sinks.open_transactions() == ()
 
 

@@ -3,7 +3,7 @@ sets."""
 
 import pytest
 
-from node.clients.connection_reaper import PRESSED_BYTES_MIN, ConnectionSample, Deadlines
+from node.clients.connection_reaper import CONTENDED_BYTES_MIN, ConnectionReaper, ConnectionSample
 from node.limits import Limits
 
 LIMITS = Limits(frame_timeout_ms=60, idle_timeout_ms=600, write_timeout_ms=30)
@@ -13,12 +13,12 @@ QUIET = ConnectionSample(events=1, mid_frame=False, owed=False, arrived=0, unsen
 class Session:
     """A session whose counters the test sets."""
 
-    def __init__(self, look: ConnectionSample = QUIET):
-        self.now = look
+    def __init__(self, sample: ConnectionSample = QUIET):
+        self.now = sample
         self.ended = ""
         self.accounts = 0
 
-    def look(self) -> ConnectionSample:
+    def sample(self) -> ConnectionSample:
         return self.now
 
     def account(self) -> None:
@@ -31,11 +31,11 @@ class Session:
         self.now = self.now._replace(**fields)
 
 
-def swept(*looks: tuple[int, dict], pressed: bool = False) -> str:
+def swept(*looks: tuple[int, dict], memory_contended: bool = False) -> str:
     """Return the reason for which a session with these changes was ended; it is swept every 10
     ms."""
     session = Session()
-    deadlines = Deadlines(LIMITS, lambda: [session], lambda: pressed)
+    deadlines = ConnectionReaper(LIMITS, lambda: [session], lambda: memory_contended)
     at = 0
     for until, fields in looks:
         session.change(**fields)
@@ -67,24 +67,25 @@ def test_a_connection_ends_when_it_stands_still_for_too_long(looks, says):
 
 
 LARGE = {"mid_frame": True, "arrived": 1}
-ENOUGH = {"arrived": 1 + PRESSED_BYTES_MIN}
+ENOUGH = {"arrived": 1 + CONTENDED_BYTES_MIN}
 
 
-@pytest.mark.parametrize(("pressed", "looks", "ends"), [
+@pytest.mark.parametrize(("memory_contended", "looks", "ends"), [
     (True, [(0, {}), (10, LARGE)], False),
     (True, [(0, LARGE), (10, ENOUGH)], False),
-    (True, [(0, LARGE), (10, {"arrived": PRESSED_BYTES_MIN})], True),
+    (True, [(0, LARGE), (10, {"arrived": CONTENDED_BYTES_MIN})], True),
     (True, [(0, LARGE), (10, {"events": 2})], False),
     (False, [(0, LARGE), (50, {})], False),
 ])
-def test_while_others_wait_a_large_frame_keeps_moving(pressed, looks, ends):
-    ended = swept(*looks, pressed=pressed)
-    assert ended.startswith("a large frame stands still" if ends else "") and bool(ended) == ends
+def test_while_others_wait_a_large_frame_keeps_moving(memory_contended, looks, ends):
+    ended = swept(*looks, memory_contended=memory_contended)
+    why = "a large frame makes no progress" if ends else ""
+    assert ended.startswith(why) and bool(ended) == ends
 
 
 def test_who_is_gone_is_forgotten_and_the_others_are_accounted_for():
     sessions = [Session(), Session()]
-    deadlines = Deadlines(LIMITS, lambda: sessions, lambda: True)
+    deadlines = ConnectionReaper(LIMITS, lambda: sessions, lambda: True)
     deadlines.sweep(0)
     gone = sessions.pop()
     deadlines.sweep(10)

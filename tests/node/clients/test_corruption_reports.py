@@ -5,7 +5,7 @@ import os
 import trio
 
 from multiraft.wire.errors import Code
-from multiraft.wire.messages import Complain, Fetch, FetchPart
+from multiraft.wire.messages import Fetch, FetchPart, ReportCorruption
 from tests.node.harness import Client, in_trio, serving, until
 
 
@@ -22,11 +22,16 @@ async def test_a_false_complaint_changes_nothing(tmp_path):
     async with serving(tmp_path) as node, await Client.open(node) as client:
         topic = await client.create("t")
         await client.produce(topic, b"fine")
-        assert not (await client.ask(Complain(topic, 0))).reply.damaged
-        assert not (await client.ask(Complain(topic, 99))).reply.damaged, "there is no such record"
-        assert (await client.ask(Complain(topic + 50, 0))).code == Code.UNKNOWN_PARTITION
+        assert not (await client.ask(ReportCorruption(topic, 0))).reply.damaged
+        assert not (await client.ask(ReportCorruption(topic, 99))).reply.damaged, (
+            "there is no such record"
+        )
+        assert (await client.ask(ReportCorruption(topic + 50, 0))).code == Code.UNKNOWN_PARTITION
         assert node.core.status.quarantined_count == 0
-        assert (node.reads.complaints.received, node.reads.complaints.confirmed) == (3, 0)
+        assert (
+            node.reads.corruption_reports.received,
+            node.reads.corruption_reports.confirmed,
+        ) == (3, 0)
 
 
 @in_trio
@@ -37,14 +42,17 @@ async def test_a_complaint_finds_damage_below_a_copy_in_memory(tmp_path):
         damage(tmp_path, b"tender")
         intact = await client.ask(Fetch((FetchPart(topic, 0, 1 << 20),)))
         assert b"tender" in bytes(intact.reply.payload), "memory has an intact copy"
-        assert (await client.ask(Complain(topic, 0))).reply.damaged
+        assert (await client.ask(ReportCorruption(topic, 0))).reply.damaged
         await until(lambda: node.core.status.quarantined_count == 1)
-        assert (node.reads.complaints.confirmed, node.reads.complaints._at_work) == (1, 0)
+        assert (
+            node.reads.corruption_reports.confirmed,
+            node.reads.corruption_reports._at_work,
+        ) == (1, 0)
 
 
 @in_trio
-async def test_complaints_at_a_time_are_bounded(tmp_path, monkeypatch):
-    monkeypatch.setattr("node.clients.corruption_reports.COMPLAINTS_MAX", 1)
+async def test_reports_at_a_time_are_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr("node.clients.corruption_reports.REPORTS_MAX", 1)
     async with serving(tmp_path) as node, await Client.open(node) as client:
         topic = await client.create("t")
         await client.produce(topic, b"fine")
@@ -55,8 +63,8 @@ async def test_complaints_at_a_time_are_bounded(tmp_path, monkeypatch):
             return await read(plan)
 
         node.reads.background.read = slow
-        await client.begin(Complain(topic, 0))
-        await client.begin(Complain(topic, 0))
+        await client.begin(ReportCorruption(topic, 0))
+        await client.begin(ReportCorruption(topic, 0))
         refused = await client.event()
         assert (refused.code, refused.error.limit, refused.error.value) == (Code.QUEUE_FULL, 1, 2)
         go_on.set()

@@ -106,9 +106,9 @@ async def test_a_fetch_that_is_given_up_between_its_steps_is_looked_at_no_more(t
         topic = await client.create("t")
         many = Fetch((FetchPart(topic, 0, 1 << 20),) * 300, 1, 1 << 20, 30_000)
         left = node.reads.fetch_handler.handle(many, lambda *_: None)
-        assert node.reads.fetch_handler._participant == 1
+        assert node.reads.fetch_handler._fetches_in_steps == 1
         del left
-        assert node.reads.fetch_handler._participant == 0
+        assert node.reads.fetch_handler._fetches_in_steps == 0
         await client.produce(topic, b"news")
         assert not node.reads.fetch_handler._committed
 

@@ -15,7 +15,7 @@ from multiraft.wire.messages import (
     NodeStatus,
     Produce,
 )
-from node.clients.memory_budget import Budget
+from node.clients.memory_budget import MemoryBudget
 from node.limits import Limits
 from tests.node.harness import Client, batch, in_trio, serving, until
 
@@ -36,29 +36,29 @@ class Waiter:
     def __init__(self, called: list):
         self.called = called
 
-    def fed(self) -> None:
+    def memory_freed(self) -> None:
         self.called.append(self)
 
 
 def test_who_waits_longest_is_served_first_and_nobody_overtakes():
-    budget = Budget(Limits(node_bytes_in_flight_max=100 * MIB))
+    budget = MemoryBudget(Limits(node_bytes_in_flight_max=100 * MIB))
     called: list = []
     large, small = Waiter(called), Waiter(called)
     budget.bytes = 90 * MIB
-    budget.starved = {large: 50 * MIB, small: 5 * MIB}
-    budget.feed()
+    budget.waiting = {large: 50 * MIB, small: 5 * MIB}
+    budget.grant_waiting()
     assert not called
     budget.bytes = 50 * MIB
-    budget.feed()
+    budget.grant_waiting()
     assert called == [large]
-    assert list(budget.starved) == [small], "there is no room for both"
+    assert list(budget.waiting) == [small], "there is no room for both"
     budget.bytes = 10 * MIB
-    budget.feed()
+    budget.grant_waiting()
     assert called == [large, small]
 
 
 def test_a_refusal_names_the_limit_that_was_reached():
-    budget = Budget(Limits())
+    budget = MemoryBudget(Limits())
     for name, attribute in (("node_requests_in_flight_max", "requests"),
                             ("node_bytes_in_flight_max", "bytes"),
                             ("node_send_buffer_bytes_max", "unsent")):
@@ -88,7 +88,7 @@ async def test_a_large_frame_waits_unread_while_others_fill_the_memory(tmp_path)
         request = Produce("commit", 9_000, (BatchPart(topic, len(data)),))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(functools.partial(third.begin, request, data))
-            await until(lambda: budget.starved, "the third frame waits")
+            await until(lambda: budget.waiting, "the third frame waits")
             assert (await small.ask(NodeStatus())).code == Code.OK
             assert budget.bytes == 24 * MIB
             holders[0].stream.socket.close()

@@ -9,7 +9,7 @@ from multiraft.types import BatchInfo
 from multiraft.wire.errors import Code
 from multiraft.wire.messages import BatchPart, InitProducer, Produce
 from node.clients.error_codes import StaleMetadata, UnknownProducer
-from node.clients.producer_ids import DOUBTED_MAX, ProducerIds
+from node.clients.producer_ids import REFUSED_MAX, ProducerIds
 from tests.node.harness import Client, in_trio, serving
 
 WAIT_MS = 2_000
@@ -132,7 +132,7 @@ class Checked:
 
 def test_a_grant_that_this_node_may_not_have_heard_of_is_waited_for():
     check = Checked()
-    with pytest.raises(StaleMetadata, match="nobody has that id"):
+    with pytest.raises(StaleMetadata, match="that id was never granted"):
         check(7)
     check.now_ms = WAIT_MS - 1
     with pytest.raises(StaleMetadata):
@@ -164,7 +164,7 @@ def test_what_was_granted_meanwhile_begins_without_a_past():
 
 def test_few_of_the_ids_that_were_refused_are_remembered():
     check = Checked()
-    for producer in range(1, 2 * DOUBTED_MAX):
+    for producer in range(1, 2 * REFUSED_MAX):
         with pytest.raises(StaleMetadata):
             check(producer)
-    assert len(check.ids._doubted) == DOUBTED_MAX
+    assert len(check.ids._refused_since_ms) == REFUSED_MAX

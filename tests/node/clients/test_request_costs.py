@@ -20,15 +20,15 @@ from multiraft.wire.messages import (
     DeleteTopic,
     Fetch,
     FetchPart,
-    GroupList,
+    ListGroups,
     ListOffsets,
     ListTopics,
     Metadata,
     OffsetQuery,
     Produce,
 )
-from multiraft.wire.nodes import NodeDescribe, NodeList
-from multiraft.wire.placements import PlacementExplain
+from multiraft.wire.nodes import DescribeNode, ListNodes
+from multiraft.wire.placements import ExplainPlacement
 from node.clients.fetch import WaitingFetch
 from tests.node.harness import Client, batch, in_trio, serving, until
 
@@ -99,8 +99,8 @@ async def test_wide_answers_are_made_in_turns_of_few_rows_whoever_asks(tmp_path)
         node = await stack.enter_async_context(serving(tmp_path))
         clients = [await stack.enter_async_context(await Client.open(node)) for _ in range(4)]
         await clients[0].create("wide", WIDE)
-        for request in (Metadata(("wide",)), PlacementExplain("wide"), ListTopics(),
-                        ClusterStatus(), GroupList(), NodeList(), NodeDescribe(1)):
+        for request in (Metadata(("wide",)), ExplainPlacement("wide"), ListTopics(),
+                        ClusterStatus(), ListGroups(), ListNodes(), DescribeNode(1)):
             with counting(node.core.status, "leader_hint") as turn:
                 for client in clients:
                     for _ in range(3):
@@ -126,7 +126,7 @@ async def test_data_requests_of_many_partitions_are_looked_at_in_turns(tmp_path)
         parts = tuple(FetchPart(partition, 0, 1000) for partition in partitions)
         for request in (ListOffsets(ends), ListOffsets(times), ListOffsets(ends, False),
                         Fetch(parts), Fetch(tuple(part._replace(offset=7) for part in parts))):
-            node.metadata.directory._places.clear()
+            node.metadata.directory._locations.clear()
             with counting(node.metadata.directory, "locate") as turn:
                 answer = await client.ask(request)
             assert answer.code == Code.OK and turn.total >= WIDE, request
@@ -182,7 +182,7 @@ async def test_the_long_polls_that_a_commit_wakes_are_looked_at_some_in_a_round(
 async def test_what_is_committed_while_a_wide_fetch_is_looked_at_is_not_missed(tmp_path):
     async with serving(tmp_path) as node, await Client.open(node) as client:
         partitions = await wide_topic(client)
-        steps = node.reads.fetch_handler._look(WaitingFetch(
+        steps = node.reads.fetch_handler._process(WaitingFetch(
             Fetch(tuple(FetchPart(partition, 0, 1000) for partition in partitions),
                   wait_max_ms=20_000), Answers(), 1 << 60, 1, 0))
         next(steps)  # the first partition was read, and had nothing
@@ -193,7 +193,8 @@ async def test_what_is_committed_while_a_wide_fetch_is_looked_at_is_not_missed(t
         await until(lambda: Answers.last)
         [reply, _payload] = Answers.last
         assert reply.results[0].length and reply.results[0].high_watermark == 1
-        assert not node.reads.fetch_handler._participant and not node.reads.fetch_handler._committed
+        handler = node.reads.fetch_handler
+        assert not handler._fetches_in_steps and not handler._committed
 
 
 class Answers:

@@ -65,16 +65,16 @@ def test_what_does_not_exist_is_not_remembered(tmp_path):
     world = ClusterView(tmp_path)
     for hostile in range(100, 200):
         assert world.directory.locate(hostile) is None
-    assert not world.directory._places
+    assert not world.directory._locations
 
 
 def test_the_cache_is_bounded(tmp_path, monkeypatch):
-    monkeypatch.setattr(directory_module, "PLACES_MAX", 4)
+    monkeypatch.setattr(directory_module, "LOCATIONS_CACHED_MAX", 4)
     world = ClusterView(tmp_path)
     first = world.create("t", 20)
     for number in range(20):
         assert world.directory.locate(first + number).partition == number
-        assert len(world.directory._places) <= 4
+        assert len(world.directory._locations) <= 4
 
 
 def test_only_who_is_not_behind_calls_a_partition_unknown(tmp_path):

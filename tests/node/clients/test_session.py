@@ -72,10 +72,10 @@ class Handlers:
         answer(ListOffsetsReply(tuple(OffsetResult(query.incarnation, 0, 0)
                                       for query in request.partitions)))
 
-    def wake_due(self, now_ms):
+    def retry_due(self, now_ms):
         pass
 
-    def hurry(self, session):
+    def answer_long_polls(self, session):
         self.hurried += 1
 
     def forget(self, session):
@@ -93,7 +93,7 @@ class ClusterView:
         self.sessions = Sessions(
             produce_handler=self.handlers, fetch_handler=self.handlers,
             offsets=SimpleNamespace(handle=self.handlers.handle_offsets),
-            complaints=self.handlers, admin=self.handlers.admin,
+            corruption_reports=self.handlers, admin=self.handlers.admin,
             directory=SimpleNamespace(metadata_index=42), limits=Limits(**limits),
             batch_bytes_max=1 << 20, cluster_id=CLUSTER, node=7, boot_epoch=3,
             request_round=self.round, poller=self.poller, turns=self.turns, log=silent_log())

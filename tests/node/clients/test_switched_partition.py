@@ -13,13 +13,13 @@ from multiraft.wire.messages import (
     LATEST,
     TIMESTAMP,
     BatchPart,
-    Complain,
     ListOffsets,
     Metadata,
     OffsetQuery,
     Produce,
+    ReportCorruption,
 )
-from multiraft.wire.placements import PartitionReplicas, PlacementExplain, SwitchPartition
+from multiraft.wire.placements import ExplainPlacement, PartitionReplicas, SwitchPartition
 from node.replicas import partition_switch
 from tests.node.clients.test_fetch import fetch, result
 from tests.node.harness import Client, in_trio, make_node, running, serving, until
@@ -242,10 +242,10 @@ async def test_links_below_the_log_start_go(tmp_path, monkeypatch):
         for round_ in range(3):
             await put(client, topic, 2 * round_, b"x", b"y")
             await switch(node, client, topic)
-        assert len(node.metadata.directory.locate(topic).chain) == 4
+        assert len(node.metadata.directory.locate(topic).epoch_history) == 4
         node.core.propose(group_of(node, topic), EntryKind.LOG_START, b"", topic, 4)
         node.request_round()
-        await until(lambda: len(node.metadata.directory.locate(topic).chain) == 2,
+        await until(lambda: len(node.metadata.directory.locate(topic).epoch_history) == 2,
                     "two links went")
         assert (await asked(client, OffsetQuery(topic, EARLIEST)))[0].offset == 4
         below = result(await client.ask(fetch(topic, 3)))
@@ -263,12 +263,12 @@ async def test_a_complaint_is_looked_into_in_the_right_group(tmp_path):
             await put(client, topic, sequence, b"x")
             await switch(node, client, topic)
         for offset in range(4):
-            assert (await client.ask(Complain(topic, offset))).reply.damaged is False
+            assert (await client.ask(ReportCorruption(topic, offset))).reply.damaged is False
         place = node.metadata.directory.locate(topic)
         store = node.store
-        entry = store.entries(place.chain[1].group, 3, 3)[0]
+        entry = store.entries(place.epoch_history[1].group, 3, 3)[0]
         entry.payload[-1] ^= 1
-        assert (await client.ask(Complain(topic, 1))).reply.damaged is True
+        assert (await client.ask(ReportCorruption(topic, 1))).reply.damaged is True
 
 
 @in_trio
@@ -278,12 +278,12 @@ async def test_nodes_tell_where_a_partition_is_and_was(tmp_path):
         home = group_of(node, topic)
         await put(client, topic, 0, b"x")
         there = await switch(node, client, topic)
-        reply = (await client.ask(PlacementExplain("t", 0, 2))).reply
+        reply = (await client.ask(ExplainPlacement("t", 0, 2))).reply
         assert reply.more and [row.partition for row in reply.partitions] == [0, 1]
         assert reply.partitions[0][2:] == (home, ((1, home, 0), (2, there, 1)), 0, 0)
-        rest = (await client.ask(PlacementExplain("t", 2))).reply
+        rest = (await client.ask(ExplainPlacement("t", 2))).reply
         assert not rest.more and [row.incarnation for row in rest.partitions] == [topic + 2]
-        assert (await client.ask(PlacementExplain("u"))).code == Code.UNKNOWN_TOPIC
+        assert (await client.ask(ExplainPlacement("u"))).code == Code.UNKNOWN_TOPIC
         replicas = (await client.ask(PartitionReplicas(topic))).reply.replicas
         assert replicas == ((home, True, 1, True, 1), (there, True, 2, False, 1))
         assert (await client.ask(PartitionReplicas(99))).code == Code.UNKNOWN_PARTITION

@@ -10,7 +10,7 @@ import trio.testing
 from multiraft.errors import ProposalError
 from multiraft.types import Configuration
 from multiraft.wire.errors import LeaderUnknown
-from multiraft.wire.nodes import RecordMembers
+from multiraft.wire.nodes import ReportMembers
 from node.cluster import config_reports as reports_module
 from node.cluster.config_reports import MemberReports
 from node.cluster.metadata_learners import MetadataLearners
@@ -95,7 +95,7 @@ async def test_a_changed_group_is_reported_once():
     world = ClusterView()
     world.apply(RegisterNode(node(4)))
     world.configuration, world.index = Configuration((1, 2, 4)), 40
-    assert await world.reported(5) == [RecordMembers(5, 1, 40, (1, 2, 4))]
+    assert await world.reported(5) == [ReportMembers(5, 1, 40, (1, 2, 4))]
     assert await world.reported(5, 5) == world.asked[:1]
     assert world.state.configuration(5) == world.configuration
 
@@ -127,14 +127,14 @@ async def test_a_report_is_repeated_until_the_metadata_have_it():
     world = ClusterView()
     world.configuration, world.index = Configuration((1, 2)), 40
     world.problems = [LeaderUnknown("electing"), LeaderUnknown("electing")]
-    assert await world.reported(5) == [RecordMembers(5, 1, 40, (1, 2))]
+    assert await world.reported(5) == [ReportMembers(5, 1, 40, (1, 2))]
 
 
 # ---- learners ------------------------------------------------------------------------------------
 
 
 def looked(world: ClusterView) -> list:
-    MetadataLearners(world, world, lambda: None, silent_log()).look()
+    MetadataLearners(world, world, lambda: None, silent_log()).check()
     return world.changes
 
 

@@ -27,7 +27,7 @@ from tests.ports import free_port
 from tests.wire.test_connection import NODE
 
 SECURITY = Security(SecurityConfig(), CLUSTER)
-RECORD = wire.RecordMembers(3, 1, 17, (1, 2), (3,))
+RECORD = wire.ReportMembers(3, 1, 17, (1, 2), (3,))
 
 
 def refusal(error):
@@ -46,7 +46,7 @@ class Answering:
         self.silent = False
         self.address = Address("127.0.0.1", free_port())
         self.bulk = Bulk(None, None, 1 << 20, 1 << 30)
-        handlers = {wire.RecordMembers: self.handle, wire.RegisterNode: self.handle}
+        handlers = {wire.ReportMembers: self.handle, wire.RegisterNode: self.handle}
         PeerRequests(self.bulk, handlers, refusal)
         self.port = PeerListener(Core(), None, None, SECURITY, 2, 1, known_nodes(1, 3), 1 << 20,
                                  15_000, None, silent_log(), self.bulk)
@@ -60,7 +60,7 @@ class Answering:
             raise self.problem
         if type(request) is wire.RegisterNode:
             return wire.JoinClusterReply(1, CLUSTER, 8, 3, (NODE,), (), 5)
-        return wire.RecordMembersReply()
+        return wire.ReportMembersReply()
 
     def asking(self, hello: Hello) -> PeerRequests:
         """Return the requesting side: the node that sends ``hello``."""
@@ -90,7 +90,7 @@ def served(test):
 
 @served
 async def test_a_question_is_answered(node, requests):
-    assert await requests.ask(2, RECORD) == wire.RecordMembersReply()
+    assert await requests.ask(2, RECORD) == wire.ReportMembersReply()
     assert node.asked == [RECORD]
     mine = wire.RegisterNode(NODE._replace(id=1, incarnation=101))
     assert (await requests.ask(2, mine)).nodes == (NODE,)
@@ -159,7 +159,7 @@ async def here(_request):
 @pytest.mark.parametrize(("leader", "answered"), [(1, "this node"), (3, "node 3")])
 async def test_the_metadata_leader_is_asked_wherever_it_is(leader, answered):
     core = LeaderTable(leader)
-    requests = MetadataRequests(core, {wire.RecordMembers: here}, core)
+    requests = MetadataRequests(core, {wire.ReportMembers: here}, core)
     assert await requests.ask(RECORD) == answered
 
 

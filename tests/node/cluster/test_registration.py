@@ -18,8 +18,8 @@ class Admitted:
     """A node that takes part from the beginning."""
 
     def __init__(self):
-        self.taking_part = trio.Event()
-        self.taking_part.set()
+        self.admitted = trio.Event()
+        self.admitted.set()
 
     def check_final(self, code, text, remembered=None):
         assert code == Code.LEADER_UNKNOWN, text
@@ -38,8 +38,8 @@ class Cluster:
         """Answer as the metadata leader, or as one node."""
         if len(question) == 1:
             return self._register(*question)
-        if question == (3, wire.NodesKnown()):
-            return wire.NodesKnownReply(tuple(NOW), (), 17)
+        if question == (3, wire.KnownNodes()):
+            return wire.KnownNodesReply(tuple(NOW), (), 17)
         raise AmbiguousOutcome("nobody there")
 
     def _register(self, request):

@@ -21,8 +21,8 @@ class ClusterView:
         self.here = {3}
         self.sessions = SimpleNamespace(flush=self.note("flush"), to_flush={})
         self.fetch_handler = SimpleNamespace(
-            committed=self.note("woken"), wake_due=self.note("wake"),
-            stop=self.note("stop fetching"), woken={}, earliest_ms=8)
+            committed=self.note("woken"), retry_due=self.note("wake"),
+            stop=self.note("stop fetching"), due={}, earliest_ms=8)
         part = SimpleNamespace
         self.read_index_requests = part(
             lost=self.note("doubted"), ready=self.note("confirmed"),
@@ -119,7 +119,7 @@ def test_an_end_of_round_does_what_is_due_and_nothing_else():
     assert world.log == [("expire", 7)]
     world.applier.answer(8)
     assert world.log[1:] == [("expire", 8), ("wake", 8)]
-    world.fetch_handler.woken[1] = None
+    world.fetch_handler.due[1] = None
     world.sessions.to_flush[1] = None
     world.applier.answer(6)
     assert world.log[3:] == [("wake", 6), ("flush",)]

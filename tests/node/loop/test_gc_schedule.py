@@ -28,7 +28,7 @@ def settled(monkeypatch):
         if phase == "start":
             looks.append(info["generation"])
 
-    gc_schedule.settle()
+    gc_schedule.freeze()
     gc.callbacks.append(told)
     yield looks
     gc.callbacks.remove(told)

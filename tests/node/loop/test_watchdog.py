@@ -24,7 +24,7 @@ def test_only_what_has_not_moved_for_long_enough_is_resigned():
     world = ClusterView()
     for now_ms in range(0, 1500, 500):
         world.waiting = {1: 10, 2: 10 + now_ms}  # group 2 moves
-        world.dog.look(now_ms)
+        world.dog.check(now_ms)
     assert world.resigned == [1]
     assert world.dog.resigned == 1
 
@@ -32,14 +32,14 @@ def test_only_what_has_not_moved_for_long_enough_is_resigned():
 def test_patience_begins_anew_when_the_group_was_quiet():
     world = ClusterView()
     world.waiting = {1: 10}
-    world.dog.look(0)
+    world.dog.check(0)
     world.waiting = {}
-    world.dog.look(500)
+    world.dog.check(500)
     world.waiting = {1: 10}
-    world.dog.look(1000)
-    world.dog.look(1900)
+    world.dog.check(1000)
+    world.dog.check(1900)
     assert world.resigned == []
-    world.dog.look(2000)
+    world.dog.check(2000)
     assert world.resigned == [1]
 
 
@@ -47,15 +47,15 @@ def test_after_a_resignation_patience_begins_anew():
     world = ClusterView()
     world.waiting = {1: 10}
     for now_ms in (0, 1000, 1500, 1900):
-        world.dog.look(now_ms)
+        world.dog.check(now_ms)
     assert world.resigned == [1]
 
 
 def test_what_is_not_led_any_more_is_left_alone():
     world = ClusterView()
     world.waiting, world.led = {1: 10}, set()
-    world.dog.look(0)
-    world.dog.look(5000)
+    world.dog.check(0)
+    world.dog.check(5000)
     assert world.resigned == []
 
 

@@ -9,13 +9,13 @@ from multiraft.errors import CodecError
 from multiraft.wire.errors import Code
 from node.metadata import placement_table
 from node.metadata.state_machine import (
-    ChainLink,
     DecideSwitch,
     DeleteTopic,
+    EpochEntry,
     MetadataState,
     PublishSwitch,
     Switch,
-    TrimChain,
+    TrimEpochHistory,
 )
 from tests.node.metadata.test_state_machine import Replica, create, uuid
 
@@ -26,18 +26,18 @@ def made(partitions=1) -> Replica:
     return Replica(create("t", partitions=partitions))
 
 
-def chain(replica: Replica, partition=P):
-    return replica.state.locate(partition).chain
+def epoch_history(replica: Replica, partition=P):
+    return replica.state.locate(partition).epoch_history
 
 
 def other(replica: Replica, partition=P, by=1) -> int:
     """Another group of the pool of 8."""
-    return (chain(replica, partition)[-1].group - 1 + by) % 8 + 1
+    return (epoch_history(replica, partition)[-1].group - 1 + by) % 8 + 1
 
 
 def move(replica: Replica, start: int, base: int = 0, partition=P) -> None:
     """A whole switch."""
-    epoch = chain(replica, partition)[-1].epoch + 1
+    epoch = epoch_history(replica, partition)[-1].epoch + 1
     for command in (DecideSwitch(partition, epoch, other(replica, partition)),
                     PublishSwitch(partition, epoch, start, base)):
         result = replica(command)
@@ -46,13 +46,13 @@ def move(replica: Replica, start: int, base: int = 0, partition=P) -> None:
 
 def test_a_switch_is_decided_and_then_published():
     replica = made()
-    state, first = replica.state, chain(replica)[-1]
+    state, first = replica.state, epoch_history(replica)[-1]
     to_group = other(replica)
     assert replica(DecideSwitch(P, 2, to_group)).value == Switch(2, to_group)
-    assert chain(replica) == (first,) and state.locate(P).switch == Switch(2, to_group)
+    assert epoch_history(replica) == (first,) and state.locate(P).switch == Switch(2, to_group)
     assert (state.group_partitions(first.group), state.group_partitions(to_group)) == (1, 0)
     assert replica(PublishSwitch(P, 2, 100, 7)).value == first
-    assert chain(replica) == (first, ChainLink(2, to_group, 100, 7))
+    assert epoch_history(replica) == (first, EpochEntry(2, to_group, 100, 7))
     assert state.locate(P)[2:5] == (to_group, 2, 100) and state.locate(P).switch is None
     assert (state.group_partitions(first.group), state.group_partitions(to_group)) == (0, 1)
 
@@ -61,11 +61,11 @@ def test_what_is_proposed_twice_is_done_once():
     replica = made()
     decide, publish = DecideSwitch(P, 2, other(replica)), PublishSwitch(P, 2, 5, 0)
     assert [replica(command).code for command in (decide, decide, publish)] == [Code.OK] * 3
-    before = chain(replica)
+    before = epoch_history(replica)
     assert replica(publish) == replica(PublishSwitch(P, 1, 0, 0))
     assert replica(publish).value is None, "nobody is told of a move that was told"
     assert replica(decide).code == Code.OK
-    assert chain(replica) == before and replica.state.locate(P).switch is None
+    assert epoch_history(replica) == before and replica.state.locate(P).switch is None
 
 
 @pytest.mark.parametrize("epoch", [0, 1, 3, 1 << 63])
@@ -91,12 +91,12 @@ def test_a_group_outside_the_pool_is_refused(group):
 
 def test_where_it_is_already_it_is_not_switched_to():
     replica = made()
-    refused = replica(DecideSwitch(P, 2, chain(replica)[-1].group))
+    refused = replica(DecideSwitch(P, 2, epoch_history(replica)[-1].group))
     assert refused.code == Code.INVALID_REQUEST and "already" in refused.error.text
 
 
 @pytest.mark.parametrize("command", [DecideSwitch(9, 2, 3), PublishSwitch(9, 2, 0, 0),
-                                     TrimChain(9, 5)])
+                                     TrimEpochHistory(9, 5)])
 def test_an_unknown_partition_is_refused(command):
     assert made()(command).code == Code.UNKNOWN_PARTITION
 
@@ -116,24 +116,24 @@ def test_nothing_is_published_that_was_not_decided():
 def test_a_link_without_records_leaves_no_trace_but_its_epoch():
     replica = made()
     move(replica, 0)
-    assert [link[:1] + link[2:3] for link in chain(replica)] == [(2, 0)]
+    assert [link[:1] + link[2:3] for link in epoch_history(replica)] == [(2, 0)]
     move(replica, 10)
     move(replica, 10)
-    assert [(link.epoch, link.start_offset) for link in chain(replica)] == [(2, 0), (4, 10)]
+    assert [(link.epoch, link.start_offset) for link in epoch_history(replica)] == [(2, 0), (4, 10)]
 
 
 def test_links_that_retention_has_emptied_go():
     replica = made()
     for start in (10, 20, 30):
         move(replica, start)
-    assert replica(TrimChain(P, 9)).value == ()
-    assert [link.epoch for link in replica(TrimChain(P, 20)).value] == [1, 2]
-    assert [link.start_offset for link in chain(replica)] == [20, 30]
-    replica(TrimChain(P, 1000))
-    assert [link.start_offset for link in chain(replica)] == [30], "the last one stays"
+    assert replica(TrimEpochHistory(P, 9)).value == ()
+    assert [link.epoch for link in replica(TrimEpochHistory(P, 20)).value] == [1, 2]
+    assert [link.start_offset for link in epoch_history(replica)] == [20, 30]
+    replica(TrimEpochHistory(P, 1000))
+    assert [link.start_offset for link in epoch_history(replica)] == [30], "the last one stays"
 
 
-def test_a_deleted_topic_takes_its_chains_and_switches_with_it():
+def test_a_deleted_topic_takes_its_epoch_histories_and_switches_with_it():
     replica = made(partitions=3)
     move(replica, 5)
     replica(DecideSwitch(P, 3, other(replica)))
@@ -145,7 +145,7 @@ def test_a_deleted_topic_takes_its_chains_and_switches_with_it():
 
 
 @pytest.mark.parametrize("name, value, words", [
-    ("CHAIN_LINKS_MAX", 1, "groups that hold a part"),
+    ("EPOCH_ENTRIES_MAX", 1, "groups that hold a part"),
     ("SWITCHES_MAX", 0, "switches under way"),
     ("EXCEPTIONS_MAX", 0, "elsewhere than the hash says"),
     ("PARTITIONS_PER_GROUP_MAX", 0, "partitions of the group")])

@@ -17,10 +17,10 @@ from node.metadata.state_machine import (
     AllocateProducerIds,
     Bootstrap,
     BumpProducerEpoch,
-    ChainLink,
     CreateTopic,
     DecideSwitch,
     DeleteTopic,
+    EpochEntry,
     GrowPool,
     InvalidCommand,
     MetadataState,
@@ -32,7 +32,7 @@ from node.metadata.state_machine import (
     RegisterNode,
     RemoveNode,
     SetNodeState,
-    TrimChain,
+    TrimEpochHistory,
     decode_command,
     encode_command,
     plan_bootstrap,
@@ -231,7 +231,7 @@ def test_an_overflowing_group_makes_exceptions_that_are_stored_found_and_deleted
     assert state.group_partitions(1) + state.exceptions_count == state.topics_count
     location = state.locate(topic.incarnation)
     assert location.group != 1
-    assert state.chain(topic, topic.incarnation) == (ChainLink(1, location.group, 0),)
+    assert state.epoch_history(topic, topic.incarnation) == (EpochEntry(1, location.group, 0),)
     before = state.group_partitions(location.group), state.exceptions_count
     replica(DeleteTopic(topic.name, topic.id))
     assert (state.group_partitions(location.group), state.exceptions_count) == (
@@ -318,10 +318,21 @@ def test_a_bump_of_a_known_id_forgets_nobody(monkeypatch):
 # ---- commands as bytes --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", [
-    bootstrap(nodes=5), RegisterNode(node(1, rack="r")), create("a"), DeleteTopic("a", uuid(1)),
-    AllocateProducerIds(1), BumpProducerEpoch(3, -1), DecideSwitch(3, 2, 7),
-    PublishSwitch(3, 2, 100, 5), TrimChain(3, 50)], ids=lambda command: type(command).__name__)
+@pytest.mark.parametrize(
+    "command",
+    [
+        bootstrap(nodes=5),
+        RegisterNode(node(1, rack="r")),
+        create("a"),
+        DeleteTopic("a", uuid(1)),
+        AllocateProducerIds(1),
+        BumpProducerEpoch(3, -1),
+        DecideSwitch(3, 2, 7),
+        PublishSwitch(3, 2, 100, 5),
+        TrimEpochHistory(3, 50),
+    ],
+    ids=lambda command: type(command).__name__,
+)
 def test_commands_come_back_from_bytes(command):
     assert decode_command(encode_command(command)) == command
     assert decode_command(memoryview(encode_command(command))) == command
@@ -371,7 +382,7 @@ commands = st.lists(st.one_of(
     st.builds(RemoveNode, st.integers(1, 6)),
     st.builds(DecideSwitch, st.integers(1, 9), st.integers(1, 4), st.integers(0, 9)),
     st.builds(PublishSwitch, st.integers(1, 9), st.integers(1, 4), st.integers(0, 9), st.just(1)),
-    st.builds(TrimChain, st.integers(1, 9), st.integers(0, 9)),
+    st.builds(TrimEpochHistory, st.integers(1, 9), st.integers(0, 9)),
     st.builds(GrowPool, st.just(9), st.permutations([1, 2, 3]).map(lambda order: (tuple(order),))),
     st.builds(OpenPool, st.integers(8, 10)),
     st.builds(lambda group, at, order: RecordMembers(group, 1, at, tuple(order[:3])),
@@ -443,7 +454,7 @@ twice = st.lists(
         st.builds(DecideSwitch, st.integers(1, 9), st.integers(1, 4), st.integers(0, 9)),
         st.builds(PublishSwitch, st.integers(1, 9), st.integers(1, 4), st.integers(0, 9),
                   st.just(1)),
-        st.builds(TrimChain, st.integers(1, 9), st.integers(0, 9)),
+        st.builds(TrimEpochHistory, st.integers(1, 9), st.integers(0, 9)),
         st.builds(GrowPool, st.just(9), st.just(((1, 2, 3),))),
         st.builds(OpenPool, st.integers(8, 10)),
         st.builds(lambda *parts: BeginTransaction(*parts), st.sampled_from(["s", "r"]),

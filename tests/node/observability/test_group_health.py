@@ -85,18 +85,20 @@ def plan_that_moves(group: int, phase: Phase, new: tuple[int, ...]) -> ActivePla
 LEARNER = Configuration((2, 3, 4), (1,))
 
 
-@pytest.mark.parametrize(("phase", "new", "configuration", "filling"), [
+@pytest.mark.parametrize(("phase", "new", "configuration", "catching_up"), [
     (Phase.LEARNING, (1, 2, 3), LEARNER, True),
     (Phase.UNDOING, (1, 2, 3), LEARNER, True),
     (Phase.JOINT, (1, 2, 3), LEARNER, False),  # it may vote already, and not know it
     (Phase.LEARNING, (2, 3, 5), LEARNER, False),  # for another node
     (Phase.LEARNING, (1, 2, 3), Configuration((1, 2, 3)), False),
 ])
-def test_a_replica_that_a_plan_is_filling_is_not_behind(phase, new, configuration, filling):
+def test_a_replica_that_a_plan_is_filling_is_not_behind(phase, new, configuration, catching_up):
     lacking = status(leader_commit_seen=100 + 10 * LAG_MAX, configuration=configuration)
     world = ClusterView(status(METADATA_GROUP), lacking, plan=plan_that_moves(1, phase, new))
     found = trio.run(world.group_health.take)
-    assert (found.filling.groups, found.behind.groups) == (([1], []) if filling else ([], [1]))
+    assert (found.catching_up.groups, found.behind.groups) == (
+        ([1], []) if catching_up else ([], [1])
+    )
 
 
 @pytest.mark.parametrize("metadata", [
@@ -109,7 +111,7 @@ def test_what_a_plan_is_filling_is_believed_by_metadata_of_today_only(metadata):
         plan=plan_that_moves(1, Phase.LEARNING, (1, 2, 3)),
     )
     found = trio.run(world.group_health.take)
-    assert not found.filling.groups and 1 in found.behind.groups
+    assert not found.catching_up.groups and 1 in found.behind.groups
 
 
 def test_a_follower_that_heard_no_leader_since_the_start_is_behind():

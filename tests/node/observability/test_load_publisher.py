@@ -28,8 +28,8 @@ def publishing(directory, **settings):
 
 async def published(node, client):
     """All records of the topic, once another window is in; with the offset of the first."""
-    done = node.rebalance.publishing.published
-    await until(lambda: node.rebalance.publishing.published >= done + 2, "two more windows")
+    done = node.rebalance.load_publisher.published
+    await until(lambda: node.rebalance.load_publisher.published >= done + 2, "two more windows")
     topic = node.metadata.log.state.topic(load_records.TOPIC)
     incarnation = topic.incarnation + 1 % topic.partitions
     group = node.metadata.directory.locate(incarnation).group
@@ -93,10 +93,10 @@ def test_it_is_off_unless_somebody_asks_for_it():
 async def test_a_node_appends_what_it_carried_and_an_idle_one_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(survey_module, "SPACE_WAIT_S", 60.0)
     async with publishing(tmp_path) as node, await Client.open(node) as client:
-        await until(lambda: node.rebalance.publishing.published, "the first window")
+        await until(lambda: node.rebalance.load_publisher.published, "the first window")
         topic = await client.create("busy", 2)
         size, base, lost = len(batch(b"one", b"two")), -2, -1
-        loads = node.rebalance.publishing
+        loads = node.rebalance.load_publisher
         while lost != loads.lost:  # a window that a slow disk lost took its loads along
             base, lost = base + 2, loads.lost
             assert (await client.produce(topic, b"one", b"two")).base_offset == base
@@ -125,7 +125,7 @@ async def test_a_node_appends_what_it_carried_and_an_idle_one_says_so(tmp_path, 
 @in_trio
 async def test_what_is_older_than_the_retention_cannot_be_read_any_more(tmp_path):
     async with publishing(tmp_path, retention_ms=2_000) as node, await Client.open(node) as client:
-        await until(lambda: node.rebalance.publishing.published >= 4, "four windows")
+        await until(lambda: node.rebalance.load_publisher.published >= 4, "four windows")
         start, rows = await published(node, client)
         assert start > 0 and len(rows) <= 4
         topic = node.metadata.log.state.topic(load_records.TOPIC)
@@ -136,7 +136,7 @@ async def test_what_is_older_than_the_retention_cannot_be_read_any_more(tmp_path
 @in_trio
 async def test_a_topic_that_is_deleted_behind_an_append_is_made_anew(tmp_path):
     async with publishing(tmp_path) as node:
-        publish, deleted = node.rebalance.publishing._publish, []
+        publish, deleted = node.rebalance.load_publisher._publish, []
 
         async def then_gone(*args):
             await publish(*args)
@@ -145,8 +145,8 @@ async def test_a_topic_that_is_deleted_behind_an_append_is_made_anew(tmp_path):
                 await node.metadata.log.propose(DeleteTopic(topic.name, topic.id))
                 deleted.append(topic.incarnation)
 
-        node.rebalance.publishing._publish = then_gone
-        await until(lambda: node.rebalance.publishing.published >= 2, "the window after it")
+        node.rebalance.load_publisher._publish = then_gone
+        await until(lambda: node.rebalance.load_publisher.published >= 2, "the window after it")
         assert node.metadata.log.state.topic(load_records.TOPIC).incarnation not in deleted
 
 
@@ -154,25 +154,25 @@ async def test_a_topic_that_is_deleted_behind_an_append_is_made_anew(tmp_path):
 async def test_windows_that_cannot_be_appended_are_counted_and_the_node_serves(tmp_path):
     async with publishing(tmp_path) as node, await Client.open(node) as client:
         topic = await client.create("t")
-        append_here = node.rebalance.publishing._append_here
+        append_here = node.rebalance.load_publisher._append_here
 
         async def refused(*_):
             raise MultiRaftError("no room")
 
-        node.rebalance.publishing._append_here = refused
-        await until(lambda: node.rebalance.publishing.lost, "a lost window")
-        node.rebalance.publishing._append_here = append_here
-        done = node.rebalance.publishing.published
+        node.rebalance.load_publisher._append_here = refused
+        await until(lambda: node.rebalance.load_publisher.lost, "a lost window")
+        node.rebalance.load_publisher._append_here = append_here
+        done = node.rebalance.load_publisher.published
         assert (await client.produce(topic, b"served")).base_offset == 0
-        await until(lambda: node.rebalance.publishing.published > done, "it goes on")
+        await until(lambda: node.rebalance.load_publisher.published > done, "it goes on")
 
 
 @in_trio
 async def test_peers_may_append_to_the_topic_and_to_nothing_else(tmp_path):
     async with publishing(tmp_path) as node, await Client.open(node) as client:
         other = await client.create("other")
-        await until(lambda: node.rebalance.publishing.published, "the topic")
-        asked = node.rebalance.publishing.handlers[OP]
+        await until(lambda: node.rebalance.load_publisher.published, "the topic")
+        asked = node.rebalance.load_publisher.handlers[OP]
         header, _ = await asked(2, {"op": OP, "incarnation": other}, batch(b"no"))
         assert header["code"] and "no partition of __metrics" in header["text"]
         topic = node.metadata.log.state.topic(load_records.TOPIC)
@@ -186,5 +186,5 @@ async def test_peers_may_append_to_the_topic_and_to_nothing_else(tmp_path):
         for error in (NoAnswer("away"), MultiRaftError("refused")):
             async def fail(*_, error=error):
                 raise error
-            node.rebalance.publishing._append_here = fail
-            assert not await node.rebalance.publishing._appended(b"")
+            node.rebalance.load_publisher._append_here = fail
+            assert not await node.rebalance.load_publisher._appended(b"")

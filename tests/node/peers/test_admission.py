@@ -22,7 +22,7 @@ async def test_a_majority_of_the_others_admits(tmp_path, nodes, enough):
     passed = []
 
     async def wait():
-        await admission.passed()
+        await admission.wait_admitted()
         passed.append(read(RealFilesystem(), str(tmp_path)).admitted)
 
     async with trio.open_nursery() as nursery:
@@ -40,7 +40,7 @@ LATER = BootId(9, DURABLE | 9)
 
 
 @pytest.mark.parametrize(("code", "way_out"), [
-    (Code.WRONG_INCARNATION, "comes back only as a new one"),
+    (Code.WRONG_INCARNATION, "can rejoin only as a new one"),
     (Code.NODE_REMOVED, "under another id"),
     (Code.STALE_BOOT_ID, "copy of a data directory"),
 ])
@@ -85,7 +85,7 @@ class Turned:
 
 
 def test_a_twin_that_is_alive_is_waited_for_only_so_long(tmp_path, monkeypatch):
-    patience_ms = admission_module.TWIN_PATIENCE_MS
+    patience_ms = admission_module.DUPLICATE_WAIT_MS
     node = Turned(tmp_path, monkeypatch)
     node.away_after(0)
     node.for_long(patience_ms - 200)
@@ -152,7 +152,7 @@ async def test_no_peer_is_told_anything_before_all_have_answered(tmp_path):
     assert not await node.admission.linked(2), "it was told"
     node.asks(2, BOOT_IDS[2])  # its file has another one now
     assert await node.admission.linked(2)
-    await node.admission.passed()
+    await node.admission.wait_admitted()
     assert not node.records
 
 
@@ -170,7 +170,7 @@ async def test_a_peer_that_is_away_or_says_nothing_is_not_waited_for_longer_than
         tmp_path, monkeypatch):
     node = Asked(tmp_path)
     node.asks(2, BOOT_IDS[2])
-    node.admission.away(3)
+    node.admission.on_unreachable(3)
     await node.link(2)
     monkeypatch.setattr(admission_module, "ASK_MS_MAX", 20)
     silent = Asked(tmp_path)
@@ -178,7 +178,7 @@ async def test_a_peer_that_is_away_or_says_nothing_is_not_waited_for_longer_than
     began = trio.current_time()
     await silent.link(2)
     assert trio.current_time() - began >= 0.02
-    await silent.admission.passed()
+    await silent.admission.wait_admitted()
 
 
 @in_trio

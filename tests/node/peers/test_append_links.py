@@ -141,7 +141,7 @@ class Sender:
     def refused(self, peer, code, text, remembered):
         self.answers.append((peer, code))
 
-    def away(self, peer):
+    def on_unreachable(self, peer):
         pass
 
     async def linked(self, peer):

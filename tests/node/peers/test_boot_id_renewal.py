@@ -43,7 +43,7 @@ class Running:
         self.known = new_cluster(directory)
         self.admission = Admission(self.known, silent_log(), started.boot_ids,
                                    lambda reason, boot_id: self.marks.append(boot_id))
-        self.admission.taking_part.set()
+        self.admission.admitted.set()
         for peer in (2, 3):
             if peer not in earlier:
                 self.admission.refused(peer, Code.UNLINKED_BOOT_ID, "which?", NO_BOOT_ID)

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 from node.metadata.state_machine import NodeRecord
-from node.peers.link_manager import Peering
+from node.peers.link_manager import LinkManager
 from node.peers.registry import PeerRegistry, of_new_cluster
 from tests.node.harness import silent_log
 
@@ -28,16 +28,16 @@ class ClusterView:
             remove=lambda peer: self.said.append(("forget", peer)))
         first = tuple(nodes(n1="a:1", n2="a:2", n3="a:3").values())
         self.known = PeerRegistry(None, "", 1, of_new_cluster(CLUSTER, 1, 1, first))
-        self.peering = Peering(self.known, peers, liveness,
+        self.link_manager = LinkManager(self.known, peers, liveness,
                                lambda peer, where: (peer, str(where)),
                                lambda peer: self.said.append(("end", peer)), silent_log())
-        self.peering.changed()
+        self.link_manager.changed()
 
     def hear(self, version: int, applied: int = 0, **addresses: str) -> list[tuple]:
         """Apply metadata up to ``applied``, with the nodes as of ``version``, and return the
         resulting calls."""
         self.said.clear()
-        self.peering.follow(SimpleNamespace(version=applied or version, table=SimpleNamespace(
+        self.link_manager.follow(SimpleNamespace(version=applied or version, table=SimpleNamespace(
             version=version, nodes=nodes(**addresses), removed={})))
         return self.said
 

@@ -314,7 +314,7 @@ async def test_a_thread_that_dies_stops_the_node():
     def failing(now_ms):
         raise defect
 
-    side.thread._turn = failing
+    side.thread._tick = failing
     events = LeaseEvents(None, side.thread, SimpleNamespace(last_write_ms=monotonic_ms()),
                          lambda: None, 0, 10_000)
     side.thread.start()

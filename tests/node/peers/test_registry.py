@@ -57,8 +57,8 @@ def again(directory) -> PeerRegistry:
 
 async def let_in(known: PeerRegistry, said: Hello, is_alive=nobody) -> Code:
     """Judge and bind a hello, as the peer port does."""
-    verdict = known.check(said, is_alive) or await known.bind(said, is_alive)
-    return verdict.code if verdict is not None else Code.OK
+    rejection = known.check(said, is_alive) or await known.pin(said, is_alive)
+    return rejection.code if rejection is not None else Code.OK
 
 
 @in_trio
@@ -163,9 +163,9 @@ NUMBER = 1 << 63
 async def meets(known: PeerRegistry, epoch: int, process: int) -> Code:
     """Let node 2 name the boot id that the file remembers, as it does on request."""
     said = hello(2, 7, epoch, NUMBER | process)
-    verdict = known.check(said, nobody)
-    if verdict is not None and verdict.code == Code.UNLINKED_BOOT_ID:
-        said = said._replace(after=BootIdRow(*verdict.remembered))
+    rejection = known.check(said, nobody)
+    if rejection is not None and rejection.code == Code.UNLINKED_BOOT_ID:
+        said = said._replace(after=BootIdRow(*rejection.remembered))
     return await let_in(known, said)
 
 

@@ -18,21 +18,51 @@ LIMITS = PlanLimits(10_000_000, in_per_node_max=2, out_per_node_max=2, at_once_m
 
 
 def transfer(seq, group=None, old=1, new=2, **fields):
-    return PlannedMove(**{**dict(seq=seq, kind=LEADER_TRANSFER, subject=group or seq,
-                                 incarnation=1, guard=0, old=(old,), new=(new,), leader=0, bytes=0,
-                                 reason="LEADER_SKEW", depends_on=()), **fields})
+    return PlannedMove(
+        **{
+            **dict(
+                seq=seq,
+                kind=LEADER_TRANSFER,
+                subject=group or seq,
+                incarnation=1,
+                expected=0,
+                old=(old,),
+                new=(new,),
+                leader=0,
+                bytes=0,
+                reason="LEADER_SKEW",
+                depends_on=(),
+            ),
+            **fields,
+        }
+    )
 
 
 def change(seq, group=None, old=(1, 2, 3), new=(2, 3, 4), **fields):
     return PlannedMove(**{**dict(seq=seq, kind=REPLICA_CHANGE, subject=group or seq,
-                                 incarnation=1, guard=0, old=old, new=new, leader=0, bytes=1_000,
+                                 incarnation=1, expected=0, old=old, new=new, leader=0, bytes=1_000,
                                  reason="OVERLOAD", depends_on=()), **fields})
 
 
 def switch(seq, partition=None, old=1, new=2, **fields):
-    return PlannedMove(**{**dict(seq=seq, kind=TOPIC_SWITCH, subject=partition or 100 + seq,
-                                 incarnation=0, guard=1, old=(old,), new=(new,), leader=0, bytes=0,
-                                 reason="OVERLOAD", depends_on=()), **fields})
+    return PlannedMove(
+        **{
+            **dict(
+                seq=seq,
+                kind=TOPIC_SWITCH,
+                subject=partition or 100 + seq,
+                incarnation=0,
+                expected=1,
+                old=(old,),
+                new=(new,),
+                leader=0,
+                bytes=0,
+                reason="OVERLOAD",
+                depends_on=(),
+            ),
+            **fields,
+        }
+    )
 
 
 def plan(*moves, plan_id="p1", scope="all", limits=LIMITS, **fields):

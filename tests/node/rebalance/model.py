@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from multiraft.wire.plans import ALIVE, REPLICA_CHANGE, LookedGroup, LookedMember
+from multiraft.wire.plans import ALIVE, REPLICA_CHANGE, ProbedGroup, ProbedMember
 from node.metadata.plan_commands import StepMove
 from node.metadata.plan_table import PlanTable
 from node.rebalance.actions import Change, StepTo, Switch, Transfer
@@ -18,7 +18,7 @@ from node.rebalance.cluster_view import ClusterView, SeenNode, SeenPartition
 from node.rebalance.scheduler import decide, subjects
 from tests.node.rebalance.cases import CLUSTER
 
-LOOK_MS = 250
+POLL_MS = 250
 
 
 @dataclass
@@ -90,13 +90,13 @@ class Group:
         if 2 * len(able) > len(self.voters):
             self.leader = rng.choice(able)
 
-    def looked(self) -> LookedGroup:
+    def looked(self) -> ProbedGroup:
         """As its leader tells."""
-        members = tuple(LookedMember(node, "replicate", self.match.get(node, 0),
+        members = tuple(ProbedMember(node, "replicate", self.match.get(node, 0),
                                      (self.last_index - self.match.get(node, 0)) * 100)
                         for node in dict.fromkeys((*self.voters, *self.learners, *self.outgoing))
                         if node != self.leader)
-        return LookedGroup(self.id, 1, self.conf_index, self.is_open, self.voters, self.learners,
+        return ProbedGroup(self.id, 1, self.conf_index, self.is_open, self.voters, self.learners,
                            self.outgoing, self.last_index, self.last_index * 100, 0, members)
 
 
@@ -108,7 +108,7 @@ class Cluster:
         self.groups = groups
         self.up = set(range(1, nodes + 1))
         self.nodes = range(1, nodes + 1)
-        self.intents: dict[int, str] = {}  # what the operator wants of nodes
+        self.desired_states: dict[int, str] = {}  # what the operator wants of nodes
         self.disks: dict[int, tuple[int, int]] = {}  # node -> bytes used, of all that there are
         self.replication_factor = 3
         self.partitions: dict[int, SeenPartition] = {}
@@ -122,12 +122,12 @@ class Cluster:
 
     def look(self, faults: bool) -> None:
         """One look of the controller, and some time."""
-        self.now_ms += LOOK_MS
+        self.now_ms += POLL_MS
         plan = self.table.active
         if plan is not None:
             if faults and self.rng.random() < 0.1:
                 self._since = {}  # another one takes over
-            for action in decide(plan, self.world(*subjects(plan))).actions:
+            for action in decide(plan, self.view(*subjects(plan))).actions:
                 if faults and self.rng.random() < 0.2:
                     continue  # lost, or the controller was killed before it
                 self.do(plan, action)
@@ -163,7 +163,7 @@ class Cluster:
                 self.partitions[action.partition] = SeenPartition(action.to_group, action.epoch, 0,
                                                                   0)
 
-    def world(self, groups, partitions) -> ClusterView:
+    def view(self, groups, partitions) -> ClusterView:
         """Return the observations of these groups and partitions."""
         seen, leaders, unreachable = {}, {}, {}
         for group in groups:
@@ -174,7 +174,7 @@ class Cluster:
             else:
                 unreachable[group] = f"group {group} has no leader"
         nodes = {node: SeenNode(node, "up" if node in self.up else "down",
-                                self.intents.get(node, ALIVE), *self.disks.get(node, (0, 0)))
+                                self.desired_states.get(node, ALIVE), *self.disks.get(node, (0, 0)))
                  for node in self.nodes}
         plan = self.table.active
         phases = {seq: (plan.records[seq].attempt, plan.records[seq].phase)

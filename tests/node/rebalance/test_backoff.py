@@ -9,15 +9,15 @@ from types import SimpleNamespace
 import pytest
 import trio
 
-from multiraft.wire.plans import THROTTLE, LookedGroup
+from multiraft.wire.plans import THROTTLE, ProbedGroup
 from node.metadata.plan_commands import ControlPlan, StepMove
 from node.metadata.plan_table import PlanTable
 from node.rebalance.cluster_view import ClusterView, SeenNode
-from node.rebalance.controller import Driver
+from node.rebalance.controller import Controller
 from node.rebalance.safety import CALM_MS, SLOW_PATIENCE_MS
 from tests.node.rebalance.cases import CLUSTER, LIMITS, change, control, plan
 
-LOOK_MS = 250
+POLL_MS = 250
 BOUND_MS = 2_000
 START = 40_000_000
 
@@ -35,11 +35,11 @@ class Cluster:
         self.now_ms = 0
         self.silent = False
         self.told: list[str] = []
-        self.driver = Driver(SimpleNamespace(), self, self.ask, SimpleNamespace(),
+        self.controller = Controller(SimpleNamespace(), self, self.ask, SimpleNamespace(),
                              logging.getLogger("test"), self)
-        self.driver.observer = self
-        self.driver._easing._observer = lambda: self
-        self.driver._leads_since_ms = 0
+        self.controller.observer = self
+        self.controller._backoff._observer = lambda: self
+        self.controller._leads_since_ms = 0
 
     state = property(lambda self: self)
     active = property(lambda self: self.plans.active)
@@ -51,11 +51,11 @@ class Cluster:
 
     wall_ms = monotonic_ms
 
-    async def together(self, calls):
+    async def run_all(self, calls):
         for call in calls:
             await call()
 
-    async def within(self, _limit_s, call):
+    async def run_with_timeout(self, _limit_s, call):
         return await call()
 
     async def propose(self, command):
@@ -68,18 +68,18 @@ class Cluster:
     async def ask(self, _node, _request):
         """A change of members is asked for; it takes its time."""
 
-    async def look(self, groups, _partitions=()):
+    async def observe(self, groups, _partitions=()):
         copies = self.plan.state == "running" and self.plan.limits.throttle > self.bearable
         slow = copies or self.slow_anyhow
         nodes = {node: SeenNode(node, "up", "alive", commit_ms=9_000 if slow else 20)
                  for node in range(1, 5)}
         size = self.appended * self.now_ms // 1000
-        found = {} if self.silent else {group: LookedGroup(
+        found = {} if self.silent else {group: ProbedGroup(
             group, 1, 0, False, (1, 2, 3), (), (), 9, size, 0, ()) for group in groups}
         return ClusterView(nodes, found, dict.fromkeys(found, 1), {}, {}, (), {}, {}, 3)
 
-    async def look_for(self, _plan, groups, partitions):
-        return await self.look(groups, partitions)
+    async def observe_plan(self, _plan, groups, partitions):
+        return await self.observe(groups, partitions)
 
     # ---- the test's ----
 
@@ -92,8 +92,8 @@ class Cluster:
         async def looks():
             until_ms = self.now_ms + 1000 * seconds
             while self.now_ms < until_ms:
-                self.now_ms += LOOK_MS
-                await self.driver.look(self.plan)
+                self.now_ms += POLL_MS
+                await self.controller.step(self.plan)
 
         before = len(self.told)
         trio.run(looks)

@@ -10,8 +10,8 @@ import trio.testing
 
 from multiraft.wire.errors import AmbiguousOutcome
 from node.rebalance.actions import Change, Transfer
-from node.rebalance.controller import Driver
-from node.rebalance.runtime import TASKS
+from node.rebalance.controller import Controller
+from node.rebalance.runtime import RUNTIME
 from tests.node.harness import silent_log
 
 
@@ -24,12 +24,14 @@ async def _a_node_hangs() -> None:
             await trio.sleep(10)
             raise AmbiguousOutcome("too slow")
 
-    driver = Driver(SimpleNamespace(), SimpleNamespace(), ask, SimpleNamespace(), silent_log())
+    controller = Controller(
+        SimpleNamespace(), SimpleNamespace(), ask, SimpleNamespace(), silent_log()
+    )
     actions = [Change(seq, seq, 2, (1, 2), (), 0) for seq in range(5)]
     actions += [Transfer(seq, seq, 2, 1) for seq in range(5, 10)]
-    await TASKS.together([partial(driver._do, None, action) for action in actions])
+    await RUNTIME.run_all([partial(controller._execute, None, action) for action in actions])
     assert trio.current_time() - began < 5
-    assert sorted(driver._refused) == list(range(10))
+    assert sorted(controller._refused) == list(range(10))
 
 
 def test_a_node_that_hangs_stops_no_look():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from multiraft.wire.plans import NO_ROOM
+from multiraft.wire.plans import NO_DISK_SPACE
 from node.metadata.move_phases import Phase
 from node.rebalance.scheduler import decide, subjects
 from tests.node.rebalance.cases import change, plan
@@ -28,7 +28,7 @@ def begun(made):
 
 
 def waits(made):
-    return decide(made.table.active, made.world(*subjects(made.table.active))).waits
+    return decide(made.table.active, made.view(*subjects(made.table.active))).waits
 
 
 def test_a_move_waits_for_room_says_so_and_begins_when_there_is_some():
@@ -37,7 +37,7 @@ def test_a_move_waits_for_room_says_so_and_begins_when_there_is_some():
     made.apply(plan(change(1)))
     made.look(faults=False)
     why = waits(made)[1]
-    assert why.startswith(f"{NO_ROOM}: node 4 ")
+    assert why.startswith(f"{NO_DISK_SPACE}: node 4 ")
     for told in ("800,000", "1,000,000", "200,", "90 %", "`multiraft rebalance cancel`"):
         assert told in why, why
     assert begun(made) == []
@@ -59,13 +59,15 @@ def test_what_is_on_its_way_counts_before_it_has_come():
     made.disks[4] = (400_000, 1_000_000)  # room for two
     made.apply(plan(change(1, new=(1, 2, 4)), change(2, new=(1, 2, 4)), change(3, new=(1, 2, 4)),
                     limits=plan().limits._replace(in_per_node_max=3)))
-    found = decide(made.table.active, made.world(*subjects(made.table.active)))
+    found = decide(made.table.active, made.view(*subjects(made.table.active)))
     assert [action.seq for action in found.actions] == [1, 2]
-    assert found.waits[3].startswith(NO_ROOM) and "400,000 more" in found.waits[3]
+    assert found.waits[3].startswith(NO_DISK_SPACE) and "400,000 more" in found.waits[3]
     for action in found.actions:
         made.do(made.table.active, action)
     assert begun(made) == [1, 2]
-    assert waits(made)[3].startswith(NO_ROOM), "they are under way and have brought nothing yet"
+    assert waits(made)[3].startswith(NO_DISK_SPACE), (
+        "they are under way and have brought nothing yet"
+    )
 
 
 def test_what_has_come_counts_once():
@@ -99,7 +101,7 @@ def test_a_replica_that_leaves_has_made_no_room_until_its_disk_says_so(depends_o
     for _ in range(40):
         made.look(faults=False)
     assert made.table.plan.records[2].phase is Phase.PENDING
-    assert waits(made)[2].startswith(f"{NO_ROOM}: node 4 ")
+    assert waits(made)[2].startswith(f"{NO_DISK_SPACE}: node 4 ")
     made.disks[4] = (600_000, 1_000_000)
     made.finish()
     assert made.table.plan.records[2].phase is Phase.DONE
@@ -120,7 +122,7 @@ def test_what_needs_the_room_of_a_move_waits_for_its_grace_to_end():
 def test_a_move_whose_room_never_came_is_skipped():
     """The one that was to free it was skipped: its replica is still there."""
     made = cluster(g1=(1, 2, 4), g2=(2, 1, 3))
-    made.apply(plan(change(1, old=(1, 2, 4), new=(1, 2, 3), guard=7),
+    made.apply(plan(change(1, old=(1, 2, 4), new=(1, 2, 3), expected=7),
                     change(2, new=(1, 2, 4), depends_on=(1,))))
     made.finish()
     records = made.table.plan.records

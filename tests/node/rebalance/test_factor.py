@@ -36,7 +36,7 @@ ALLOWED = [(3, (1, 2, 3), (2, 3, 4)), (3, (1, 2, 3), (4, 5, 6)),
 @pytest.mark.parametrize("factor, old, new", REFUSED)
 def test_a_plan_with_too_few_or_too_many_voters_is_not_written_down(factor, old, new):
     made, move = cluster(old, factor), change(1, old=old, new=new)
-    (why,) = preconditions.faults((move,), made.world([1], []))
+    (why,) = preconditions.faults((move,), made.view([1], []))
     assert why == (f"replicas:g1: group 1 has {len(old)} voters and would have {len(new)}, the "
                    f"replication factor is {factor}: a move keeps the number, or brings it nearer "
                    f"to the factor")
@@ -58,7 +58,7 @@ def test_such_a_move_does_not_begin_and_says_why_and_what_to_do(factor, old, new
 @pytest.mark.parametrize("factor, old, new", ALLOWED)
 def test_drains_and_repairs_are_carried_out(factor, old, new):
     made, move = cluster(old, factor), change(1, old=old, new=new)
-    assert preconditions.faults((move,), made.world([1], [])) == []
+    assert preconditions.faults((move,), made.view([1], [])) == []
     made.apply(plan(move))
     made.finish()
     assert made.table.plan.records[1].phase is Phase.DONE
@@ -74,7 +74,7 @@ def test_a_copy_of_a_repair_is_no_voter_too_many():
         made.look(faults=False)
         group = made.groups[1]
         seen.add((len(group.voters), len(group.learners), len(group.outgoing)))
-        found = decide(made.table.plan, made.world(*subjects(made.table.plan)))
+        found = decide(made.table.plan, made.view(*subjects(made.table.plan)))
         assert not any("factor" in why for why in found.waits.values())
     assert {(2, 2, 0), (3, 0, 0)} < seen
     assert made.table.plan.records[1].phase is Phase.DONE

@@ -27,9 +27,9 @@ class Tail:
 @in_trio
 async def test_a_partition_is_told_of_once_by_who_leads_its_group(here):
     place = SimpleNamespace(group=NOW, topic=SimpleNamespace(name="t"), partition=0, epoch=2,
-                            chain=(0, 0))
+                            epoch_history=(0, 0))
     state = SimpleNamespace(cluster_id=b"c", locate=lambda _partition: place,
-                            placed=SimpleNamespace(chains={}),
+                            placed=SimpleNamespace(epoch_histories={}),
                             plans=SimpleNamespace(switched={}))
     participant = PlanParticipant(
         SimpleNamespace(status=SimpleNamespace(is_leader=here.__contains__)),

@@ -9,7 +9,12 @@ import pytest
 
 from multiraft.types import Configuration
 from node.metadata.plan_table import PlanTable
-from node.rebalance.preferred_leaders import AT_ONCE, CALM_MS, WINDOW_MS, PreferredLeaders
+from node.rebalance.preferred_leaders import (
+    CALM_MS,
+    TRANSFERS_PER_CHECK,
+    WINDOW_MS,
+    PreferredLeaders,
+)
 
 
 class Core:
@@ -66,69 +71,69 @@ def made(core):
 
 
 def test_groups_go_back_a_few_at_a_time_once_the_node_is_up_for_a_while(core, made):
-    made.look(0)
+    made.check(0)
     assert core.handed == []
-    made.look(CALM_MS)
-    assert len(core.handed) == AT_ONCE
-    made.look(CALM_MS + 1_000)
+    made.check(CALM_MS)
+    assert len(core.handed) == TRANSFERS_PER_CHECK
+    made.check(CALM_MS + 1_000)
     assert sorted(core.handed) == list(range(1, 11))
 
 
 def test_a_group_that_is_handed_on_after_it_came_back_is_not_taken_back(core, made):
-    made.look(0)
+    made.check(0)
     for second in range(3):
-        made.look(CALM_MS + 1_000 * second)
+        made.check(CALM_MS + 1_000 * second)
     assert 3 in core.handed
     core.handed.remove(3)  # an operator hands it to node 1
-    made.look(CALM_MS + 5_000)
+    made.check(CALM_MS + 5_000)
     assert 3 not in core.handed
 
 
 def test_what_is_handed_over_by_hand_stays_until_the_node_returns(core, made):
-    made.look(0)
-    made.look(WINDOW_MS)
-    made.look(WINDOW_MS + CALM_MS)
+    made.check(0)
+    made.check(WINDOW_MS)
+    made.check(WINDOW_MS + CALM_MS)
     assert core.handed == []
     core.up.discard(2)
-    made.look(WINDOW_MS + 10_000)
+    made.check(WINDOW_MS + 10_000)
     core.up.add(2)
-    made.look(WINDOW_MS + 11_000)
-    made.look(WINDOW_MS + 11_000 + CALM_MS)
+    made.check(WINDOW_MS + 11_000)
+    made.check(WINDOW_MS + 11_000 + CALM_MS)
     assert core.handed
 
 
 def test_a_restart_between_two_looks_is_a_return(core, made):
     """It takes less than a second where little is in the log (seen in a test run)."""
-    made.look(0)
+    made.check(0)
     core.handed[:] = range(1, 11)
-    made.look(1_000)
+    made.check(1_000)
     core.epoch = 2
     core.handed.clear()
-    made.look(2_000)
-    made.look(2_000 + CALM_MS)
-    assert len(core.handed) == AT_ONCE
+    made.check(2_000)
+    made.check(2_000 + CALM_MS)
+    assert len(core.handed) == TRANSFERS_PER_CHECK
 
 
 def test_a_node_that_was_up_when_a_plan_preferred_it_has_not_come_back(core, made):
     """The plan has moved the group itself; what is handed on after it stays (seen in the demo)."""
     plans = made._metadata_log.state.plans
     wanted, plans.preferred = plans.preferred, {}
-    made.look(0)
-    made.look(WINDOW_MS)
+    made.check(0)
+    made.check(WINDOW_MS)
     plans.preferred = wanted
     for second in range(20):
-        made.look(WINDOW_MS + 1_000 * second)
+        made.check(WINDOW_MS + 1_000 * second)
     assert core.handed == []
 
 
 def test_what_it_led_since_it_is_up_is_remembered_before_anything_goes_back(core, made):
     """A plan moves a group to a node that has just come up, and another transfer follows at once.
     """
-    made.look(0)
+    made.check(0)
     core.handed[:] = range(1, 11)
-    made.look(1_000)
+    made.check(1_000)
     core.handed.clear()
-    made.look(CALM_MS)
+    made.check(CALM_MS)
     assert core.handed == []
 
 
@@ -141,6 +146,6 @@ def test_what_it_led_since_it_is_up_is_remembered_before_anything_goes_back(core
     lambda core, made: setattr(core.member, "state", "probe")])
 def test_nothing_is_handed_to_a_node_that_cannot_or_must_not_lead(core, made, spoil):
     spoil(core, made)
-    made.look(0)
-    made.look(CALM_MS)
+    made.check(0)
+    made.check(CALM_MS)
     assert core.handed == []

@@ -43,9 +43,9 @@ class Leader:
         self.proposed.append(command)
         raise Proposed
 
-    async def look(self, groups, _partitions):
+    async def observe(self, groups, _partitions):
         self.looks += 1
-        found = {} if self.silent else {group: wire.LookedGroup(
+        found = {} if self.silent else {group: wire.ProbedGroup(
             group, 1, 0, False, (1, 2, 3), (), (), 9, self.looks * self.appended, 0, ())
             for group in groups}
         nodes = {node: SeenNode(node, "up", "alive") for node in range(1, 6)}
@@ -69,13 +69,13 @@ def at_once(monkeypatch):
 
 
 def asked(*moves, throttle=10_000_000, cluster_id=CLUSTER):
-    return wire.PlanApply("ab" * 32, cluster_id, "all", 1 << 60,
+    return wire.ApplyPlan("ab" * 32, cluster_id, "all", 1 << 60,
                           LIMITS._replace(throttle=throttle), moves)
 
 
 @pytest.mark.parametrize("moves, error, why", [
     ((change(1, incarnation=2),), StalePlan, "replicas:g1: it is in incarnation 1"),
-    ((change(1, guard=5),), StalePlan, "its members were changed at index 0"),
+    ((change(1, expected=5),), StalePlan, "its members were changed at index 0"),
     ((change(1, new=(2, 3, 9)),), StalePlan, "there is no node 9"),
     ((transfer(1, new=9),), StalePlan, "there is no node 9")])
 def test_what_does_not_fit_the_cluster_is_not_written_down(moves, error, why):
@@ -119,7 +119,7 @@ def test_a_throttle_at_which_a_replica_would_be_given_up_is_refused_whatever_is_
                              (1 << 50, "above THROTTLE_MAX", throttle.THROTTLE_MAX)):
         leader = Leader(plan(change(2), limits=LIMITS))
         for request in (asked(change(2), throttle=rate),
-                        wire.PlanControl(wire.THROTTLE, "", rate)):
+                        wire.ControlPlan(wire.THROTTLE, "", rate)):
             leader.appended = 0
             with pytest.raises(LimitExceeded, match=why) as refused:
                 leader.ask(request)
@@ -135,10 +135,10 @@ def test_the_throttle_of_a_plan_under_way_is_judged_alike():
     leader = Leader(plan(change(1), limits=LIMITS))
     for value, error in ((0, InvalidRequest), (APPENDED, LimitExceeded)):
         with pytest.raises(error):
-            leader.ask(wire.PlanControl(wire.THROTTLE, "", value))
+            leader.ask(wire.ControlPlan(wire.THROTTLE, "", value))
     assert not leader.proposed
     with pytest.raises(Proposed):
-        leader.ask(wire.PlanControl(wire.THROTTLE, "", 2 * APPENDED))
+        leader.ask(wire.ControlPlan(wire.THROTTLE, "", 2 * APPENDED))
     (command,) = leader.proposed
     assert isinstance(command, ControlPlan) and command.value == 2 * APPENDED
 
@@ -150,8 +150,8 @@ def test_a_plan_that_moves_a_subject_twice_is_refused_before_anybody_is_asked():
     assert leader.looks == 0 and not leader.proposed
 
 
-def plan_of_moves(count: int) -> wire.PlanApply:
+def plan_of_moves(count: int) -> wire.ApplyPlan:
     """The same move again and again."""
-    return wire.PlanApply("twice", CLUSTER, "all", 1 << 60, wire.PlanLimits(1 << 30), tuple(
+    return wire.ApplyPlan("twice", CLUSTER, "all", 1 << 60, wire.PlanLimits(1 << 30), tuple(
         wire.PlannedMove(seq, wire.LEADER_TRANSFER, 1, 1, 0, (1,), (2,), 0, 0, "", ())
         for seq in range(1, count + 1)))

@@ -9,10 +9,10 @@ from node.histogram import Histogram
 from node.metadata.plan_table import PlanTable
 from node.rebalance.cluster_view import ClusterView, SeenNode
 from node.rebalance.latency import COUNT_MIN, WINDOW_MS, RecentLatency
-from node.rebalance.safety import CALM_MS, LATE_MS, SLOW_PATIENCE_MS, Watch
+from node.rebalance.safety import CALM_MS, LATE_MS, SLOW_PATIENCE_MS, Monitor
 from tests.node.rebalance.cases import CLUSTER, LIMITS, change, control, plan
 
-LOOK_MS = 250
+POLL_MS = 250
 
 
 class WatchedConnection:
@@ -21,15 +21,15 @@ class WatchedConnection:
     def __init__(self):
         self.table = PlanTable()
         self.table.apply(plan(change(1), limits=LIMITS._replace(commit_ms_max=2_000)), CLUSTER)
-        self.watch = Watch()
+        self.watch = Monitor()
         self.now_ms = 0
         self.told: list[tuple[int, str]] = []
 
     def look(self, commit_ms: int, state: str = "up", until_ms: int = 0) -> None:
         """Look again and again until then, and do what is due."""
-        until_ms = until_ms or self.now_ms + LOOK_MS
+        until_ms = until_ms or self.now_ms + POLL_MS
         while self.now_ms < until_ms:
-            self.now_ms += LOOK_MS
+            self.now_ms += POLL_MS
             node = SeenNode(1, state, "alive", commit_ms=commit_ms)
             due = self.watch.judge(
                 self.table.plan, ClusterView({1: node}, {}, {}, {}, {}, (), {}, {}, 3), self.now_ms
@@ -42,7 +42,7 @@ class WatchedConnection:
 def test_it_pauses_and_goes_on_when_appends_have_been_fast_for_a_while():
     watched = WatchedConnection()
     watched.look(2_100)
-    watched.look(100, until_ms=LOOK_MS + CALM_MS)
+    watched.look(100, until_ms=POLL_MS + CALM_MS)
     assert watched.table.plan.state == "paused"
     watched.look(100)
     assert [action for _, action in watched.told] == [PAUSE, RESUME]
@@ -52,7 +52,7 @@ def test_a_plan_that_is_not_what_makes_appends_slow_goes_on_until_they_have_been
     """The plan may be the cure: a pause that only the end of its own reason ends could last without
     limit."""
     watched = WatchedConnection()
-    watched.look(9_000, until_ms=SLOW_PATIENCE_MS + CALM_MS + 4 * LOOK_MS)
+    watched.look(9_000, until_ms=SLOW_PATIENCE_MS + CALM_MS + 4 * POLL_MS)
     assert [action for _, action in watched.told] == [PAUSE, RESUME]
     assert watched.told[1][0] - watched.told[0][0] >= SLOW_PATIENCE_MS
     watched.look(9_000, until_ms=10 * SLOW_PATIENCE_MS)
@@ -79,7 +79,7 @@ def test_a_node_that_is_late_is_not_down_yet():
     assert watched.told == []
     watched.look(10, "down", until_ms=4 * LATE_MS)
     assert [action for _, action in watched.told] == [PAUSE]
-    watched.look(10, until_ms=4 * LATE_MS + CALM_MS + LOOK_MS)
+    watched.look(10, until_ms=4 * LATE_MS + CALM_MS + POLL_MS)
     assert watched.table.plan.state == "running"
 
 

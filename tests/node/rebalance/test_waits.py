@@ -21,7 +21,7 @@ def waits(moves, begun, **limits):
     made.apply(plan(*moves, limits=PlanLimits(10_000_000, **limits)))
     for seq, phase in begun:
         assert made.table.step(step(seq, phase)).value
-    return decide(made.table.active, made.world(*subjects(made.table.active))).waits
+    return decide(made.table.active, made.view(*subjects(made.table.active))).waits
 
 
 CHANGES = (change(1, new=(1, 2, 4)), change(2, new=(1, 2, 5)), change(5, new=(1, 2, 4)),
@@ -70,8 +70,8 @@ def test_taking_turns_is_no_matter_of_a_node_0():
     made = Cluster(1, {}, nodes=3)
     made.partitions = {103: SeenPartition(1, 1, 0, 0), 104: SeenPartition(1, 1, 0, 0)}
     made.apply(plan(switch(3, partition=103), switch(4, partition=104)))
-    found = decide(made.table.active, made.world(*subjects(made.table.active)))
-    assert found.waits[4] == "takes turns with other switches, of which one begins at a time"
+    found = decide(made.table.active, made.view(*subjects(made.table.active)))
+    assert found.waits[4] == "waits for its turn: the plan starts one switch at a time"
 
 
 @pytest.mark.parametrize("joining, told", [((4,), "node 4 got nothing for 61 s"),
@@ -82,6 +82,6 @@ def test_what_got_nothing_is_given_up_and_named(joining, told):
     made = Cluster(1, groups, nodes=5)
     made.apply(plan(change(1, old=(1, 2, 3), new=(1, *joining)[:3])))
     assert made.table.step(step(1, "LEARNING")).value
-    world = made.world(*subjects(made.table.active))
-    (found,) = decide(made.table.active, world._replace(still_ms={1: 61_000})).actions
+    view = made.view(*subjects(made.table.active))
+    (found,) = decide(made.table.active, view._replace(stalled_ms={1: 61_000})).actions
     assert (found.phase, found.reason) == (Phase.UNDOING, told)

@@ -15,7 +15,7 @@ from multiraft.raft.replica_records import ForcedRecovery, Tombstone, reincarnat
 from multiraft.storage.repair.coordinator import RepairCoordinator
 from multiraft.types import Configuration, HardState
 from node.metadata.state_machine import RecoverGroup
-from node.replicas.lifecycle import NOBODY, Replicas
+from node.replicas.lifecycle import NO_MEMBERS, Replicas
 from tests.node.harness import silent_log
 from tests.node.metadata.test_state_machine import Replica
 from tests.storage.damage import DIRECTORY, FIRST, Disk
@@ -38,7 +38,7 @@ class ClusterView:
                                  lambda: None, silent_log(),
                                  created=self.repairer.on_replica_created)
         self.replicas.load()
-        self.replicas.settle()
+        self.replicas.reconcile()
         round_of(self.store, self.core)
 
 
@@ -66,9 +66,9 @@ def joined(disk: Disk) -> None:
     store, rounds, _ = begun(disk)
     left = tombstone(GROUP, 1, Tombstone(HardState(1, 2), 4, 1))
     rounds.run(GroupWrite(GROUP, 1, 0, (), None, left))
-    store.create_group(GROUP, 1, NOBODY)
+    store.create_group(GROUP, 1, NO_MEMBERS)
     place = store.table.journal.position
-    mark = reincarnation(GROUP, 1, 1, ForcedRecovery(2, NOBODY))
+    mark = reincarnation(GROUP, 1, 1, ForcedRecovery(2, NO_MEMBERS))
     rounds.run(GroupWrite(GROUP, 1, 0, (noop_entry(GROUP, 1, 1),), HardState(8, 3), mark))
     end = store.table.journal.position
     rounds.run(write(GROUP, noop_entry(GROUP, 2, 1)))
@@ -95,7 +95,7 @@ def test_who_is_let_go_in_doubt_comes_back_in_doubt(then):
     if then != "at once":
         world.store.close()
         world = ClusterView(disk, survivor=2)
-    world.replicas.wanted(GROUP, 2, 2, 9, 3)
+    world.replicas.on_create_requested(GROUP, 2, 2, 9, 3)
     round_of(world.store, world.core)
     for _ in range(2):
         assert world.core.status.of(GROUP).incarnation == 2
@@ -114,5 +114,5 @@ def test_who_is_let_go_and_has_forgotten_nothing_comes_back_without_doubt():
     store.close()
     world = ClusterView(disk, survivor=2)
     assert world.store.is_removed(GROUP)
-    world.replicas.wanted(GROUP, 2, 2, 9, 3)
+    world.replicas.on_create_requested(GROUP, 2, 2, 9, 3)
     assert not world.core.status.of(GROUP).quarantined

@@ -51,7 +51,7 @@ class Damaged:
     def settle(self) -> None:
         self.replicas.reload()
         while self.replicas.due:
-            self.replicas.settle()
+            self.replicas.reconcile()
 
     def cleared(self) -> None:
         """Clear the metadata group's replica."""
@@ -90,6 +90,6 @@ def test_whose_replica_of_the_metadata_is_another_one_does_not_know_what_was_her
     node = Damaged()
     node.core.remove_group(METADATA_GROUP)
     round_of(node.store, node.core)
-    node.replicas.wanted(METADATA_GROUP, 1, 1, 9, 0)
+    node.replicas.on_create_requested(METADATA_GROUP, 1, 1, 9, 0)
     node.cleared()
     assert all(node.grown())

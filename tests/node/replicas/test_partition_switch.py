@@ -110,7 +110,7 @@ class Node:
                 self.world.effect(self.node, f"commit in {group}")
                 found.tail.apply(found.tail.last_index)
                 for node in self.world.nodes.values():
-                    node.applied.told(group)
+                    node.applied.notify(group)
 
     # what nodes ask each other
     async def ask(self, peer: int, request) -> object:
@@ -172,7 +172,7 @@ class ClusterView:
     def apply(self, command):
         result = self.state.apply(self.state.version + 1, command)
         for node in getattr(self, "nodes", {}).values():
-            node.driver.look()
+            node.driver.check()
         return result
 
     def fill(self, records: int) -> None:
@@ -204,7 +204,7 @@ class ClusterView:
         if node in self.scopes:
             self.scopes[node].cancel()
         for other in self.nodes.values():
-            other.driver.look()
+            other.driver.check()
 
     async def keep(self, number: int) -> None:
         """Run the node's process, and restart it after each crash."""
@@ -246,7 +246,7 @@ def switched(leaders=(1, 2), crashes=None, records=RECORDS) -> ClusterView:
 
 def check(world: ClusterView, records: int = RECORDS) -> None:
     """Check for one seal, one effective opening, and complete records."""
-    link = world.state.locate(P).chain[-1]
+    link = world.state.locate(P).epoch_history[-1]
     assert (link.epoch, link.group, link.start_offset) == (2, world.there, records)
     old, new = world.groups[world.here], world.groups[world.there]
     kinds = [entry.kind for entry in old.log]
@@ -304,7 +304,7 @@ def test_a_partition_that_was_never_used_is_opened_to_be_sealed():
     world = switched(leaders_of(1, 2), records=0)
     check(world, records=0)
     assert script(world, ["1: PARTITION_OPEN in {here}"])[0] in world.trace
-    assert world.state.locate(P).chain == world.state.locate(P).chain[-1:]
+    assert world.state.locate(P).epoch_history == world.state.locate(P).epoch_history[-1:]
 
 
 STEPS = len(SCRIPT)

@@ -10,7 +10,7 @@ import trio.testing
 from multiraft.errors import NotLeader
 from multiraft.types import METADATA_GROUP
 from node.replicas.drain_leadership import UNDER_WAY_MAX
-from node.replicas.shed_leadership import AGAIN_MS, LeadershipShedder
+from node.replicas.shed_leadership import RETRY_MS, LeadershipShedder
 
 WAIT_S = 30.0
 
@@ -66,37 +66,37 @@ class ClusterView:
 
 def test_all_groups_but_that_of_the_metadata_are_offered():
     world = ClusterView(Core([METADATA_GROUP, 1, 2]))
-    world.leadership_shedder.look(0)
+    world.leadership_shedder.check(0)
     assert world.core.asked == [1, 2]
     assert world.rounds == 1
 
 
 def test_a_group_that_nobody_can_take_is_kept_and_asked_about_again():
     world = ClusterView(Core([1, 2], takers=[2]))
-    world.leadership_shedder.look(0)
+    world.leadership_shedder.check(0)
     world.core.elect_others([2])
-    world.leadership_shedder.look(1)
+    world.leadership_shedder.check(1)
     assert world.core.asked == [1, 2, 1]
     assert world.rounds == 1, "nothing was begun the second time"
 
 
 def test_a_group_that_was_not_taken_is_left_in_peace_for_a_while():
     world = ClusterView(Core([1]))
-    world.leadership_shedder.look(0)
+    world.leadership_shedder.check(0)
     world.core.led[1] = 0  # given up
-    world.leadership_shedder.look(AGAIN_MS - 1)
+    world.leadership_shedder.check(RETRY_MS - 1)
     assert world.core.asked == [1]
-    world.leadership_shedder.look(AGAIN_MS)
+    world.leadership_shedder.check(RETRY_MS)
     assert world.core.asked == [1, 1]
 
 
 def test_only_some_are_under_way_at_a_time():
     world = ClusterView(Core(range(1, 3 * UNDER_WAY_MAX)))
-    world.leadership_shedder.look(0)
-    world.leadership_shedder.look(1)
+    world.leadership_shedder.check(0)
+    world.leadership_shedder.check(1)
     assert len(world.core.asked) == UNDER_WAY_MAX
     world.core.elect_others(world.core.asked[:5])
-    world.leadership_shedder.look(2)
+    world.leadership_shedder.check(2)
     assert len(world.core.asked) == UNDER_WAY_MAX + 5
 
 
@@ -105,7 +105,7 @@ def test_a_group_that_is_not_led_any_more_hinders_no_other():
     world.core.status.led_groups = lambda: [1, 2]
     del world.core.led[1]
     world.core.status.of = lambda group: SimpleNamespace(transferee=0)
-    world.leadership_shedder.look(0)
+    world.leadership_shedder.check(0)
     assert world.core.asked == [1, 2]
     assert world.core.led == {2: 2}
 

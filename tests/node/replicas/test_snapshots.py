@@ -106,7 +106,7 @@ class Side:
         self.snapshots = Snapshots(
             core, store, log, checkpoints, bulk,
             Limits(metadata_entries_kept=5, metadata_catch_up_entries_max=50), lambda: None,
-            silent_log(), SnapshotDownload(self.filesystem, directory, module.IMAGE_BYTES_MAX),
+            silent_log(), SnapshotDownload(self.filesystem, directory, module.SNAPSHOT_BYTES_MAX),
             self.space, lambda: self.done.append("replicas"))
 
     @property
@@ -149,7 +149,7 @@ async def attempt(follower: Side) -> None:
     """Process one offer."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(follower.snapshots.run)
-        follower.snapshots.offered(METADATA_GROUP, LEADER)
+        follower.snapshots.on_snapshot_offer(METADATA_GROUP, LEADER)
         await settled(follower)
         nursery.cancel_scope.cancel()
 
@@ -209,7 +209,7 @@ async def test_after_a_restart_an_image_that_is_gone_begins_anew(monkeypatch):
     follower, leader, bulk = await broken_off(monkeypatch)
     leader.core.applied = 9
     leader.store.partition_states[METADATA_GROUP] = tail_at(9)
-    leader.snapshots._image = None
+    leader.snapshots._snapshot = None
     again = restarted(follower, bulk)
     await attempt(again)
     [(_, bounds, *_)] = again.core.installed
@@ -301,7 +301,7 @@ async def test_an_image_that_is_gone_begins_anew(monkeypatch):
     await attempt(follower)
     leader.core.applied = 9
     leader.store.partition_states[METADATA_GROUP] = tail_at(9)
-    leader.snapshots._image = None
+    leader.snapshots._snapshot = None
     await attempt(follower)
     [(_, bounds, *_)] = follower.core.installed
     assert bounds.last_index == 9
@@ -418,7 +418,7 @@ async def test_the_log_goes_on_behind_an_image_that_is_fetched_however_fast_comm
     leader.core.applied = leader.checkpoints.metadata_applied = 60
     leader.snapshots.compact()
     assert leader.core.compacted_to == [21]
-    leader.snapshots._image.used_s -= module.IMAGE_LIFE_S + 1
+    leader.snapshots._snapshot.used_s -= module.SNAPSHOT_LIFE_S + 1
     leader.snapshots.compact()
     assert leader.core.compacted_to == [21, 56], "nobody asks for it any more"
 
