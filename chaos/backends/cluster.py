@@ -10,6 +10,7 @@ healing the network take no node's lock at all.
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import platform
 import signal
@@ -59,7 +60,7 @@ REFUSED = 3
 
 
 class Cluster(Backend):
-    """A backend without ``_open``, ``_make_place`` and the runner, which its subclasses add."""
+    """A backend but for the processes, addresses and networks of nodes, which subclasses add."""
 
     def __init__(self, directory: Path, spec: ClusterSpec):
         self.directory = directory.absolute()
@@ -95,17 +96,17 @@ class Cluster(Backend):
         """Return the kinds of fault that are left out, and why."""
         return probes.left_out(self.book)
 
+    @abc.abstractmethod
     def _open(self) -> None:
-        """Create what all nodes share."""
-        raise NotImplementedError
+        """Create the parts that all nodes share: mounts and the network."""
 
+    @abc.abstractmethod
     def _make_place(self, node: int) -> Place:
-        """Return an address for a node."""
-        raise NotImplementedError
+        """Reserve an address for a node and return it."""
 
+    @abc.abstractmethod
     def _make_network(self, place: Place) -> NodePackets | None:
-        """Create the node's end of the network."""
-        raise NotImplementedError
+        """Create the node's end of the network; None = packets of the node cannot be filtered."""
 
     def _own_disk(self, node: int) -> None:
         """Give a node's files to the user that it runs as."""

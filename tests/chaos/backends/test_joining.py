@@ -28,6 +28,12 @@ class Joinable(Cluster):
             self._make(self._make_place(node), ())
         self.asked.clear()
 
+    def _open(self) -> None:
+        self.asked.append(("open", 0))
+
+    def _make_network(self, place: Place) -> None:
+        self.asked.append(("network", place.id))
+
     def _make_place(self, node: int) -> Place:
         self.addresses[node] = f"10.0.0.{10 + node}"
         return Place(node, self.addresses[node])
