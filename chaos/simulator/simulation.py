@@ -39,9 +39,9 @@ from chaos.simulator.faults.node_replacement import Wipes
 from chaos.simulator.faults.partial_heal import SILENT, Remainder
 from chaos.simulator.faults.repeated_acks import Relived
 from chaos.simulator.faults.restored_copies import Copies
-from chaos.simulator.node.metadata_group import StateTruth
 from chaos.simulator.node.node import SimulatedNode
 from chaos.simulator.node.preferred_leaders import Returns
+from chaos.simulator.oracle.command_oracle import CommandOracle
 from chaos.simulator.oracle.invariants import PromisedLoss
 from chaos.simulator.oracle.metadata_oracle import Extent
 from chaos.simulator.oracle.model import GroupModel
@@ -95,7 +95,7 @@ class Simulation:
         voters = place_groups(parameters)
         self.witness = StateChecker((GroupModel(group, members) for group, members
                                 in voters.items()), judged)
-        self.truth = StateTruth(self.witness.groups[METADATA_GROUP])
+        self.truth = CommandOracle(self.witness.groups[METADATA_GROUP])
         receivers: dict[int, Callable[[int, tuple], None]] = {}
         cluster = Cluster(self.queue, self.network, self.trace, self.witness, voters,
                           place_partitions(parameters), receivers)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from chaos.history import END, FAULT, FINAL, INVOKE, NEMESIS, OK, PHASE, WARM_UP, Event, key_of
 from chaos.simulator.env.event_queue import EventQueue
+from chaos.simulator.faults.injector import Injector
 from chaos.simulator.faults.nemesis import Nemesis
 from chaos.simulator.oracle.operations import (
     ACKS_COMMIT,
@@ -32,7 +33,7 @@ from multiraft import core
 from multiraft.codec import layout
 
 if TYPE_CHECKING:
-    from chaos.simulator.simulation import Simulation
+    from chaos.simulator.ports import ClusterPort
 
 _LEVELS = {ACKS_COMMIT: "commit", ACKS_LEADER: "leader", ACKS_NONE: "none"}
 #: First process numbers of plain appends, readers and topics; below are producers with epochs.
@@ -56,9 +57,9 @@ class Recording:
         self._phase(WARM_UP)
         self._nemesis(True)
 
-    def nemesis(self, world: Simulation, rng: random.Random) -> Nemesis:
+    def nemesis(self, world: ClusterPort, rng: random.Random) -> Nemesis:
         """Return the nemesis of the run."""
-        return Nemesis(world, rng)
+        return Nemesis(Injector(world, rng))
 
     def _add(self, kind: str, operation: int, process: int, name: str, data: dict) -> None:
         now_us = self.queue.now_us if self.queue is not None else 0

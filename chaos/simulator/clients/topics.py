@@ -12,24 +12,17 @@ Quiescence.  In a run without topics nothing of this is scheduled.
 from __future__ import annotations
 
 import random
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
-from chaos.simulator.clients.workload import Workload
-from chaos.simulator.env.event_queue import EventQueue
-from chaos.simulator.env.network import Network
-from chaos.simulator.env.parameters import Parameters
-from chaos.simulator.env.trace import Trace
-from chaos.simulator.faults.partial_heal import Remainder
-from chaos.simulator.node.metadata_group import StateTruth
 from chaos.simulator.oracle import metadata_oracle
-from chaos.simulator.oracle.observer import StateChecker
 from multiraft.types import METADATA_GROUP
 from multiraft.wire import plans as wire
 
 if TYPE_CHECKING:
     from chaos.simulator.node.node import SimulatedNode
+    from chaos.simulator.ports import ClusterPort
 
 #: Interval of the operator's checks and of the clients' updates.
 LOOK_US = 200_000
@@ -44,23 +37,6 @@ SHARE = 0.4
 HURRY = 0.3
 
 
-class Simulation(Protocol):
-    """Parts of a simulation that topics use."""
-
-    queue: EventQueue
-    trace: Trace
-    parameters: Parameters
-    workload: Workload
-    network: Network
-    faults: Counter[str]
-    marks: Counter[str]
-    nodes: dict[int, SimulatedNode]
-    remainder: Remainder
-    truth: StateTruth
-    witness: StateChecker
-    voters: dict[int, tuple[int, ...]]
-
-
 class Intent(NamedTuple):
     """Command that must be committed."""
 
@@ -73,7 +49,7 @@ class Intent(NamedTuple):
 class Topics:
     """Operator of topics and shared metadata cache of clients, in one run."""
 
-    def __init__(self, world: Simulation, rng: random.Random):
+    def __init__(self, world: ClusterPort, rng: random.Random):
         self._world = world
         self._rng = rng
         self.seen_index = 0  # the newest metadata that clients know

@@ -38,8 +38,7 @@ from chaos.simulator.oracle.operations import (
 from multiraft import core
 
 if TYPE_CHECKING:
-    from chaos.simulator.clients.history import Recording
-    from chaos.simulator.clients.topics import Topics
+    from chaos.simulator.ports import HistoryPort, TopicsPort
 
 #: Error of a reply with an ambiguous outcome: the batch may be committed or not.
 AMBIGUOUS = "ambiguous"
@@ -164,9 +163,9 @@ class Workload:
         self._acked_offsets: dict[int, int] = {}  # highest acknowledged with commit
         self._positions: dict[tuple[int, int], int] = {}  # (reading client, partition) -> next
         #: Receives every operation, if a history is recorded (``history.Recording``).
-        self.history: Recording | None = None
+        self.history: HistoryPort | None = None
         #: Topics that are created and deleted, if the seed has them.
-        self.topics: Topics | None = None
+        self.topics: TopicsPort | None = None
         self.open_appends = 0  # idempotent batches not yet acknowledged
         self.acked = 0
         self.ambiguous = 0

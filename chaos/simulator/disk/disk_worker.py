@@ -26,7 +26,7 @@ from multiraft.storage.store import Store
 from multiraft.types import METADATA_GROUP
 
 if TYPE_CHECKING:
-    from chaos.simulator.node.node import SimulatedNode
+    from chaos.simulator.ports import NodePort
 
 #: While a write takes longer, the node sends no liveness support.
 DISK_STALL_MS_MAX = 1000
@@ -53,7 +53,7 @@ class Flight(NamedTuple):
 class DiskWorker:
     """Worker of one boot."""
 
-    def __init__(self, node: SimulatedNode, filesystem: SimulatedFilesystem, store: Store,
+    def __init__(self, node: NodePort, filesystem: SimulatedFilesystem, store: Store,
                  parameters: DiskParameters, rng: random.Random, room: DiskSpaceGuard):
         self.factor = 1  # slowdown of the disk
         self.hangs = False

@@ -14,18 +14,14 @@ nodes' damage (``corruption.FaultAtlas``).  Nothing else is damaged until the no
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from chaos.simulator.clients.workload import Workload
-from chaos.simulator.disk.corruption import FaultAtlas
-from chaos.simulator.env.event_queue import EventQueue
-from chaos.simulator.env.parameters import Parameters
-from chaos.simulator.env.trace import Trace
-from chaos.simulator.node.node import SimulatedNode
-from chaos.simulator.oracle.observer import StateChecker
 from multiraft.types import Configuration
+
+if TYPE_CHECKING:
+    from chaos.simulator.node.node import SimulatedNode
+    from chaos.simulator.ports import ClusterPort
 
 #: Interval of the operator's checks.
 LOOK_US = 300_000
@@ -39,27 +35,10 @@ COMES_BACK = 0.6
 OUT_FIRST = 0.3
 
 
-class Simulation(Protocol):
-    """Parts of a simulation that replacements use."""
-
-    queue: EventQueue
-    trace: Trace
-    parameters: Parameters
-    witness: StateChecker
-    workload: Workload
-    atlas: FaultAtlas
-    marks: Counter[str]
-    nodes: dict[int, SimulatedNode]
-    everyone: dict[int, SimulatedNode]
-
-    def add_node(self, number: int) -> SimulatedNode:
-        """Return a node without replicas, not started."""
-
-
 class Wipes:
     """Replacements of one run, one at a time."""
 
-    def __init__(self, world: Simulation, rng: random.Random):
+    def __init__(self, world: ClusterPort, rng: random.Random):
         self._world = world
         self._rng = rng
         self._lost = self._new = 0  # 0 = no node is being replaced

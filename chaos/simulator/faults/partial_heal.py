@@ -22,7 +22,7 @@ from chaos.simulator.oracle.model import is_majority
 
 if TYPE_CHECKING:
     from chaos.simulator.env.network import Link
-    from chaos.simulator.simulation import Simulation
+    from chaos.simulator.ports import ClusterPort
     from multiraft.types import Configuration
 
 OFF, HUNG, CUT, DEAF, MUTE = "off", "hung", "cut", "deaf", "mute"
@@ -36,7 +36,7 @@ SILENT = frozenset((OFF, HUNG))
 class Remainder:
     """Nodes of one run that are healed last."""
 
-    def __init__(self, world: Simulation, rng: random.Random):
+    def __init__(self, world: ClusterPort, rng: random.Random):
         self._world = world
         self._rng = rng
         self.nodes: list[int] = []

@@ -14,18 +14,18 @@ when every other node has met the latest boot: then any peer that is up detects 
 from __future__ import annotations
 
 import random
-from collections import Counter, deque
-from typing import NamedTuple, Protocol
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
 
 from chaos.simulator.disk.filesystem import SimulatedFilesystem
-from chaos.simulator.env.event_queue import EventQueue
-from chaos.simulator.env.trace import Trace
 from chaos.simulator.env.violations import Violation
-from chaos.simulator.faults.node_replacement import Wipes
 from chaos.simulator.node.node import CLUSTER_ID, SimulatedNode
 from chaos.simulator.node.peers import DIRECTORY
 from multiraft.liveness import peer_identity
 from multiraft.storage import identity, refusal
+
+if TYPE_CHECKING:
+    from chaos.simulator.ports import ClusterPort
 
 #: Copies kept of each node, so the maximum age of a copy in boots.
 KEPT_MAX = 4
@@ -44,21 +44,10 @@ class Copy(NamedTuple):
     life: peer_identity.Life
 
 
-class Simulation(Protocol):
-    """Parts of a simulation that copies use."""
-
-    queue: EventQueue
-    trace: Trace
-    faults: Counter[str]
-    wipes: Wipes
-    nodes: dict[int, SimulatedNode]
-    everyone: dict[int, SimulatedNode]
-
-
 class Copies:
     """Older copies of one run."""
 
-    def __init__(self, world: Simulation, rng: random.Random):
+    def __init__(self, world: ClusterPort, rng: random.Random):
         self._world = world
         self._rng = rng
         self._kept: dict[int, deque[Copy]] = {}

@@ -3,15 +3,12 @@
 Contract.  Part of ``node.SimulatedNode``, as in the real node.  A write or sync that failed ends
 the process, and is not retried.  Records are refused while the disk is full.  While a disk
 operation takes too long, the node sends no liveness support (``multiraft.liveness``).
-
-Invariants.  A node's clock never goes back within one boot.
 """
 
 from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from chaos.simulator.disk.disk_worker import PROBE, PROBE_FILE
 from chaos.simulator.disk.filesystem import SimulatedFilesystem
@@ -22,9 +19,6 @@ from multiraft.storage.disk_space import DiskSpaceGuard, is_full
 from multiraft.storage.errors import CorruptFile
 from multiraft.storage.store import Store
 from multiraft.types import Entry, EntryKind
-
-if TYPE_CHECKING:
-    from chaos.simulator.env.event_queue import EventQueue
 
 #: Interval at which free disk space is checked.
 LOOK_US = 500_000
@@ -66,36 +60,6 @@ class SimulatedReserve:
     def give_back(self) -> None:
         """Remove the file, which frees its disk space."""
         self._filesystem.remove(RESERVE_FILE)
-
-
-class Clock:
-    """Clock of a node; it may run fast or slow, and jump ahead."""
-
-    __slots__ = ("rate", "_queue", "_here_us", "_there_us")
-
-    def __init__(self, queue: EventQueue):
-        self.rate = 1.0
-        self._queue = queue
-        self._here_us = self._there_us = queue.now_us
-
-    @property
-    def now_ms(self) -> int:
-        """Milliseconds of this clock."""
-        if self.rate == 1.0:
-            return (self._here_us + self._queue.now_us - self._there_us) // 1000
-        return int(self._here_us + (self._queue.now_us - self._there_us) * self.rate) // 1000
-
-    def until_us(self, deadline_ms: int) -> int:
-        """Return the virtual time, in microseconds, until this clock shows ``deadline_ms``."""
-        now_us = self._here_us + (self._queue.now_us - self._there_us) * self.rate
-        return max(0, int((deadline_ms * 1000 - now_us) / self.rate) + (self.rate != 1.0))
-
-    def drift(self, rate: float, jump_us: int = 0) -> None:
-        """Run at ``rate`` from now on, after a jump ahead."""
-        passed_us = (self._queue.now_us - self._there_us) * self.rate
-        self._here_us += int(passed_us) + jump_us
-        self._there_us = self._queue.now_us
-        self.rate = rate
 
 
 class Ailing(Armed):

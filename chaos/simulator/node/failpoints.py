@@ -11,14 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from chaos.simulator.disk.filesystem import PowerLoss
-from chaos.simulator.ports import Machine
 
 
 def _nothing() -> None:
     """Do nothing when the crash strikes."""
 
 
-class Armed(Machine):
+class Armed:
     """Part of ``SimulatedNode``: armed fail points."""
 
     def _nothing_prepared(self) -> None:

@@ -16,13 +16,13 @@ from multiraft.raft.config import RaftConfig
 from multiraft.raft.multi_raft import MultiRaft
 
 if TYPE_CHECKING:
-    from chaos.simulator.node.node import SimulatedNode
+    from chaos.simulator.ports import NodePort
 
 
 class LivenessExchange:
     """Liveness thread of one boot."""
 
-    def __init__(self, node: SimulatedNode, raft: MultiRaft, config: RaftConfig, boot_epoch: int,
+    def __init__(self, node: NodePort, raft: MultiRaft, config: RaftConfig, boot_epoch: int,
                  peers: tuple[int, ...]):
         self._node = node
         self._raft = raft

@@ -5,24 +5,19 @@ into each checkpoint.  Consensus compacts all but the newest commands that a che
 replica that lacks compacted commands is offered a snapshot, pulls it in chunks that may be lost,
 and installs it as one checkpoint before the core learns of it.
 
-Invariants (``StateTruth``).  The state of every replica, applied, recovered or installed, is that
-of the committed commands up to the same index.
-
-Theory.  The state is a hash of all commands in order: a command that is lost, doubled, reordered or
-taken from another log changes the hash permanently.
+Invariants.  The state of every replica, applied, recovered or installed, is that of the committed
+commands up to the same index (``oracle.command_oracle``).
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import marshal
 from typing import NamedTuple
 
-from chaos.simulator.env.violations import Violation
 from chaos.simulator.node.peers import Acquainted
 from chaos.simulator.oracle import metadata_oracle
-from chaos.simulator.oracle.model import GroupModel
+from chaos.simulator.oracle.command_oracle import CommandState
 from multiraft import core
 from multiraft.errors import ProposalError
 from multiraft.partitions.state import PartitionStates
@@ -45,46 +40,6 @@ INSTALL_PAUSE_US = 1_000
 
 class UnreadableCommand(Exception):
     """A committed command is damaged, so the round fails and the process ends."""
-
-
-class State(NamedTuple):
-    """Result of the commands up to ``version``."""
-
-    version: int = 0  # index of the last command
-    chain: bytes = b""
-
-    def after(self, index: int, command: bytes) -> State:
-        """Return the state after the command at ``index``."""
-        hasher = hashlib.blake2b(self.chain + index.to_bytes(8, "little"), digest_size=16)
-        hasher.update(command)
-        return State(index, hasher.digest())
-
-
-class StateTruth:
-    """Expected state at each index."""
-
-    def __init__(self, group: GroupModel):
-        self._group = group
-        self._seen = 0
-        self._state = State()
-        self._chains = {0: b""}
-        self.metadata = metadata_oracle.Truth()
-
-    def check(self, node: int, state: State, index: int) -> None:
-        """Compare a node's state at ``index`` with the committed commands.  Raises ``Violation``.
-        """
-        for place in range(self._seen, self._group.commit):
-            entry = self._group.entries[self._group.committed[place]]
-            if entry.kind == EntryKind.METADATA:
-                command = bytes(entry.payload)
-                self._state = self._state.after(entry.index, command)
-                if metadata_oracle.is_command(command):
-                    self.metadata.apply(entry.index, command)
-            self._chains[place + 1] = self._state.chain
-        self._seen = self._group.commit
-        if self._chains.get(index) != state.chain:
-            raise Violation("StateIsWhatWasCommanded", f"n{node} is at index {index} (command "
-                            f"{state.version}) in another state than the commands up to there give")
 
 
 class Image(NamedTuple):
@@ -154,7 +109,8 @@ class Stately(Acquainted):
 
     def _take_state(self, extra: list) -> None:
         version, chain, encoded = extra
-        self.state, self.metadata = State(version, bytes(chain)), metadata_oracle.decoded(encoded)
+        self.state, self.metadata = (
+            CommandState(version, bytes(chain)), metadata_oracle.decoded(encoded))
 
     def _place_for(self, partition: int, seen_index: int) -> metadata_oracle.Location:
         """Return the location of a topic's partition.  Raises ``NoSuchPartition``,

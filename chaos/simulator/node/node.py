@@ -23,16 +23,17 @@ from typing import TYPE_CHECKING, Any
 from chaos.simulator.clients.workload import AppendRequest
 from chaos.simulator.disk.disk_worker import DiskWorker, Flight
 from chaos.simulator.disk.filesystem import PowerLoss, SimulatedFilesystem
+from chaos.simulator.env.clock import SkewedClock
 from chaos.simulator.env.limits import raft_config, storage_config
 from chaos.simulator.env.violations import Violation
-from chaos.simulator.node.disk_and_clock import Clock
 from chaos.simulator.node.liveness import LivenessExchange
 from chaos.simulator.node.membership import INCARNATION, create_wanted
-from chaos.simulator.node.metadata_group import State, UnreadableCommand
+from chaos.simulator.node.metadata_group import UnreadableCommand
 from chaos.simulator.node.pending_reads import Asked
 from chaos.simulator.node.repair import DIRECTORY, Mending
 from chaos.simulator.node.sessions import Sessions
 from chaos.simulator.node.transport import with_entries
+from chaos.simulator.oracle.command_oracle import CommandState
 from chaos.simulator.oracle.metadata_oracle import Extent, MetadataState
 from chaos.simulator.oracle.observer import StateChecker
 from chaos.simulator.oracle.readback import ReadBack
@@ -49,7 +50,7 @@ from multiraft.storage.store import Store
 from multiraft.types import METADATA_GROUP, Configuration
 
 if TYPE_CHECKING:
-    from chaos.simulator.simulation import Simulation
+    from chaos.simulator.ports import ClusterPort
 
 CLUSTER_ID = b"simulated-------"
 #: Time until a process notices that a peer's process has ended.
@@ -69,12 +70,12 @@ TRACED_EVENTS = frozenset({"role", "truncate", "quarantine", "wake", "sleep", "m
 class SimulatedNode(Mending):
     """One node over all its boots."""
 
-    def __init__(self, node: int, world: Simulation, voters: dict[int, tuple[int, ...]],
+    def __init__(self, node: int, world: ClusterPort, voters: dict[int, tuple[int, ...]],
                  rng: random.Random):
         self.node = node
         self.alive = False
         self.paused = False
-        self.clock = Clock(world.queue)
+        self.clock = SkewedClock(world.queue)
         self.disk_hangs = False
         self._disk_factor = 1
         self.crashes = 0
@@ -125,7 +126,7 @@ class SimulatedNode(Mending):
         self._repairer: RepairCoordinator | None = None
         self._repairing = False
         self._unscrubbed = True
-        self.state, self.metadata = State(), MetadataState()
+        self.state, self.metadata = CommandState(), MetadataState()
         self._image = self._download = None
         self._open_reads = Asked()
         self._installing = False

@@ -28,8 +28,8 @@ from node.rebalance.participant import PlanParticipant
 from node.rebalance.throttle import PlanThrottle
 
 if TYPE_CHECKING:
-    from chaos.simulator.node.node import SimulatedNode
     from chaos.simulator.oracle.metadata_oracle import MetadataState
+    from chaos.simulator.ports import NodePort
     from multiraft.storage.store import Store
 
 Call = Callable[[], Coroutine[Pending, None, Any]]
@@ -38,7 +38,7 @@ Call = Callable[[], Coroutine[Pending, None, Any]]
 class _Metadata:
     """``metadata_log`` of the controller."""
 
-    def __init__(self, node: SimulatedNode):
+    def __init__(self, node: NodePort):
         self._node = node
         self.applied = node.metadata_applied
 
@@ -57,7 +57,7 @@ class _Tasks:
     node's clock and coroutines of the simulator.
     """
 
-    def __init__(self, node: SimulatedNode):
+    def __init__(self, node: NodePort):
         self._node = node
 
     def monotonic_ms(self) -> int:
@@ -82,7 +82,7 @@ class _Tasks:
 class _Log:
     """Log messages of the controller, as lines of the trace."""
 
-    def __init__(self, node: SimulatedNode):
+    def __init__(self, node: NodePort):
         self._node = node
 
     def info(self, text: str, extra: dict) -> None:
@@ -103,7 +103,7 @@ class _Survey(NamedTuple):
 class _Facts:
     """State of this node, as ``surveying`` and ``latency`` of the handlers."""
 
-    def __init__(self, node: SimulatedNode):
+    def __init__(self, node: NodePort):
         self._node = node
 
     async def fresh(self) -> _Survey:
@@ -117,7 +117,7 @@ class _Facts:
 class Planning:
     """A node's part in plans, in one boot."""
 
-    def __init__(self, node: SimulatedNode, raft: MultiRaft, store: Store):
+    def __init__(self, node: NodePort, raft: MultiRaft, store: Store):
         self._node = node
         self._raft = raft
         metadata, facts = _Metadata(node), _Facts(node)

@@ -18,8 +18,7 @@ from multiraft.raft.multi_raft import MultiRaft
 from node.rebalance.preferred_leaders import LOOK_S, WINDOW_MS, PreferredLeaders
 
 if TYPE_CHECKING:
-    from chaos.simulator.node.node import SimulatedNode
-    from chaos.simulator.simulation import Simulation
+    from chaos.simulator.ports import ClusterPort, NodePort
 
 LOOK_MS = int(LOOK_S * 1000)
 #: A restart within one check interval, one that loses the liveness support, and an outage.
@@ -31,7 +30,7 @@ BACK_MS = 30_000
 class Handing(PreferredLeaders):
     """Preferred leaders in one boot of a node."""
 
-    def __init__(self, node: SimulatedNode, raft: MultiRaft, metadata, log):
+    def __init__(self, node: NodePort, raft: MultiRaft, metadata, log):
         super().__init__(raft, metadata, node.request_round, log)
         self._node = node
         self._again()
@@ -56,7 +55,7 @@ class Handing(PreferredLeaders):
 class Returns:
     """Check that groups return to their preferred leaders."""
 
-    def __init__(self, world: Simulation, rng: random.Random, until: Callable[..., None]):
+    def __init__(self, world: ClusterPort, rng: random.Random, until: Callable[..., None]):
         self._world = world
         self._rng = rng
         self._until = until

@@ -114,7 +114,7 @@ class Moving(Regrouping):
 
     def steps(self, what: str) -> None:
         """Report the next request or command of a move, a place for a crash, to the nemesis."""
-        self._world.nemesis.mover_steps(self, what)
+        self._world.nemesis.count_step(self, what)
 
     # ---- requests --------------------------------------------------------------------------
 

@@ -24,11 +24,12 @@ from typing import TYPE_CHECKING
 from chaos.history import FAULT, Event
 from chaos.simulator.clients.history import Recording
 from chaos.simulator.env.parameters import FAULT_KINDS
+from chaos.simulator.faults.injector import Injector
 from chaos.simulator.faults.nemesis import Nemesis
 from multiraft.raft.status import Role
 
 if TYPE_CHECKING:
-    from chaos.simulator.simulation import Simulation
+    from chaos.simulator.ports import ClusterPort
 
 #: Kinds of fault that the nemesis does not count.
 DOWN = "down"
@@ -61,18 +62,6 @@ class Counted(Counter):
         super().__setitem__(kind, count)
         if self.tell is not None and change:
             self.tell(kind, change)
-
-
-class Watched(Nemesis):
-    """Nemesis that reports each lasting fault to ``lasting``, together with its heal."""
-
-    def __init__(self, world: Simulation, rng: random.Random,
-                 lasting: Callable[[Callable[[], None]], Callable[[], None]]):
-        super().__init__(world, rng)
-        self._told = lasting
-
-    def _lasting(self, heal: Callable[[], None]) -> None:
-        super()._lasting(self._told(heal))
 
 
 class Moment:
@@ -113,9 +102,9 @@ class Evidence(Recording):
 
     # ---- reports of the run ----------------------------------------------------------------
 
-    def nemesis(self, world: Simulation, rng: random.Random) -> Nemesis:
+    def nemesis(self, world: ClusterPort, rng: random.Random) -> Nemesis:
         """Return the nemesis of the run."""
-        return Watched(world, rng, self._told_of)
+        return Nemesis(Injector(world, rng, self._told_of))
 
     def line(self, line: str) -> None:
         """Evaluate a line of the trace."""

@@ -12,6 +12,7 @@ import pytest
 from chaos.planted.bug import Bug, Seeds, planted
 from chaos.simulator import simulation
 from chaos.simulator.disk.filesystem import SimulatedFilesystem
+from chaos.simulator.env.clock import SkewedClock
 from chaos.simulator.env.event_queue import EventQueue
 from chaos.simulator.env.network import Network
 from chaos.simulator.env.parameters import Parameters
@@ -19,7 +20,7 @@ from chaos.simulator.env.violations import Violation
 from chaos.simulator.faults import partial_heal
 from chaos.simulator.node import membership
 from chaos.simulator.node.coroutines import start
-from chaos.simulator.node.disk_and_clock import RESERVE_FILE, Clock, SimulatedReserve
+from chaos.simulator.node.disk_and_clock import RESERVE_FILE, SimulatedReserve
 from chaos.simulator.node.metadata_group import Chunk, Download
 from chaos.simulator.simulation import Simulation
 from multiraft.storage.errors import CorruptRange
@@ -125,7 +126,7 @@ def test_a_reserve_that_a_loss_of_power_brings_back_holds_what_it_owns():
 
 def test_clock_runs_at_its_rate_and_never_back():
     queue = EventQueue()
-    clock = Clock(queue)
+    clock = SkewedClock(queue)
     queue.run_until(1_000_000)
     assert clock.now_ms == 1000
     clock.drift(1.1)
@@ -371,15 +372,15 @@ def test_an_index_file_of_a_damaged_node_rots_only_while_all_others_are_whole():
     node, other = made.nodes[1], made.nodes[2]
     while not node.index_files():
         made.run_for(1000)
-    made.nemesis._node = lambda: node
+    made.nemesis.injector.draw_node = lambda: node
     node.rotten = other.rotten = other._unmet = True
     made.atlas.note_lost(other.node)
     made.faults["rot-beside"] += 1
-    made.nemesis.cause_rot_beside()
+    made.nemesis.cause("rot-beside")
     assert made.faults["rot-beside"] == 0
     other.rotten = other._unmet = False
     made.faults["rot-beside"] += 1
-    made.nemesis.cause_rot_beside()
+    made.nemesis.cause("rot-beside")
     assert made.faults["rot-beside"] == 1
     assert made.atlas.damaged_nodes == {node.node} and not node.is_settled
 
@@ -551,10 +552,10 @@ def test_a_crash_that_comes_late_is_healed_after_it_came(kind):
     stayed down permanently.
     """
     made = running(3, fault_duration_ms=1)
-    made.nemesis._running = True
+    made.nemesis.injector.is_running = True
     for _ in range(20):
         made.faults[kind] += 1  # a strike, which the method subtracts until the crash happens
-        getattr(made.nemesis, "cause_" + kind.replace("-", "_"))()
+        made.nemesis.cause(kind)
         made.run_for(500)
     assert made.faults[kind] >= 5
     assert sum(node.crashes for node in made.nodes.values()) >= made.faults[kind]
@@ -566,7 +567,7 @@ def test_a_crash_that_comes_late_is_healed_after_it_came(kind):
 def test_a_crash_that_does_not_come_is_not_counted():
     made = running(3)
     made.faults["crash-midway"] += 1
-    made.nemesis.cause_crash_midway()
+    made.nemesis.cause("crash-midway")
     assert made.faults["crash-midway"] == 0
 
 

@@ -19,7 +19,7 @@ from chaos.planted.bug import Bug, Seeds, planted
 from chaos.simulator import simulation
 from chaos.simulator.clients.history import Recording
 from chaos.simulator.env.parameters import FAULT_KINDS, Parameters
-from chaos.simulator.faults.rebalance import FOREVER_MS
+from chaos.simulator.faults.rebalance import FOREVER_MS, send_command
 from chaos.simulator.node import preferred_leaders
 from chaos.simulator.node.coroutines import Pending, start, together
 from chaos.simulator.node.membership import INCARNATION
@@ -149,7 +149,7 @@ class Rebalanced(Simulation):
         if self.plan is None:
             if (snapshot := self._snapshot()) is not None:
                 asked = requested(make_plan(snapshot, LEVEL), THROTTLE)
-                self.nemesis._command(metadata_oracle.apply_plan(
+                send_command(self.nemesis.injector, metadata_oracle.apply_plan(
                     asked.plan_id, asked.scope, FOREVER_MS, self.queue.now_ms,
                     wire.PlanLimits(THROTTLE, 2, 2, 4, 4, 500, 0), asked.moves))
             self.queue.after(AGAIN_US, self._ask)
