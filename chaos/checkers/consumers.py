@@ -7,7 +7,7 @@ exceptions that Jepsen grants to subscribers are not granted here.
 
 from __future__ import annotations
 
-from chaos.checkers.checker import Checker, Result
+from chaos.checkers.checker import Checker, ReadResult
 from chaos.checkers.ledger import PLACE_BITS, Key
 
 _SATURATED = 255
@@ -24,7 +24,7 @@ class _Positions:
         """Set the positions of a consumer; it has none at keys with a negative offset."""
         self._at[process] = {key: offset for key, offset in positions.items() if offset >= 0}
 
-    def advance(self, process: int, key: Key, result: Result) -> int | None:
+    def advance(self, process: int, key: Key, result: ReadResult) -> int | None:
         """Move a consumer behind a poll's records; return its position before, None = unknown or no
         records."""
         if not result.runs:
@@ -48,7 +48,7 @@ class PollSkip(Checker):
         self._positions = _Positions()
         self.on_assigned = self._positions.assign
 
-    def on_polled(self, process: int, key: Key, result: Result) -> None:
+    def on_polled(self, process: int, key: Key, result: ReadResult) -> None:
         at = self._positions.advance(process, key, result)
         if at is not None and result.runs[0][0] > at:
             self.found(f"a consumer at offset {at} gets offset {result.runs[0][0]} next", key,
@@ -66,7 +66,7 @@ class NonmonotonicPoll(Checker):
         self._positions = _Positions()
         self.on_assigned = self._positions.assign
 
-    def on_polled(self, process: int, key: Key, result: Result) -> None:
+    def on_polled(self, process: int, key: Key, result: ReadResult) -> None:
         at = self._positions.advance(process, key, result)
         if at is not None and result.runs[0][0] < at:
             self.found(f"a consumer at offset {at} gets offset {result.runs[0][0]} next", key,
@@ -87,7 +87,7 @@ class ConsumerNotes(Checker):
         self._lag_us, self._lag_key = 0, ""
         self._counts: dict[int, bytearray] = {}
 
-    def on_polled(self, process: int, key: Key, result: Result) -> None:
+    def on_polled(self, process: int, key: Key, result: ReadResult) -> None:
         at = self._positions.advance(process, key, result)
         if at is not None:
             self._measure_lag(key, at, result)
@@ -98,7 +98,7 @@ class ConsumerNotes(Checker):
             if 0 <= base < end:
                 counts[base:end] = counts[base:end].translate(_PLUS_ONE)
 
-    def _measure_lag(self, key: Key, at: int, result: Result) -> None:
+    def _measure_lag(self, key: Key, at: int, result: ReadResult) -> None:
         """Keep the longest time from an acknowledgement to the poll that begins at its record."""
         if not key.is_known(at) or not key.acked[at]:
             return

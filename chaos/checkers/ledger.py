@@ -20,7 +20,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from chaos.checkers.runs import Runs
+from chaos.checkers.transactions import Transactions
 from chaos.history import topic_of
 
 #: A slot of which nothing is known; values are at least -2 (``chaos.history``).
@@ -40,7 +40,7 @@ ACKS = {"commit": COMMIT, "leader": LEADER, "none": NONE}
 #: Outcomes of an append; ``UNKNOWN`` until its completion decides.
 UNKNOWN, ACKED, FAILED = 0, 1, 2
 
-class Source(NamedTuple):
+class Evidence(NamedTuple):
     """Evidence that a record is at an offset."""
 
     operation: int  # of the history; -1 = the logs that the replicas left
@@ -183,7 +183,7 @@ class Ledger:
         self._deletions: dict[str, tuple[int, int]] = {}
         self.values = Values()
         self.appends = Appends()
-        self.runs = Runs(self.ask)
+        self.runs = Transactions(self.ask)
         self.repeated: dict[int, int] = {}  # append that was recorded again -> the first one
         self._ones = bytes((1,)) * 4096
 
@@ -245,9 +245,9 @@ class Ledger:
         if outcome == FAILED:
             if appends.base[number] != NOWHERE:
                 self.ask("on_aborted", key, number, appends.base[number],
-                         Source(appends.operation[number], False, time_us))
+                         Evidence(appends.operation[number], False, time_us))
         elif outcome == ACKED and offset >= 0:
-            source = Source(appends.operation[number], False, time_us)
+            source = Evidence(appends.operation[number], False, time_us)
             first = self.repeated.get(number, number)
             if first != number and appends.base[first] not in (NOWHERE, offset):
                 self.ask("on_repeated", key, number, first, offset, source)
@@ -256,7 +256,7 @@ class Ledger:
             else:
                 appends.claim[number] = offset
 
-    def _acknowledged(self, key: Key, offset: int, values: Sequence[int], source: Source) -> None:
+    def _acknowledged(self, key: Key, offset: int, values: Sequence[int], source: Evidence) -> None:
         end = offset + len(values)
         if self.place(key, offset, values, source):
             key.acked[offset:end] = self.ones(len(values))
@@ -270,7 +270,7 @@ class Ledger:
 
     # ---- records at offsets -----------------------------------------------------------------
 
-    def place(self, key: Key, base: int, values: Sequence[int], source: Source) -> bool:
+    def place(self, key: Key, base: int, values: Sequence[int], source: Evidence) -> bool:
         """Place ``values`` at ``base`` and behind it, on the evidence of ``source``.  Returns False
         when they cannot be there."""
         end = base + len(values)
@@ -286,7 +286,7 @@ class Ledger:
                     self._place_one(key, offset, value, source)
         return True
 
-    def _place_one(self, key: Key, offset: int, value: int, source: Source) -> None:
+    def _place_one(self, key: Key, offset: int, value: int, source: Evidence) -> None:
         """Place one value at an offset that held another value or none."""
         if value < 0:
             self.ask("on_unreadable", key, offset, value, source)
@@ -303,7 +303,7 @@ class Ledger:
             key.slots[offset] = value
         self._establish(key, offset, value, source)
 
-    def _establish(self, key: Key, offset: int, value: int, source: Source) -> None:
+    def _establish(self, key: Key, offset: int, value: int, source: Evidence) -> None:
         """Establish the base of the append from one of its values at an offset."""
         home = self.values.home(value)
         if home < 0:
@@ -327,7 +327,7 @@ class Ledger:
 
     # ---- results ----------------------------------------------------------------------------
 
-    def shown(self, key: Key, base: int, values: Sequence[int], source: Source,
+    def shown(self, key: Key, base: int, values: Sequence[int], source: Evidence,
               final: bool) -> int:
         """Record that a reader got these records; return the offset after them."""
         end = base + len(values)

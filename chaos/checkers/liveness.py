@@ -66,9 +66,9 @@ class _Demands:
 
 class Recovery(Checker):
     """A28: after the heal, appends to a key are requested without a pause of 5 s, and for
-    ``Limits.recover_us`` none of them is acknowledged; or the run is over, final reads or questions
-    of a key were asked for, and none was answered.  Keys for which a client asks a deletion are not
-    judged.  O(1)."""
+    ``CheckerLimits.recover_us`` none of them is acknowledged; or the run is over, final reads or
+    questions of a key were asked for, and none was answered.  Keys for which a client asks a
+    deletion are not judged.  O(1)."""
 
     id, name = "A28", "no-recovery"
 
@@ -105,10 +105,10 @@ class Recovery(Checker):
 
 class Availability(Checker):
     """A33: while faults affect fewer nodes than half of a group's copies, and none begins or ends,
-    appends to a key are requested without a pause of 5 s, and for ``Limits.available_us`` none of
-    them is acknowledged.  A fault that names no node affects all.  A fault that names the clients
-    separates them from nodes that continue to lead, which no quorum mends.  Keys for which a client
-    asks a deletion are not judged.  O(1) per append, O(keys) per fault."""
+    appends to a key are requested without a pause of 5 s, and for ``CheckerLimits.available_us``
+    none of them is acknowledged.  A fault that names no node affects all.  A fault that names the
+    clients separates them from nodes that continue to lead, which no quorum mends.  Keys for which
+    a client asks a deletion are not judged.  O(1) per append, O(keys) per fault."""
 
     id, name = "A33", "unavailable"
 

@@ -20,8 +20,8 @@ from itertools import combinations
 from operator import attrgetter
 
 from chaos.checkers.checker import Checker
-from chaos.checkers.ledger import NOWHERE, UNKNOWN, Key, Source
-from chaos.replicas import DAMAGED, GAP, KEYS_DIFFER, UNREADABLE, Batch, Dump, ReplicaLog
+from chaos.checkers.ledger import NOWHERE, UNKNOWN, Evidence, Key
+from chaos.replicas import DAMAGED, GAP, KEYS_DIFFER, UNREADABLE, Dump, LogBatch, ReplicaLog
 from chaos.values import crc_of_key
 
 #: Differences of one pair of logs that are reported.
@@ -69,7 +69,7 @@ class GroupLogs:
                           if log.quarantined or _reaches(log, index) and
                           log.term(index) in (term, UNREADABLE)}
 
-    def batches(self) -> Iterator[Batch]:
+    def batches(self) -> Iterator[LogBatch]:
         """Yield the batches that a majority holds, in order; a batch that is damaged in the best
         log is taken from another one."""
         for index in range(self.best.first_index, self.durable_end + 1):
@@ -79,7 +79,7 @@ class GroupLogs:
             if batch is not None:
                 yield batch
 
-    def _whole(self, index: int) -> Batch | None:
+    def _whole(self, index: int) -> LogBatch | None:
         """Return the batch of another log where the best one is damaged."""
         term = self.best.term(index)
         found = (log.batch(index) for log in self.logs.values()
@@ -286,9 +286,11 @@ class LogContents(Checker):
             self.ends[key.number] = max(self.ends.get(key.number, 0),
                                         batch.base_offset + len(batch.values))
             if batch.index <= committed:
-                self.ledger.place(key, batch.base_offset, list(batch.values), Source(-1, True, -1))
+                self.ledger.place(
+                    key, batch.base_offset, list(batch.values), Evidence(-1, True, -1)
+                )
 
-    def _key(self, batch: Batch) -> Key | None:
+    def _key(self, batch: LogBatch) -> Key | None:
         """Return the key of these records; None = a key that is not in this history."""
         known = self._key_of.get(batch.partition)
         key = self._by_crc.get(batch.key)
@@ -304,7 +306,7 @@ class LogContents(Checker):
             return None
         return key
 
-    def _foreign(self, batch: Batch, key: Key | None, what: str) -> None:
+    def _foreign(self, batch: LogBatch, key: Key | None, what: str) -> None:
         self.found(f"partition {batch.partition} holds {what} at offset {batch.base_offset}", key)
 
     def has_logs_of(self, key: Key) -> bool:

@@ -1,18 +1,18 @@
 """Checkers of transactions: readers of committed records get all records of a transaction, or none.
 
-Theory.  A transaction (``Run``) commits with one entry of a log, so no order has to be inferred and
-no cycle searched.  Adya's phenomena reduce to questions about one run each: was it read before it
-was committed (G1b), was it read though it never was (G1a), was it read only in part (G-single, a
-fractured read), or together with another run of the same batch.  The offset of a record is known
-from its append and from final reads, which show everything that is stored; a pass of a reader says
-up to which offset it read.
+Theory.  A transaction (``Transaction``) commits with one entry of a log, so no order has to be
+inferred and no cycle searched.  Adya's phenomena reduce to questions about one run each: was it
+read before it was committed (G1b), was it read though it never was (G1a), was it read only in part
+(G-single, a fractured read), or together with another run of the same batch.  The offset of a
+record is known from its append and from final reads, which show everything that is stored; a pass
+of a reader says up to which offset it read.
 """
 
 from __future__ import annotations
 
 from chaos.checkers.checker import Checker
 from chaos.checkers.ledger import PLACE_BITS, Key
-from chaos.checkers.runs import Given, Run
+from chaos.checkers.transactions import Given, Transaction
 
 
 class PrecommittedRead(Checker):
@@ -30,9 +30,9 @@ class PrecommittedRead(Checker):
 
 class AbortedRun(Checker):
     """A4 (G1a, part): a reader of committed records is given, at any time, a record of a run that
-    is certainly void (``chaos.checkers.runs``), or of an attempt other than the one that the commit
-    of its run names for the task; or a run is committed although every request to commit it had
-    certainly failed.  O(1) per run and attempt, at the end."""
+    is certainly void (``chaos.checkers.transactions``), or of an attempt other than the one that
+    the commit of its run names for the task; or a run is committed although every request to commit
+    it had certainly failed.  O(1) per run and attempt, at the end."""
 
     id, name = "A4", "aborted-read"
 
@@ -68,7 +68,7 @@ class GivenTwice(Checker):
             at = base + len(values)
 
     def on_end(self, time_us: int) -> None:
-        batches: dict[tuple[int, int], Run] = {}
+        batches: dict[tuple[int, int], Transaction] = {}
         for run in self.ledger.runs:
             if not run.given:
                 continue
@@ -165,7 +165,7 @@ class DecidedTwice(Checker):
         self.found(text, None, (operation,), time_us)
 
     def on_end(self, time_us: int) -> None:
-        batches: dict[tuple[int, int], Run] = {}
+        batches: dict[tuple[int, int], Transaction] = {}
         for run in self.ledger.runs:
             if run.committed_by < 0:
                 continue

@@ -22,8 +22,8 @@ from typing import Any
 from chaos.checkers.verdict import Anomaly
 from chaos.history import FAULTS, FINAL, PHASE, Event, write_history
 from chaos.report.build import build
+from chaos.run.evaluation import verdict_on, write_verdict
 from chaos.run.findings import INVARIANT, OwnFindings
-from chaos.run.judge import verdict_on, write_verdict
 from chaos.run.parameters import SIMULATOR, Folder, versions
 from chaos.simulator.env.parameters import Parameters
 from chaos.simulator.runner import batch_runner

@@ -9,7 +9,7 @@ import trio
 import trio.testing
 
 from chaos.history import OK, HistoryWriter
-from chaos.run.open_runs import end_runs
+from chaos.run.open_transactions import end_transactions
 from chaos.workloads.recorder import Recorder
 from multiraft.wire.errors import NotLeader
 from multiraft.wire.sinks import AbortRun, AbortRunReply, SinkList, SinkListReply, SinkRow
@@ -52,7 +52,7 @@ def sink(number: int, open_batch: int = -1) -> SinkRow:
 
 
 def ended(cluster: Cluster) -> list:
-    return trio.run(end_runs, cluster, clock=trio.testing.MockClock(autojump_threshold=0))
+    return trio.run(end_transactions, cluster, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
 def test_without_an_open_run_nothing_is_given_up():

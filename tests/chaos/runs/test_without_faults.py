@@ -10,10 +10,10 @@ import itertools
 import pytest
 
 from chaos.checkers import check
-from chaos.checkers.checker import Limits
+from chaos.checkers.checker import CheckerLimits
 from chaos.simulator.clients.history import Recording
 from chaos.simulator.env.parameters import Parameters
-from chaos.simulator.faults.nemesis import SLOW_DISK_FACTOR
+from chaos.simulator.faults.disks_and_clocks import SLOW_DISK_FACTOR
 from chaos.simulator.runner.variant import Variant
 from chaos.simulator.simulation import WARM_UP_MS, Simulation
 
@@ -126,7 +126,7 @@ def test_without_a_fault_no_leader_changes_and_the_checkers_find_nothing(seed, m
     running.sleep(everybody)
     assert +running.faults == {}
     assert sum(node.crashes for node in running.nodes.values()) == 0
-    verdict = check(recording.finish(), Limits(
+    verdict = check(recording.finish(), CheckerLimits(
         nodes=parameters.nodes, copies=parameters.replication_factor, available_us=AVAILABLE_US))
     assert verdict.anomalies == []
     assert verdict.checked["acknowledged_commit"] == running.workload.acked

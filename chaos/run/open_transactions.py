@@ -1,8 +1,8 @@
 """End of the transactions of sinks that their writers left open, by the request that an operator
 would use.
 
-Contract.  ``end_runs`` aborts the open run of every sink, recorded in the history, and returns when
-none is open; it returns an anomaly when that takes longer than ``BOUND_S``.
+Contract.  ``end_transactions`` aborts the open run of every sink, recorded in the history, and
+returns when none is open; it returns an anomaly when that takes longer than ``BOUND_S``.
 
 Theory.  Readers of committed records stop before an open run, as promised, so the final reads
 cannot require that they reach the end.  That a run can always be aborted is a promise too.
@@ -13,8 +13,8 @@ from __future__ import annotations
 import trio
 
 from chaos.checkers.verdict import Anomaly
-from chaos.workloads.setting import Setting
 from chaos.workloads.sinks import abort
+from chaos.workloads.workload_context import WorkloadContext
 from multiraft.client import Client
 from multiraft.errors import MultiRaftError
 from multiraft.wire.sinks import SinkList, SinkRow
@@ -23,14 +23,14 @@ BOUND_S = 60.0
 RETRY_S = 0.2
 
 
-async def end_runs(setting: Setting) -> list[Anomaly]:
+async def end_transactions(context: WorkloadContext) -> list[Anomaly]:
     """Abort every open run; return an anomaly when that takes longer than ``BOUND_S``."""
     said = "no node answers whether there is one"
     with trio.move_on_after(BOUND_S):
-        async with setting.client() as client:
+        async with context.client() as client:
             while True:
                 try:
-                    left = await open_runs(client)
+                    left = await open_transactions(client)
                 except MultiRaftError as error:
                     said = f"{type(error).__name__}: {error}"
                 else:
@@ -38,13 +38,13 @@ async def end_runs(setting: Setting) -> list[Anomaly]:
                         return []
                     said = "; ".join(f"run {row.newest_run} of {row.name} is open" for row in left)
                     for row in left:
-                        await abort(setting, client, row.sink, row.newest_run)
+                        await abort(context, client, row.sink, row.newest_run)
                 await trio.sleep(RETRY_S)
     return [Anomaly("A28", "run-stays-open", f"no run should be open {BOUND_S:.0f} s after it was "
-                    f"given up; {said}", "", (), setting.recorder.now_us())]
+                    f"given up; {said}", "", (), context.recorder.now_us())]
 
 
-async def open_runs(client: Client) -> list[SinkRow]:
+async def open_transactions(client: Client) -> list[SinkRow]:
     """Return the sinks with an open run, as a node answers that has applied all earlier
     decisions."""
     await client.catch_up()

@@ -1,10 +1,11 @@
 """Transactions of sinks, as a history shows them: committed, void or open, and their staged
 records.
 
-Contract.  ``Run`` is one transaction, as the operations ``open_run``, ``commit_run`` and
-``abort_run`` name it.  ``chaos.checkers.stream`` passes ``Runs`` every request about a transaction
-and its answer; checkers read the result.  ``Runs`` judges nothing: a run may be known as committed
-and as void, and a contradiction in the answers is passed to the checkers (``on_run_conflict``).
+Contract.  ``Transaction`` is one transaction, as the operations ``open_run``, ``commit_run`` and
+``abort_run`` name it.  ``chaos.checkers.stream`` passes ``Transactions`` every request about a
+transaction and its answer; checkers read the result.  ``Transactions`` judges nothing: a run may be
+known as committed and as void, and a contradiction in the answers is passed to the checkers
+(``on_run_conflict``).
 
 Theory.  The decision about a run never changes, so one piece of evidence holds for the whole
 history, whenever it was found.  A run *is committed* when ``commit_run`` was acknowledged, or
@@ -29,7 +30,7 @@ STALE = "StaleRun"
 COMMITTED = "committed"
 
 
-class Run:
+class Transaction:
     """One transaction: one attempt of a sink at a batch."""
 
     __slots__ = ("sink", "number", "batch", "nonce", "commit_asked", "may_be_taken",
@@ -73,10 +74,10 @@ class Run:
         return self._attempts.setdefault((task, attempt), attempt_id) == attempt_id
 
 
-class Staged(NamedTuple):
+class StagedAppend(NamedTuple):
     """Sink, run, task and attempt of a staged append."""
 
-    run: Run
+    run: Transaction
     task: int
     attempt: int
 
@@ -88,35 +89,37 @@ class Given(NamedTuple):
     runs: Iterable
     asked: int
     reached: int  # every record below was given, or left out
-    staged: tuple[Staged, ...]  # whose records are among it, once for each append
+    staged: tuple[StagedAppend, ...]  # whose records are among it, once for each append
     final: bool
     time_us: int
 
 
-class Runs:
+class Transactions:
     """All runs of a history, and the appends that they staged."""
 
     def __init__(self, ask: Callable[..., None]):
         self._ask = ask
-        self._runs: dict[tuple[int, int], Run] = {}
-        self._open: dict[int, list[Run]] = {}  # sink -> runs that no client asked to commit yet
+        self._runs: dict[tuple[int, int], Transaction] = {}
+        self._open: dict[
+            int, list[Transaction]
+        ] = {}  # sink -> runs that no client asked to commit yet
         self._newest: dict[int, int] = {}  # sink -> the newest run that was opened
         self._asked_to_commit: dict[int, int] = {}  # sink -> the newest run
-        self._staged: dict[int, Staged] = {}  # append -> its run and attempt
+        self._staged: dict[int, StagedAppend] = {}  # append -> its run and attempt
 
     def __iter__(self):
         return iter(self._runs.values())
 
-    def staged(self, append: int) -> Staged | None:
+    def staged(self, append: int) -> StagedAppend | None:
         """Return the run and attempt of an append; None = it was not staged."""
         return self._staged.get(append)
 
     def stage(self, append: int, data: dict[str, Any]) -> None:
         """Record that an append is staged in a run."""
         run = self._run(data["sink"], data["run"])
-        self._staged[append] = Staged(run, data["task"], data["attempt"])
+        self._staged[append] = StagedAppend(run, data["task"], data["attempt"])
 
-    def give(self, appends: Iterable[int], operation: int) -> tuple[Staged, ...]:
+    def give(self, appends: Iterable[int], operation: int) -> tuple[StagedAppend, ...]:
         """Record that a reader was given records of these appends; return those that were
         staged."""
         found = tuple(self._staged[append] for append in appends if append in self._staged)
@@ -183,7 +186,7 @@ class Runs:
               and self._asked_to_commit[run.sink] <= run.number):
             self._void(run, event.operation)
 
-    def _committed(self, run: Run, event: Event) -> None:
+    def _committed(self, run: Transaction, event: Event) -> None:
         if run.commit_asked < 0:
             self._ask("on_run_conflict", f"{run} is reported committed, and no client had asked "
                       f"for that", event.operation, event.time_us)
@@ -191,12 +194,12 @@ class Runs:
             run.committed_by = event.operation
 
     @staticmethod
-    def _void(run: Run, operation: int) -> None:
+    def _void(run: Transaction, operation: int) -> None:
         if run.void_by < 0:
             run.void_by = operation
 
-    def _run(self, sink: int, number: int) -> Run:
+    def _run(self, sink: int, number: int) -> Transaction:
         found = self._runs.get((sink, number))
         if found is None:
-            found = self._runs[sink, number] = Run(sink, number)
+            found = self._runs[sink, number] = Transaction(sink, number)
         return found
