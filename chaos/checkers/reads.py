@@ -21,7 +21,7 @@ from chaos.history import Event
 
 OUT_OF_RANGE = "OffsetOutOfRange"
 #: Holes kept per key; more would add no information.
-HOLES_KEPT_MAX = 1000
+GAPS_KEPT_MAX = 1000
 
 
 class Gap(Checker):
@@ -43,8 +43,8 @@ class Gap(Checker):
                        f"start", key, (result.operation,), result.time_us)
 
     def _hole(self, key: Key, begin: int, end: int, result: ReadResult) -> None:
-        if len(key.holes) < HOLES_KEPT_MAX:
-            key.holes.append((begin, end, result.operation))
+        if len(key.gaps) < GAPS_KEPT_MAX:
+            key.gaps.append((begin, end, result.operation))
         self.found(f"a result leaves out the offsets {begin} to {end - 1}", key,
                    (result.operation,), result.time_us)
 
@@ -62,7 +62,7 @@ class PollSkipInside(Checker):
 
     def on_end(self, time_us: int) -> None:
         for key in self.ledger.by_number:
-            for begin, end, operation in key.holes:
+            for begin, end, operation in key.gaps:
                 known = next((at for at in range(begin, min(end, len(key.slots)))
                               if key.is_known(at)), None)
                 if known is not None:

@@ -157,7 +157,9 @@ def _anomalies(bug: Bug | None, seed: int, proof: Histories) -> set[str]:
     """Return the anomalies that the checkers find in a seed, without the simulator's invariants."""
     recording = Recording()
     with planted(bug):
-        simulation.run(dense(seed, Seeds(faults=proof.faults)), history=recording, judged=False)
+        simulation.run(
+            dense(seed, Seeds(faults=proof.faults)), history=recording, check_invariants=False
+        )
     return {anomaly.name for anomaly in check(recording.finish()).anomalies}
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from chaos.simulator.disk.corruption import FaultAtlas
     from chaos.simulator.env.clock import SkewedClock
     from chaos.simulator.env.event_queue import EventQueue
-    from chaos.simulator.env.network import Network
+    from chaos.simulator.env.network import SimulatedNetwork
     from chaos.simulator.env.parameters import Parameters
     from chaos.simulator.env.trace import Trace
     from chaos.simulator.oracle.command_oracle import CommandOracle
@@ -46,9 +46,9 @@ class NodePort(Protocol):
     now_ms: int
     is_up: bool  # it has recovered and accepts connections
     is_whole: bool  # no damage is left
-    is_settled: bool  # whole, and started since its latest damage
+    has_recovered: bool  # whole, and started since its latest damage
     faulty: bool  # during the phase of faults
-    room: DiskSpaceGuard
+    space_guard: DiskSpaceGuard
     damaged_voters: int
     disk_is_stalled: bool
     disk_is_full: bool
@@ -78,7 +78,7 @@ class NodePort(Protocol):
     def disk_failed(self, error: OSError) -> None:
         """End the process after a disk error."""
 
-    def settled(self, flights: Sequence[Any]) -> None:
+    def report_durable(self, flights: Sequence[Any]) -> None:
         """Report writes that are durable now."""
 
     def wrote(self, flights: Sequence[Any]) -> None:
@@ -121,7 +121,7 @@ class NodePort(Protocol):
     def receive_liveness(self, sender: int, frame: tuple) -> None:
         """Receive a frame of the liveness thread."""
 
-    def judge(self, said: peer_identity.Introduction) -> peer_identity.Verdict | None:
+    def check_hello(self, said: peer_identity.Introduction) -> peer_identity.Verdict | None:
         """Return why this node refuses a hello; None = admitted."""
 
     def remembers(self, peer: int) -> peer_identity.Life:
@@ -129,13 +129,13 @@ class NodePort(Protocol):
 
     # ---- moves -----------------------------------------------------------------------------
 
-    def say(self, kind: str, text: str) -> None:
+    def trace_line(self, kind: str, text: str) -> None:
         """Write a line to the trace."""
 
-    def count(self, mark: str) -> None:
+    def count(self, kind: str) -> None:
         """Count an event for the coverage of the run."""
 
-    def steps(self, what: str) -> None:
+    def report_step(self, what: str) -> None:
         """Report the next step of a move, a place for a crash."""
 
     def ask(self, peer: int, request: Any) -> Coroutine[Any, None, Any]:
@@ -169,7 +169,7 @@ class NodePort(Protocol):
     def led_groups(self) -> list[int]:
         """Return the groups that this node leads."""
 
-    def owes(self, group: int, node: int) -> bool:
+    def will_hand_back(self, group: int, node: int) -> bool:
         """True if this node is about to hand a group back to ``node``."""
 
 
@@ -204,7 +204,7 @@ class TopicsPort(Protocol):
     def group_at(self, partition: int, offset: int) -> int:
         """Return the group that holds an offset; 0 = unknown."""
 
-    def is_gone(self, node: int, partition: int) -> None:
+    def record_gone(self, node: int, partition: int) -> None:
         """Record the reply of a node that a partition does not exist."""
 
     def create(self) -> bool:
@@ -280,18 +280,18 @@ class ClusterPort(Protocol):
     queue: EventQueue
     trace: Trace
     parameters: Parameters
-    network: Network
-    witness: StateChecker
-    truth: CommandOracle
+    network: SimulatedNetwork
+    state_checker: StateChecker
+    oracle: CommandOracle
     atlas: FaultAtlas
     workload: WorkloadPort
     topics: TopicsPort
     nemesis: NemesisPort
-    wipes: ReplacementsPort
-    copies: CopiesPort
-    remainder: PartialHealPort
+    replacements: ReplacementsPort
+    restored_copies: CopiesPort
+    minority: PartialHealPort
     faults: Counter[str]
-    marks: Counter[str]  # events of consensus and recovery, by kind
+    event_counts: Counter[str]  # events of consensus and recovery, by kind
     voters: dict[int, tuple[int, ...]]  # group -> nodes that it began with
     nodes: dict[int, Any]  # ``SimulatedNode``: faults also use what ``NodePort`` leaves out
     everyone: dict[int, Any]  # the same, with nodes that lost their directory

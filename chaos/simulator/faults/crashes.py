@@ -30,7 +30,7 @@ def crash_in_write(injector: Injector) -> None:
     """Crash during the next disk operation.  Counted when it happens."""
     injector.uncount("crash-in-write")
     node, power = injector.draw_node(), injector.rng.random() < 0.5
-    node.ambush(lambda: _crash_in_write(injector, node, power))
+    node.arm_disk_action(lambda: _crash_in_write(injector, node, power))
 
 
 def _crash_in_write(injector: Injector, node: SimulatedNode, power: bool) -> None:
@@ -45,7 +45,7 @@ def double_crash(injector: Injector) -> None:
     """
     injector.uncount("double-crash")
     node, power = injector.draw_node(), injector.rng.random() < 0.3
-    node.ambush(lambda: _crash_twice(injector, node, power))
+    node.arm_disk_action(lambda: _crash_twice(injector, node, power))
 
 
 def _crash_twice(injector: Injector, node: SimulatedNode, power: bool) -> None:

@@ -59,7 +59,7 @@ def rot_header(injector: Injector) -> None:
 def rot_identity(injector: Injector) -> None:
     """Damage ``node.json``: the node can no longer start, and another one replaces it."""
     nodes = [node for _, node in sorted(injector.world.nodes.items())
-             if node.is_up and injector.world.wipes.may_wipe(node)]
+             if node.is_up and injector.world.replacements.may_wipe(node)]
     if not nodes:
         injector.uncount("rot-identity")
         return

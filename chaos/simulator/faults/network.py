@@ -93,7 +93,7 @@ def isolate_leader(injector: Injector) -> None:
 
     It appends entries that will be truncated, while the other voters elect a leader.
     """
-    group = injector.rng.choice(sorted(injector.world.witness.groups)[:3])
+    group = injector.rng.choice(sorted(injector.world.state_checker.groups)[:3])
     for number, node in sorted(injector.world.nodes.items()):
         if node.leads(group):
             others = [other for other in sorted(injector.world.nodes) if other != number]

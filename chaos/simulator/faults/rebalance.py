@@ -33,8 +33,8 @@ STEPS_MAX, EFFECTS_MAX = 8, 12
 
 def switch(injector: Injector) -> None:
     """Decide the switch of a topic's partition to another group."""
-    state = injector.world.truth.metadata.state
-    places = [place for living in metadata_oracle.topics_of(state) for place in living.partitions]
+    state = injector.world.oracle.metadata.state
+    places = [place for topic in metadata_oracle.topics_of(state) for place in topic.partitions]
     if not places:
         injector.uncount("switch")
         return
@@ -47,7 +47,7 @@ def switch(injector: Injector) -> None:
 
 def plan(injector: Injector) -> None:
     """Apply a plan; or pause, resume, throttle or cancel the active one."""
-    active = injector.world.truth.metadata.state.plans.active
+    active = injector.world.oracle.metadata.state.plans.active
     if active is not None and injector.rng.random() < CONTROLLED:
         action = injector.rng.choice(wire.ACTIONS)
         value = _throttle(injector) if action == wire.THROTTLE else 0
@@ -124,9 +124,9 @@ def _move(seq: int, kind: str, status: GroupStatus, new: tuple[int, ...],
 
 
 def _draw_switches(injector: Injector, seq: int) -> list[wire.PlannedMove]:
-    state = injector.world.truth.metadata.state
-    partitions = [partition for living in metadata_oracle.topics_of(state)
-                  for partition, _ in living.partitions]
+    state = injector.world.oracle.metadata.state
+    partitions = [partition for topic in metadata_oracle.topics_of(state)
+                  for partition, _ in topic.partitions]
     moves: list[wire.PlannedMove] = []
     count = min(len(partitions), injector.rng.randrange(3))
     for partition in injector.rng.sample(partitions, count):
@@ -155,7 +155,7 @@ def count_step(injector: Injector, node: SimulatedNode, what: str) -> None:
     injector.steps_to_crash -= 1
     if not injector.steps_to_crash:
         effects = injector.rng.randrange(1, EFFECTS_MAX)
-        injector.world.marks[f"dies at {what}"] += 1
+        injector.world.event_counts[f"dies at {what}"] += 1
         injector.trace(node.node, f"crash {effects} effects after {what}")
         injector.arm_crash(node, "mover-crash", effects, injector.rng.random() < 0.5)
 

@@ -11,9 +11,9 @@ from chaos.simulator.faults.injector import Fault, Injector
 def wipe(injector: Injector) -> None:
     """Wipe the directory of a node permanently; a new node replaces it."""
     nodes = [node for _, node in sorted(injector.world.nodes.items())
-             if injector.world.wipes.may_wipe(node)]
+             if injector.world.replacements.may_wipe(node)]
     if nodes:
-        injector.world.wipes.wipe(injector.rng.choice(nodes))
+        injector.world.replacements.wipe(injector.rng.choice(nodes))
     else:
         injector.uncount("wipe")
 
@@ -22,7 +22,7 @@ def older_copy(injector: Injector) -> None:
     """Replace a directory by an older copy of itself and start it repeatedly, or start such a
     copy beside the original.
     """
-    if not injector.world.copies.strike():
+    if not injector.world.restored_copies.strike():
         injector.uncount("older-copy")
 
 

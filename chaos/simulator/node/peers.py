@@ -19,7 +19,7 @@ from typing import Any
 
 from chaos.simulator.disk.filesystem import SimulatedFilesystem
 from chaos.simulator.env.violations import Violation
-from chaos.simulator.node.disk_and_clock import Ailing
+from chaos.simulator.node.disk_and_clock import DiskAndClock
 from multiraft.liveness import peer_identity
 from multiraft.storage import refusal
 
@@ -27,21 +27,23 @@ from multiraft.storage import refusal
 HELLO_RETRY_US = 200_000
 
 #: Temporary refusals.
-PASSING = frozenset({peer_identity.Refusal.UNKNOWN, peer_identity.Refusal.RUNS})
+TEMPORARY = frozenset({peer_identity.Refusal.UNKNOWN, peer_identity.Refusal.RUNS})
 #: Directory of the store on a node's disk.
 DIRECTORY = "/data"
 
 
-class Acquainted(Ailing):
+class PeerTable(DiskAndClock):
     """Part of ``SimulatedNode``: registered nodes, peer hellos, refusals."""
 
-    def _know_nobody(self, seed: int) -> None:
+    def _reset_peers(self, seed: int) -> None:
         self.incarnation = 0  # of its directory, after the first open
         self.is_registered = True  # the other nodes know the incarnation of its directory
         self._known: dict[int, int] = {}  # node -> incarnation of its directory
         self._removed: set[int] = set()
         self._lives: dict[int, peer_identity.Life] = {}
-        self._named: dict[int, peer_identity.Life] = {}  # peer -> boot id that it remembers of us
+        self._recalled: dict[
+            int, peer_identity.Life
+        ] = {}  # peer -> boot id that it remembers of us
         self._numbers = random.Random(f"{seed}/lives {self.node}")
         self.is_copy = False  # its directory was replaced by an older copy
 
@@ -50,20 +52,20 @@ class Acquainted(Ailing):
         self.is_lost, self.is_registered, self.incarnation = True, False, incarnation
         faults = self._filesystem.faults
         self._filesystem = SimulatedFilesystem()
-        self._filesystem.faults.rng, self._filesystem.faults.struck = faults.rng, faults.struck
+        self._filesystem.faults.rng, self._filesystem.faults.counts = faults.rng, faults.counts
 
     def put_back(self, older: SimulatedFilesystem) -> None:
         """Replace the disk by an older copy of it, from some boots ago."""
         self.is_lost = self.is_copy = True
         faults = self._filesystem.faults
         self._filesystem = older
-        self._filesystem.faults.rng, self._filesystem.faults.struck = faults.rng, faults.struck
+        self._filesystem.faults.rng, self._filesystem.faults.counts = faults.rng, faults.counts
 
     def copied_directory(self) -> SimulatedFilesystem:
         """Return a copy of the disk as it is now."""
         return self._filesystem.copied()
 
-    def draw_life(self) -> int:
+    def draw_boot_number(self) -> int:
         """Draw the random number of a boot id."""
         return peer_identity.DURABLE | self._numbers.getrandbits(63)
 
@@ -73,18 +75,18 @@ class Acquainted(Ailing):
 
     # ---- registered nodes ------------------------------------------------------------------
 
-    def know(self, incarnations: dict[int, int]) -> None:
+    def add_registrations(self, incarnations: dict[int, int]) -> None:
         """Add registrations of other nodes: node -> incarnation of its directory."""
         self._known |= incarnations
         self._removed -= {*incarnations}
 
-    def knows(self, nodes: Iterable[int]) -> bool:
+    def has_peers(self, nodes: Iterable[int]) -> bool:
         """True if all of these nodes are peers of this one, or this node itself."""
         return {*nodes} <= {self.node, *self._peers}
 
-    def meet(self, peer: int, incarnation: int) -> None:
+    def add_peer(self, peer: int, incarnation: int) -> None:
         """Add a newly registered node as a peer."""
-        self.know({peer: incarnation})
+        self.add_registrations({peer: incarnation})
         if peer not in self._peers:
             self._peers += (peer,)
         if self._raft is not None:
@@ -92,7 +94,7 @@ class Acquainted(Ailing):
             self.peer_up(peer)
             self._world.everyone[peer].peer_up(self.node)
 
-    def part(self, peer: int) -> None:
+    def remove_peer(self, peer: int) -> None:
         """Remove a peer permanently."""
         self._removed.add(peer)
         self._lives.pop(peer, None)
@@ -106,23 +108,23 @@ class Acquainted(Ailing):
     def introduction(self, peer: int) -> peer_identity.Introduction:
         """Return this boot's hello to a peer."""
         return peer_identity.Introduction(self.node, self.incarnation, *self._store.lives[-1],
-                                  self._named.get(peer))
+                                  self._recalled.get(peer))
 
-    def _ask(self, peer: int) -> peer_identity.Verdict | None:
+    def _ask_admission(self, peer: int) -> peer_identity.Verdict | None:
         """Return a peer's verdict on this boot; None = admitted.
 
         A peer that remembers an older boot id gets a second hello which names that boot id, if this
         directory has had it.
         """
         other = self._world.everyone[peer]
-        verdict = other.judge(self.introduction(peer))
+        verdict = other.check_hello(self.introduction(peer))
         if (
             verdict is not None
             and verdict.refusal is peer_identity.Refusal.UNLINKED
             and self._recalls(verdict)
         ):
-            self._named[peer] = verdict.remembered
-            verdict = other.judge(self.introduction(peer))
+            self._recalled[peer] = verdict.remembered
+            verdict = other.check_hello(self.introduction(peer))
         return verdict
 
     def _recalls(self, verdict: peer_identity.Verdict) -> bool:
@@ -130,7 +132,7 @@ class Acquainted(Ailing):
         history = peer_identity.History(self._store.lives)
         return history.recall(verdict.remembered) is peer_identity.Recall.OWN
 
-    def judge(self, said: peer_identity.Introduction) -> peer_identity.Verdict | None:
+    def check_hello(self, said: peer_identity.Introduction) -> peer_identity.Verdict | None:
         """Return why this node refuses a hello; None = admitted, and its boot id is remembered."""
         incarnation = self._known.get(said.node)
         life = self._lives.get(said.node, peer_identity.NO_LIFE)
@@ -148,12 +150,12 @@ class Acquainted(Ailing):
         return (self._raft is not None and peer in self._connected
                 and self._raft.status.supported_epoch(peer) == life.boot_epoch != 0)
 
-    def _is_let_in(self, peer: int) -> bool:
+    def _is_admitted(self, peer: int) -> bool:
         """True if a peer admits this node now.  After a permanent refusal this node ends itself."""
-        verdict = self._ask(peer)
+        verdict = self._ask_admission(peer)
         if verdict is None:
             return True
-        if verdict.refusal in PASSING:
+        if verdict.refusal in TEMPORARY:
             self.later(HELLO_RETRY_US, self._connect, peer)
         else:
             self._refused(verdict)
@@ -179,36 +181,37 @@ class Acquainted(Ailing):
 
     # ---- a directory that is not registered ------------------------------------------------
 
-    def _may_take_part(self) -> bool:
+    def _may_participate(self) -> bool:
         """True if this boot may take part.
 
         No peer that is up may know this directory as an older copy.  In addition the directory is
         registered, or a majority of the other nodes admits it.
         """
-        self._named.clear()
+        self._recalled.clear()
         others = [self._world.everyone[peer] for peer in self._peers]
         up = [other for other in others if other.is_up]
         if self.is_copy and not any(other.remembers(self.node).is_durable for other in up):
-            self.crash(False)  # no peer that is up could detect the copy; ``Copies`` tries again
+            # No peer that is up could detect the copy; ``RestoredCopies`` tries again.
+            self.crash(False)
             return False
         for other in up:
-            verdict = other.judge(self.introduction(other.node))
+            verdict = other.check_hello(self.introduction(other.node))
             if (verdict is not None and verdict.remembered is not None
                     and not self._recalls(verdict)):
                 self._refused(verdict)
                 return False
-        return self.is_registered or self._is_new_to(others)
+        return self.is_registered or self._is_admitted_by(others)
 
-    def _is_new_to(self, others: list[Any]) -> bool:
+    def _is_admitted_by(self, others: list[Any]) -> bool:
         """True if a majority of the other nodes admits a directory that is not registered."""
-        verdicts = [self._ask(other.node) for other in others if other.is_up]
+        verdicts = [self._ask_admission(other.node) for other in others if other.is_up]
         for verdict in verdicts:
-            if verdict is not None and verdict.refusal not in PASSING:
+            if verdict is not None and verdict.refusal not in TEMPORARY:
                 self._refused(verdict)
                 return False
         if 2 * verdicts.count(None) > len(others):
             self.is_registered = True
-            self._world.witness.forgotten(self.node)
+            self._world.state_checker.forgotten(self.node)
             return True
         self.crash(False)
         self._restart_soon()

@@ -1,6 +1,6 @@
 """Rebalance plans of a simulated node: the product's controller and handlers, in virtual time.
 
-Contract.  ``Planning`` has the place of ``node.rebalance.service.Plans``: it throttles what this
+Contract.  ``NodePlans`` has the place of ``node.rebalance.service.Plans``: it throttles what this
 node sends, answers the requests of controllers to group leaders, and carries out the plan while
 this node leads the metadata group.  All decisions, observations, preconditions, pauses and commands
 are the product's; only time, concurrency and the transport of requests are the simulator's.
@@ -16,8 +16,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from chaos.simulator.env.violations import Violation
-from chaos.simulator.node.coroutines import Pending, start, together
-from chaos.simulator.node.preferred_leaders import Handing
+from chaos.simulator.node.coroutines import Future, start, together
+from chaos.simulator.node.preferred_leaders import LeadershipReturn
 from multiraft.raft.multi_raft import MultiRaft
 from multiraft.wire import plans as wire
 from multiraft.wire.errors import TimedOut
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from chaos.simulator.ports import NodePort
     from multiraft.storage.store import Store
 
-Call = Callable[[], Coroutine[Pending, None, Any]]
+Call = Callable[[], Coroutine[Future, None, Any]]
 
 
 class _Metadata:
@@ -47,7 +47,7 @@ class _Metadata:
         return self._node.metadata
 
     async def propose(self, command: Command) -> Result:
-        self._node.steps(f"{type(command).__name__} {command.phase}"
+        self._node.report_step(f"{type(command).__name__} {command.phase}"
                          if isinstance(command, StepMove) else type(command).__name__)
         return await self._node.propose(encode_command(command))
 
@@ -70,9 +70,9 @@ class _Tasks:
         await together(calls, self._node.later)
 
     async def within(self, limit_s: float, call: Call) -> Any:
-        done = Pending()
-        self._node.later(int(limit_s * 1e6), done.settle)
-        start(call(), self._node.later, done.settle)
+        done = Future()
+        self._node.later(int(limit_s * 1e6), done.set_result)
+        start(call(), self._node.later, done.set_result)
         return await done
 
     async def checkpoint(self) -> None:
@@ -86,7 +86,7 @@ class _Log:
         self._node = node
 
     def info(self, text: str, extra: dict) -> None:
-        self._node.say("plan", f"{text} {' '.join(map(str, extra.values()))}")
+        self._node.trace_line("plan", f"{text} {' '.join(map(str, extra.values()))}")
         if "phase" in extra:
             self._node.count(f"moves {extra['phase']}")
 
@@ -114,24 +114,25 @@ class _Facts:
         return -1
 
 
-class Planning:
+class NodePlans:
     """A node's part in plans, in one boot."""
 
     def __init__(self, node: NodePort, raft: MultiRaft, store: Store):
         self._node = node
         self._raft = raft
         metadata, facts = _Metadata(node), _Facts(node)
-        self._looking = PlanParticipant(raft, store, metadata, facts, node.room, facts, {},
-                                node.request_round)
+        self._participant = PlanParticipant(
+            raft, store, metadata, facts, node.space_guard, facts, {}, node.request_round
+        )
         self._driver = Driver(raft, metadata, self._ask, PlanThrottle(raft, node.request_round),
                               _Log(node), _Tasks(node))
-        self.handing = Handing(node, raft, metadata, _Log(node))
+        self.leadership_return = LeadershipReturn(node, raft, metadata, _Log(node))
         start(self._driver.run(), node.later)
 
     @property
     def handlers(self) -> dict:
         """Handlers of requests from controllers, by type."""
-        return {**self._looking.peer_handlers, wire.PlanChange: self._change}
+        return {**self._participant.peer_handlers, wire.PlanChange: self._change}
 
     async def _change(self, request: wire.PlanChange) -> wire.PlanChangeReply:
         """Change the members of a group led here, if the fault atlas (``corruption.FaultAtlas``)
@@ -142,7 +143,7 @@ class Planning:
                            f"or stays down")
         here = request.group in self._raft.status.groups()
         index = self._raft.status.of(request.group).configuration_index if here else 0
-        reply = await self._looking.change(request)
+        reply = await self._participant.change(request)
         self._node.members_changed(request.group)
         if index != request.expected_index:
             raise Violation("ChangedAsSeen", f"g{request.group} changes to {request.voters}, asked "
@@ -151,7 +152,7 @@ class Planning:
 
     async def _ask(self, peer: int, request: Any) -> Any:
         if type(request) is not wire.PlanProbe:
-            self._node.steps(type(request).__name__)
+            self._node.report_step(type(request).__name__)
         if type(request) is wire.PlanChange:
             self._check(request)
             self._node.count("plan changes")

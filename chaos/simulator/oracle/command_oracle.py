@@ -36,7 +36,7 @@ class CommandOracle:
         self._seen = 0
         self._state = CommandState()
         self._chains = {0: b""}
-        self.metadata = metadata_oracle.Truth()
+        self.metadata = metadata_oracle.MetadataOracle()
 
     def check(self, node: int, state: CommandState, index: int) -> None:
         """Compare a node's state at ``index`` with the committed commands.  Raises ``Violation``.

@@ -52,7 +52,7 @@ def test_crashes_are_counted_when_they_happen():
         )
     )
     running.run()
-    by_itself = running.marks["lives anew in its sleep"]  # one restart after the faults
+    by_itself = running.event_counts["lives anew in its sleep"]  # one restart after the faults
     assert by_itself == 1
     assert running.faults["crash-in-write"] == sum(node.crashes for node in
                                                    running.nodes.values()) - by_itself > 0
