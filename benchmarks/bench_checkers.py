@@ -37,7 +37,7 @@ from chaos.history import (
     key_of,
     write_history,
 )
-from chaos.replicas import Batch, Dump, ReplicaLog, write
+from chaos.replicas import Dump, LogBatch, ReplicaLog, write
 from chaos.values import crc_of_key, value_of
 
 KEYS = 64
@@ -197,7 +197,7 @@ class Generator:
             at, name = 0, crc_of_key(log.name)
             for index, count in enumerate(log.batches, 1):
                 replica.put(index, 1 + index // 1000, "data", index * count)
-                replica.put_batch(Batch(index, group + 1, at, name,
+                replica.put_batch(LogBatch(index, group + 1, at, name,
                                         tuple(log.values[at:at + count])))
                 at += count
             replica.configuration = [[1, 2, 3], [], []]
@@ -208,12 +208,12 @@ def measure(path: Path) -> int:
     """Check a file and print time and memory; return 1 when a limit is exceeded, or an anomaly was
     found."""
     from chaos.checkers import check
-    from chaos.checkers.leaders import Role, Trace
+    from chaos.checkers.leaders import LeaderTrace, RoleChange
     from chaos.history import read_history
     from chaos.replicas import load_all
 
     before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    changed = Trace(Role(1 << 60, node, 1, node, "leader", node) for node in (1, 2))
+    changed = LeaderTrace(RoleChange(1 << 60, node, 1, node, "leader", node) for node in (1, 2))
     begun_s = time.process_time()
     verdict = check(read_history(path), trace=changed, replicas=load_all(path.parent / REPLICAS))
     seconds = time.process_time() - begun_s

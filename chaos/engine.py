@@ -44,7 +44,7 @@ class EngineUnavailable(BackendError):
 class Engine:
     """An engine that answers at ``url``."""
 
-    def __init__(self, url: str, version: str, process: host.Process | None = None,
+    def __init__(self, url: str, version: str, process: host.ProcessId | None = None,
                  child: subprocess.Popen | None = None):
         self.url = url
         self.version = version
@@ -77,7 +77,7 @@ def running(url: str = "") -> Engine | None:
     return Engine(url, version.strip())
 
 
-def require(started: Callable[[host.Process], None] = lambda _daemon: None) -> Engine:
+def require(started: Callable[[host.ProcessId], None] = lambda _daemon: None) -> Engine:
     """Return an engine that answers.  ``started`` is called with a new daemon at once, so that the
     caller can have it ended if this process dies.  Raises ``EngineUnavailable``."""
     found = running()
@@ -112,7 +112,7 @@ def _apt_get(*packages: str) -> None:
 
 
 def start(command: Sequence[str] = ("dockerd",), url: str = "",
-          started: Callable[[host.Process], None] = lambda _daemon: None) -> Engine:
+          started: Callable[[host.ProcessId], None] = lambda _daemon: None) -> Engine:
     """Start a daemon and wait until it answers at ``url`` (the usual place when empty).  Raises
     ``EngineUnavailable``."""
     log = Path(tempfile.mkstemp(prefix="multiraft-dockerd-", suffix=".log")[1])

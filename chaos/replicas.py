@@ -57,7 +57,7 @@ class BadDump(Exception):
     """Raised for a data directory that cannot be inspected, or a file that is no dump."""
 
 
-class Batch(NamedTuple):
+class LogBatch(NamedTuple):
     """The records of a data entry."""
 
     index: int
@@ -91,7 +91,7 @@ class Batches:
         for column, value in zip(self._columns(), _NO_BATCH, strict=True):
             column.append(value)
 
-    def set(self, place: int, batch: Batch | None) -> None:
+    def set(self, place: int, batch: LogBatch | None) -> None:
         """Set the records of an entry."""
         row = _NO_BATCH
         if batch is not None:
@@ -136,17 +136,17 @@ class ReplicaLog:
         place = index - self.first_index
         return self.terms[place] if 0 <= place < len(self.terms) else UNREADABLE
 
-    def batch(self, index: int) -> Batch | None:
+    def batch(self, index: int) -> LogBatch | None:
         """Return the records at an index, if it is a data entry that can be read."""
         place, columns = index - self.first_index, self.batches
         if not 0 <= place < len(self.terms) or columns.first[place] < 0:
             return None
         first = columns.first[place]
-        return Batch(index, columns.partition[place], columns.base_offset[place],
+        return LogBatch(index, columns.partition[place], columns.base_offset[place],
                      columns.key[place],
                      tuple(columns.values[first:first + columns.count[place]]))
 
-    def put_batch(self, batch: Batch) -> None:
+    def put_batch(self, batch: LogBatch) -> None:
         """Set the records of an existing entry."""
         self.batches.set(batch.index - self.first_index, batch)
 
@@ -323,7 +323,7 @@ def _members(payload: bytes) -> list[list[int]]:
     return [nodes[:voters], nodes[voters:learners], nodes[learners:]]
 
 
-def _batch(row: dict, run: int) -> Batch:
+def _batch(row: dict, run: int) -> LogBatch:
     """Return the records of a data entry as values."""
     payload = _payload(row)
     found, keys = [], set()
@@ -331,14 +331,14 @@ def _batch(row: dict, run: int) -> Batch:
         batch = FetchedBatch("", 0, memoryview(payload), core.batch_header(payload), 0, 0)
         records = batch.records()
     except CodecError:
-        return Batch(row["index"], row["partition"], row["base_offset"], NO_KEY, ())
+        return LogBatch(row["index"], row["partition"], row["base_offset"], NO_KEY, ())
     for record in records:
-        claim = values.claim(bytes(record.value or b""))
-        mine = claim is not None and run in (-1, claim.run)
-        found.append(claim.value if mine else CORRUPT)
-        keys.add(claim.key_crc if mine else NO_KEY)
+        tag = values.parse(bytes(record.value or b""))
+        mine = tag is not None and run in (-1, tag.run)
+        found.append(tag.value if mine else CORRUPT)
+        keys.add(tag.key_crc if mine else NO_KEY)
     key = keys.pop() if len(keys) == 1 else KEYS_DIFFER
-    return Batch(row["index"], row["partition"], row["base_offset"], key, tuple(found))
+    return LogBatch(row["index"], row["partition"], row["base_offset"], key, tuple(found))
 
 
 # ---- files --------------------------------------------------------------------------------------
@@ -414,7 +414,7 @@ def _load_row(found: Dump, row: list) -> None:
         log.members[index] = more
     elif kind == DATA and content != DAMAGED:
         known = tuple(first + place for first, count in more for place in range(count))
-        log.put_batch(Batch(index, partition, base_offset, key, known))
+        log.put_batch(LogBatch(index, partition, base_offset, key, known))
 
 
 def load_all(folder: Path) -> list[Dump]:

@@ -2,7 +2,7 @@
 
 Contract.  ``encode`` makes the bytes of a record from a value.  ``decode`` returns the value;
 ``CORRUPT`` when the bytes are no intact record; or ``FOREIGN`` when they are intact and were made
-for another run or key: another topic, or an earlier incarnation of the same name.  ``claim``
+for another run or key: another topic, or an earlier incarnation of the same name.  ``parse``
 returns the tag of a record, without knowing where it was read.  A value is unique within a run:
 ``value_of(producer, number)``.
 """
@@ -41,7 +41,7 @@ def encode(run: int, key: str, value: int, padding: int = 0) -> bytes:
     return head + struct.pack(">I", zlib.crc32(pad, zlib.crc32(head))) + pad
 
 
-class Claim(NamedTuple):
+class TaggedRecord(NamedTuple):
     """Tag of an intact record."""
 
     run: int
@@ -54,20 +54,20 @@ def crc_of_key(key: str) -> int:
     return zlib.crc32(key.encode())
 
 
-def claim(record: bytes) -> Claim | None:
+def parse(record: bytes) -> TaggedRecord | None:
     """Return the tag of a record; None = its bytes are no intact record."""
     if len(record) < HEAD_BYTES:
         return None
     run, key_crc, value, crc = _HEAD.unpack_from(record)
     if crc != zlib.crc32(record[HEAD_BYTES:], zlib.crc32(record[:HEAD_BYTES - 4])):
         return None
-    return Claim(run, key_crc, value)
+    return TaggedRecord(run, key_crc, value)
 
 
 def decode(run: int, key: str, record: bytes) -> int:
     """Return the value of a record that was read at ``key``; ``CORRUPT`` or ``FOREIGN`` when it is
     not a record of that key."""
-    found = claim(record)
+    found = parse(record)
     if found is None:
         return CORRUPT
     return found.value if found[:2] == (run, crc_of_key(key)) else FOREIGN

@@ -79,12 +79,12 @@ class Delay(NamedTuple):
     reorder: bool = False
 
 
-class Ending(NamedTuple):
+class NodeExit(NamedTuple):
     """End of a node's process."""
 
     node: int
     status: int  # of the process; negative: the signal
-    wanted: bool  # the backend ended it; otherwise the node ended by itself
+    requested: bool  # the backend ended it; otherwise the node ended by itself
     #: Kinds of fault that had begun on this node's disk since its process started, or were on then.
     disk_faults: frozenset[str] = frozenset()
 
@@ -200,7 +200,7 @@ class Backend(abc.ABC):
         """True if the node's process lives, paused or not."""
 
     @abc.abstractmethod
-    def endings(self) -> list[Ending]:
+    def exits(self) -> list[NodeExit]:
         """Return every end of a node's process so far, in order of discovery.  A node that ended by
         itself has the reason in its log: EIO (status 4), or a bug."""
 

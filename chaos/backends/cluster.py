@@ -1,7 +1,7 @@
 """Common part of the backends: a cluster of nodes and every fault but the signals to a process.
 
-Contract.  A ``Backend`` whose nodes are started and signalled by a ``Runner``, with a disk and a
-network namespace each where the machine allows it (see ``probes``).
+Contract.  A ``Backend`` whose nodes are started and signalled by a ``ProcessRunner``, with a disk
+and a network namespace each where the machine allows it (see ``probes``).
 
 Invariants.  A node's lock is held while its state changes and never during a wait for its health,
 so a node that hangs at its start can be killed, thawed and healed meanwhile.  Thawing, resuming and
@@ -10,6 +10,7 @@ healing the network take no node's lock at all.
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import platform
 import signal
@@ -21,6 +22,7 @@ from pathlib import Path
 
 from admin_cli import process_table
 from chaos.backends import host, layout, ledger, probes, throttle
+from chaos.backends.artifacts import copy_artifacts
 from chaos.backends.backend import (
     CLIENTS,
     CLOCK,
@@ -35,14 +37,13 @@ from chaos.backends.backend import (
     BackendError,
     ClusterSpec,
     Delay,
-    Ending,
     Link,
+    NodeExit,
 )
-from chaos.backends.layout import Layout, Place
-from chaos.backends.leftovers import take
-from chaos.backends.lives import Life, Runner
+from chaos.backends.layout import Layout, NodeEndpoint
+from chaos.backends.node_instance import NodeInstance, ProcessRunner
 from chaos.backends.packets import LinkFaults, NodePackets
-from chaos.backends.watchdog import Watchdog
+from chaos.backends.watchdog import CleanupWatchdog
 from multiraft.client import blocking
 from multiraft.errors import MultiRaftError
 
@@ -59,7 +60,7 @@ REFUSED = 3
 
 
 class Cluster(Backend):
-    """A backend without ``_open``, ``_make_place`` and the runner, which its subclasses add."""
+    """A backend but for the processes, addresses and networks of nodes, which subclasses add."""
 
     def __init__(self, directory: Path, spec: ClusterSpec):
         self.directory = directory.absolute()
@@ -67,17 +68,17 @@ class Cluster(Backend):
         self.layout = Layout(self.directory, spec)
         self.faults = LinkFaults()
         self.addresses: dict[int, str] = {}
-        self._lives: dict[int, Life] = {}
-        self._endings: list[Ending] = []
+        self._instances: dict[int, NodeInstance] = {}
+        self._exits: list[NodeExit] = []
         self._network_lock = threading.Lock()
-        self._endings_lock = threading.Lock()
+        self._exits_lock = threading.Lock()
         self._members_lock = threading.Lock()
-        self._runner: Runner
+        self._runner: ProcessRunner
         self.directory.mkdir(parents=True, exist_ok=True)
         self._require_room_for_nodes()
         ledger.release_orphans()
-        self.book = ledger.Ledger.open()
-        self._watchdog = Watchdog(self.book)
+        self.book = ledger.ResourceLedger.open()
+        self._watchdog = CleanupWatchdog(self.book)
         try:
             self.left_out = self._probe()
         except BaseException:
@@ -95,17 +96,17 @@ class Cluster(Backend):
         """Return the kinds of fault that are left out, and why."""
         return probes.left_out(self.book)
 
+    @abc.abstractmethod
     def _open(self) -> None:
-        """Create what all nodes share."""
-        raise NotImplementedError
+        """Create the parts that all nodes share: mounts and the network."""
 
-    def _make_place(self, node: int) -> Place:
-        """Return an address for a node."""
-        raise NotImplementedError
+    @abc.abstractmethod
+    def _reserve_endpoint(self, node: int) -> NodeEndpoint:
+        """Reserve an address for a node and return it."""
 
-    def _make_network(self, place: Place) -> NodePackets | None:
-        """Create the node's end of the network."""
-        raise NotImplementedError
+    @abc.abstractmethod
+    def _make_network(self, endpoint: NodeEndpoint) -> NodePackets | None:
+        """Create the node's end of the network; None = packets of the node cannot be filtered."""
 
     def _own_disk(self, node: int) -> None:
         """Give a node's files to the user that it runs as."""
@@ -120,10 +121,10 @@ class Cluster(Backend):
     def up(self, timeout_s: float = UP_S) -> None:
         deadline = time.monotonic() + timeout_s
         self._open()
-        places = [self._make_place(node) for node in range(1, self.spec.nodes + 1)]
-        self._each(places, lambda place: self._make(place, places))
-        self._each(places, lambda place: self._init(place.id))
-        self._each(places, lambda place: self.start(place.id, deadline - time.monotonic()))
+        endpoints = [self._reserve_endpoint(node) for node in range(1, self.spec.nodes + 1)]
+        self._each(endpoints, lambda endpoint: self._make(endpoint, endpoints))
+        self._each(endpoints, lambda endpoint: self._init(endpoint.id))
+        self._each(endpoints, lambda endpoint: self.start(endpoint.id, deadline - time.monotonic()))
         if not host.holds(lambda: not self._leaderless(), deadline - time.monotonic(), ASK_S):
             raise BackendError(f"groups {self._leaderless()} have no leader after {timeout_s:.0f} "
                                f"s; logs are in {self.directory}")
@@ -135,21 +136,23 @@ class Cluster(Backend):
                 if done is not None:
                     raise done
 
-    def _make(self, place: Place, members: Collection[Place]) -> None:
+    def _make(self, endpoint: NodeEndpoint, members: Collection[NodeEndpoint]) -> None:
         """Create files, disk and network of one node."""
-        self.layout.write(place, list(members))
+        self.layout.write(endpoint, list(members))
         disk = None
         if self.has_disks:
-            disk = layout.disk_of(self.layout, place.id)
+            disk = layout.disk_of(self.layout, endpoint.id)
             self.book.note(ledger.DISK, str(disk.image), str(disk.mount))
             disk.create(self.spec.disk_bytes)
         else:
-            self.layout.disk(place.id).mkdir()
-        life = Life(place, self.layout.log(place.id), disk, self._make_network(place))
+            self.layout.disk(endpoint.id).mkdir()
+        instance = NodeInstance(
+            endpoint, self.layout.log(endpoint.id), disk, self._make_network(endpoint)
+        )
         with self._members_lock:
-            self._lives[place.id] = life
-        if life.packets is not None:
-            life.packets.apply(self.addresses, self.faults)
+            self._instances[endpoint.id] = instance
+        if instance.packets is not None:
+            instance.packets.apply(self.addresses, self.faults)
 
     def _init(self, node: int, *options: str) -> None:
         host.run_python("admin_cli", "node", "init", "--config", str(self.layout.config(node)),
@@ -166,9 +169,9 @@ class Cluster(Backend):
         return [group for group in expected if group not in led]
 
     def close(self) -> None:
-        for life in self._lives.values():
-            if life.packets is not None:
-                life.packets.release()
+        for instance in self._instances.values():
+            if instance.packets is not None:
+                instance.packets.release()
         try:
             ledger.release(self.book)
         finally:
@@ -176,11 +179,13 @@ class Cluster(Backend):
 
     def nodes(self) -> list[int]:
         with self._members_lock:
-            return [node for node, life in sorted(self._lives.items()) if not life.removed]
+            return [
+                node for node, instance in sorted(self._instances.items()) if not instance.removed
+            ]
 
     def inside(self, node: int, *command: str) -> list[str]:
         """Return a command that runs in the node's network."""
-        packets = self._life(node).packets
+        packets = self._instance(node).packets
         return list(command) if packets is None else host.within(packets.namespace, *command)
 
     def pid(self, node: int) -> int:
@@ -193,21 +198,21 @@ class Cluster(Backend):
         return self.layout.disk(node)
 
     def address(self, node: int) -> str:
-        return self._life(node).place.client_address
+        return self._instance(node).endpoint.client_address
 
-    def _life(self, node: int) -> Life:
-        if node not in self._lives:
+    def _instance(self, node: int) -> NodeInstance:
+        if node not in self._instances:
             raise BackendError(f"there is no node {node}")
-        return self._lives[node]
+        return self._instances[node]
 
     def heal_all(self) -> None:
         problems: list[str] = []
-        for node, life in list(self._lives.items()):
+        for node, instance in list(self._instances.items()):
             with _problems(problems):
                 self.thaw_disk(node)
             with _problems(problems):
                 self.resume(node)
-            if life.throttle != (0, 0):
+            if instance.throttle != (0, 0):
                 with _problems(problems):
                     self.slow_disk(node, 0, 0)
         with _problems(problems):
@@ -226,9 +231,9 @@ class Cluster(Backend):
             self.start(node)
 
     def _heal_disk(self, node: int, problems: list[str]) -> None:
-        life = self._life(node)
+        instance = self._instance(node)
         with _problems(problems):
-            if life.disk is not None and life.disk.failed:
+            if instance.disk is not None and instance.disk.failed:
                 self.mend_disk(node)
         with _problems(problems):
             self.free_disk(node)
@@ -239,7 +244,7 @@ class Cluster(Backend):
             if not host.holds(lambda node=node: self._says_ready(node) or self._has_ended(node),
                               deadline - time.monotonic(), ASK_S) or self._has_ended(node):
                 self._discover(node)
-                if self._life(node).removed:
+                if self._instance(node).removed:
                     continue
                 raise BackendError(f"node {node} is not whole: {self._complaint(node)}")
 
@@ -264,30 +269,30 @@ class Cluster(Backend):
 
     def start(self, node: int, timeout_s: float = UP_S) -> None:
         deadline = time.monotonic() + timeout_s
-        life = self._life(node)
-        with life.lock:
-            if life.removed or (life.wanted and self._runner.alive(node)):
+        instance = self._instance(node)
+        with instance.lock:
+            if instance.removed or (instance.should_run and self._runner.alive(node)):
                 return
             self._discover(node)
-            if life.removed:
+            if instance.removed:
                 return
             if not host.holds(lambda: not self._runner.alive(node), timeout_s):
                 raise BackendError(f"node {node} was killed and still is in the kernel")
-            if life.disk is not None and not life.disk.device():
+            if instance.disk is not None and not instance.disk.device():
                 raise BackendError(f"the disk of node {node} is not mounted")
-            life.log_start = life.log.stat().st_size
-            life.disk_faults.clear()
+            instance.log_start = instance.log.stat().st_size
+            instance.disk_faults.clear()
             self._runner.spawn(node)
-            life.wanted, life.paused = True, False
-            if life.disk is not None and SLOW_DISK in self.kinds:
+            instance.should_run, instance.paused = True, False
+            if instance.disk is not None and SLOW_DISK in self.kinds:
                 # Zeros as well: the node may be in the same cgroup as before its restart.
-                self._throttle(life)
+                self._throttle(instance)
         while not self._is_up(node):
-            if not life.wanted:
+            if not instance.should_run:
                 return  # another thread has ended it meanwhile
             if self._has_ended(node):
                 self._discover(node)
-                if life.removed:
+                if instance.removed:
                     return
                 raise BackendError(f"node {node} ended at its start: {self._complaint(node)}")
             if time.monotonic() > deadline:
@@ -305,32 +310,36 @@ class Cluster(Backend):
         return bool(hindered & {Link(CLIENTS, node), Link(node, CLIENTS)}) or self._answers(node)
 
     def _has_said_ready(self, node: int) -> bool:
-        life = self._life(node)
-        with life.log.open("rb") as file:
-            file.seek(life.log_start)
+        instance = self._instance(node)
+        with instance.log.open("rb") as file:
+            file.seek(instance.log_start)
             return any(b'"event":"node_started"' in line.replace(b" ", b"") for line in file)
 
     def _has_ended(self, node: int) -> bool:
         """True if the node ended by itself."""
-        return self._life(node).wanted and not self._runner.alive(node)
+        return self._instance(node).should_run and not self._runner.alive(node)
 
     def _complaint(self, node: int) -> str:
-        life = self._life(node)
-        said = process_table.log_tail(life.log, life.log_start)
-        return f"its log, {life.log}, ends:\n{said}" if said else f"its log, {life.log}, is empty"
+        instance = self._instance(node)
+        said = process_table.log_tail(instance.log, instance.log_start)
+        return (
+            f"its log, {instance.log}, ends:\n{said}"
+            if said
+            else f"its log, {instance.log}, is empty"
+        )
 
     def kill(self, node: int) -> None:
-        life = self._life(node)
-        with life.lock:
+        instance = self._instance(node)
+        with instance.lock:
             self._discover(node)
             self._end(node, signal.SIGKILL)
-            frozen = life.disk is not None and life.disk.frozen
+            frozen = instance.disk is not None and instance.disk.frozen
             if not frozen and not host.holds(lambda: not self._runner.alive(node), KILL_S):
                 raise BackendError(f"node {node} was killed and still is in the kernel")
 
     def stop(self, node: int, timeout_s: float = STOP_S) -> None:
-        life = self._life(node)
-        with life.lock:
+        instance = self._instance(node)
+        with instance.lock:
             self._discover(node)
             self.resume(node)
             self._end(node, signal.SIGTERM)
@@ -338,50 +347,50 @@ class Cluster(Backend):
             self.kill(node)
 
     def _end(self, node: int, number: signal.Signals) -> None:
-        life = self._life(node)
-        if life.wanted:
-            life.wanted = False
-            with self._endings_lock:
-                self._endings.append(Ending(node, -number, True))
+        instance = self._instance(node)
+        if instance.should_run:
+            instance.should_run = False
+            with self._exits_lock:
+                self._exits.append(NodeExit(node, -number, True))
         self._runner.signal(node, number)
         if number == signal.SIGKILL:
             self._runner.resume(node)  # a stopped process does not handle SIGTERM
-            life.paused = False
+            instance.paused = False
 
     def pause(self, node: int) -> None:
-        life = self._life(node)
-        with life.lock:
-            if life.wanted and not life.paused and self._runner.alive(node):
-                life.paused = True  # before: an exception in between must not leave it paused
+        instance = self._instance(node)
+        with instance.lock:
+            if instance.should_run and not instance.paused and self._runner.alive(node):
+                instance.paused = True  # before: an exception in between must not leave it paused
                 self._runner.pause(node)
 
     def resume(self, node: int) -> None:
-        life = self._life(node)
-        if life.paused:
+        instance = self._instance(node)
+        if instance.paused:
             self._runner.resume(node)
-            life.paused = False
+            instance.paused = False
 
     def is_running(self, node: int) -> bool:
-        return node in self._lives and self._runner.alive(node)
+        return node in self._instances and self._runner.alive(node)
 
-    def endings(self) -> list[Ending]:
+    def exits(self) -> list[NodeExit]:
         for node in self.nodes():
             self._discover(node)
-        with self._endings_lock:
-            return list(self._endings)
+        with self._exits_lock:
+            return list(self._exits)
 
     def _discover(self, node: int) -> None:
         """Note, once, that a node has ended by itself."""
-        life = self._life(node)
-        with self._endings_lock:
+        instance = self._instance(node)
+        with self._exits_lock:
             if not self._has_ended(node):
                 return
-            life.wanted = False
-            if life.leaving and REMOVED_SAID in self._complaint(node):
-                life.removed = True  # though the caller of the removal got no answer
+            instance.should_run = False
+            if instance.leaving and REMOVED_SAID in self._complaint(node):
+                instance.removed = True  # though the caller of the removal got no answer
                 return
-            self._endings.append(Ending(node, self._runner.exit_status(node), False,
-                                        life.disk_faults_so_far()))
+            self._exits.append(NodeExit(node, self._runner.exit_status(node), False,
+                                        instance.disk_faults_so_far()))
 
     # -- members --------------------------------------------------------------------------------
 
@@ -389,13 +398,13 @@ class Cluster(Backend):
         with self._members_lock:
             # Addresses are reserved before anything is created: no other thread takes this number.
             node = max(self.addresses) + 1
-            place = self._make_place(node)
+            endpoint = self._reserve_endpoint(node)
         try:
-            self._make(place, ())
+            self._make(endpoint, ())
             self._init(node, "--join", ",".join(self.servers(*self._others(node))))
         except BaseException:
-            if node in self._lives:
-                self._lives[node].removed = True  # it was never a member
+            if node in self._instances:
+                self._instances[node].removed = True  # it was never a member
             raise
         self.start(node, timeout_s)
         return node
@@ -404,29 +413,29 @@ class Cluster(Backend):
         return [other for other in self.nodes() if other != node]
 
     def remove_node(self, node: int, timeout_s: float = UP_S) -> None:
-        life = self._life(node)
-        life.leaving = True  # the node may end before the answer arrives, or without one
+        instance = self._instance(node)
+        instance.leaving = True  # the node may end before the answer arrives, or without one
         self.command("node", "remove", str(node), timeout_s=timeout_s,
                      servers=self.servers(*self._others(node)))
-        life.removed, life.wanted = True, False
+        instance.removed, instance.should_run = True, False
         if not host.holds(lambda: not self._runner.alive(node), STOP_S):
             self.kill(node)
 
     def try_removed(self, timeout_s: float = UP_S) -> list[int]:
         with self._members_lock:
-            gone = [node for node, life in sorted(self._lives.items())
-                    if life.removed and life.leaving]
+            gone = [node for node, instance in sorted(self._instances.items())
+                    if instance.removed and instance.leaving]
         self._each(gone, lambda node: self._try_removed(node, timeout_s))
         return gone
 
     def _try_removed(self, node: int, timeout_s: float) -> None:
-        life, problems = self._life(node), []
+        instance, problems = self._instance(node), []
         self._heal_disk(node, problems)
         if problems:
             raise BackendError("; ".join(problems))
-        with life.lock:
+        with instance.lock:
             self.kill(node)
-            life.log_start = life.log.stat().st_size
+            instance.log_start = instance.log.stat().st_size
             self._runner.spawn(node)
             if not host.holds(lambda: not self._runner.alive(node), timeout_s):
                 said = self._complaint(node)
@@ -462,10 +471,10 @@ class Cluster(Backend):
             for name, value in changes.items():
                 setattr(self.faults, name, value)
             problems: list[str] = []
-            for life in list(self._lives.values()):
-                if life.packets is not None:
+            for instance in list(self._instances.values()):
+                if instance.packets is not None:
                     with _problems(problems):
-                        life.packets.apply(self.addresses, self.faults)
+                        instance.packets.apply(self.addresses, self.faults)
                 elif any(changes.values()):
                     problems.append(self.left_out.get("partition", "there is no network"))
             if problems:
@@ -474,7 +483,7 @@ class Cluster(Backend):
     # -- disks ----------------------------------------------------------------------------------
 
     def _disk(self, node: int):
-        disk = self._life(node).disk
+        disk = self._instance(node).disk
         if disk is None:
             raise BackendError(f"node {node} has no disk of its own: "
                                f"{self.left_out.get(POWER_LOSS, 'it is gone')}")
@@ -484,13 +493,13 @@ class Cluster(Backend):
         """Return the disk on which a fault begins.  The fault is noted before, since the node may
         end of it at once."""
         disk = self._disk(node)
-        self._life(node).disk_faults.add(kind)
+        self._instance(node).disk_faults.add(kind)
         return disk
 
     def power_loss(self, nodes: Collection[int]) -> None:
         with contextlib.ExitStack() as stack:
             for node in sorted(nodes):
-                stack.enter_context(self._life(node).lock)
+                stack.enter_context(self._instance(node).lock)
                 self._discover(node)
             # All are stopped before the first disk ends: no node sees another one's power fail.
             for node in nodes:
@@ -507,20 +516,22 @@ class Cluster(Backend):
             raise BackendError("; ".join(problems))
 
     def slow_disk(self, node: int, bytes_per_s: int, operations_per_s: int) -> None:
-        life = self._life(node)
+        instance = self._instance(node)
         self._disk(node)
-        life.throttle = bytes_per_s, operations_per_s
+        instance.throttle = bytes_per_s, operations_per_s
         if self._runner.alive(node):
-            self._throttle(life)
+            self._throttle(instance)
 
-    def _throttle(self, life: Life) -> None:
-        throttle.throttle(self._runner.pid(life.place.id), life.disk.device(), *life.throttle)
+    def _throttle(self, instance: NodeInstance) -> None:
+        throttle.throttle(
+            self._runner.pid(instance.endpoint.id), instance.disk.device(), *instance.throttle
+        )
 
     def freeze_disk(self, node: int) -> None:
         self._begin(node, HUNG_DISK).freeze()
 
     def thaw_disk(self, node: int) -> None:
-        disk = self._life(node).disk
+        disk = self._instance(node).disk
         if disk is not None:
             disk.thaw()
 
@@ -528,7 +539,7 @@ class Cluster(Backend):
         self._disk(node).fill(leave_bytes)
 
     def free_disk(self, node: int) -> None:
-        disk = self._life(node).disk
+        disk = self._instance(node).disk
         if disk is not None:
             disk.free()
 
@@ -537,7 +548,7 @@ class Cluster(Backend):
 
     def mend_disk(self, node: int) -> None:
         if self._disk(node).failed:
-            with self._life(node).lock:
+            with self._instance(node).lock:
                 self._discover(node)
                 self._end(node, signal.SIGKILL)
                 self.thaw_disk(node)
@@ -555,12 +566,12 @@ class Cluster(Backend):
 
     def set_clock(self, node: int, wall_ms: int = 0, jump_ms: int = 0,
                   drift_ppm: int = 0) -> None:
-        life = self._life(node)
+        instance = self._instance(node)
         if CLOCK not in self.kinds:
             raise BackendError(self.left_out[CLOCK])
-        life.jumped_ms += jump_ms
-        life.wall_ms, life.drift_ppm = wall_ms, drift_ppm
-        layout.set_clock(self.layout.clock(node), wall_ms, life.jumped_ms, drift_ppm)
+        instance.jumped_ms += jump_ms
+        instance.wall_ms, instance.drift_ppm = wall_ms, drift_ppm
+        layout.set_clock(self.layout.clock(node), wall_ms, instance.jumped_ms, drift_ppm)
 
     # -- afterwards -----------------------------------------------------------------------------
 
@@ -568,9 +579,9 @@ class Cluster(Backend):
         return self.layout.log(node)
 
     def collect(self, target: Path) -> list[int]:
-        for node in sorted(self._lives):
-            take(self.layout, node, target / str(node))
-        return sorted(self._lives)
+        for node in sorted(self._instances):
+            copy_artifacts(self.layout, node, target / str(node))
+        return sorted(self._instances)
 
 
 def _outcome(work: Callable, item: object) -> BackendError | None:

@@ -31,7 +31,7 @@ from chaos import engine
 from chaos.backends import host, image, ledger, probes, processes, subnet
 from chaos.backends.backend import CLIENTS, KINDS, PARTITION, BackendError, ClusterSpec
 from chaos.backends.cluster import Cluster
-from chaos.backends.layout import Place
+from chaos.backends.layout import NodeEndpoint
 from chaos.backends.packets import NodePackets
 
 #: Mount point of a node's directory in its container, and the user there
@@ -101,23 +101,23 @@ class DockerBackend(Cluster):
         self._network.create()
         self.addresses[CLIENTS] = gateway
 
-    def _make_place(self, node: int) -> Place:
+    def _reserve_endpoint(self, node: int) -> NodeEndpoint:
         self.addresses[node] = str(self._subnet[10 + node])
-        return Place(node, self.addresses[node])
+        return NodeEndpoint(node, self.addresses[node])
 
-    def _make_network(self, place: Place) -> NodePackets | None:
-        sandbox = DockerContainer(self.image).with_name(self.container_name(place.id, "network"))
+    def _make_network(self, endpoint: NodeEndpoint) -> NodePackets | None:
+        sandbox = DockerContainer(self.image).with_name(self.container_name(endpoint.id, "network"))
         sandbox.with_kwargs(
             labels=self.labels(), network=self._network.name, entrypoint=["/bin/sleep"],
             healthcheck={"test": ["NONE"]}, init=False,
             networking_config={self._network.name: docker.types.EndpointConfig(
-                "1.41", ipv4_address=place.host)})
+                "1.41", ipv4_address=endpoint.host)})
         sandbox.with_command(["infinity"])
         _started(sandbox)
-        self._sandboxes[place.id] = sandbox
+        self._sandboxes[endpoint.id] = sandbox
         if PARTITION not in self.kinds:
             return None
-        return NodePackets(place.id, Path(f"/proc/{_pid(sandbox)}/ns/net"))
+        return NodePackets(endpoint.id, Path(f"/proc/{_pid(sandbox)}/ns/net"))
 
     def _own_disk(self, node: int) -> None:
         if not host.is_root():
@@ -142,12 +142,12 @@ class DockerBackend(Cluster):
 
 
 class _Containers:
-    """A ``Runner`` of containers; their processes are processes of this machine."""
+    """A ``ProcessRunner`` of containers; their processes are processes of this machine."""
 
     def __init__(self, backend: DockerBackend):
         self._backend = backend
         self._containers: dict[int, DockerContainer] = {}
-        self._known: dict[int, host.Process] = {}
+        self._known: dict[int, host.ProcessId] = {}
         self._ended: dict[int, int] = {}  # node -> status, once the engine has seen the end
 
     def spawn(self, node: int) -> None:
@@ -178,14 +178,14 @@ class _Containers:
             host.send(self._known[node], number)
 
     def pause(self, node: int) -> None:
-        self._tell(node, "pause")
+        self._send_command(node, "pause")
 
     def resume(self, node: int) -> None:
         self.signal(node, signal.SIGCONT)
         if self._state(node).get("Paused"):
-            self._tell(node, "unpause")
+            self._send_command(node, "unpause")
 
-    def _tell(self, node: int, what: str) -> None:
+    def _send_command(self, node: int, what: str) -> None:
         with _engine(f"node {node}"):
             try:
                 getattr(self._containers[node].get_wrapped_container(), what)()
@@ -258,7 +258,7 @@ def remove_leftovers() -> list[str]:
         for thing in things:
             labels = thing.attrs.get("Config", thing.attrs).get("Labels") or {}
             run, owner = labels[ledger.LABEL], labels.get(ledger.OWNER_LABEL, "0:0")
-            if run not in removed and not host.alive(host.Process(*map(int, owner.split(":")))):
+            if run not in removed and not host.alive(host.ProcessId(*map(int, owner.split(":")))):
                 ledger.remove_containers(run)
                 removed.append(run)
     finally:

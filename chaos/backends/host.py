@@ -1,7 +1,7 @@
 """This machine: its commands, capabilities and processes.
 
 Contract.  ``run`` raises ``BackendError`` with the output of the command.  A process is identified
-by ``Process``: pids are reused, (pid, start time) on one boot is not.
+by ``ProcessId``: pids are reused, (pid, start time) on one boot is not.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PACKAGES = {
     "umount": "mount", "unshare": "util-linux"}
 
 
-class Process(NamedTuple):
+class ProcessId(NamedTuple):
     """One process of this boot, identified permanently."""
 
     pid: int
@@ -110,17 +110,17 @@ def lacking(*commands: str) -> str:
     return f"{', '.join(absent)} missing. Run as root: apt-get install -y {' '.join(packages)}"
 
 
-def identify(pid: int) -> Process:
+def identify(pid: int) -> ProcessId:
     """Return the identity of a process that lives now; start time 0 when it does not."""
-    return Process(pid, process_table.start_time(pid) or 0)
+    return ProcessId(pid, process_table.start_time(pid) or 0)
 
 
-def alive(process: Process) -> bool:
+def alive(process: ProcessId) -> bool:
     """True if this very process lives; a process that only waits to be reaped does not."""
     return process.start_time != 0 and process_table.start_time(process.pid) == process.start_time
 
 
-def send(process: Process, number: signal.Signals) -> bool:
+def send(process: ProcessId, number: signal.Signals) -> bool:
     """Send a signal to exactly this process; return False when it does not live."""
     return process_table.signal_exactly(process.pid, lambda: alive(process), number)
 

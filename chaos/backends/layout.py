@@ -28,7 +28,7 @@ DATA = "data"
 
 
 @dataclass(frozen=True)
-class Place:
+class NodeEndpoint:
     """Addresses and ports of one node."""
 
     id: int
@@ -84,26 +84,26 @@ class Layout:
         """Return the file behind a node's disk."""
         return self.directory / "images" / str(node)
 
-    def write(self, place: Place, members: Sequence[Place]) -> None:
+    def write(self, endpoint: NodeEndpoint, members: Sequence[NodeEndpoint]) -> None:
         """Write the configuration of one node; ``members``: of a new cluster, () = the node joins
         one."""
-        self.node(place.id).mkdir(parents=True, exist_ok=True)
-        self.config(place.id).write_text(self.toml(place, members), encoding="utf-8")
-        self.log(place.id).touch()
-        set_clock(self.clock(place.id), 0, 0, 0)
+        self.node(endpoint.id).mkdir(parents=True, exist_ok=True)
+        self.config(endpoint.id).write_text(self.toml(endpoint, members), encoding="utf-8")
+        self.log(endpoint.id).touch()
+        set_clock(self.clock(endpoint.id), 0, 0, 0)
 
-    def toml(self, place: Place, members: Sequence[Place]) -> str:
+    def toml(self, endpoint: NodeEndpoint, members: Sequence[NodeEndpoint]) -> str:
         """Return the text of one node's configuration."""
         tables: dict[str, dict[str, object]] = {
-            "node": _member(place) | {"data_dir": f"{self.disk(0).name}/{DATA}"},
-            "http": {"address": place.http_address},
+            "node": _member(endpoint) | {"data_dir": f"{self.disk(0).name}/{DATA}"},
+            "http": {"address": endpoint.http_address},
             # No other host is on these networks, and faults do not include intruders.
             "security": {"insecure": True},
             "storage": {"durability": self.spec.durability}}
         if members:
             tables["cluster"] = {"id": self.cluster_id, "groups": self.spec.groups,
                                  "replication_factor": self.spec.replication_factor}
-        for settings in (self.spec.settings, self.spec.node_settings.get(place.id, {})):
+        for settings in (self.spec.settings, self.spec.node_settings.get(endpoint.id, {})):
             _merge(tables, settings)
         lines = []
         for name, table in tables.items():
@@ -118,9 +118,9 @@ def disk_of(files: Layout, node: int) -> LoopDisk:
     return LoopDisk(files.image(node), files.disk(node))
 
 
-def _member(place: Place) -> dict[str, object]:
-    return {"id": place.id, "rack": f"r{place.id}", "client_address": place.client_address,
-            "peer_address": f"{place.host}:{place.peer_port}"}
+def _member(endpoint: NodeEndpoint) -> dict[str, object]:
+    return {"id": endpoint.id, "rack": f"r{endpoint.id}", "client_address": endpoint.client_address,
+            "peer_address": f"{endpoint.host}:{endpoint.peer_port}"}
 
 
 def _merge(tables: dict[str, dict[str, object]], settings: Settings) -> None:

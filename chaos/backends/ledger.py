@@ -1,9 +1,9 @@
 """Ledger of what a run creates outside its directory, written before creation, and its release.
 
-Contract.  ``Ledger.note`` comes before the creation.  ``release`` removes everything that a ledger
-names and that exists, in an order in which removal succeeds; it may be called twice, and by any of
-three callers: the run itself at its end, its watchdog when the run is gone, and the next run.
-``ReleaseFailed`` names what could not be removed, after everything else was removed.
+Contract.  ``ResourceLedger.note`` comes before the creation.  ``release`` removes everything that a
+ledger names and that exists, in an order in which removal succeeds; it may be called twice, and by
+any of three callers: the run itself at its end, its watchdog when the run is gone, and the next
+run. ``ReleaseFailed`` names what could not be removed, after everything else was removed.
 
 Invariants.  A ledger belongs to one process: while that process lives, no other process releases
 it.  Containers and networks of an engine have labels of the run and of its owner as well, so that
@@ -23,7 +23,7 @@ from pathlib import Path
 
 from chaos.backends import disk, host, throttle
 from chaos.backends.backend import BackendError
-from chaos.backends.host import Process
+from chaos.backends.host import ProcessId
 
 _LOG = logging.getLogger("multiraft.chaos.backends")
 
@@ -44,7 +44,7 @@ class ReleaseFailed(BackendError):
     """Raised when something could not be removed."""
 
 
-class Ledger:
+class ResourceLedger:
     """The file of one run; lines are only added."""
 
     def __init__(self, run: str, path: Path):
@@ -52,7 +52,7 @@ class Ledger:
         self.path = path
 
     @classmethod
-    def open(cls) -> Ledger:
+    def open(cls) -> ResourceLedger:
         """Create the ledger of a new run, owned by this process."""
         run = secrets.token_hex(4)
         path = host.state_directory() / (run + _SUFFIX)
@@ -82,13 +82,13 @@ class Ledger:
     def is_orphan(self) -> bool:
         """True if the process that owns the ledger is gone."""
         owners = self.of_kind("owner")
-        return not owners or not host.alive(Process(int(owners[0][0]), int(owners[0][1])))
+        return not owners or not host.alive(ProcessId(int(owners[0][0]), int(owners[0][1])))
 
 
-def orphans() -> Iterator[Ledger]:
+def orphans() -> Iterator[ResourceLedger]:
     """Return the ledgers of runs that are gone."""
     for path in sorted(host.state_directory().glob("*" + _SUFFIX)):
-        ledger = Ledger(path.name.removesuffix(_SUFFIX), path)
+        ledger = ResourceLedger(path.name.removesuffix(_SUFFIX), path)
         if ledger.is_orphan():
             yield ledger
 
@@ -110,13 +110,13 @@ def release_orphans() -> list[str]:
     return released
 
 
-def release(ledger: Ledger) -> None:
+def release(ledger: ResourceLedger) -> None:
     """Remove everything that the ledger names, and the ledger.  Raises ``ReleaseFailed``."""
     left: list[str] = []
     for _image, mount in ledger.of_kind(DISK):
         with _complaints(left):
             disk.thaw(Path(mount))
-    _kill([Process(int(pid), int(start)) for pid, start in ledger.of_kind(PROCESS)], left)
+    _kill([ProcessId(int(pid), int(start)) for pid, start in ledger.of_kind(PROCESS)], left)
     # The containers of an engine that does not run have ended; a later run with an engine finds
     # them by their labels (``containers.remove_leftovers``).
     if ledger.of_kind(CONTAINERS) and _engine_answers():
@@ -142,7 +142,7 @@ def release(ledger: Ledger) -> None:
             while host.is_mounted(Path(directory)):
                 host.run("umount", directory)
     for pid, start in ledger.of_kind(ENGINE):
-        _terminate(Process(int(pid), int(start)), left)
+        _terminate(ProcessId(int(pid), int(start)), left)
     if left:
         raise ReleaseFailed(f"run {ledger.run} leaves: {'; '.join(left)}")
     ledger.path.unlink(missing_ok=True)
@@ -157,7 +157,7 @@ def _complaints(left: list[str]) -> Iterator[None]:
         left.append(str(error))
 
 
-def _kill(processes: list[Process], left: list[str]) -> None:
+def _kill(processes: list[ProcessId], left: list[str]) -> None:
     for process in processes:
         host.send(process, signal.SIGKILL)
     for process in processes:
@@ -165,7 +165,7 @@ def _kill(processes: list[Process], left: list[str]) -> None:
             left.append(f"process {process.pid}")
 
 
-def _terminate(engine: Process, left: list[str]) -> None:
+def _terminate(engine: ProcessId, left: list[str]) -> None:
     """Send SIGTERM and wait: an engine cleans up its own objects then."""
     host.send(engine, signal.SIGTERM)
     if not host.holds(lambda: not host.alive(engine), GONE_S):

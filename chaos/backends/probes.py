@@ -47,7 +47,7 @@ _LINK_FAULTS = {
 DISK_KINDS = (POWER_LOSS, SLOW_DISK, HUNG_DISK, FULL_DISK, FAILED_DISK)
 
 
-def left_out(book: ledger.Ledger) -> dict[str, str]:
+def left_out(book: ledger.ResourceLedger) -> dict[str, str]:
     """Return kind of fault -> reason why it is impossible here; in the order of ``KINDS``."""
     why = _network(book) | _disk(book) | without_launcher()
     return {kind: why[kind] for kind in KINDS if kind in why}
@@ -73,7 +73,7 @@ def rot_without_root() -> dict[str, str]:
     return {BIT_ROT: "it takes root: the files belong to the container's user"}
 
 
-def _network(book: ledger.Ledger) -> dict[str, str]:
+def _network(book: ledger.ResourceLedger) -> dict[str, str]:
     lacking = host.lacking(*NETWORK_COMMANDS)
     if lacking:
         return dict.fromkeys(_LINK_FAULTS, lacking)
@@ -101,7 +101,7 @@ def _try_rules(packets: NodePackets, faults: LinkFaults) -> str:
     return ""
 
 
-def _disk(book: ledger.Ledger) -> dict[str, str]:
+def _disk(book: ledger.ResourceLedger) -> dict[str, str]:
     lacking = host.lacking(*DISK_COMMANDS)
     if lacking:
         return dict.fromkeys(DISK_KINDS, lacking)

@@ -30,7 +30,7 @@ from chaos.backends.backend import (
     ClusterSpec,
 )
 from chaos.backends.cluster import Cluster
-from chaos.backends.layout import Place
+from chaos.backends.layout import NodeEndpoint
 from chaos.backends.packets import NodePackets
 
 #: Where nodes of a run without networks listen: below the range that the kernel hands out by itself
@@ -102,36 +102,36 @@ class ProcessBackend(Cluster):
     def _switch(self) -> str:
         return f"mrc{self.book.run}s"
 
-    def _make_place(self, node: int) -> Place:
+    def _reserve_endpoint(self, node: int) -> NodeEndpoint:
         if self.has_networks:
             self.addresses[node] = str(self._subnet[node])
-            return Place(node, self.addresses[node])
+            return NodeEndpoint(node, self.addresses[node])
         self.addresses[node] = "127.0.0.1"
-        return Place(node, "127.0.0.1", *_free_ports(3))
+        return NodeEndpoint(node, "127.0.0.1", *_free_ports(3))
 
-    def _make_network(self, place: Place) -> NodePackets | None:
+    def _make_network(self, endpoint: NodeEndpoint) -> NodePackets | None:
         if not self.has_networks:
             return None
-        name, outer = self.namespace(place.id), f"node{place.id}"
+        name, outer = self.namespace(endpoint.id), f"node{endpoint.id}"
         self.book.note(ledger.NAMESPACE, name)
         host.run("ip", "netns", "add", name)
         in_namespace(self._switch, "ip", "link", "add", outer, "type", "veth", "peer", "name",
                      "eth0", "netns", name)
         in_namespace(self._switch, "ip", "link", "set", outer, "master", "bridge", "up")
-        in_namespace(name, "ip", "addr", "add", f"{place.host}/{self._subnet.prefixlen}", "dev",
+        in_namespace(name, "ip", "addr", "add", f"{endpoint.host}/{self._subnet.prefixlen}", "dev",
                      "eth0")
         for device in ("lo", "eth0"):
             in_namespace(name, "ip", "link", "set", device, "up")
-        return NodePackets(place.id, namespace_file(name))
+        return NodePackets(endpoint.id, namespace_file(name))
 
 
 class _Processes:
-    """A ``Runner`` of children of this process."""
+    """A ``ProcessRunner`` of children of this process."""
 
     def __init__(self, backend: ProcessBackend):
         self._backend = backend
         self._children: dict[int, subprocess.Popen] = {}
-        self._known: dict[int, host.Process] = {}
+        self._known: dict[int, host.ProcessId] = {}
 
     def spawn(self, node: int) -> None:
         backend, files = self._backend, self._backend.layout
@@ -206,7 +206,7 @@ def node_command(config: Path, clock: Path, planted: tuple[str, ...] | list[str]
     return [python, *command[1:]] if python else command
 
 
-def share_mounts(book: ledger.Ledger, directory: Path) -> None:
+def share_mounts(book: ledger.ResourceLedger, directory: Path) -> None:
     """Share mounts below ``directory``, so that an unmount here reaches all copies: a mount
     namespace that another program creates meanwhile copies them, and must not keep a failed file
     system alive."""

@@ -20,10 +20,10 @@ from chaos.backends import host, ledger
 _DONE = b"done\n"
 
 
-class Watchdog:
+class CleanupWatchdog:
     """The run's end of the watchdog: its process and the pipe to it."""
 
-    def __init__(self, book: ledger.Ledger):
+    def __init__(self, book: ledger.ResourceLedger):
         # A session of its own: a keyboard interrupt of the run must not end the watchdog.
         self._process = subprocess.Popen(
             host.module("chaos.backends.watchdog", str(book.path)), stdin=subprocess.PIPE,
@@ -40,7 +40,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     path = Path(sys.argv[1])
     if sys.stdin.buffer.read() != _DONE:
-        ledger.release(ledger.Ledger(path.stem, path))
+        ledger.release(ledger.ResourceLedger(path.stem, path))
 
 
 if __name__ == "__main__":

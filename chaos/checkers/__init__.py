@@ -7,7 +7,7 @@ that class is the exact definition.  A checker reports an ``Anomaly`` of ``chaos
 """
 
 from chaos.checkers.check import check
-from chaos.checkers.checker import LIMITS, Limits
+from chaos.checkers.checker import LIMITS, CheckerLimits
 from chaos.checkers.verdict import Anomaly, Verdict
 
-__all__ = ["LIMITS", "Anomaly", "Limits", "Verdict", "check"]
+__all__ = ["LIMITS", "Anomaly", "CheckerLimits", "Verdict", "check"]

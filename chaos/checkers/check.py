@@ -23,8 +23,8 @@ from chaos.checkers import (
     staged,
     topics,
 )
-from chaos.checkers.checker import LIMITS, Checker, Limits
-from chaos.checkers.leaders import Trace
+from chaos.checkers.checker import LIMITS, Checker, CheckerLimits
+from chaos.checkers.leaders import LeaderTrace
 from chaos.checkers.stream import Stream
 from chaos.checkers.validity import Validity
 from chaos.checkers.verdict import Verdict
@@ -37,8 +37,8 @@ CHECKERS: tuple[type[Checker], ...] = (
     *leaders.CHECKERS, Validity)
 
 
-def check(events: Iterable[Event], limits: Limits = LIMITS, *,
-          replicas: Sequence[Dump] = (), trace: Trace | None = None) -> Verdict:
+def check(events: Iterable[Event], limits: CheckerLimits = LIMITS, *,
+          replicas: Sequence[Dump] = (), trace: LeaderTrace | None = None) -> Verdict:
     """Run all checkers over a history and return their verdict.  ``replicas``: the logs dumped from
     the nodes' disks; ``trace``: the role changes that the nodes logged.  Raises ``BadHistory``."""
     begun_s = time.perf_counter()

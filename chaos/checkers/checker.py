@@ -50,7 +50,7 @@ HOOKS = (
     "on_final", "on_topic", "on_fault", "on_phase", "on_logs", "on_batch", "on_end")
 
 
-class Limits(NamedTuple):
+class CheckerLimits(NamedTuple):
     """Time limits for the checkers that judge availability, and the sizes of cluster and groups."""
 
     nodes: int = 3
@@ -62,10 +62,10 @@ class Limits(NamedTuple):
     available_us: int = 20_000_000
 
 
-LIMITS = Limits()
+LIMITS = CheckerLimits()
 
 
-class Result(NamedTuple):
+class ReadResult(NamedTuple):
     """Records that a read returned, or a poll for one key."""
 
     operation: int
@@ -121,7 +121,7 @@ class Checker:
     id = ""
     name = ""
 
-    def __init__(self, ledger: Ledger, findings: Findings, limits: Limits):
+    def __init__(self, ledger: Ledger, findings: Findings, limits: CheckerLimits):
         self.ledger = ledger
         self.limits = limits
         self._findings = findings

@@ -12,8 +12,8 @@ import click
 from chaos.checkers.verdict import Verdict
 from chaos.history import BadHistory
 from chaos.replicas import BadDump
+from chaos.run.evaluation import verdict_on, write_verdict
 from chaos.run.findings import BadFindings
-from chaos.run.judge import verdict_on, write_verdict
 from chaos.run.parameters import Folder
 
 PARAMETERS = "run.json"

@@ -7,64 +7,73 @@ exceptions that Jepsen grants to subscribers are not granted here.
 
 from __future__ import annotations
 
-from chaos.checkers.checker import Checker, Result
+from chaos.checkers.checker import Checker, ReadResult
 from chaos.checkers.ledger import PLACE_BITS, Key
 
 _SATURATED = 255
 _PLUS_ONE = bytes(min(count + 1, _SATURATED) for count in range(256))
 
 
-class _Positions(Checker):
-    """Position of each consumer per key; a poll that does not begin there is given to
-    ``_judge``."""
+class _Positions:
+    """Position of each consumer per key."""
 
-    def __init__(self, *shared):
-        super().__init__(*shared)
+    def __init__(self) -> None:
         self._at: dict[int, dict[str, int]] = {}  # process -> key -> next offset
 
-    def on_assigned(self, process: int, positions: dict[str, int]) -> None:
+    def assign(self, process: int, positions: dict[str, int]) -> None:
+        """Set the positions of a consumer; it has none at keys with a negative offset."""
         self._at[process] = {key: offset for key, offset in positions.items() if offset >= 0}
 
-    def on_polled(self, process: int, key: Key, result: Result) -> None:
+    def advance(self, process: int, key: Key, result: ReadResult) -> int | None:
+        """Move a consumer behind a poll's records; return its position before, None = unknown or no
+        records."""
         if not result.runs:
-            return
+            return None
         positions = self._at.setdefault(process, {})
         at = positions.get(key.name)
-        if at is not None:
-            self._judge(key, at, result.runs[0][0], result)
         base, values = result.runs[-1]
         positions[key.name] = base + len(values)
-
-    def _judge(self, key: Key, at: int, first: int, result: Result) -> None:
-        raise NotImplementedError
+        return at
 
 
-class PollSkip(_Positions):
+class PollSkip(Checker):
     """A9 (poll-skip): the first record of a poll is above the position of its consumer: behind
     where it was assigned, or behind the last record of its last ``ok`` poll.  O(1) per poll and
     key."""
 
     id, name = "A9", "poll-skip"
 
-    def _judge(self, key: Key, at: int, first: int, result: Result) -> None:
-        if first > at:
-            self.found(f"a consumer at offset {at} gets offset {first} next", key,
+    def __init__(self, *shared):
+        super().__init__(*shared)
+        self._positions = _Positions()
+        self.on_assigned = self._positions.assign
+
+    def on_polled(self, process: int, key: Key, result: ReadResult) -> None:
+        at = self._positions.advance(process, key, result)
+        if at is not None and result.runs[0][0] > at:
+            self.found(f"a consumer at offset {at} gets offset {result.runs[0][0]} next", key,
                        (result.operation,), result.time_us)
 
 
-class NonmonotonicPoll(_Positions):
+class NonmonotonicPoll(Checker):
     """A10 (nonmonotonic-poll): the same, and the record is below the position.  O(1) per poll and
     key."""
 
     id, name = "A10", "nonmonotonic-poll"
 
-    def _judge(self, key: Key, at: int, first: int, result: Result) -> None:
-        if first < at:
-            self.found(f"a consumer at offset {at} gets offset {first} next", key,
+    def __init__(self, *shared):
+        super().__init__(*shared)
+        self._positions = _Positions()
+        self.on_assigned = self._positions.assign
+
+    def on_polled(self, process: int, key: Key, result: ReadResult) -> None:
+        at = self._positions.advance(process, key, result)
+        if at is not None and result.runs[0][0] < at:
+            self.found(f"a consumer at offset {at} gets offset {result.runs[0][0]} next", key,
                        (result.operation,), result.time_us)
 
 
-class ConsumerNotes(_Positions):
+class ConsumerNotes(Checker):
     """Not judged: ``realtime-lag``, how long before a poll was invoked the record at its position
     had been acknowledged (a lower bound of how stale the consumer was), and ``consume-counts``, how
     often a record was polled.  O(1) per poll and key."""
@@ -73,11 +82,15 @@ class ConsumerNotes(_Positions):
 
     def __init__(self, *shared):
         super().__init__(*shared)
+        self._positions = _Positions()
+        self.on_assigned = self._positions.assign
         self._lag_us, self._lag_key = 0, ""
         self._counts: dict[int, bytearray] = {}
 
-    def on_polled(self, process: int, key: Key, result: Result) -> None:
-        super().on_polled(process, key, result)
+    def on_polled(self, process: int, key: Key, result: ReadResult) -> None:
+        at = self._positions.advance(process, key, result)
+        if at is not None:
+            self._measure_lag(key, at, result)
         counts = self._counts.setdefault(key.number, bytearray())
         for base, values in result.runs:
             end = min(base + len(values), len(key.slots))
@@ -85,7 +98,8 @@ class ConsumerNotes(_Positions):
             if 0 <= base < end:
                 counts[base:end] = counts[base:end].translate(_PLUS_ONE)
 
-    def _judge(self, key: Key, at: int, first: int, result: Result) -> None:
+    def _measure_lag(self, key: Key, at: int, result: ReadResult) -> None:
+        """Keep the longest time from an acknowledgement to the poll that begins at its record."""
         if not key.is_known(at) or not key.acked[at]:
             return
         home = self.ledger.values.home(key.slots[at])

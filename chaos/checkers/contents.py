@@ -8,7 +8,7 @@ read confirms it: such a record may be lost with its leader, and another may tak
 from __future__ import annotations
 
 from chaos.checkers.checker import Checker
-from chaos.checkers.ledger import PLACE_BITS, PLACES_MAX, Key, Source
+from chaos.checkers.ledger import PLACE_BITS, PLACES_MAX, Evidence, Key
 from chaos.history import FOREIGN, topic_of
 
 
@@ -18,7 +18,7 @@ class InconsistentOffsets(Checker):
 
     id, name = "A1", "inconsistent-offsets"
 
-    def on_conflict(self, key: Key, offset: int, before: int, value: int, source: Source) -> None:
+    def on_conflict(self, key: Key, offset: int, before: int, value: int, source: Evidence) -> None:
         self.found(f"offset {offset} holds value {before} and value {value}", key,
                    (self.operation_of(before), self.operation_of(value), source.operation),
                    source.time_us)
@@ -29,7 +29,7 @@ class ReassignedOffset(Checker):
 
     id, name = "A14b", "reassigned-offset"
 
-    def on_conflict(self, key: Key, offset: int, before: int, value: int, source: Source) -> None:
+    def on_conflict(self, key: Key, offset: int, before: int, value: int, source: Evidence) -> None:
         if not source.reads and key.acked[offset]:
             self.found(f"offset {offset} was acknowledged for value {before} and for value {value}",
                        key, (self.operation_of(before), source.operation), source.time_us)
@@ -42,7 +42,7 @@ class Duplicate(Checker):
 
     id, name = "A2", "duplicate"
 
-    def on_moved(self, key: Key, offset: int, value: int, number: int, source: Source) -> None:
+    def on_moved(self, key: Key, offset: int, value: int, number: int, source: Evidence) -> None:
         other = _place_of(self, value)
         if is_at(key, other, value):
             self.found(f"value {value} is at offset {other} and at offset {offset}", key,
@@ -55,7 +55,7 @@ class SendOutOfOrder(Checker):
 
     id, name = "A11", "int-nonmonotonic-send"
 
-    def on_moved(self, key: Key, offset: int, value: int, number: int, source: Source) -> None:
+    def on_moved(self, key: Key, offset: int, value: int, number: int, source: Evidence) -> None:
         known = _known_sibling(self, key, value)
         if known is None:
             return
@@ -75,7 +75,7 @@ class TornBatch(Checker):
 
     id, name = "A13", "int-send-skip"
 
-    def on_moved(self, key: Key, offset: int, value: int, number: int, source: Source) -> None:
+    def on_moved(self, key: Key, offset: int, value: int, number: int, source: Evidence) -> None:
         known = _known_sibling(self, key, value)
         if known is None:
             return
@@ -105,7 +105,7 @@ class Aborted(Checker):
 
     id, name = "A4", "aborted-read"
 
-    def on_aborted(self, key: Key, number: int, base: int, source: Source) -> None:
+    def on_aborted(self, key: Key, number: int, base: int, source: Evidence) -> None:
         self.found(f"an append that failed for certain is at offset {base}", key,
                    (self.ledger.appends.operation[number], source.operation), source.time_us)
 
@@ -116,7 +116,7 @@ class UnknownValue(Checker):
 
     id, name = "A31", "unknown-value"
 
-    def on_unknown(self, key: Key, offset: int, value: int, source: Source) -> None:
+    def on_unknown(self, key: Key, offset: int, value: int, source: Evidence) -> None:
         self.found(f"value {value} at offset {offset} was not appended before", key,
                    (source.operation,), source.time_us)
 
@@ -127,12 +127,12 @@ class CrossGroupLeak(Checker):
 
     id, name = "A29", "cross-group-leak"
 
-    def on_unreadable(self, key: Key, offset: int, value: int, source: Source) -> None:
+    def on_unreadable(self, key: Key, offset: int, value: int, source: Evidence) -> None:
         if value == FOREIGN:
             self.found(f"the record at offset {offset} was made for another key", key,
                        (source.operation,), source.time_us)
 
-    def on_foreign(self, key: Key, offset: int, value: int, number: int, source: Source) -> None:
+    def on_foreign(self, key: Key, offset: int, value: int, number: int, source: Evidence) -> None:
         home = self.ledger.by_number[self.ledger.appends.key[number]]
         self.found(f"value {value} at offset {offset} was appended to {home.name}", key,
                    (self.ledger.appends.operation[number], source.operation), source.time_us)
@@ -144,7 +144,7 @@ class OldLife(Checker):
 
     id, name = "A27", "topic-incarnation"
 
-    def on_foreign(self, key: Key, offset: int, value: int, number: int, source: Source) -> None:
+    def on_foreign(self, key: Key, offset: int, value: int, number: int, source: Evidence) -> None:
         home = self.ledger.by_number[self.ledger.appends.key[number]]
         if _name(home) == _name(key) and home.topic != key.topic:
             self.found(f"value {value} at offset {offset} was appended to {home.name}, another "
@@ -157,7 +157,7 @@ class Corruption(Checker):
 
     id, name = "A30", "corruption"
 
-    def on_unreadable(self, key: Key, offset: int, value: int, source: Source) -> None:
+    def on_unreadable(self, key: Key, offset: int, value: int, source: Evidence) -> None:
         if value != FOREIGN:
             self.found(f"the record at offset {offset} is damaged", key, (source.operation,),
                        source.time_us)
@@ -169,7 +169,7 @@ class ChangedAfterRead(Checker):
 
     id, name = "A17", "read-then-lost"
 
-    def on_conflict(self, key: Key, offset: int, before: int, value: int, source: Source) -> None:
+    def on_conflict(self, key: Key, offset: int, before: int, value: int, source: Evidence) -> None:
         if source.reads and key.read[offset]:
             self.found(f"offset {offset} was read as value {before}, and then as value {value}",
                        key, (source.operation,), source.time_us)

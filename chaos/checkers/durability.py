@@ -38,7 +38,7 @@ class LostWrite(Checker):
                 if not self._was_read(key, value):
                     self.found(f"value {value} was acknowledged at offset {offset}, which holds "
                                f"another value", key, (self.operation_of(value), operation))
-            for begin, end, operation in key.holes:
+            for begin, end, operation in key.gaps:
                 for offset in _unread(key, begin, end):
                     self._lost(key, offset, f"a result leaves it out (operation {operation})")
             if key.final_certain:
@@ -77,7 +77,7 @@ class Unseen(Checker):
         for key in self.ledger.living():
             end = key.final_end if key.final_certain else len(key.slots)
             unseen = [offset for offset in _unread(key, 0, end)
-                      if not any(begin <= offset < after for begin, after, _ in key.holes)]
+                      if not any(begin <= offset < after for begin, after, _ in key.gaps)]
             if not self._final and key.final_end < 0:
                 self._unjudged += len(unseen)
             else:
@@ -168,7 +168,7 @@ class AcksContract(Checker):
         if key.deleted:
             return False, False
         if appends.acks[number] == LEADER and base != NOWHERE:
-            return False, base != appends.claim[number]
+            return False, base != appends.leader_offset[number]
         if base == NOWHERE:
             return covered, False
         if not key.final_certain or base < 0:
@@ -182,8 +182,8 @@ class AcksContract(Checker):
     def _judge_leader(self, key: Key, number: int, lost: bool) -> None:
         led = (self.leaders or {}).get(key.group)
         if led is not None and len(led) == 1:
-            claim = self.ledger.appends.claim[number]
-            self.found(f"an append acknowledged with leader at offset {claim} is "
+            leader_offset = self.ledger.appends.leader_offset[number]
+            self.found(f"an append acknowledged with leader at offset {leader_offset} is "
                        f"{'lost' if lost else 'elsewhere'}, though node {min(led)} alone led group "
                        f"{key.group}", key, (self.ledger.appends.operation[number],))
 

@@ -3,8 +3,9 @@
 Contract.  Nodes that are started with ``--log-level debug`` log an event ``replica_role_changed``
 per change: node, group, term, role, leader and reason.  A run that asks its nodes keeps
 ``leadership.jsonl``, whose lines are ``[time_us, group, term, leader]``, leader 0 = unknown.
-``read_trace`` takes both from a run's folder; a ``Trace`` may also be built by hand.  Clocks of
-nodes may differ: only what does not depend on them is judged; the time of an election counts only
+``read_trace`` takes both from a run's folder; a ``LeaderTrace`` may also be built by hand.  Clocks
+of nodes may differ: only what
+does not depend on them is judged; the time of an election counts only
 for the number of changes.
 
 Theory.  A leader names itself, and every follower names the leader that it follows: in one term of
@@ -31,7 +32,7 @@ LEADERSHIP = "leadership.jsonl"
 OBSERVER, NOBODY_KNOWS = -1, 0
 
 
-class Role(NamedTuple):
+class RoleChange(NamedTuple):
     """One change of a role."""
 
     time_us: int  # since the run began, by the node's clock; -1 = unknown
@@ -42,10 +43,10 @@ class Role(NamedTuple):
     leader: int  # leader that the replica knows; 0 = none
 
 
-class Trace:
+class LeaderTrace:
     """All changes of roles, in the order of each node's log."""
 
-    def __init__(self, roles: Iterable[Role] = ()):
+    def __init__(self, roles: Iterable[RoleChange] = ()):
         self.roles = list(roles)
 
     def nodes_that_led(self) -> dict[int, set[int]]:
@@ -75,7 +76,7 @@ class Trace:
                    if term > first[group] and (time_us < 0 or time_us >= from_us))
 
 
-def leader_of(role: Role) -> int:
+def leader_of(role: RoleChange) -> int:
     """Return the leader that this node names; 0 = it knows none."""
     return role.node if role.role == LEADER else role.leader
 
@@ -91,9 +92,9 @@ class RoleTrace(Checker):
 
     def __init__(self, *shared):
         super().__init__(*shared)
-        self._trace = Trace()
+        self._trace = LeaderTrace()
 
-    def judge(self, trace: Trace) -> None:
+    def judge(self, trace: LeaderTrace) -> None:
         """Judge this trace of the run."""
         self._trace = trace
 
@@ -135,23 +136,25 @@ FRESH = "fresh"
 RESTARTED = "restarted"
 
 
-def _is_of(place: tuple[int, int], role: Role) -> bool:
+def _is_of(place: tuple[int, int], role: RoleChange) -> bool:
     return place[0] == role.node and role.group in (-1, place[1])
 
 
-def read_trace(folder: Path, began: str = "") -> Trace | None:
+def read_trace(folder: Path, began: str = "") -> LeaderTrace | None:
     """Return the trace in a run's folder; None when no node logged its roles.  ``began``: start of
     the run, ISO 8601, as in ``run.json``."""
     began_us = _microseconds(began) if began else None
-    roles: list[Role] = []
+    roles: list[RoleChange] = []
     for path in sorted(folder.glob(LOGS)):
         with path.open(encoding="utf-8", errors="replace") as file:
             roles.extend(_roles(file, began_us))
     roles.extend(_observed(folder / LEADERSHIP))
-    return Trace(roles) if any(role.role not in (FRESH, RESTARTED) for role in roles) else None
+    return (
+        LeaderTrace(roles) if any(role.role not in (FRESH, RESTARTED) for role in roles) else None
+    )
 
 
-def _observed(path: Path) -> Iterator[Role]:
+def _observed(path: Path) -> Iterator[RoleChange]:
     """Read the leaders that the run observed; the run counts as one more follower."""
     if not path.is_file():
         return
@@ -159,10 +162,10 @@ def _observed(path: Path) -> Iterator[Role]:
         for line in file:
             if line.endswith("\n"):
                 time_us, group, term, leader = json.loads(line)
-                yield Role(time_us, OBSERVER, group, term, "follower", leader)
+                yield RoleChange(time_us, OBSERVER, group, term, "follower", leader)
 
 
-def _roles(lines: Iterable[str], began_us: int | None) -> Iterator[Role]:
+def _roles(lines: Iterable[str], began_us: int | None) -> Iterator[RoleChange]:
     for line in lines:
         if not any(event in line for event in EVENTS):
             continue
@@ -173,15 +176,17 @@ def _roles(lines: Iterable[str], began_us: int | None) -> Iterator[Role]:
             continue  # a line that the node's end cut off, or that is not the node's
 
 
-def _role(said: dict, began_us: int | None) -> Iterator[Role]:
+def _role(said: dict, began_us: int | None) -> Iterator[RoleChange]:
     at_us = -1 if began_us is None else _microseconds(said["at"]) - began_us
     if said["event"] == ROLE_CHANGED:
-        yield Role(at_us, said["node"], said["group"], said["term"], said["role"], said["leader"])
+        yield RoleChange(
+            at_us, said["node"], said["group"], said["term"], said["role"], said["leader"]
+        )
     elif said["event"] == REMOVED:
-        yield Role(at_us, said["node"], said["group"], 0, FRESH, 0)
+        yield RoleChange(at_us, said["node"], said["group"], 0, FRESH, 0)
     elif said["event"] == STARTED:  # a new data directory, or an existing one
         life = FRESH if said.get("boot_epoch") == 1 else RESTARTED
-        yield Role(at_us, said["node"], -1, 0, life, 0)
+        yield RoleChange(at_us, said["node"], -1, 0, life, 0)
 
 
 def _microseconds(at: str) -> int:

@@ -40,7 +40,7 @@ ACKS = {"commit": COMMIT, "leader": LEADER, "none": NONE}
 #: Outcomes of an append; ``UNKNOWN`` until its completion decides.
 UNKNOWN, ACKED, FAILED = 0, 1, 2
 
-class Source(NamedTuple):
+class Evidence(NamedTuple):
     """Evidence that a record is at an offset."""
 
     operation: int  # of the history; -1 = the logs that the replicas left
@@ -65,7 +65,7 @@ class Values:
             return homes[number]
         return self._strays.get(value, -1)
 
-    def settle(self, value: int, home: int) -> None:
+    def set_home(self, value: int, home: int) -> None:
         """Record the home of a value."""
         homes = self._arrays.get(value >> 32)
         if homes is None:
@@ -87,7 +87,7 @@ class Appends:
     """Columns of all appends, by their number in the order of invocation."""
 
     __slots__ = ("operation", "key", "base", "count", "floor", "anchor", "acks", "outcome",
-                 "claim", "identity", "epoch", "sequence", "time_us", "_identities")
+                 "leader_offset", "identity", "epoch", "sequence", "time_us", "_identities")
 
     def __init__(self) -> None:
         self.operation = array("q")
@@ -98,7 +98,9 @@ class Appends:
         self.anchor = array("i")  # the place that established the base; -1 = none did
         self.acks = array("b")
         self.outcome = array("b")
-        self.claim = array("q")  # the offset of an acknowledgement with acks "leader"; -1 = none
+        self.leader_offset = array(
+            "q"
+        )  # the offset of an acknowledgement with acks "leader"; -1 = none
         self.identity = array("i")  # of its producer; -1 = a plain one
         self.epoch = array("i")
         self.sequence = array("q")
@@ -124,7 +126,7 @@ class Appends:
         self.anchor.append(-1)
         self.acks.append(ACKS[data["acks"]])
         self.outcome.append(UNKNOWN)
-        self.claim.append(-1)
+        self.leader_offset.append(-1)
         self.identity.append(identity)
         self.epoch.append(data.get("epoch", -1))
         self.sequence.append(sequence)
@@ -136,7 +138,7 @@ class Key:
     """State of one key: one incarnation of a partition."""
 
     __slots__ = ("name", "number", "topic", "slots", "read", "acked", "final", "sent", "seen_end",
-                 "final_end", "final_certain", "deleted", "deleted_us", "holes", "displaced",
+                 "final_end", "final_certain", "deleted", "deleted_us", "gaps", "displaced",
                  "group", "high_watermark")
 
     def __init__(self, name: str, number: int):
@@ -154,7 +156,7 @@ class Key:
         self.final_certain = False  # one of those was linearizable
         self.deleted = 0  # deletions that were asked for and not refused
         self.deleted_us = -1  # a deletion was confirmed
-        self.holes: list[tuple[int, int, int]] = []  # [begin, end) a result left out, operation
+        self.gaps: list[tuple[int, int, int]] = []  # [begin, end) a result left out, operation
         self.displaced: dict[int, tuple[int, int]] = {}  # value -> offset, operation: see A3
         self.group = -1
 
@@ -217,13 +219,13 @@ class Ledger:
         key = self.key(data["key"])
         number = self.appends.add(operation, key.number, key.seen_end, data)
         home = number << PLACE_BITS
-        settle, home_of = self.values.settle, self.values.home
+        set_home, home_of = self.values.set_home, self.values.home
         for value in data["values"]:
             first = home_of(value)
             if first >= 0:
                 self._repeat(number, first >> PLACE_BITS)
                 return number
-            settle(value, home)
+            set_home(value, home)
             home += 1
         key.sent += len(data["values"])
         if "transaction" in data:
@@ -245,18 +247,18 @@ class Ledger:
         if outcome == FAILED:
             if appends.base[number] != NOWHERE:
                 self.ask("on_aborted", key, number, appends.base[number],
-                         Source(appends.operation[number], False, time_us))
+                         Evidence(appends.operation[number], False, time_us))
         elif outcome == ACKED and offset >= 0:
-            source = Source(appends.operation[number], False, time_us)
+            source = Evidence(appends.operation[number], False, time_us)
             first = self.repeated.get(number, number)
             if first != number and appends.base[first] not in (NOWHERE, offset):
                 self.ask("on_repeated", key, number, first, offset, source)
             elif appends.acks[number] == COMMIT:
                 self._acknowledged(key, offset, values, source)
             else:
-                appends.claim[number] = offset
+                appends.leader_offset[number] = offset
 
-    def _acknowledged(self, key: Key, offset: int, values: Sequence[int], source: Source) -> None:
+    def _acknowledged(self, key: Key, offset: int, values: Sequence[int], source: Evidence) -> None:
         end = offset + len(values)
         if self.place(key, offset, values, source):
             key.acked[offset:end] = self.ones(len(values))
@@ -270,7 +272,7 @@ class Ledger:
 
     # ---- records at offsets -----------------------------------------------------------------
 
-    def place(self, key: Key, base: int, values: Sequence[int], source: Source) -> bool:
+    def place(self, key: Key, base: int, values: Sequence[int], source: Evidence) -> bool:
         """Place ``values`` at ``base`` and behind it, on the evidence of ``source``.  Returns False
         when they cannot be there."""
         end = base + len(values)
@@ -286,7 +288,7 @@ class Ledger:
                     self._place_one(key, offset, value, source)
         return True
 
-    def _place_one(self, key: Key, offset: int, value: int, source: Source) -> None:
+    def _place_one(self, key: Key, offset: int, value: int, source: Evidence) -> None:
         """Place one value at an offset that held another value or none."""
         if value < 0:
             self.ask("on_unreadable", key, offset, value, source)
@@ -303,7 +305,7 @@ class Ledger:
             key.slots[offset] = value
         self._establish(key, offset, value, source)
 
-    def _establish(self, key: Key, offset: int, value: int, source: Source) -> None:
+    def _establish(self, key: Key, offset: int, value: int, source: Evidence) -> None:
         """Establish the base of the append from one of its values at an offset."""
         home = self.values.home(value)
         if home < 0:
@@ -327,7 +329,7 @@ class Ledger:
 
     # ---- results ----------------------------------------------------------------------------
 
-    def shown(self, key: Key, base: int, values: Sequence[int], source: Source,
+    def shown(self, key: Key, base: int, values: Sequence[int], source: Evidence,
               final: bool) -> int:
         """Record that a reader got these records; return the offset after them."""
         end = base + len(values)

@@ -6,10 +6,12 @@ clients: a key to which no client appends is not judged.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from chaos.backends.backend import CLIENTS
 from chaos.checkers.checker import Checker
 from chaos.checkers.faults import Faults
-from chaos.checkers.ledger import NONE, Key
+from chaos.checkers.ledger import NONE, Key, Ledger
 from chaos.history import HEAL, INVOKE, OK, Event
 
 #: A key without a request for this long counts as unused, and its wait begins again.
@@ -33,15 +35,18 @@ class _Demand:
         return until_us - max(self.since_us, from_us)
 
 
-class _Waiting(Checker):
-    """Demand per key, by appends that are to be acknowledged."""
+class _Demands:
+    """Demand per key, by appends that are to be acknowledged; ``judge`` is called with the key, its
+    demand and the time before a demand ends."""
 
-    def __init__(self, *shared):
-        super().__init__(*shared)
+    def __init__(self, ledger: Ledger, judge: Callable[[Key, _Demand, int], None]):
+        self._ledger = ledger
+        self._judge = judge
         self._demand: dict[int, _Demand] = {}
 
     def on_append(self, key: Key, kind: str, number: int, time_us: int) -> None:
-        appends = self.ledger.appends
+        """Count an append that begins or ends."""
+        appends = self._ledger.appends
         if appends.acks[number] == NONE:
             return
         demand = self._demand.get(key.number)
@@ -53,24 +58,24 @@ class _Waiting(Checker):
             self._judge(key, demand, time_us)
             demand.since_us, demand.operation = time_us, appends.operation[number]
 
-    def _judge_all(self, time_us: int) -> None:
+    def judge_all(self, time_us: int) -> None:
+        """Judge the demands of all keys."""
         for number, demand in self._demand.items():
-            self._judge(self.ledger.by_number[number], demand, time_us)
-
-    def _judge(self, key: Key, demand: _Demand, time_us: int) -> None:
-        raise NotImplementedError
+            self._judge(self._ledger.by_number[number], demand, time_us)
 
 
-class Recovery(_Waiting):
+class Recovery(Checker):
     """A28: after the heal, appends to a key are requested without a pause of 5 s, and for
-    ``Limits.recover_us`` none of them is acknowledged; or the run is over, final reads or questions
-    of a key were asked for, and none was answered.  Keys for which a client asks a deletion are not
-    judged.  O(1)."""
+    ``CheckerLimits.recover_us`` none of them is acknowledged; or the run is over, final reads or
+    questions of a key were asked for, and none was answered.  Keys for which a client asks a
+    deletion are not judged.  O(1)."""
 
     id, name = "A28", "no-recovery"
 
     def __init__(self, *shared):
         super().__init__(*shared)
+        self._demands = _Demands(self.ledger, self._judge)
+        self.on_append = self._demands.on_append
         self._healed_us = -1
         self._told: set[int] = set()
         self._asked: dict[int, Key] = {}
@@ -92,28 +97,30 @@ class Recovery(_Waiting):
         self._asked[key.number] = key
 
     def on_end(self, time_us: int) -> None:
-        self._judge_all(time_us)
+        self._demands.judge_all(time_us)
         for key in self._asked.values():
             if key.final_end < 0 and not key.deleted:
                 self.found("no final read was answered", key)
 
 
-class Availability(_Waiting):
+class Availability(Checker):
     """A33: while faults affect fewer nodes than half of a group's copies, and none begins or ends,
-    appends to a key are requested without a pause of 5 s, and for ``Limits.available_us`` none of
-    them is acknowledged.  A fault that names no node affects all.  A fault that names the clients
-    separates them from nodes that continue to lead, which no quorum mends.  Keys for which a client
-    asks a deletion are not judged.  O(1) per append, O(keys) per fault."""
+    appends to a key are requested without a pause of 5 s, and for ``CheckerLimits.available_us``
+    none of them is acknowledged.  A fault that names no node affects all.  A fault that names the
+    clients separates them from nodes that continue to lead, which no quorum mends.  Keys for which
+    a client asks a deletion are not judged.  O(1) per append, O(keys) per fault."""
 
     id, name = "A33", "unavailable"
 
     def __init__(self, *shared):
         super().__init__(*shared)
+        self._demands = _Demands(self.ledger, self._judge)
+        self.on_append = self._demands.on_append
         self._faults = Faults()
         self._calm_us: int = 0  # since when a quorum is untouched; -1 = it is not
 
     def on_fault(self, event: Event) -> None:
-        self._judge_all(event.time_us)
+        self._demands.judge_all(event.time_us)
         self._faults.take(event)
         touched = self._faults.nodes
         healthy = (not self._faults.touch_all and CLIENTS not in touched
@@ -130,7 +137,7 @@ class Availability(_Waiting):
             demand.since_us = time_us
 
     def on_end(self, time_us: int) -> None:
-        self._judge_all(time_us)
+        self._demands.judge_all(time_us)
 
 
 CHECKERS = (Recovery, Availability)

@@ -15,12 +15,13 @@ counts as a possible holder: damage is found by other means, and is not divergen
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import combinations
+from operator import attrgetter
 
 from chaos.checkers.checker import Checker
-from chaos.checkers.ledger import NOWHERE, UNKNOWN, Key, Source
-from chaos.replicas import DAMAGED, GAP, KEYS_DIFFER, UNREADABLE, Batch, Dump, ReplicaLog
+from chaos.checkers.ledger import NOWHERE, UNKNOWN, Evidence, Key
+from chaos.replicas import DAMAGED, GAP, KEYS_DIFFER, UNREADABLE, Dump, LogBatch, ReplicaLog
 from chaos.values import crc_of_key
 
 #: Differences of one pair of logs that are reported.
@@ -68,7 +69,7 @@ class GroupLogs:
                           if log.quarantined or _reaches(log, index) and
                           log.term(index) in (term, UNREADABLE)}
 
-    def batches(self) -> Iterator[Batch]:
+    def batches(self) -> Iterator[LogBatch]:
         """Yield the batches that a majority holds, in order; a batch that is damaged in the best
         log is taken from another one."""
         for index in range(self.best.first_index, self.durable_end + 1):
@@ -78,7 +79,7 @@ class GroupLogs:
             if batch is not None:
                 yield batch
 
-    def _whole(self, index: int) -> Batch | None:
+    def _whole(self, index: int) -> LogBatch | None:
         """Return the batch of another log where the best one is damaged."""
         term = self.best.term(index)
         found = (log.batch(index) for log in self.logs.values()
@@ -285,9 +286,11 @@ class LogContents(Checker):
             self.ends[key.number] = max(self.ends.get(key.number, 0),
                                         batch.base_offset + len(batch.values))
             if batch.index <= committed:
-                self.ledger.place(key, batch.base_offset, list(batch.values), Source(-1, True, -1))
+                self.ledger.place(
+                    key, batch.base_offset, list(batch.values), Evidence(-1, True, -1)
+                )
 
-    def _key(self, batch: Batch) -> Key | None:
+    def _key(self, batch: LogBatch) -> Key | None:
         """Return the key of these records; None = a key that is not in this history."""
         known = self._key_of.get(batch.partition)
         key = self._by_crc.get(batch.key)
@@ -303,7 +306,7 @@ class LogContents(Checker):
             return None
         return key
 
-    def _foreign(self, batch: Batch, key: Key | None, what: str) -> None:
+    def _foreign(self, batch: LogBatch, key: Key | None, what: str) -> None:
         self.found(f"partition {batch.partition} holds {what} at offset {batch.base_offset}", key)
 
     def has_logs_of(self, key: Key) -> bool:
@@ -325,28 +328,19 @@ class LogContents(Checker):
         return {"log_entries": self.entries, "groups": len(self._groups), **outcomes}
 
 
-class _BehindLogs(Checker):
-    """Base: finds records beyond the end of what a majority of the logs holds for their key."""
-
-    contents: LogContents  # wired by the stream
-
-    def on_end(self, time_us: int) -> None:
-        for key in self.ledger.living():
-            if self.contents.has_logs_of(key):
-                end = self.contents.ends.get(key.number, 0)
-                offset = self._flags(key).find(1, end)
-                if offset >= 0:
-                    self._say(key, offset, end)
-
-    @staticmethod
-    def _flags(key: Key) -> bytearray:
-        raise NotImplementedError
-
-    def _say(self, key: Key, offset: int, end: int) -> None:
-        raise NotImplementedError
+def _behind_logs(contents: LogContents, flags: Callable[[Key], bytearray],
+                 ) -> Iterator[tuple[Key, int, int]]:
+    """Yield keys with a flagged offset beyond the end of what a majority of the logs holds, that
+    offset and that end."""
+    for key in contents.ledger.living():
+        if contents.has_logs_of(key):
+            end = contents.ends.get(key.number, 0)
+            offset = flags(key).find(1, end)
+            if offset >= 0:
+                yield key, offset, end
 
 
-class LostFromLogs(_BehindLogs):
+class LostFromLogs(Checker):
     """A3 in logs: a record that was acknowledged with ``commit`` lies behind all that a majority of
     the replicas of its group holds for its key.  Not judged: keys for which a client asks a
     deletion, keys whose group is unknown, and keys of a group that has an entry which no replica
@@ -354,29 +348,29 @@ class LostFromLogs(_BehindLogs):
 
     id, name = "A3", "lost-write"
 
-    @staticmethod
-    def _flags(key: Key) -> bytearray:
-        return key.acked
+    contents: LogContents  # wired by the stream
 
-    def _say(self, key: Key, offset: int, end: int) -> None:
-        self.found(f"value {key.slots[offset]} was acknowledged at offset {offset}, and a majority "
-                   f"of the logs ends at {end}", key, (self.operation_of(key.slots[offset]),))
+    def on_end(self, time_us: int) -> None:
+        for key, offset, end in _behind_logs(self.contents, attrgetter("acked")):
+            value = key.slots[offset]
+            self.found(f"value {value} was acknowledged at offset {offset}, and a majority of the "
+                       f"logs ends at {end}", key, (self.operation_of(value),))
 
 
-class TakenFromLogs(_BehindLogs):
+class TakenFromLogs(Checker):
     """A17 in logs: a record that a reader was shown, whatever its ack level, lies behind all that a
     majority of the replicas of its group holds for its key.  Keys are excepted as for A3.
     O(keys)."""
 
     id, name = "A17", "read-then-lost"
 
-    @staticmethod
-    def _flags(key: Key) -> bytearray:
-        return key.read
+    contents: LogContents  # wired by the stream
 
-    def _say(self, key: Key, offset: int, end: int) -> None:
-        self.found(f"offset {offset} was read (value {key.slots[offset]}), and a majority of the "
-                   f"logs ends at {end}", key, (self.operation_of(key.slots[offset]),))
+    def on_end(self, time_us: int) -> None:
+        for key, offset, end in _behind_logs(self.contents, attrgetter("read")):
+            value = key.slots[offset]
+            self.found(f"offset {offset} was read (value {value}), and a majority of the logs ends "
+                       f"at {end}", key, (self.operation_of(value),))
 
 
 CHECKERS = (DivergentLogs, LeaderCompleteness, CommittedIsHeld, HardStates, LogContents,

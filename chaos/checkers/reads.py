@@ -14,14 +14,14 @@ allowed; ``OffsetOutOfRange`` says that the offset is below the start or above t
 
 from __future__ import annotations
 
-from chaos.checkers.checker import Certain, Checker, Failure, Result
+from chaos.checkers.checker import Certain, Checker, Failure, ReadResult
 from chaos.checkers.faults import Faults
-from chaos.checkers.ledger import Key, Source
+from chaos.checkers.ledger import Evidence, Key
 from chaos.history import Event
 
 OUT_OF_RANGE = "OffsetOutOfRange"
 #: Holes kept per key; more would add no information.
-HOLES_KEPT_MAX = 1000
+GAPS_KEPT_MAX = 1000
 
 
 class Gap(Checker):
@@ -32,7 +32,7 @@ class Gap(Checker):
 
     id, name = "A32", "gap"
 
-    def on_result(self, key: Key, result: Result) -> None:
+    def on_result(self, key: Key, result: ReadResult) -> None:
         at = result.asked
         for base, values in result.runs:
             if 0 <= at < base:
@@ -42,13 +42,13 @@ class Gap(Checker):
             self.found(f"the log is said to begin at offset {result.start}, nothing moved its "
                        f"start", key, (result.operation,), result.time_us)
 
-    def _hole(self, key: Key, begin: int, end: int, result: Result) -> None:
-        if len(key.holes) < HOLES_KEPT_MAX:
-            key.holes.append((begin, end, result.operation))
+    def _hole(self, key: Key, begin: int, end: int, result: ReadResult) -> None:
+        if len(key.gaps) < GAPS_KEPT_MAX:
+            key.gaps.append((begin, end, result.operation))
         self.found(f"a result leaves out the offsets {begin} to {end - 1}", key,
                    (result.operation,), result.time_us)
 
-    def on_beyond(self, key: Key, base: int, end: int, source: Source) -> None:
+    def on_beyond(self, key: Key, base: int, end: int, source: Evidence) -> None:
         self.found(f"offsets {base} to {end - 1}, but only {key.sent} records were ever sent", key,
                    (source.operation,), source.time_us)
 
@@ -62,7 +62,7 @@ class PollSkipInside(Checker):
 
     def on_end(self, time_us: int) -> None:
         for key in self.ledger.by_number:
-            for begin, end, operation in key.holes:
+            for begin, end, operation in key.gaps:
                 known = next((at for at in range(begin, min(end, len(key.slots)))
                               if key.is_known(at)), None)
                 if known is not None:
@@ -77,7 +77,7 @@ class NonmonotonicInside(Checker):
 
     id, name = "A8", "int-nonmonotonic-poll"
 
-    def on_result(self, key: Key, result: Result) -> None:
+    def on_result(self, key: Key, result: ReadResult) -> None:
         at = result.asked
         for base, values in result.runs:
             if base < at:
@@ -92,7 +92,7 @@ class EarlyExposure(Checker):
 
     id, name = "A25", "early-commit"
 
-    def on_result(self, key: Key, result: Result) -> None:
+    def on_result(self, key: Key, result: ReadResult) -> None:
         if result.runs and result.high_watermark >= 0:
             base, values = result.runs[-1]
             if base + len(values) > result.high_watermark:
@@ -147,7 +147,7 @@ class EndGoesBack(Checker):
     def on_fault(self, event: Event) -> None:
         self._disturbed.on_fault(event)
 
-    def on_result(self, key: Key, result: Result) -> None:
+    def on_result(self, key: Key, result: ReadResult) -> None:
         if result.high_watermark < 0 or result.node < 0:
             return
         place = (key.number, result.node)
@@ -192,7 +192,7 @@ class TakenBack(Checker):
 
     id, name = "A17", "read-then-lost"
 
-    def on_result(self, key: Key, result: Result) -> None:
+    def on_result(self, key: Key, result: ReadResult) -> None:
         at = result.asked
         for base, values in result.runs:
             if 0 <= at < base and key.read.find(1, at, base) >= 0:

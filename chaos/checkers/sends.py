@@ -9,7 +9,7 @@ judged by the end noted at its own invocation, once a read shows where it is.
 from __future__ import annotations
 
 from chaos.checkers.checker import Checker
-from chaos.checkers.ledger import Key, Source
+from chaos.checkers.ledger import Evidence, Key
 
 
 class RealTimeOrder(Checker):
@@ -20,7 +20,7 @@ class RealTimeOrder(Checker):
 
     id, name = "A14", "real-time-order"
 
-    def on_base(self, key: Key, number: int, base: int, source: Source) -> None:
+    def on_base(self, key: Key, number: int, base: int, source: Evidence) -> None:
         floor = self.ledger.appends.floor[number]
         if max(base, 0) < floor:
             self.found(f"an append is at offset {base}, the end {floor} was known before it was "
@@ -88,7 +88,7 @@ class Idempotence(Checker):
         if known is None or (epoch, sequence + count) > known:
             self._next[at] = (epoch, sequence + count)
 
-    def on_repeated(self, key: Key, number: int, first: int, offset: int, source: Source) -> None:
+    def on_repeated(self, key: Key, number: int, first: int, offset: int, source: Evidence) -> None:
         appends = self.ledger.appends
         self.found(f"a batch that was sent again is acknowledged at offset {offset}, it is at "
                    f"{appends.base[first]}", key,

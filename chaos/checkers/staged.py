@@ -1,10 +1,11 @@
 """Checkers of transactions: readers of committed records get all records of a transaction, or none.
 
-Theory.  A transaction commits with one entry of a log, so no order has to be inferred and
-no cycle searched.  Adya's phenomena reduce to questions about one transaction each: was it read
-before it was committed (G1b), was it read though it never was (G1a), was it read only in part
-(G-single, a fractured read), or together with another transaction of the same batch.  The offset of
-a record is known from its append and from final reads, which show everything that is stored; a pass
+Theory.  A transaction (``Transaction``) commits with one entry of a log, so no order has to be
+inferred and no cycle searched.  Adya's phenomena reduce to questions about one transaction each:
+was it read before it was committed (G1b), was it read though it never was (G1a), was it read only
+in part (G-single, a fractured read), or together with another transaction of the same batch.  The
+offset of a
+record is known from its append and from final reads, which show everything that is stored; a pass
 of a reader says up to which offset it read.
 """
 
@@ -31,8 +32,10 @@ class PrecommittedRead(Checker):
 class AbortedTransaction(Checker):
     """A4 (G1a, part): a reader of committed records is given, at any time, a record of a
     transaction that is certainly void (``chaos.checkers.transactions``), or of an attempt other
-    than the one that the commit of its transaction names for the task; or a transaction is
-    committed although every request to commit it had certainly failed.  O(1) per transaction and
+    than the one that
+    the commit of its transaction names for the task; or a transaction is
+    committed although every request to commit
+    it had certainly failed.  O(1) per transaction and
     attempt, at the end."""
 
     id, name = "A4", "aborted-read"

@@ -15,8 +15,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from chaos.checkers.checker import HOOKS, Certain, Checker, Failure, Findings, Limits, Result
-from chaos.checkers.ledger import ACKED, FAILED, UNKNOWN, Ledger, Source
+from chaos.checkers.checker import (
+    HOOKS,
+    Certain,
+    Checker,
+    CheckerLimits,
+    Failure,
+    Findings,
+    ReadResult,
+)
+from chaos.checkers.ledger import ACKED, FAILED, UNKNOWN, Evidence, Ledger
 from chaos.checkers.logs import GroupLogs
 from chaos.checkers.topics import life_of
 from chaos.checkers.transactions import Given
@@ -38,7 +46,7 @@ class _Open(NamedTuple):
 class Stream:
     """The pass over one history; it feeds ledger, transactions and checkers."""
 
-    def __init__(self, kinds: tuple[type[Checker], ...], limits: Limits):
+    def __init__(self, kinds: tuple[type[Checker], ...], limits: CheckerLimits):
         hooks: dict[str, tuple] = dict.fromkeys(HOOKS, ())
         self.ledger = Ledger(hooks)
         self.findings = Findings()
@@ -129,14 +137,14 @@ class Stream:
             self._refused(event, opened, asked.get("offset", -1))
             return
         final = bool(asked.get("final"))
-        result = Result(event.operation, data["runs"], asked["offset"], data.get("start", -1),
+        result = ReadResult(event.operation, data["runs"], asked["offset"], data.get("start", -1),
                         data.get("high_watermark", -1), data.get("node", -1), opened.required,
                         final, opened.asked.time_us, event.time_us)
         self._show(key, result, asked.get("mode") == LINEARIZABLE)
 
-    def _show(self, key, result: Result, certain: bool) -> None:
+    def _show(self, key, result: ReadResult, certain: bool) -> None:
         """Pass records and their end to the ledger."""
-        source = Source(result.operation, True, result.time_us)
+        source = Evidence(result.operation, True, result.time_us)
         self._ask("on_result", key, result)
         for base, values in result.runs:
             self.ledger.shown(key, base, values, source, result.final)
@@ -150,7 +158,7 @@ class Stream:
             return
         if high_watermark > key.sent:
             self._ask("on_beyond", key, key.sent, high_watermark,
-                      Source(operation, True, self._time_us))
+                      Evidence(operation, True, self._time_us))
         self.ledger.told_end(key, high_watermark, final, certain)
         if certain:
             self._ask("on_certain", key,
@@ -183,8 +191,18 @@ class Stream:
         asked = opened.asked
         for name, runs in event.data["runs"].items():
             key = self.ledger.key(name)
-            result = Result(event.operation, runs, -1, -1, -1, -1, 0, bool(asked.data.get("final")),
-                            asked.time_us, event.time_us)
+            result = ReadResult(
+                event.operation,
+                runs,
+                -1,
+                -1,
+                -1,
+                -1,
+                0,
+                bool(asked.data.get("final")),
+                asked.time_us,
+                event.time_us,
+            )
             self._show(key, result, False)
             self._ask("on_polled", asked.process, key, result)
 
@@ -201,7 +219,7 @@ class Stream:
         if event.kind != OK:
             return
         asked = opened.asked.data
-        source = Source(event.operation, True, event.time_us)
+        source = Evidence(event.operation, True, event.time_us)
         for name, reached in event.data["reached"].items():
             key, runs = self.ledger.key(name), event.data["runs"].get(name, ())
             for base, values in runs:

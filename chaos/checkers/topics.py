@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from chaos.checkers.checker import Checker, Result
+from chaos.checkers.checker import Checker, ReadResult
 from chaos.checkers.ledger import Key
 from chaos.history import FINAL, INFO, INVOKE, OK, Event, partition_of
 
@@ -137,7 +137,7 @@ class TopicIncarnation(Checker):
         for key in self.ledger.by_topic.get(topic, ()):
             self.on_key(key)
 
-    def on_result(self, key: Key, result: Result) -> None:
+    def on_result(self, key: Key, result: ReadResult) -> None:
         if result.runs and key.deleted_us >= 0 and result.invoked_us > key.deleted_us:
             if self._final:
                 self.found(f"offset {result.runs[0][0]} of a deleted topic is read", key,

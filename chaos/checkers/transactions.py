@@ -3,9 +3,12 @@ records.
 
 Contract.  ``Transaction`` is one transaction, as the operations ``begin_transaction``,
 ``commit_transaction`` and ``abort_transaction`` name it.  ``chaos.checkers.stream`` passes
-``Transactions`` every request about a transaction and its answer; checkers read the result.
-``Transactions`` judges nothing: a transaction may be known as committed and as void, and a
-contradiction in the answers is passed to the checkers (``on_transaction_conflict``).
+``Transactions`` every request about a
+transaction and its answer; checkers read the result.
+``Transactions`` judges nothing: a transaction may be
+known as committed and as void, and a
+contradiction in the answers is passed to the checkers
+(``on_transaction_conflict``).
 
 Theory.  The decision about a transaction never changes, so one piece of evidence holds for the
 whole history, whenever it was found.  A transaction *is committed* when ``commit_transaction`` was
@@ -75,7 +78,7 @@ class Transaction:
         return self._attempts.setdefault((task, attempt), attempt_id) == attempt_id
 
 
-class Staged(NamedTuple):
+class StagedAppend(NamedTuple):
     """Sink, transaction, task and attempt of a staged append."""
 
     transaction: Transaction
@@ -90,7 +93,7 @@ class Given(NamedTuple):
     runs: Iterable
     asked: int
     reached: int  # every record below was given, or left out
-    staged: tuple[Staged, ...]  # whose records are among it, once for each append
+    staged: tuple[StagedAppend, ...]  # whose records are among it, once for each append
     final: bool
     time_us: int
 
@@ -105,21 +108,21 @@ class Transactions:
         self._open: dict[int, list[Transaction]] = {}
         self._newest: dict[int, int] = {}  # sink -> the newest transaction that was opened
         self._asked_to_commit: dict[int, int] = {}  # sink -> the newest transaction
-        self._staged: dict[int, Staged] = {}  # append -> its transaction and attempt
+        self._staged: dict[int, StagedAppend] = {}  # append -> its transaction and attempt
 
     def __iter__(self):
         return iter(self._transactions.values())
 
-    def staged(self, append: int) -> Staged | None:
+    def staged(self, append: int) -> StagedAppend | None:
         """Return the transaction and attempt of an append; None = it was not staged."""
         return self._staged.get(append)
 
     def stage(self, append: int, data: dict[str, Any]) -> None:
         """Record that an append is staged in a transaction."""
         txn = self._transaction(data["sink"], data["transaction"])
-        self._staged[append] = Staged(txn, data["task"], data["attempt"])
+        self._staged[append] = StagedAppend(txn, data["task"], data["attempt"])
 
-    def give(self, appends: Iterable[int], operation: int) -> tuple[Staged, ...]:
+    def give(self, appends: Iterable[int], operation: int) -> tuple[StagedAppend, ...]:
         """Record that a reader was given records of these appends; return those that were
         staged."""
         found = tuple(self._staged[append] for append in appends if append in self._staged)

@@ -91,7 +91,7 @@ def require(seen: bool, what: str) -> None:
 def prove_kill(cluster: Cluster) -> str:
     """Prove that the process is gone, by the signal, and that it starts again."""
     cluster.kill(1)
-    require(not cluster.is_running(1) and cluster.endings()[-1].status == -9, "node 1 lives")
+    require(not cluster.is_running(1) and cluster.exits()[-1].status == -9, "node 1 lives")
     cluster.start(1)
     require(cluster.is_running(1), "node 1 does not start again")
     return "the process ended by SIGKILL"
@@ -256,7 +256,7 @@ def prove_failed_disk(cluster: Cluster) -> str:
     problem = _errno(lambda: _write(cluster.disk_directory(1) / "more", b"?", sync=True))
     require(problem == errno.EIO, f"a write on the failed disk: {problem}")
     _provoke(cluster, lambda: not cluster.is_running(1))
-    ended = cluster.endings()[-1]
+    ended = cluster.exits()[-1]
     cluster.mend_disk(1)
     cluster.start(1)
     require((ended.node, ended.status, ended.wanted) == (1, DISK_FAILED, False), f"{ended}")

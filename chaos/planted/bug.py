@@ -81,7 +81,7 @@ class Histories(NamedTuple):
     layer = CHECKERS
 
 
-class Run(NamedTuple):
+class NemesisRun(NamedTuple):
     """A bug that a run of containers under a nemesis catches."""
 
     seconds: int
@@ -91,7 +91,7 @@ class Run(NamedTuple):
     layer = DOCKER
 
 
-Proof = Scripts | Tests | Histories | Nodes | Seeds | Run
+Proof = Scripts | Tests | Histories | Nodes | Seeds | NemesisRun
 
 
 class Bug(NamedTuple):

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from chaos.checkers import check
-from chaos.planted.bug import Bug, Histories, Nodes, Run, Scripts, Seeds, Tests, planted
+from chaos.planted.bug import Bug, Histories, NemesisRun, Nodes, Scripts, Seeds, Tests, planted
 from chaos.planted.plugin import VARIABLE
 from chaos.simulator import simulation
 from chaos.simulator.clients.history import Recording
@@ -79,7 +79,7 @@ def prove(bug: Bug, layer: str) -> Finding:
     elif isinstance(proof, Histories):
         by = _failing_history(bug, proof)
         tried = f"histories of {HISTORIES_MAX} seeds"
-    elif isinstance(proof, Run):
+    elif isinstance(proof, NemesisRun):
         by = _failed_run(bug, proof)
         tried = f"a run of {proof.seconds} s with {', '.join(proof.nemeses)}"
     else:
@@ -157,7 +157,9 @@ def _anomalies(bug: Bug | None, seed: int, proof: Histories) -> set[str]:
     """Return the anomalies that the checkers find in a seed, without the simulator's invariants."""
     recording = Recording()
     with planted(bug):
-        simulation.run(dense(seed, Seeds(faults=proof.faults)), history=recording, judged=False)
+        simulation.run(
+            dense(seed, Seeds(faults=proof.faults)), history=recording, check_invariants=False
+        )
     return {anomaly.name for anomaly in check(recording.finish()).anomalies}
 
 
@@ -187,7 +189,7 @@ def dense(seed: int, proof: Seeds) -> Parameters:
 # ---- runs ----------------------------------------------------------------------------------------
 
 
-def _failed_run(bug: Bug, proof: Run) -> str:
+def _failed_run(bug: Bug, proof: NemesisRun) -> str:
     """Return the anomaly that a run against real nodes found; empty when it passed."""
     with tempfile.TemporaryDirectory(prefix="multiraft-planted-") as directory:
         command = [sys.executable, "-m", "admin_cli", "chaos", "run", "--planted", bug.name,

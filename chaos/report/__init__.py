@@ -6,6 +6,6 @@ Contract.  ``build(folder)`` reads what a run left (``run.json``, ``history.json
 size: everything is aggregated before it is drawn.
 """
 
-from chaos.report.build import NoRun, build
+from chaos.report.build import NoHistory, build
 
-__all__ = ["NoRun", "build"]
+__all__ = ["NoHistory", "build"]

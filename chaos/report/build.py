@@ -1,7 +1,7 @@
 """Builder of the report page: words, tables and charts.
 
-Contract.  ``build(folder)`` writes ``report.html`` and returns its path.  Raises ``NoRun`` when the
-folder holds no history.  A run that was not checked, or broke off, is shown as far as it has
+Contract.  ``build(folder)`` writes ``report.html`` and returns its path.  Raises ``NoHistory`` when
+the folder holds no history.  A run that was not checked, or broke off, is shown as far as it has
 results.
 """
 
@@ -34,15 +34,15 @@ ERRORS_MAX = 25
 TRACE_LINES_MAX = 60
 
 
-class NoRun(Exception):
+class NoHistory(Exception):
     """Raised when a folder holds no history."""
 
 
 def build(path: Path) -> Path:
-    """Build the report of a run's folder and return its path.  Raises ``NoRun``."""
+    """Build the report of a run's folder and return its path.  Raises ``NoHistory``."""
     folder = Folder(path)
     if not folder.history.is_file():
-        raise NoRun(f"{path} holds no history of a run")
+        raise NoHistory(f"{path} holds no history of a run")
     page = environment().get_template("page.html").render(contents(folder))
     folder.report.write_text(page, encoding="utf-8")
     return folder.report

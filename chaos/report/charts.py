@@ -20,7 +20,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from chaos.history import FAIL, INFO, OK
 from chaos.report.lanes import Lanes
-from chaos.report.series import OUTCOMES, Columns, Fault, Series
+from chaos.report.series import OUTCOMES, FaultInterval, OperationColumns, Series
 
 matplotlib.use("svg")
 
@@ -61,7 +61,7 @@ class Canvas:
         width = max(BUCKET_S_MIN, self.end_s / BUCKETS)
         return numpy.arange(0.0, self.end_s + width, width)
 
-    def seen_until_s(self, fault: Fault) -> float:
+    def seen_until_s(self, fault: FaultInterval) -> float:
         """Return the end of a fault in a chart: a momentary fault has some width."""
         return max(fault.end_s, fault.begin_s + self.end_s / 800)
 
@@ -314,7 +314,7 @@ def counts_of(leadership: list[list[int]]) -> tuple[list[float], dict[int, list[
     return times, by_node
 
 
-def latencies_ms(columns: Columns) -> numpy.ndarray:
+def latencies_ms(columns: OperationColumns) -> numpy.ndarray:
     """Return the latencies of successful operations, in milliseconds."""
     good = columns.outcome == OUTCOMES.index(OK)
     return (columns.end_s[good] - columns.begin_s[good]) * 1000

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from chaos.ranges import Whole
-from chaos.report.build import NoRun, build
+from chaos.report.build import NoHistory, build
 
 LOOPBACK = "127.0.0.1"
 
@@ -24,7 +24,7 @@ def report_command(directory: Path, serve: bool, port: int) -> None:
     """Build the page of the run in DIRECTORY and print its path."""
     try:
         page = build(directory)
-    except NoRun as error:
+    except NoHistory as error:
         raise click.ClickException(str(error)) from error
     if not serve:
         click.echo(page)

@@ -10,7 +10,7 @@ import heapq
 
 import numpy
 
-from chaos.report.series import Columns
+from chaos.report.series import OperationColumns
 
 #: Lanes of one kind; further operations share the last one.
 LANES_MAX = 14
@@ -21,7 +21,7 @@ GAP = 1.5
 class Lanes:
     """``row[i]``: where operation i is drawn; ``blocks``: first and last row of each kind."""
 
-    def __init__(self, columns: Columns, kinds: int):
+    def __init__(self, columns: OperationColumns, kinds: int):
         self.row = numpy.zeros(len(columns.begin_s))
         self.blocks: list[tuple[float, float]] = []
         top = 0.0

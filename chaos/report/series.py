@@ -16,7 +16,7 @@ import numpy
 
 from chaos.history import FAIL, FAULT, INFO, INVOKE, NEMESIS, OK, PHASE, Event, read_history
 
-#: Outcomes, as numbers in ``Columns.outcome``.
+#: Outcomes, as numbers in ``OperationColumns.outcome``.
 OUTCOMES = (OK, FAIL, INFO)
 #: Appends are labelled with their acks; all other operations have their name.
 ACKS = "acks"
@@ -25,7 +25,7 @@ ORDER = ("append (commit)", "append (leader)", "append (none)", "read", "poll", 
          "create topic", "delete topic", "describe", "assign")
 
 
-class Fault(NamedTuple):
+class FaultInterval(NamedTuple):
     """One fault from its beginning to its end."""
 
     kind: str
@@ -36,7 +36,7 @@ class Fault(NamedTuple):
 
 
 @dataclass
-class Columns:
+class OperationColumns:
     """Operations, one row each."""
 
     begin_s: numpy.ndarray
@@ -44,19 +44,21 @@ class Columns:
     name: numpy.ndarray  # index into ``Series.names``
     outcome: numpy.ndarray  # index into ``OUTCOMES``
 
-    def where(self, names: list[int]) -> "Columns":
+    def where(self, names: list[int]) -> "OperationColumns":
         """Return the rows of some kinds of operation."""
         mask = numpy.isin(self.name, names)
-        return Columns(self.begin_s[mask], self.end_s[mask], self.name[mask], self.outcome[mask])
+        return OperationColumns(
+            self.begin_s[mask], self.end_s[mask], self.name[mask], self.outcome[mask]
+        )
 
 
 @dataclass
 class Series:
     """Everything of a history that charts and tables show."""
 
-    columns: Columns
+    columns: OperationColumns
     names: list[str]  # "append (commit)", "read", ...
-    faults: list[Fault]
+    faults: list[FaultInterval]
     phases: list[tuple[str, float]]  # name, begin
     errors: Counter[tuple[str, str, str]]  # (operation, outcome, error)
     duration_s: float
@@ -73,7 +75,7 @@ class _Reading:
     outcome: array = field(default_factory=lambda: array("b"))
     names: dict[str, int] = field(default_factory=dict)
     open: dict[int, tuple[float, str]] = field(default_factory=dict)
-    faults: list[Fault] = field(default_factory=list)
+    faults: list[FaultInterval] = field(default_factory=list)
     begun: dict[tuple[str, tuple[int, ...]], tuple[float, str]] = field(default_factory=dict)
     phases: list[tuple[str, float]] = field(default_factory=list)
     errors: Counter = field(default_factory=Counter)
@@ -110,10 +112,10 @@ def read(path: Path) -> Series:
     for begin_s, label in reading.open.values():
         reading.row(begin_s, label, OUTCOMES.index(INFO))
     for (kind, nodes), (begin_s, text) in reading.begun.items():
-        reading.faults.append(Fault(kind, nodes, begin_s, reading.now_s, text))
+        reading.faults.append(FaultInterval(kind, nodes, begin_s, reading.now_s, text))
     names = sorted(reading.names, key=lambda name: (ORDER + (name,)).index(name))
     new_number = numpy.array([names.index(name) for name in reading.names], dtype=int)
-    columns = Columns(numpy.array(reading.begin), numpy.array(reading.end),
+    columns = OperationColumns(numpy.array(reading.begin), numpy.array(reading.end),
                       new_number[numpy.array(reading.name, dtype=int)],
                       numpy.array(reading.outcome))
     return Series(columns, names, sorted(reading.faults, key=lambda f: f.begin_s),
@@ -139,7 +141,7 @@ def _fault(reading: _Reading, event: Event) -> None:
              if other == key or other[0] == event.name and not nodes]
     for other in ended:
         begin_s, said = reading.begun.pop(other)
-        reading.faults.append(Fault(*other, begin_s, reading.now_s, said))
+        reading.faults.append(FaultInterval(*other, begin_s, reading.now_s, said))
 
 
 def percentiles(values: numpy.ndarray) -> tuple[float, float, float]:

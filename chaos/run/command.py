@@ -26,12 +26,12 @@ from chaos.report.build import build
 from chaos.report.series import read
 from chaos.report.words import paragraph
 from chaos.run import record
-from chaos.run.conduct import Conducted, Interrupted, Torment, conduct
 from chaos.run.controls import CONTROLS, Control
-from chaos.run.judge import judge, unfinished, write_verdict
-from chaos.run.parameters import ALL, Folder, Parameters
+from chaos.run.evaluation import evaluate, unfinished, write_verdict
+from chaos.run.fault_schedule import Impossible, choices, nemeses_of, rotation
+from chaos.run.parameters import ALL, Folder, RunParameters
+from chaos.run.runner import FaultSchedule, RunInterrupted, RunResult, run_phases
 from chaos.run.topics import SetupFailed
-from chaos.run.torment import Impossible, choices, nemeses_of, rotation
 from chaos.workloads import WORKLOADS
 
 PASSED, ANOMALIES, INVALID, NOT_HERE = 0, 1, 3, 4
@@ -75,7 +75,7 @@ def run_command(output: Path | None, seed: int | None, nemeses: tuple[str, ...],
         return
     seed = random.SystemRandom().randrange(SEED_MAX) if seed is None else seed
     output = output or Path(f"chaos-run-{time.strftime('%Y%m%d-%H%M%S')}-{seed}")
-    parameters = Parameters(output, seed=seed, nemeses=nemeses or (ALL,),
+    parameters = RunParameters(output, seed=seed, nemeses=nemeses or (ALL,),
                             control=control or "",
                             workloads=workloads or (ALL,), **chosen)
     click.echo(f"seed {seed}, folder {output}")
@@ -89,7 +89,9 @@ def run_command(output: Path | None, seed: int | None, nemeses: tuple[str, ...],
     sys.exit(status)
 
 
-def carry_out(parameters: Parameters, say: Callable[[str], None], keep_data: bool = False) -> int:
+def carry_out(
+    parameters: RunParameters, say: Callable[[str], None], keep_data: bool = False
+) -> int:
     """Carry out a run and return the exit code.  Raises ``BackendError`` or ``Impossible`` when the
     run cannot begin."""
     folder = Folder(parameters.output)
@@ -99,7 +101,7 @@ def carry_out(parameters: Parameters, say: Callable[[str], None], keep_data: boo
     control = CONTROLS.get(parameters.control)
     try:
         verdict = attempt(parameters, folder, control, say)
-    except Interrupted as signal:
+    except RunInterrupted as signal:
         verdict = unfinished(folder, f"the run was ended by {signal}")
     except SetupFailed as error:
         verdict = unfinished(folder, str(error))
@@ -110,38 +112,40 @@ def carry_out(parameters: Parameters, say: Callable[[str], None], keep_data: boo
     return OUTCOMES[verdict.outcome]
 
 
-def attempt(parameters: Parameters, folder: Folder, control: Control | None,
+def attempt(parameters: RunParameters, folder: Folder, control: Control | None,
             say: Callable[[str], None]) -> Verdict:
     """Conduct and judge the run.  Findings are not lost when the cluster cannot be removed
     afterwards: that error is reported beside them."""
-    found: Conducted | None = None
+    found: RunResult | None = None
     try:
         with (tempfile.TemporaryDirectory(prefix="multiraft-chaos-") as scratch,
               open_backend(parameters.backend, Path(scratch) / "cluster",
                            spec_of(parameters, control)) as backend):
-            torment = torment_of(parameters, control, backend)
+            schedule = schedule_of(parameters, control, backend)
             if control is not None and ALL in parameters.workloads:
                 parameters = parameters.replace(workloads=control.workloads)
-            found = conduct(parameters, folder, backend, torment, folder.nodes, say)
+            found = run_phases(parameters, folder, backend, schedule, folder.nodes, say)
     except (BackendError, OSError) as error:
         if found is None:
             raise
         found.notes.append(f"the cluster could not be cleared away: {error}")
     say("checking")
-    return judge(folder, found)
+    return evaluate(folder, found)
 
 
-def torment_of(parameters: Parameters, control: Control | None, backend: Backend) -> Torment:
+def schedule_of(
+    parameters: RunParameters, control: Control | None, backend: Backend
+) -> FaultSchedule:
     """Return the fault schedule of the run.  Raises ``Impossible``."""
     if control is None:
         wanted = [name for name in parameters.nemeses if name != ALL]
         return rotation(nemeses_of(wanted, backend))
     if control.needs not in backend.kinds:
         raise Impossible(f"{control.needs}: {backend.left_out[control.needs]}")
-    return control.torment
+    return control.schedule
 
 
-def spec_of(parameters: Parameters, control: Control | None) -> ClusterSpec:
+def spec_of(parameters: RunParameters, control: Control | None) -> ClusterSpec:
     """Return the description of the cluster."""
     return ClusterSpec(nodes=parameters.nodes, groups=parameters.groups,
                        replication_factor=min(COPIES, parameters.nodes),

@@ -2,7 +2,7 @@
 
 Contract.  A ``Control`` names the fault that it needs, the differences of cluster and load, the
 schedule that replaces the rotation, and the ack level of which records must be lost:
-``chaos.run.judge`` calls a control arm invalid when its checkers report no loss.
+``chaos.run.evaluation`` calls a control arm invalid when its checkers report no loss.
 
 Theory.  A run without anomalies had none, or its checkers could not see them.  Each arm removes
 exactly one protection of a record: the sync before the acknowledgement, or the majority that holds
@@ -18,13 +18,13 @@ from dataclasses import dataclass
 import trio
 
 from chaos.backends.backend import PARTITION, POWER_LOSS, all_links
-from chaos.run.conduct import Stage, blocking
+from chaos.run.runner import RunState, blocking
 from chaos.workloads import reads
 from chaos.workloads.idempotent import BATCH_BYTES_MAX
-from chaos.workloads.recorder import Process
-from chaos.workloads.records import Source
+from chaos.workloads.recorder import ClientProcess
+from chaos.workloads.records import RecordSource
 from chaos.workloads.session import NotSent, Sessions
-from chaos.workloads.setting import Place, Setting
+from chaos.workloads.workload_context import PartitionRef, WorkloadContext
 from multiraft import core
 from multiraft.wire.errors import exception_for
 from multiraft.wire.messages import BatchPart, Produce
@@ -47,7 +47,7 @@ APPENDS_MAX = 2_000
 class Control:
     """One control arm."""
 
-    torment: Callable[[Stage], Awaitable[None]]
+    schedule: Callable[[RunState], Awaitable[None]]
     needs: str  # kind of fault
     storage: Mapping[str, object]  # the table of node.toml
     workloads: tuple[str, ...]
@@ -61,80 +61,99 @@ class Control:
 # ---- power loss with relaxed durability -------------------------------------------------------
 
 
-async def power_losses(stage: Stage) -> None:
+async def power_losses(run_state: RunState) -> None:
     """Cut the power of all nodes at once, under load, ``BLOWS`` times."""
-    backend, recorder = stage.backend, stage.setting.recorder
+    backend, recorder = run_state.backend, run_state.context.recorder
     for _ in range(BLOWS):
         await trio.sleep(BETWEEN_S)
         nodes = tuple(backend.nodes())
-        stage.active.append(POWER_LOSS)
+        run_state.active.append(POWER_LOSS)
         recorder.fault(POWER_LOSS, True, nodes, "all nodes lose power at once")
         await blocking(backend.power_loss, nodes)
         await blocking(backend.heal_all)
         recorder.fault(POWER_LOSS, False, nodes, "all nodes run again")
-        stage.active.clear()
+        run_state.active.clear()
     await trio.sleep(BETWEEN_S)
 
 
 # ---- a leader that does not know that it is alone ---------------------------------------------
 
 
-async def isolated_leaders(stage: Stage) -> None:
+async def isolated_leaders(run_state: RunState) -> None:
     """Isolate leaders from all other nodes while clients append to them with acks "leader"."""
-    rng = stage.setting.rng()
+    rng = run_state.context.rng()
     for _ in range(BLOWS):
         await trio.sleep(BETWEEN_S)
-        led = _places_by_leader(stage.setting)
+        led = _places_by_leader(run_state.context)
         if led:
             node = rng.choice(sorted(led))
-            await _isolate(stage, rng, node, led[node])
+            await _isolate(run_state, rng, node, led[node])
     await trio.sleep(BETWEEN_S)
 
 
-def _places_by_leader(setting: Setting) -> dict[int, list[Place]]:
-    led: dict[int, list[Place]] = {}
-    for place in setting.topics.places:
-        leader = setting.leaders.get(place.group)
-        if leader in setting.nodes():
+def _places_by_leader(context: WorkloadContext) -> dict[int, list[PartitionRef]]:
+    led: dict[int, list[PartitionRef]] = {}
+    for place in context.topics.places:
+        leader = context.leaders.get(place.group)
+        if leader in context.nodes():
             led.setdefault(leader, []).append(place)
     return led
 
 
-async def _isolate(stage: Stage, rng: random.Random, node: int, places: list[Place]) -> None:
+async def _isolate(
+    run_state: RunState, rng: random.Random, node: int, places: list[PartitionRef]
+) -> None:
     """Cut ``node`` off from the others but not from its clients, and append there meanwhile."""
-    backend, recorder = stage.backend, stage.setting.recorder
+    backend, recorder = run_state.backend, run_state.context.recorder
     others = [other for other in backend.nodes() if other != node]
-    stage.active.append(f"{PARTITION} {node}")
+    run_state.active.append(f"{PARTITION} {node}")
     recorder.fault(PARTITION, True, (node,), f"node {node} hears no other node, only clients")
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(stage.crashes.survive, "appends at the isolated leader", _append_there,
-                           stage.setting, rng, node, places)
+        nursery.start_soon(
+            run_state.crashes.survive,
+            "appends at the isolated leader",
+            _append_there,
+            run_state.context,
+            rng,
+            node,
+            places,
+        )
         await blocking(backend.cut, all_links([node], others))
         await trio.sleep(ISOLATED_S)
         nursery.cancel_scope.cancel()
     await blocking(backend.cut, ())
     recorder.fault(PARTITION, False, (node,), f"node {node} hears all nodes")
-    stage.active.clear()
+    run_state.active.clear()
 
 
-async def _append_there(setting: Setting, rng: random.Random, node: int, places: list[Place],
-                        ) -> None:
+async def _append_there(
+    context: WorkloadContext,
+    rng: random.Random,
+    node: int,
+    places: list[PartitionRef],
+) -> None:
     """Append and read at one node until it answers that it is no longer the leader."""
-    process, led = setting.recorder.process(), list(places)
-    source = Source(setting.run, setting.recorder.next_producer(), rng)
+    process, led = context.recorder.process(), list(places)
+    source = RecordSource(context.run, context.recorder.next_producer(), rng)
     async with Sessions() as sessions:
         for _ in range(APPENDS_MAX):
             if not led:
                 return
             place = rng.choice(led)
-            if not await _append_at(setting, process, sessions, source, node, place):
+            if not await _append_at(context, process, sessions, source, node, place):
                 led.remove(place)
-            await reads.read(setting, process, sessions, place, node,
-                             max(0, setting.topics.end(place.key) - 2))
+            await reads.read(context, process, sessions, place, node,
+                             max(0, context.topics.end(place.key) - 2))
 
 
-async def _append_at(setting: Setting, process: Process, sessions: Sessions, source: Source,
-                     node: int, place: Place) -> bool:
+async def _append_at(
+    context: WorkloadContext,
+    process: ClientProcess,
+    sessions: Sessions,
+    source: RecordSource,
+    node: int,
+    place: PartitionRef,
+) -> bool:
     """Append once with acks "leader" at this very node; return True if it was acknowledged.  The
     acknowledged offset is not noted as an end of the partition, because the record may be lost."""
     values, records = source.take(place)
@@ -146,7 +165,7 @@ async def _append_at(setting: Setting, process: Process, sessions: Sessions, sou
     request = Produce("leader", int(ATTEMPT_S * 1000), (BatchPart(place.incarnation, len(batch)),))
     with process.invoke("append", key=place.key, values=values, acks="leader", producer=-1,
                         epoch=-1, sequence=-1) as operation:
-        address = setting.nodes().get(node)
+        address = context.nodes().get(node)
         if address is None:
             raise NotSent(f"node {node} is no longer a member")
         reply = await sessions.ask(address, request, [batch], timeout_s=2 * ATTEMPT_S)

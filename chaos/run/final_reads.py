@@ -23,7 +23,7 @@ from chaos.run.leadership import Leadership
 from chaos.workloads import reads
 from chaos.workloads.records import next_offset, runs_of
 from chaos.workloads.session import Sessions
-from chaos.workloads.setting import Place, Setting, places_of
+from chaos.workloads.workload_context import PartitionRef, WorkloadContext, partitions_of
 from multiraft.errors import MultiRaftError
 from multiraft.wire.placements import EpochRow
 
@@ -38,17 +38,17 @@ class Unreadable(Exception):
     """Raised when the topics could not be listed."""
 
 
-async def read_everything(setting: Setting, leadership: Leadership, crashes: Crashes,
+async def read_everything(context: WorkloadContext, leadership: Leadership, crashes: Crashes,
                           ) -> list[Anomaly]:
     """Read every partition of every topic on every replica; return the anomalies."""
-    places = await existing(setting)
+    places = await existing(context)
     anomalies: list[Anomaly] = []
     limit = trio.CapacityLimiter(TOGETHER)
 
-    async def read(place: Place) -> None:
-        anomalies.extend(await read_partition(setting, leadership, place))
+    async def read(place: PartitionRef) -> None:
+        anomalies.extend(await read_partition(context, leadership, place))
 
-    async def one(place: Place) -> None:
+    async def one(place: PartitionRef) -> None:
         async with limit:
             await crashes.survive("final reads", read, place)
 
@@ -58,57 +58,59 @@ async def read_everything(setting: Setting, leadership: Leadership, crashes: Cra
     return anomalies
 
 
-async def existing(setting: Setting) -> list[Place]:
+async def existing(context: WorkloadContext) -> list[PartitionRef]:
     """Return every partition of every existing topic.  Raises ``Unreadable``."""
     with trio.move_on_after(CATCH_UP_S):
-        async with setting.client() as client:
+        async with context.client() as client:
             while True:
                 try:
                     return [place for topic in await client.list_topics()
-                            for place in places_of(await client.topic_metadata(topic.name))]
+                            for place in partitions_of(await client.topic_metadata(topic.name))]
                 except MultiRaftError:
                     await trio.sleep(RETRY_S)
     raise Unreadable(f"the topics could not be listed in {CATCH_UP_S:.0f} s")
 
 
-async def read_partition(setting: Setting, leadership: Leadership, place: Place) -> list[Anomaly]:
+async def read_partition(
+    context: WorkloadContext, leadership: Leadership, place: PartitionRef
+) -> list[Anomaly]:
     """Read one partition on every replica, then by a consumer."""
-    end = await certain_end(setting, place)
+    end = await certain_end(context, place)
     if end is None:
-        return [_behind(setting, place, "its end could not be learned from a leader")]
-    links = await settled_links(setting, place)
+        return [_behind(context, place, "its end could not be learned from a leader")]
+    links = await settled_links(context, place)
     if links is None:
-        return [_behind(setting, place, "its switch to another group has not ended")]
+        return [_behind(context, place, "its switch to another group has not ended")]
     anomalies = []
 
-    def parts() -> list[Part]:
-        return parts_of(links, end, leadership.members, setting.nodes())
+    def parts() -> list[ReplicaRange]:
+        return parts_of(links, end, leadership.members, context.nodes())
 
     for part in parts():
-        owed = await read_replica(setting, place, part, parts)
+        owed = await read_replica(context, place, part, parts)
         if owed:
-            anomalies.append(_behind(setting, place, owed))
-    if end and place.topic in setting.staged:
-        anomalies += await consume_committed(setting, place, end)
+            anomalies.append(_behind(context, place, owed))
+    if end and place.topic in context.staged:
+        anomalies += await consume_committed(context, place, end)
     elif end:
-        anomalies += await consume(setting, place, end)
+        anomalies += await consume(context, place, end)
     return anomalies
 
 
-def _behind(setting: Setting, place: Place, what: str) -> Anomaly:
+def _behind(context: WorkloadContext, place: PartitionRef, what: str) -> Anomaly:
     return Anomaly("A28", "replica-behind",
                    f"{place.key} (group {place.group}): {what}, {CATCH_UP_S:.0f} s after "
-                   f"everything was healed", place.key, (), setting.recorder.now_us())
+                   f"everything was healed", place.key, (), context.recorder.now_us())
 
 
-async def certain_end(setting: Setting, place: Place) -> int | None:
+async def certain_end(context: WorkloadContext, place: PartitionRef) -> int | None:
     """Return the certain end of the partition; None = no leader answers."""
-    process = setting.recorder.process()
+    process = context.recorder.process()
     async with Sessions() as sessions:
         with trio.move_on_after(CATCH_UP_S):
             while True:
-                node = setting.leaders.get(place.group) or next(iter(setting.nodes()))
-                span = await reads.offsets(setting, process, sessions, place, node, "linearizable",
+                node = context.leaders.get(place.group) or next(iter(context.nodes()))
+                span = await reads.offsets(context, process, sessions, place, node, "linearizable",
                                            final=True)
                 if span is not None:
                     return span[1]
@@ -116,11 +118,13 @@ async def certain_end(setting: Setting, place: Place) -> int | None:
     return None
 
 
-async def settled_links(setting: Setting, place: Place) -> tuple[EpochRow, ...] | None:
+async def settled_links(
+    context: WorkloadContext, place: PartitionRef
+) -> tuple[EpochRow, ...] | None:
     """Return the groups that the partition was and is in; None = it is being switched all the
     time."""
     with trio.move_on_after(CATCH_UP_S):
-        async with setting.client() as client:
+        async with context.client() as client:
             while True:
                 try:
                     row = (await client.explain_placement(place.topic))[place.partition]
@@ -132,7 +136,7 @@ async def settled_links(setting: Setting, place: Place) -> tuple[EpochRow, ...] 
     return None
 
 
-class Part(NamedTuple):
+class ReplicaRange(NamedTuple):
     """Offsets of a partition that a node has to serve."""
 
     node: int
@@ -141,11 +145,11 @@ class Part(NamedTuple):
 
 
 def parts_of(links: Sequence[EpochRow], end: int, members: Mapping[int, Collection[int]],
-             nodes: Collection[int]) -> list[Part]:
+             nodes: Collection[int]) -> list[ReplicaRange]:
     """Return the part of a partition with these links that each node serves; adjacent parts are
     one, and a node that holds no records yet has an empty part.  Members of a group are unknown
     when no leader reported them: then every one of ``nodes`` is asked."""
-    parts: dict[int, list[Part]] = {}
+    parts: dict[int, list[ReplicaRange]] = {}
     ends = [link.start_offset for link in links[1:]] + [end]
     for link, until in zip(links, ends):
         for node in members.get(link.group) or nodes:
@@ -153,20 +157,20 @@ def parts_of(links: Sequence[EpochRow], end: int, members: Mapping[int, Collecti
             if known and known[-1].end == link.start_offset:
                 known[-1] = known[-1]._replace(end=until)
             else:
-                known.append(Part(node, link.start_offset, until))
+                known.append(ReplicaRange(node, link.start_offset, until))
     return [part for node in sorted(parts) for part in parts[node]]
 
 
-async def read_replica(setting: Setting, place: Place, part: Part,
-                       parts: Callable[[], Sequence[Part]]) -> str:
+async def read_replica(context: WorkloadContext, place: PartitionRef, part: ReplicaRange,
+                       parts: Callable[[], Sequence[ReplicaRange]]) -> str:
     """Read the records that one replica has; return what it failed to serve, or an empty text.
     ``parts``: the part of every node now; a replica that a move has removed no longer has to serve
     anything."""
-    process, offset, node, said = setting.recorder.process(), part.first, part.node, ""
+    process, offset, node, said = context.recorder.process(), part.first, part.node, ""
     async with Sessions() as sessions:
         with trio.move_on_after(CATCH_UP_S):
             while True:
-                answer = await reads.read(setting, process, sessions, place, node, offset,
+                answer = await reads.read(context, process, sessions, place, node, offset,
                                           final=True, bytes_max=BYTES_MAX)
                 advanced, offset = answer.reached > offset, answer.reached
                 if offset >= part.end or not _has(parts(), node, offset):
@@ -176,23 +180,23 @@ async def read_replica(setting: Setting, place: Place, part: Part,
     return f"node {node} serves it up to offset {offset}, and its end there is {part.end}; {said}"
 
 
-def _has(parts: Sequence[Part], node: int, offset: int) -> bool:
+def _has(parts: Sequence[ReplicaRange], node: int, offset: int) -> bool:
     return any(part.node == node and part.first <= offset < part.end for part in parts)
 
 
-async def consume(setting: Setting, place: Place, end: int) -> list[Anomaly]:
+async def consume(context: WorkloadContext, place: PartitionRef, end: int) -> list[Anomaly]:
     """Read the partition as an application would, which asks again when the first end that it gets
     is too early."""
-    process = setting.recorder.process()
+    process = context.recorder.process()
     process.invoke("assign", positions={place.key: 0}, final=True).ok()
-    async with setting.client() as client:
+    async with context.client() as client:
         with process.invoke("poll", keys=[place.key], final=True) as operation:
             runs: list = []
             with trio.move_on_after(CATCH_UP_S):
                 while next_offset(runs, 0) < end:
                     async for batch in client.consume(place.topic, place.partition,
                                                       next_offset(runs, 0), until_end=True):
-                        runs_of(setting.run, place.key, [batch], runs)
+                        runs_of(context.run, place.key, [batch], runs)
                     await trio.sleep(0 if next_offset(runs, 0) >= end else RETRY_S)
             if next_offset(runs, 0) < end:
                 operation.unknown("TooLate", f"{next_offset(runs, 0)} of {end} records")
@@ -201,21 +205,23 @@ async def consume(setting: Setting, place: Place, end: int) -> list[Anomaly]:
     if operation.happened:
         return []
     said = operation.refusal or f"its position is {next_offset(runs, 0)}"
-    return [_behind(setting, place, f"no consumer comes to its end, {end}; {said}")]
+    return [_behind(context, place, f"no consumer comes to its end, {end}; {said}")]
 
 
-async def consume_committed(setting: Setting, place: Place, end: int) -> list[Anomaly]:
+async def consume_committed(
+    context: WorkloadContext, place: PartitionRef, end: int
+) -> list[Anomaly]:
     """Read a partition in which sinks have staged.  No run is open at this time, so the reader can
     reach the end."""
-    process = setting.recorder.process()
-    async with setting.client() as client:
+    process = context.recorder.process()
+    async with context.client() as client:
         with process.invoke("poll_committed", positions={place.key: 0}, final=True) as operation:
             runs, ended = [], False
             with trio.move_on_after(CATCH_UP_S):
                 # otherwise a node with old metadata may report a run as open
                 await client.catch_up()
                 async for batch in client.consume(place.topic, place.partition, 0, until_end=True):
-                    runs_of(setting.run, place.key, [batch], runs)
+                    runs_of(context.run, place.key, [batch], runs)
                 ended = True
             if ended:
                 operation.ok(runs={place.key: runs},
@@ -224,5 +230,5 @@ async def consume_committed(setting: Setting, place: Place, end: int) -> list[An
                 operation.unknown("TooLate", f"up to {next_offset(runs, 0)} of {end}")
     if operation.happened:
         return []
-    return [_behind(setting, place, f"no reader of committed records comes to the end, {end}; "
+    return [_behind(context, place, f"no reader of committed records comes to the end, {end}; "
                     f"{operation.refusal or 'it still waits'}")]

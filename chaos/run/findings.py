@@ -37,7 +37,7 @@ class OwnFindings:
                  "notes": self.notes, "invalid": self.invalid}
         path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
-    def tell(self, verdict: Verdict) -> None:
+    def add_to(self, verdict: Verdict) -> None:
         """Add the findings to a verdict."""
         for anomaly in self.anomalies:
             verdict.counts[anomaly.name] = verdict.counts.get(anomaly.name, 0) + 1

@@ -1,8 +1,8 @@
 """Leaders of all groups over time, asked of every node twice a second.
 
-Contract.  ``watch`` keeps ``Setting.leaders`` and ``members`` up to date and writes each change of
-a leader to ``leadership.jsonl``: ``[time_us, group, term, leader]``, leader 0 = unknown.  Nodes
-that do not answer are left out.
+Contract.  ``watch`` keeps ``WorkloadContext.leaders`` and ``members`` up to date and writes each
+change of a leader to ``leadership.jsonl``: ``[time_us, group, term, leader]``, leader 0 = unknown.
+Nodes that do not answer are left out.
 
 Theory.  Nodes may name different leaders at one moment; the answer with the highest term counts,
 and of equal terms that of the leader itself, then one that names a leader.  Only the leader's
@@ -20,7 +20,7 @@ from typing import NamedTuple, TextIO
 
 import trio
 
-from chaos.checkers.leaders import LEADER, Role, Trace
+from chaos.checkers.leaders import LEADER, LeaderTrace, RoleChange
 from chaos.history import WARM_UP
 from chaos.workloads.recorder import Recorder
 from chaos.workloads.session import Sessions
@@ -122,17 +122,17 @@ async def _ask(sessions: Sessions, node: int, address: str, rows: list[Belief]) 
         return  # the node is down, cut off or paused: the others answer
 
 
-def trace_of(path: Path) -> Trace:
+def trace_of(path: Path) -> LeaderTrace:
     """Return the trace of leaders in ``leadership.jsonl`` for the checkers."""
-    roles: list[Role] = []
+    roles: list[RoleChange] = []
     terms: dict[int, int] = {}
     for line in path.read_text(encoding="utf-8").splitlines():
         time_us, group, term, leader = json.loads(line)
         if not leader:
             continue
         known = terms.get(group, term)
-        roles += [Role(time_us, SOMEBODY, group, skipped, LEADER, SOMEBODY)
+        roles += [RoleChange(time_us, SOMEBODY, group, skipped, LEADER, SOMEBODY)
                   for skipped in range(known + 1, term)]
-        roles.append(Role(time_us, leader, group, term, LEADER, leader))
+        roles.append(RoleChange(time_us, leader, group, term, LEADER, leader))
         terms[group] = max(known, term)
-    return Trace(roles)
+    return LeaderTrace(roles)

@@ -16,10 +16,10 @@ import random
 import trio
 
 from chaos.checkers.verdict import Anomaly
-from chaos.workloads.appends import DELIVERY_TIMEOUT_MS, send, settle
+from chaos.workloads.appends import DELIVERY_TIMEOUT_MS, record_outcome, send
 from chaos.workloads.churn import create
-from chaos.workloads.records import Source
-from chaos.workloads.setting import Place, Setting
+from chaos.workloads.records import RecordSource
+from chaos.workloads.workload_context import PartitionRef, WorkloadContext
 from multiraft.errors import MultiRaftError
 
 BOUND_S = 60.0
@@ -28,34 +28,34 @@ RETRY_S = 0.5
 METADATA_GROUP = 0
 
 
-async def stuck_groups(setting: Setting) -> list[Anomaly]:
+async def stuck_groups(context: WorkloadContext) -> list[Anomaly]:
     """Append to every group; return an anomaly for each one that does not acknowledge in time."""
-    by_group = {place.group: place for place in setting.topics.places}
+    by_group = {place.group: place for place in context.topics.places}
     alive: set[int] = set()
     with trio.move_on_after(BOUND_S):
         async with trio.open_nursery() as nursery:
             for place in by_group.values():
-                nursery.start_soon(_append, setting, place, alive)
-            nursery.start_soon(_create, setting, alive)
+                nursery.start_soon(_append, context, place, alive)
+            nursery.start_soon(_create, context, alive)
     stuck = sorted({METADATA_GROUP, *by_group} - alive)
-    return [anomaly(setting, group, by_group.get(group)) for group in stuck]
+    return [anomaly(context, group, by_group.get(group)) for group in stuck]
 
 
-def anomaly(setting: Setting, group: int, place: Place | None) -> Anomaly:
+def anomaly(context: WorkloadContext, group: int, place: PartitionRef | None) -> Anomaly:
     """Return the anomaly of a group that does not recover."""
-    leader = setting.leaders.get(group)
+    leader = context.leaders.get(group)
     seen = f"node {leader} was seen leading it last" if leader else "no leader was ever seen"
     return Anomaly("A28", "stuck-group",
                    f"group {group} acknowledged nothing in {BOUND_S:.0f} s after everything was "
-                   f"healed; {seen}", place.key if place else "", (), setting.recorder.now_us())
+                   f"healed; {seen}", place.key if place else "", (), context.recorder.now_us())
 
 
-async def _append(setting: Setting, place: Place, alive: set[int]) -> None:
+async def _append(context: WorkloadContext, place: PartitionRef, alive: set[int]) -> None:
     """Append until one append is acknowledged."""
-    rng, recorder = setting.rng(), setting.recorder
-    source = Source(setting.run, recorder.next_producer(), rng)
+    rng, recorder = context.rng(), context.recorder
+    source = RecordSource(context.run, recorder.next_producer(), rng)
     process = recorder.process()
-    async with setting.client() as client:
+    async with context.client() as client:
         while True:
             try:
                 await client.topic_metadata(place.topic)
@@ -65,10 +65,11 @@ async def _append(setting: Setting, place: Place, alive: set[int]) -> None:
             values, records = source.take(place)
             operation = process.invoke("append", key=place.key, values=values, acks="commit",
                                        producer=-1, epoch=-1, sequence=-1)
-            # The producer gives up before ``settle`` counts the client as one that does not answer.
+            # The producer gives up before ``record_outcome`` counts the client as one that does not
+            # answer.
             async with client.producer(linger_ms=0,
                                        delivery_timeout_ms=DELIVERY_TIMEOUT_MS) as producer:
-                await settle(setting, operation, place, len(values),
+                await record_outcome(context, operation, place, len(values),
                              send(client, producer, place, records))
             if operation.happened:
                 alive.add(place.group)
@@ -76,11 +77,11 @@ async def _append(setting: Setting, place: Place, alive: set[int]) -> None:
             await trio.sleep(RETRY_S)
 
 
-async def _create(setting: Setting, alive: set[int]) -> None:
-    rng: random.Random = setting.rng()
-    process = setting.recorder.process()
+async def _create(context: WorkloadContext, alive: set[int]) -> None:
+    rng: random.Random = context.rng()
+    process = context.recorder.process()
     attempt = 0
-    async with setting.client() as client:
+    async with context.client() as client:
         while await create(process, client, rng, f"alive-{attempt}", 1) is None:
             attempt += 1
             await trio.sleep(RETRY_S)

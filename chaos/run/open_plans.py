@@ -14,7 +14,7 @@ from __future__ import annotations
 import trio
 
 from chaos.checkers.verdict import Anomaly
-from chaos.workloads.setting import Setting
+from chaos.workloads.workload_context import WorkloadContext
 from multiraft.errors import MultiRaftError
 from multiraft.wire.plans import CANCEL, ControlPlan, PlanStatus, PlanStatusReply
 
@@ -24,11 +24,11 @@ RETRY_S = 0.2
 OVER, CANCELLING = ("none", "done", "cancelled"), "cancelling"
 
 
-async def end_plan(setting: Setting) -> list[Anomaly]:
+async def end_plan(context: WorkloadContext) -> list[Anomaly]:
     """Cancel every open plan; return an anomaly when that takes longer than ``BOUND_S``."""
     said = "no node answers whether there is one"
     with trio.move_on_after(BOUND_S):
-        async with setting.client() as client:
+        async with context.client() as client:
             while True:
                 try:
                     status: PlanStatusReply = await client.plan_request(PlanStatus())
@@ -41,4 +41,4 @@ async def end_plan(setting: Setting) -> list[Anomaly]:
                     said = f"{type(error).__name__}: {error}"
                 await trio.sleep(RETRY_S)
     return [Anomaly("A28", "plan-goes-on", f"no plan should be under way {BOUND_S:.0f} s after it "
-                    f"was cancelled; {said}", "", (), setting.recorder.now_us())]
+                    f"was cancelled; {said}", "", (), context.recorder.now_us())]

@@ -2,7 +2,8 @@
 would use.
 
 Contract.  ``abort_open_transactions`` aborts the open transaction of every sink, recorded in the
-history, and returns when none is open; it returns an anomaly when that takes longer than
+history, and
+returns when none is open; it returns an anomaly when that takes longer than
 ``BOUND_S``.
 
 Theory.  Readers of committed records stop before an open transaction, as promised, so the final
@@ -15,8 +16,8 @@ from __future__ import annotations
 import trio
 
 from chaos.checkers.verdict import Anomaly
-from chaos.workloads.setting import Setting
 from chaos.workloads.sinks import abort
+from chaos.workloads.workload_context import WorkloadContext
 from multiraft.client import Client
 from multiraft.errors import MultiRaftError
 from multiraft.wire.sinks import SinkList, SinkRow
@@ -25,11 +26,11 @@ BOUND_S = 60.0
 RETRY_S = 0.2
 
 
-async def abort_open_transactions(setting: Setting) -> list[Anomaly]:
+async def abort_open_transactions(context: WorkloadContext) -> list[Anomaly]:
     """Abort every open transaction; return an anomaly when that takes longer than ``BOUND_S``."""
     said = "no node answers whether there is one"
     with trio.move_on_after(BOUND_S):
-        async with setting.client() as client:
+        async with context.client() as client:
             while True:
                 try:
                     left = await open_transactions(client)
@@ -43,11 +44,18 @@ async def abort_open_transactions(setting: Setting) -> list[Anomaly]:
                         for row in left
                     )
                     for row in left:
-                        await abort(setting, client, row.sink, row.newest_transaction)
+                        await abort(context, client, row.sink, row.newest_transaction)
                 await trio.sleep(RETRY_S)
-    return [Anomaly("A28", "transaction-stays-open", f"no transaction should be open "
-                    f"{BOUND_S:.0f} s after it was aborted; {said}", "", (),
-                    setting.recorder.now_us())]
+    return [
+        Anomaly(
+            "A28",
+            "transaction-stays-open",
+            f"no transaction should be open {BOUND_S:.0f} s after it was aborted; {said}",
+            "",
+            (),
+            context.recorder.now_us(),
+        )
+    ]
 
 
 async def open_transactions(client: Client) -> list[SinkRow]:

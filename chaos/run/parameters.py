@@ -1,8 +1,8 @@
 """Parameters of a run, and the folder with its results.
 
-Contract.  ``Parameters`` decide a run together with the machine; they are in ``run.json`` with the
-versions of the software.  The same parameters give the same requests and the same order of faults,
-not the same interleaving: real processes are no simulator.
+Contract.  ``RunParameters`` decide a run together with the machine; they are in ``run.json`` with
+the versions of the software.  The same parameters give the same requests and the same order of
+faults, not the same interleaving: real processes are no simulator.
 
 The folder::
 
@@ -44,7 +44,7 @@ RECOVERY_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Parameters:
+class RunParameters:
     """Parameters of one run."""
 
     output: Path
@@ -59,7 +59,7 @@ class Parameters:
     planted: tuple[str, ...] = ()
     pace: float = 1.0
 
-    def replace(self, **changes: Any) -> "Parameters":
+    def replace(self, **changes: Any) -> "RunParameters":
         """Return a copy that differs in these fields."""
         return replace(self, **changes)
 

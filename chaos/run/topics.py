@@ -8,7 +8,7 @@ noticed.
 from __future__ import annotations
 
 from chaos.workloads.churn import create
-from chaos.workloads.setting import Place, Setting
+from chaos.workloads.workload_context import PartitionRef, WorkloadContext
 from multiraft.client import Client
 
 HOT_TOPICS, HOT_PARTITIONS = 2, 2
@@ -23,33 +23,35 @@ class SetupFailed(Exception):
     """Raised when the cluster could not be set up for the run."""
 
 
-async def create_topics(setting: Setting, groups: int) -> None:
+async def create_topics(context: WorkloadContext, groups: int) -> None:
     """Create everything that lives as long as the run."""
-    rng = setting.rng()
-    async with setting.client() as client:
+    rng = context.rng()
+    async with context.client() as client:
         for number in range(HOT_TOPICS):
-            setting.topics.add(await _create(setting, client, f"hot-{number}", HOT_PARTITIONS),
+            context.topics.add(await _create(context, client, f"hot-{number}", HOT_PARTITIONS),
                                hot=True)
         for number in range(TOPICS):
-            setting.topics.add(await _create(setting, client, f"topic-{number}",
+            context.topics.add(await _create(context, client, f"topic-{number}",
                                              rng.randint(1, PARTITIONS_MAX)))
         for number in range(PROBES_MAX):
-            missing = set(range(1, groups + 1)) - {place.group for place in setting.topics.places}
+            missing = set(range(1, groups + 1)) - {place.group for place in context.topics.places}
             if not missing:
                 return
-            found = await _create(setting, client, f"probe-{number}", PROBE_PARTITIONS)
-            setting.topics.add(one_of_each(found, missing))
+            found = await _create(context, client, f"probe-{number}", PROBE_PARTITIONS)
+            context.topics.add(one_of_each(found, missing))
     raise SetupFailed(f"no partition in groups {sorted(missing)} after {PROBES_MAX} topics")
 
 
-def one_of_each(places: list[Place], groups: set[int]) -> list[Place]:
+def one_of_each(places: list[PartitionRef], groups: set[int]) -> list[PartitionRef]:
     """Return a partition for each of ``groups``, as far as there is one."""
     return list({place.group: place for place in places if place.group in groups}.values())
 
 
-async def _create(setting: Setting, client: Client, name: str, partitions: int) -> list[Place]:
+async def _create(
+    context: WorkloadContext, client: Client, name: str, partitions: int
+) -> list[PartitionRef]:
     for _ in range(ATTEMPTS):
-        places = await create(setting.recorder.process(), client, setting.rng(), name, partitions)
+        places = await create(context.recorder.process(), client, context.rng(), name, partitions)
         if places is not None:
             return places
     raise SetupFailed(f"topic {name} could not be created in {ATTEMPTS} attempts")

@@ -28,20 +28,20 @@ from dataclasses import dataclass, field
 from chaos.defects import DEFECTS
 from chaos.simulator.clients.history import Recording
 from chaos.simulator.clients.topics import Topics
-from chaos.simulator.clients.workload import Cluster, Workload
+from chaos.simulator.clients.workload import ClientView, Workload
 from chaos.simulator.disk.corruption import FaultAtlas
 from chaos.simulator.env.event_queue import EventQueue
-from chaos.simulator.env.network import Network
+from chaos.simulator.env.network import SimulatedNetwork
 from chaos.simulator.env.parameters import TOPIC_KINDS, Parameters
 from chaos.simulator.env.trace import Trace
 from chaos.simulator.env.violations import Violation
-from chaos.simulator.faults.node_replacement import Wipes
-from chaos.simulator.faults.partial_heal import SILENT, Remainder
-from chaos.simulator.faults.repeated_acks import Relived
-from chaos.simulator.faults.restored_copies import Copies
-from chaos.simulator.node.metadata_group import StateTruth
+from chaos.simulator.faults.node_replacement import NodeReplacements
+from chaos.simulator.faults.partial_heal import SILENT, UnhealedMinority
+from chaos.simulator.faults.repeated_acks import RepeatedAcksCheck
+from chaos.simulator.faults.restored_copies import RestoredCopies
 from chaos.simulator.node.node import SimulatedNode
-from chaos.simulator.node.preferred_leaders import Returns
+from chaos.simulator.node.preferred_leaders import LeadershipReturnCheck
+from chaos.simulator.oracle.command_oracle import CommandOracle
 from chaos.simulator.oracle.invariants import PromisedLoss
 from chaos.simulator.oracle.metadata_oracle import Extent
 from chaos.simulator.oracle.model import GroupModel
@@ -60,7 +60,7 @@ CHECK_MS = 5_000
 #: Interval at which convergence is checked.
 STEP_MS = 200
 #: Groups must have quiesced after so long without work, and stay quiesced for as long again.
-SLEEP_MS = 5_000
+QUIESCENCE_MS = 5_000
 
 
 @dataclass(slots=True)
@@ -77,7 +77,7 @@ class Result:
     leader_changes: int = 0
     crashes: int = 0
     faults: Counter[str] = field(default_factory=Counter)
-    marks: Counter[str] = field(default_factory=Counter)
+    event_counts: Counter[str] = field(default_factory=Counter)
     trace_tail: list[str] = field(default_factory=list)
 
 
@@ -85,19 +85,21 @@ class Simulation:
     """All parts of one run, wired."""
 
     def __init__(self, parameters: Parameters, sink: Callable[[str], None] | None = None,
-                 history: Recording | None = None, judged: bool = True):
+                 history: Recording | None = None, check_invariants: bool = True):
         self.parameters = parameters
         self.queue = EventQueue()
         self.trace = Trace(self.queue, sink)
         self.faults: Counter[str] = Counter() if history is None else history.faults
-        self.marks: Counter[str] = Counter()  # events of consensus and recovery, by kind
-        self.network = Network(self.queue, self._rng("network"), parameters.network, self.faults)
+        self.event_counts: Counter[str] = Counter()  # events of consensus and recovery, by kind
+        self.network = SimulatedNetwork(
+            self.queue, self._rng("network"), parameters.network, self.faults
+        )
         voters = place_groups(parameters)
-        self.witness = StateChecker((GroupModel(group, members) for group, members
-                                in voters.items()), judged)
-        self.truth = StateTruth(self.witness.groups[METADATA_GROUP])
+        self.state_checker = StateChecker((GroupModel(group, members) for group, members
+                                in voters.items()), check_invariants)
+        self.oracle = CommandOracle(self.state_checker.groups[METADATA_GROUP])
         receivers: dict[int, Callable[[int, tuple], None]] = {}
-        cluster = Cluster(self.queue, self.network, self.trace, self.witness, voters,
+        cluster = ClientView(self.queue, self.network, self.trace, self.state_checker, voters,
                           place_partitions(parameters), receivers)
         self.workload = Workload(cluster, parameters.workload, self._rng("workload"))
         if history is not None:
@@ -107,19 +109,19 @@ class Simulation:
         #: Nodes that lost their directory included: messages to them are dropped.
         self.everyone = dict(self.nodes)
         self._receivers = receivers
-        self._introduce()
-        self.atlas = FaultAtlas(self._rng("rot"), self.witness.groups, self.nodes.values())
-        self.wipes = Wipes(self, self._rng("wipes"))
-        self.copies = Copies(self, self._rng("copies"))
+        self._register_all()
+        self.atlas = FaultAtlas(self._rng("rot"), self.state_checker.groups, self.nodes.values())
+        self.replacements = NodeReplacements(self, self._rng("wipes"))
+        self.restored_copies = RestoredCopies(self, self._rng("copies"))
         watcher = Recording() if history is None else history
         self.nemesis = watcher.nemesis(self, self._rng("nemesis"))
         self.voters = voters
         self.topics = Topics(self, self._rng("topics"))
         if TOPIC_KINDS & {*parameters.faults}:
             self.workload.topics = self.topics
-        self.remainder = Remainder(self, self._rng("liveness"))
-        self.returns = Returns(self, self._rng("returns"), self._until)
-        self.relived = Relived(self, self._rng("relived"), self._until)
+        self.minority = UnhealedMinority(self, self._rng("liveness"))
+        self.leadership_returns = LeadershipReturnCheck(self, self._rng("returns"), self._until)
+        self.repeated_acks = RepeatedAcksCheck(self, self._rng("relived"), self._until)
         self._commands = self._rng("commands")
         self._command_count = 0
 
@@ -129,13 +131,13 @@ class Simulation:
         """
         return random.Random(f"{self.parameters.seed}/{part}")
 
-    def _introduce(self) -> None:
+    def _register_all(self) -> None:
         """Draw a directory incarnation for each node, and register all of them at all nodes."""
         rng = self._rng("incarnations")
         for node in self.nodes.values():
             node.incarnation = rng.getrandbits(62) + 1
         for number, node in self.nodes.items():
-            node.know({other: self.nodes[other].incarnation for other in self.nodes})
+            node.add_registrations({other: self.nodes[other].incarnation for other in self.nodes})
             self._receivers[number] = node.receive_request
 
     def add_node(self, number: int) -> SimulatedNode:
@@ -162,43 +164,48 @@ class Simulation:
             self.topics.start()
         self._safety()
         self.heal()
-        self.converge(self.remainder.others)
-        if not self.remainder.nodes:
-            self._fall_ill()
-        if self.remainder.nodes:
-            if self.remainder.way in SILENT and not self.topics.plan(everybody=True):
-                self.returns.settle(self.remainder.others)
-                self.sleep(self.remainder.others)
-            self.remainder.lift()
+        self.converge(self.minority.healthy_nodes)
+        if not self.minority.nodes:
+            self._fail_minority()
+        if self.minority.nodes:
+            if self.minority.mode in SILENT and not self.topics.plan(all_nodes=True):
+                self.leadership_returns.await_return(self.minority.healthy_nodes)
+                self.check_quiescence(self.minority.healthy_nodes)
+            self.minority.heal_rest()
         if self.workload.history is not None:
-            self.workload.history.settled = True
-        self.converge(self.remainder.others)
-        self.returns.prove()
-        self.topics.rest()
-        self.relived.prove(self.remainder.others, self._unequal, self.queue.now_ms + CONVERGE_MS)
-        self.returns.settle(self.remainder.others)
-        self.sleep(self.remainder.others)
+            self.workload.history.all_healed = True
+        self.converge(self.minority.healthy_nodes)
+        self.leadership_returns.prove()
+        self.topics.stop()
+        self.repeated_acks.prove(
+            self.minority.healthy_nodes, self._lagging_replicas, self.queue.now_ms + CONVERGE_MS
+        )
+        self.leadership_returns.await_return(self.minority.healthy_nodes)
+        self.check_quiescence(self.minority.healthy_nodes)
 
-    def _fall_ill(self) -> None:
+    def _fail_minority(self) -> None:
         """Make a minority faulty after full recovery, then converge without it.
 
         Called when the first heal had to include all nodes, because their copies or votes were
         needed.  A minority is dispensable as soon as all damage is repaired and each group has all
         its voters.
         """
-        everybody, deadline_ms = self.remainder.others, self.queue.now_ms + CONVERGE_MS
-        self.remainder.restart_damaged()
-        self._until(deadline_ms, lambda: not self._broken(everybody),
-                    lambda: f"replicas that are not repaired: {self._broken(everybody)[:8]}")
+        all_nodes, deadline_ms = self.minority.healthy_nodes, self.queue.now_ms + CONVERGE_MS
+        self.minority.restart_damaged()
+        self._until(deadline_ms, lambda: not self._unrepaired(all_nodes),
+                    lambda: f"replicas that are not repaired: {self._unrepaired(all_nodes)[:8]}")
         deadline_ms = self.queue.now_ms + CATCH_UP_MS
-        self._until(deadline_ms, lambda: not self.remainder.fill_up(),
-                    lambda: f"groups that get no more voters: {self.remainder.fill_up()[:8]}")
-        self._until(deadline_ms, lambda: not self._unequal(everybody),
-                    lambda: f"new voters that do not catch up: {self._unequal(everybody)[:8]}")
-        self.remainder.choose()
-        if self.remainder.nodes:
-            self.remainder.apply()
-            self.converge(self.remainder.others)
+        self._until(deadline_ms, lambda: not self.minority.fill_up(),
+                    lambda: f"groups that get no more voters: {self.minority.fill_up()[:8]}")
+        self._until(
+            deadline_ms,
+            lambda: not self._lagging_replicas(all_nodes),
+            lambda: f"new voters that do not catch up: {self._lagging_replicas(all_nodes)[:8]}",
+        )
+        self.minority.choose()
+        if self.minority.nodes:
+            self.minority.apply()
+            self.converge(self.minority.healthy_nodes)
 
     def _command_soon(self) -> None:
         """Schedule the next command for group 0, as long as there are faults."""
@@ -233,16 +240,16 @@ class Simulation:
         self.workload.stop()
         self.nemesis.stop()
         self.network.heal()
-        self.remainder.choose()
+        self.minority.choose()
         for number, node in sorted(self.nodes.items()):
             node.disarm()
-            if number not in self.remainder.nodes:
+            if number not in self.minority.nodes:
                 node.resume()
                 node.start()
-        self.remainder.apply()
+        self.minority.apply()
         self._until(self.queue.now_ms + CONVERGE_MS, lambda: not self._unidentified(),
                     lambda: f"nodes that nobody replaces: {self._unidentified()}")
-        return self.remainder.others
+        return self.minority.healthy_nodes
 
     def _unidentified(self) -> list[int]:
         """Return the nodes whose identity file is damaged, and which their next start replaces."""
@@ -256,16 +263,18 @@ class Simulation:
         ``CATCH_UP_MS`` for steps in which logs are copied.
         """
         deadline_ms = self.queue.now_ms + CONVERGE_MS
-        self._until(deadline_ms, lambda: not self._broken(live),
-                    lambda: f"replicas that are not repaired: {self._broken(live)[:8]}")
-        self._until(deadline_ms + CATCH_UP_MS, lambda: self.wipes.is_done, self.wipes.describe)
+        self._until(deadline_ms, lambda: not self._unrepaired(live),
+                    lambda: f"replicas that are not repaired: {self._unrepaired(live)[:8]}")
+        self._until(
+            deadline_ms + CATCH_UP_MS, lambda: self.replacements.is_done, self.replacements.describe
+        )
         # A replacing node copies all logs; the time for that does not count for the next steps.
         deadline_ms = max(deadline_ms, self.queue.now_ms + CONVERGE_MS)
         if self.workload.topics is not None:
             self._end_plan(live, deadline_ms + CATCH_UP_MS)
-            self._until(self.queue.now_ms + CONVERGE_MS, lambda: not self.topics.unsettled(live),
-                        lambda: f"topics: {self.topics.unsettled(live)}")
-            self.topics.settled(live)
+            self._until(self.queue.now_ms + CONVERGE_MS, lambda: not self.topics.incomplete(live),
+                        lambda: f"topics: {self.topics.incomplete(live)}")
+            self.topics.check_metadata(live)
             # A throttled plan is slow; the time for it does not count for the next steps either.
             deadline_ms = max(deadline_ms, self.queue.now_ms + CONVERGE_MS)
         self._until(deadline_ms, lambda: self.workload.open_appends == 0,
@@ -275,11 +284,11 @@ class Simulation:
         self._until(deadline_ms, lambda: self.workload.open_appends == 0,
                     lambda: f"groups that commit nothing after healing: "
                             f"{self.workload.open_summary()}")
-        self._until(deadline_ms, lambda: not self._lingering(live),
-                    lambda: f"replicas that should not be: {self._lingering(live)[:8]}")
-        self._until(deadline_ms + CATCH_UP_MS, lambda: not self._unequal(live),
-                    lambda: f"replicas that do not catch up: {self._unequal(live)[:8]}")
-        self.witness.converged(live)
+        self._until(deadline_ms, lambda: not self._misplaced_replicas(live),
+                    lambda: f"replicas that should not be: {self._misplaced_replicas(live)[:8]}")
+        self._until(deadline_ms + CATCH_UP_MS, lambda: not self._lagging_replicas(live),
+                    lambda: f"replicas that do not catch up: {self._lagging_replicas(live)[:8]}")
+        self.state_checker.converged(live)
         self._compare(live)
         self.trace.line(0, -1, "phase", "converged")
 
@@ -288,14 +297,14 @@ class Simulation:
 
         A move that needs a node which stays down is cancelled.
         """
-        everybody = len(live) == len(self.nodes)
-        self._until(deadline_ms, lambda: not self.topics.plan(everybody),
-                    lambda: f"a plan that does not end: {self.topics.plan(everybody)}")
+        all_nodes = len(live) == len(self.nodes)
+        self._until(deadline_ms, lambda: not self.topics.plan(all_nodes),
+                    lambda: f"a plan that does not end: {self.topics.plan(all_nodes)}")
 
     def _compare(self, live: list[int]) -> None:
         """Raise ``Violation`` unless each node of ``live`` serves all committed records."""
         committed = {partition.partition: partition.next_offset
-                     for group in self.witness.groups.values()
+                     for group in self.state_checker.groups.values()
                      for partition in group.partitions.values()}
         for number in live:
             node = self.nodes[number]
@@ -313,12 +322,12 @@ class Simulation:
                  in self.workload.partitions.items() for partition in partitions]
         return plain + self.topics.extents()
 
-    def _broken(self, live: list[int]) -> list[str]:
+    def _unrepaired(self, live: list[int]) -> list[str]:
         """Describe the nodes of ``live`` with damage that is not found and repaired."""
         return [f"n{number} {self.nodes[number].under_repair()}" for number in live
                 if not self.nodes[number].is_whole]
 
-    def _strangers(self, live: list[int]) -> list[str]:
+    def _unknown_leaders(self, live: list[int]) -> list[str]:
         """Describe the nodes of ``live`` that do not know the leader of a group."""
         leaders = {group: number for number in live
                    for group in self.nodes[number].led_groups()}
@@ -327,12 +336,12 @@ class Simulation:
                 for number in live for group in self.voters
                 if self.nodes[number].hint(group) != leaders.get(group, -1)]
 
-    def _unequal(self, live: list[int]) -> list[str]:
+    def _lagging_replicas(self, live: list[int]) -> list[str]:
         """Describe the replicas on ``live`` that are not at the last committed entry of their
         group.
         """
         found = []
-        for number, group in self.witness.groups.items():
+        for number, group in self.state_checker.groups.items():
             for node in group.configuration().members():
                 replica = group.replica(node)
                 if node in live and (replica.applied != group.commit
@@ -341,12 +350,12 @@ class Simulation:
                                  f"{replica.applied}, committed {group.commit}")
         return found
 
-    def _lingering(self, live: list[int]) -> list[str]:
+    def _misplaced_replicas(self, live: list[int]) -> list[str]:
         """Describe the nodes of ``live`` whose replicas do not match the members of the groups: a
         replica of a group that the node is no member of, or none of a group that it is a member of.
         """
         found = []
-        for number, group in self.witness.groups.items():
+        for number, group in self.state_checker.groups.items():
             members = group.configuration().members()
             found += [f"n{node} g{number} members {members}" for node in live
                       if (number in self.nodes[node].groups) != (node in members)]
@@ -359,26 +368,28 @@ class Simulation:
                 raise Violation("Liveness", complaint())
             self.run_for(STEP_MS)
 
-    def sleep(self, live: list[int]) -> None:
+    def check_quiescence(self, live: list[int]) -> None:
         """Check quiescence on the nodes ``live``: without work there are no timers and no peer
         frames.
 
         Raises ``Violation`` when that does not hold, a leader is unknown, or a read is unanswered.
         """
-        self.run_for(SLEEP_MS)
-        strangers = self._strangers(live)
-        if strangers:
-            raise Violation("LeadersAreKnown", "; ".join(strangers[:6]))
+        self.run_for(QUIESCENCE_MS)
+        unknown = self._unknown_leaders(live)
+        if unknown:
+            raise Violation("LeadersAreKnown", "; ".join(unknown[:6]))
         unanswered = [text for node in live for text in self.nodes[node].unanswered()]
         if unanswered:
             raise Violation("ReadsAreAnswered", f"nobody confirms {unanswered[:8]}")
         before = sum(self.nodes[node].peer_frames for node in live)
-        self.run_for(SLEEP_MS)
+        self.run_for(QUIESCENCE_MS)
         sent = sum(self.nodes[node].peer_frames for node in live) - before
-        awake = [text for node in live for text in self.nodes[node].awake()]
-        if sent or awake:
-            raise Violation("Sleep", f"{sent} peer frames in {SLEEP_MS} ms without work; awake: "
-                            f"{awake[:8]}")
+        active = [text for node in live for text in self.nodes[node].describe_active()]
+        if sent or active:
+            raise Violation(
+                "Sleep",
+                f"{sent} peer frames in {QUIESCENCE_MS} ms without work; awake: {active[:8]}",
+            )
         self.trace.line(0, -1, "phase", "quiesced")
 
 
@@ -400,14 +411,14 @@ def place_partitions(parameters: Parameters) -> dict[int, tuple[int, ...]]:
 
 
 def run(parameters: Parameters, sink: Callable[[str], None] | None = None,
-        history: Recording | None = None, judged: bool = True) -> Result:
+        history: Recording | None = None, check_invariants: bool = True) -> Result:
     """Run one seed to its verdict: a broken invariant, an unexpected error of any part, or none.
 
-    ``history`` records requests and replies of clients.  ``judged`` False switches off the
-    simulator's own judgement, for a run whose history other checkers judge.
+    ``history`` records requests and replies of clients.  ``check_invariants`` False switches off
+    the simulator's own judgement, for a run whose history other checkers judge.
     """
     started = time.process_time()
-    world = Simulation(parameters, sink, history, judged)
+    world = Simulation(parameters, sink, history, check_invariants)
     result = Result(parameters.seed)
     collecting = gc.isenabled()
     gc.disable()  # a run makes few cycles, and a collection would traverse all of its memory
@@ -415,7 +426,7 @@ def run(parameters: Parameters, sink: Callable[[str], None] | None = None,
         world.run()
     except PromisedLoss as loss:
         world.trace.line(0, -1, "lost", str(loss))
-        world.marks["promised loss"] += 1
+        world.event_counts["promised loss"] += 1
     except DEFECTS as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
         result.failure = (f"{type(error).__name__}: {error}\n    at {where.name}, "
@@ -428,9 +439,9 @@ def run(parameters: Parameters, sink: Callable[[str], None] | None = None,
     result.simulated_ms = world.queue.now_ms
     result.acked = world.workload.acked
     result.reads = world.workload.reads
-    result.leader_changes = world.witness.leader_changes - world.witness.first_leaders
+    result.leader_changes = world.state_checker.leader_changes - world.state_checker.first_leaders
     result.crashes = sum(node.crashes for node in world.nodes.values())
     result.faults = world.faults
-    result.marks = world.marks
+    result.event_counts = world.event_counts
     result.trace_tail = list(world.trace.tail)
     return result

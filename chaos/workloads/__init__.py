@@ -1,6 +1,6 @@
 """Workloads of clients during faults: appends, reads, consumers, topics; in a table.
 
-Contract.  A workload is ``async def run(setting)``: a bounded number of logical processes sends
+Contract.  A workload is ``async def run(context)``: a bounded number of logical processes sends
 requests at a bounded rate until the workload is cancelled, and each request and its outcome is
 written to the history.  It never raises because of a fault of the cluster; any exception that it
 raises is a bug of the product's client, or of the harness, and ends this workload
@@ -10,7 +10,7 @@ raises is a bug of the product's client, or of the harness, and ends this worklo
 from __future__ import annotations
 
 from chaos.workloads import appends, churn, consumers, idempotent, reads, sinks
-from chaos.workloads.setting import Workload
+from chaos.workloads.workload_context import Workload
 
 #: name -> (workload, its line in the help)
 WORKLOADS: dict[str, tuple[Workload, str]] = {

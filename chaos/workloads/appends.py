@@ -13,8 +13,8 @@ import random
 import trio
 
 from chaos.workloads.recorder import Operation
-from chaos.workloads.records import Source
-from chaos.workloads.setting import Place, Setting
+from chaos.workloads.records import RecordSource
+from chaos.workloads.workload_context import PartitionRef, WorkloadContext
 from multiraft.client import BatchDelivery, BatchReceipt, Client, Producer, Record
 from multiraft.errors import MultiRaftError
 
@@ -31,33 +31,33 @@ REQUEST_TIMEOUT_MS = 2_000
 ANSWER_TIMEOUT_S = 30.0
 
 
-async def run(setting: Setting) -> None:
+async def run(context: WorkloadContext) -> None:
     """Run the workload; see ``chaos.workloads``."""
     async with trio.open_nursery() as nursery:
         for acks in LEVELS:
-            nursery.start_soon(appending, setting, acks)
+            nursery.start_soon(appending, context, acks)
 
 
-async def appending(setting: Setting, acks: str) -> None:
+async def appending(context: WorkloadContext, acks: str) -> None:
     """Run one process: an append, its outcome, a pause."""
-    rng, process = setting.rng(), setting.recorder.process()
-    source = Source(setting.run, setting.recorder.next_producer(), rng)
-    async with setting.client() as client, client.producer(
+    rng, process = context.rng(), context.recorder.process()
+    source = RecordSource(context.run, context.recorder.next_producer(), rng)
+    async with context.client() as client, client.producer(
             acks=acks, idempotent=False, linger_ms=0, delivery_timeout_ms=DELIVERY_TIMEOUT_MS,
             request_timeout_ms=REQUEST_TIMEOUT_MS) as producer:
         known: set[str] = set()
         while True:
-            await trio.sleep(setting.pause_s(rng, PER_SECOND))
-            place = setting.topics.pick(rng)
+            await trio.sleep(context.pause_s(rng, PER_SECOND))
+            place = context.topics.pick(rng)
             if await is_known(client, known, place):
                 values, records = source.take(place)
                 operation = process.invoke("append", key=place.key, values=values, acks=acks,
                                            producer=-1, epoch=-1, sequence=-1)
                 deliveries = send(client, producer, place, records)
-                await settle(setting, operation, place, len(values), deliveries)
+                await record_outcome(context, operation, place, len(values), deliveries)
 
 
-async def is_known(client: Client, known: set[str], place: Place) -> bool:
+async def is_known(client: Client, known: set[str], place: PartitionRef) -> bool:
     """True if the client knows where the topic is; asks for it if not, which may fail."""
     if place.topic in known:
         return True
@@ -71,7 +71,7 @@ async def is_known(client: Client, known: set[str], place: Place) -> bool:
     return True
 
 
-def send(client: Client, producer: Producer, place: Place, records: list[bytes],
+def send(client: Client, producer: Producer, place: PartitionRef, records: list[bytes],
          ) -> list[BatchDelivery]:
     """Give the client one batch of records; it is sent at once."""
     deliveries = [producer.send_nowait(Record(place.topic, record, partition=place.partition))
@@ -80,8 +80,13 @@ def send(client: Client, producer: Producer, place: Place, records: list[bytes],
     return deliveries
 
 
-async def settle(setting: Setting, operation: Operation, place: Place, count: int,
-                 deliveries: list[BatchDelivery]) -> None:
+async def record_outcome(
+    context: WorkloadContext,
+    operation: Operation,
+    place: PartitionRef,
+    count: int,
+    deliveries: list[BatchDelivery],
+) -> None:
     """Wait for the outcome of one append and record it."""
     with operation:
         with trio.fail_after(ANSWER_TIMEOUT_S):
@@ -93,7 +98,7 @@ async def settle(setting: Setting, operation: Operation, place: Place, count: in
             return
         operation.ok(offset=receipt.base_offset)
         if receipt.base_offset >= 0:
-            setting.topics.heard(place.key, receipt.base_offset + count)
+            context.topics.heard(place.key, receipt.base_offset + count)
 
 
 async def outcomes(deliveries: list[BatchDelivery]) -> list[BatchReceipt]:

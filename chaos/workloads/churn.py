@@ -16,11 +16,11 @@ import random
 import trio
 
 from chaos.workloads import reads
-from chaos.workloads.appends import is_known, send, settle
-from chaos.workloads.recorder import Process
-from chaos.workloads.records import Source
+from chaos.workloads.appends import is_known, record_outcome, send
+from chaos.workloads.recorder import ClientProcess
+from chaos.workloads.records import RecordSource
 from chaos.workloads.session import Sessions
-from chaos.workloads.setting import Place, Setting, places_of
+from chaos.workloads.workload_context import PartitionRef, WorkloadContext, partitions_of
 from multiraft.client import Client, Producer
 
 NAMES = 3
@@ -31,27 +31,34 @@ LIFE_MIN, LIFE_MAX = 10, 40
 DELIVERY_TIMEOUT_MS = 6_000
 
 
-async def run(setting: Setting) -> None:
+async def run(context: WorkloadContext) -> None:
     """Run the workload; see ``chaos.workloads``."""
     async with trio.open_nursery() as nursery:
         for number in range(NAMES):
-            nursery.start_soon(owning, setting, f"churn-{number}")
+            nursery.start_soon(owning, context, f"churn-{number}")
 
 
-async def owning(setting: Setting, name: str) -> None:
+async def owning(context: WorkloadContext, name: str) -> None:
     """Own one name: create, use and delete its incarnations one after the other."""
-    rng = setting.rng()
-    source = Source(setting.run, setting.recorder.next_producer(), rng)
+    rng = context.rng()
+    source = RecordSource(context.run, context.recorder.next_producer(), rng)
     while True:
-        async with setting.client() as client, Sessions() as sessions:
-            await one_life(setting, setting.recorder.process(), client, sessions, rng, source,
+        async with context.client() as client, Sessions() as sessions:
+            await one_life(context, context.recorder.process(), client, sessions, rng, source,
                            name)
 
 
-async def one_life(setting: Setting, process: Process, client: Client, sessions: Sessions,
-                   rng: random.Random, source: Source, name: str) -> None:
+async def one_life(
+    context: WorkloadContext,
+    process: ClientProcess,
+    client: Client,
+    sessions: Sessions,
+    rng: random.Random,
+    source: RecordSource,
+    name: str,
+) -> None:
     """Create, use and delete one incarnation; or delete what an ambiguous outcome left behind."""
-    await trio.sleep(setting.pause_s(rng, PER_SECOND))
+    await trio.sleep(context.pause_s(rng, PER_SECOND))
     places = await create(process, client, rng, name)
     if places is None:
         incarnation = await reads.describe(process, client, name)
@@ -61,44 +68,44 @@ async def one_life(setting: Setting, process: Process, client: Client, sessions:
     async with client.producer(linger_ms=0, delivery_timeout_ms=DELIVERY_TIMEOUT_MS) as producer:
         known: set[str] = set()
         for _ in range(rng.randint(LIFE_MIN, LIFE_MAX)):
-            await trio.sleep(setting.pause_s(rng, PER_SECOND))
-            await use(setting, process, client, producer, sessions, rng, source, known,
+            await trio.sleep(context.pause_s(rng, PER_SECOND))
+            await use(context, process, client, producer, sessions, rng, source, known,
                       rng.choice(places))
     if await delete(process, client, name, places[0].topic_incarnation):
         place = rng.choice(places)
-        await reads.read(setting, process, sessions, place, setting.any_node(rng), 0)
+        await reads.read(context, process, sessions, place, context.any_node(rng), 0)
 
 
-async def use(setting: Setting, process: Process, client: Client, producer: Producer,
-              sessions: Sessions, rng: random.Random, source: Source, known: set[str],
-              place: Place) -> None:
+async def use(context: WorkloadContext, process: ClientProcess, client: Client, producer: Producer,
+              sessions: Sessions, rng: random.Random, source: RecordSource, known: set[str],
+              place: PartitionRef) -> None:
     """Send one append, read or description."""
     dice = rng.random()
     if dice < 0.6 and await is_known(client, known, place):
         values, records = source.take(place)
         operation = process.invoke("append", key=place.key, values=values, acks="commit",
                                    producer=-1, epoch=-1, sequence=-1)
-        await settle(setting, operation, place, len(values),
+        await record_outcome(context, operation, place, len(values),
                      send(client, producer, place, records))
     elif dice < 0.9:
-        offset = rng.randint(0, setting.topics.end(place.key))
-        await reads.read(setting, process, sessions, place, setting.any_node(rng), offset)
+        offset = rng.randint(0, context.topics.end(place.key))
+        await reads.read(context, process, sessions, place, context.any_node(rng), offset)
     else:
         await reads.describe(process, client, place.topic)
 
 
-async def create(process: Process, client: Client, rng: random.Random, name: str,
-                 partitions: int = 0) -> list[Place] | None:
+async def create(process: ClientProcess, client: Client, rng: random.Random, name: str,
+                 partitions: int = 0) -> list[PartitionRef] | None:
     """Create a topic and return its partitions; None = refused or ambiguous."""
     partitions = partitions or rng.randint(1, PARTITIONS_MAX)
     with process.invoke("create_topic", topic=name, partitions=partitions) as operation:
         topic = await client.create_topic(name, partitions)
         operation.ok(incarnation=topic.incarnation)
-        return places_of(topic)
+        return partitions_of(topic)
     return None
 
 
-async def delete(process: Process, client: Client, name: str, incarnation: int) -> bool:
+async def delete(process: ClientProcess, client: Client, name: str, incarnation: int) -> bool:
     """Delete a topic; return True if it is certainly gone."""
     with process.invoke("delete_topic", topic=name, incarnation=incarnation) as operation:
         await client.delete_topic(name, incarnation)

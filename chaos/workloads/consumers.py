@@ -11,9 +11,9 @@ import random
 
 import trio
 
-from chaos.workloads.recorder import Process
+from chaos.workloads.recorder import ClientProcess
 from chaos.workloads.records import next_offset, runs_of
-from chaos.workloads.setting import Place, Setting
+from chaos.workloads.workload_context import PartitionRef, WorkloadContext
 from multiraft.client import Client, Consumer, FetchedBatch
 from multiraft.errors import MultiRaftError
 
@@ -30,37 +30,42 @@ REASSIGN = 0.04
 UNAVAILABLE_MS = 8_000
 
 
-async def run(setting: Setting) -> None:
+async def run(context: WorkloadContext) -> None:
     """Run the workload; see ``chaos.workloads``."""
     async with trio.open_nursery() as nursery:
         for _ in range(CONSUMERS):
-            nursery.start_soon(consuming, setting)
+            nursery.start_soon(consuming, context)
 
 
-async def consuming(setting: Setting) -> None:
+async def consuming(context: WorkloadContext) -> None:
     """Run one consumer: assignments, each with its polls."""
-    rng, process = setting.rng(), setting.recorder.process()
-    positions: dict[Place, int] = {}
-    async with setting.client() as client:
+    rng, process = context.rng(), context.recorder.process()
+    positions: dict[PartitionRef, int] = {}
+    async with context.client() as client:
         while True:
-            positions = assignment(rng, setting, positions)
-            await assigned(setting, process, client, rng, positions)
-            await trio.sleep(setting.pause_s(rng, PER_SECOND))
+            positions = assignment(rng, context, positions)
+            await assigned(context, process, client, rng, positions)
+            await trio.sleep(context.pause_s(rng, PER_SECOND))
 
 
-def assignment(rng: random.Random, setting: Setting, positions: dict[Place, int],
-               ) -> dict[Place, int]:
+def assignment(rng: random.Random, context: WorkloadContext, positions: dict[PartitionRef, int],
+               ) -> dict[PartitionRef, int]:
     """Return the partitions and offsets to read next: the same ones a little further back, or
     others."""
     if positions and rng.random() < 0.6:
         return {place: rng.choice((at, at, max(0, at - rng.randint(1, 10)), 0))
                 for place, at in positions.items()}
     count = rng.randint(1, KEYS_MAX)
-    return {setting.topics.pick(rng): 0 for _ in range(count)}
+    return {context.topics.pick(rng): 0 for _ in range(count)}
 
 
-async def assigned(setting: Setting, process: Process, client: Client, rng: random.Random,
-                   positions: dict[Place, int]) -> None:
+async def assigned(
+    context: WorkloadContext,
+    process: ClientProcess,
+    client: Client,
+    rng: random.Random,
+    positions: dict[PartitionRef, int],
+) -> None:
     """Run one assignment with its polls, until it is replaced or fails; update ``positions``."""
     process.invoke("assign", positions={place.key: at for place, at in positions.items()}).ok()
     readers = {place: client.consume(place.topic, place.partition, at,
@@ -70,34 +75,38 @@ async def assigned(setting: Setting, process: Process, client: Client, rng: rand
     try:
         number = process.number
         while number == process.number and rng.random() > REASSIGN:
-            if not await poll(setting, process, readers, positions):
+            if not await poll(context, process, readers, positions):
                 return
-            await trio.sleep(setting.pause_s(rng, PER_SECOND))
+            await trio.sleep(context.pause_s(rng, PER_SECOND))
     finally:
         for reader in readers.values():
             reader.close()
 
 
-async def poll(setting: Setting, process: Process, readers: dict[Place, Consumer],
-               positions: dict[Place, int]) -> bool:
+async def poll(
+    context: WorkloadContext,
+    process: ClientProcess,
+    readers: dict[PartitionRef, Consumer],
+    positions: dict[PartitionRef, int],
+) -> bool:
     """Poll once; return True if the consumer can continue."""
     with process.invoke("poll", keys=[place.key for place in readers]) as operation:
         found: dict[str, list] = {}
         for place, batches in (await take(readers)).items():
-            runs = found[place.key] = runs_of(setting.run, place.key, batches)
+            runs = found[place.key] = runs_of(context.run, place.key, batches)
             positions[place] = next_offset(runs, positions[place])
-            setting.topics.heard(place.key, positions[place])
+            context.topics.heard(place.key, positions[place])
         operation.ok(runs=found)
     return operation.happened
 
 
-async def take(readers: dict[Place, Consumer]) -> dict[Place, list[FetchedBatch]]:
+async def take(readers: dict[PartitionRef, Consumer]) -> dict[PartitionRef, list[FetchedBatch]]:
     """Return the batches that arrive at each partition within one poll.  Raises the error that
     ended a consumer, once everything read before it was returned."""
-    batches: dict[Place, list[FetchedBatch]] = {}
+    batches: dict[PartitionRef, list[FetchedBatch]] = {}
     ended: list[MultiRaftError] = []
 
-    async def take_one(place: Place, reader: Consumer) -> None:
+    async def take_one(place: PartitionRef, reader: Consumer) -> None:
         try:
             while len(batches.get(place, ())) < BATCHES_MAX:
                 batches.setdefault(place, []).append(await anext(reader))

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 import trio
 
-from chaos.workloads.appends import is_known, jitter, send, settle
-from chaos.workloads.recorder import Operation, Process
-from chaos.workloads.records import Source
+from chaos.workloads.appends import is_known, jitter, record_outcome, send
+from chaos.workloads.recorder import ClientProcess, Operation
+from chaos.workloads.records import RecordSource
 from chaos.workloads.session import NoAnswer, Sessions
-from chaos.workloads.setting import Place, Setting
+from chaos.workloads.workload_context import PartitionRef, WorkloadContext
 from multiraft import core
 from multiraft.errors import MultiRaftError
 from multiraft.wire.errors import (
@@ -46,31 +46,31 @@ REPLAY = 0.15
 BATCH_BYTES_MAX = 64 << 10
 
 
-async def run(setting: Setting) -> None:
+async def run(context: WorkloadContext) -> None:
     """Run the workload; see ``chaos.workloads``."""
     async with trio.open_nursery() as nursery:
         for acks in LEVELS:
-            nursery.start_soon(pipelining, setting, acks)
+            nursery.start_soon(pipelining, context, acks)
         for _ in range(BY_HAND):
-            nursery.start_soon(repeating, setting)
+            nursery.start_soon(repeating, context)
 
 
 # ---- the product's producer -------------------------------------------------------------------
 
 
-async def pipelining(setting: Setting, acks: str) -> None:
+async def pipelining(context: WorkloadContext, acks: str) -> None:
     """Run one producer with several appends under way."""
-    rng, process = setting.rng(), setting.recorder.process()
-    number = setting.recorder.next_producer()
-    source = Source(setting.run, number, rng)
+    rng, process = context.rng(), context.recorder.process()
+    number = context.recorder.next_producer()
+    source = RecordSource(context.run, number, rng)
     room = trio.CapacityLimiter(IN_FLIGHT_MAX)
-    async with setting.client() as client, client.producer(
+    async with context.client() as client, client.producer(
             acks=acks, linger_ms=0, delivery_timeout_ms=DELIVERY_TIMEOUT_MS) as producer:
         known: set[str] = set()
         async with trio.open_nursery() as nursery:
             while True:
-                await trio.sleep(setting.pause_s(rng, PER_SECOND))
-                place = setting.topics.pick(rng)
+                await trio.sleep(context.pause_s(rng, PER_SECOND))
+                place = context.topics.pick(rng)
                 if not await is_known(client, known, place):
                     continue
                 token = object()
@@ -78,14 +78,21 @@ async def pipelining(setting: Setting, acks: str) -> None:
                 values, records = source.take(place)
                 operation = process.invoke("append", key=place.key, values=values, acks=acks,
                                            producer=number, epoch=-1, sequence=-1)
-                nursery.start_soon(_settle, setting, operation, place, len(values),
+                nursery.start_soon(_record_outcome, context, operation, place, len(values),
                                    send(client, producer, place, records), room, token)
 
 
-async def _settle(setting: Setting, operation: Operation, place: Place, count: int, deliveries,
-                  room: trio.CapacityLimiter, token: object) -> None:
+async def _record_outcome(
+    context: WorkloadContext,
+    operation: Operation,
+    place: PartitionRef,
+    count: int,
+    deliveries,
+    room: trio.CapacityLimiter,
+    token: object,
+) -> None:
     try:
-        await settle(setting, operation, place, count, deliveries)
+        await record_outcome(context, operation, place, count, deliveries)
     finally:
         room.release_on_behalf_of(token)
 
@@ -94,7 +101,7 @@ async def _settle(setting: Setting, operation: Operation, place: Place, count: i
 
 
 @dataclass
-class Identity:
+class ProducerSession:
     """A producer id with its epoch, and the next sequence of each partition."""
 
     producer: int
@@ -102,23 +109,25 @@ class Identity:
     sequences: dict[int, int]
 
 
-async def repeating(setting: Setting) -> None:
+async def repeating(context: WorkloadContext) -> None:
     """Run one producer that retries every append until it has an answer."""
-    rng, process = setting.rng(), setting.recorder.process()
-    source = Source(setting.run, setting.recorder.next_producer(), rng)
-    identity: Identity | None = None
+    rng, process = context.rng(), context.recorder.process()
+    source = RecordSource(context.run, context.recorder.next_producer(), rng)
+    identity: ProducerSession | None = None
     async with Sessions() as sessions:
         while True:
-            await trio.sleep(setting.pause_s(rng, PER_SECOND))
+            await trio.sleep(context.pause_s(rng, PER_SECOND))
             if identity is None:
-                identity = await identify(setting, sessions, rng)
-            elif not await append(setting, process, sessions, rng, source, identity):
+                identity = await identify(context, sessions, rng)
+            elif not await append(context, process, sessions, rng, source, identity):
                 identity = None  # a sequence may be missing: continue with a new producer id
 
 
-async def identify(setting: Setting, sessions: Sessions, rng: random.Random) -> Identity | None:
+async def identify(
+    context: WorkloadContext, sessions: Sessions, rng: random.Random
+) -> ProducerSession | None:
     """Return a new producer id; None = none was assigned."""
-    address = setting.nodes()[setting.any_node(rng)]
+    address = context.nodes()[context.any_node(rng)]
     for _ in range(2):
         try:
             reply = await sessions.ask(address, InitProducer(), timeout_s=ATTEMPT_S)
@@ -129,32 +138,38 @@ async def identify(setting: Setting, sessions: Sessions, rng: random.Random) -> 
         except MultiRaftError:
             return None
         else:
-            return Identity(reply.producer_id, reply.producer_epoch, {})
+            return ProducerSession(reply.producer_id, reply.producer_epoch, {})
     return None
 
 
-async def append(setting: Setting, process: Process, sessions: Sessions, rng: random.Random,
-                 source: Source, identity: Identity) -> bool:
+async def append(
+    context: WorkloadContext,
+    process: ClientProcess,
+    sessions: Sessions,
+    rng: random.Random,
+    source: RecordSource,
+    identity: ProducerSession,
+) -> bool:
     """Send one append with all its attempts; False = its sequence may be missing in the log."""
-    place = setting.topics.pick(rng)
+    place = context.topics.pick(rng)
     values, records = source.take(place)
     sequence = identity.sequences.get(place.incarnation, 0)
     batch = build(records, identity, sequence)
     said = {"key": place.key, "values": values, "acks": "commit", "producer": identity.producer,
             "epoch": identity.epoch, "sequence": sequence}
     with process.invoke("append", **said) as operation:
-        offset = await insist(setting, sessions, rng, place, batch)
+        offset = await insist(context, sessions, rng, place, batch)
         operation.ok(offset=offset)
     if not operation.happened:
         return False
-    setting.topics.heard(place.key, offset + len(values))
+    context.topics.heard(place.key, offset + len(values))
     identity.sequences[place.incarnation] = sequence + len(values)
     if rng.random() < REPLAY:
-        await replay(setting, process, sessions, place, batch, said)
+        await replay(context, process, sessions, place, batch, said)
     return True
 
 
-def build(records: list[bytes], identity: Identity, sequence: int) -> bytearray:
+def build(records: list[bytes], identity: ProducerSession, sequence: int) -> bytearray:
     """Return one batch with its producer's fields."""
     builder = core.BatchBuilder(BATCH_BYTES_MAX)
     for record in records:
@@ -163,14 +178,19 @@ def build(records: list[bytes], identity: Identity, sequence: int) -> bytearray:
     return builder.build(identity.producer, identity.epoch, sequence)
 
 
-async def insist(setting: Setting, sessions: Sessions, rng: random.Random, place: Place,
-                 batch: bytearray) -> int:
+async def insist(
+    context: WorkloadContext,
+    sessions: Sessions,
+    rng: random.Random,
+    place: PartitionRef,
+    batch: bytearray,
+) -> int:
     """Send a batch until it is acknowledged; return its offset.  Raises ``AmbiguousOutcome`` when
     time is up and an attempt may have worked, else the last refusal."""
     deadline = trio.current_time() + GIVE_UP_S
-    perhaps, hint = False, setting.leader_address(place)
+    perhaps, hint = False, context.leader_address(place)
     while True:
-        address = hint or setting.nodes()[setting.any_node(rng)]
+        address = hint or context.nodes()[context.any_node(rng)]
         try:
             return await attempt(sessions, address, place, batch)
         except (NoAnswer, AmbiguousOutcome) as error:
@@ -188,7 +208,7 @@ async def insist(setting: Setting, sessions: Sessions, rng: random.Random, place
     raise problem
 
 
-async def attempt(sessions: Sessions, address: str, place: Place, batch: bytearray) -> int:
+async def attempt(sessions: Sessions, address: str, place: PartitionRef, batch: bytearray) -> int:
     """Send a batch once and return its offset.  Raises as ``Session.ask``, and the refusal of the
     batch."""
     request = Produce("commit", int(ATTEMPT_S * 1000), (BatchPart(place.incarnation, len(batch)),))
@@ -199,10 +219,16 @@ async def attempt(sessions: Sessions, address: str, place: Place, batch: bytearr
     return result.base_offset
 
 
-async def replay(setting: Setting, process: Process, sessions: Sessions, place: Place,
-                 batch: bytearray, said: dict) -> None:
+async def replay(
+    context: WorkloadContext,
+    process: ClientProcess,
+    sessions: Sessions,
+    place: PartitionRef,
+    batch: bytearray,
+    said: dict,
+) -> None:
     """Send an acknowledged batch again: an operation of its own, with the same sequence."""
-    address = setting.leader_address(place)
+    address = context.leader_address(place)
     if address is not None:
         with process.invoke("append", **said) as operation:
             operation.ok(offset=await attempt(sessions, address, place, batch))

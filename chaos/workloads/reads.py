@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import trio
 
-from chaos.workloads.recorder import Process
+from chaos.workloads.recorder import ClientProcess
 from chaos.workloads.records import fetched, next_offset, runs_of
 from chaos.workloads.session import NotSent, Sessions
-from chaos.workloads.setting import Place, Setting
+from chaos.workloads.workload_context import PartitionRef, WorkloadContext
 from multiraft.client import Client
 from multiraft.errors import CodecError, MultiRaftError
 from multiraft.wire.errors import UnknownTopic, exception_for
@@ -40,7 +40,7 @@ TAIL = 20
 READS, CERTAIN, UNCERTAIN = 0.75, 0.15, 0.05
 
 
-class Answer(NamedTuple):
+class ReadOutcome(NamedTuple):
     """Offset that a read reached, and the high watermark; -1 when it failed, with the reason in
     ``refusal``."""
 
@@ -49,28 +49,28 @@ class Answer(NamedTuple):
     refusal: str
 
 
-async def run(setting: Setting) -> None:
+async def run(context: WorkloadContext) -> None:
     """Run the workload; see ``chaos.workloads``."""
     async with trio.open_nursery() as nursery:
         for _ in range(READERS):
-            nursery.start_soon(reading, setting)
+            nursery.start_soon(reading, context)
 
 
-async def reading(setting: Setting) -> None:
+async def reading(context: WorkloadContext) -> None:
     """Run one process: a request to some node, a pause."""
-    rng, process = setting.rng(), setting.recorder.process()
-    async with setting.client() as client, Sessions() as sessions:
+    rng, process = context.rng(), context.recorder.process()
+    async with context.client() as client, Sessions() as sessions:
         while True:
-            await trio.sleep(setting.pause_s(rng, PER_SECOND))
-            place, dice = setting.topics.pick(rng), rng.random()
+            await trio.sleep(context.pause_s(rng, PER_SECOND))
+            place, dice = context.topics.pick(rng), rng.random()
             if dice < READS:
-                await read(setting, process, sessions, place, setting.any_node(rng),
-                           offset_near(rng, setting.topics.end(place.key)))
+                await read(context, process, sessions, place, context.any_node(rng),
+                           offset_near(rng, context.topics.end(place.key)))
             elif dice < READS + CERTAIN:
-                node = setting.leaders.get(place.group) or setting.any_node(rng)
-                await offsets(setting, process, sessions, place, node, "linearizable")
+                node = context.leaders.get(place.group) or context.any_node(rng)
+                await offsets(context, process, sessions, place, node, "linearizable")
             elif dice < READS + CERTAIN + UNCERTAIN:
-                await offsets(setting, process, sessions, place, setting.any_node(rng), "committed")
+                await offsets(context, process, sessions, place, context.any_node(rng), "committed")
             else:
                 await describe(process, client, place.topic)
 
@@ -81,18 +81,26 @@ def offset_near(rng: random.Random, end: int) -> int:
     return rng.randint(low, end + 2)
 
 
-async def read(setting: Setting, process: Process, sessions: Sessions, place: Place, node: int,
-               offset: int, final: bool = False, bytes_max: int = BYTES_MAX) -> Answer:
+async def read(
+    context: WorkloadContext,
+    process: ClientProcess,
+    sessions: Sessions,
+    place: PartitionRef,
+    node: int,
+    offset: int,
+    final: bool = False,
+    bytes_max: int = BYTES_MAX,
+) -> ReadOutcome:
     """Read once what a replica serves as committed."""
     asked = {"final": True} if final else {}
     operation = process.invoke("read", key=place.key, offset=offset, mode="committed", node=node,
                                **asked)
     reached, high_watermark = offset, -1
     with operation:
-        address = address_of(setting, node)
+        address = address_of(context, node)
         result, payload = await fetch(sessions, address, place, offset, bytes_max)
         try:
-            runs = runs_of(setting.run, place.key,
+            runs = runs_of(context.run, place.key,
                            fetched(place, payload, offset, result.high_watermark))
         except CodecError:
             await report_corruption(sessions, address, place, offset)
@@ -100,19 +108,19 @@ async def read(setting: Setting, process: Process, sessions: Sessions, place: Pl
         operation.ok(runs=runs, start=result.log_start, high_watermark=result.high_watermark,
                      node=node)
         reached, high_watermark = next_offset(runs, offset), result.high_watermark
-        setting.topics.heard(place.key, high_watermark)
-    return Answer(reached, high_watermark, operation.refusal)
+        context.topics.heard(place.key, high_watermark)
+    return ReadOutcome(reached, high_watermark, operation.refusal)
 
 
-def address_of(setting: Setting, node: int) -> str:
+def address_of(context: WorkloadContext, node: int) -> str:
     """Return the address of a node.  Raises ``NotSent`` when it is no longer a member."""
-    address = setting.nodes().get(node)
+    address = context.nodes().get(node)
     if address is None:
         raise NotSent(f"node {node} is no longer a member")
     return address
 
 
-async def fetch(sessions: Sessions, address: str, place: Place, offset: int, bytes_max: int):
+async def fetch(sessions: Sessions, address: str, place: PartitionRef, offset: int, bytes_max: int):
     """Return (``FetchResult``, bytes) of one partition from one node.  Raises as ``Session.ask``,
     and the refusal of the partition."""
     request = Fetch((FetchPart(place.incarnation, offset, bytes_max),), 1, bytes_max, 0, ANY)
@@ -123,7 +131,9 @@ async def fetch(sessions: Sessions, address: str, place: Place, offset: int, byt
     return result, reply.payload
 
 
-async def report_corruption(sessions: Sessions, address: str, place: Place, offset: int) -> None:
+async def report_corruption(
+    sessions: Sessions, address: str, place: PartitionRef, offset: int
+) -> None:
     """Report that a batch failed its check, as clients do; the outcome is not awaited."""
     try:
         await sessions.ask(
@@ -133,26 +143,33 @@ async def report_corruption(sessions: Sessions, address: str, place: Place, offs
         return  # the report was sent, or the node is gone
 
 
-async def offsets(setting: Setting, process: Process, sessions: Sessions, place: Place, node: int,
-                  mode: str, final: bool = False) -> tuple[int, int] | None:
+async def offsets(
+    context: WorkloadContext,
+    process: ClientProcess,
+    sessions: Sessions,
+    place: PartitionRef,
+    node: int,
+    mode: str,
+    final: bool = False,
+) -> tuple[int, int] | None:
     """Return log start and next offset of a partition, as ``node`` knows them; None = no answer."""
     asked = {"final": True} if final else {}
     operation = process.invoke("offsets", key=place.key, mode=mode, node=node, **asked)
     request = ListOffsets((OffsetQuery(place.incarnation, EARLIEST),
                            OffsetQuery(place.incarnation, LATEST)), mode == "linearizable")
     with operation:
-        reply = await sessions.ask(address_of(setting, node), request, timeout_s=TIMEOUT_S)
+        reply = await sessions.ask(address_of(context, node), request, timeout_s=TIMEOUT_S)
         for result in reply.results:
             if result.code:
                 raise exception_for(result.code, result.error)
         start, end = (result.offset for result in reply.results)
         operation.ok(start=start, high_watermark=end)
-        setting.topics.heard(place.key, end)
+        context.topics.heard(place.key, end)
         return start, end
     return None
 
 
-async def describe(process: Process, client: Client, topic: str) -> int | None:
+async def describe(process: ClientProcess, client: Client, topic: str) -> int | None:
     """Describe a topic through the client; return its incarnation, -1 = it does not exist, None =
     no answer."""
     with process.invoke("describe", topic=topic) as operation:

@@ -1,7 +1,8 @@
 """Recorder of a run's history: requests of processes and their outcomes.
 
 Contract.  ``Recorder`` is the only writer of a history: one clock, one order, one thread (trio's).
-``Process.invoke`` gives an ``Operation``, which is completed at most once.  It is used as a block:
+``ClientProcess.invoke`` gives an ``Operation``, which is completed at most once.  It is used as a
+block:
 
     with process.invoke("read", key=key, offset=offset) as operation:
         operation.ok(**await whatever_it_takes())
@@ -12,7 +13,7 @@ continues behind the block; ``operation.happened`` gives the outcome.  A cancell
 ``info``, and the cancellation is raised again.  Every other exception is a bug, of the product's
 client or of the harness: it is ``info`` under its own name, and is raised again.
 
-Invariants.  A process whose operation ended in ``info`` sends no further request: ``Process``
+Invariants.  A process whose operation ended in ``info`` sends no further request: ``ClientProcess``
 continues under the next number by itself.
 """
 
@@ -52,9 +53,9 @@ class Recorder:
         """Return microseconds since the run began."""
         return (self._clock_ns() - self._begun_ns) // 1000
 
-    def process(self) -> "Process":
+    def process(self) -> "ClientProcess":
         """Return a new process."""
-        return Process(self, self.next_process())
+        return ClientProcess(self, self.next_process())
 
     def next_process(self) -> int:
         """Return a process number that is not used yet."""
@@ -74,7 +75,7 @@ class Recorder:
         self._write(INVOKE, self._operation, process, name, data)
         return self._operation
 
-    def settled(self, kind: str, operation: int, process: int, name: str,
+    def completed(self, kind: str, operation: int, process: int, name: str,
                 data: dict[str, Any]) -> None:
         """Record the completion of an operation."""
         self.open -= 1
@@ -96,7 +97,7 @@ class Recorder:
         self._writer.write(Event(self.now_us(), kind, operation, process, name, data))
 
 
-class Process:
+class ClientProcess:
     """A logical process; its ``number`` changes when an outcome stays ambiguous."""
 
     def __init__(self, recorder: Recorder, number: int):
@@ -116,11 +117,11 @@ class Process:
 class Operation:
     """One operation under way."""
 
-    __slots__ = ("settled", "happened", "refusal", "_process", "_asked_by", "_number", "_name",
+    __slots__ = ("completed", "happened", "refusal", "_process", "_asked_by", "_number", "_name",
                  "_asked")
 
-    def __init__(self, process: Process, number: int, name: str, asked: dict[str, Any]):
-        self.settled = False
+    def __init__(self, process: ClientProcess, number: int, name: str, asked: dict[str, Any]):
+        self.completed = False
         self.happened = False
         self.refusal = ""  # reason of a failure, or of an ambiguous outcome
         self._process = process
@@ -137,7 +138,7 @@ class Operation:
         if isinstance(error, MultiRaftError):
             self.failed(error)
             return True
-        if error is not None and not self.settled:
+        if error is not None and not self.completed:
             if isinstance(error, Exception):  # a bug of the client, or of the harness
                 self.unknown(kind.__name__, str(error))
             else:
@@ -150,22 +151,22 @@ class Operation:
         if self._name == "append" and self._asked["acks"] != "none":
             recorder.acknowledged[recorder.phase_name] += 1
         self.happened = True
-        self._settle(OK, data)
+        self._complete(OK, data)
 
     def failed(self, error: MultiRaftError) -> None:
         """Complete with ``fail`` or ``info``: the class of ``error`` decides."""
         self.refusal = f"{type(error).__name__}: {error}"[:TEXT_MAX]
         if isinstance(error, RequestError):
-            self._settle(FAIL, {"error": type(error).__name__, "text": str(error)[:TEXT_MAX]})
+            self._complete(FAIL, {"error": type(error).__name__, "text": str(error)[:TEXT_MAX]})
         else:
             self.unknown(type(error).__name__, str(error))
 
     def unknown(self, error: str, text: str) -> None:
         """Complete with ``info``: the outcome stays ambiguous."""
-        self._settle(INFO, {"error": error, "text": text[:TEXT_MAX]})
+        self._complete(INFO, {"error": error, "text": text[:TEXT_MAX]})
         self._process.retire(self._asked_by)
 
-    def _settle(self, kind: str, data: dict[str, Any]) -> None:
-        assert not self.settled, f"{self._name} {self._number} has two outcomes"
-        self.settled = True
-        self._process.recorder.settled(kind, self._number, self._asked_by, self._name, data)
+    def _complete(self, kind: str, data: dict[str, Any]) -> None:
+        assert not self.completed, f"{self._name} {self._number} has two outcomes"
+        self.completed = True
+        self._process.recorder.completed(kind, self._number, self._asked_by, self._name, data)

@@ -1,7 +1,7 @@
 """Conversion between values and records, as operations of the history name them.
 
-Contract.  ``Source`` gives each producer its next values; ``runs_of`` turns fetched batches into
-runs of the history, in which a record that is not intact is ``CORRUPT``.
+Contract.  ``RecordSource`` gives each producer its next values; ``runs_of`` turns fetched batches
+into runs of the history, in which a record that is not intact is ``CORRUPT``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from chaos import values
 from chaos.history import CORRUPT
-from chaos.workloads.setting import Place
+from chaos.workloads.workload_context import PartitionRef
 from multiraft import core
 from multiraft.client import FetchedBatch
 
@@ -20,7 +20,7 @@ PADDING_SMALL, PADDING_LARGE, LARGE_SHARE = 120, 6_000, 0.05
 RECORDS_MAX = 4
 
 
-class Source:
+class RecordSource:
     """Source of one producer's records."""
 
     def __init__(self, run: int, producer: int, rng: random.Random):
@@ -29,7 +29,7 @@ class Source:
         self._rng = rng
         self._number = 0
 
-    def take(self, place: Place) -> tuple[list[int], list[bytes]]:
+    def take(self, place: PartitionRef) -> tuple[list[int], list[bytes]]:
         """Return the values of a new append, and their records."""
         taken, records = [], []
         for _ in range(self._rng.randint(1, RECORDS_MAX)):
@@ -60,7 +60,7 @@ def runs_of(run: int, key: str, batches: Iterable[FetchedBatch], runs: list | No
     return runs
 
 
-def fetched(place: Place, payload: memoryview, offset: int, high_watermark: int,
+def fetched(place: PartitionRef, payload: memoryview, offset: int, high_watermark: int,
             ) -> list[FetchedBatch]:
     """Return a fetch's bytes as batches, verified.  Raises ``CodecError``."""
     return [FetchedBatch(place.topic, place.partition, part, core.batch_header(part), offset,

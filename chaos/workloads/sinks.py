@@ -21,11 +21,11 @@ from dataclasses import dataclass, field
 import trio
 
 from chaos.workloads import consumers
-from chaos.workloads.appends import is_known, jitter, send, settle
+from chaos.workloads.appends import is_known, jitter, record_outcome, send
 from chaos.workloads.churn import create
-from chaos.workloads.recorder import Operation, Process
-from chaos.workloads.records import Source, next_offset, runs_of
-from chaos.workloads.setting import Place, Setting, places_of
+from chaos.workloads.recorder import ClientProcess, Operation
+from chaos.workloads.records import RecordSource, next_offset, runs_of
+from chaos.workloads.workload_context import PartitionRef, WorkloadContext, partitions_of
 from multiraft.client import Client, Consumer
 from multiraft.client.staging import identity_of
 from multiraft.errors import MultiRaftError
@@ -67,28 +67,30 @@ REPLACED, FROM_START = 0.05, 0.3
 UNAVAILABLE_MS = 8_000
 
 
-async def run(setting: Setting) -> None:
+async def run(context: WorkloadContext) -> None:
     """Run the workload; see ``chaos.workloads``."""
-    setting.staged |= set(TOPICS)
+    context.staged |= set(TOPICS)
     places = [place for name, count in TOPICS.items()
-              for place in await insist_on_topic(setting, name, count)]
+              for place in await insist_on_topic(context, name, count)]
     async with trio.open_nursery() as nursery:
         for number in range(SINKS):
-            nursery.start_soon(writing, setting, f"sink-{number}", places)
+            nursery.start_soon(writing, context, f"sink-{number}", places)
         for _ in range(READERS):
-            nursery.start_soon(reading, setting, places)
+            nursery.start_soon(reading, context, places)
 
 
-async def insist_on_topic(setting: Setting, name: str, partitions: int) -> list[Place]:
+async def insist_on_topic(
+    context: WorkloadContext, name: str, partitions: int
+) -> list[PartitionRef]:
     """Return the partitions of a topic, which is created, or was by a request without an answer."""
-    rng = setting.rng()
-    async with setting.client() as client:
+    rng = context.rng()
+    async with context.client() as client:
         while True:
-            places = await create(setting.recorder.process(), client, rng, name, partitions)
+            places = await create(context.recorder.process(), client, rng, name, partitions)
             if places is not None:
                 return places
             try:
-                return places_of(await client.topic_metadata(name))
+                return partitions_of(await client.topic_metadata(name))
             except MultiRaftError:
                 await trio.sleep(jitter(rng, RETRY_S))
 
@@ -97,7 +99,7 @@ async def insist_on_topic(setting: Setting, name: str, partitions: int) -> list[
 
 
 @dataclass
-class Attempt:
+class TaskAttempt:
     """One attempt of a task, as the ledger numbered it."""
 
     sink: int
@@ -113,7 +115,7 @@ class Attempt:
 
 
 @dataclass
-class Batch:
+class SinkBatch:
     """One transaction of a batch, as its driver knows it."""
 
     number: int
@@ -123,7 +125,7 @@ class Batch:
     transaction: int = 0
     is_over: bool = False  # it was committed before, so there is nothing to do
     ended: dict[int, int] = field(default_factory=dict)  # task -> the attempt that counts
-    slow: list[Attempt] = field(default_factory=list)  # they stage later
+    slow: list[TaskAttempt] = field(default_factory=list)  # they stage later
 
     @property
     def is_whole(self) -> bool:
@@ -134,15 +136,15 @@ class Batch:
 class Writer:
     """One sink, with the process that writes to it now."""
 
-    def __init__(self, setting: Setting, name: str, places: list[Place]):
-        self.setting = setting
+    def __init__(self, context: WorkloadContext, name: str, places: list[PartitionRef]):
+        self.context = context
         self.name = self.first_name = name
         self.checkpoints = 1
         self.places = places
-        self.rng = setting.rng()
-        self.source = Source(setting.run, setting.recorder.next_producer(), self.rng)
+        self.rng = context.rng()
+        self.source = RecordSource(context.run, context.recorder.next_producer(), self.rng)
         self.number = 0  # of the next batch
-        self.left: list[Batch] = []
+        self.left: list[SinkBatch] = []
         self.client: Client | None = None
         self.known: set[str] = set()  # topics that the client knows
 
@@ -152,9 +154,9 @@ class Writer:
         if self.rng.random() < NEW_CHECKPOINT:
             self.checkpoints += 1
             self.name, self.number = f"{self.first_name}.{self.checkpoints}", 0
-        async with self.setting.client() as self.client:
+        async with self.context.client() as self.client:
             while True:
-                await trio.sleep(self.setting.pause_s(self.rng, TRANSACTIONS_PER_SECOND))
+                await trio.sleep(self.context.pause_s(self.rng, TRANSACTIONS_PER_SECOND))
                 await self.one_transaction()
                 if self.rng.random() < DIES:
                     return
@@ -162,7 +164,7 @@ class Writer:
     async def one_transaction(self) -> None:
         """Run the next batch, or the last one again."""
         rng = self.rng
-        batch = Batch(self.number, rng.randbytes(NONCE_BYTES), rng.randint(1, TASKS_MAX))
+        batch = SinkBatch(self.number, rng.randbytes(NONCE_BYTES), rng.randint(1, TASKS_MAX))
         async with trio.open_nursery() as nursery:
             for task in range(batch.tasks):
                 nursery.start_soon(self.task, batch, task)
@@ -175,7 +177,7 @@ class Writer:
 
     # ---- tasks ----
 
-    async def task(self, batch: Batch, task: int) -> None:
+    async def task(self, batch: SinkBatch, task: int) -> None:
         """Run attempts of a task until as many as are needed have ended well; one of them
         counts."""
         rng = self.rng
@@ -193,13 +195,13 @@ class Writer:
         if well:
             batch.ended[task] = rng.choice(well)
 
-    async def begin(self, batch: Batch, task: int) -> Attempt | None:
+    async def begin(self, batch: SinkBatch, task: int) -> TaskAttempt | None:
         """Join the transaction, or begin it; None = there is nothing to stage, or no partition to
         stage in."""
         request = BeginTransaction(
             self.name, batch.number, batch.nonce, (), task, self.rng.getrandbits(64)
         )
-        process = self.setting.recorder.process()
+        process = self.context.recorder.process()
         reply = await self.open(process, request)
         if reply is None:
             return None
@@ -218,9 +220,9 @@ class Writer:
             said = await self.open(process, request._replace(topics=(row,)))
             if said is None or said.state == COMMITTED:
                 return None
-        return Attempt(reply.sink, reply.transaction, task, reply.attempt)
+        return TaskAttempt(reply.sink, reply.transaction, task, reply.attempt)
 
-    async def open(self, process: Process,
+    async def open(self, process: ClientProcess,
                    request: BeginTransaction) -> BeginTransactionReply | None:
         """Ask the ledger for an attempt, or to note topics; None = refused or ambiguous."""
         said = {"sink": request.sink, "batch": request.batch, "nonce": request.nonce.hex(),
@@ -233,9 +235,9 @@ class Writer:
             return reply
         return None
 
-    async def stage(self, attempt: Attempt) -> bool:
+    async def stage(self, attempt: TaskAttempt) -> bool:
         """Send all appends of an attempt; return True if all of them were acknowledged."""
-        rng, process = self.rng, self.setting.recorder.process()
+        rng, process = self.rng, self.context.recorder.process()
         chosen = rng.choices(self.places, k=rng.randint(1, PLACES_PER_ATTEMPT_MAX))
         for place in chosen:
             if not await is_known(self.client, self.known, place):
@@ -247,7 +249,7 @@ class Writer:
                 values, records = self.source.take(place)
                 operation = process.invoke("append", key=place.key, values=values, acks="commit",
                                            producer=-1, epoch=-1, sequence=-1, **attempt.said)
-                await settle(self.setting, operation, place, len(values),
+                await record_outcome(self.context, operation, place, len(values),
                              send(self.client, producer, place, records))
                 if not operation.happened:
                     return False
@@ -255,7 +257,7 @@ class Writer:
 
     # ---- drivers ----
 
-    async def decide(self, batch: Batch) -> None:
+    async def decide(self, batch: SinkBatch) -> None:
         """Commit the transaction, abort it, or leave it."""
         dice = self.rng.random()
         if dice < COMMITTED_SHARE and batch.is_whole:
@@ -269,7 +271,7 @@ class Writer:
         for attempt in batch.slow:
             await self.stage(attempt)
 
-    async def commit(self, batch: Batch) -> None:
+    async def commit(self, batch: SinkBatch) -> None:
         """Commit a transaction, perhaps with a second request; a writer that still does not know
         the outcome runs the batch again."""
         operation = await self.ask_to_commit(batch)
@@ -278,9 +280,9 @@ class Writer:
             operation = await self.ask_to_commit(batch)
         self.number += operation.happened
 
-    async def ask_to_commit(self, batch: Batch) -> Operation:
+    async def ask_to_commit(self, batch: SinkBatch) -> Operation:
         """Send one request to commit."""
-        process, winners = self.setting.recorder.process(), sorted(batch.ended.items())
+        process, winners = self.context.recorder.process(), sorted(batch.ended.items())
         with process.invoke("commit_transaction", sink=batch.sink, transaction=batch.transaction,
                             batch=batch.number, winners=winners) as operation:
             await self.client.sink_request(CommitTransaction(
@@ -289,24 +291,26 @@ class Writer:
             operation.ok()
         return operation
 
-    async def abort(self, batch: Batch) -> None:
+    async def abort(self, batch: SinkBatch) -> None:
         """Abort the transaction; a batch that was committed after all is finished."""
-        if await abort(self.setting, self.client, batch.sink, batch.transaction):
+        if await abort(self.context, self.client, batch.sink, batch.transaction):
             self.number += 1
 
-    async def come_back(self, batch: Batch) -> None:
+    async def come_back(self, batch: SinkBatch) -> None:
         """Continue a transaction that was left, late: its slow tasks, then its driver."""
         for attempt in batch.slow:
             await self.stage(attempt)
         if batch.is_whole and self.rng.random() < COMMITTED_SHARE:
             await self.ask_to_commit(batch)
         else:
-            await abort(self.setting, self.client, batch.sink, batch.transaction)
+            await abort(self.context, self.client, batch.sink, batch.transaction)
 
 
-async def abort(setting: Setting, client: Client, sink: int, transaction: int) -> bool | None:
+async def abort(
+    context: WorkloadContext, client: Client, sink: int, transaction: int
+) -> bool | None:
     """Abort a transaction; return whether it is committed; None = no answer."""
-    process = setting.recorder.process()
+    process = context.recorder.process()
     with process.invoke("abort_transaction", sink=sink, transaction=transaction) as operation:
         committed = (await client.sink_request(AbortTransaction(sink, transaction))).committed
         operation.ok(committed=committed)
@@ -314,9 +318,9 @@ async def abort(setting: Setting, client: Client, sink: int, transaction: int) -
     return None
 
 
-async def writing(setting: Setting, name: str, places: list[Place]) -> None:
+async def writing(context: WorkloadContext, name: str, places: list[PartitionRef]) -> None:
     """Run one sink: process after process."""
-    writer = Writer(setting, name, places)
+    writer = Writer(context, name, places)
     while True:
         await writer.life()
 
@@ -324,42 +328,51 @@ async def writing(setting: Setting, name: str, places: list[Place]) -> None:
 # ---- readers ----------------------------------------------------------------------------------
 
 
-async def reading(setting: Setting, places: list[Place]) -> None:
+async def reading(context: WorkloadContext, places: list[PartitionRef]) -> None:
     """Run one reader after the other."""
-    rng = setting.rng()
+    rng = context.rng()
     positions = dict.fromkeys(places, 0)
     while True:
-        process = setting.recorder.process()
-        async with setting.client() as client:
-            await read_on(setting, process, client, rng, positions)
+        process = context.recorder.process()
+        async with context.client() as client:
+            await read_on(context, process, client, rng, positions)
         if rng.random() < FROM_START:
             positions = dict.fromkeys(places, 0)
 
 
-async def read_on(setting: Setting, process: Process, client: Client, rng: random.Random,
-                  positions: dict[Place, int]) -> None:
+async def read_on(
+    context: WorkloadContext,
+    process: ClientProcess,
+    client: Client,
+    rng: random.Random,
+    positions: dict[PartitionRef, int],
+) -> None:
     """Poll with one client until it is replaced or fails; update ``positions``."""
     prefer = rng.choice(("leader", "nearest"))
     readers = {place: client.consume(place.topic, place.partition, at, prefer=prefer,
                                      unavailable_ms=UNAVAILABLE_MS, rack=rng.choice(("r1", "r2")))
                for place, at in positions.items()}
     try:
-        while await poll(setting, process, readers, positions) and rng.random() > REPLACED:
-            await trio.sleep(setting.pause_s(rng, POLLS_PER_SECOND))
+        while await poll(context, process, readers, positions) and rng.random() > REPLACED:
+            await trio.sleep(context.pause_s(rng, POLLS_PER_SECOND))
     finally:
         for reader in readers.values():
             reader.close()
 
 
-async def poll(setting: Setting, process: Process, readers: dict[Place, Consumer],
-               positions: dict[Place, int]) -> bool:
+async def poll(
+    context: WorkloadContext,
+    process: ClientProcess,
+    readers: dict[PartitionRef, Consumer],
+    positions: dict[PartitionRef, int],
+) -> bool:
     """Poll all partitions once; return True if the reader can continue."""
     asked = {place.key: at for place, at in positions.items()}
     with process.invoke("poll_committed", positions=asked) as operation:
         found: dict[str, list] = {}
         reached = dict(asked)
         for place, batches in (await consumers.take(readers)).items():
-            found[place.key] = runs_of(setting.run, place.key, batches)
+            found[place.key] = runs_of(context.run, place.key, batches)
         for place, reader in readers.items():
             stands_at = reader.position(place.partition)
             reached[place.key] = positions[place] = max(

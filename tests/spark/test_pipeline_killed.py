@@ -118,7 +118,8 @@ class _Killing(fs.FileSystemHandler):
         self._local.delete_dir(path)
 
     def _unused(self, *arguments):
-        raise NotImplementedError
+        """End the process at an effect that no test expects."""
+        raise AssertionError(f"an effect that is not counted: {arguments}")
 
     copy_file = delete_dir_contents = delete_root_dir_contents = _unused
     open_append_stream = _unused

@@ -3,7 +3,7 @@
 Contract.  A ``Recording`` is given to a run.  The run reports every append, its outcome, and every
 read when it is served.  ``events`` is the history: keys are ``t@N/0`` for partition N, values are
 numbers.  The reads that compare all healed nodes are the final reads.  ``nemesis`` makes the run's
-nemesis, whose faults are counted in ``faults``; ``run_trace.Evidence`` replaces both to observe
+nemesis, whose faults are counted in ``faults``; ``run_trace.RunTrace`` replaces both to observe
 them.  A recording changes nothing: a run has the same digest with it and without.
 
 Theory.  The simulator's invariants see internal state; the checkers see what a client of a real
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from chaos.history import END, FAULT, FINAL, INVOKE, NEMESIS, OK, PHASE, WARM_UP, Event, key_of
 from chaos.simulator.env.event_queue import EventQueue
+from chaos.simulator.faults.injector import Injector
 from chaos.simulator.faults.nemesis import Nemesis
 from chaos.simulator.oracle.operations import (
     ACKS_COMMIT,
@@ -32,7 +33,7 @@ from multiraft import core
 from multiraft.codec import layout
 
 if TYPE_CHECKING:
-    from chaos.simulator.simulation import Simulation
+    from chaos.simulator.ports import ClusterPort
 
 _LEVELS = {ACKS_COMMIT: "commit", ACKS_LEADER: "leader", ACKS_NONE: "none"}
 #: First process numbers of plain appends, readers and topics; below are producers with epochs.
@@ -50,15 +51,15 @@ class Recording:
         self._operations = 0
         self._open: dict[AppendOperation, int] = {}
         self._final = False
-        self.settled = False  # all nodes are healed: reads that compare nodes are final
+        self.all_healed = False  # all nodes are healed: reads that compare nodes are final
         self._keys: dict[int, str] = {}  # partition of a topic -> key
         self._asked: dict[int, dict] = {}  # open operations of topics
         self._phase(WARM_UP)
         self._nemesis(True)
 
-    def nemesis(self, world: Simulation, rng: random.Random) -> Nemesis:
+    def nemesis(self, world: ClusterPort, rng: random.Random) -> Nemesis:
         """Return the nemesis of the run."""
-        return Nemesis(world, rng)
+        return Nemesis(Injector(world, rng))
 
     def _add(self, kind: str, operation: int, process: int, name: str, data: dict) -> None:
         now_us = self.queue.now_us if self.queue is not None else 0
@@ -103,7 +104,7 @@ class Recording:
 
     def read(self, read: ReadOperation) -> None:
         """Record a read that a node serves: invocation and completion at one time."""
-        final = self.settled and read.reader == FINAL_READER
+        final = self.all_healed and read.reader == FINAL_READER
         if final and not self._final:
             self._final = True
             self._nemesis(False)

@@ -12,27 +12,20 @@ Quiescence.  In a run without topics nothing of this is scheduled.
 from __future__ import annotations
 
 import random
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
-from chaos.simulator.clients.workload import Workload
-from chaos.simulator.env.event_queue import EventQueue
-from chaos.simulator.env.network import Network
-from chaos.simulator.env.parameters import Parameters
-from chaos.simulator.env.trace import Trace
-from chaos.simulator.faults.partial_heal import Remainder
-from chaos.simulator.node.metadata_group import StateTruth
 from chaos.simulator.oracle import metadata_oracle
-from chaos.simulator.oracle.observer import StateChecker
 from multiraft.types import METADATA_GROUP
 from multiraft.wire import plans as wire
 
 if TYPE_CHECKING:
     from chaos.simulator.node.node import SimulatedNode
+    from chaos.simulator.ports import ClusterPort
 
 #: Interval of the operator's checks and of the clients' updates.
-LOOK_US = 200_000
+CHECK_US = 200_000
 #: Maximum number of topics at a time, and of partitions of a topic.
 TOPICS_MAX = 4
 PARTITIONS_MAX = 3
@@ -41,24 +34,7 @@ FIRST_TOPICS = 2
 #: Share of appends and reads that go to topics.
 SHARE = 0.4
 #: Probability that a command is proposed before the previous one is known to be committed.
-HURRY = 0.3
-
-
-class Simulation(Protocol):
-    """Parts of a simulation that topics use."""
-
-    queue: EventQueue
-    trace: Trace
-    parameters: Parameters
-    workload: Workload
-    network: Network
-    faults: Counter[str]
-    marks: Counter[str]
-    nodes: dict[int, SimulatedNode]
-    remainder: Remainder
-    truth: StateTruth
-    witness: StateChecker
-    voters: dict[int, tuple[int, ...]]
+HURRIED = 0.3
 
 
 class Intent(NamedTuple):
@@ -73,7 +49,7 @@ class Intent(NamedTuple):
 class Topics:
     """Operator of topics and shared metadata cache of clients, in one run."""
 
-    def __init__(self, world: Simulation, rng: random.Random):
+    def __init__(self, world: ClusterPort, rng: random.Random):
         self._world = world
         self._rng = rng
         self.seen_index = 0  # the newest metadata that clients know
@@ -83,7 +59,7 @@ class Topics:
         self._intents: deque[Intent] = deque()
         #: name -> id of its newest requested incarnation, b"" = its deletion was requested.
         self._wanted: dict[str, bytes] = {}
-        self._looking = False
+        self._is_running = False
         self._plan_end = ""  # action that ends a plan which is active after the faults
         self._asked: dict[Intent, int] = {}  # operations of the history
 
@@ -96,8 +72,8 @@ class Topics:
         self._intents.append(Intent(payload, "", b"", False))
         for _ in range(FIRST_TOPICS):
             self.create()
-        self._looking = True
-        self._look()
+        self._is_running = True
+        self._check()
 
     def create(self) -> bool:
         """Request one more topic; False at ``TOPICS_MAX``."""
@@ -115,10 +91,10 @@ class Topics:
 
     def delete(self) -> str:
         """Request the deletion of a topic; return its name, empty = there is no topic."""
-        living = sorted(name for name, topic_id in self._wanted.items() if topic_id)
-        if not living:
+        names = sorted(name for name, topic_id in self._wanted.items() if topic_id)
+        if not names:
             return ""
-        name = self._rng.choice(living)
+        name = self._rng.choice(names)
         topic_id, self._wanted[name] = self._wanted[name], b""
         self._ask(Intent(metadata_oracle.delete_topic(name, topic_id), name, topic_id, True))
         return name
@@ -141,35 +117,35 @@ class Topics:
                                f"{'delete' if intent.deletes else 'create'} {intent.name}")
         self._intents.append(intent)
 
-    def _look(self) -> None:
-        if not self._looking:
+    def _check(self) -> None:
+        if not self._is_running:
             return
         while self._intents and self._is_done(self._intents[0]):
-            self._tell_done(self._intents.popleft())
+            self._record_completion(self._intents.popleft())
         for node in list(self._world.nodes.values()):
             if node.is_up and not node.paused and node.leads(METADATA_GROUP):
                 for intent in self._next():
                     if intent not in self._asked:
-                        self._asked[intent] = self._tell_asked(intent)
+                        self._asked[intent] = self._record_request(intent)
                     node.command(intent.payload)
                 self._keep_learners(node)
                 self._end_plan(node)
-        self._learn()
-        self._world.queue.after(LOOK_US, self._look)
+        self._refresh_metadata()
+        self._world.queue.after(CHECK_US, self._check)
 
-    def _tell_asked(self, intent: Intent) -> int:
+    def _record_request(self, intent: Intent) -> int:
         history = self._world.workload.history
         if history is None or not intent.topic_id:
             return 0
         return history.topic_asked(intent.name, intent.deletes)
 
-    def _tell_done(self, intent: Intent) -> None:
-        history, truth = self._world.workload.history, self._world.truth.metadata
+    def _record_completion(self, intent: Intent) -> None:
+        history, oracle = self._world.workload.history, self._world.oracle.metadata
         if history is not None and intent.topic_id:
-            asked = self._asked.pop(intent, 0) or self._tell_asked(intent)
-            incarnation = truth.created[intent.topic_id]
+            asked = self._asked.pop(intent, 0) or self._record_request(intent)
+            incarnation = oracle.created[intent.topic_id]
             history.topic_done(asked, intent.name, incarnation, intent.deletes,
-                               truth.partitions_of(incarnation))
+                               oracle.partitions_of(incarnation))
 
     def _next(self) -> list[Intent]:
         """Return the first command that is not committed, and sometimes the one behind it.
@@ -179,25 +155,25 @@ class Topics:
         be committed behind its deletion, and the topic would never be deleted.
         """
         first = list(self._intents)[:1]
-        hurried = list(self._intents)[1:] if self._rng.random() < HURRY else []
+        hurried = list(self._intents)[1:] if self._rng.random() < HURRIED else []
         return first + [each for each in hurried[:1] if each.topic_id != first[0].topic_id]
 
     def _is_done(self, intent: Intent) -> bool:
-        truth = self._world.truth.metadata
+        oracle = self._world.oracle.metadata
         if not intent.topic_id:
-            return bool(truth.state.cluster_id)
-        incarnation = truth.created.get(intent.topic_id)
+            return bool(oracle.state.cluster_id)
+        incarnation = oracle.created.get(intent.topic_id)
         if incarnation is None or not intent.deletes:
             return incarnation is not None
-        return metadata_oracle.FIRST + incarnation in truth.deleted_at
+        return metadata_oracle.FIRST + incarnation in oracle.deleted_at
 
     def _end_plan(self, node: SimulatedNode) -> None:
         """End a plan that is active after the faults: resume or cancel it."""
-        world, plan = self._world, self._world.truth.metadata.state.plans.active
+        world, plan = self._world, self._world.oracle.metadata.state.plans.active
         if plan is None or world.network.faulty:
             return
         if not self._plan_end:
-            self._plan_end = (wire.CANCEL if world.remainder.nodes
+            self._plan_end = (wire.CANCEL if world.minority.nodes
                               else self._rng.choice((wire.RESUME, wire.CANCEL)))
         if self._plan_end == wire.CANCEL or (plan.state == "paused" and not plan.by_safety):
             node.command(metadata_oracle.control_plan(plan.plan_id, self._plan_end, 0,
@@ -208,12 +184,12 @@ class Topics:
         present = node.configuration(METADATA_GROUP)
         missing = [number for number in sorted(self._world.nodes)
                    if number not in present.members()]
-        if missing and not present.outgoing and node.knows(missing):
+        if missing and not present.outgoing and node.has_peers(missing):
             node.set_members(METADATA_GROUP, present.voters, (*present.learners, *missing))
 
     # ---- clients ---------------------------------------------------------------------------
 
-    def _learn(self) -> None:
+    def _refresh_metadata(self) -> None:
         """Take the metadata of some node, unless they are older than the known ones."""
         nodes = [node for _, node in sorted(self._world.nodes.items())
                  if node.is_up and not node.paused]
@@ -228,7 +204,7 @@ class Topics:
 
     def places(self) -> Iterable[tuple[int, int]]:
         """Return (partition, group) of all partitions that clients believe to exist."""
-        return [place for living in self._known for place in living.partitions
+        return [place for topic in self._known for place in topic.partitions
                 if place[0] not in self._gone]
 
     def group_at(self, partition: int, offset: int) -> int:
@@ -240,7 +216,7 @@ class Topics:
 
     def extents(self) -> list[metadata_oracle.Extent]:
         """Return the extents of all partitions of topics, by the committed metadata."""
-        state = self._world.truth.metadata.state
+        state = self._world.oracle.metadata.state
         found = metadata_oracle.extents_in(state, metadata_oracle.topics_of(state))
         return [extent for extents in found.values() for extent in extents]
 
@@ -251,53 +227,53 @@ class Topics:
         places = self.places()
         return self._rng.choice(places)[0] if places else 0
 
-    def is_gone(self, node: int, partition: int) -> None:
+    def record_gone(self, node: int, partition: int) -> None:
         """Record the definite reply of a node that a partition does not exist.  Raises
         ``Violation``.
         """
-        self._world.truth.metadata.refused(node, partition)
+        self._world.oracle.metadata.refused(node, partition)
         self._gone.add(partition)
-        self._world.marks["partition gone"] += 1
+        self._world.event_counts["partition gone"] += 1
 
     # ---- the end ---------------------------------------------------------------------------
 
-    def unsettled(self, live: list[int]) -> str:
+    def incomplete(self, live: list[int]) -> str:
         """Describe the commands, switches and metadata that are not complete on all nodes; empty =
         none.
         """
-        world, truth = self._world, self._world.truth.metadata
+        world, oracle = self._world, self._world.oracle.metadata
         if self._intents:
             return f"{len(self._intents)} commands, {self._intents[0].name} first"
-        if truth.state.placed.switches:
-            return f"switches {truth.state.placed.switches}"
+        if oracle.state.placed.switches:
+            return f"switches {oracle.state.placed.switches}"
         behind = [number for number in live
-                  if world.nodes[number].metadata.version != truth.state.version]
-        if behind or self.seen_index != truth.state.version:
-            return f"metadata {truth.state.version} at {behind}, clients have {self.seen_index}"
+                  if world.nodes[number].metadata.version != oracle.state.version]
+        if behind or self.seen_index != oracle.state.version:
+            return f"metadata {oracle.state.version} at {behind}, clients have {self.seen_index}"
         return ""
 
-    def plan(self, everybody: bool) -> str:
+    def plan(self, all_nodes: bool) -> str:
         """Describe the active plan; empty = there is none.
 
-        A plan that is being cancelled does not count unless ``everybody``, because it may wait for
+        A plan that is being cancelled does not count unless ``all_nodes``, because it may wait for
         a node that stays down.
         """
-        plan = self._world.truth.metadata.state.plans.active
-        if plan is None or (plan.state == "cancelling" and not everybody):
+        plan = self._world.oracle.metadata.state.plans.active
+        if plan is None or (plan.state == "cancelling" and not all_nodes):
             return ""
         left = [f"{plan.moves[seq].move_id} {record.phase.name}" for seq, record
                 in plan.records.items() if not record.has_ended]
         return f"{plan.plan_id} is {plan.state} ({plan.reason}): {', '.join(left)}"
 
-    def rest(self) -> None:
+    def stop(self) -> None:
         """End the checks of the operator."""
-        self._looking = False
+        self._is_running = False
 
-    def settled(self, live: list[int]) -> None:
+    def check_metadata(self, live: list[int]) -> None:
         """Check the metadata of each node of ``live``.  Raises ``Violation``."""
-        written = sum(batches.next_offset > 0 for group in self._world.witness.groups.values()
+        written = sum(batches.next_offset > 0 for group in self._world.state_checker.groups.values()
                       for partition, batches in group.partitions.items()
                       if partition >= metadata_oracle.FIRST)
-        self._world.marks["partitions of topics written"] += written
+        self._world.event_counts["partitions of topics written"] += written
         for number in live:
-            self._world.truth.metadata.check(number, self._world.nodes[number].metadata)
+            self._world.oracle.metadata.check(number, self._world.nodes[number].metadata)

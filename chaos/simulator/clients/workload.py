@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from chaos.history import FAIL, INFO, OK
 from chaos.simulator.env.event_queue import EventQueue
-from chaos.simulator.env.network import Network
+from chaos.simulator.env.network import SimulatedNetwork
 from chaos.simulator.env.parameters import WorkloadParameters
 from chaos.simulator.env.trace import Trace
 from chaos.simulator.env.violations import Violation
@@ -38,8 +38,7 @@ from chaos.simulator.oracle.operations import (
 from multiraft import core
 
 if TYPE_CHECKING:
-    from chaos.simulator.clients.history import Recording
-    from chaos.simulator.clients.topics import Topics
+    from chaos.simulator.ports import HistoryPort, TopicsPort
 
 #: Error of a reply with an ambiguous outcome: the batch may be committed or not.
 AMBIGUOUS = "ambiguous"
@@ -85,7 +84,7 @@ class FetchRequest(NamedTuple):
     seen_index: int
 
 
-class Reply(NamedTuple):
+class ClientReply(NamedTuple):
     """Reply of a node.  ``error``: "" = success, "ambiguous", or the name of a definite error."""
 
     attempt: int
@@ -96,13 +95,13 @@ class Reply(NamedTuple):
     moved_to: int = 0  # group in which the partition takes appends; 0 = not moved
 
 
-class Cluster(NamedTuple):
+class ClientView(NamedTuple):
     """Network and placement, as every client knows them from its bootstrap."""
 
     queue: EventQueue
-    network: Network
+    network: SimulatedNetwork
     trace: Trace
-    witness: StateChecker
+    state_checker: StateChecker
     voters: dict[int, tuple[int, ...]]  # group -> nodes
     partitions: dict[int, tuple[int, ...]]  # group -> partitions
     receivers: dict[int, Callable[[int, tuple], None]]  # node -> (sender, frame)
@@ -122,7 +121,7 @@ class _Once:
             receive(sender, frame)
 
 
-class Stream:
+class ProducerStream:
     """One producer's batches to one partition."""
 
     __slots__ = ("next_sequence", "next_number", "open")
@@ -144,7 +143,7 @@ class Stream:
 class Workload:
     """All clients of one run, and the acknowledged offsets."""
 
-    def __init__(self, cluster: Cluster, parameters: WorkloadParameters, rng: random.Random):
+    def __init__(self, cluster: ClientView, parameters: WorkloadParameters, rng: random.Random):
         self._cluster = cluster
         self._parameters = parameters
         self._rng = rng
@@ -155,7 +154,7 @@ class Workload:
         self._waiting: dict[int, list[AppendOperation]] = {}  # producer -> batches to send again
         self._value_count = 0
         self._epochs = dict.fromkeys(range(1, parameters.producers + 1), 0)
-        self._streams: dict[tuple[int, int], Stream] = {}
+        self._streams: dict[tuple[int, int], ProducerStream] = {}
         self.partitions = cluster.partitions
         self._group_of = {partition: group for group, partitions in cluster.partitions.items()
                           for partition in partitions}
@@ -164,9 +163,9 @@ class Workload:
         self._acked_offsets: dict[int, int] = {}  # highest acknowledged with commit
         self._positions: dict[tuple[int, int], int] = {}  # (reading client, partition) -> next
         #: Receives every operation, if a history is recorded (``history.Recording``).
-        self.history: Recording | None = None
+        self.history: HistoryPort | None = None
         #: Topics that are created and deleted, if the seed has them.
-        self.topics: Topics | None = None
+        self.topics: TopicsPort | None = None
         self.open_appends = 0  # idempotent batches not yet acknowledged
         self.acked = 0
         self.ambiguous = 0
@@ -258,7 +257,7 @@ class Workload:
         """Return a new batch of an idempotent producer; None when its window is full."""
         stream = self._streams.get((producer, partition))
         if stream is None:
-            stream = self._streams[producer, partition] = Stream()
+            stream = self._streams[producer, partition] = ProducerStream()
         if stream.span >= self._parameters.in_flight_max:
             return None
         append = self._build(producer, self._epochs[producer], stream.next_sequence, partition,
@@ -412,7 +411,7 @@ class Workload:
             if append is not None:  # otherwise the attempt has timed out, and was sent again
                 self._answered(append, reply, sender)
 
-    def _answered(self, append: AppendOperation, reply: Reply, sender: int) -> None:
+    def _answered(self, append: AppendOperation, reply: ClientReply, sender: int) -> None:
         group = self._group_of[append.partition]
         if append.done:
             return
@@ -437,7 +436,7 @@ class Workload:
 
     def _gone(self, append: AppendOperation, node: int) -> None:
         """End all open batches of a deleted partition; none of them can get another answer."""
-        self.topics.is_gone(node, append.partition)
+        self.topics.record_gone(node, append.partition)
         opened = [append]
         for (_, partition), stream in self._streams.items():
             if partition == append.partition:
@@ -449,7 +448,7 @@ class Workload:
             each.done, each.ambiguous = True, not refused
             self._ended(each, FAIL if refused else INFO)
 
-    def _acknowledged(self, append: AppendOperation, group: int, reply: Reply) -> None:
+    def _acknowledged(self, append: AppendOperation, group: int, reply: ClientReply) -> None:
         append.done = True
         append.base_offset = reply.base_offset
         self._ended(append, OK)
@@ -457,7 +456,7 @@ class Workload:
             return
         self.acked += 1
         self._cluster.trace.mix(append.partition, append.base_offset, append.attempts)
-        self._cluster.witness.acked(group, append)
+        self._cluster.state_checker.acked(group, append)
         last = append.base_offset + append.count - 1
         self._acked_offsets[append.partition] = max(
             last, self._acked_offsets.get(append.partition, -1))
@@ -504,7 +503,7 @@ class Workload:
         self.reads += 1
         if self.history is not None:
             self.history.read(read)
-        self._cluster.witness.read(group, read)
+        self._cluster.state_checker.read(group, read)
         if read.batches:
             header = core.batch_header(read.batches[-1])
             end = header.base_offset + header.count

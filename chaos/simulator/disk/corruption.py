@@ -19,7 +19,7 @@ that member had to follow up to the configuration's entry.  Its own damage is at
 Relaxed durability.  An entry that a power loss took from a member still counts as committed, but
 fewer members hold it: a voter is not damaged while the others could elect a leader without the
 entry.  Conversely, no node loses unsynced records while another node is damaged
-(``Ailing._is_spared``).
+(``DiskAndClock._keeps_page_cache``).
 """
 
 from __future__ import annotations
@@ -68,11 +68,11 @@ class Misdirected(NamedTuple):
     to: int  # byte of that file
 
 
-class Node(Protocol):
+class DiskOwner(Protocol):
     """The node that owns a disk."""
 
     node: int
-    is_settled: bool
+    has_recovered: bool
 
 
 def durable_places(images: dict[str, bytes]) -> list[Place]:
@@ -116,7 +116,9 @@ def copies_of(places: list[Place]) -> set[Place]:
 class FaultAtlas:
     """Record of all damage in the cluster, and the decision where more is allowed."""
 
-    def __init__(self, rng: random.Random, groups: dict[int, GroupModel], nodes: Iterable[Node]):
+    def __init__(
+        self, rng: random.Random, groups: dict[int, GroupModel], nodes: Iterable[DiskOwner]
+    ):
         """``groups`` and ``nodes`` are read at each call, so they must be the live collections of
         the run.
         """
@@ -126,10 +128,10 @@ class FaultAtlas:
         self._entries: dict[tuple[int, int], int] = {}  # (group, index) -> node
         self._lost: int = 0  # node with damage that may belong to any group; 0 = none
         self._seen: dict[int, list[Configuration]] = {}
-        self._lasting: dict[int, set[int]] = {}
+        self._permanent: dict[int, set[int]] = {}
         self._lacking: dict[int, set[int]] = {}
         self._gone: set[int] = set()  # nodes whose directory was wiped or put back
-        self._away: tuple[int, ...] = ()  # nodes that stay down
+        self._staying_down: tuple[int, ...] = ()  # nodes that stay down
 
     @property
     def damaged_nodes(self) -> set[int]:
@@ -140,13 +142,13 @@ class FaultAtlas:
         """Forget the damage of nodes that have found and repaired it, and all cached
         configurations.
         """
-        whole = {node.node for node in self._nodes if node.is_settled}
+        whole = {node.node for node in self._nodes if node.has_recovered}
         self._entries = {place: owner for place, owner in self._entries.items()
                          if owner not in whole}
         if self._lost in whole:
             self._lost = 0
         self._seen.clear()
-        self._lasting.clear()
+        self._permanent.clear()
         self._lacking.clear()
 
     def permits(self, voters: tuple[int, ...], repaired: bool = False) -> bool:
@@ -157,13 +159,13 @@ class FaultAtlas:
         damage.
         """
         self.refresh()
-        if {*voters} & self._gone or 2 * len({*voters} & {*self._away}) >= len(voters):
+        if {*voters} & self._gone or 2 * len({*voters} & {*self._staying_down}) >= len(voters):
             return False
         return repaired or len(voters) > 2 or not {*voters} & self.damaged_nodes
 
     def stay_down(self, nodes: Iterable[int]) -> None:
         """Record the nodes that stay down, so that no group comes to need them."""
-        self._away = tuple(nodes)
+        self._staying_down = tuple(nodes)
 
     def may_lose(self, node: int) -> bool:
         """True if everything that a node stores may be lost for good."""
@@ -223,11 +225,11 @@ class FaultAtlas:
             found = self._seen[group] = self._groups[group].configurations()
         return found
 
-    def _lasting_members(self, group: int) -> set[int]:
+    def _permanent_members(self, group: int) -> set[int]:
         """Return the nodes that are members by each of these configurations."""
-        found = self._lasting.get(group)
+        found = self._permanent.get(group)
         if found is None:
-            found = self._lasting[group] = set.intersection(
+            found = self._permanent[group] = set.intersection(
                 *[{*configuration.members()} for configuration in self._configurations(group)])
         return found
 
@@ -276,9 +278,11 @@ class FaultAtlas:
         owner = self._entries.get((place.group, place.index), node)
         if owner != node or place.index > group.commit:
             return False
-        chain, lasting = group.committed[place.index - 1], self._lasting_members(place.group)
-        return any(other != node and other in lasting and replica.durable.holds(place.index, chain)
-                   for other, replica in group.replicas.items())
+        chain, permanent = group.committed[place.index - 1], self._permanent_members(place.group)
+        return any(
+            other != node and other in permanent and replica.durable.holds(place.index, chain)
+            for other, replica in group.replicas.items()
+        )
 
     def note(self, node: int, rot: Rot) -> None:
         """Record that ``rot`` was done to the node."""

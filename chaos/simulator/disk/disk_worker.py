@@ -26,14 +26,14 @@ from multiraft.storage.store import Store
 from multiraft.types import METADATA_GROUP
 
 if TYPE_CHECKING:
-    from chaos.simulator.node.node import SimulatedNode
+    from chaos.simulator.ports import NodePort
 
 #: While a write takes longer, the node sends no liveness support.
 DISK_STALL_MS_MAX = 1000
 #: After this time without a write a probe block is written, so that a hung disk is noticed.
 PROBE_MS = 500
 #: Pause after a checkpoint that failed for lack of disk space.
-NO_ROOM_MS = 5000
+NO_SPACE_MS = 5000
 #: Pause after any other checkpoint; the real node checks again after a second.
 CHECKPOINT_PAUSE_MS = 100
 PROBE_FILE = "/data/probe"
@@ -53,8 +53,8 @@ class Flight(NamedTuple):
 class DiskWorker:
     """Worker of one boot."""
 
-    def __init__(self, node: SimulatedNode, filesystem: SimulatedFilesystem, store: Store,
-                 parameters: DiskParameters, rng: random.Random, room: DiskSpaceGuard):
+    def __init__(self, node: NodePort, filesystem: SimulatedFilesystem, store: Store,
+                 parameters: DiskParameters, rng: random.Random, space_guard: DiskSpaceGuard):
         self.factor = 1  # slowdown of the disk
         self.hangs = False
         self.last_write_ms = node.now_ms
@@ -63,7 +63,7 @@ class DiskWorker:
         self._store = store
         self._parameters = parameters
         self._rng = rng
-        self._room = room
+        self._space_guard = space_guard
         self._gathering: list[Flight] = []
         self._busy_since_ms = -1
         self._over = False
@@ -71,7 +71,9 @@ class DiskWorker:
         self._unsynced: File | None = None  # file with bytes that wait for a sync
         self._unsynced_since_ms = 0
         self._no_checkpoint_before_ms = 0
-        self._stuck: tuple | None = None  # completion that waits until the disk is released
+        self._hung_completion: tuple | None = (
+            None  # completion that waits until the disk is released
+        )
 
     @property
     def takes_writes(self) -> bool:
@@ -104,7 +106,7 @@ class DiskWorker:
             self._begin(lambda: self._write([flight.staged for flight in flights]), flights,
                         lambda: self._node.wrote(flights))
         else:
-            self._upkeep()
+            self._maintain()
 
     def probe(self) -> None:
         """Write and sync a block when nothing was written for ``PROBE_MS``."""
@@ -113,7 +115,7 @@ class DiskWorker:
             file = self._filesystem.open(PROBE_FILE)
             self._begin(lambda: file.write([PROBE], 0, True), (), _nothing)
 
-    def _upkeep(self) -> None:
+    def _maintain(self) -> None:
         """Begin a checkpoint, or else prepare the next segment, or else seal a full one."""
         store = self._store
         if store.checkpoint_due and self._node.now_ms >= self._no_checkpoint_before_ms:
@@ -121,28 +123,30 @@ class DiskWorker:
             applied = tail.applied_index if tail is not None else 0
             job = store.checkpoint_job(self._node.commits(), self._node.extra())
             self._begin(job.execute, (), lambda: self._checkpointed(job, applied),
-                        self._no_checkpoint)
+                        self._checkpoint_failed)
         elif (prepare := store.create_segment_job()) is not None:
-            self._begin(prepare.execute, (), _nothing, self._room.refuse_records)
+            self._begin(prepare.execute, (), _nothing, self._space_guard.refuse_records)
         elif (seal := store.seal_job()) is not None:
-            self._begin(seal.execute, (), lambda: store.sealed(seal), self._room.refuse_records)
+            self._begin(
+                seal.execute, (), lambda: store.sealed(seal), self._space_guard.refuse_records
+            )
 
     def _checkpointed(self, job: CheckpointJob, applied: int) -> None:
         self._store.checkpointed(job)
         self._no_checkpoint_before_ms = self._node.now_ms + CHECKPOINT_PAUSE_MS
         self._node.compact(applied)
 
-    def _no_checkpoint(self) -> None:
+    def _checkpoint_failed(self) -> None:
         """Handle a checkpoint that failed for lack of disk space: the previous one stays valid."""
         self._store.checkpoint_failed()
-        self._room.refuse_records()
-        self._no_checkpoint_before_ms = self._node.now_ms + NO_ROOM_MS
+        self._space_guard.refuse_records()
+        self._no_checkpoint_before_ms = self._node.now_ms + NO_SPACE_MS
 
     def _begin(self, work: Callable[[], object], flights: Sequence[Flight],
-               done: Callable[[], None], no_room: Callable[[], None] | None = None) -> None:
+               done: Callable[[], None], no_space: Callable[[], None] | None = None) -> None:
         """Run ``work`` as a blocking call that ends in virtual time.
 
-        ``done`` runs at its end; ``no_room`` runs instead when disk space was lacking and the call
+        ``done`` runs at its end; ``no_space`` runs instead when disk space was lacking and the call
         can wait.
         """
         self._busy_since_ms = self._node.now_ms
@@ -152,19 +156,19 @@ class DiskWorker:
             work()
         except OSError as error:
             self._failed = failed = True
-            done = self._ending(error, no_room)
+            done = self._ending(error, no_space)
         latency_us = self._latency_us()
         self._node.disk_began(latency_us)
-        self._node.after_disk(latency_us, self._settle, () if failed else flights, done)
+        self._node.after_disk(latency_us, self._complete, () if failed else flights, done)
 
-    def _ending(self, error: OSError, no_room: Callable[[], None] | None) -> Callable[[], None]:
+    def _ending(self, error: OSError, no_space: Callable[[], None] | None) -> Callable[[], None]:
         """Return the completion of a failed call.
 
         Only a call that can wait for disk space is retried.  After any other error the state of the
         page cache is unknown, so the node ends.
         """
-        if no_room is not None and is_full(error):
-            return no_room
+        if no_space is not None and is_full(error):
+            return no_space
         return lambda: self.end(error)
 
     def end(self, error: OSError) -> None:
@@ -179,21 +183,21 @@ class DiskWorker:
             latency += parameters.stall_us
         return latency * self.factor
 
-    def _settle(self, flights: Sequence[Flight], done: Callable[[], None]) -> None:
+    def _complete(self, flights: Sequence[Flight], done: Callable[[], None]) -> None:
         """Make the effects of the call durable; this happens also while the process is paused."""
         if self.hangs:
-            self._stuck = (flights, done)
+            self._hung_completion = (flights, done)
             return
-        self._filesystem.settle()
-        self._node.settled(flights)
+        self._filesystem.complete()
+        self._node.report_durable(flights)
         self._node.later(0, self._done, done)
 
     def release(self) -> None:
         """End a hang: the completion that waited takes effect."""
         self.hangs = False
-        stuck, self._stuck = self._stuck, None
-        if stuck is not None:
-            self._settle(*stuck)
+        completion, self._hung_completion = self._hung_completion, None
+        if completion is not None:
+            self._complete(*completion)
 
     def _done(self, done: Callable[[], None]) -> None:
         """Run the completion in the process, then start the next call."""
@@ -276,7 +280,7 @@ class DiskWorker:
         except OSError as error:
             if not is_full(error):
                 raise
-            self._room.release_reserve()
+            self._space_guard.release_reserve()
             staged.create_files(False)
 
 

@@ -25,7 +25,7 @@ class DiskFaults:
     """Faults and capacity of one disk, over all boots of its node."""
 
     __slots__ = ("capacity_bytes", "used_bytes", "writes_left", "syncs_left",
-                 "directory_syncs_left", "write_errors", "sync_errors", "refusals", "struck", "rng")
+                 "directory_syncs_left", "write_errors", "sync_errors", "refusals", "counts", "rng")
 
     def __init__(self) -> None:
         self.capacity_bytes = UNLIMITED_BYTES
@@ -39,7 +39,7 @@ class DiskFaults:
         self.sync_errors = 0
         self.refusals = 0  # for lack of disk space
         #: Failed operations by kind of fault; an armed fault that never strikes is not counted.
-        self.struck: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
         self.rng = random.Random(0)
 
     @property
@@ -65,7 +65,7 @@ class DiskFaults:
         if self.writes_left:
             return None
         self.write_errors += 1
-        self.struck["eio-write"] += 1
+        self.counts["eio-write"] += 1
         return min(size, SECTOR_BYTES * self.rng.randrange(size // SECTOR_BYTES + 1))
 
     def sync_fails(self) -> bool:
@@ -76,7 +76,7 @@ class DiskFaults:
         if self.syncs_left:
             return False
         self.sync_errors += 1
-        self.struck["eio-sync"] += 1
+        self.counts["eio-sync"] += 1
         return True
 
     def directory_sync_fails(self) -> bool:
@@ -87,7 +87,7 @@ class DiskFaults:
         if self.directory_syncs_left:
             return False
         self.sync_errors += 1
-        self.struck["eio-directory"] += 1
+        self.counts["eio-directory"] += 1
         return True
 
     def heal(self) -> None:

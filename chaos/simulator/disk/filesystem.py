@@ -8,10 +8,10 @@ the size is the old or the new one; each unsynced create, rename and remove has 
 recovery that trusts bytes which it can read but does not sync.
 
 A blocking call of the disk worker takes virtual time although it returns at once: between ``begin``
-and ``settle`` operations are recorded in a journal.  A crash in that interval cuts the journal at a
-random operation: those before the cut were issued (and their syncs hold), the others never
-happened.  ``fuse`` counts operations down to a crash inside code that runs without virtual time,
-such as recovery.  ``faults`` decides which operation fails (faults.py).
+and ``complete`` operations are recorded in a journal.  A crash in that interval cuts the journal at
+a random operation: those before the cut were issued (and their syncs hold), the others never
+happened.  ``operations_to_crash`` counts operations down to a crash inside code that runs without
+virtual time, such as recovery.  ``faults`` decides which operation fails (faults.py).
 
 Theory.  ALICE (Pillai et al., OSDI 2014): crash states are what a prefix of system calls allows,
 with the unsynced ones applied in any subset.  A sector is atomic: it holds all bytes of one of its
@@ -222,7 +222,7 @@ class SimulatedFilesystem:
 
     def __init__(self) -> None:
         self.boot = 1
-        self.fuse = -1  # operations left before PowerLoss; negative = none is armed
+        self.operations_to_crash = -1  # operations left before PowerLoss; negative = none is armed
         self.syncs = 0
         self.bytes_written = 0
         self.locks: dict[str, int] = {}
@@ -247,16 +247,16 @@ class SimulatedFilesystem:
     # ---- virtual time of the disk worker ---------------------------------------------------
 
     def begin(self, unseen: bool) -> None:
-        """Begin a blocking call: its effects reach the disk only at ``settle``, in order.
+        """Begin a blocking call: its effects reach the disk only at ``complete``, in order.
 
-        With ``unseen`` its bytes cannot be read before ``settle`` either, as when the writing
+        With ``unseen`` its bytes cannot be read before ``complete`` either, as when the writing
         thread has not yet reached its system call.
         """
         assert self._journal is None, "one disk operation is in flight at a time"
         self._journal = []
         self._unseen = unseen
 
-    def settle(self) -> None:
+    def complete(self) -> None:
         """End the blocking call: all its effects happen now."""
         assert self._journal is not None, "settle without begin"
         journal, self._journal = self._journal, None
@@ -265,9 +265,9 @@ class SimulatedFilesystem:
             effect(*arguments)
 
     def _effect(self, effect: Callable[..., None], *arguments: object) -> None:
-        if self.fuse >= 0:
-            self.fuse -= 1
-            if self.fuse < 0:
+        if self.operations_to_crash >= 0:
+            self.operations_to_crash -= 1
+            if self.operations_to_crash < 0:
                 raise PowerLoss
         if self._journal is None:
             effect(*arguments)
@@ -322,7 +322,7 @@ class SimulatedFilesystem:
 
     def _reboot(self) -> None:
         self.boot += 1
-        self.fuse = -1
+        self.operations_to_crash = -1
         self._unseen = False
         self.locks.clear()
         files = {id(inode): inode for names in self._directories.values()

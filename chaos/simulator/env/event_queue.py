@@ -17,7 +17,7 @@ from typing import Any
 from chaos.simulator.env.violations import Livelock
 
 
-class Event:
+class ScheduledCall:
     """A scheduled call that can be cancelled."""
 
     __slots__ = ("callback", "arguments")
@@ -67,9 +67,9 @@ class EventQueue:
         heappush(self._heap, (self.now_us + (delay_us if delay_us > 0 else 0), self._order,
                               callback, arguments))
 
-    def timer(self, delay_us: int, callback: Callable[..., None], *arguments: Any) -> Event:
-        """Schedule a call like ``after``; return an ``Event`` that can cancel it."""
-        event = Event(callback, arguments)
+    def timer(self, delay_us: int, callback: Callable[..., None], *arguments: Any) -> ScheduledCall:
+        """Schedule a call like ``after``; return a ``ScheduledCall`` that can cancel it."""
+        event = ScheduledCall(callback, arguments)
         self.after(delay_us, event.fire)
         return event
 

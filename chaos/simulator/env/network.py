@@ -26,7 +26,7 @@ Link = tuple[int, int] | tuple[int, int, str]  # sender, receiver, channel (none
 Frame = tuple[Any, ...]
 
 
-class Network:
+class SimulatedNetwork:
     """All links between all nodes."""
 
     def __init__(self, queue: EventQueue, rng: random.Random, parameters: NetworkParameters,

@@ -1,15 +1,15 @@
 """Faults of files beside the entries: checkpoints, the identity file, segment headers, directories.
 
-Contract.  Part of ``nemesis.Nemesis``.  Bit rot in these files may cost its node everything that it
-knows.  The cluster must therefore be able to do without that node, as after damage of an entry's
-header (``corruption.FaultAtlas``).  A strike that finds no such node is not counted.
+Contract.  Bit rot in these files may cost its node everything that it knows.  The cluster must
+therefore be able to do without that node, as after damage of an entry's header
+(``corruption.FaultAtlas``).  A strike that finds no such node is not counted.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chaos.simulator.faults.striking import Striking
+from chaos.simulator.faults.injector import Fault, Injector, is_active
 from multiraft.codec import layout
 
 if TYPE_CHECKING:
@@ -19,65 +19,74 @@ if TYPE_CHECKING:
 DIRECTORY_SYNCS_MAX = 4
 
 
-class Decay(Striking):
-    """Part of ``Nemesis``: damage of files beside the entries."""
+def _dispensable(injector: Injector) -> SimulatedNode | None:
+    """Return a node that is up and may lose everything that it knows; None = no node may."""
+    nodes = [node for _, node in sorted(injector.world.nodes.items())
+             if is_active(node) and injector.world.atlas.may_lose(node.node)]
+    return injector.rng.choice(nodes) if nodes else None
 
-    def _dispensable(self) -> SimulatedNode | None:
-        """Return a node that is up and may lose everything that it knows; None = no node may."""
-        nodes = [node for _, node in sorted(self._world.nodes.items())
-                 if node.is_up and not node.paused and self._world.atlas.may_lose(node.node)]
-        return self._rng.choice(nodes) if nodes else None
 
-    def _flip_and_crash(self, node: SimulatedNode, path: str, at: int) -> None:
-        """Flip a bit and crash the node, because only a start reads these files."""
-        self._world.atlas.note_lost(node.node)
-        self._say(node.node, f"rot of {path} at {at}")
-        node.rot(path, at, self._rng.randrange(8))
-        self._crash(node, self._rng.random() < 0.5)
+def _flip_and_crash(injector: Injector, node: SimulatedNode, path: str, at: int) -> None:
+    """Flip a bit and crash the node, because only a start reads these files."""
+    injector.world.atlas.note_lost(node.node)
+    injector.trace(node.node, f"rot of {path} at {at}")
+    node.rot(path, at, injector.rng.randrange(8))
+    injector.crash(node, injector.rng.random() < 0.5)
 
-    def cause_rot_checkpoint(self) -> None:
-        """Damage a checkpoint: recovery uses the one before it, or the journal alone."""
-        node = self._dispensable()
-        files = node.checkpoint_files() if node is not None else {}
-        if not files:
-            self._world.faults["rot-checkpoint"] -= 1
-            return
-        path = self._rng.choice(sorted(files))
-        self._flip_and_crash(node, path, self._rng.randrange(files[path]))
 
-    def cause_rot_header(self) -> None:
-        """Damage the header of a segment, so that the entries behind it belong to unknown groups.
-        """
-        node = self._dispensable()
-        paths = sorted({place.path for place in node.durable_places()}) if node is not None else ()
-        if not paths:
-            self._world.faults["rot-header"] -= 1
-            return
-        self._flip_and_crash(node, self._rng.choice(paths),
-                             self._rng.randrange(layout.SEGMENT_HEADER_BYTES))
+def rot_checkpoint(injector: Injector) -> None:
+    """Damage a checkpoint: recovery uses the one before it, or the journal alone."""
+    node = _dispensable(injector)
+    files = node.checkpoint_files() if node is not None else {}
+    if not files:
+        injector.uncount("rot-checkpoint")
+        return
+    path = injector.rng.choice(sorted(files))
+    _flip_and_crash(injector, node, path, injector.rng.randrange(files[path]))
 
-    def cause_rot_identity(self) -> None:
-        """Damage ``node.json``: the node can no longer start, and another one replaces it."""
-        nodes = [node for _, node in sorted(self._world.nodes.items())
-                 if node.is_up and self._world.wipes.may_wipe(node)]
-        if not nodes:
-            self._world.faults["rot-identity"] -= 1
-            return
-        node = self._rng.choice(nodes)
-        path, size = node.identity_file()
-        at = self._rng.randrange(size)
-        self._world.atlas.note_lost(node.node)
-        self._say(node.node, f"rot of {path} at {at}")
-        node.rot_identity(at, self._rng.randrange(8))
-        self._crash(node, self._rng.random() < 0.5)
 
-    def cause_eio_directory(self) -> None:
-        """Fail the sync of a directory: some changed names are on the disk, and the others are
-        never written.
+def rot_header(injector: Injector) -> None:
+    """Damage the header of a segment, so that the entries behind it belong to unknown groups."""
+    node = _dispensable(injector)
+    paths = sorted({place.path for place in node.durable_places()}) if node is not None else ()
+    if not paths:
+        injector.uncount("rot-header")
+        return
+    _flip_and_crash(injector, node, injector.rng.choice(paths),
+                    injector.rng.randrange(layout.SEGMENT_HEADER_BYTES))
 
-        Counted when the sync fails.
-        """
-        self._world.faults["eio-directory"] -= 1
-        node, syncs = self._node(), self._rng.randrange(1, DIRECTORY_SYNCS_MAX)
-        self._say(node.node, f"sync {syncs} of a directory fails")
-        node.arm_directory_error(syncs)
+
+def rot_identity(injector: Injector) -> None:
+    """Damage ``node.json``: the node can no longer start, and another one replaces it."""
+    nodes = [node for _, node in sorted(injector.world.nodes.items())
+             if node.is_up and injector.world.replacements.may_wipe(node)]
+    if not nodes:
+        injector.uncount("rot-identity")
+        return
+    node = injector.rng.choice(nodes)
+    path, size = node.identity_file()
+    at = injector.rng.randrange(size)
+    injector.world.atlas.note_lost(node.node)
+    injector.trace(node.node, f"rot of {path} at {at}")
+    node.rot_identity(at, injector.rng.randrange(8))
+    injector.crash(node, injector.rng.random() < 0.5)
+
+
+def eio_directory(injector: Injector) -> None:
+    """Fail the sync of a directory: some changed names are on the disk, and the others are
+    never written.
+
+    Counted when the sync fails.
+    """
+    injector.uncount("eio-directory")
+    node, syncs = injector.draw_node(), injector.rng.randrange(1, DIRECTORY_SYNCS_MAX)
+    injector.trace(node.node, f"sync {syncs} of a directory fails")
+    node.arm_directory_error(syncs)
+
+
+FAULTS: dict[str, Fault] = {
+    "rot-checkpoint": rot_checkpoint,
+    "rot-header": rot_header,
+    "rot-identity": rot_identity,
+    "eio-directory": eio_directory,
+}

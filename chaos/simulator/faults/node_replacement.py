@@ -14,57 +14,36 @@ nodes' damage (``corruption.FaultAtlas``).  Nothing else is damaged until the no
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from chaos.simulator.clients.workload import Workload
-from chaos.simulator.disk.corruption import FaultAtlas
-from chaos.simulator.env.event_queue import EventQueue
-from chaos.simulator.env.parameters import Parameters
-from chaos.simulator.env.trace import Trace
-from chaos.simulator.node.node import SimulatedNode
-from chaos.simulator.oracle.observer import StateChecker
 from multiraft.types import Configuration
 
+if TYPE_CHECKING:
+    from chaos.simulator.node.node import SimulatedNode
+    from chaos.simulator.ports import ClusterPort
+
 #: Interval of the operator's checks.
-LOOK_US = 300_000
+CHECK_US = 300_000
 #: Range of the delay from the loss to the start of the new node, and of the old one.
 START_US = (50_000, 1_500_000)
 #: Range of the delay until a node learns that another one was registered or removed.
-HEAR_US = (1_000, 600_000)
+NOTICE_US = (1_000, 600_000)
 #: Probability that the old node is started again with an empty directory.
-COMES_BACK = 0.6
+RESTARTED_EMPTY = 0.6
 #: Probability that a lost voter is removed before the new node becomes a voter.
-OUT_FIRST = 0.3
+REMOVED_FIRST = 0.3
 
 
-class Simulation(Protocol):
-    """Parts of a simulation that replacements use."""
-
-    queue: EventQueue
-    trace: Trace
-    parameters: Parameters
-    witness: StateChecker
-    workload: Workload
-    atlas: FaultAtlas
-    marks: Counter[str]
-    nodes: dict[int, SimulatedNode]
-    everyone: dict[int, SimulatedNode]
-
-    def add_node(self, number: int) -> SimulatedNode:
-        """Return a node without replicas, not started."""
-
-
-class Wipes:
+class NodeReplacements:
     """Replacements of one run, one at a time."""
 
-    def __init__(self, world: Simulation, rng: random.Random):
+    def __init__(self, world: ClusterPort, rng: random.Random):
         self._world = world
         self._rng = rng
         self._lost = self._new = 0  # 0 = no node is being replaced
-        self._out_first = False
-        self._owed: set[int] = set()  # groups in which the new node must become a voter
+        self._removed_first = False
+        self._groups_to_join: set[int] = set()  # groups in which the new node must become a voter
 
     @property
     def is_done(self) -> bool:
@@ -73,10 +52,10 @@ class Wipes:
 
     def describe(self) -> str:
         """Describe the replacement that is not finished."""
-        left = [number for number, group in self._world.witness.groups.items()
+        left = [number for number, group in self._world.state_checker.groups.items()
                 if self._lost in group.configuration().members()]
         return (f"n{self._lost} is not replaced by n{self._new}: it is in groups {left[:8]}, the "
-                f"new one is no voter of {sorted(self._owed)[:8]}")
+                f"new one is no voter of {sorted(self._groups_to_join)[:8]}")
 
     def may_wipe(self, node: SimulatedNode) -> bool:
         """True if the cluster must survive the loss of this node's disk now."""
@@ -89,8 +68,8 @@ class Wipes:
         """
         world, lost = self._world, node.node
         self._lost, self._new = lost, max(world.everyone) + 1
-        self._out_first = self._rng.random() < OUT_FIRST
-        self._owed = {number for number, group in world.witness.groups.items()
+        self._removed_first = self._rng.random() < REMOVED_FIRST
+        self._groups_to_join = {number for number, group in world.state_checker.groups.items()
                       if lost in group.configuration().voters}
         how = "wiped" if put_back is None else "put back"
         world.trace.line(lost, -1, "fault", f"{how}, n{self._new} comes in its place")
@@ -101,31 +80,31 @@ class Wipes:
             put_back()
         del world.nodes[lost]
         world.atlas.lose(lost)
-        world.witness.wiped(lost)
+        world.state_checker.wiped(lost)
         new = world.add_node(self._new)
         new.incarnation = self._rng.getrandbits(62) + 1
         world.workload.replace_node(lost, self._new)
-        self._after(START_US, self._join, new)
-        if put_back is None and self._rng.random() < COMES_BACK:
+        self._after(START_US, self._register, new)
+        if put_back is None and self._rng.random() < RESTARTED_EMPTY:
             self._after(START_US, node.start)
-        world.queue.after(LOOK_US, self._look)
+        world.queue.after(CHECK_US, self._check)
 
     def _after(self, bounds_us: tuple[int, int], callback, *arguments) -> None:
         self._world.queue.after(self._rng.randrange(*bounds_us), callback, *arguments)
 
-    def _join(self, new: SimulatedNode) -> None:
+    def _register(self, new: SimulatedNode) -> None:
         """Register the new node and start it; the other nodes learn of it after delays of their
         own.
         """
         for number, other in sorted(self._world.everyone.items()):
             if other is not new and not other.is_lost:
-                new.meet(number, other.incarnation)
-                self._after(HEAR_US, other.meet, new.node, new.incarnation)
+                new.add_peer(number, other.incarnation)
+                self._after(NOTICE_US, other.add_peer, new.node, new.incarnation)
         new.start()
 
     # ---- the operator ----------------------------------------------------------------------
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         """Do the next step in each group; remove the lost node once no configuration contains it.
         """
         world, lost = self._world, self._lost
@@ -133,15 +112,15 @@ class Wipes:
             if node.is_up and not node.paused:
                 for group in node.led_groups():
                     present = node.configuration(group)
-                    wanted = self._next(group, present)
+                    wanted = self._next_members(group, present)
                     if wanted != (present.voters, present.learners) and not present.outgoing:
                         node.set_members(group, *wanted)
-        if not self._owed and self._is_nowhere(lost):
+        if not self._groups_to_join and self._is_removed(lost):
             self._remove(lost)
         else:
-            world.queue.after(LOOK_US, self._look)
+            world.queue.after(CHECK_US, self._check)
 
-    def _next(self, group: int,
+    def _next_members(self, group: int,
               present: Configuration) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return (voters, learners) of the next step, which consensus may refuse as too early."""
         lost, new = self._lost, self._new
@@ -149,17 +128,19 @@ class Wipes:
         if lost in learners:
             return voters, tuple(node for node in learners if node != lost)
         left = tuple(node for node in voters if node != lost)
-        if new in self._world.witness.groups[group].configuration().voters:
-            self._owed.discard(group)
-        if group not in self._owed or (lost in voters and self._out_first and len(left) > 1):
+        if new in self._world.state_checker.groups[group].configuration().voters:
+            self._groups_to_join.discard(group)
+        if group not in self._groups_to_join or (
+            lost in voters and self._removed_first and len(left) > 1
+        ):
             return left, learners
         if new not in learners:
             return voters, (*learners, new)
         return (*left, new), tuple(node for node in learners if node != new)
 
-    def _is_nowhere(self, lost: int) -> bool:
+    def _is_removed(self, lost: int) -> bool:
         """True if no configuration of any log contains the node."""
-        for group in self._world.witness.groups.values():
+        for group in self._world.state_checker.groups.values():
             if any(lost in {*each.members(), *each.outgoing} for each in group.configurations()):
                 return False
         return True
@@ -168,9 +149,9 @@ class Wipes:
         """Remove the lost node permanently at all others."""
         world = self._world
         world.trace.line(lost, -1, "replaced", f"by n{self._new}")
-        world.marks["replaced"] += 1
+        world.event_counts["replaced"] += 1
         world.atlas.replaced(lost)
         self._lost = 0
         for _, node in sorted(world.everyone.items()):
             if not node.is_lost:
-                self._after(HEAR_US, node.part, lost)
+                self._after(NOTICE_US, node.remove_peer, lost)

@@ -2,7 +2,7 @@
 
 Contract.  ``choose`` draws the nodes that stay faulty, and their fault: off, on a disk that hangs,
 or up and cut off in one direction or in both.  Every group can do without these nodes under each
-configuration that is in a log.  ``apply`` makes them faulty; ``lift`` heals them.
+configuration that is in a log.  ``apply`` makes them faulty; ``heal_rest`` heals them.
 
 Theory.  A cluster in which all faults are healed makes progress even where a quorum alone would
 wait for the other nodes.  Hence the quorum must converge beside nodes that disturb it
@@ -22,25 +22,25 @@ from chaos.simulator.oracle.model import is_majority
 
 if TYPE_CHECKING:
     from chaos.simulator.env.network import Link
-    from chaos.simulator.simulation import Simulation
+    from chaos.simulator.ports import ClusterPort
     from multiraft.types import Configuration
 
 OFF, HUNG, CUT, DEAF, MUTE = "off", "hung", "cut", "deaf", "mute"
 #: Faults of the nodes that are not healed yet.
-WAYS = (OFF, HUNG, CUT, DEAF, MUTE)
+MODES = (OFF, HUNG, CUT, DEAF, MUTE)
 #: Faults beside which an idle quorum quiesces.  A node that is up and cut off is asked twice a
 #: second for the groups that it leads, by each node that lacks them: per pair, not per group.
 SILENT = frozenset((OFF, HUNG))
 
 
-class Remainder:
+class UnhealedMinority:
     """Nodes of one run that are healed last."""
 
-    def __init__(self, world: Simulation, rng: random.Random):
+    def __init__(self, world: ClusterPort, rng: random.Random):
         self._world = world
         self._rng = rng
         self.nodes: list[int] = []
-        self.way = ""
+        self.mode = ""
 
     def choose(self) -> None:
         """Draw the nodes that stay faulty.
@@ -50,12 +50,14 @@ class Remainder:
         """
         world, rng = self._world, self._rng
         world.atlas.refresh()
-        way = rng.choice(WAYS)
+        mode = rng.choice(MODES)
         nodes = [] if world.atlas.damaged_nodes else self._draw()
-        self.nodes, self.way = nodes, way if nodes else ""
+        self.nodes, self.mode = nodes, mode if nodes else ""
         world.atlas.stay_down(nodes)
-        world.marks[f"a quorum is well, the rest {way}" if nodes else "everybody is well"] += 1
-        world.trace.line(0, -1, "phase", f"all are well but {nodes} {self.way}".rstrip())
+        world.event_counts[
+            f"a quorum is well, the rest {mode}" if nodes else "everybody is well"
+        ] += 1
+        world.trace.line(0, -1, "phase", f"all are well but {nodes} {self.mode}".rstrip())
 
     def _draw(self) -> list[int]:
         """Return as many nodes as every group can do without, at random."""
@@ -87,7 +89,7 @@ class Remainder:
                 present = node.configuration(group)
                 if len(present.voters) < wanted and not present.outgoing:
                     node.set_members(group, *self._one_more(group, present))
-        return [group for group, model in world.witness.groups.items()
+        return [group for group, model in world.state_checker.groups.items()
                 if len(model.configuration().voters) < wanted or model.configuration().outgoing]
 
     def _one_more(self, group: int,
@@ -102,28 +104,28 @@ class Remainder:
         return voters, (outside[group % len(outside)],)
 
     @property
-    def others(self) -> list[int]:
+    def healthy_nodes(self) -> list[int]:
         """The healthy nodes."""
         return [node for node in sorted(self._world.nodes) if node not in self.nodes]
 
     def keeps_off(self, node: int) -> bool:
         """True if the node must not be started yet."""
-        return self.way == OFF and node in self.nodes
+        return self.mode == OFF and node in self.nodes
 
     def apply(self) -> None:
         """Make the drawn nodes faulty."""
         for number in self.nodes:
             node = self._world.nodes[number]
             node.resume()
-            if self.way == OFF:
+            if self.mode == OFF:
                 node.crash(power=True)
                 continue
             node.start()
-            if self.way == HUNG:  # its network stays up: it must not disturb the quorum (S1)
+            if self.mode == HUNG:  # its network stays up: it must not disturb the quorum (S1)
                 node.hang_disk()
         self._world.network.block(self._links())
 
-    def lift(self) -> None:
+    def heal_rest(self) -> None:
         """Heal the nodes that stayed faulty."""
         world = self._world
         world.trace.line(0, -1, "phase", f"{self.nodes} are well, too")
@@ -131,19 +133,19 @@ class Remainder:
         world.atlas.stay_down(())
         for number in self.nodes:
             node = world.nodes[number]
-            if self.way == HUNG:
+            if self.mode == HUNG:
                 node.release_disk()
             node.start()
-        self.nodes, self.way = [], ""
+        self.nodes, self.mode = [], ""
 
     def _links(self) -> list[Link]:
         """Return the links to and from healthy nodes that are cut."""
         links: list[Link] = []
-        for ill in self.nodes:
-            if self.way in (CUT, DEAF):
-                links += [(well, ill) for well in self.others]
-            if self.way in (CUT, MUTE):
-                links += [(ill, well) for well in self.others]
+        for faulty in self.nodes:
+            if self.mode in (CUT, DEAF):
+                links += [(healthy, faulty) for healthy in self.healthy_nodes]
+            if self.mode in (CUT, MUTE):
+                links += [(faulty, healthy) for healthy in self.healthy_nodes]
         return links
 
     def _can_do_without(self, nodes: Iterable[int]) -> bool:
@@ -151,5 +153,5 @@ class Remainder:
         """
         left = [node for node in self._world.nodes if node not in nodes]
         return all(is_majority(configuration, left)
-                   for group in self._world.witness.groups.values()
+                   for group in self._world.state_checker.groups.values()
                    for configuration in group.configurations())

@@ -1,9 +1,9 @@
 """Restart of a follower in an idle cluster, while replies from before the restart arrive again.
 
-Contract.  ``Relived.prove`` restarts one node when everything is committed and applied.  At first,
-appends to the restarted node are lost.  Meanwhile its last messages from before the restart arrive
-again, as the contract of the network allows.  The node must still learn the commit indexes, and its
-groups may quiesce only afterwards.
+Contract.  ``RepeatedAcksCheck.prove`` restarts one node when everything is committed and applied.
+At first, appends to the restarted node are lost.  Meanwhile its last messages from before the
+restart arrive again, as the contract of the network allows.  The node must still learn the commit
+indexes, and its groups may quiesce only afterwards.
 
 Theory.  Under load a later entry corrects any wrong belief of the leader about the follower.  A
 wrong belief only shows when no entry follows.
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from chaos.simulator.simulation import Simulation
+    from chaos.simulator.ports import ClusterPort
 
 #: Time in which no append reaches the restarted node: long enough for its peers to notice the start
 #: and to probe it.
@@ -25,15 +25,15 @@ LOST_MS = 600
 REPEATS = 4
 
 
-class Relived:
+class RepeatedAcksCheck:
     """Proof that a restarted follower learns what is committed."""
 
-    def __init__(self, world: Simulation, rng: random.Random, until: Callable[..., None]):
+    def __init__(self, world: ClusterPort, rng: random.Random, until: Callable[..., None]):
         self._world = world
         self._rng = rng
         self._until = until
 
-    def prove(self, live: list[int], unequal: Callable[[list[int]], list[str]],
+    def prove(self, live: list[int], lagging: Callable[[list[int]], list[str]],
               deadline_ms: int) -> None:
         """Restart a node of ``live``.  Raises ``Violation`` if replicas still differ at the
         deadline.
@@ -49,7 +49,7 @@ class Relived:
             world.network.repeat(number, self._rng, LOST_MS * 1000)
         world.run_for(LOST_MS)
         world.network.unblock(links)
-        self._until(deadline_ms, lambda: not unequal(live),
+        self._until(deadline_ms, lambda: not lagging(live),
                     lambda: f"n{number} lives anew and does not learn what is committed: "
-                            f"{unequal(live)[:8]}")
-        world.marks["lives anew in its sleep"] += 1
+                            f"{lagging(live)[:8]}")
+        world.event_counts["lives anew in its sleep"] += 1

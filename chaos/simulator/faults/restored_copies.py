@@ -3,9 +3,9 @@
 Contract.  In a run with this fault, ``keep`` copies a node's disk before each of its starts.
 ``_put_back`` replaces the node's directory by one of these copies, some boots old.  The original is
 lost for good as in a wipe.  The copy is started a few times, and sometimes restored again in
-between.  ``_beside`` starts such a copy while the original runs, up to the point where a real node
-would take part: the copy asks every peer that is up which boot id it remembers.  Each start must be
-refused, and a refused start changes nothing that a peer remembers.
+between.  ``_start_beside`` starts such a copy while the original runs, up to the point where a real
+node would take part: the copy asks every peer that is up which boot id it remembers.  Each start
+must be refused, and a refused start changes nothing that a peer remembers.
 
 Safety.  A peer detects a copy if it has met a later boot of the original.  So a copy is taken only
 when every other node has met the latest boot: then any peer that is up detects it.
@@ -14,18 +14,18 @@ when every other node has met the latest boot: then any peer that is up detects 
 from __future__ import annotations
 
 import random
-from collections import Counter, deque
-from typing import NamedTuple, Protocol
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
 
 from chaos.simulator.disk.filesystem import SimulatedFilesystem
-from chaos.simulator.env.event_queue import EventQueue
-from chaos.simulator.env.trace import Trace
 from chaos.simulator.env.violations import Violation
-from chaos.simulator.faults.node_replacement import Wipes
 from chaos.simulator.node.node import CLUSTER_ID, SimulatedNode
 from chaos.simulator.node.peers import DIRECTORY
 from multiraft.liveness import peer_identity
 from multiraft.storage import identity, refusal_record
+
+if TYPE_CHECKING:
+    from chaos.simulator.ports import ClusterPort
 
 #: Copies kept of each node, so the maximum age of a copy in boots.
 KEPT_MAX = 4
@@ -34,34 +34,23 @@ STARTS_MAX = 8
 #: Range of the delay between two starts of a copy.
 START_US = (100_000, 1_000_000)
 #: Probability that the copy is restored again before a start, without its own later writes.
-LAID_AGAIN = 0.3
+RESTORED_AGAIN = 0.3
 
 
-class Copy(NamedTuple):
+class DirectoryCopy(NamedTuple):
     """Disk before a start, and the last boot id on it."""
 
     disk: SimulatedFilesystem
     boot_id: peer_identity.BootId
 
 
-class Simulation(Protocol):
-    """Parts of a simulation that copies use."""
-
-    queue: EventQueue
-    trace: Trace
-    faults: Counter[str]
-    wipes: Wipes
-    nodes: dict[int, SimulatedNode]
-    everyone: dict[int, SimulatedNode]
-
-
-class Copies:
+class RestoredCopies:
     """Older copies of one run."""
 
-    def __init__(self, world: Simulation, rng: random.Random):
+    def __init__(self, world: ClusterPort, rng: random.Random):
         self._world = world
         self._rng = rng
-        self._kept: dict[int, deque[Copy]] = {}
+        self._kept: dict[int, deque[DirectoryCopy]] = {}
 
     def keep(self, node: SimulatedNode) -> None:
         """Copy the disk of a node that is about to start, unless its identity file is damaged."""
@@ -71,7 +60,7 @@ class Copies:
         found = identity.read(disk, DIRECTORY)
         if found is not None and found.boot_ids:
             kept = self._kept.setdefault(node.node, deque(maxlen=KEPT_MAX))
-            kept.append(Copy(disk, found.boot_ids[-1]))
+            kept.append(DirectoryCopy(disk, found.boot_ids[-1]))
 
     def strike(self) -> bool:
         """Put a node's directory back, or start a copy beside it; False if there is no copy to use.
@@ -82,13 +71,13 @@ class Copies:
             return False
         node = self._rng.choice(ready)
         copy = self._rng.choice(self._older(node))
-        if self._rng.random() < 0.5 and self._world.wipes.may_wipe(node):
+        if self._rng.random() < 0.5 and self._world.replacements.may_wipe(node):
             self._put_back(node, copy)
         else:
-            self._beside(node, copy)
+            self._start_beside(node, copy)
         return True
 
-    def _older(self, node: SimulatedNode) -> list[Copy]:
+    def _older(self, node: SimulatedNode) -> list[DirectoryCopy]:
         """Return the copies of a node that every other node can tell from the original."""
         remembered = {other.remembers(node.node) for number, other in self._world.everyone.items()
                       if other is not node and not other.is_lost}
@@ -100,12 +89,12 @@ class Copies:
 
     # ---- in the original's place -----------------------------------------------------------
 
-    def _put_back(self, node: SimulatedNode, copy: Copy) -> None:
-        self._world.wipes.wipe(node, lambda: node.put_back(copy.disk.copied()))
+    def _put_back(self, node: SimulatedNode, copy: DirectoryCopy) -> None:
+        self._world.replacements.wipe(node, lambda: node.put_back(copy.disk.copied()))
         self._later(self._start, node, copy, self._rng.randrange(1, STARTS_MAX + 1))
 
-    def _start(self, node: SimulatedNode, copy: Copy, left: int) -> None:
-        if self._rng.random() < LAID_AGAIN and not node.alive:
+    def _start(self, node: SimulatedNode, copy: DirectoryCopy, left: int) -> None:
+        if self._rng.random() < RESTORED_AGAIN and not node.alive:
             node.put_back(copy.disk.copied())
         node.start()
         if left > 1:
@@ -116,16 +105,16 @@ class Copies:
 
     # ---- beside the original ---------------------------------------------------------------
 
-    def _beside(self, node: SimulatedNode, copy: Copy) -> None:
+    def _start_beside(self, node: SimulatedNode, copy: DirectoryCopy) -> None:
         self._world.trace.line(node.node, -1, "fault", "a copy is started beside it")
         disk = copy.disk.copied()
         for start in range(self._rng.randrange(1, STARTS_MAX + 1)):
-            if start and self._rng.random() < LAID_AGAIN:
+            if start and self._rng.random() < RESTORED_AGAIN:
                 disk = copy.disk.copied()
             if refusal_record.read(disk, DIRECTORY) is None:
-                self._ask_all(node, disk)
+                self._check_refusals(node, disk)
 
-    def _ask_all(self, node: SimulatedNode, disk: SimulatedFilesystem) -> None:
+    def _check_refusals(self, node: SimulatedNode, disk: SimulatedFilesystem) -> None:
         """Start a copy once: each peer that is up must refuse it.  Raises ``Violation``."""
         number = peer_identity.DURABLE | self._rng.getrandbits(63)
         claimed = identity.claim(disk, DIRECTORY,

@@ -1,43 +1,53 @@
 """Faults that end nodes and topics permanently, and replace them.
 
-Contract.  Part of ``nemesis.Nemesis``.  A strike that finds no target is not counted.
+Contract.  A strike that finds no target is not counted.
 """
 
 from __future__ import annotations
 
-from chaos.simulator.faults.file_corruption import Decay
+from chaos.simulator.faults.injector import Fault, Injector
 
 
-class Lifetimes(Decay):
-    """Part of ``Nemesis``: wiped nodes, older copies, topics."""
+def wipe(injector: Injector) -> None:
+    """Wipe the directory of a node permanently; a new node replaces it."""
+    nodes = [node for _, node in sorted(injector.world.nodes.items())
+             if injector.world.replacements.may_wipe(node)]
+    if nodes:
+        injector.world.replacements.wipe(injector.rng.choice(nodes))
+    else:
+        injector.uncount("wipe")
 
-    def cause_wipe(self) -> None:
-        """Wipe the directory of a node permanently; a new node replaces it."""
-        nodes = [node for _, node in sorted(self._world.nodes.items())
-                 if self._world.wipes.may_wipe(node)]
-        if nodes:
-            self._world.wipes.wipe(self._rng.choice(nodes))
-        else:
-            self._world.faults["wipe"] -= 1
 
-    def cause_older_copy(self) -> None:
-        """Replace a directory by an older copy of itself and start it repeatedly, or start such a
-        copy beside the original.
-        """
-        if not self._world.copies.strike():
-            self._world.faults["older-copy"] -= 1
+def older_copy(injector: Injector) -> None:
+    """Replace a directory by an older copy of itself and start it repeatedly, or start such a
+    copy beside the original.
+    """
+    if not injector.world.restored_copies.strike():
+        injector.uncount("older-copy")
 
-    def cause_topic_create(self) -> None:
-        """Create a topic, if there are fewer than the maximum."""
-        if not self._world.topics.create():
-            self._world.faults["topic-create"] -= 1
 
-    def cause_topic_delete(self) -> None:
-        """Delete a topic while clients append to it."""
-        if not self._world.topics.delete():
-            self._world.faults["topic-delete"] -= 1
+def topic_create(injector: Injector) -> None:
+    """Create a topic, if there are fewer than the maximum."""
+    if not injector.world.topics.create():
+        injector.uncount("topic-create")
 
-    def cause_topic_recreate(self) -> None:
-        """Delete a topic, and create another one of its name at once."""
-        if not self._world.topics.recreate():
-            self._world.faults["topic-recreate"] -= 1
+
+def topic_delete(injector: Injector) -> None:
+    """Delete a topic while clients append to it."""
+    if not injector.world.topics.delete():
+        injector.uncount("topic-delete")
+
+
+def topic_recreate(injector: Injector) -> None:
+    """Delete a topic, and create another one of its name at once."""
+    if not injector.world.topics.recreate():
+        injector.uncount("topic-recreate")
+
+
+FAULTS: dict[str, Fault] = {
+    "wipe": wipe,
+    "older-copy": older_copy,
+    "topic-create": topic_create,
+    "topic-delete": topic_delete,
+    "topic-recreate": topic_recreate,
+}

@@ -1,8 +1,8 @@
 """Coroutines of the product, run by the event queue of the simulator.
 
-Contract.  ``start(coroutine, later, over)`` runs a coroutine up to its first ``Pending`` without a
-result.  ``Pending.settle`` resumes the coroutine as an event of its own (``later``), never within
-the call of ``settle``.  ``over(value, error)`` receives the result; errors that are no
+Contract.  ``start(coroutine, later, over)`` runs a coroutine up to its first ``Future`` without a
+result.  ``Future.set_result`` resumes the coroutine as an event of its own (``later``), never
+within the call of ``set_result``.  ``over(value, error)`` receives the result; errors that are no
 ``MultiRaftError`` are defects and propagate.  A coroutine whose node crashes is never resumed,
 because ``later`` drops the events of an older boot.
 
@@ -22,44 +22,44 @@ Later = Callable[..., None]
 Over = Callable[[Any, MultiRaftError | None], None]
 
 
-class Pending:
+class Future:
     """Result that a coroutine awaits.  The first result counts; later ones are ignored."""
 
-    __slots__ = ("_settled", "_value", "_error", "_resume")
+    __slots__ = ("_is_done", "_value", "_error", "_resume")
 
     def __init__(self) -> None:
-        self._settled = False
+        self._is_done = False
         self._value: Any = None
         self._error: MultiRaftError | None = None
         self._resume: Callable[[], None] | None = None
 
-    def __await__(self) -> Generator[Pending, None, Any]:
-        if not self._settled:
+    def __await__(self) -> Generator[Future, None, Any]:
+        if not self._is_done:
             yield self
         if self._error is not None:
             raise self._error
         return self._value
 
-    def settle(self, value: Any = None, error: MultiRaftError | None = None) -> None:
+    def set_result(self, value: Any = None, error: MultiRaftError | None = None) -> None:
         """Set the result, or the error that the waiting coroutine gets, and resume that coroutine.
         """
-        if not self._settled:
-            self._settled, self._value, self._error = True, value, error
+        if not self._is_done:
+            self._is_done, self._value, self._error = True, value, error
             if self._resume is not None:
                 self._resume()
 
-    def fail(self, error: MultiRaftError) -> None:
+    def set_error(self, error: MultiRaftError) -> None:
         """Set an error."""
-        self.settle(None, error)
+        self.set_result(None, error)
 
-    def then(self, resume: Callable[[], None]) -> None:
+    def on_done(self, resume: Callable[[], None]) -> None:
         """Set the callback that resumes the waiting coroutine."""
         self._resume = resume
 
 
-def start(coroutine: Coroutine[Pending, None, Any], later: Later,
+def start(coroutine: Coroutine[Future, None, Any], later: Later,
           over: Over = lambda _value, _error: None) -> None:
-    """Run ``coroutine`` up to its first ``Pending`` without a result; ``over`` receives its result.
+    """Run ``coroutine`` up to its first ``Future`` without a result; ``over`` receives its result.
     """
 
     def step() -> None:
@@ -70,17 +70,17 @@ def start(coroutine: Coroutine[Pending, None, Any], later: Later,
         except MultiRaftError as error:
             over(None, error)
         else:
-            pending.then(lambda: later(0, step))
+            pending.on_done(lambda: later(0, step))
 
     step()
 
 
-async def together(calls: Sequence[Callable[[], Coroutine[Pending, None, Any]]],
+async def together(calls: Sequence[Callable[[], Coroutine[Future, None, Any]]],
                    later: Later) -> None:
     """Run all calls concurrently.  When the last one has ended, raise the first of their errors."""
     left: int = len(calls)
     failed: list[MultiRaftError] = []
-    done = Pending()
+    done = Future()
 
     def over(_value: Any, error: MultiRaftError | None) -> None:
         nonlocal left
@@ -88,7 +88,7 @@ async def together(calls: Sequence[Callable[[], Coroutine[Pending, None, Any]]],
         if error is not None:
             failed.append(error)
         if not left:
-            done.settle()
+            done.set_result()
 
     for call in calls:
         start(call(), later, over)

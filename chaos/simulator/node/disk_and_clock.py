@@ -3,31 +3,25 @@
 Contract.  Part of ``node.SimulatedNode``, as in the real node.  A write or sync that failed ends
 the process, and is not retried.  Records are refused while the disk is full.  While a disk
 operation takes too long, the node sends no liveness support (``multiraft.liveness``).
-
-Invariants.  A node's clock never goes back within one boot.
 """
 
 from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from chaos.simulator.disk.disk_worker import PROBE, PROBE_FILE
 from chaos.simulator.disk.filesystem import SimulatedFilesystem
 from chaos.simulator.env.violations import Violation
-from chaos.simulator.node.failpoints import Armed
+from chaos.simulator.node.failpoints import FailPoints
 from chaos.simulator.oracle.model import is_majority
 from multiraft.storage.disk_space import DiskSpaceGuard, is_full
 from multiraft.storage.errors import CorruptFile
 from multiraft.storage.store import Store
 from multiraft.types import Entry, EntryKind
 
-if TYPE_CHECKING:
-    from chaos.simulator.env.event_queue import EventQueue
-
 #: Interval at which free disk space is checked.
-LOOK_US = 500_000
+CHECK_US = 500_000
 RESERVE_FILE = "/data/reserve"
 #: Range of the delay after which a process that ended by itself is started again.
 RESTART_US = (100_000, 2_000_000)
@@ -68,37 +62,7 @@ class SimulatedReserve:
         self._filesystem.remove(RESERVE_FILE)
 
 
-class Clock:
-    """Clock of a node; it may run fast or slow, and jump ahead."""
-
-    __slots__ = ("rate", "_queue", "_here_us", "_there_us")
-
-    def __init__(self, queue: EventQueue):
-        self.rate = 1.0
-        self._queue = queue
-        self._here_us = self._there_us = queue.now_us
-
-    @property
-    def now_ms(self) -> int:
-        """Milliseconds of this clock."""
-        if self.rate == 1.0:
-            return (self._here_us + self._queue.now_us - self._there_us) // 1000
-        return int(self._here_us + (self._queue.now_us - self._there_us) * self.rate) // 1000
-
-    def until_us(self, deadline_ms: int) -> int:
-        """Return the virtual time, in microseconds, until this clock shows ``deadline_ms``."""
-        now_us = self._here_us + (self._queue.now_us - self._there_us) * self.rate
-        return max(0, int((deadline_ms * 1000 - now_us) / self.rate) + (self.rate != 1.0))
-
-    def drift(self, rate: float, jump_us: int = 0) -> None:
-        """Run at ``rate`` from now on, after a jump ahead."""
-        passed_us = (self._queue.now_us - self._there_us) * self.rate
-        self._here_us += int(passed_us) + jump_us
-        self._there_us = self._queue.now_us
-        self.rate = rate
-
-
-class Ailing(Armed):
+class DiskAndClock(FailPoints):
     """Part of ``SimulatedNode``: disk and clock faults."""
 
     # ---- slow and hung ---------------------------------------------------------------------
@@ -156,7 +120,7 @@ class Ailing(Armed):
         """Fail the ``syncs``-th next sync of a directory, of this boot or of the next recovery."""
         self._filesystem.faults.directory_syncs_left = syncs
 
-    def _is_spared(self) -> bool:
+    def _keeps_page_cache(self) -> bool:
         """True if the page cache survives a power loss (relaxed durability).
 
         Nodes lose unsynced records one at a time.  A node loses none while another node is down,
@@ -165,11 +129,11 @@ class Ailing(Armed):
         """
         if not self._world.parameters.spares_power:
             return False
-        if not self._world.wipes.is_done or not all(
+        if not self._world.replacements.is_done or not all(
                 other.is_up and other.is_whole for other in self._world.nodes.values()
                 if other is not self):
             return True
-        replicas = [replica for group in self._world.witness.groups.values()
+        replicas = [replica for group in self._world.state_checker.groups.values()
                     if (replica := group.replicas.get(self.node)) is not None]
         return any(is_majority(configuration, [self.node]) for replica in replicas
                    for configuration in (replica.configuration(), replica.group.configuration()))
@@ -185,7 +149,9 @@ class Ailing(Armed):
         if is_full(error) and reserve.held_bytes:
             raise Violation("FullDiskGoesOn", f"n{self.node} ends for lack of room, its reserve "
                             f"is untouched: {error}")
-        self._marks["stopped by a full disk" if is_full(error) else "stopped by its disk"] += 1
+        self._event_counts[
+            "stopped by a full disk" if is_full(error) else "stopped by its disk"
+        ] += 1
         self._trace.line(self.node, -1, "disk", error.strerror or "failed")
         self.crash(self._rng.random() < 0.5)
         self._restart_soon()
@@ -199,7 +165,7 @@ class Ailing(Armed):
         This also happens after the end of the faults, because an error from before may be noticed
         later.
         """
-        if self.faulty or not (self.is_lost or self._world.remainder.keeps_off(self.node)):
+        if self.faulty or not (self.is_lost or self._world.minority.keeps_off(self.node)):
             self.start()
 
     def _open_store(self, open_store: Callable[[], Store]) -> Store | None:
@@ -239,7 +205,7 @@ class Ailing(Armed):
         except OSError as error:
             if not is_full(error):
                 raise
-            if not self._room.release_reserve():
+            if not self._space_guard.release_reserve():
                 self.disk_failed(error)
                 return False
             file.preallocate(len(PROBE))
@@ -247,60 +213,64 @@ class Ailing(Armed):
 
     # ---- disk space ------------------------------------------------------------------------
 
-    def _make_room(self, store: Store) -> DiskSpaceGuard:
+    def _make_space_guard(self, store: Store) -> DiskSpaceGuard:
         reserved_bytes = self._world.parameters.disk.reserved_bytes
         faults = self._filesystem.faults
-        room = DiskSpaceGuard(SimulatedReserve(self._filesystem, reserved_bytes), reserved_bytes,
-                    lambda: faults.free_bytes, store)
-        room.check()
-        return room
+        space_guard = DiskSpaceGuard(
+            SimulatedReserve(self._filesystem, reserved_bytes),
+            reserved_bytes,
+            lambda: faults.free_bytes,
+            store,
+        )
+        space_guard.check()
+        return space_guard
 
     def fill_disk(self, left_bytes: int) -> None:
         """Take all disk space except ``left_bytes``, like another program."""
         faults = self._filesystem.faults
         faults.capacity_bytes = faults.used_bytes + left_bytes
-        self._look_at_room()
+        self._check_disk_space()
 
     def free_disk(self) -> None:
         """Free the disk space again."""
         self._filesystem.faults.heal()
 
-    def _look_at_room(self) -> None:
+    def _check_disk_space(self) -> None:
         if self._disk is None:
             return
-        was_full = self._room.full
-        self._room.check()
-        if was_full != self._room.full:
-            self._marks["disk full" if self._room.full else "room again"] += 1
+        was_full = self._space_guard.full
+        self._space_guard.check()
+        if was_full != self._space_guard.full:
+            self._event_counts["disk full" if self._space_guard.full else "room again"] += 1
             self._trace.line(self.node, -1, "disk_space",
-                             "full" if self._room.full else "available")
-        if self._room.full:
-            self.later(0, self._make_way)
+                             "full" if self._space_guard.full else "available")
+        if self._space_guard.full:
+            self.later(0, self._shed_leadership)
         self.request_round()
 
-    def _make_way(self) -> None:
+    def _shed_leadership(self) -> None:
         """Shed leadership: transfer groups to nodes that accept records, as the real node does."""
         for group in self.led_groups():
             if self._raft.shed_leadership(group):
-                self._marks["made way for records"] += 1
+                self._event_counts["made way for records"] += 1
         self.request_round()
 
     @property
     def disk_is_full(self) -> bool:
         """True if records are refused on this node."""
-        return self._room.full
+        return self._space_guard.full
 
-    def _keep_looking(self) -> None:
+    def _watch_disk_space(self) -> None:
         """Check the disk space now and then, until this boot ends."""
-        self._look_at_room()
-        self.later(LOOK_US, self._keep_looking)
+        self._check_disk_space()
+        self.later(CHECK_US, self._watch_disk_space)
 
-    def _is_lost_for_room(self, entries: Sequence[Entry]) -> bool:
+    def _is_dropped_for_space(self, entries: Sequence[Entry]) -> bool:
         """True if an append is dropped because it carries records and the disk is full.
 
         Dropping an append is always safe.
         """
-        if not self._room.full or all(entry.kind != EntryKind.DATA for entry in entries):
+        if not self._space_guard.full or all(entry.kind != EntryKind.DATA for entry in entries):
             return False
-        self._room.refused += 1
+        self._space_guard.refused += 1
         return True

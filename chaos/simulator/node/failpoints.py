@@ -11,21 +11,20 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from chaos.simulator.disk.filesystem import PowerLoss
-from chaos.simulator.ports import Machine
 
 
 def _nothing() -> None:
     """Do nothing when the crash strikes."""
 
 
-class Armed(Machine):
+class FailPoints:
     """Part of ``SimulatedNode``: armed fail points."""
 
-    def _nothing_prepared(self) -> None:
+    def _reset_fail_points(self) -> None:
         self._effects_left = 0
         self._crash_power = True
-        self._struck: Callable[[], None] = _nothing
-        self._ambush: Callable[[], None] | None = None
+        self._on_crash: Callable[[], None] = _nothing
+        self._disk_action: Callable[[], None] | None = None
 
     def _effect(self) -> None:
         """Count an effect; raise ``PowerLoss`` at the armed one."""
@@ -34,32 +33,32 @@ class Armed(Machine):
             if not self._effects_left:
                 raise PowerLoss
 
-    def arm_crash(self, effects: int, power: bool, struck: Callable[[], None] = _nothing) -> None:
+    def arm_crash(self, effects: int, power: bool, on_crash: Callable[[], None] = _nothing) -> None:
         """Crash after ``effects`` effects of this boot, or of the next recovery; then call
-        ``struck``.
+        ``on_crash``.
         """
-        self._effects_left, self._crash_power, self._struck = effects, power, struck
+        self._effects_left, self._crash_power, self._on_crash = effects, power, on_crash
 
-    def _strike(self) -> None:
+    def _crash_at_fail_point(self) -> None:
         """Crash at the armed effect."""
         self.crash(self._crash_power)
-        self._struck()
+        self._on_crash()
 
-    def ambush(self, act: Callable[[], None]) -> None:
+    def arm_disk_action(self, act: Callable[[], None]) -> None:
         """Call ``act`` while the next disk operation is under way."""
-        self._ambush = act
+        self._disk_action = act
 
     def disk_began(self, latency_us: int) -> None:
         """Handle the begin of a disk operation that takes ``latency_us``: schedule the armed action
         within it.
         """
-        act, self._ambush = self._ambush, None
+        act, self._disk_action = self._disk_action, None
         if act is not None:
             self.after_disk(int(self._rng.random() * latency_us), act)
 
     def disarm(self) -> None:
         """Disarm the crash, the action and all disk errors."""
-        self._ambush = None
+        self._disk_action = None
         self._effects_left = 0
-        self._filesystem.fuse = -1
+        self._filesystem.operations_to_crash = -1
         self._filesystem.faults.heal()

@@ -16,13 +16,13 @@ from multiraft.raft.config import RaftConfig
 from multiraft.raft.multi_raft import MultiRaft
 
 if TYPE_CHECKING:
-    from chaos.simulator.node.node import SimulatedNode
+    from chaos.simulator.ports import NodePort
 
 
 class LivenessExchange:
     """Liveness thread of one boot."""
 
-    def __init__(self, node: SimulatedNode, raft: MultiRaft, config: RaftConfig, boot_epoch: int,
+    def __init__(self, node: NodePort, raft: MultiRaft, config: RaftConfig, boot_epoch: int,
                  peers: tuple[int, ...]):
         self._node = node
         self._raft = raft
@@ -46,7 +46,7 @@ class LivenessExchange:
         if peer in self._peers:
             self._peers = tuple(each for each in self._peers if each != peer)
             self._liveness.remove_peer(peer)
-            self._hand_over()
+            self._deliver_events()
 
     def publish(self) -> None:
         """Publish the leadership digests of the loop, which the thread compares and sends."""
@@ -56,7 +56,7 @@ class LivenessExchange:
                            raft.status.leading_version)
         self._liveness.publish(*self._published, self._healthy, self._full)
 
-    def _look_at_health(self) -> None:
+    def _check_health(self) -> None:
         health = not self._node.disk_is_stalled, self._node.disk_is_full
         if health != (self._healthy, self._full):
             self._healthy, self._full = health
@@ -67,25 +67,25 @@ class LivenessExchange:
         deadline.
         """
         self._node.probe_disk()
-        self._look_at_health()
+        self._check_health()
         self._liveness.expire(now_ms)
         for peer, heartbeat in self._liveness.heartbeats(now_ms):
             self._node.send_liveness(peer, heartbeat)
-        self._hand_over()
+        self._deliver_events()
         self._schedule(now_ms)
 
     def receive(self, now_ms: int, sender: int, item: Heartbeat | HeartbeatResponse) -> None:
         if type(item) is Heartbeat:
-            self._look_at_health()
+            self._check_health()
             response = self._liveness.on_heartbeat(now_ms, sender, item)
             if response is not None:
                 self._node.send_liveness(sender, response)
         else:
             self._liveness.on_response(now_ms, sender, item)
-        self._hand_over()
+        self._deliver_events()
         self._schedule(now_ms)
 
-    def _hand_over(self) -> None:
+    def _deliver_events(self) -> None:
         events = self._liveness.events()
         if events:
             self._node.deliver_leases(events)
@@ -99,9 +99,9 @@ class LivenessExchange:
         due_ms = max(self._liveness.next_deadline_ms(now_ms), now_ms + 1)
         if self._wake_ms <= now_ms or due_ms < self._wake_ms:
             self._wake_ms = due_ms
-            self._node.later(self._node.clock.until_us(due_ms), self._woken, due_ms)
+            self._node.later(self._node.clock.until_us(due_ms), self._on_deadline, due_ms)
 
-    def _woken(self, due_ms: int) -> None:
+    def _on_deadline(self, due_ms: int) -> None:
         if due_ms == self._wake_ms:
             self._wake_ms = -1
             self.wake(self._node.now_ms)

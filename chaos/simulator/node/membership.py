@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 
 from chaos.simulator.env.trace import Trace
-from chaos.simulator.node.transport import Sending
+from chaos.simulator.node.transport import Transport
 from chaos.simulator.oracle.observer import StateChecker
 from multiraft.errors import ProposalError
 from multiraft.raft.multi_raft import MultiRaft
@@ -30,7 +30,7 @@ RETURNS_AT_ONCE = 2
 RETURN_US = 15_000
 RETURN_STEPS = 60
 #: Linearizable reads during an open change, one round after the other.
-ASKED_MAX = 12
+READS_MAX = 12
 
 Members = tuple[tuple[int, ...], tuple[int, ...]]  # voters, learners
 #: Proposes (group, voters, learners) to the core.  Raises ``ProposalError``.
@@ -106,8 +106,13 @@ def return_step(raft: MultiRaft, group: int, peer: int, voters: tuple[int, ...],
     return True
 
 
-def create_wanted(store: Store, raft: MultiRaft, witness: StateChecker, repairer: RepairCoordinator,
-                  event: Event) -> None:
+def create_wanted(
+    store: Store,
+    raft: MultiRaft,
+    state_checker: StateChecker,
+    repairer: RepairCoordinator,
+    event: Event,
+) -> None:
     """Create an empty replica of a group whose leader has this node as a member.
 
     As in the real node (``node/replicas/lifecycle.py``).
@@ -121,12 +126,12 @@ def create_wanted(store: Store, raft: MultiRaft, witness: StateChecker, repairer
     elif group in store.groups:
         return  # its tombstone is being written
     restored = store.create_group(group, INCARNATION, Configuration(()))
-    witness.created(raft.node, group, restored)
+    state_checker.created(raft.node, group, restored)
     raft.add_group(group, INCARNATION, restored, store.partition_states[group])
     repairer.on_replica_created(group)
 
 
-class Regrouping(Sending):
+class MembershipChanges(Transport):
     """Part of ``SimulatedNode``: membership changes."""
 
     def change_some(self, rng: random.Random) -> None:
@@ -138,7 +143,7 @@ class Regrouping(Sending):
         present = [node for node in (self.node, *self._peers) if node in self._world.nodes]
         change_members(self._raft, rng, present,
                        self._world.parameters.replication_factor, self._world.atlas.permits,
-                       self._ask_for, self._trace)
+                       self._propose_members, self._trace)
         self.request_round()
 
     def configuration(self, group: int) -> Configuration:
@@ -151,19 +156,21 @@ class Regrouping(Sending):
 
     def _set_members(self, group: int, voters: tuple[int, ...], learners: tuple[int, ...]) -> None:
         with contextlib.suppress(ProposalError):
-            self._ask_for(group, voters, learners)
+            self._propose_members(group, voters, learners)
         self.request_round()
 
-    def _ask_for(self, group: int, voters: tuple[int, ...], learners: tuple[int, ...]) -> None:
+    def _propose_members(
+        self, group: int, voters: tuple[int, ...], learners: tuple[int, ...]
+    ) -> None:
         self._raft.change_members(group, voters, learners)
         self.members_changed(group)
-        self._ask_soon(group, ASKED_MAX)
+        self._read_soon(group, READS_MAX)
 
-    def _ask_soon(self, group: int, left: int) -> None:
+    def _read_soon(self, group: int, left: int) -> None:
         """Schedule linearizable reads for after the first messages of the change."""
-        self.later(self._round_us + 1, self._ask_meanwhile, group, left)
+        self.later(self._round_us + 1, self._read_during_change, group, left)
 
-    def _ask_meanwhile(self, group: int, left: int) -> None:
+    def _read_during_change(self, group: int, left: int) -> None:
         """Start a linearizable read while a change of a group led here is open, and again in the
         next round.
         """
@@ -171,9 +178,9 @@ class Regrouping(Sending):
             return
         status = self._raft.status.of(group)
         if status.configuration.outgoing or status.configuration_index > status.commit:
-            self._ask_index(group)
-            self._marks["reads during a change of members"] += 1
-            self._ask_soon(group, left - 1)
+            self._start_read_index(group)
+            self._event_counts["reads during a change of members"] += 1
+            self._read_soon(group, left - 1)
             self.request_round()
 
     def members_changed(self, group: int) -> None:
@@ -183,7 +190,7 @@ class Regrouping(Sending):
         the group needs under this configuration.
         """
         status = self._raft.status.of(group)
-        self._witness.replica(self.node, group).adopt(status.configuration,
+        self._state_checker.replica(self.node, group).adopt(status.configuration,
                                                       status.configuration_index)
 
     def return_some(self, peer: int, rng: random.Random) -> None:
@@ -194,11 +201,11 @@ class Regrouping(Sending):
 
     def _return(self, group: int, peer: int, voters: tuple[int, ...], left: int) -> None:
         permits = self._world.atlas.permits
-        if left and return_step(self._raft, group, peer, voters, permits, self._ask_for):
+        if left and return_step(self._raft, group, peer, voters, permits, self._propose_members):
             self.later(RETURN_US, self._return, group, peer, voters, left - 1)
         self.request_round()
 
-    def _ask_all(self) -> None:
+    def _start_waiting_reads(self) -> None:
         """Start the linearizable reads that waited for a stopped process, before its clock
         advances.
 
@@ -206,12 +213,12 @@ class Regrouping(Sending):
         """
         if self._raft is not None:
             for group in self.led_groups():
-                self._ask_index(group)
+                self._start_read_index(group)
             self._round()
 
-    def _ask_index(self, group: int) -> None:
+    def _start_read_index(self, group: int) -> None:
         """Start a linearizable read; this happens beside each fetch that reaches a leader."""
         if self._raft.status.is_leader(group):
             with contextlib.suppress(ProposalError):
-                self._raft.read_index(group, self._witness.groups[group].commit)
+                self._raft.read_index(group, self._state_checker.groups[group].commit)
                 self._open_reads.asked(group)

@@ -5,24 +5,19 @@ into each checkpoint.  Consensus compacts all but the newest commands that a che
 replica that lacks compacted commands is offered a snapshot, pulls it in chunks that may be lost,
 and installs it as one checkpoint before the core learns of it.
 
-Invariants (``StateTruth``).  The state of every replica, applied, recovered or installed, is that
-of the committed commands up to the same index.
-
-Theory.  The state is a hash of all commands in order: a command that is lost, doubled, reordered or
-taken from another log changes the hash permanently.
+Invariants.  The state of every replica, applied, recovered or installed, is that of the committed
+commands up to the same index (``oracle.command_oracle``).
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import marshal
 from typing import NamedTuple
 
-from chaos.simulator.env.violations import Violation
-from chaos.simulator.node.peers import Acquainted
+from chaos.simulator.node.peers import PeerTable
 from chaos.simulator.oracle import metadata_oracle
-from chaos.simulator.oracle.model import GroupModel
+from chaos.simulator.oracle.command_oracle import CommandState
 from multiraft import core
 from multiraft.errors import ProposalError
 from multiraft.partitions.state import PartitionStates
@@ -33,7 +28,7 @@ from multiraft.storage.errors import CorruptRange
 from multiraft.types import METADATA_GROUP, Configuration, EntryKind
 
 #: An image is served unchanged while its last request is at most so old.
-IMAGE_LIFE_MS = 2_000
+SNAPSHOT_KEPT_MS = 2_000
 #: Commands that stay in the log for a replica that catches up: few, so that it sometimes needs a
 #: snapshot all the same.
 COMMANDS_HELD_MAX = 50
@@ -47,47 +42,7 @@ class UnreadableCommand(Exception):
     """A committed command is damaged, so the round fails and the process ends."""
 
 
-class State(NamedTuple):
-    """Result of the commands up to ``version``."""
-
-    version: int = 0  # index of the last command
-    chain: bytes = b""
-
-    def after(self, index: int, command: bytes) -> State:
-        """Return the state after the command at ``index``."""
-        hasher = hashlib.blake2b(self.chain + index.to_bytes(8, "little"), digest_size=16)
-        hasher.update(command)
-        return State(index, hasher.digest())
-
-
-class StateTruth:
-    """Expected state at each index."""
-
-    def __init__(self, group: GroupModel):
-        self._group = group
-        self._seen = 0
-        self._state = State()
-        self._chains = {0: b""}
-        self.metadata = metadata_oracle.Truth()
-
-    def check(self, node: int, state: State, index: int) -> None:
-        """Compare a node's state at ``index`` with the committed commands.  Raises ``Violation``.
-        """
-        for place in range(self._seen, self._group.commit):
-            entry = self._group.entries[self._group.committed[place]]
-            if entry.kind == EntryKind.METADATA:
-                command = bytes(entry.payload)
-                self._state = self._state.after(entry.index, command)
-                if metadata_oracle.is_command(command):
-                    self.metadata.apply(entry.index, command)
-            self._chains[place + 1] = self._state.chain
-        self._seen = self._group.commit
-        if self._chains.get(index) != state.chain:
-            raise Violation("StateIsWhatWasCommanded", f"n{node} is at index {index} (command "
-                            f"{state.version}) in another state than the commands up to there give")
-
-
-class Image(NamedTuple):
+class MetadataSnapshot(NamedTuple):
     """Encoded state at one index; it never changes."""
 
     bounds: LogBounds
@@ -124,7 +79,7 @@ class Download(NamedTuple):
     data: bytes
 
 
-class Stately(Acquainted):
+class MetadataReplica(PeerTable):
     """Part of ``SimulatedNode``: the replica of group 0."""
 
     # ---- commands --------------------------------------------------------------------------
@@ -145,8 +100,8 @@ class Stately(Acquainted):
             self._take_state(self._store.extra)
         if METADATA_GROUP in self._store.groups:
             applied = self._store.groups[METADATA_GROUP].applied
-            self._world.truth.check(self.node, self.state, max(applied, self.state.version))
-            self._world.truth.metadata.check(self.node, self.metadata)
+            self._world.oracle.check(self.node, self.state, max(applied, self.state.version))
+            self._world.oracle.metadata.check(self.node, self.metadata)
 
     def extra(self) -> list:
         """Return the state as a checkpoint and a snapshot hold it."""
@@ -154,7 +109,8 @@ class Stately(Acquainted):
 
     def _take_state(self, extra: list) -> None:
         version, chain, encoded = extra
-        self.state, self.metadata = State(version, bytes(chain)), metadata_oracle.decoded(encoded)
+        self.state, self.metadata = (
+            CommandState(version, bytes(chain)), metadata_oracle.decoded(encoded))
 
     def _place_for(self, partition: int, seen_index: int) -> metadata_oracle.Location:
         """Return the location of a topic's partition.  Raises ``NoSuchPartition``,
@@ -164,7 +120,7 @@ class Stately(Acquainted):
 
     def _accepts(self, partition: int, group: int) -> None:
         """Report a batch that is about to be appended to a topic's partition."""
-        self._world.truth.metadata.accepted(self.node, self.metadata, partition, group)
+        self._world.oracle.metadata.accepted(self.node, self.metadata, partition, group)
 
     def _apply_commands(self, first: int, last: int) -> None:
         entries = self._store.entries(METADATA_GROUP, first, last)
@@ -180,9 +136,9 @@ class Stately(Acquainted):
                 if metadata_oracle.is_command(command):
                     result = metadata_oracle.apply(self.metadata, entry.index, command)
                     self._command_applied(entry.index, entry.term, result)
-        self._metadata_moved()
+        self._metadata_applied()
         # A replica that was removed and added again applies commands that this node's state has.
-        self._world.truth.check(self.node, self.state, max(last, self.state.version))
+        self._world.oracle.check(self.node, self.state, max(last, self.state.version))
 
     def command_unreadable(self, error: UnreadableCommand) -> None:
         """End the process because a committed command is damaged; the next recovery finds the
@@ -209,8 +165,8 @@ class Stately(Acquainted):
 
     def _needed_from(self) -> int:
         needed = self._raft.needed_from(METADATA_GROUP)
-        if self._image is not None and self.now_ms - self._image[1] <= IMAGE_LIFE_MS:
-            needed = min(needed, self._image[0].bounds.last_index + 1)
+        if self._snapshot is not None and self.now_ms - self._snapshot[1] <= SNAPSHOT_KEPT_MS:
+            needed = min(needed, self._snapshot[0].bounds.last_index + 1)
         return needed
 
     # ---- serving ---------------------------------------------------------------------------
@@ -220,13 +176,13 @@ class Stately(Acquainted):
                 or self._raft.status.of(METADATA_GROUP).quarantined):
             self._send_bulk(sender, Chunk(0, 0, 0, 0, 0, b""))
             return
-        image = self._image
+        image = self._snapshot
         first_index = self._raft.status.of(METADATA_GROUP).first_index
         if image is None or (image[0].bounds.last_index != request.index
-                             and (self.now_ms - image[1] > IMAGE_LIFE_MS
+                             and (self.now_ms - image[1] > SNAPSHOT_KEPT_MS
                                   or image[0].bounds.last_index < first_index - 1)):
-            image = (self._take_image(), 0)
-        self._image = (image[0], self.now_ms)
+            image = (self._take_snapshot(), 0)
+        self._snapshot = (image[0], self.now_ms)
         bounds, data = image[0]
         offset = request.offset
         if bounds.last_index != request.index or offset > len(data):
@@ -235,11 +191,13 @@ class Stately(Acquainted):
         self._send_bulk(sender, Chunk(bounds.last_index, bounds.prev_term, len(data),
                                       core.crc32c(data), offset, data[offset:offset + size]))
 
-    def _take_image(self) -> Image:
+    def _take_snapshot(self) -> MetadataSnapshot:
         bounds, index, configuration = self._raft.snapshot_point(METADATA_GROUP)
         tail = self._store.partition_states[METADATA_GROUP]
-        return Image(bounds, marshal.dumps([index, [*map(list, configuration)], tail.snapshot(),
-                                            self.extra()]))
+        return MetadataSnapshot(
+            bounds,
+            marshal.dumps([index, [*map(list, configuration)], tail.snapshot(), self.extra()]),
+        )
 
     # ---- fetching --------------------------------------------------------------------------
 
@@ -283,15 +241,15 @@ class Stately(Acquainted):
         restored = PartitionStates.restore(tail)
         bounds = LogBounds(whole.index + 1, whole.term, whole.index)
         self._effect()
-        self._witness.installing(self.node, METADATA_GROUP, whole.index, whole.term)
+        self._state_checker.installing(self.node, METADATA_GROUP, whole.index, whole.term)
         self._store.install(METADATA_GROUP, bounds, index, members, restored)
         self._take_state(state)
-        self._world.truth.check(self.node, self.state, whole.index)
-        self._world.truth.metadata.check(self.node, self.metadata)
+        self._world.oracle.check(self.node, self.state, whole.index)
+        self._world.oracle.metadata.check(self.node, self.metadata)
         if not self._checkpoint_now():
             return
-        self._metadata_moved()
-        self._witness.installed(self.node, METADATA_GROUP)
+        self._metadata_applied()
+        self._state_checker.installed(self.node, METADATA_GROUP)
         self._raft.install_snapshot(METADATA_GROUP, bounds, index, members, restored)
         self._world.faults["snapshot-installed"] += 1
         self._trace.line(self.node, METADATA_GROUP, "snapshot_installed", str(whole.index))
@@ -304,17 +262,17 @@ class Stately(Acquainted):
         """
         job = self._store.checkpoint_job(self.commits(), self.extra())
         if self._effects_left:
-            self._filesystem.fuse, self._effects_left = self._effects_left, 0
+            self._filesystem.operations_to_crash, self._effects_left = self._effects_left, 0
         try:
             try:
                 job.execute()
             except OSError as error:
-                if not is_full(error) or not self._room.release_reserve():
+                if not is_full(error) or not self._space_guard.release_reserve():
                     raise
                 job.execute()
         except OSError as error:
             self._disk.end(error)
             return False
-        self._filesystem.fuse = -1
+        self._filesystem.operations_to_crash = -1
         self._store.checkpointed(job)
         return True

@@ -23,16 +23,17 @@ from typing import TYPE_CHECKING, Any
 from chaos.simulator.clients.workload import AppendRequest
 from chaos.simulator.disk.disk_worker import DiskWorker, Flight
 from chaos.simulator.disk.filesystem import PowerLoss, SimulatedFilesystem
+from chaos.simulator.env.clock import SkewedClock
 from chaos.simulator.env.limits import raft_config, storage_config
 from chaos.simulator.env.violations import Violation
-from chaos.simulator.node.disk_and_clock import Clock
 from chaos.simulator.node.liveness import LivenessExchange
 from chaos.simulator.node.membership import INCARNATION, create_wanted
-from chaos.simulator.node.metadata_group import State, UnreadableCommand
-from chaos.simulator.node.pending_reads import Asked
-from chaos.simulator.node.repair import DIRECTORY, Mending
+from chaos.simulator.node.metadata_group import UnreadableCommand
+from chaos.simulator.node.pending_reads import PendingReads
+from chaos.simulator.node.repair import DIRECTORY, DamageRepair
 from chaos.simulator.node.sessions import Sessions
 from chaos.simulator.node.transport import with_entries
+from chaos.simulator.oracle.command_oracle import CommandState
 from chaos.simulator.oracle.metadata_oracle import Extent, MetadataState
 from chaos.simulator.oracle.observer import StateChecker
 from chaos.simulator.oracle.readback import ReadBack
@@ -49,7 +50,7 @@ from multiraft.storage.store import Store
 from multiraft.types import METADATA_GROUP, Configuration
 
 if TYPE_CHECKING:
-    from chaos.simulator.simulation import Simulation
+    from chaos.simulator.ports import ClusterPort
 
 CLUSTER_ID = b"simulated-------"
 #: Time until a process notices that a peer's process has ended.
@@ -67,50 +68,50 @@ TRACED_EVENTS = frozenset({"role_changed", "log_truncated", "replica_quarantined
                            "configuration_changed", "replica_removed", "replica_requested"})
 
 
-class SimulatedNode(Mending):
+class SimulatedNode(DamageRepair):
     """One node over all its boots."""
 
-    def __init__(self, node: int, world: Simulation, voters: dict[int, tuple[int, ...]],
+    def __init__(self, node: int, world: ClusterPort, voters: dict[int, tuple[int, ...]],
                  rng: random.Random):
         self.node = node
         self.alive = False
         self.paused = False
-        self.clock = Clock(world.queue)
+        self.clock = SkewedClock(world.queue)
         self.disk_hangs = False
         self._disk_factor = 1
         self.crashes = 0
         self.peer_frames = 0
-        self.rotten = self._unmet = False  # bits of its disk have changed
+        self.rotten = self._unread_damage = False  # bits of its disk have changed
         self._rotted: list[tuple[int, int]] = []
         self.is_lost = False  # its directory was wiped or put back
         self.identity_is_rotten = False
-        self._know_nobody(world.parameters.seed)
+        self._reset_peers(world.parameters.seed)
         self._world = world
         self._queue = world.queue
-        self._witness: StateChecker = world.witness
+        self._state_checker: StateChecker = world.state_checker
         self._trace = world.trace
         self._network = world.network
         self._rng = rng
         self._repeats = random.Random(f"{world.parameters.seed}/repeats {node}")
         self._voters = {group: members for group, members in voters.items() if node in members}
-        first = range(1, world.parameters.nodes + 1)  # a later node is registered with ``meet``
+        first = range(1, world.parameters.nodes + 1)  # a later node is registered with ``add_peer``
         self._peers = tuple(peer for peer in first if peer != node and node in first)
-        self._marks = world.marks
+        self._event_counts = world.event_counts
         self._relaxed = world.parameters.disk.flush_interval_ms > 0
         self._filesystem = SimulatedFilesystem()
         self._read_back = ReadBack()
         self._filesystem.faults.rng = random.Random(f"{world.parameters.seed}/disk {node}")
-        self._filesystem.faults.struck = world.faults
+        self._filesystem.faults.counts = world.faults
         #: Delay from the first input to the round, which takes all input that arrives meanwhile.
         self._round_us = world.parameters.round_us
-        self._life = 0
-        self._nothing_prepared()
-        self._missed: deque[tuple[Callable[..., None], tuple]] = deque()
-        self._begin_life()
+        self._boot = 0
+        self._reset_fail_points()
+        self._deferred: deque[tuple[Callable[..., None], tuple]] = deque()
+        self._begin_boot()
 
-    def _begin_life(self) -> None:
+    def _begin_boot(self) -> None:
         """Begin a new boot with empty memory."""
-        self._life += 1
+        self._boot += 1
         self._raft: MultiRaft | None = None
         self._store: Store | None = None
         self._sessions: Sessions | None = None
@@ -122,15 +123,15 @@ class SimulatedNode(Mending):
         self._disk: DiskWorker | None = None
         self._recovery_waits = False  # until a hung disk is released
         self._connected: dict[int, None] = {}  # peers
-        self._missed.clear()
+        self._deferred.clear()
         self._repairer: RepairCoordinator | None = None
         self._repairing = False
         self._unscrubbed = True
-        self.state, self.metadata = State(), MetadataState()
-        self._image = self._download = None
-        self._open_reads = Asked()
+        self.state, self.metadata = CommandState(), MetadataState()
+        self._snapshot = self._download = None
+        self._open_reads = PendingReads()
         self._installing = False
-        self._forget_moves()
+        self._reset_moves()
 
     # ---- scheduling ------------------------------------------------------------------------
 
@@ -141,18 +142,18 @@ class SimulatedNode(Mending):
 
     def later(self, delay_us: int, callback: Callable[..., None], *arguments: object) -> None:
         """Run ``callback`` in this boot; a paused node runs it after ``resume``."""
-        self._queue.after(delay_us, self._run, self._life, callback, arguments)
+        self._queue.after(delay_us, self._run, self._boot, callback, arguments)
 
-    def _run(self, life: int, callback: Callable[..., None], arguments: tuple) -> None:
-        if life != self._life or not self.alive:
+    def _run(self, boot: int, callback: Callable[..., None], arguments: tuple) -> None:
+        if boot != self._boot or not self.alive:
             return
         if self.paused:
-            self._missed.append((callback, arguments))
+            self._deferred.append((callback, arguments))
             return
         try:
             callback(*arguments)
         except PowerLoss:
-            self._strike()
+            self._crash_at_fail_point()
         except UnreadableCommand as error:
             self.command_unreadable(error)
 
@@ -163,12 +164,12 @@ class SimulatedNode(Mending):
         if self.alive:
             return
         self.alive = True
-        self._begin_life()
+        self._begin_boot()
         self._trace.line(self.node, -1, "start")
         if self.faulty and self._repeats.random() < 0.5:
             self._network.repeat(self.node, self._repeats, REPEAT_US)
         if self._effects_left:
-            self._filesystem.fuse, self._effects_left = self._effects_left, 0
+            self._filesystem.operations_to_crash, self._effects_left = self._effects_left, 0
         self.later(RECOVERY_US, self._recover)
 
     def _recover(self) -> None:
@@ -179,14 +180,14 @@ class SimulatedNode(Mending):
         if self._was_refused():
             return
         if "older-copy" in parameters.faults and not self.is_lost:
-            self._world.copies.keep(self)
+            self._world.restored_copies.keep(self)
         identity = Identity(CLUSTER_ID, self.node, self.incarnation, self.draw_process_number())
         store = self._open_store(lambda: Store.open(DIRECTORY, self._filesystem, identity,
                                                     storage_config(parameters)))
         if store is None:
             return
         self._store, self.incarnation = store, store.incarnation
-        if not self._may_take_part():
+        if not self._may_participate():
             return
         store.relaxed = parameters.disk.flush_interval_ms > 0
         if store.damage and not self.rotten:
@@ -196,24 +197,26 @@ class SimulatedNode(Mending):
                 store.create_group(group, INCARNATION, Configuration(members))
         tombstones = {group: log.hard_state for group, log in store.table.logs.items()
                       if log.removed}
-        self._witness.absent(self.node, store.groups, tombstones, bool(store.damage))
-        self._filesystem.fuse = -1
-        self._room = self._make_room(store)
+        self._state_checker.absent(self.node, store.groups, tombstones, bool(store.damage))
+        self._filesystem.operations_to_crash = -1
+        self._space_guard = self._make_space_guard(store)
         if not self._make_probe():
             return
         self._disk = DiskWorker(self, self._filesystem, store, parameters.disk, self._rng,
-                                self._room)
+                                self._space_guard)
         self._disk.factor = self._disk_factor
         config = raft_config(parameters)
         self._raft = raft = MultiRaft(self.node, config, store, self._rng, self.now_ms,
                                       store.boot_epoch)
-        self._read_back.show(store, self._filesystem.image, self._witness, self.node, self.rotten)
+        self._read_back.check(
+            store, self._filesystem.image, self._state_checker, self.node, self.rotten
+        )
         for group, restored in sorted(store.groups.items()):
             raft.add_group(group, INCARNATION, restored, store.partition_states[group])
         self._restore_state()
         self._repairer = RepairCoordinator(self.node, store, raft, self._write_record)
         self._sessions = Sessions(raft, store, self._answer, self._world.workload.was_read,
-                                  self.node, self._damaged, self._room, self._place_for,
+                                  self.node, self._damaged, self._space_guard, self._place_for,
                                   self._accepts)
         self._liveness = LivenessExchange(self, raft, config, store.boot_epoch, self._peers)
         self._liveness.wake(self.now_ms)
@@ -221,11 +224,11 @@ class SimulatedNode(Mending):
             self._world.everyone[peer].peer_up(self.node)
             if self._world.everyone[peer].is_up:
                 self._connect(peer)
-        self._unscrubbed, self._unmet = self.rotten, False
+        self._unscrubbed, self._unread_damage = self.rotten, False
         if self.rotten:
             self.scrub_soon()
         if "disk-full" in parameters.faults:
-            self._keep_looking()
+            self._watch_disk_space()
         self._start_moves()
         self.request_round()
 
@@ -233,10 +236,10 @@ class SimulatedNode(Mending):
         """End this boot, with or without the page cache."""
         if not self.alive:
             return
-        power = power and not self._is_spared()
+        power = power and not self._keeps_page_cache()
         if power and self._world.parameters.spares_power:
-            self._witness.power_lost(self.node)
-            self._marks["relaxed power loss"] += 1
+            self._state_checker.power_lost(self.node)
+            self._event_counts["relaxed power loss"] += 1
         self.alive = False
         self.paused = False
         self.crashes += 1
@@ -246,7 +249,7 @@ class SimulatedNode(Mending):
             self._filesystem.power_loss(self._rng)
         else:
             self._filesystem.process_death(self._rng)
-        self._begin_life()
+        self._begin_boot()
         for peer in self._peers:
             self._world.everyone[peer].peer_down(self.node)
 
@@ -259,9 +262,9 @@ class SimulatedNode(Mending):
             return
         self.paused = False
         self._trace.line(self.node, -1, "resume")
-        missed, self._missed = self._missed, deque()
-        self.later(0, self._ask_all)
-        for callback, arguments in missed:
+        deferred, self._deferred = self._deferred, deque()
+        self.later(0, self._start_waiting_reads)
+        for callback, arguments in deferred:
             self.later(0, callback, *arguments)
 
     # ---- connections -----------------------------------------------------------------------
@@ -293,7 +296,7 @@ class SimulatedNode(Mending):
 
     def _connect(self, peer: int) -> None:
         if (self._raft is not None and self._world.everyone[peer].is_up
-                and self._is_let_in(peer)):
+                and self._is_admitted(peer)):
             self._connected[peer] = None
             self._raft.connected(peer)
             self.request_round()
@@ -306,7 +309,7 @@ class SimulatedNode(Mending):
 
     def receive_liveness(self, sender: int, frame: tuple) -> None:
         """Receive a frame of the liveness thread, which answers at once, without the round loop."""
-        self._run(self._life, self._liveness_arrived, (sender, frame))
+        self._run(self._boot, self._liveness_arrived, (sender, frame))
 
     def send_liveness(self, peer: int, item: tuple) -> None:
         self._network.send(self.node, peer, "liveness", (item,),
@@ -327,7 +330,7 @@ class SimulatedNode(Mending):
 
     def _arrived(self, handler: Callable[[int, tuple], None], sender: int, frame: tuple) -> None:
         if self.paused:
-            self._run(self._life, self._arrived, (handler, sender, frame))
+            self._run(self._boot, self._arrived, (handler, sender, frame))
         elif self.alive:
             self._inbox.append((handler, sender, frame))
             self.request_round()
@@ -336,7 +339,7 @@ class SimulatedNode(Mending):
         for message in frame:
             if type(message) is Append and message.entries:
                 message = with_entries(message, tuple(core.parse_entries(message.entries)))
-                if self._is_lost_for_room(message.entries):
+                if self._is_dropped_for_space(message.entries):
                     continue
             self._raft.step(sender, message)
 
@@ -346,7 +349,7 @@ class SimulatedNode(Mending):
                 self._sessions.append(request)
             else:
                 self._sessions.fetch(request)
-                self._ask_index(request.group)
+                self._start_read_index(request.group)
 
     def _answer(self, client: int, reply: tuple) -> None:
         """Queue a reply for the client's next frame, which leaves before the round or the
@@ -387,32 +390,32 @@ class SimulatedNode(Mending):
             if not ready:
                 break  # the rest of the work waits for the disk
             changed = changed or bool(ready.events)
-            self._obey(ready)
+            self._process_ready(ready)
         self._send_answers()
-        self._rest()
+        self._schedule_wake_up()
         if changed:
             self._liveness.publish()
 
-    def _rest(self) -> None:
+    def _schedule_wake_up(self) -> None:
         """Schedule the next round at the core's next deadline."""
         deadline_ms = self._raft.next_deadline_ms()
         if deadline_ms is None or self._wake_ms is not None and self._wake_ms <= deadline_ms:
             return
         self._wake_ms = deadline_ms
-        self.later(self.clock.until_us(deadline_ms), self._wake, deadline_ms)
+        self.later(self.clock.until_us(deadline_ms), self._wake_up, deadline_ms)
 
-    def _wake(self, deadline_ms: int) -> None:
+    def _wake_up(self, deadline_ms: int) -> None:
         if self._wake_ms == deadline_ms:
             self._wake_ms = None
         self.request_round()
 
-    def _obey(self, ready: Ready) -> None:
+    def _process_ready(self, ready: Ready) -> None:
         """Execute a ``Ready``; the order of effects is the order of its fields."""
         if ready.events:
-            self._note(ready.events)
+            self._handle_events(ready.events)
         if ready.writes is not None:
             self._effect()
-            self._witness.staged(self.node, ready.writes)
+            self._state_checker.staged(self.node, ready.writes)
             staged = self._store.stage(ready.writes)
             self._disk.submit(Flight(ready.writes, staged, ready.messages_after_write))
         else:
@@ -424,34 +427,34 @@ class SimulatedNode(Mending):
             self._effect()
             self._disk.start_next()
         for read in ready.reads:
-            self._witness.confirmed(self.node, read.group, read.index, read.token)
+            self._state_checker.confirmed(self.node, read.group, read.index, read.token)
             self._open_reads.answered(read.group)
         for group, first, last in ready.committed:
             self._effect()
-            self._witness.committed(self.node, group, first, last)
+            self._state_checker.committed(self.node, group, first, last)
             if group == METADATA_GROUP:
                 self._apply_commands(first, last)
             self._sessions.applied(group, first, last)
             self._raft.applied(group, last)
             if self._applying:
-                self._tell_applied(group, last)
+                self._notify_applied(group, last)
 
-    def _note(self, events: Sequence[Event]) -> None:
-        marks = self._world.marks
+    def _handle_events(self, events: Sequence[Event]) -> None:
+        event_counts = self._world.event_counts
         for event in events:
-            marks[event.kind] += 1
+            event_counts[event.kind] += 1
             if event.kind == "replica_repaired":
-                self._witness.replica(self.node, event.group).repaired()
+                self._state_checker.replica(self.node, event.group).repaired()
             elif event.kind == "replica_quarantined":
-                self._witness.replica(self.node, event.group).damaged = True
+                self._state_checker.replica(self.node, event.group).damaged = True
                 if not self.rotten or not self._is_known_damaged(event.group):
                     raise Violation("NothingIsDamaged", f"n{self.node} g{event.group} quarantined "
                                     f"itself: {event.fields[0]}")
                 self._store.quarantine(event.group, event.fields[0])
             if event.kind == "configuration_changed":
-                self._witness.replica(self.node, event.group).adopt(*event.fields)
+                self._state_checker.replica(self.node, event.group).adopt(*event.fields)
             if event.kind == "replica_requested":
-                create_wanted(self._store, self._raft, self._witness, self._repairer, event)
+                create_wanted(self._store, self._raft, self._state_checker, self._repairer, event)
                 self._repair_soon()
             if event.kind == "snapshot_offered":
                 self.snapshot_offered(event.fields[0])
@@ -463,7 +466,7 @@ class SimulatedNode(Mending):
                 if event.fields[0] != Role.LEADER:
                     self._sessions.stepped_down(event.group)
                     self._open_reads.ended(event.group)
-                self._look_at_moves()
+                self._drive_moves()
             if event.kind in TRACED_EVENTS:
                 self._trace.line(self.node, event.group, event.kind,
                                  " ".join(map(str, event.fields)))
@@ -473,10 +476,10 @@ class SimulatedNode(Mending):
     def after_disk(self, delay_us: int, callback: Callable[..., None], *arguments: object) -> None:
         """Run ``callback`` in this boot, also while the process is paused, because the disk is not.
         """
-        self._queue.after(delay_us, self._unless_dead, self._life, callback, arguments)
+        self._queue.after(delay_us, self._run_on_disk, self._boot, callback, arguments)
 
-    def _unless_dead(self, life: int, callback: Callable[..., None], arguments: tuple) -> None:
-        if life == self._life and self.alive:
+    def _run_on_disk(self, boot: int, callback: Callable[..., None], arguments: tuple) -> None:
+        if boot == self._boot and self.alive:
             callback(*arguments)
 
     @property
@@ -489,13 +492,13 @@ class SimulatedNode(Mending):
         status = self._raft.status
         return {group: status.commit_index(group) for group in status.groups()}
 
-    def settled(self, flights: Sequence[Flight]) -> None:
+    def report_durable(self, flights: Sequence[Flight]) -> None:
         """Report writes to the state checker that are durable now."""
         for flight in flights:
             if flight.writes is not None:
-                self._witness.durable(self.node, flight.writes)
+                self._state_checker.durable(self.node, flight.writes)
         if self._relaxed and self._disk.is_synced:
-            self._witness.synced(self.node)
+            self._state_checker.synced(self.node)
 
     def wrote(self, flights: Sequence[Flight]) -> None:
         """Handle the completion of writes: advance durable indexes, send the messages that waited.
@@ -545,7 +548,7 @@ class SimulatedNode(Mending):
         return (self.is_up and group in self._raft.status.groups()
                 and self._raft.status.leader_hint(group)[0] == self.node)
 
-    def awake(self) -> list[str]:
+    def describe_active(self) -> list[str]:
         """Describe the timer of this node and its groups that have not quiesced."""
         if self._raft is None:
             return [f"n{self.node} is not up"]

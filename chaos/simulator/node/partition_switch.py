@@ -1,9 +1,9 @@
 """Partition switches of a simulated node: the product's driver, step by step in virtual time.
 
-Contract.  ``Switches`` has the place of ``node.replicas.partition_switch.PartitionSwitcher``:
-``check`` starts to drive each decided switch that has a leader on this node.  The steps, and the
-reactions of the next group's leader, are the product's; only their pace and what they await are the
-simulator's.
+Contract.  ``PartitionSwitches`` has the place of
+``node.replicas.partition_switch.PartitionSwitcher``: ``check`` starts to drive each decided switch
+that has a leader on this node.  The steps, and the reactions of the next group's leader, are the
+product's; only their pace and what they await are the simulator's.
 
 Theory.  A switch has no state except the metadata and two logs.  A node may therefore die between
 any two effects of a step, and the next leader needs nothing from it.
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from chaos.simulator.node.coroutines import Pending, start
+from chaos.simulator.node.coroutines import Future, start
 from chaos.simulator.oracle.metadata_oracle import FIRST, MetadataState
 from multiraft.errors import MultiRaftError
 from multiraft.raft.multi_raft import MultiRaft
@@ -25,7 +25,7 @@ from node.metadata.placement_table import Switch
 from node.replicas.partition_switch import POLL_S, RETRY_S_MAX, RETRY_S_MIN, PartitionSwitcher
 
 if TYPE_CHECKING:
-    from chaos.simulator.node.node import SimulatedNode
+    from chaos.simulator.ports import NodePort
     from multiraft.storage.store import Store
 
 SECOND_US = 1_000_000
@@ -56,7 +56,7 @@ class _Seen(NamedTuple):
 class _Metadata:
     """``metadata_log`` and ``applied`` of the driver."""
 
-    def __init__(self, node: SimulatedNode):
+    def __init__(self, node: NodePort):
         self._node = node
         self.applied = node.metadata_applied
         self.wait = node.wait_applied
@@ -69,7 +69,7 @@ class _Metadata:
 class _Leader:
     """Requests to the metadata leader, with the partition numbers of the metadata."""
 
-    def __init__(self, node: SimulatedNode):
+    def __init__(self, node: NodePort):
         self._node = node
 
     async def ask(self, request: wire.PublishSwitch) -> None:
@@ -100,15 +100,15 @@ class _Driver(PartitionSwitcher):
         return await super().open(request)
 
 
-class Switches:
+class PartitionSwitches:
     """Driver of switches in one boot."""
 
-    def __init__(self, node: SimulatedNode, raft: MultiRaft, store: Store):
+    def __init__(self, node: NodePort, raft: MultiRaft, store: Store):
         self._node = node
         metadata = _Metadata(node)
-        self._driver = _Driver(self.check, node.steps, raft, store.partition_states, metadata,
+        self._driver = _Driver(self.check, node.report_step, raft, store.partition_states, metadata,
                                metadata, node, _Leader(node), node.request_round, None)
-        self._at_work: dict[int, Pending] = {}  # partition -> pause between two steps
+        self._at_work: dict[int, Future] = {}  # partition -> pause between two steps
         self._looking = False
 
     @property
@@ -117,7 +117,7 @@ class Switches:
         return {wire.OpenPartition: self._driver.open, wire.PublishSwitch: self._publish}
 
     async def _publish(self, request: wire.PublishSwitch) -> wire.PublishSwitchReply:
-        self._node.steps("publishing")
+        self._node.report_step("publishing")
         result = await self._node.propose(encode_command(PublishSwitch(*request)))
         if result.code != Code.OK:
             raise exception_for(result.code, result.error)
@@ -133,9 +133,9 @@ class Switches:
             partition = FIRST + incarnation
             pause = self._at_work.get(partition)
             if pause is not None:
-                pause.settle()
+                pause.set_result()
             elif self._driver.has_part(partition, switch):
-                self._at_work[partition] = Pending()
+                self._at_work[partition] = Future()
                 self._node.later(0, self._begin, partition, switch)
         if not self._looking:
             self._looking = True
@@ -152,14 +152,14 @@ class Switches:
         """Drive a switch like ``PartitionSwitcher._drive``, in virtual time."""
         pause_s = RETRY_S_MIN
         while self._driver.has_part(partition, switch):
-            self._at_work[partition] = pause = Pending()
+            self._at_work[partition] = pause = Future()
             try:
                 if await self._driver.step(partition, switch):
                     pause_s = RETRY_S_MIN
                     continue
             except MultiRaftError:  # a group has no leader, a node is down, or a step is too early
                 self._node.count("switch waits")
-            self._node.later(int(pause_s * SECOND_US), pause.settle)
+            self._node.later(int(pause_s * SECOND_US), pause.set_result)
             await pause
             pause_s = min(2 * pause_s, RETRY_S_MAX)
         del self._at_work[partition]

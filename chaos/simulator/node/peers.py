@@ -19,7 +19,7 @@ from typing import Any
 
 from chaos.simulator.disk.filesystem import SimulatedFilesystem
 from chaos.simulator.env.violations import Violation
-from chaos.simulator.node.disk_and_clock import Ailing
+from chaos.simulator.node.disk_and_clock import DiskAndClock
 from multiraft.liveness import peer_identity
 from multiraft.storage import refusal_record
 
@@ -27,21 +27,23 @@ from multiraft.storage import refusal_record
 HELLO_RETRY_US = 200_000
 
 #: Temporary refusals.
-PASSING = frozenset({peer_identity.Refusal.UNKNOWN, peer_identity.Refusal.DUPLICATE_NODE})
+TEMPORARY = frozenset({peer_identity.Refusal.UNKNOWN, peer_identity.Refusal.DUPLICATE_NODE})
 #: Directory of the store on a node's disk.
 DIRECTORY = "/data"
 
 
-class Acquainted(Ailing):
+class PeerTable(DiskAndClock):
     """Part of ``SimulatedNode``: registered nodes, peer hellos, refusals."""
 
-    def _know_nobody(self, seed: int) -> None:
+    def _reset_peers(self, seed: int) -> None:
         self.incarnation = 0  # of its directory, after the first open
         self.is_registered = True  # the other nodes know the incarnation of its directory
         self._known: dict[int, int] = {}  # node -> incarnation of its directory
         self._removed: set[int] = set()
         self._boot_ids: dict[int, peer_identity.BootId] = {}
-        self._named: dict[int, peer_identity.BootId] = {}  # peer -> boot id that it remembers of us
+        self._recalled: dict[
+            int, peer_identity.BootId
+        ] = {}  # peer -> boot id that it remembers of us
         self._numbers = random.Random(f"{seed}/lives {self.node}")
         self.is_copy = False  # its directory was replaced by an older copy
 
@@ -50,14 +52,14 @@ class Acquainted(Ailing):
         self.is_lost, self.is_registered, self.incarnation = True, False, incarnation
         faults = self._filesystem.faults
         self._filesystem = SimulatedFilesystem()
-        self._filesystem.faults.rng, self._filesystem.faults.struck = faults.rng, faults.struck
+        self._filesystem.faults.rng, self._filesystem.faults.counts = faults.rng, faults.counts
 
     def put_back(self, older: SimulatedFilesystem) -> None:
         """Replace the disk by an older copy of it, from some boots ago."""
         self.is_lost = self.is_copy = True
         faults = self._filesystem.faults
         self._filesystem = older
-        self._filesystem.faults.rng, self._filesystem.faults.struck = faults.rng, faults.struck
+        self._filesystem.faults.rng, self._filesystem.faults.counts = faults.rng, faults.counts
 
     def copied_directory(self) -> SimulatedFilesystem:
         """Return a copy of the disk as it is now."""
@@ -73,18 +75,18 @@ class Acquainted(Ailing):
 
     # ---- registered nodes ------------------------------------------------------------------
 
-    def know(self, incarnations: dict[int, int]) -> None:
+    def add_registrations(self, incarnations: dict[int, int]) -> None:
         """Add registrations of other nodes: node -> incarnation of its directory."""
         self._known |= incarnations
         self._removed -= {*incarnations}
 
-    def knows(self, nodes: Iterable[int]) -> bool:
+    def has_peers(self, nodes: Iterable[int]) -> bool:
         """True if all of these nodes are peers of this one, or this node itself."""
         return {*nodes} <= {self.node, *self._peers}
 
-    def meet(self, peer: int, incarnation: int) -> None:
+    def add_peer(self, peer: int, incarnation: int) -> None:
         """Add a newly registered node as a peer."""
-        self.know({peer: incarnation})
+        self.add_registrations({peer: incarnation})
         if peer not in self._peers:
             self._peers += (peer,)
         if self._raft is not None:
@@ -92,7 +94,7 @@ class Acquainted(Ailing):
             self.peer_up(peer)
             self._world.everyone[peer].peer_up(self.node)
 
-    def part(self, peer: int) -> None:
+    def remove_peer(self, peer: int) -> None:
         """Remove a peer permanently."""
         self._removed.add(peer)
         self._boot_ids.pop(peer, None)
@@ -106,9 +108,9 @@ class Acquainted(Ailing):
     def introduction(self, peer: int) -> peer_identity.PeerHello:
         """Return this boot's hello to a peer."""
         return peer_identity.PeerHello(self.node, self.incarnation, *self._store.boot_ids[-1],
-                                       self._named.get(peer))
+                                       self._recalled.get(peer))
 
-    def _ask(self, peer: int) -> peer_identity.Rejection | None:
+    def _ask_admission(self, peer: int) -> peer_identity.Rejection | None:
         """Return a peer's verdict on this boot; None = admitted.
 
         A peer that remembers an older boot id gets a second hello which names that boot id, if this
@@ -121,7 +123,7 @@ class Acquainted(Ailing):
             and verdict.refusal is peer_identity.Refusal.UNLINKED
             and self._recalls(verdict)
         ):
-            self._named[peer] = verdict.remembered
+            self._recalled[peer] = verdict.remembered
             verdict = other.check_hello(self.introduction(peer))
         return verdict
 
@@ -149,12 +151,12 @@ class Acquainted(Ailing):
         return (self._raft is not None and peer in self._connected
                 and self._raft.status.supported_epoch(peer) == boot_id.boot_epoch != 0)
 
-    def _is_let_in(self, peer: int) -> bool:
+    def _is_admitted(self, peer: int) -> bool:
         """True if a peer admits this node now.  After a permanent refusal this node ends itself."""
-        verdict = self._ask(peer)
+        verdict = self._ask_admission(peer)
         if verdict is None:
             return True
-        if verdict.refusal in PASSING:
+        if verdict.refusal in TEMPORARY:
             self.later(HELLO_RETRY_US, self._connect, peer)
         else:
             self._refused(verdict)
@@ -181,17 +183,18 @@ class Acquainted(Ailing):
 
     # ---- a directory that is not registered ------------------------------------------------
 
-    def _may_take_part(self) -> bool:
+    def _may_participate(self) -> bool:
         """True if this boot may take part.
 
         No peer that is up may know this directory as an older copy.  In addition the directory is
         registered, or a majority of the other nodes admits it.
         """
-        self._named.clear()
+        self._recalled.clear()
         others = [self._world.everyone[peer] for peer in self._peers]
         up = [other for other in others if other.is_up]
         if self.is_copy and not any(other.remembers(self.node).is_durable for other in up):
-            self.crash(False)  # no peer that is up could detect the copy; ``Copies`` tries again
+            # No peer that is up could detect the copy; ``RestoredCopies`` tries again.
+            self.crash(False)
             return False
         for other in up:
             verdict = other.check_hello(self.introduction(other.node))
@@ -199,18 +202,18 @@ class Acquainted(Ailing):
                     and not self._recalls(verdict)):
                 self._refused(verdict)
                 return False
-        return self.is_registered or self._is_new_to(others)
+        return self.is_registered or self._is_admitted_by(others)
 
-    def _is_new_to(self, others: list[Any]) -> bool:
+    def _is_admitted_by(self, others: list[Any]) -> bool:
         """True if a majority of the other nodes admits a directory that is not registered."""
-        verdicts = [self._ask(other.node) for other in others if other.is_up]
+        verdicts = [self._ask_admission(other.node) for other in others if other.is_up]
         for verdict in verdicts:
-            if verdict is not None and verdict.refusal not in PASSING:
+            if verdict is not None and verdict.refusal not in TEMPORARY:
                 self._refused(verdict)
                 return False
         if 2 * verdicts.count(None) > len(others):
             self.is_registered = True
-            self._world.witness.forgotten(self.node)
+            self._world.state_checker.forgotten(self.node)
             return True
         self.crash(False)
         self._restart_soon()

@@ -1,13 +1,14 @@
 """Linearizable reads of one node that are not answered yet.
 
-Contract.  One ``Asked`` per boot.  Each read is answered, or its node stops leading the group, and
-the client learns that from the loss of leadership.  At the end of a run, ``unanswered`` is empty.
+Contract.  One ``PendingReads`` per boot.  Each read is answered, or its node stops leading the
+group, and the client learns that from the loss of leadership.  At the end of a run, ``unanswered``
+is empty.
 """
 
 from __future__ import annotations
 
 
-class Asked:
+class PendingReads:
     """Numbers of waiting reads, by group."""
 
     def __init__(self) -> None:

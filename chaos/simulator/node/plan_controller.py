@@ -1,6 +1,6 @@
 """Rebalance plans of a simulated node: the product's controller and handlers, in virtual time.
 
-Contract.  ``Planning`` has the place of ``node.rebalance.service.Plans``: it throttles what this
+Contract.  ``NodePlans`` has the place of ``node.rebalance.service.Plans``: it throttles what this
 node sends, answers the requests of controllers to group leaders, and carries out the plan while
 this node leads the metadata group.  All decisions, observations, preconditions, pauses and commands
 are the product's; only time, concurrency and the transport of requests are the simulator's.
@@ -16,8 +16,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from chaos.simulator.env.violations import Violation
-from chaos.simulator.node.coroutines import Pending, start, together
-from chaos.simulator.node.preferred_leaders import Handing
+from chaos.simulator.node.coroutines import Future, start, together
+from chaos.simulator.node.preferred_leaders import LeadershipReturn
 from multiraft.raft.multi_raft import MultiRaft
 from multiraft.wire import plans as wire
 from multiraft.wire.errors import TimedOut
@@ -28,11 +28,11 @@ from node.rebalance.participant import PlanParticipant
 from node.rebalance.throttle import PlanThrottle
 
 if TYPE_CHECKING:
-    from chaos.simulator.node.node import SimulatedNode
     from chaos.simulator.oracle.metadata_oracle import MetadataState
+    from chaos.simulator.ports import NodePort
     from multiraft.storage.store import Store
 
-Call = Callable[[], Coroutine[Pending, None, Any]]
+Call = Callable[[], Coroutine[Future, None, Any]]
 #: Request of a controller -> its word in traces and counters.
 STEPS = {wire.StartReplicaChange: "PlanChange", wire.StartLeaderTransfer: "PlanTransfer"}
 
@@ -40,7 +40,7 @@ STEPS = {wire.StartReplicaChange: "PlanChange", wire.StartLeaderTransfer: "PlanT
 class _Metadata:
     """``metadata_log`` of the controller."""
 
-    def __init__(self, node: SimulatedNode):
+    def __init__(self, node: NodePort):
         self._node = node
         self.applied = node.metadata_applied
 
@@ -49,7 +49,7 @@ class _Metadata:
         return self._node.metadata
 
     async def propose(self, command: Command) -> Result:
-        self._node.steps(f"{type(command).__name__} {command.phase}"
+        self._node.report_step(f"{type(command).__name__} {command.phase}"
                          if isinstance(command, StepMove) else type(command).__name__)
         return await self._node.propose(encode_command(command))
 
@@ -59,7 +59,7 @@ class _Runtime:
     node's clock and coroutines of the simulator.
     """
 
-    def __init__(self, node: SimulatedNode):
+    def __init__(self, node: NodePort):
         self._node = node
 
     def monotonic_ms(self) -> int:
@@ -72,9 +72,9 @@ class _Runtime:
         await together(calls, self._node.later)
 
     async def run_with_timeout(self, limit_s: float, call: Call) -> Any:
-        done = Pending()
-        self._node.later(int(limit_s * 1e6), done.settle)
-        start(call(), self._node.later, done.settle)
+        done = Future()
+        self._node.later(int(limit_s * 1e6), done.set_result)
+        start(call(), self._node.later, done.set_result)
         return await done
 
     async def checkpoint(self) -> None:
@@ -84,11 +84,11 @@ class _Runtime:
 class _Log:
     """Log messages of the controller, as lines of the trace."""
 
-    def __init__(self, node: SimulatedNode):
+    def __init__(self, node: NodePort):
         self._node = node
 
     def info(self, text: str, extra: dict) -> None:
-        self._node.say("plan", f"{text} {' '.join(map(str, extra.values()))}")
+        self._node.trace_line("plan", f"{text} {' '.join(map(str, extra.values()))}")
         if "phase" in extra:
             self._node.count(f"moves {extra['phase']}")
 
@@ -105,7 +105,7 @@ class _Survey(NamedTuple):
 class _Facts:
     """State of this node, as ``group_health`` and ``latency`` of the handlers."""
 
-    def __init__(self, node: SimulatedNode):
+    def __init__(self, node: NodePort):
         self._node = node
 
     async def fresh(self) -> _Survey:
@@ -116,15 +116,16 @@ class _Facts:
         return -1
 
 
-class Planning:
+class NodePlans:
     """A node's part in plans, in one boot."""
 
-    def __init__(self, node: SimulatedNode, raft: MultiRaft, store: Store):
+    def __init__(self, node: NodePort, raft: MultiRaft, store: Store):
         self._node = node
         self._raft = raft
         metadata, facts = _Metadata(node), _Facts(node)
-        self._participant = PlanParticipant(raft, store, metadata, facts, node.room, facts, {},
-                                node.request_round)
+        self._participant = PlanParticipant(
+            raft, store, metadata, facts, node.space_guard, facts, {}, node.request_round
+        )
         self._controller = Controller(
             raft,
             metadata,
@@ -133,7 +134,7 @@ class Planning:
             _Log(node),
             _Runtime(node),
         )
-        self.handing = Handing(node, raft, metadata, _Log(node))
+        self.leadership_return = LeadershipReturn(node, raft, metadata, _Log(node))
         start(self._controller.run(), node.later)
 
     @property
@@ -159,7 +160,7 @@ class Planning:
 
     async def _ask(self, peer: int, request: Any) -> Any:
         if type(request) is not wire.ProbeGroups:
-            self._node.steps(STEPS[type(request)])
+            self._node.report_step(STEPS[type(request)])
         if type(request) is wire.StartReplicaChange:
             self._check(request)
             self._node.count("plan changes")

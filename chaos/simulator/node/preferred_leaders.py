@@ -1,10 +1,10 @@
 """Preferred leaders: nodes hand groups back with the product's code after a restart.
 
-Contract.  ``Handing`` is the part of one node in one boot (``node.rebalance.preferred_leaders``),
-in virtual time.  ``Returns`` checks it at the end of a run.  ``settle`` waits until no node is
-about to hand a group back, so that an idle cluster can quiesce.  ``prove`` restarts the node that
-plans prefer most; that node has to lead its groups again within ``BACK_MS`` of its start
-(docs/operations.md).
+Contract.  ``LeadershipReturn`` is the part of one node in one boot
+(``node.rebalance.preferred_leaders``), in virtual time.  ``LeadershipReturnCheck`` checks it at the
+end of a run.  ``await_return`` waits until no node is about to hand a group back, so that an idle
+cluster can quiesce.  ``prove`` restarts the node that plans prefer most; that node has to lead its
+groups again within ``BACK_MS`` of its start (docs/operations.md).
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from multiraft.raft.multi_raft import MultiRaft
 from node.rebalance.preferred_leaders import POLL_S, WINDOW_MS, PreferredLeaders
 
 if TYPE_CHECKING:
-    from chaos.simulator.node.node import SimulatedNode
-    from chaos.simulator.simulation import Simulation
+    from chaos.simulator.ports import ClusterPort, NodePort
 
 POLL_MS = int(POLL_S * 1000)
 #: A restart within one check interval, one that loses the liveness support, and an outage.
@@ -28,15 +27,15 @@ DOWN_MS = (0, 200, 5_000)
 BACK_MS = 30_000
 
 
-class Handing(PreferredLeaders):
+class LeadershipReturn(PreferredLeaders):
     """Preferred leaders in one boot of a node."""
 
-    def __init__(self, node: SimulatedNode, raft: MultiRaft, metadata, log):
+    def __init__(self, node: NodePort, raft: MultiRaft, metadata, log):
         super().__init__(raft, metadata, node.request_round, log)
         self._node = node
-        self._again()
+        self._schedule_check()
 
-    def _again(self) -> None:
+    def _schedule_check(self) -> None:
         self._node.later(POLL_MS * 1000, self._check)
 
     def _check(self) -> None:
@@ -44,19 +43,19 @@ class Handing(PreferredLeaders):
         self.check(self._node.now_ms)
         if self.restored > before:
             self._node.count("handed back")
-        self._again()
+        self._schedule_check()
 
-    def owes(self, group: int, node: int) -> bool:
+    def will_hand_back(self, group: int, node: int) -> bool:
         """True if this node would hand the group to ``node``, if it led the group."""
         _, since_ms = self._up.get(node, (0, -WINDOW_MS))
         return (self._node.now_ms - since_ms < WINDOW_MS
                 and group not in self._led.get(node, ()))
 
 
-class Returns:
+class LeadershipReturnCheck:
     """Check that groups return to their preferred leaders."""
 
-    def __init__(self, world: Simulation, rng: random.Random, until: Callable[..., None]):
+    def __init__(self, world: ClusterPort, rng: random.Random, until: Callable[..., None]):
         self._world = world
         self._rng = rng
         self._until = until
@@ -64,28 +63,31 @@ class Returns:
     def _preferred(self) -> dict[int, int]:
         """Return group -> preferred leader, of leaders that are voters of their group."""
         world = self._world
-        preferred = world.truth.metadata.state.plans.preferred
+        preferred = world.oracle.metadata.state.plans.preferred
         return {group: node for group, node in preferred.items() if node in world.nodes
-                and node in world.witness.groups[group].configuration().voters}
+                and node in world.state_checker.groups[group].configuration().voters}
 
     def _led_elsewhere(self, node: int) -> list[str]:
         """Describe the groups that prefer the node and are not led by it."""
         return [f"g{group}" for group, preferred in self._preferred().items()
                 if preferred == node and not self._world.nodes[node].leads(group)]
 
-    def _owed(self, live: list[int]) -> list[str]:
+    def _not_handed_back(self, live: list[int]) -> list[str]:
         return [f"g{group} to n{node} by n{other}" for group, node in self._preferred().items()
                 for other in live if node in live and other != node
                 and self._world.nodes[other].leads(group)
-                and self._world.nodes[other].owes(group, node)]
+                and self._world.nodes[other].will_hand_back(group, node)]
 
-    def settle(self, live: list[int]) -> None:
+    def await_return(self, live: list[int]) -> None:
         """Wait until groups are back at nodes that restarted lately.  Raises ``Violation``."""
         world = self._world
-        if self._preferred() and not world.truth.metadata.state.plans.active:
+        if self._preferred() and not world.oracle.metadata.state.plans.active:
             world.run_for(2 * POLL_MS)  # until every node has checked which peers are up
-            self._until(world.queue.now_ms + BACK_MS, lambda: not self._owed(live),
-                        lambda: f"groups that are not handed back: {self._owed(live)[:8]}")
+            self._until(
+                world.queue.now_ms + BACK_MS,
+                lambda: not self._not_handed_back(live),
+                lambda: f"groups that are not handed back: {self._not_handed_back(live)[:8]}",
+            )
 
     def prove(self) -> None:
         """Restart the node that most groups prefer, and wait until it leads them.  Raises
@@ -93,7 +95,7 @@ class Returns:
         """
         world = self._world
         wanted = Counter(node for node in self._preferred().values()
-                         if world.nodes[node].is_settled)
+                         if world.nodes[node].has_recovered)
         if not wanted:
             return
         number = max(wanted, key=lambda each: (wanted[each], -each))
@@ -106,4 +108,4 @@ class Returns:
         self._until(world.queue.now_ms + BACK_MS, lambda: not self._led_elsewhere(number),
                     lambda: f"n{number} is back and does not lead what prefers it: "
                             f"{self._led_elsewhere(number)[:8]}")
-        world.marks["leads again"] += 1
+        world.event_counts["leads again"] += 1

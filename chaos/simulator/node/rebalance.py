@@ -14,10 +14,10 @@ import math
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
-from chaos.simulator.node.coroutines import Pending, start
-from chaos.simulator.node.membership import Regrouping
-from chaos.simulator.node.partition_switch import Switches
-from chaos.simulator.node.plan_controller import Planning
+from chaos.simulator.node.coroutines import Future, start
+from chaos.simulator.node.membership import MembershipChanges
+from chaos.simulator.node.partition_switch import PartitionSwitches
+from chaos.simulator.node.plan_controller import NodePlans
 from multiraft.errors import MultiRaftError, NotLeader
 from multiraft.raft.joint_quorum import is_voter
 from multiraft.storage.disk_space import DiskSpaceGuard
@@ -30,14 +30,14 @@ ASK_US = 2_000_000
 COMMAND_US = 10_000_000
 
 
-class Question(NamedTuple):
+class PeerRequest(NamedTuple):
     """Request of one node to another."""
 
     number: int
     request: Any
 
 
-class Told(NamedTuple):
+class PeerReply(NamedTuple):
     """Reply to a request: a value, or the error."""
 
     number: int
@@ -45,35 +45,35 @@ class Told(NamedTuple):
     error: MultiRaftError | None
 
 
-class Moving(Regrouping):
+class MoveServices(MembershipChanges):
     """Part of ``SimulatedNode``: services for moves."""
 
     #: Not reset by a restart: a late reply must not match a request of the next boot.
     _ask_count = 0
 
-    def _forget_moves(self) -> None:
+    def _reset_moves(self) -> None:
         """Drop everything that is pending, at the begin of a boot."""
-        self._asked: dict[int, Pending] = {}
-        self._commands: dict[int, tuple[int, Pending]] = {}  # index -> (term, outcome)
-        self._versions: list[tuple[int, Pending]] = []  # (metadata index, waiting coroutine)
-        self._applying: list[tuple[int, int, Pending]] = []  # (group, index, waiting coroutine)
+        self._asked: dict[int, Future] = {}
+        self._commands: dict[int, tuple[int, Future]] = {}  # index -> (term, outcome)
+        self._versions: list[tuple[int, Future]] = []  # (metadata index, waiting coroutine)
+        self._applying: list[tuple[int, int, Future]] = []  # (group, index, waiting coroutine)
         self._switches = self._planning = None
 
     def _start_moves(self) -> None:
         """Start the drivers of switches and plans after recovery."""
         if self._world.workload.topics is not None:
-            self._switches = Switches(self, self._raft, self._store)
-            self._planning = Planning(self, self._raft, self._store)
-            self._look_at_moves()
+            self._switches = PartitionSwitches(self, self._raft, self._store)
+            self._planning = NodePlans(self, self._raft, self._store)
+            self._drive_moves()
 
-    def _look_at_moves(self) -> None:
+    def _drive_moves(self) -> None:
         """Drive pending switches, after metadata were applied or a role changed."""
         if self._switches is not None:
             self._switches.check()
 
     # ---- interface for the product's parts ---------------------------------------------------
 
-    def say(self, kind: str, text: str) -> None:
+    def trace_line(self, kind: str, text: str) -> None:
         """Write a line to the trace."""
         self._trace.line(self.node, -1, kind, text)
 
@@ -84,9 +84,9 @@ class Moving(Regrouping):
                    for group in self._repairer.groups)
 
     @property
-    def room(self) -> DiskSpaceGuard:
+    def space_guard(self) -> DiskSpaceGuard:
         """Disk space guard of this node."""
-        return self._room
+        return self._space_guard
 
     def permits(self, voters: tuple[int, ...]) -> bool:
         """True if these voters could do without the damaged ones and those that stay down.
@@ -100,21 +100,23 @@ class Moving(Regrouping):
 
     def configurations_at(self, group: int, index: int) -> list[Configuration]:
         """Return all configurations that any log of the group has had at ``index``."""
-        return self._world.witness.groups[group].configurations_at(index)
+        return self._world.state_checker.groups[group].configurations_at(index)
 
-    def owes(self, group: int, node: int) -> bool:
+    def will_hand_back(self, group: int, node: int) -> bool:
         """True if this node is about to hand a group that it leads back to the preferred leader
         ``node``.
         """
-        return self._planning is not None and self._planning.handing.owes(group, node)
+        return self._planning is not None and self._planning.leadership_return.will_hand_back(
+            group, node
+        )
 
-    def count(self, mark: str) -> None:
+    def count(self, kind: str) -> None:
         """Count an event for the coverage of the run."""
-        self._world.marks[mark] += 1
+        self._world.event_counts[kind] += 1
 
-    def steps(self, what: str) -> None:
+    def report_step(self, what: str) -> None:
         """Report the next request or command of a move, a place for a crash, to the nemesis."""
-        self._world.nemesis.mover_steps(self, what)
+        self._world.nemesis.count_step(self, what)
 
     # ---- requests --------------------------------------------------------------------------
 
@@ -128,11 +130,15 @@ class Moving(Regrouping):
         if peer not in self._connected:
             raise LeaderUnknown(f"node {peer} is not connected")
         self._ask_count += 1
-        number, answer = self._ask_count, Pending()
+        number, answer = self._ask_count, Future()
         self._asked[number] = answer
         self._effect()
-        self._send_bulk(peer, Question(number, request))
-        self.later(ASK_US, self._told, Told(number, None, TimedOut(f"node {peer} is silent")))
+        self._send_bulk(peer, PeerRequest(number, request))
+        self.later(
+            ASK_US,
+            self._take_peer_reply,
+            PeerReply(number, None, TimedOut(f"node {peer} is silent")),
+        )
         return await answer
 
     async def ask_leader(self, request: Any) -> Any:
@@ -146,17 +152,17 @@ class Moving(Regrouping):
         handlers = {**self._switches.handlers, **self._planning.handlers}
         return handlers[type(request)]
 
-    def _take_question(self, sender: int, question: Question) -> None:
+    def _serve_peer_request(self, sender: int, request: PeerRequest) -> None:
         def over(value: Any, error: MultiRaftError | None) -> None:
-            self._send_bulk(sender, Told(question.number, value, error))
+            self._send_bulk(sender, PeerReply(request.number, value, error))
 
         if self._switches is not None:
-            start(self._handler(question.request)(question.request), self.later, over)
+            start(self._handler(request.request)(request.request), self.later, over)
 
-    def _told(self, told: Told) -> None:
-        waiting = self._asked.pop(told.number, None)
+    def _take_peer_reply(self, reply: PeerReply) -> None:
+        waiting = self._asked.pop(reply.number, None)
         if waiting is not None:
-            waiting.settle(told.value, told.error)
+            waiting.set_result(reply.value, reply.error)
 
     # ---- the metadata group ----------------------------------------------------------------
 
@@ -168,10 +174,12 @@ class Moving(Regrouping):
         if not self._raft.status.is_leader(METADATA_GROUP):
             raise NotLeader(METADATA_GROUP, self._raft.status.leader_hint(METADATA_GROUP)[0])
         proposed = self._raft.propose(METADATA_GROUP, EntryKind.METADATA, payload)
-        done = Pending()
+        done = Future()
         self._commands[proposed.index] = (self._raft.status.of(METADATA_GROUP).term, done)
         self.request_round()
-        self.later(COMMAND_US, done.fail, AmbiguousOutcome("the command was not committed in time"))
+        self.later(
+            COMMAND_US, done.set_error, AmbiguousOutcome("the command was not committed in time")
+        )
         return await done
 
     def _command_applied(self, index: int, term: int, result: Any) -> None:
@@ -180,25 +188,27 @@ class Moving(Regrouping):
         """
         expected, waiting = self._commands.pop(index, (0, None))
         if waiting is not None and expected == term:
-            waiting.settle(result)
+            waiting.set_result(result)
         elif waiting is not None:
-            waiting.fail(AmbiguousOutcome("another leader's command is committed in its place"))
+            waiting.set_error(
+                AmbiguousOutcome("another leader's command is committed in its place")
+            )
 
-    def _metadata_moved(self) -> None:
+    def _metadata_applied(self) -> None:
         """Resume the waiting coroutines after commands were applied or a snapshot was installed."""
         version = self.metadata.version
         for waiting in [each for each in self._versions if each[0] <= version]:
             self._versions.remove(waiting)
-            waiting[1].settle()
-        self._look_at_moves()
+            waiting[1].set_result()
+        self._drive_moves()
 
     async def metadata_applied(self, index: int, timeout_s: float) -> bool:
         """True if the metadata up to ``index`` are applied on this node within ``timeout_s``."""
         if self.metadata.version < index:
-            waiting = (index, Pending())
+            waiting = (index, Future())
             self._versions.append(waiting)
             if math.isfinite(timeout_s):
-                self.later(int(timeout_s * 1e6), waiting[1].settle)
+                self.later(int(timeout_s * 1e6), waiting[1].set_result)
             await waiting[1]
             if waiting in self._versions:
                 self._versions.remove(waiting)
@@ -209,9 +219,9 @@ class Moving(Regrouping):
     async def wait_applied(self, group: int, index: int, timeout_s: float) -> bool:
         """True if the entry ``index`` of the group is applied on this node within ``timeout_s``."""
         if not self._has_applied(group, index):
-            waiting = (group, index, Pending())
+            waiting = (group, index, Future())
             self._applying.append(waiting)
-            self.later(int(timeout_s * 1e6), waiting[2].settle)
+            self.later(int(timeout_s * 1e6), waiting[2].set_result)
             await waiting[2]
             if waiting in self._applying:
                 self._applying.remove(waiting)
@@ -221,8 +231,8 @@ class Moving(Regrouping):
         tail = self._store.partition_states.get(group)
         return tail is not None and tail.applied_index >= index
 
-    def _tell_applied(self, group: int, last: int) -> None:
+    def _notify_applied(self, group: int, last: int) -> None:
         """Resume the coroutines that wait for entries of the group up to ``last``."""
         for waiting in [each for each in self._applying if each[0] == group and each[1] <= last]:
             self._applying.remove(waiting)
-            waiting[2].settle()
+            waiting[2].set_result()

@@ -15,7 +15,7 @@ from chaos.simulator.disk.disk_worker import Flight
 from chaos.simulator.env.violations import Violation
 from chaos.simulator.node.metadata_group import Chunk, ChunkRequest
 from chaos.simulator.node.peers import DIRECTORY
-from chaos.simulator.node.rebalance import Moving, Question, Told
+from chaos.simulator.node.rebalance import MoveServices, PeerReply, PeerRequest
 from multiraft.storage.checkpoint import checkpoint_names
 from multiraft.storage.errors import CorruptFile, CorruptRange
 from multiraft.storage.identity import NODE_FILE
@@ -36,7 +36,7 @@ SCRUB_US = 200_000
 REPAIR_US = 50_000
 
 
-class Mending(Moving):
+class DamageRepair(MoveServices):
     """Part of ``SimulatedNode``: damage and its repair."""
 
     def durable_places(self) -> list[Place]:
@@ -45,7 +45,7 @@ class Mending(Moving):
 
     def rot(self, path: str, at: int, bit: int) -> None:
         """Flip a bit of this node's disk."""
-        self.rotten = self._unscrubbed = self._unmet = True
+        self.rotten = self._unscrubbed = self._unread_damage = True
         self._note_rotted(path, at, 1)
         self._filesystem.flip(path, at, bit)
 
@@ -59,7 +59,7 @@ class Mending(Moving):
 
         No damage may be found for it, but the next recovery may know less of older damage.
         """
-        self._unmet |= self.rotten
+        self._unread_damage |= self.rotten
         self._filesystem.flip(path, at, bit)
 
     def index_files(self) -> dict[str, bytes]:
@@ -86,12 +86,12 @@ class Mending(Moving):
 
     def identity_lost(self) -> None:
         """Replace this node: without its identity file, the directory counts as empty."""
-        self._world.marks["identity lost"] += 1
-        self._world.wipes.wipe(self)
+        self._world.event_counts["identity lost"] += 1
+        self._world.replacements.wipe(self)
 
     def misdirect(self, write: Misdirected) -> None:
         """Turn a durable write of this node into one that went to another position."""
-        self.rotten = self._unscrubbed = self._unmet = True
+        self.rotten = self._unscrubbed = self._unread_damage = True
         place = write.place
         self._note_rotted(place.path, place.at, place.length)
         self._note_rotted(write.to_path, write.to, place.length)
@@ -158,12 +158,12 @@ class Mending(Moving):
                 for group in repair.quarantined_groups())
 
     @property
-    def is_settled(self) -> bool:
+    def has_recovered(self) -> bool:
         """True if the node is whole, and has started since its latest damage.
 
         From then on all of its copies and votes count.
         """
-        return self.is_whole and not self._unmet
+        return self.is_whole and not self._unread_damage
 
     def under_repair(self) -> list[str]:
         """Describe the damage that is left."""
@@ -195,7 +195,9 @@ class Mending(Moving):
         self._disk.start_next()
 
     def _send_bulk(
-        self, to: int, item: RepairRequest | RepairResponse | ChunkRequest | Chunk | Question | Told
+        self,
+        to: int,
+        item: RepairRequest | RepairResponse | ChunkRequest | Chunk | PeerRequest | PeerReply,
     ) -> None:
         if to in self._connected:
             self._network.send(self.node, to, "bulk", (item,),
@@ -215,11 +217,11 @@ class Mending(Moving):
             if isinstance(item, Chunk):
                 self._take_chunk(sender, item)
                 continue
-            if isinstance(item, Question):
-                self._take_question(sender, item)
+            if isinstance(item, PeerRequest):
+                self._serve_peer_request(sender, item)
                 continue
-            if isinstance(item, Told):
-                self._told(item)
+            if isinstance(item, PeerReply):
+                self._take_peer_reply(item)
                 continue
             found = self._repairer.copies_for(item)
             if found is None:

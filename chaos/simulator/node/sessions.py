@@ -15,8 +15,8 @@ from chaos.simulator.clients.workload import (
     AMBIGUOUS,
     READ_BYTES_MAX,
     AppendRequest,
+    ClientReply,
     FetchRequest,
-    Reply,
 )
 from chaos.simulator.oracle.metadata_oracle import FIRST, Location, extent_at, opening
 from chaos.simulator.oracle.operations import ACKS_LEADER, ACKS_NONE, ReadOperation
@@ -38,7 +38,7 @@ from multiraft.types import EntryKind
 PARTITION_EPOCH = 1
 
 
-class Moved(ProposalError):
+class InOtherGroup(ProposalError):
     """The partition takes appends in another group, ``group``."""
 
     def __init__(self, group: int):
@@ -57,12 +57,12 @@ class Waiter(NamedTuple):
 class Sessions:
     """Requests under way on one node, in one boot."""
 
-    def __init__(self, raft: MultiRaft, store: Store, answer: Callable[[int, Reply], None],
+    def __init__(self, raft: MultiRaft, store: Store, answer: Callable[[int, ClientReply], None],
                  was_read: Callable[[int, ReadOperation], None], node: int,
-                 damaged: Callable[[CorruptRange], None], room: DiskSpaceGuard,
+                 damaged: Callable[[CorruptRange], None], space_guard: DiskSpaceGuard,
                  place_for: Callable[[int, int], Location],
                  accepts: Callable[[int, int], None]):
-        self._room = room
+        self._space_guard = space_guard
         self._place_for = place_for  # (partition of a topic, metadata seen)
         self._accepts = accepts  # (partition of a topic, group), called before a batch is appended
         self._raft = raft
@@ -80,21 +80,21 @@ class Sessions:
 
     def append(self, request: AppendRequest) -> None:
         if self._raft.status.is_leader(request.group) and (
-                self._room.full or not self._raft.records_fit(request.group)):
-            self._room.refused += 1
-            self._reply(request, Reply(request.attempt, "StorageFull"))
+                self._space_guard.full or not self._raft.records_fit(request.group)):
+            self._space_guard.refused += 1
+            self._reply(request, ClientReply(request.attempt, "StorageFull"))
             return
         try:
             proposed = self._propose(request)
         except NotLeader as error:
             leader = error.leader or self._raft.status.leader_hint(request.group)[0]
-            self._reply(request, Reply(request.attempt, "NotLeader", leader=leader))
+            self._reply(request, ClientReply(request.attempt, "NotLeader", leader=leader))
             return
-        except Moved as moved:
-            self._reply(request, Reply(request.attempt, "Moved", moved_to=moved.group))
+        except InOtherGroup as moved:
+            self._reply(request, ClientReply(request.attempt, "Moved", moved_to=moved.group))
             return
         except (ProposalError, CodecError) as refused:
-            self._reply(request, Reply(request.attempt, type(refused).__name__))
+            self._reply(request, ClientReply(request.attempt, type(refused).__name__))
             return
         waiter = Waiter(request.client, request.attempt, proposed.base_offset)
         if request.acks == ACKS_LEADER:
@@ -122,8 +122,8 @@ class Sessions:
     def _propose_to_topic(self, request: AppendRequest):
         """Propose a batch to a partition of a topic.
 
-        Raises ``NotLeader``, ``Moved``, and the errors of ``place_for`` when the metadata of this
-        node do not contain the partition.
+        Raises ``NotLeader``, ``InOtherGroup``, and the errors of ``place_for`` when the metadata of
+        this node do not contain the partition.
         """
         group, partition = request.group, request.partition
         if not self._raft.status.has_group(group) or not self._raft.status.is_leader(group):
@@ -133,7 +133,7 @@ class Sessions:
         goes_on_here = (switch is not None and group == switch.to_group
                         and tail.epoch_of(partition) >= switch.epoch)
         if place.group != group and not goes_on_here:
-            raise Moved(place.group)
+            raise InOtherGroup(place.group)
         self._accepts(partition, group)
         payload = bytearray(request.payload)
         info = core.check_batch(payload)
@@ -147,14 +147,14 @@ class Sessions:
             if (switch is None or state is None or not state.sealed
                     or state.epoch != place.epoch):
                 raise
-            raise Moved(switch.to_group) from None
+            raise InOtherGroup(switch.to_group) from None
 
-    def _reply(self, request: AppendRequest, reply: Reply) -> None:
+    def _reply(self, request: AppendRequest, reply: ClientReply) -> None:
         if request.acks != ACKS_NONE:
             self._answer(request.client, reply)
 
     def _done(self, waiter: Waiter) -> None:
-        self._answer(waiter.client, Reply(waiter.attempt, "", waiter.base_offset))
+        self._answer(waiter.client, ClientReply(waiter.attempt, "", waiter.base_offset))
 
     def applied(self, group: int, first: int, last: int) -> None:
         """Answer the clients that wait for indexes up to ``last``."""
@@ -186,9 +186,9 @@ class Sessions:
         """
         for _, waiters in sorted(self._waiting.pop(group, {}).items()):
             for waiter in waiters:
-                self._answer(waiter.client, Reply(waiter.attempt, AMBIGUOUS))
+                self._answer(waiter.client, ClientReply(waiter.attempt, AMBIGUOUS))
         for _, waiter in self._durable.pop(group, ()):
-            self._answer(waiter.client, Reply(waiter.attempt, AMBIGUOUS))
+            self._answer(waiter.client, ClientReply(waiter.attempt, AMBIGUOUS))
 
     # ---- reads -----------------------------------------------------------------------------
 

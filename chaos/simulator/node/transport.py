@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from chaos.simulator.env.violations import Violation
-from chaos.simulator.node.metadata_group import Stately
+from chaos.simulator.node.metadata_group import MetadataReplica
 from multiraft import core
 from multiraft.raft.messages import Append, Message
 from multiraft.raft.ready import Envelope
@@ -22,7 +22,7 @@ from multiraft.types import Entry
 COLD_READ_US = 400
 
 
-class Sending(Stately):
+class Transport(MetadataReplica):
     """Part of ``SimulatedNode``: messages to peers."""
 
     def _send_all(self, envelopes: Sequence[Envelope]) -> None:
@@ -49,7 +49,7 @@ class Sending(Stately):
             return
         self._effect()
         for message in messages:
-            self._witness.sent(self.node, to, message)
+            self._state_checker.sent(self.node, to, message)
         self.peer_frames += not self._world.everyone[to].disk_hangs
         self._network.send(self.node, to, "append", tuple(messages),
                            self._world.everyone[to].receive_peer)

@@ -251,7 +251,7 @@ class AcknowledgedIsDurable(Invariant):
             return
         match, held = message.match, replica.durable
         if len(held.chains) < match:
-            held = replica.last_life
+            held = replica.last_incarnation
             if len(held.chains) < match:
                 self.fail("{} acknowledges index {}, its disk ends at {}", replica, match,
                           replica.durable.last_index)

@@ -1,8 +1,8 @@
 """Metadata state machine of the product in the simulator's group 0: commands and invariants.
 
 Contract.  Each node applies the metadata commands of group 0 to a ``MetadataState`` of its own,
-which is part of checkpoints and snapshots.  ``Truth`` applies the committed commands once, and
-other parts compare with it.  The rest of the simulator numbers a partition of a topic ``FIRST +
+which is part of checkpoints and snapshots.  ``MetadataOracle`` applies the committed commands once,
+and other parts compare with it.  The rest of the simulator numbers a partition of a topic ``FIRST +
 incarnation``, so that it differs from the partitions that exist for the whole run.
 
 Theory.  The code of ``node`` that is used here is a function of state and command
@@ -203,7 +203,7 @@ def extents_in(state: MetadataState, living: list[LivingTopic]) -> dict[int, lis
 # ---- invariants ----------------------------------------------------------------------------------
 
 
-class Truth:
+class MetadataOracle:
     """State after the committed commands, and the invariants of topics and partitions."""
 
     def __init__(self) -> None:

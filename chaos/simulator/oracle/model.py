@@ -86,7 +86,7 @@ class LogModel:
 
     def put(self, write: PendingWrite, count: int | None = None) -> None:
         """Apply ``write`` with its first ``count`` entries (None = all)."""
-        if write.buried:
+        if write.is_tombstone:
             self.drop_from(1)
         if write.drop_from:
             self.drop_from(write.drop_from)
@@ -107,15 +107,33 @@ class PendingWrite(NamedTuple):
     chains: tuple[int, ...]
     terms: tuple[int, ...]
     hard_state: HardState | None
-    buried: bool = False  # the write is a tombstone: the replica is removed
+    is_tombstone: bool = False  # the write is a tombstone: the replica is removed
 
 
 class ReplicaModel:
     """One group on one node, over all boots, removals and returns."""
 
-    __slots__ = ("node", "group", "staged", "durable", "hard_state", "durable_hard_state",
-                 "pending", "applied", "damaged", "buried", "durably_buried", "installing",
-                 "synced", "power_lost", "forgotten", "lost", "last_life", "first", "adopted")
+    __slots__ = (
+        "node",
+        "group",
+        "staged",
+        "durable",
+        "hard_state",
+        "durable_hard_state",
+        "pending",
+        "applied",
+        "damaged",
+        "is_tombstone",
+        "is_durable_tombstone",
+        "installing",
+        "synced",
+        "power_lost",
+        "forgotten",
+        "lost",
+        "last_incarnation",
+        "first",
+        "adopted",
+    )
 
     def __init__(self, node: int, group: GroupModel):
         self.node = node
@@ -127,9 +145,9 @@ class ReplicaModel:
         self.pending: deque[PendingWrite] = deque()
         self.applied = 0
         #: The replica is a tombstone, as staged and as durable.
-        self.buried = self.durably_buried = False
+        self.is_tombstone = self.is_durable_tombstone = False
         #: The durable log when the replica was removed, until a new replica has entries.
-        self.last_life = LogModel()
+        self.last_incarnation = LogModel()
         self.installing = 0  # index of the snapshot that a crash may have installed or not
         #: Relaxed durability: the highest synced index; True after a power loss; the entries that
         #: power losses took.  Leaders up to the term of such an entry may lack it, because this
@@ -154,13 +172,13 @@ class ReplicaModel:
         bytes.
         """
         log, record = self.staged, write.lifecycle_record
-        buried = record is not None and record.kind == EntryKind.TOMBSTONE
-        if buried:
+        is_tombstone = record is not None and record.kind == EntryKind.TOMBSTONE
+        if is_tombstone:
             left = replica_records.parse_tombstone(record.term, record.index, record.payload)
             write = write._replace(hard_state=left.hard_state)
             log.drop_from(1)
             self.applied, self.adopted = 0, (0, self.first)
-        self.buried = buried
+        self.is_tombstone = is_tombstone
         if write.drop_from:
             log.drop_from(write.drop_from)
         first, entries, chain_at = len(log.chains), self.group.entries, self.group.chain_at
@@ -171,19 +189,19 @@ class ReplicaModel:
         if write.hard_state is not None:
             self.hard_state = write.hard_state
         pending = PendingWrite(sequence, write.drop_from, tuple(log.chains[first:]),
-                               tuple(log.terms[first:]), write.hard_state, buried)
+                               tuple(log.terms[first:]), write.hard_state, is_tombstone)
         self.pending.append(pending)
         return pending
 
-    def settle(self, sequence: int) -> None:
+    def make_durable(self, sequence: int) -> None:
         """Make the writes up to ``sequence`` durable."""
         while self.pending and self.pending[0].sequence <= sequence:
             write = self.pending.popleft()
-            if write.buried or write.chains:
-                self.last_life = self.durable.copy() if write.buried else LogModel()
+            if write.is_tombstone or write.chains:
+                self.last_incarnation = self.durable.copy() if write.is_tombstone else LogModel()
             self.durable.put(write)
             self._remember(write.chains)
-            self.durably_buried = write.buried
+            self.is_durable_tombstone = write.is_tombstone
             if write.hard_state is not None:
                 self.durable_hard_state = write.hard_state
 
@@ -204,8 +222,8 @@ class ReplicaModel:
         self.adopted = (0, self.first)
         self.installing = 0
         self.synced, self.power_lost = log.last_index, False  # recovery syncs all of the log
-        self.buried = self.durably_buried = False
-        self.last_life = LogModel()
+        self.is_tombstone = self.is_durable_tombstone = False
+        self.last_incarnation = LogModel()
 
     def lose(self, log: LogModel) -> None:
         """Record the durable entries that ``log`` lacks as damaged, after a power loss partly as
@@ -233,13 +251,13 @@ class ReplicaModel:
     def tombstones(self) -> list[HardState]:
         """Return the hard states of the tombstones that a restart may find: durable or in flight.
         """
-        return [self.durable_hard_state] * self.durably_buried + [
-            write.hard_state for write in self.pending if write.buried]
+        return [self.durable_hard_state] * self.is_durable_tombstone + [
+            write.hard_state for write in self.pending if write.is_tombstone]
 
-    def restart_buried(self, hard_state: HardState) -> None:
+    def restart_removed(self, hard_state: HardState) -> None:
         """Begin a new boot in which the replica is a tombstone."""
         self.restart(LogModel(), hard_state, 0)
-        self.buried = self.durably_buried = True
+        self.is_tombstone = self.is_durable_tombstone = True
 
     def configuration(self) -> Configuration:
         """Return the newest configuration of the staged log."""
@@ -358,7 +376,7 @@ class GroupModel:
         A replica without known members elects no leader, so ``NOBODY`` is left out.  O(replicas).
         """
         return [self.configuration(), *[each for replica in self.replicas.values()
-                                        if not replica.buried for each
+                                        if not replica.is_tombstone for each
                                         in replica.configurations() if each != NOBODY]]
 
     def configurations_at(self, index: int) -> list[Configuration]:

@@ -31,17 +31,18 @@ class DamagedEntry(NamedTuple):
 class StateChecker:
     """Model and invariants of one run.
 
-    With ``judged`` False it only tracks what is committed, and checks no invariant except the one
-    that maintains the partitions of the model.
+    With ``check_invariants`` False it only tracks what is committed, and checks no invariant except
+    the one that maintains the partitions of the model.
     """
 
-    def __init__(self, groups: Iterable[GroupModel], judged: bool = True):
+    def __init__(self, groups: Iterable[GroupModel], check_invariants: bool = True):
         self.groups = {group.group: group for group in groups}
         self.leader_changes = 0
         #: node -> replicas with writes since the node's last sync
         self._unsynced: dict[int, dict[int, ReplicaModel]] = {}
         invariants: list[Invariant] = [
-            kind() for kind in ((*ALL, *partition_invariants.ALL) if judged else (OffsetsDense,))
+            kind()
+            for kind in ((*ALL, *partition_invariants.ALL) if check_invariants else (OffsetsDense,))
         ]
         self._hooks: dict[str, tuple[Callable[..., None], ...]] = {
             hook: tuple(getattr(one, hook) for one in invariants if hasattr(one, hook))
@@ -90,7 +91,7 @@ class StateChecker:
         unsynced = self._unsynced.setdefault(node, {})
         for write in writes.groups:
             replica = unsynced[write.group] = self.replica(node, write.group)
-            replica.settle(writes.sequence)
+            replica.make_durable(writes.sequence)
 
     def synced(self, node: int) -> None:
         """Relaxed durability: mark everything written on the node as synced.  O(replicas written
@@ -206,20 +207,20 @@ class StateChecker:
                 continue
             left, known = tombstones.get(number, NO_HARD_STATE), replica.tombstones()
             if known and (left in known or damaged):
-                replica.restart_buried(left)
+                replica.restart_removed(left)
                 continue
             used = replica.durable.last_index or replica.durable_hard_state != NO_HARD_STATE
             if used and damaged:
                 replica.lose(LogModel())
                 replica.restart(LogModel(), left, 0)
-                replica.damaged = replica.buried = True  # its configuration counts no longer
+                replica.damaged = replica.is_tombstone = True  # its configuration counts no longer
                 continue
             if known:
                 raise Violation("TermMonotonic", f"{replica} was removed with hard state {known}, "
                                 f"its tombstone has {left}")
             if used:
                 raise Violation("DurableSurvives", f"{replica} is gone, and nobody removed it")
-            replica.restart_buried(left)
+            replica.restart_removed(left)
 
     def wiped(self, node: int) -> None:
         """Record that the node lost its disk permanently.
@@ -228,7 +229,7 @@ class StateChecker:
         """
         for group in self.groups.values():
             if node in group.replicas:
-                group.replicas[node].buried = True
+                group.replicas[node].is_tombstone = True
 
     def forgotten(self, node: int) -> None:
         """Record that a node takes part under its old id with an empty directory, which its peers

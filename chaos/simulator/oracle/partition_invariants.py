@@ -76,9 +76,9 @@ class ExtentsFollow(Invariant):
                          "partition {}: its first opening is {}", entry.partition, opening[:2])
             self._places[entry.partition] = _Place(group.group, 1)
         elif (place.group, place.epoch) != (group.group, opening.epoch):
-            self._go_on(group, entry, opening, place)
+            self._continue(group, entry, opening, place)
 
-    def _go_on(
+    def _continue(
         self, group: GroupModel, entry: Entry, opening: PartitionOpen, place: _Place
     ) -> None:
         self.require(place.sealed and opening.epoch == place.epoch + 1,

@@ -1,6 +1,6 @@
 """Read-back of a restarted node's logs: every entry verified, and no entry verified twice.
 
-Contract.  ``ReadBack.show`` reports the recovered log of each group to the state checker.  The
+Contract.  ``ReadBack.check`` reports the recovered log of each group to the state checker.  The
 result is the same as after reading every entry.  An entry is taken from the previous read-back only
 under three conditions: the store's index has the same position and size for it; it is not known to
 be damaged; the bytes at that position equal the verified ones.
@@ -30,7 +30,7 @@ Found = Entry | DamagedEntry
 _BEYOND = 1 << 62
 
 
-class _Look(NamedTuple):
+class _KnownLog(NamedTuple):
     """Log of one group at the last read-back."""
 
     incarnation: int
@@ -44,12 +44,18 @@ class ReadBack:
 
     def __init__(self) -> None:
         self._images: dict[str, bytes] = {}  # segment -> bytes up to its last entry
-        self._looks: dict[int, _Look] = {}
+        self._known_logs: dict[int, _KnownLog] = {}
         self._changed: list[tuple[int, int]] = []
         self.entries_read = 0
 
-    def show(self, store: Store, image: Callable[[str], bytes], witness: StateChecker, node: int,
-             rotten: bool) -> None:
+    def check(
+        self,
+        store: Store,
+        image: Callable[[str], bytes],
+        state_checker: StateChecker,
+        node: int,
+        rotten: bool,
+    ) -> None:
         """Report all readable entries to the state checker; ``image`` returns the bytes of a file.
 
         Raises ``CorruptRange`` when an entry is damaged on a disk that is not ``rotten``.
@@ -58,7 +64,7 @@ class ReadBack:
         for group, restored in sorted(store.groups.items()):
             known, entries = self._read(store, group, rotten)
             damaged = bool(restored.quarantined)
-            log = witness.recovered(node, group, restored, entries, damaged, known,
+            log = state_checker.recovered(node, group, restored, entries, damaged, known,
                                     _knows_its_damage(store.table.logs[group]))
             self._note(store, group, log, damaged)
 
@@ -103,17 +109,17 @@ class ReadBack:
         """Keep the recovered log for the next read-back, unless some of it is ``damaged``."""
         held = store.table.logs[group]
         if damaged:
-            self._looks.pop(group, None)
+            self._known_logs.pop(group, None)
             return
         positions, ends = held.index._positions, held.index._ends
-        self._looks[group] = _Look(held.incarnation, positions[:], ends[:], log.copy())
+        self._known_logs[group] = _KnownLog(held.incarnation, positions[:], ends[:], log.copy())
 
     def _known(self, store: Store, log: StoredLog) -> LogModel | None:
         """Return the part of the last read-back that is still valid.
 
         None for a compacted log, which is short.
         """
-        look = self._looks.get(log.group)
+        look = self._known_logs.get(log.group)
         if (look is None or look.incarnation != log.incarnation or log.missing
                 or log.index.first_index != 1):
             return None

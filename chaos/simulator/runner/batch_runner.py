@@ -49,7 +49,7 @@ def run_one(seed: int, variant: Variant, sink: Callable[[str], None] | None = No
     with planted(BUGS.get(variant.bug)):
         result = simulation.run(variant.parameters(seed), sink, recording)
     # The checkers would report records that relaxed durability was allowed to lose.
-    if not result.failure and not result.marks["promised loss"]:
+    if not result.failure and not result.event_counts["promised loss"]:
         result.failure = "\n".join(f"{found.id} {found.name}: {found.text}"
                                    for found in check(recording.finish()).anomalies)
     return result
@@ -96,7 +96,7 @@ def _run_apart(seed: int, variant: Variant) -> Result:
     """Run one seed in a fork of this process, which has no threads and has imported all code."""
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_run_and_tell, args=(seed, variant, sender))
+    process = context.Process(target=_run_and_send, args=(seed, variant, sender))
     process.start()
     sender.close()
     try:
@@ -110,7 +110,7 @@ def _run_apart(seed: int, variant: Variant) -> Result:
         process.join()
 
 
-def _run_and_tell(seed: int, variant: Variant, sender: Connection) -> None:
+def _run_and_send(seed: int, variant: Variant, sender: Connection) -> None:
     gc.disable()
     sender.send(run_one(seed, variant))
 

@@ -51,7 +51,7 @@ class Totals:
         self.leader_changes = 0
         self.crashes = 0
         self.faults: Counter[str] = Counter()
-        self.marks: Counter[str] = Counter()
+        self.event_counts: Counter[str] = Counter()
         self.failed: list[int] = []
         self.short: dict[int, str] = {}  # seed without failure that does not count -> why
 
@@ -65,7 +65,7 @@ class Totals:
         self.leader_changes += result.leader_changes
         self.crashes += result.crashes
         self.faults.update(result.faults)
-        self.marks.update(result.marks)
+        self.event_counts.update(result.event_counts)
         reason = why_not(result)
         if result.failure:
             self.failed.append(result.seed)
@@ -92,7 +92,7 @@ class Totals:
             f"acked appends {self.acked} ({self.acked_per_second:.1f} per simulated second)   "
             f"reads {self.reads}   leader changes {self.leader_changes}   crashes {self.crashes}",
             f"faults   {_counts(self.faults)}",
-            f"marks   {_counts(self.marks)}",
+            f"events   {_counts(self.event_counts)}",
             *[f"seed {seed} does not count: {reason}" for seed, reason
               in sorted(self.short.items())],
         ]

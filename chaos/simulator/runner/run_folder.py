@@ -22,13 +22,13 @@ from typing import Any
 from chaos.checkers.verdict import Anomaly
 from chaos.history import FAULTS, FINAL, PHASE, Event, write_history
 from chaos.report.build import build
+from chaos.run.evaluation import verdict_on, write_verdict
 from chaos.run.findings import INVARIANT, OwnFindings
-from chaos.run.judge import verdict_on, write_verdict
 from chaos.run.parameters import SIMULATOR, Folder, versions
 from chaos.simulator.env.parameters import Parameters
 from chaos.simulator.runner import batch_runner
 from chaos.simulator.runner.coverage import why_not
-from chaos.simulator.runner.run_trace import Evidence
+from chaos.simulator.runner.run_trace import RunTrace
 from chaos.simulator.runner.variant import Variant
 from chaos.simulator.simulation import WARM_UP_MS, Result
 
@@ -51,23 +51,23 @@ class Kept:
         self.result = Result(seed)
         self._folder = Folder(path)
         self._variant = variant
-        self._evidence = Evidence()
+        self._run_trace = RunTrace()
 
     def run(self, also: Callable[[str], None] | None = None) -> Result:
         """Run the seed; ``also`` gets every line of its trace."""
-        sink = self._evidence.line
+        sink = self._run_trace.line
 
         def both(line: str) -> None:
             sink(line)
             also(line)
 
         self.result = batch_runner.run_one(self.result.seed, self._variant,
-                                       sink if also is None else both, self._evidence)
+                                       sink if also is None else both, self._run_trace)
         return self.result
 
     def write(self) -> Path:
         """Write the folder; return the path of its page.  Raises ``OSError``."""
-        folder, evidence, result = self._folder, self._evidence, self.result
+        folder, evidence, result = self._folder, self._run_trace, self.result
         folder.create()
         folder.note(**self._facts())
         folder.trace.write_text("".join(f"{line}\n" for line in evidence.lines), encoding="utf-8")
@@ -85,13 +85,13 @@ class Kept:
         return {"parameters": parameters_of(self._variant.parameters(seed), self._variant),
                 "began": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
                 "versions": versions(), "replay": self._variant.replay(seed),
-                "phases": {FAULTS: WARM_UP_MS / 1000, **self._evidence.phases},
+                "phases": {FAULTS: WARM_UP_MS / 1000, **self._run_trace.phases},
                 "digest": result.digest, "simulated_ms": result.simulated_ms,
                 "acknowledged": result.acked, "reads": result.reads, "crashes": result.crashes,
                 "leader_changes": result.leader_changes,
                 "faults": dict(sorted(result.faults.items())),
-                "marks": dict(sorted(result.marks.items())),
-                "unjudged": bool(result.marks["promised loss"])}
+                "marks": dict(sorted(result.event_counts.items())),
+                "unjudged": bool(result.event_counts["promised loss"])}
 
 
 def parameters_of(parameters: Parameters, variant: Variant) -> dict[str, Any]:
@@ -119,7 +119,7 @@ def findings_of(result: Result) -> OwnFindings:
     """Return what the simulator itself found in a seed."""
     found = OwnFindings()
     reason = why_not(result)
-    if result.marks["promised loss"]:
+    if result.event_counts["promised loss"]:
         found.invalid.append("relaxed durability lost what it may lose: the run was over there, "
                              "and the checkers were not asked")
     elif not result.failure:

@@ -1,6 +1,6 @@
 """Recorder of the evidence of a run: its trace, the begin and end of each fault, and the leaders.
 
-Contract.  An ``Evidence`` is given to one run instead of a ``Recording``, and its ``line`` as the
+Contract.  A ``RunTrace`` is given to one run instead of a ``Recording``, and its ``line`` as the
 sink of the run's trace.  Then ``lines`` are the trace, ``leadership`` the rows of
 ``leadership.jsonl``, ``phases`` the phases of the run, and ``events`` also has the faults: those
 that the nemesis counted, by kind; ``DOWN`` for a node that crashes without a fault at that moment,
@@ -24,11 +24,12 @@ from typing import TYPE_CHECKING
 from chaos.history import FAULT, Event
 from chaos.simulator.clients.history import Recording
 from chaos.simulator.env.parameters import FAULT_KINDS
+from chaos.simulator.faults.injector import Injector
 from chaos.simulator.faults.nemesis import Nemesis
 from multiraft.raft.status import Role
 
 if TYPE_CHECKING:
-    from chaos.simulator.simulation import Simulation
+    from chaos.simulator.ports import ClusterPort
 
 #: Kinds of fault that the nemesis does not count.
 DOWN = "down"
@@ -36,7 +37,7 @@ STAYS = "stays"
 #: Maximum number of trace lines in the description of a fault.
 TEXT_LINES_MAX = 3
 #: Kinds of trace lines that describe a fault: injected faults, failed disks, topics.
-TELLING = ("fault", "disk", "topic")
+FAULT_LINES = ("fault", "disk", "topic")
 #: Kinds that are counted when a disk operation fails.  The node's line of kind ``disk`` follows
 #: when the node notices the failure, if it does.
 DISK_KINDS = ("eio-write", "eio-sync", "eio-directory")
@@ -45,34 +46,22 @@ NOTICED_US = 20_000_000
 #: Phase in the trace -> phase of the run.
 PHASES = {"heal": "heal", "converged": "sleep"}
 #: Texts of the trace at the begin and end of a partial heal.
-LEFT_ILL = re.compile(r"all are well but \[(.+)\] (\w+)$")
-WELL_TOO = re.compile(r"\[.+\] are well, too$")
+PARTIAL_HEAL = re.compile(r"all are well but \[(.+)\] (\w+)$")
+HEAL_OF_REST = re.compile(r"\[.+\] are well, too$")
 #: Nodes in texts about the network: by name, or as numbers of links and sides.
 NAMED, NUMBERED = re.compile(r"\bn(\d+)\b"), re.compile(r"\b(\d+)\b")
 
 
-class Counted(Counter):
-    """Counter that reports each change to ``tell``."""
+class ObservedCounter(Counter):
+    """Counter that reports each change to ``on_change``."""
 
-    tell: Callable[[str, int], None] | None = None
+    on_change: Callable[[str, int], None] | None = None
 
     def __setitem__(self, kind: str, count: int) -> None:
         change = count - self[kind]
         super().__setitem__(kind, count)
-        if self.tell is not None and change:
-            self.tell(kind, change)
-
-
-class Watched(Nemesis):
-    """Nemesis that reports each lasting fault to ``lasting``, together with its heal."""
-
-    def __init__(self, world: Simulation, rng: random.Random,
-                 lasting: Callable[[Callable[[], None]], Callable[[], None]]):
-        super().__init__(world, rng)
-        self._told = lasting
-
-    def _lasting(self, heal: Callable[[], None]) -> None:
-        super()._lasting(self._told(heal))
+        if self.on_change is not None and change:
+            self.on_change(kind, change)
 
 
 class Moment:
@@ -93,7 +82,7 @@ class Moment:
         return bool(self.heals or self.down)
 
 
-class Evidence(Recording):
+class RunTrace(Recording):
     """Trace, faults and leaders of one run."""
 
     def __init__(self) -> None:
@@ -101,21 +90,21 @@ class Evidence(Recording):
         self.leadership: list[tuple[int, int, int, int]] = []  # time_us, group, term, leader
         self.phases: dict[str, float] = {}  # name -> second
         self._moment = Moment(0)
-        self._lasting: list[Moment] = []
+        self._open_faults: list[Moment] = []
         self._failed: list[tuple[int, str]] = []  # (microsecond, kind) of unnoticed disk errors
         self._on: Counter[tuple[str, tuple[int, ...]]] = Counter()
         self._led: dict[int, tuple[int, int]] = {}  # group -> term, leader
-        self._ill: tuple[str, tuple[int, ...]] | None = None  # (kind, nodes) of a partial heal
+        self._unhealed: tuple[str, tuple[int, ...]] | None = None  # (kind, nodes) of a partial heal
         self._lost: set[int] = set()  # nodes that lost their directory and are not replaced yet
         super().__init__()
-        self.faults = Counted()
-        self.faults.tell = self._counted
+        self.faults = ObservedCounter()
+        self.faults.on_change = self._on_count
 
     # ---- reports of the run ----------------------------------------------------------------
 
-    def nemesis(self, world: Simulation, rng: random.Random) -> Nemesis:
+    def nemesis(self, world: ClusterPort, rng: random.Random) -> Nemesis:
         """Return the nemesis of the run."""
-        return Watched(world, rng, self._told_of)
+        return Nemesis(Injector(world, rng, self._observe_heal))
 
     def line(self, line: str) -> None:
         """Evaluate a line of the trace."""
@@ -125,29 +114,29 @@ class Evidence(Recording):
         group = int(which[1:]) if which != "-" else -1
         if kind == "role_changed":
             self._role(node, group, text[0].split())
-        elif kind in TELLING:
-            self._said(node, group, text[0] if text else "")
+        elif kind in FAULT_LINES:
+            self._describe_fault(node, group, text[0] if text else "")
             if kind == "disk":
-                self._noticed()
+                self._assign_disk_errors()
         elif kind == "crash":
             self._now().down.add(node)
             self._lead_no_more(node)
         elif kind == "start" and node not in self._lost or kind == "replaced":
-            self._back(node)
+            self._node_returned(node)
         elif kind == "phase":
             self._reached(text[0])
 
     def _reached(self, text: str) -> None:
         if text in PHASES:
             self.phases[PHASES[text]] = self._now_us / 1e6
-        elif left := LEFT_ILL.match(text):
-            self._ill = f"{STAYS}-{left[2]}", tuple(map(int, NUMBERED.findall(left[1])))
-            self._fault(self._now_us, self._ill, True, text)
-        elif WELL_TOO.match(text) and self._ill is not None:
-            self._fault(self._now_us, self._ill, False, "")
-            self._ill = None
+        elif left := PARTIAL_HEAL.match(text):
+            self._unhealed = f"{STAYS}-{left[2]}", tuple(map(int, NUMBERED.findall(left[1])))
+            self._fault(self._now_us, self._unhealed, True, text)
+        elif HEAL_OF_REST.match(text) and self._unhealed is not None:
+            self._fault(self._now_us, self._unhealed, False, "")
+            self._unhealed = None
 
-    def _counted(self, kind: str, change: int) -> None:
+    def _on_count(self, kind: str, change: int) -> None:
         if kind in DISK_KINDS and change > 0:
             self._failed.append((self._now_us, kind))
         elif kind in DISK_KINDS:  # the strike only armed the error
@@ -155,7 +144,7 @@ class Evidence(Recording):
         elif kind in FAULT_KINDS:
             self._now().counts[kind] += change
 
-    def _told_of(self, heal: Callable[[], None]) -> Callable[[], None]:
+    def _observe_heal(self, heal: Callable[[], None]) -> Callable[[], None]:
         moment = self._now()
         moment.heals += 1
 
@@ -163,7 +152,7 @@ class Evidence(Recording):
             heal()
             self._now()
             moment.heals -= 1
-            self._end_what_is_over()
+            self._end_healed_faults()
 
         return healed
 
@@ -173,7 +162,7 @@ class Evidence(Recording):
 
     def finish(self) -> list[Event]:
         """Return the history with the faults."""
-        self._settle()
+        self._begin_counted_faults()
         for at_us, kind in self._failed:  # errors that no node noticed
             self._fault(at_us, (kind, ()), True, "")
             self._fault(at_us, (kind, ()), False, "")
@@ -190,10 +179,10 @@ class Evidence(Recording):
     def _now(self) -> Moment:
         """Return this moment; complete the one before it."""
         if self._moment.at_us != self._now_us:
-            self._settle()
+            self._begin_counted_faults()
         return self._moment
 
-    def _settle(self) -> None:
+    def _begin_counted_faults(self) -> None:
         """Begin the faults that were counted in the last moment."""
         moment, self._moment = self._moment, Moment(self._now_us)
         nodes, text = tuple(sorted(moment.nodes)), "; ".join(moment.texts[:TEXT_LINES_MAX])
@@ -205,13 +194,13 @@ class Evidence(Recording):
             if self._on[fault] == 1:
                 self._fault(moment.at_us, fault, True, text)
         if moment.lasts:
-            self._lasting.append(moment)
+            self._open_faults.append(moment)
         else:
             self._end(moment, moment.at_us)
 
-    def _end_what_is_over(self) -> None:
-        over = [moment for moment in self._lasting if not moment.lasts]
-        self._lasting = [moment for moment in self._lasting if moment.lasts]
+    def _end_healed_faults(self) -> None:
+        over = [moment for moment in self._open_faults if not moment.lasts]
+        self._open_faults = [moment for moment in self._open_faults if moment.lasts]
         for moment in over:
             self._end(moment, self._now_us)
 
@@ -226,7 +215,7 @@ class Evidence(Recording):
         self.events.append(Event(at_us, FAULT, -1, -1, kind,
                                  {"on": on, "nodes": list(nodes), "text": text}))
 
-    def _said(self, node: int, group: int, text: str) -> None:
+    def _describe_fault(self, node: int, group: int, text: str) -> None:
         moment = self._now()
         moment.texts.append(text)
         if node:
@@ -237,7 +226,7 @@ class Evidence(Recording):
             self._lost.add(node)
             moment.down.add(node)
 
-    def _noticed(self) -> None:
+    def _assign_disk_errors(self) -> None:
         """Assign the disk errors of the last time to a node that ends because of its disk."""
         moment = self._now()
         for at_us, kind in self._failed:
@@ -245,13 +234,13 @@ class Evidence(Recording):
                 moment.counts[kind] += 1
         self._failed = [row for row in self._failed if moment.at_us - row[0] > NOTICED_US]
 
-    def _back(self, node: int) -> None:
+    def _node_returned(self, node: int) -> None:
         """Record that a node is up again, or was replaced."""
         self._now()
         self._lost.discard(node)
-        for moment in (*self._lasting, self._moment):
+        for moment in (*self._open_faults, self._moment):
             moment.down.discard(node)
-        self._end_what_is_over()
+        self._end_healed_faults()
 
     # ---- leaders ---------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from chaos.simulator.runner.variant import Variant
 from chaos.simulator.simulation import Result
 
 
-def way_of(failure: str) -> str:
+def kind_of_failure(failure: str) -> str:
     """Return the error and invariant of a failure without figures, equal for failures of the same
     kind.
     """
@@ -29,14 +29,14 @@ def shrink(result: Result, variant: Variant, budget_seconds: float,
            run: Callable[[int, Variant], Result] = run_one) -> tuple[Variant, Result]:
     """Return the smallest failing variant found within ``budget_seconds``, and its result."""
     deadline = time.monotonic() + budget_seconds
-    way, progress = way_of(result.failure), True
+    kind, progress = kind_of_failure(result.failure), True
     while progress:
         progress = False
         for candidate in variant.smaller(result.seed, result.simulated_ms):
             if time.monotonic() >= deadline:
                 return variant, result
             found = run(result.seed, candidate)
-            if found.failure and way_of(found.failure) == way:
+            if found.failure and kind_of_failure(found.failure) == kind:
                 variant, result, progress = candidate, found, True
                 break
     return variant, result

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.backends import choice, host, ledger, leftovers, probes
+from chaos.backends import artifacts, choice, host, ledger, probes
 from chaos.backends.backend import (
     CLOCK,
     FAILED_DISK,
@@ -24,7 +24,7 @@ from chaos.backends.backend import (
     SLOW_DISK,
     BackendError,
     ClusterSpec,
-    Ending,
+    NodeExit,
     all_links,
 )
 from chaos.backends.processes import ProcessBackend
@@ -121,24 +121,24 @@ def test_a_node_starts_while_it_is_cut_off(whole):
 
 
 def test_the_node_that_ends_by_itself_is_told_from_the_one_that_was_ended(whole):
-    before = len(whole.endings())
+    before = len(whole.exits())
     os.kill(whole.pid(2), signal.SIGKILL)
-    assert host.holds(lambda: len(whole.endings()) > before, WAIT_S)
-    assert whole.endings()[-1] == Ending(2, -signal.SIGKILL, False)
+    assert host.holds(lambda: len(whole.exits()) > before, WAIT_S)
+    assert whole.exits()[-1] == NodeExit(2, -signal.SIGKILL, False)
     whole.start(2)
     whole.kill(2)
-    assert whole.endings()[-1] == Ending(2, -signal.SIGKILL, True)
+    assert whole.exits()[-1] == NodeExit(2, -signal.SIGKILL, True)
     whole.start(2)
 
 
 def test_an_end_tells_which_faults_of_its_disk_the_process_had_met(whole):
     needs.faults(whole, HUNG_DISK, FAILED_DISK)
 
-    def end_by_itself(node: int) -> Ending:
-        before = len(whole.endings())
+    def end_by_itself(node: int) -> NodeExit:
+        before = len(whole.exits())
         os.kill(whole.pid(node), signal.SIGKILL)
-        assert host.holds(lambda: len(whole.endings()) > before, WAIT_S)
-        return whole.endings()[-1]
+        assert host.holds(lambda: len(whole.exits()) > before, WAIT_S)
+        return whole.exits()[-1]
 
     whole.freeze_disk(1)
     whole.thaw_disk(1)
@@ -151,11 +151,11 @@ def test_an_end_tells_which_faults_of_its_disk_the_process_had_met(whole):
     with pytest.raises(BackendError):
         whole.start(1)
     # the fault was on before the process started
-    assert FAILED_DISK in whole.endings()[-1].disk_faults
+    assert FAILED_DISK in whole.exits()[-1].disk_faults
 
 
 def test_a_removal_of_which_no_answer_came_is_a_removal_once_the_node_says_so(whole, monkeypatch):
-    node, before = whole.add_node(), whole.endings()
+    node, before = whole.add_node(), whole.exits()
     command = whole.command
 
     def unanswered(*arguments, **options):
@@ -170,17 +170,17 @@ def test_a_removal_of_which_no_answer_came_is_a_removal_once_the_node_says_so(wh
     whole.await_whole()
 
     def gone() -> bool:
-        whole.endings()  # it notes the nodes that ended
+        whole.exits()  # it notes the nodes that ended
         return node not in whole.nodes()
 
     assert host.holds(gone, WAIT_S) and not whole.is_running(node)
-    assert [ending for ending in whole.endings()[len(before):] if not ending.wanted] == []
+    assert [node_exit for node_exit in whole.exits()[len(before):] if not node_exit.requested] == []
 
 
 def test_a_removed_node_that_runs_again_is_told_and_killed(whole):
     """The node was not removed, so the cluster accepts it again."""
     node = whole.add_node()
-    life = whole._life(node)
+    life = whole._instance(node)
     life.removed = life.leaving = True
     with pytest.raises(BackendError, match=f"node {node} was removed and runs again"):
         whole.try_removed(RETURN_S)
@@ -205,13 +205,13 @@ def test_a_file_that_a_running_node_removes_meanwhile_is_not_collected(tmp_path)
 
     def copy(path: str, target: str) -> str:
         Path(path).unlink()
-        return leftovers.copy(path, target)
+        return artifacts.copy_if_present(path, target)
 
     shutil.copytree(source, tmp_path / "copy", copy_function=copy)
     assert list((tmp_path / "copy").iterdir()) == []
     (source / "stays").touch()
     with pytest.raises(FileNotFoundError):
-        leftovers.copy(str(source / "stays"), str(tmp_path / "nowhere" / "stays"))
+        artifacts.copy_if_present(str(source / "stays"), str(tmp_path / "nowhere" / "stays"))
 
 
 def test_a_directory_of_another_run_is_refused(cluster):
@@ -241,7 +241,7 @@ def test_without_root_processes_can_still_be_hurt(tmp_path, monkeypatch):
     assert not any(backend.is_running(node) for node in (1, 2, 3))
 
 
-def killed_harness(backend: str, directory: Path) -> tuple[ledger.Ledger, int]:
+def killed_harness(backend: str, directory: Path) -> tuple[ledger.ResourceLedger, int]:
     """Run a harness that is killed with a node paused and its disk frozen; return its ledger, and
     the pid that the node had."""
     harness = subprocess.Popen([sys.executable, "-P", "-c", HARNESS, backend, str(directory)],
@@ -249,13 +249,13 @@ def killed_harness(backend: str, directory: Path) -> tuple[ledger.Ledger, int]:
     with harness:
         run, pid = harness.stdout.readline().split()
         harness.kill()
-    return ledger.Ledger(run, host.state_directory() / f"{run}.ledger"), int(pid)
+    return ledger.ResourceLedger(run, host.state_directory() / f"{run}.ledger"), int(pid)
 
 
 def test_when_the_harness_is_killed_the_watchdog_clears_everything(tmp_path):
     book, pid = killed_harness("process", tmp_path)
     rows = book.rows()
-    assert host.holds(lambda: not book.path.exists(), WAIT_S), ledger.Ledger.rows(book)
+    assert host.holds(lambda: not book.path.exists(), WAIT_S), ledger.ResourceLedger.rows(book)
     assert not host.alive(host.identify(pid))
     assert not any(host.is_mounted(Path(row[-1])) for row in rows
                    if row[0] in (ledger.DISK, ledger.SHARED))
@@ -266,10 +266,10 @@ def test_when_the_harness_is_killed_the_watchdog_clears_everything(tmp_path):
 def test_what_a_watchdog_left_is_cleared_by_the_next_run(tmp_path, monkeypatch):
     monkeypatch.setattr(host, "state_directory", lambda: tmp_path)
     sleeper = subprocess.Popen(["sleep", "600"])
-    lost = ledger.Ledger("lost", tmp_path / "lost.ledger")
+    lost = ledger.ResourceLedger("lost", tmp_path / "lost.ledger")
     lost.note("owner", "1", "1")  # the first process of the machine did not start at tick 1
     lost.note(ledger.PROCESS, *map(str, host.identify(sleeper.pid)))
-    mine = ledger.Ledger.open()
+    mine = ledger.ResourceLedger.open()
     assert ledger.release_orphans() == ["lost"]
     assert sleeper.wait(WAIT_S) == -signal.SIGKILL
     assert mine.path.exists() and not lost.path.exists()
@@ -277,7 +277,7 @@ def test_what_a_watchdog_left_is_cleared_by_the_next_run(tmp_path, monkeypatch):
 
 def test_what_cannot_be_cleared_is_named_and_everything_else_is_cleared(tmp_path, monkeypatch):
     monkeypatch.setattr(host, "state_directory", lambda: tmp_path)
-    book = ledger.Ledger.open()
+    book = ledger.ResourceLedger.open()
     sleeper = subprocess.Popen(["sleep", "600"])
     book.note(ledger.LINK, "lo")  # the one link that cannot be removed
     book.note(ledger.PROCESS, *map(str, host.identify(sleeper.pid)))
@@ -289,7 +289,7 @@ def test_what_cannot_be_cleared_is_named_and_everything_else_is_cleared(tmp_path
 
 def test_what_an_earlier_run_cannot_release_does_not_stop_the_next(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(host, "state_directory", lambda: tmp_path)
-    lost = ledger.Ledger("lost", tmp_path / "lost.ledger")
+    lost = ledger.ResourceLedger("lost", tmp_path / "lost.ledger")
     lost.note("owner", "1", "1")
     lost.note(ledger.LINK, "lo")
     assert ledger.release_orphans() == []
@@ -300,7 +300,7 @@ def test_what_an_earlier_run_cannot_release_does_not_stop_the_next(tmp_path, mon
 def test_a_ledger_with_containers_is_released_when_the_engine_has_stopped(tmp_path, monkeypatch):
     monkeypatch.setattr(host, "state_directory", lambda: tmp_path)
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/no-engine.sock")
-    lost = ledger.Ledger("lost", tmp_path / "lost.ledger")
+    lost = ledger.ResourceLedger("lost", tmp_path / "lost.ledger")
     lost.note("owner", "1", "1")
     lost.note(ledger.CONTAINERS)
     assert ledger.release_orphans() == ["lost"]

@@ -99,7 +99,7 @@ def test_an_engine_that_does_not_answer_is_an_error_of_the_backend(asked):
     nodes = _Containers(None)
     nodes._containers[1] = Silent()
     # the process has ended, and the engine has to report its status
-    nodes._known[1] = host.Process(1, 1)
+    nodes._known[1] = host.ProcessId(1, 1)
     with pytest.raises(BackendError, match="node 1: Read timed out"):
         getattr(nodes, asked)(1)
 

@@ -40,7 +40,7 @@ def links() -> set[str]:
 def test_an_engine_is_started_answers_and_ends_with_its_owner(tmp_path_factory):
     # A socket's path has at most 107 bytes.
     directory = tmp_path_factory.mktemp("d")
-    heard: list[host.Process] = []
+    heard: list[host.ProcessId] = []
     url = f"unix://{directory}/socket"
     before = links()
     try:

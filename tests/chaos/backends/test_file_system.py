@@ -24,7 +24,7 @@ pytestmark = needs.root("a disk that loses its power takes root")
 @pytest.fixture
 def disk(tmp_path):
     needs.commands(*probes.DISK_COMMANDS)
-    book = ledger.Ledger.open()
+    book = ledger.ResourceLedger.open()
     made = LoopDisk(tmp_path / "disk.image", tmp_path / "disk")
     book.note(ledger.DISK, str(made.image), str(made.mount))
     try:

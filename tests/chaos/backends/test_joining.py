@@ -12,8 +12,8 @@ import pytest
 from chaos.backends import cluster as backends_cluster
 from chaos.backends.backend import CLIENTS, BackendError
 from chaos.backends.cluster import Cluster
-from chaos.backends.layout import Place
-from chaos.backends.lives import Life
+from chaos.backends.layout import NodeEndpoint
+from chaos.backends.node_instance import NodeInstance
 
 
 class Joinable(Cluster):
@@ -22,19 +22,25 @@ class Joinable(Cluster):
     def __init__(self):
         self.addresses = {CLIENTS: "10.0.0.1"}
         self._members_lock = threading.Lock()
-        self._lives = {}
+        self._instances = {}
         self.asked: list[tuple[str, int]] = []
         for node in (1, 2, 3):
-            self._make(self._make_place(node), ())
+            self._make(self._reserve_endpoint(node), ())
         self.asked.clear()
 
-    def _make_place(self, node: int) -> Place:
-        self.addresses[node] = f"10.0.0.{10 + node}"
-        return Place(node, self.addresses[node])
+    def _open(self) -> None:
+        self.asked.append(("open", 0))
 
-    def _make(self, place: Place, _members) -> None:
-        self.asked.append(("make", place.id))
-        self._lives[place.id] = Life(place, Path())
+    def _make_network(self, endpoint: NodeEndpoint) -> None:
+        self.asked.append(("network", endpoint.id))
+
+    def _reserve_endpoint(self, node: int) -> NodeEndpoint:
+        self.addresses[node] = f"10.0.0.{10 + node}"
+        return NodeEndpoint(node, self.addresses[node])
+
+    def _make(self, endpoint: NodeEndpoint, _members) -> None:
+        self.asked.append(("make", endpoint.id))
+        self._instances[endpoint.id] = NodeInstance(endpoint, Path())
 
     def _init(self, node: int, *_options: str) -> None:
         self.asked.append(("init", node))
@@ -49,11 +55,11 @@ def test_two_nodes_that_join_at_one_time_are_two():
     class Both(Joinable):
         other = 0
 
-        def _make(self, place: Place, members) -> None:
-            if place.id == 4 and not self.other:
+        def _make(self, endpoint: NodeEndpoint, members) -> None:
+            if endpoint.id == 4 and not self.other:
                 self.other = 4
                 self.other = self.add_node()  # while the first one is not created yet
-            super()._make(place, members)
+            super()._make(endpoint, members)
 
     cluster = Both()
     assert (cluster.add_node(), cluster.other) == (4, 5)
@@ -64,9 +70,9 @@ def test_two_nodes_that_join_at_one_time_are_two():
 class WithoutRules(Joinable):
     """Its network exists, its rules do not."""
 
-    def _make(self, place: Place, members) -> None:
-        super()._make(place, members)
-        if place.id > 3:
+    def _make(self, endpoint: NodeEndpoint, members) -> None:
+        super()._make(endpoint, members)
+        if endpoint.id > 3:
             raise BackendError("`iptables-restore`: resource temporarily unavailable")
 
 
@@ -107,14 +113,14 @@ def test_a_node_does_not_start_beside_its_disk(tmp_path):
     want of an identity, and no fault would excuse that."""
     cluster = Joinable()
     cluster.kinds = frozenset()
-    cluster._runner, cluster._endings, cluster._endings_lock = Runner(), [], threading.Lock()
-    life = cluster._lives[1]
-    life.log = tmp_path / "log"
-    life.log.touch()
-    life.disk = SimpleNamespace(failed=True, frozen=False, device=lambda: "")
+    cluster._runner, cluster._exits, cluster._exits_lock = Runner(), [], threading.Lock()
+    instance = cluster._instances[1]
+    instance.log = tmp_path / "log"
+    instance.log.touch()
+    instance.disk = SimpleNamespace(failed=True, frozen=False, device=lambda: "")
     with pytest.raises(BackendError, match="the disk of node 1 is not mounted"):
         Cluster.start(cluster, 1)
-    assert (cluster._runner.spawned, cluster.endings(), life.wanted) == (0, [], False)
+    assert (cluster._runner.spawned, cluster.exits(), instance.should_run) == (0, [], False)
 
 
 class Stopped(Runner):
@@ -137,16 +143,16 @@ def test_where_one_disk_cannot_lose_its_power_no_node_is_left_standing_still():
     """The node had been stopped before the power loss, and without a resume it would stay
     stopped."""
     cluster = Joinable()
-    cluster._runner, cluster._endings, cluster._endings_lock = Stopped(), [], threading.Lock()
+    cluster._runner, cluster._exits, cluster._exits_lock = Stopped(), [], threading.Lock()
     remounted: list[int] = []
     cluster._remount = remounted.append
 
     def refused() -> None:
         raise BackendError("the disk at node-1/disk is not mounted")
 
-    for node, life in cluster._lives.items():
-        life.wanted = True
-        life.disk = SimpleNamespace(thaw=lambda: None, frozen=False,
+    for node, instance in cluster._instances.items():
+        instance.should_run = True
+        instance.disk = SimpleNamespace(thaw=lambda: None, frozen=False,
                                     shut_down=refused if node == 1 else lambda: None)
     with pytest.raises(BackendError, match="is not mounted"):
         cluster.power_loss([1, 2])

@@ -28,7 +28,7 @@ def test_a_command_that_is_missing_is_named_with_what_brings_it(bare):
 
 def test_a_fault_that_lacks_a_command_is_left_out_with_what_brings_it(bare, tmp_path, monkeypatch):
     monkeypatch.setattr(host, "state_directory", lambda: tmp_path)
-    out = probes.left_out(ledger.Ledger.open())
+    out = probes.left_out(ledger.ResourceLedger.open())
     assert "Run as root: apt-get install -y iproute2 iptables util-linux" in out[PARTITION]
     assert "Run as root: apt-get install -y e2fsprogs mount util-linux" in out[HUNG_DISK]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chaos.replicas import DAMAGED, GAP, UNREADABLE, Batch, Dump, ReplicaLog
+from chaos.replicas import DAMAGED, GAP, UNREADABLE, Dump, LogBatch, ReplicaLog
 from chaos.values import crc_of_key
 from tests.chaos.checkers.timeline import KEY
 
@@ -32,7 +32,7 @@ class Log:
         self._next_offset[key] = base + len(values)
         self.log.put(index, term, "data", hash((term, base, values)) & 0xFFFF | 1 << 20)
         where = partition if partition >= 0 else PARTITIONS.setdefault(key, 70 + len(PARTITIONS))
-        self.log.put_batch(Batch(index, where, base,
+        self.log.put_batch(LogBatch(index, where, base,
                                  crc_of_key(key) if named is None else named, values))
         return self
 

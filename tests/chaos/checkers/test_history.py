@@ -78,7 +78,7 @@ def test_a_flipped_bit_makes_a_record_corrupt(bit):
     record = bytearray(values.encode(9, KEY, 4711, 20))
     record[bit // 8] ^= 1 << bit % 8
     assert values.decode(9, KEY, bytes(record)) == CORRUPT
-    assert values.claim(bytes(record)) is None
+    assert values.parse(bytes(record)) is None
 
 
 @pytest.mark.parametrize("length", [0, 1, values.HEAD_BYTES - 1, values.HEAD_BYTES + 3])
@@ -90,4 +90,4 @@ def test_a_record_of_another_key_or_run_is_foreign():
     record = values.encode(9, KEY, 4711)
     assert values.decode(9, key_of("orders", 13, 3), record) == FOREIGN
     assert values.decode(8, KEY, record) == FOREIGN
-    assert values.claim(record) == (9, values.crc_of_key(KEY), 4711)
+    assert values.parse(record) == (9, values.crc_of_key(KEY), 4711)

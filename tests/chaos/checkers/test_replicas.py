@@ -80,7 +80,7 @@ def test_a_log_is_what_was_written(directory):
     log = directory.log()
     assert list(log.terms) == [1, 1, 1]
     assert log.kinds == ["noop", "partition_open", "data"]
-    assert log.batch(3) == replicas.Batch(3, PARTITION, 0, values.crc_of_key(KEY), (5, 6, 8))
+    assert log.batch(3) == replicas.LogBatch(3, PARTITION, 0, values.crc_of_key(KEY), (5, 6, 8))
     assert log.batch(2) is None
     assert log.votes == [(1, 2)]
 

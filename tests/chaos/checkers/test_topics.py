@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chaos.backends.backend import CLIENTS
-from chaos.checkers import Limits
+from chaos.checkers import CheckerLimits
 from chaos.history import FINAL, HEAL
 from tests.chaos.checkers.timeline import KEY, Timeline
 
@@ -156,7 +156,7 @@ def test_a_deleted_topic_is_not_read_after_healing():
 
 # ---- progress ------------------------------------------------------------------------------------
 
-SHORT = Limits(nodes=3, recover_us=10_000_000, available_us=10_000_000)
+SHORT = CheckerLimits(nodes=3, recover_us=10_000_000, available_us=10_000_000)
 
 
 def asked_for(line: Timeline, seconds: int, end: str = "info") -> None:

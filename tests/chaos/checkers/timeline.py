@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from chaos.checkers import LIMITS, Limits, Verdict, check
-from chaos.checkers.leaders import Role, Trace
+from chaos.checkers import LIMITS, CheckerLimits, Verdict, check
+from chaos.checkers.leaders import LeaderTrace, RoleChange
 from chaos.history import FAIL, FAULT, INFO, INVOKE, OK, PHASE, Event, key_of
 
 KEY = key_of("t", 7, 0)
@@ -12,9 +12,9 @@ LATER = key_of("t", 9, 0)  # another incarnation of the name
 MILLISECOND_US = 1000
 
 
-def led(groups: dict[int, set[int]]) -> Trace:
+def led(groups: dict[int, set[int]]) -> LeaderTrace:
     """Return a trace in which these nodes led these groups, one term after the other."""
-    return Trace(Role(1 << 60, node, group, term, "leader", node)
+    return LeaderTrace(RoleChange(1 << 60, node, group, term, "leader", node)
                  for group, nodes in groups.items() for term, node in enumerate(sorted(nodes), 1))
 
 
@@ -123,9 +123,9 @@ class Timeline:
 
     # ---- the verdict -------------------------------------------------------------------------
 
-    def check(self, limits: Limits = LIMITS, **more) -> Verdict:
+    def check(self, limits: CheckerLimits = LIMITS, **more) -> Verdict:
         return check(self.events, limits, **more)
 
-    def ids(self, limits: Limits = LIMITS, **more) -> set[str]:
+    def ids(self, limits: CheckerLimits = LIMITS, **more) -> set[str]:
         """Return ids of the anomalies that are found."""
         return {anomaly.id for anomaly in self.check(limits, **more).anomalies}

@@ -16,17 +16,17 @@ from chaos.backends.backend import KILL, ClusterSpec
 from chaos.checkers.command import check_folder
 from chaos.checkers.verdict import Anomaly
 from chaos.history import END, FAULTS, INFO, PHASE, read_history
-from chaos.run import command, conduct, final_reads
+from chaos.run import command, final_reads, runner
 from chaos.run.command import ANOMALIES, carry_out
 from chaos.run.crashes import Crashes
-from chaos.run.parameters import Folder, Parameters
+from chaos.run.parameters import Folder, RunParameters
 from chaos.run.topics import SetupFailed
-from chaos.workloads.setting import Place, Setting
+from chaos.workloads.workload_context import PartitionRef, WorkloadContext
 from multiraft.wire.placements import EpochRow
 
 TAKES_THE_MACHINE = True
 
-PLACES = [Place("t", 5, partition, 100 + partition, 1) for partition in range(2)]
+PLACES = [PartitionRef("t", 5, partition, 100 + partition, 1) for partition in range(2)]
 
 
 class Still:
@@ -47,7 +47,7 @@ class Still:
     def nodes(self) -> list[int]:
         return []
 
-    def endings(self) -> list:
+    def exits(self) -> list:
         return []
 
     def __getattr__(self, name: str):
@@ -64,30 +64,30 @@ async def crash(*_arguments: object) -> None:
     raise TypeError("the client stumbled")
 
 
-async def asking_until_it_crashes(setting: Setting) -> None:
+async def asking_until_it_crashes(context: WorkloadContext) -> None:
     """Run a process that waits for an answer while the client of another one crashes."""
     async def wait() -> None:
-        with setting.recorder.process().invoke("describe", topic="waiting"):
+        with context.recorder.process().invoke("describe", topic="waiting"):
             await trio.sleep_forever()
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(wait)
         await trio.sleep(0.05)
-        with setting.recorder.process().invoke("describe", topic="crashing"):
+        with context.recorder.process().invoke("describe", topic="crashing"):
             await crash()
 
 
-async def unharmed(setting: Setting) -> None:
+async def unharmed(context: WorkloadContext) -> None:
     while True:
         await trio.sleep(0.01)
-        setting.recorder.process().invoke("describe", topic=f"{setting.recorder.phase_name}").ok(
+        context.recorder.process().invoke("describe", topic=f"{context.recorder.phase_name}").ok(
             incarnation=-1, epoch=-1, groups=[])
 
 
-async def torment(stage) -> None:
-    stage.setting.recorder.fault(KILL, True, (1,), "killed")
+async def schedule(run_state) -> None:
+    run_state.context.recorder.fault(KILL, True, (1,), "killed")
     await trio.sleep(0.1)
-    stage.setting.recorder.fault(KILL, False, (1,), "started")
+    run_state.context.recorder.fault(KILL, False, (1,), "started")
 
 
 @pytest.fixture
@@ -95,21 +95,26 @@ def backend(monkeypatch) -> Still:
     """Return the backend of a run that lasts for a moment."""
     backend = Still()
     monkeypatch.setattr(command, "open_backend", lambda *_: backend)
-    monkeypatch.setattr(command, "torment_of", lambda *_: torment)
-    monkeypatch.setattr(conduct, "WORKLOADS", {"crashing": (asking_until_it_crashes, ""),
+    monkeypatch.setattr(command, "schedule_of", lambda *_: schedule)
+    monkeypatch.setattr(runner, "WORKLOADS", {"crashing": (asking_until_it_crashes, ""),
                                                "unharmed": (unharmed, "")})
-    for name in ("create_topics", "stuck_groups", "end_plan", "abort_open_transactions",
-                 "read_everything"):
-        monkeypatch.setattr(conduct, name, nothing)
-    monkeypatch.setattr(conduct, "WARM_UP_S", 0.0)
-    monkeypatch.setattr(conduct, "RECOVERY_S", 0.1)
+    for name in (
+        "create_topics",
+        "stuck_groups",
+        "end_plan",
+        "abort_open_transactions",
+        "read_everything",
+    ):
+        monkeypatch.setattr(runner, name, nothing)
+    monkeypatch.setattr(runner, "WARM_UP_S", 0.0)
+    monkeypatch.setattr(runner, "RECOVERY_S", 0.1)
     return backend
 
 
 def crashed_run(path: Path, workload: str = "unharmed") -> tuple[Folder, dict, list]:
     """Return folder, verdict and history of a run that has to find anomalies."""
     folder = Folder(path / "run")
-    status = carry_out(Parameters(folder.path, workloads=(workload,)), lambda line: None)
+    status = carry_out(RunParameters(folder.path, workloads=(workload,)), lambda line: None)
     assert status == ANOMALIES
     assert folder.report.is_file()
     assert "client-crashed" in folder.report.read_text(encoding="utf-8")
@@ -140,7 +145,7 @@ def test_checking_the_folder_comes_to_the_verdict_of_the_run(backend, monkeypatc
     async def stuck(*_arguments: object) -> list[Anomaly]:
         return [Anomaly("A28", "stuck-group", "group 3 acknowledged nothing")]
 
-    monkeypatch.setattr(conduct, "stuck_groups", stuck)
+    monkeypatch.setattr(runner, "stuck_groups", stuck)
     folder, by_run, _ = crashed_run(tmp_path, "all")
     check_folder(folder.path)
     checked = json.loads(folder.verdict.read_text(encoding="utf-8"))
@@ -153,7 +158,7 @@ def test_what_was_found_outlives_an_interruption(backend, monkeypatch, tmp_path:
         os.kill(os.getpid(), signal.SIGTERM)
         await trio.sleep_forever()
 
-    monkeypatch.setattr(conduct, "read_everything", interrupt)
+    monkeypatch.setattr(runner, "read_everything", interrupt)
     folder, verdict, _ = crashed_run(tmp_path, "crashing")
     assert verdict["counts"] == {"client-crashed": 1}
     assert verdict["invalid"] == ["the run was ended by SIGTERM"]
@@ -167,7 +172,7 @@ def test_what_was_found_outlives_an_interruption(backend, monkeypatch, tmp_path:
     ("end_plan", "ending the plan"), ("abort_open_transactions", "aborting open transactions"),
     ("read_everything", "final reads")])
 def test_a_client_that_crashes_elsewhere_is_told_too(place, told, backend, monkeypatch, tmp_path):
-    monkeypatch.setattr(conduct, place, crash)
+    monkeypatch.setattr(runner, place, crash)
     _, verdict, events = crashed_run(tmp_path)
     assert verdict["counts"] == {"client-crashed": 1}
     assert verdict["anomalies"][0]["text"].startswith(f"{told} ended by TypeError")
@@ -176,7 +181,7 @@ def test_a_client_that_crashes_elsewhere_is_told_too(place, told, backend, monke
 
 
 def test_what_crashes_in_a_nemesis_is_told_and_everything_healed(backend, monkeypatch, tmp_path):
-    monkeypatch.setattr(command, "torment_of", lambda *_: crash)
+    monkeypatch.setattr(command, "schedule_of", lambda *_: crash)
     _, verdict, _ = crashed_run(tmp_path)
     assert verdict["anomalies"][0]["text"].startswith("faults ended by TypeError")
     assert "heal_all" in backend.asked
@@ -185,13 +190,13 @@ def test_what_crashes_in_a_nemesis_is_told_and_everything_healed(backend, monkey
 def test_a_crash_at_one_partition_does_not_end_the_final_reads_of_others(monkeypatch, tmp_path):
     read: list[int] = []
 
-    async def read_partition(_setting, _leadership, place: Place) -> list:
+    async def read_partition(_context, _leadership, place: PartitionRef) -> list:
         if place.partition == 0:
             await crash()
         read.append(place.partition)
         return []
 
-    async def existing(_setting) -> list[Place]:
+    async def existing(_context) -> list[PartitionRef]:
         return PLACES
 
     monkeypatch.setattr(final_reads, "read_partition", read_partition)
@@ -229,7 +234,7 @@ def test_a_folder_that_cannot_be_written_is_no_anomaly(backend, monkeypatch, tmp
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(Crashes, "_note", full)
-    monkeypatch.setattr(conduct, "read_everything", crash)
+    monkeypatch.setattr(runner, "read_everything", crash)
     said = CliRunner().invoke(command.run_command, ["--output", str(tmp_path / "run")])
     assert said.exit_code == command.NOT_HERE, said.output
     assert "No space left on device" in said.output

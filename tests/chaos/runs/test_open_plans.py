@@ -14,9 +14,9 @@ import trio.testing
 from chaos.history import HistoryWriter
 from chaos.run import final_reads
 from chaos.run.open_plans import BOUND_S, RETRY_S, end_plan
-from chaos.workloads.reads import Answer
+from chaos.workloads.reads import ReadOutcome
 from chaos.workloads.recorder import Recorder
-from chaos.workloads.setting import Place
+from chaos.workloads.workload_context import PartitionRef
 from multiraft.wire.errors import NotLeader
 from multiraft.wire.plans import CANCEL, ControlPlan, PlanLimits, PlanStatus, PlanStatusReply
 
@@ -76,48 +76,48 @@ def test_a_plan_that_does_not_end_is_an_anomaly():
 
 # ---- what a replica owes -----------------------------------------------------------------------
 
-PLACE = Place("t", 5, 0, 100, 1)
-PART = final_reads.Part(3, 0, 350)
+PLACE = PartitionRef("t", 5, 0, 100, 1)
+PART = final_reads.ReplicaRange(3, 0, 350)
 
 
-def owed(monkeypatch, parts, *answers: Answer) -> tuple[str, int]:
+def owed(monkeypatch, parts, *answers: ReadOutcome) -> tuple[str, int]:
     """Return what node 3 fails to serve, and the number of requests."""
     left, asked = list(answers), []
 
-    async def read(*_arguments, **_options) -> Answer:
+    async def read(*_arguments, **_options) -> ReadOutcome:
         await trio.lowlevel.checkpoint()
         asked.append(None)
         return left.pop(0) if len(left) > 1 else left[0]
 
     monkeypatch.setattr(final_reads.reads, "read", read)
-    setting = SimpleNamespace(recorder=SimpleNamespace(process=lambda: None))
-    said = trio.run(final_reads.read_replica, setting, PLACE, PART, parts,
+    context = SimpleNamespace(recorder=SimpleNamespace(process=lambda: None))
+    said = trio.run(final_reads.read_replica, context, PLACE, PART, parts,
                     clock=trio.testing.MockClock(autojump_threshold=0))
     return said, len(asked)
 
 
 def test_a_replica_that_has_everything_owes_nothing(monkeypatch):
-    answers = Answer(100, 350, ""), Answer(350, 350, "")
+    answers = ReadOutcome(100, 350, ""), ReadOutcome(350, 350, "")
     assert owed(monkeypatch, lambda: [PART], *answers) == ("", 2)
 
 
 def test_a_replica_that_stays_behind_owes_what_it_said_last(monkeypatch):
-    said, asked = owed(monkeypatch, lambda: [PART], Answer(0, 0, ""))
+    said, asked = owed(monkeypatch, lambda: [PART], ReadOutcome(0, 0, ""))
     assert said == ("node 3 serves it up to offset 0, and its end there is 350; it says that 0 is "
                     "its end")
     assert asked >= BOUND_S / RETRY_S / 2
-    said, _ = owed(monkeypatch, lambda: [PART], Answer(0, -1, "NotLeader: elsewhere"))
+    said, _ = owed(monkeypatch, lambda: [PART], ReadOutcome(0, -1, "NotLeader: elsewhere"))
     assert said.endswith("; NotLeader: elsewhere")
 
 
 def test_a_replica_that_is_moved_away_meanwhile_owes_nothing(monkeypatch):
-    looks = iter([[PART], [PART], [final_reads.Part(4, 0, 350)]])
-    assert owed(monkeypatch, lambda: next(looks), Answer(0, 0, "")) == ("", 3)
+    looks = iter([[PART], [PART], [final_reads.ReplicaRange(4, 0, 350)]])
+    assert owed(monkeypatch, lambda: next(looks), ReadOutcome(0, 0, "")) == ("", 3)
 
 
 def test_an_empty_partition_is_asked_for_once(monkeypatch):
-    monkeypatch.setattr("tests.chaos.runs.test_open_plans.PART", final_reads.Part(3, 0, 0))
-    assert owed(monkeypatch, lambda: [PART], Answer(0, 0, "")) == ("", 1)
+    monkeypatch.setattr("tests.chaos.runs.test_open_plans.PART", final_reads.ReplicaRange(3, 0, 0))
+    assert owed(monkeypatch, lambda: [PART], ReadOutcome(0, 0, "")) == ("", 1)
 
 
 # ---- what a consumer comes to --------------------------------------------------------------------
@@ -153,23 +153,23 @@ def consumed(monkeypatch, *given: list[int] | Exception) -> tuple[list, Consumed
         runs.extend([offset, values] for offset, values in batches)
 
     monkeypatch.setattr(final_reads, "runs_of", runs_of)
-    setting = Consumed(*given)
-    anomalies = trio.run(final_reads.consume, setting, PLACE, END,
+    context = Consumed(*given)
+    anomalies = trio.run(final_reads.consume, context, PLACE, END,
                          clock=trio.testing.MockClock(autojump_threshold=0))
-    return anomalies, setting
+    return anomalies, context
 
 
 def test_a_consumer_that_is_told_of_an_end_too_early_asks_again(monkeypatch):
-    anomalies, setting = consumed(monkeypatch, [7], [], [8, 9])
-    assert anomalies == [] and setting.positions == [0, 1, 1]
-    assert setting.recorder.counts["poll", "ok"] == 1
+    anomalies, context = consumed(monkeypatch, [7], [], [8, 9])
+    assert anomalies == [] and context.positions == [0, 1, 1]
+    assert context.recorder.counts["poll", "ok"] == 1
 
 
 def test_a_consumer_that_stands_still_is_an_anomaly(monkeypatch):
-    (anomaly,), setting = consumed(monkeypatch, [7], [])
+    (anomaly,), context = consumed(monkeypatch, [7], [])
     assert (anomaly.id, anomaly.name) == ("A28", "replica-behind")
     assert "no consumer comes to its end, 3; its position is 1" in anomaly.text
-    assert len(setting.positions) > BOUND_S / RETRY_S / 2
+    assert len(context.positions) > BOUND_S / RETRY_S / 2
 
 
 def test_a_consumer_that_is_refused_is_an_anomaly(monkeypatch):

@@ -9,8 +9,8 @@ import trio
 
 from chaos.backends.backend import BackendError
 from chaos.history import FAULTS
-from chaos.run.conduct import Conducted, Stage, _or_anomaly, blocking, conduct
-from chaos.run.parameters import Folder, Parameters
+from chaos.run.parameters import Folder, RunParameters
+from chaos.run.runner import RunResult, RunState, _or_anomaly, blocking, run_phases
 from tests.chaos.runs.test_recorder import Tape
 
 
@@ -25,16 +25,18 @@ def test_a_cluster_that_does_not_come_up_is_no_finding(tmp_path: Path):
     folder = Folder(tmp_path / "run")
     folder.create()
     with pytest.raises(BackendError, match="there is no engine"):
-        conduct(Parameters(folder.path), folder, Down(), None, folder.nodes, lambda line: None)
+        run_phases(
+            RunParameters(folder.path), folder, Down(), None, folder.nodes, lambda line: None
+        )
 
 
-def staged() -> Stage:
+def staged() -> RunState:
     """Return as much of a stage as notes need."""
     tape = Tape()
     tape.recorder.phase(FAULTS)
-    stage = Stage(None, None, None, None, None, Conducted(), None)
-    stage.setting = type("Setting", (), {"recorder": tape.recorder})()
-    return stage
+    run_state = RunState(None, None, None, None, None, RunResult(), None)
+    run_state.context = type("Context", (), {"recorder": tape.recorder})()
+    return run_state
 
 
 def refuse() -> None:
@@ -48,10 +50,10 @@ async def refuse_in_a_task() -> None:
 
 @pytest.mark.parametrize("action", [(blocking, refuse), (refuse_in_a_task,)])
 def test_a_node_that_does_not_come_back_is_a_finding(action):
-    stage = staged()
-    trio.run(_or_anomaly, stage, "healing", *action)
-    assert [anomaly.name for anomaly in stage.found.anomalies] == ["not-whole"]
-    assert "node 2 ended at its start" in stage.found.anomalies[0].text
+    run_state = staged()
+    trio.run(_or_anomaly, run_state, "healing", *action)
+    assert [anomaly.name for anomaly in run_state.found.anomalies] == ["not-whole"]
+    assert "node 2 ended at its start" in run_state.found.anomalies[0].text
 
 
 def test_a_bug_of_the_harness_is_no_finding():

@@ -22,8 +22,8 @@ from chaos.nemeses.rotation import draw
 from chaos.run import record
 from chaos.run.command import INVALID, PASSED, carry_out
 from chaos.run.controls import CONTROLS
-from chaos.run.parameters import Folder, Parameters
-from chaos.run.torment import Impossible
+from chaos.run.fault_schedule import Impossible
+from chaos.run.parameters import Folder, RunParameters
 from tests import needs
 
 TAKES_THE_MACHINE = True
@@ -43,7 +43,7 @@ def seed_of_both() -> int:
                 if set(draw(random.Random(f"schedule {seed}"), NEMESES).names) == set(NEMESES))
 
 
-def carried_out(parameters: Parameters) -> int:
+def carried_out(parameters: RunParameters) -> int:
     """Return the exit code; skipped where a run is impossible.  A cluster that does not come up, or
     an image that these sources do not make, is a failure."""
     try:
@@ -59,7 +59,7 @@ def verdict_of(folder: Folder) -> dict:
 
 def test_nodes_are_killed_and_nothing_is_lost(tmp_path: Path):
     folder = Folder(tmp_path / "run")
-    status = carried_out(Parameters(folder.path, groups=4, seconds=8.0, nemeses=NEMESES,
+    status = carried_out(RunParameters(folder.path, groups=4, seconds=8.0, nemeses=NEMESES,
                                     seed=seed_of_both()))
     verdict = verdict_of(folder)
     assert status == PASSED, verdict
@@ -77,14 +77,16 @@ def test_nodes_are_killed_and_nothing_is_lost(tmp_path: Path):
 def test_containers_survive_two_minutes_of_everything(tmp_path: Path):
     folder = Folder(tmp_path / "run")
     seed = random.SystemRandom().randrange(1 << 31)
-    status = carried_out(Parameters(folder.path, backend="docker", seconds=ROTATION_S, seed=seed))
+    status = carried_out(
+        RunParameters(folder.path, backend="docker", seconds=ROTATION_S, seed=seed)
+    )
     assert status == PASSED, f"seed {seed}: {verdict_of(folder)}"
 
 
 @pytest.mark.parametrize("name", sorted(CONTROLS))
 def test_a_control_arm_loses_what_nothing_protected(name: str, tmp_path: Path):
     folder = Folder(tmp_path / "run")
-    status = carried_out(Parameters(folder.path, control=name))
+    status = carried_out(RunParameters(folder.path, control=name))
     verdict = verdict_of(folder)
     assert status == PASSED, verdict
     assert verdict["checked"][f"lost_{CONTROLS[name].level}"] > 0

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from chaos.run import record
-from chaos.run.parameters import RECOVERY_S, Folder, Parameters
+from chaos.run.parameters import RECOVERY_S, Folder, RunParameters
 
 
 @pytest.fixture
@@ -15,10 +15,14 @@ def folder(tmp_path) -> Folder:
     """Return the folder that a run of seed 7 leaves."""
     made = Folder(tmp_path / "run")
     made.create()
-    made.note(parameters=Parameters(made.path, seed=7, backend="docker", seconds=300.0).to_json(),
-              began="2026-11-22T02:28:08Z", versions={"commit": "abc"}, leader_changes=9,
-              faults={"pause": 2, "kill": 3},
-              phases={"warm-up": 0.0, "faults": 8.0, "heal": 310.0, "final": 321.5, "end": 330.0})
+    made.note(
+        parameters=RunParameters(made.path, seed=7, backend="docker", seconds=300.0).to_json(),
+        began="2026-11-22T02:28:08Z",
+        versions={"commit": "abc"},
+        leader_changes=9,
+        faults={"pause": 2, "kill": 3},
+        phases={"warm-up": 0.0, "faults": 8.0, "heal": 310.0, "final": 321.5, "end": 330.0},
+    )
     made.verdict.write_text(json.dumps({
         "outcome": "passed", "counts": {},
         "checked": {"operations": 900, "acknowledged": 500, "acknowledged_under_faults": 300,

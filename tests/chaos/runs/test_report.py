@@ -28,7 +28,7 @@ from chaos.history import (
     Event,
     write_history,
 )
-from chaos.report import NoRun, build, charts, series
+from chaos.report import NoHistory, build, charts, series
 from chaos.report.build import ANOMALIES_OPEN
 from chaos.report.command import report_command, server
 from chaos.report.lanes import LANES_MAX, partition
@@ -132,7 +132,7 @@ def test_a_long_history_makes_a_small_page(tmp_path: Path):
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path: Path):
-    with pytest.raises(NoRun):
+    with pytest.raises(NoHistory):
         build(tmp_path)
     result = CliRunner().invoke(report_command, [str(tmp_path)])
     assert result.exit_code == 1

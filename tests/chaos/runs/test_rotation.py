@@ -292,7 +292,7 @@ def test_when_healing_fails_everything_is_healed():
 
 
 def test_an_interrupted_turn_is_healed():
-    class Interrupted(Nemesis):
+    class RunInterrupted(Nemesis):
         name, kind = "interrupted", "kill"
 
         def plan(self) -> Strike:
@@ -304,7 +304,7 @@ def test_an_interrupted_turn_is_healed():
     backend = Recorder()
     rotated = Rotation(backend, 1, lambda *_: None)
     real = rotated._make
-    rotated._make = lambda name: (Interrupted(Field(backend, random.Random()))
+    rotated._make = lambda name: (RunInterrupted(Field(backend, random.Random()))
                                   if name == "interrupted" else real(name))
     with pytest.raises(KeyboardInterrupt):
         rotated.turn(Turn(("pause", "interrupted"), 5.0), threading.Event())

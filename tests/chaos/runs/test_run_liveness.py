@@ -13,11 +13,11 @@ import trio.testing
 from chaos.history import HistoryWriter
 from chaos.run import liveness
 from chaos.workloads.recorder import Recorder
-from chaos.workloads.setting import Place, Setting, Topics
+from chaos.workloads.workload_context import PartitionRef, Topics, WorkloadContext
 from multiraft.client._accumulator import ProducerSettings
 from multiraft.wire.errors import TimedOut
 
-PLACES = [Place("a", 1, 0, 11, 1), Place("b", 2, 0, 12, 2)]
+PLACES = [PartitionRef("a", 1, 0, 11, 1), PartitionRef("b", 2, 0, 12, 2)]
 
 
 class Delivery:
@@ -66,11 +66,13 @@ class Client:
 
 
 def stuck(monkeypatch, silent: int) -> list[str]:
-    setting = Setting(1, Recorder(HistoryWriter(io.StringIO())), Topics(), lambda: {1: "n1:1"}, 7)
-    setting.topics.add(PLACES)
-    monkeypatch.setattr(Setting, "client", lambda _self: Client(silent))
-    monkeypatch.setattr(liveness.Source, "take", lambda *_: ([1], [b"value"]))
-    found = trio.run(liveness.stuck_groups, setting,
+    context = WorkloadContext(
+        1, Recorder(HistoryWriter(io.StringIO())), Topics(), lambda: {1: "n1:1"}, 7
+    )
+    context.topics.add(PLACES)
+    monkeypatch.setattr(WorkloadContext, "client", lambda _self: Client(silent))
+    monkeypatch.setattr(liveness.RecordSource, "take", lambda *_: ([1], [b"value"]))
+    found = trio.run(liveness.stuck_groups, context,
                      clock=trio.testing.MockClock(autojump_threshold=0))
     return [anomaly.text.partition(" acknowledged")[0] for anomaly in found]
 

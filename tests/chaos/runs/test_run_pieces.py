@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from chaos.backends.backend import FAILED_DISK, FULL_DISK, KILL, PARTITION, Ending
+from chaos.backends.backend import FAILED_DISK, FULL_DISK, KILL, PARTITION, NodeExit
 from chaos.checkers.verdict import Anomaly, Verdict
 from chaos.history import FAULTS, WARM_UP, HistoryWriter
 from chaos.run.controls import CONTROLS, GONE
-from chaos.run.endings import judged
-from chaos.run.judge import as_json, excuse
+from chaos.run.evaluation import as_json, excuse
+from chaos.run.fault_schedule import Impossible, choices, nemeses_of
 from chaos.run.leadership import SOMEBODY, Belief, Leadership, trace_of
-from chaos.run.parameters import Folder, Parameters, run_number
-from chaos.run.torment import Impossible, choices, nemeses_of
+from chaos.run.node_exits import check_exits
+from chaos.run.parameters import Folder, RunParameters, run_number
 from chaos.workloads.recorder import Recorder
 from multiraft.wire.rows import GroupSummary
 
@@ -94,38 +94,43 @@ def log_of(tmp_path: Path):
 
 
 def test_a_node_that_ended_by_itself_is_an_anomaly_that_quotes_its_log(tmp_path: Path):
-    anomalies, notes = judged([Ending(2, 1, False)], log_of(tmp_path))
+    anomalies, notes = check_exits([NodeExit(2, 1, False)], log_of(tmp_path))
     assert [anomaly.name for anomaly in anomalies] == ["node-ended"]
     assert "AssertionError: two leaders" in anomalies[0].text
     assert notes == []
 
 
 def test_a_node_whose_disk_failed_has_to_end(tmp_path: Path):
-    anomalies, notes = judged([Ending(2, 4, False, frozenset((FAILED_DISK,)))], log_of(tmp_path))
+    anomalies, notes = check_exits(
+        [NodeExit(2, 4, False, frozenset((FAILED_DISK,)))], log_of(tmp_path)
+    )
     assert anomalies == []
     assert len(notes) == 1
 
 
 def test_a_node_that_says_that_its_disk_failed_when_no_disk_did_is_an_anomaly(tmp_path: Path):
-    anomalies, _ = judged([Ending(2, 4, False)], log_of(tmp_path))
+    anomalies, _ = check_exits([NodeExit(2, 4, False)], log_of(tmp_path))
     assert len(anomalies) == 1
     assert "nothing had been done to its disk" in anomalies[0].text
 
 
 def test_the_disk_of_one_node_excuses_no_other_node(tmp_path: Path):
-    failed = Ending(1, 4, False, frozenset((FAILED_DISK,)))
-    anomalies, notes = judged([failed, Ending(2, 4, False)], log_of(tmp_path))
+    failed = NodeExit(1, 4, False, frozenset((FAILED_DISK,)))
+    anomalies, notes = check_exits([failed, NodeExit(2, 4, False)], log_of(tmp_path))
     assert [anomaly.text.partition(" ended")[0] for anomaly in anomalies] == ["node 2"]
     assert len(notes) == 1
 
 
 def test_a_full_disk_excuses_no_end(tmp_path: Path):
-    anomalies, _ = judged([Ending(2, 4, False, frozenset((FULL_DISK,)))], log_of(tmp_path))
+    anomalies, _ = check_exits([NodeExit(2, 4, False, frozenset((FULL_DISK,)))], log_of(tmp_path))
     assert len(anomalies) == 1
 
 
 def test_nodes_that_were_killed_are_no_news(tmp_path: Path):
-    assert judged([Ending(1, -9, True), Ending(1, -15, True)], log_of(tmp_path)) == ([], [])
+    assert check_exits([NodeExit(1, -9, True), NodeExit(1, -15, True)], log_of(tmp_path)) == (
+        [],
+        [],
+    )
 
 
 # ---- verdicts ---------------------------------------------------------------------------------
@@ -164,7 +169,7 @@ def test_two_runs_of_one_seed_do_not_share_records():
 def test_a_folder_holds_one_run(tmp_path: Path):
     folder = Folder(tmp_path / "run")
     folder.create()
-    folder.note(parameters=Parameters(folder.path, seed=5).to_json())
+    folder.note(parameters=RunParameters(folder.path, seed=5).to_json())
     folder.note(began="now")
     facts = json.loads((folder.path / "run.json").read_text(encoding="utf-8"))
     assert facts["parameters"]["seed"] == 5

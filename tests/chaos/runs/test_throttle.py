@@ -11,8 +11,8 @@ import pytest
 from chaos.backends import cgroups, throttle
 from chaos.backends.backend import SLOW_DISK, BackendError, Link
 from chaos.backends.cluster import Cluster
-from chaos.backends.layout import Place
-from chaos.backends.lives import Life
+from chaos.backends.layout import NodeEndpoint
+from chaos.backends.node_instance import NodeInstance
 from chaos.backends.packets import LinkFaults
 
 DEVICE = "7:1"
@@ -49,12 +49,17 @@ class Alone(Cluster):
         self.kinds = frozenset((SLOW_DISK,))
         self.faults = LinkFaults(cut=frozenset((Link(0, 1),)))
         self._runner = Runner()
-        self._endings, self._endings_lock = [], threading.Lock()
+        self._exits, self._exits_lock = [], threading.Lock()
         disk = SimpleNamespace(frozen=False, failed=False, device=lambda: DEVICE)
-        self._lives = {1: Life(Place(1, "10.0.0.11"), log, disk)}
+        self._instances = {1: NodeInstance(NodeEndpoint(1, "10.0.0.11"), log, disk)}
 
     def _has_said_ready(self, _node: int) -> bool:
         return True
+
+    def _open(self) -> None:
+        pytest.fail("its node exists already")
+
+    _reserve_endpoint = _make_network = _open
 
 
 @pytest.fixture

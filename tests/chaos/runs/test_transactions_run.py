@@ -11,11 +11,11 @@ import trio
 
 from chaos.checkers import check
 from chaos.history import HistoryWriter, read_history
-from chaos.run.final_reads import Part, certain_end, consume_committed, read_replica
+from chaos.run.final_reads import ReplicaRange, certain_end, consume_committed, read_replica
 from chaos.run.open_transactions import abort_open_transactions
 from chaos.workloads import sinks
 from chaos.workloads.recorder import Recorder
-from chaos.workloads.setting import Setting, Topics, places_of
+from chaos.workloads.workload_context import Topics, WorkloadContext, partitions_of
 from tests.e2e import world as worlds
 
 BOUND_S = 120.0
@@ -40,26 +40,26 @@ async def told(recorder: Recorder, name: str, count: int) -> None:
         await trio.sleep(POLL_S)
 
 
-async def used(setting: Setting, world: worlds.World, nodes: dict[int, str]) -> None:
+async def used(context: WorkloadContext, world: worlds.World, nodes: dict[int, str]) -> None:
     """Run load, a kill in its middle, then the final reads."""
-    recorder = setting.recorder
+    recorder = context.recorder
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(sinks.run, setting)
+        nursery.start_soon(sinks.run, context)
         await told(recorder, "commit_transaction", COMMITS_BEFORE)
         victim = leaders(world, nodes)[METADATA]
         del nodes[victim]
         world.kill(victim)
         await told(recorder, "commit_transaction", COMMITS)
         nursery.cancel_scope.cancel()
-    setting.leaders.update(leaders(world, nodes))
-    assert await abort_open_transactions(setting) == []
-    async with setting.client() as client:
+    context.leaders.update(leaders(world, nodes))
+    assert await abort_open_transactions(context) == []
+    async with context.client() as client:
         for name in sinks.TOPICS:
-            for place in places_of(await client.topic_metadata(name)):
-                end = await certain_end(setting, place)
-                stored = Part(min(nodes), 0, end)
-                assert await read_replica(setting, place, stored, lambda part=stored: [part]) == ""
-                assert await consume_committed(setting, place, end) == []
+            for place in partitions_of(await client.topic_metadata(name)):
+                end = await certain_end(context, place)
+                stored = ReplicaRange(min(nodes), 0, end)
+                assert await read_replica(context, place, stored, lambda part=stored: [part]) == ""
+                assert await consume_committed(context, place, end) == []
 
 
 def test_transactions_are_seen_whole_or_not_at_all_while_the_leader_of_the_ledger_dies(
@@ -69,12 +69,13 @@ def test_transactions_are_seen_whole_or_not_at_all_while_the_leader_of_the_ledge
     with (worlds.start(tmp_path / "dev", groups=3) as world,
           path.open("w", encoding="utf-8") as file):
         nodes = {node: world.address(node) for node in world.ids()}
-        setting = Setting(77, Recorder(HistoryWriter(file)), Topics(), lambda: nodes, seed=5,
-                          pace=PACE)
+        context = WorkloadContext(
+            77, Recorder(HistoryWriter(file)), Topics(), lambda: nodes, seed=5, pace=PACE
+        )
 
         async def bounded() -> None:
             with trio.fail_after(BOUND_S):
-                await used(setting, world, nodes)
+                await used(context, world, nodes)
 
         trio.run(bounded)
     verdict = check(read_history(path))

@@ -13,7 +13,7 @@ import trio.testing
 from chaos.history import FAIL, INFO, OK, HistoryWriter
 from chaos.workloads import sinks
 from chaos.workloads.recorder import Recorder
-from chaos.workloads.setting import Place, Setting, Topics
+from chaos.workloads.workload_context import PartitionRef, Topics, WorkloadContext
 from multiraft.wire.errors import AmbiguousOutcome, StaleTransaction
 from multiraft.wire.sinks import (
     COMMITTED,
@@ -27,7 +27,7 @@ from multiraft.wire.sinks import (
     Winner,
 )
 
-PLACE = Place("staged-0", 5, 0, 100, 1)
+PLACE = PartitionRef("staged-0", 5, 0, 100, 1)
 
 
 class Ledger:
@@ -61,12 +61,13 @@ class Ledger:
 
 def writer_of(monkeypatch, ledger: Ledger, stages=lambda attempt: True, **chances: float):
     """Return a writer of one task, whose appends are not sent."""
-    setting = Setting(77, Recorder(HistoryWriter(io.StringIO())), Topics(), lambda: {1: "n1:1"},
-                      seed=3)
-    writer = sinks.Writer(setting, "s", [PLACE])
+    context = WorkloadContext(
+        77, Recorder(HistoryWriter(io.StringIO())), Topics(), lambda: {1: "n1:1"}, seed=3
+    )
+    writer = sinks.Writer(context, "s", [PLACE])
     writer.client = ledger
 
-    async def stage(attempt: sinks.Attempt) -> bool:
+    async def stage(attempt: sinks.TaskAttempt) -> bool:
         await trio.lowlevel.checkpoint()
         return stages(attempt)
 
@@ -103,7 +104,7 @@ def test_a_batch_that_may_not_be_committed_is_run_again_with_another_nonce(monke
     run(writer, 2)
     assert [each.batch for each in ledger.of(CommitTransaction)] == [0, 0]
     assert len({each.nonce for each in ledger.of(BeginTransaction)}) == 2
-    counts = writer.setting.recorder.counts
+    counts = writer.context.recorder.counts
     assert (counts["commit_transaction", kind], counts["commit_transaction", OK]) == (1, 1)
 
 
@@ -164,7 +165,7 @@ def test_another_checkpoint_is_another_sink_that_counts_from_the_start(monkeypat
         async def __aexit__(self, *_why):
             return None
 
-    monkeypatch.setattr(Setting, "client", lambda _self: Opened())
+    monkeypatch.setattr(WorkloadContext, "client", lambda _self: Opened())
     trio.run(writer.life, clock=trio.testing.MockClock(autojump_threshold=0))
     assert [(each.sink, each.batch) for each in ledger.of(BeginTransaction)] == [
         ("s", 0),

@@ -10,10 +10,10 @@ import itertools
 import pytest
 
 from chaos.checkers import check
-from chaos.checkers.checker import Limits
+from chaos.checkers.checker import CheckerLimits
 from chaos.simulator.clients.history import Recording
 from chaos.simulator.env.parameters import Parameters
-from chaos.simulator.faults.nemesis import SLOW_DISK_FACTOR
+from chaos.simulator.faults.disks_and_clocks import SLOW_DISK_FACTOR
 from chaos.simulator.runner.variant import Variant
 from chaos.simulator.simulation import WARM_UP_MS, Simulation
 
@@ -88,8 +88,11 @@ class Consumer:
 
     def unread(self) -> float:
         """Return the share of committed records that it has not read."""
-        committed = sum(partition.next_offset for group in self._running.witness.groups.values()
-                        for partition in group.partitions.values())
+        committed = sum(
+            partition.next_offset
+            for group in self._running.state_checker.groups.values()
+            for partition in group.partitions.values()
+        )
         return 1 - sum(self._positions.values()) / committed
 
 
@@ -110,9 +113,9 @@ def test_without_a_fault_no_leader_changes_and_the_checkers_find_nothing(seed, m
     recording, parameters = Calm(), calm(seed)
     running = started(parameters, recording)
     consumer = Consumer(running)
-    changes = running.witness.leader_changes
+    changes = running.state_checker.leader_changes
     work_on(running, minutes)
-    assert running.witness.leader_changes == changes
+    assert running.state_checker.leader_changes == changes
     assert consumer.unread() > UNREAD_MIN
     running.workload.stop()
     running.run_for(END_MS)
@@ -120,13 +123,13 @@ def test_without_a_fault_no_leader_changes_and_the_checkers_find_nothing(seed, m
     consumer.catch_up()
     assert consumer.unread() == 0
     # From here on a consumer reads all records, from the first one on, on every node.
-    recording.settled = True
-    everybody = running.remainder.others
+    recording.all_healed = True
+    everybody = running.minority.healthy_nodes
     running.converge(everybody)
-    running.sleep(everybody)
+    running.check_quiescence(everybody)
     assert +running.faults == {}
     assert sum(node.crashes for node in running.nodes.values()) == 0
-    verdict = check(recording.finish(), Limits(
+    verdict = check(recording.finish(), CheckerLimits(
         nodes=parameters.nodes, copies=parameters.replication_factor, available_us=AVAILABLE_US))
     assert verdict.anomalies == []
     assert verdict.checked["acknowledged_commit"] == running.workload.acked
@@ -157,16 +160,16 @@ def spread_leaders(running: Simulation) -> None:
     running.run_for(SETTLE_MS)
     for number, node in running.nodes.items():
         assert {group for group in node.led_groups() if group} == {
-            group for group in running.witness.groups if group and 1 + group % 3 == number}
+            group for group in running.state_checker.groups if group and 1 + group % 3 == number}
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3, 4])
 def test_a_slow_disk_under_a_third_of_the_leaders_slows_their_groups_alone(seed):
     running = started(alike(seed))
     spread_leaders(running)
-    slow, groups = running.nodes[1], running.witness.groups
+    slow, groups = running.nodes[1], running.state_checker.groups
     led = {*slow.led_groups(), 0}
-    changes = running.witness.leader_changes
+    changes = running.state_checker.leader_changes
     slow.slow_disk(SLOW_DISK_FACTOR)
     for _ in range(WINDOWS):
         before = {number: group.commit for number, group in groups.items()}
@@ -174,7 +177,7 @@ def test_a_slow_disk_under_a_third_of_the_leaders_slows_their_groups_alone(seed)
         still = [number for number, group in groups.items() if group.commit == before[number]]
         assert not {*still} - led, f"groups {still} acknowledge nothing for {WINDOW_MS} ms"
     # Each of its groups may move to a better node, once.
-    assert running.witness.leader_changes - changes <= len(led)
+    assert running.state_checker.leader_changes - changes <= len(led)
     running.workload.stop()
     running.run_for(END_MS)
     assert running.workload.open_appends == 0, running.workload.open_summary()

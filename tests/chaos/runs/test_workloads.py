@@ -16,9 +16,9 @@ from chaos.history import CORRUPT, FOREIGN, HistoryWriter
 from chaos.run.topics import one_of_each
 from chaos.workloads import appends, churn, consumers, idempotent, reads
 from chaos.workloads.recorder import Recorder
-from chaos.workloads.records import Source, next_offset, runs_of
+from chaos.workloads.records import RecordSource, next_offset, runs_of
 from chaos.workloads.session import NoAnswer, NotSent
-from chaos.workloads.setting import Place, Setting, Topics
+from chaos.workloads.workload_context import PartitionRef, Topics, WorkloadContext
 from multiraft import core
 from multiraft.client import FetchedBatch
 from multiraft.wire.errors import AmbiguousOutcome, InvalidBatch, NotLeader
@@ -28,14 +28,14 @@ from multiraft.wire.rows import ProduceResult
 RUN = 77
 
 
-def place(partition: int = 0, group: int = 1) -> Place:
-    return Place("t", 5, partition, 100 + partition, group)
+def place(partition: int = 0, group: int = 1) -> PartitionRef:
+    return PartitionRef("t", 5, partition, 100 + partition, group)
 
 
-def setting(*places: Place) -> Setting:
+def context(*places: PartitionRef) -> WorkloadContext:
     topics = Topics()
     topics.add(places or [place()])
-    return Setting(RUN, Recorder(HistoryWriter(io.StringIO())), topics,
+    return WorkloadContext(RUN, Recorder(HistoryWriter(io.StringIO())), topics,
                    lambda: {1: "n1:1", 2: "n2:1"}, seed=3)
 
 
@@ -52,7 +52,7 @@ def batch(base_offset: int, records: list[bytes], position: int = 0) -> FetchedB
 
 
 def test_values_are_unique_and_their_records_say_so():
-    one, two = (Source(RUN, producer, random.Random(1)) for producer in (1, 2))
+    one, two = (RecordSource(RUN, producer, random.Random(1)) for producer in (1, 2))
     taken = [one.take(place()) for _ in range(50)] + [two.take(place()) for _ in range(50)]
     numbers = [value for found, _ in taken for value in found]
     assert len(set(numbers)) == len(numbers)
@@ -101,7 +101,7 @@ def test_reads_begin_anywhere_up_to_a_little_beyond_the_end():
 
 
 def test_an_assignment_begins_where_the_consumer_stood_or_further_back():
-    rng, world = random.Random(1), setting(place(0), place(1))
+    rng, world = random.Random(1), context(place(0), place(1))
     for _ in range(200):
         for where, at in consumers.assignment(rng, world, {place(0): 30}).items():
             assert 0 <= at <= 30
@@ -134,7 +134,7 @@ class Script:
 
 def insist(script: Script) -> int:
     async def run() -> int:
-        return await idempotent.insist(setting(), script, random.Random(1), place(), bytearray(8))
+        return await idempotent.insist(context(), script, random.Random(1), place(), bytearray(8))
     return trio.run(run, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
@@ -188,7 +188,7 @@ def test_a_new_client_of_an_owner_is_another_process(monkeypatch):
     answer a new client."""
     asked: list[tuple[int, int]] = []
 
-    async def life(_setting, process, client, *_):
+    async def life(_context, process, client, *_):
         asked.append((process.number, id(client)))
         if len(asked) == 3:
             raise Ended
@@ -198,7 +198,7 @@ def test_a_new_client_of_an_owner_is_another_process(monkeypatch):
 
     made = [contextlib.nullcontext(object()) for _ in range(3)]
     monkeypatch.setattr(churn, "one_life", life)
-    monkeypatch.setattr(Setting, "client", lambda _self: made[len(asked)])
+    monkeypatch.setattr(WorkloadContext, "client", lambda _self: made[len(asked)])
     with pytest.raises(Ended):
-        trio.run(churn.owning, setting(), "churn-0")
+        trio.run(churn.owning, context(), "churn-0")
     assert len({process for process, _ in asked}) == len({client for _, client in asked}) == 3

@@ -16,7 +16,7 @@ from chaos.simulator.env.parameters import Parameters
 from chaos.simulator.runner import batch_runner, soak_log
 from chaos.simulator.runner.command import simulate
 from chaos.simulator.runner.coverage import Totals, why_not
-from chaos.simulator.runner.shrink import shrink, way_of
+from chaos.simulator.runner.shrink import kind_of_failure, shrink
 from chaos.simulator.runner.variant import Variant
 from chaos.simulator.simulation import Result
 
@@ -58,7 +58,7 @@ def test_what_only_the_checkers_see_fails_a_seed(monkeypatch):
 def test_the_checkers_are_not_asked_where_a_loss_was_promised(monkeypatch):
     monkeypatch.setattr(batch_runner, "check", lost)
     monkeypatch.setattr(batch_runner.simulation, "run", lambda parameters, _sink, _history: result(
-        parameters.seed, marks=Counter(("promised loss",))))
+        parameters.seed, event_counts=Counter(("promised loss",))))
     assert batch_runner.run_one(3, Variant()).failure == ""
 
 
@@ -146,8 +146,8 @@ def test_another_failure_is_not_what_was_looked_for():
         way = "Sleep" if variant != Variant() else "LogMatching"
         return result(seed, failure=f"Violation: {way}: n1")
     assert shrink(run(1, Variant()), Variant(), 60.0, run)[0] == Variant()
-    assert way_of("Violation: Sleep: 3 frames\n  at x") == "Violation: Sleep"
-    assert way_of("KeyError: 17\n  at x") == "KeyError"
+    assert kind_of_failure("Violation: Sleep: 3 frames\n  at x") == "Violation: Sleep"
+    assert kind_of_failure("KeyError: 17\n  at x") == "KeyError"
 
 
 def test_a_planted_bug_fails_the_command_and_is_made_smaller():

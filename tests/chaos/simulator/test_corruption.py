@@ -14,7 +14,7 @@ from multiraft.types import Configuration, Entry, EntryKind
 class Whole:
     """A node without damage."""
 
-    is_settled = False
+    has_recovered = False
 
     def __init__(self, node: int):
         self.node = node

@@ -12,14 +12,15 @@ import pytest
 from chaos.planted.bug import Bug, Seeds, planted
 from chaos.simulator import simulation
 from chaos.simulator.disk.filesystem import SimulatedFilesystem
+from chaos.simulator.env.clock import SkewedClock
 from chaos.simulator.env.event_queue import EventQueue
-from chaos.simulator.env.network import Network
+from chaos.simulator.env.network import SimulatedNetwork
 from chaos.simulator.env.parameters import Parameters
 from chaos.simulator.env.violations import Violation
 from chaos.simulator.faults import partial_heal
 from chaos.simulator.node import membership
 from chaos.simulator.node.coroutines import start
-from chaos.simulator.node.disk_and_clock import RESERVE_FILE, Clock, SimulatedReserve
+from chaos.simulator.node.disk_and_clock import RESERVE_FILE, SimulatedReserve
 from chaos.simulator.node.metadata_group import Chunk, Download
 from chaos.simulator.simulation import Simulation
 from multiraft.storage.errors import CorruptRange
@@ -125,7 +126,7 @@ def test_a_reserve_that_a_loss_of_power_brings_back_holds_what_it_owns():
 
 def test_clock_runs_at_its_rate_and_never_back():
     queue = EventQueue()
-    clock = Clock(queue)
+    clock = SkewedClock(queue)
     queue.run_until(1_000_000)
     assert clock.now_ms == 1000
     clock.drift(1.1)
@@ -143,7 +144,7 @@ def test_clock_runs_at_its_rate_and_never_back():
 def test_one_channel_of_a_link_can_be_cut():
     queue = EventQueue()
     parameters = Parameters.draw(1).network
-    network = Network(queue, random.Random(1), dataclasses.replace(
+    network = SimulatedNetwork(queue, random.Random(1), dataclasses.replace(
         parameters, loss=0, duplication=0, item_loss=0, reorder=0), {})
     arrived = []
     network.block([(1, 2, "append")])
@@ -181,7 +182,7 @@ def test_disk_error_ends_the_node_and_it_comes_back(arm):
     made = running(3)
     getattr(made.nodes[1], arm)(2)
     made.run_for(5000)
-    assert made.marks["stopped by its disk"] == 1
+    assert made.event_counts["stopped by its disk"] == 1
     assert made.nodes[1].crashes == 1
     assert made.nodes[1].is_up, "whoever watches it has started it again"
     finish(made)
@@ -228,7 +229,7 @@ def test_a_full_disk_leaves_the_leading_to_others():
     groups, acked = full.led_groups(), made.workload.acked
     full.fill_disk(0)
     made.run_for(5000)
-    assert full.disk_is_full and made.marks["made way for records"] >= len(groups)
+    assert full.disk_is_full and made.event_counts["made way for records"] >= len(groups)
     assert not full.led_groups()
     assert made.workload.acked > acked
     waiting = [append for stream in made.workload._streams.values() for append in stream.open]
@@ -242,25 +243,25 @@ def test_full_disks_refuse_records_and_keep_their_leaders():
     for node in made.nodes.values():
         node.fill_disk(0)
     made.run_for(2000)  # until each node knows that the others are full as well
-    changes = made.witness.leader_changes
+    changes = made.state_checker.leader_changes
     refused, acked = made.workload.refused, made.workload.acked
     made.run_for(5000)
-    assert made.marks["disk full"] == 3
+    assert made.event_counts["disk full"] == 3
     assert made.workload.acked == acked, "no records are taken"
     assert made.workload.refused > refused
     last = [append.last_error for stream in made.workload._streams.values()
             for append in stream.open if append.last_error]
     assert "StorageFull" in last
-    assert made.witness.leader_changes == changes
+    assert made.state_checker.leader_changes == changes
     node = max(made.nodes.values(), key=lambda node: len(node.led_groups()))
     for _ in range(10):  # terms and votes are still written
         node.transfer_some(random.Random(1))
         made.run_for(300)
-    assert made.witness.leader_changes > changes
+    assert made.state_checker.leader_changes > changes
     for node in made.nodes.values():
         node.free_disk()
     made.run_for(3000)
-    assert made.marks["room again"] == 3
+    assert made.event_counts["room again"] == 3
     assert made.workload.acked > acked
     assert all(node.crashes == 0 for node in made.nodes.values())
     finish(made)
@@ -299,13 +300,13 @@ def test_nobody_forgets_what_is_not_synced_while_another_node_is_damaged():
     drawn = Parameters.draw(3)
     made = running(3, disk=dataclasses.replace(drawn.disk, flush_interval_ms=500))
     damaged, other = made.nodes[1], made.nodes[2]
-    assert not other._is_spared()
+    assert not other._keeps_page_cache()
     place = damaged.durable_places()[-1]
     damaged.rot(place.path, place.at, 0)
-    assert other._is_spared() and not damaged._is_spared()
+    assert other._keeps_page_cache() and not damaged._keeps_page_cache()
     damaged.scrub_soon()
     made.run_for(10_000)
-    assert damaged.is_whole and not other._is_spared()
+    assert damaged.is_whole and not other._keeps_page_cache()
 
 
 def test_a_replica_that_no_repair_brings_back_is_not_whole():
@@ -371,17 +372,17 @@ def test_an_index_file_of_a_damaged_node_rots_only_while_all_others_are_whole():
     node, other = made.nodes[1], made.nodes[2]
     while not node.index_files():
         made.run_for(1000)
-    made.nemesis._node = lambda: node
-    node.rotten = other.rotten = other._unmet = True
+    made.nemesis.injector.draw_node = lambda: node
+    node.rotten = other.rotten = other._unread_damage = True
     made.atlas.note_lost(other.node)
     made.faults["rot-beside"] += 1
-    made.nemesis.cause_rot_beside()
+    made.nemesis.cause("rot-beside")
     assert made.faults["rot-beside"] == 0
-    other.rotten = other._unmet = False
+    other.rotten = other._unread_damage = False
     made.faults["rot-beside"] += 1
-    made.nemesis.cause_rot_beside()
+    made.nemesis.cause("rot-beside")
     assert made.faults["rot-beside"] == 1
-    assert made.atlas.damaged_nodes == {node.node} and not node.is_settled
+    assert made.atlas.damaged_nodes == {node.node} and not node.has_recovered
 
 
 def leader_of_three(made: Simulation) -> tuple[int, int, int, int]:
@@ -443,7 +444,7 @@ def test_a_node_behind_the_log_start_gets_a_snapshot_of_the_state():
     made._command_soon()
     away = made.nodes[made.parameters.nodes]
     away.crash(power=True)
-    replica = made.witness.groups[0].replica(away.node)
+    replica = made.state_checker.groups[0].replica(away.node)
 
     def is_compacted() -> bool:
         return any(node.leads(0) and node._raft.status.of(0).first_index > replica.applied
@@ -477,9 +478,9 @@ def test_members_change_while_disks_rot():
         fault_interval_ms=300, fault_duration_ms=1500)) for seed in (2, 5, 8, 11, 17, 22)]
     assert [result.failure for result in results] == [""] * 6
     faults = sum((result.faults for result in results), Counter())
-    marks = sum((result.marks for result in results), Counter())
+    event_counts = sum((result.event_counts for result in results), Counter())
     assert faults["bit-rot"] > 5 and faults["misdirected"] > 2
-    assert marks["configuration_changed"] > 20 and marks["replica_repaired"] > 10
+    assert event_counts["configuration_changed"] > 20 and event_counts["replica_repaired"] > 10
 
 
 #: Bugs of snapshots for a node behind the log start, with many commands of which few are kept.
@@ -487,7 +488,7 @@ STATE_BUGS = {
     "applied-state-not-in-snapshot": Bug(
         "applied-state-not-in-snapshot",
         "chaos.simulator.node.metadata_group",
-        "Stately._install",
+        "MetadataReplica._install",
         "self._take_state(state)",
         "pass",
         "a snapshot moves the log and not the state",
@@ -496,7 +497,7 @@ STATE_BUGS = {
     "only-a-settled-leader-gives": Bug(
         "only-a-settled-leader-gives",
         "chaos.simulator.node.metadata_group",
-        "Stately._serve_state",
+        "MetadataReplica._serve_state",
         "self._raft.status.of(METADATA_GROUP).quarantined",
         "not self._raft.status.has_applied_in_term(METADATA_GROUP)",
         "a leader that needs the vote of who needs its snapshot does not give it",
@@ -505,7 +506,7 @@ STATE_BUGS = {
     "outdated-image": Bug(
         "outdated-image",
         "chaos.simulator.node.metadata_group",
-        "Stately._serve_state",
+        "MetadataReplica._serve_state",
         "or image[0].bounds.last_index < first_index - 1",
         "",
         "an image is given for ever from which the log does not go on",
@@ -551,10 +552,10 @@ def test_a_crash_that_comes_late_is_healed_after_it_came(kind):
     stayed down permanently.
     """
     made = running(3, fault_duration_ms=1)
-    made.nemesis._running = True
+    made.nemesis.injector.is_running = True
     for _ in range(20):
         made.faults[kind] += 1  # a strike, which the method subtracts until the crash happens
-        getattr(made.nemesis, "cause_" + kind.replace("-", "_"))()
+        made.nemesis.cause(kind)
         made.run_for(500)
     assert made.faults[kind] >= 5
     assert sum(node.crashes for node in made.nodes.values()) >= made.faults[kind]
@@ -566,7 +567,7 @@ def test_a_crash_that_comes_late_is_healed_after_it_came(kind):
 def test_a_crash_that_does_not_come_is_not_counted():
     made = running(3)
     made.faults["crash-midway"] += 1
-    made.nemesis.cause_crash_midway()
+    made.nemesis.cause("crash-midway")
     assert made.faults["crash-midway"] == 0
 
 
@@ -586,24 +587,24 @@ def test_a_disk_that_had_failed_when_the_faults_ended_is_noticed_later_and_its_n
 
 
 def test_who_stays_off_is_not_started_by_whoever_watches_it(monkeypatch):
-    monkeypatch.setattr(partial_heal, "WAYS", (partial_heal.OFF,))
+    monkeypatch.setattr(partial_heal, "MODES", (partial_heal.OFF,))
     made = running(3)
     made.heal()
-    node = made.nodes[made.remainder.nodes[0]]
+    node = made.nodes[made.minority.nodes[0]]
     node._restart_soon()
     made.run_for(5000)
     assert not node.alive
-    made.remainder.lift()
+    made.minority.heal_rest()
     assert node.alive
 
 
-@pytest.mark.parametrize("way", partial_heal.WAYS)
+@pytest.mark.parametrize("way", partial_heal.MODES)
 def test_a_quorum_converges_beside_those_that_stay_ill(way, monkeypatch):
-    monkeypatch.setattr(partial_heal, "WAYS", (way,))
+    monkeypatch.setattr(partial_heal, "MODES", (way,))
     made = running(3)
     live = made.heal()
-    ill = made.remainder.nodes
-    assert len(ill) == 1 and made.remainder.way == way and len(live) == 2
+    ill = made.minority.nodes
+    assert len(ill) == 1 and made.minority.mode == way and len(live) == 2
     made.converge(live)
     node = made.nodes[ill[0]]
     assert node.alive == (way != partial_heal.OFF) and node.disk_hangs == (way == partial_heal.HUNG)
@@ -613,9 +614,9 @@ def test_a_quorum_converges_beside_those_that_stay_ill(way, monkeypatch):
     assert made.network.is_blocked(live[0], ill[0]) == (
         way in (partial_heal.CUT, partial_heal.DEAF)
     )
-    made.remainder.lift()
-    made.converge(made.remainder.others)
-    assert len(made.remainder.others) == 3
+    made.minority.heal_rest()
+    made.converge(made.minority.healthy_nodes)
+    assert len(made.minority.healthy_nodes) == 3
 
 
 def test_groups_that_have_wandered_get_their_voters_back_before_somebody_falls_ill():
@@ -624,10 +625,14 @@ def test_groups_that_have_wandered_get_their_voters_back_before_somebody_falls_i
         for group in node.led_groups():
             node.set_members(group, (1 + group % 3,), ())
     made.run_for(3000)
-    assert any(len(group.configuration().voters) == 1 for group in made.witness.groups.values())
+    assert any(
+        len(group.configuration().voters) == 1 for group in made.state_checker.groups.values()
+    )
     made.heal()
-    assert not made.remainder.nodes, "each node is needed by some group"
-    made.converge(made.remainder.others)
-    made._fall_ill()
-    assert len(made.remainder.nodes) == 1
-    assert all(len(group.configuration().voters) == 3 for group in made.witness.groups.values())
+    assert not made.minority.nodes, "each node is needed by some group"
+    made.converge(made.minority.healthy_nodes)
+    made._fail_minority()
+    assert len(made.minority.nodes) == 1
+    assert all(
+        len(group.configuration().voters) == 3 for group in made.state_checker.groups.values()
+    )

@@ -71,11 +71,11 @@ def test_nodes_go_on_without_what_rotted_or_are_replaced():
     assert [result.failure for result in results if result.failure] == []
     for kind in KINDS:
         assert sum(result.faults[kind] for result in results) > 0, kind
-    assert sum(result.marks["identity lost"] for result in results) >= 2
+    assert sum(result.event_counts["identity lost"] for result in results) >= 2
     # Entries behind a header.
-    assert sum(result.marks["replica_repaired"] for result in results) > 0
+    assert sum(result.event_counts["replica_repaired"] for result in results) > 0
     for result in results:
-        assert result.marks["replaced"] == result.marks["identity lost"]
+        assert result.event_counts["replaced"] == result.event_counts["identity lost"]
 
 
 def test_whoever_overlooks_a_rotten_checkpoint_is_noticed():

@@ -108,7 +108,7 @@ def test_settled_operation_is_durable():
     filesystem = filesystem_with("/d/f", b"....")
     filesystem.begin(unseen=False)
     filesystem.open("/d/f").write([b"1"], 0, sync=True)
-    filesystem.settle()
+    filesystem.complete()
     filesystem.power_loss(random.Random(1))
     assert contents(filesystem, "/d/f") == b"1..."
 
@@ -118,7 +118,7 @@ def test_unseen_bytes_are_read_only_when_their_operation_is_over():
     filesystem.begin(unseen=True)
     filesystem.open("/d/f").write([b"1"], 0, sync=True)
     assert contents(filesystem, "/d/f") == b"...."
-    filesystem.settle()
+    filesystem.complete()
     assert contents(filesystem, "/d/f") == b"1..."
 
 
@@ -136,7 +136,7 @@ def test_handles_and_locks_end_with_their_process():
 
 def test_fuse_blows_before_the_effect():
     filesystem = filesystem_with("/d/f", b"a")
-    filesystem.fuse = 1
+    filesystem.operations_to_crash = 1
     file = filesystem.open("/d/f")
     file.write([b"b"], 0, sync=False)
     with pytest.raises(PowerLoss):

@@ -26,7 +26,7 @@ class History:
     """State checker of a group of three nodes, and helpers that report effects to it."""
 
     def __init__(self):
-        self.witness = StateChecker([GroupModel(1, (1, 2, 3))])
+        self.state_checker = StateChecker([GroupModel(1, (1, 2, 3))])
         self.sequence = 0
         self.writes = {}
 
@@ -49,12 +49,12 @@ class History:
         self.sequence += 1
         writes = Writes(self.sequence, (GroupWrite(1, 1, drop_from, entries, hard_state),))
         self.writes[node] = writes
-        self.witness.staged(node, writes)
+        self.state_checker.staged(node, writes)
         return self
 
     def write(self, node, *entries, drop_from=0, hard_state=None):
         self.stage(node, *entries, drop_from=drop_from, hard_state=hard_state)
-        self.witness.durable(node, self.writes[node])
+        self.state_checker.durable(node, self.writes[node])
         return self
 
     def term(self, term, *nodes, vote=1):
@@ -63,17 +63,17 @@ class History:
         return self
 
     def append(self, node, to, term, commit=0, last=0):
-        self.witness.sent(node, to, Append(1, 1, term, last, 0, last, commit))
+        self.state_checker.sent(node, to, Append(1, 1, term, last, 0, last, commit))
         return self
 
     def acknowledge(self, node, to, term, match):
-        self.witness.sent(node, to, AppendReply(1, 1, term, Status.OK, match, 0))
+        self.state_checker.sent(node, to, AppendReply(1, 1, term, Status.OK, match, 0))
 
     def recover(self, node, *entries, hard_state=NO_HARD_STATE, commit=0, applied=0):
         runs = tuple((entry.index, entry.term) for entry in entries)
         restored = GroupRestored(LogBounds(1, 0, len(entries)), runs, hard_state, commit, applied,
                                  Configuration((1, 2, 3)))
-        self.witness.recovered(node, 1, restored, entries)
+        self.state_checker.recovered(node, 1, restored, entries)
 
 
 def broken(name):
@@ -94,7 +94,7 @@ def committed_history():
 def test_a_sound_history_holds():
     history, opening, data = committed_history()
     history.acknowledge(2, 1, 1, match=2)
-    history.witness.committed(1, 1, 1, 2)
+    history.state_checker.committed(1, 1, 1, 2)
     history.write(3, opening, data)
     history.recover(2, opening, data, hard_state=HardState(1, 1))
 
@@ -108,15 +108,15 @@ def test_two_leaders_in_one_term():
 def test_two_votes_in_one_term():
     history = History().term(1)
     grant = VoteReply(1, 1, 1, granted=True, pre=False)
-    history.witness.sent(3, 1, grant)
+    history.state_checker.sent(3, 1, grant)
     with broken("VoteOncePerTerm"):
-        history.witness.sent(3, 2, grant)
+        history.state_checker.sent(3, 2, grant)
 
 
 def test_a_vote_before_it_is_durable():
     history = History().stage(1, hard_state=HardState(1, 1))
     with broken("VoteOncePerTerm"):
-        history.witness.sent(1, 2, VoteRequest(1, 1, 1, 0, 0, pre=False, transfer=False))
+        history.state_checker.sent(1, 2, VoteRequest(1, 1, 1, 0, 0, pre=False, transfer=False))
 
 
 def test_a_term_that_goes_down():
@@ -160,7 +160,7 @@ def committed_by_one_of_two(*adopted):
     history.append(1, 2, 2)
     history.stage(1, entry).write(2, entry)
     if adopted:
-        history.witness.replica(1, 1).adopt(*reversed(adopted))
+        history.state_checker.replica(1, 1).adopt(*reversed(adopted))
     history.append(1, 2, 2, commit=1, last=1)
 
 
@@ -178,7 +178,7 @@ def test_a_leader_goes_by_the_configuration_of_an_entry_that_is_not_staged_yet(i
 def test_members_by_which_a_leader_went_were_seen_though_they_are_in_no_log():
     """The controller of a plan saw them: they were not staged yet, or a crash took them."""
     history, seen = History().term(1), Configuration((1, 2, 3), (4,))
-    replica = history.witness.replica(1, 1)
+    replica = history.state_checker.replica(1, 1)
     replica.adopt(seen, 1)
     assert replica.group.configurations_at(1) == [seen]
     history.recover(1, hard_state=HardState(1, 1))
@@ -196,10 +196,10 @@ def test_who_was_created_and_has_heard_nothing_goes_by_nobody():
                for index, each in enumerate((now._replace(outgoing=(1, 2, 3)), now), 1)]
     for node in (1, 2, 3):
         history.write(node, *changes)
-    history.append(1, 2, 1, commit=2).witness.wiped(1)
-    group = history.witness.groups[1]
+    history.append(1, 2, 1, commit=2).state_checker.wiped(1)
+    group = history.state_checker.groups[1]
     assert {*group.configurations()} == {now}
-    history.witness.created(4, 1, GroupRestored(LogBounds(1, 0, 0), (), NO_HARD_STATE, 0, 0,
+    history.state_checker.created(4, 1, GroupRestored(LogBounds(1, 0, 0), (), NO_HARD_STATE, 0, 0,
                                                 Configuration(())))
     assert {*group.configurations()} == {now}
     history.write(4, *changes)
@@ -237,7 +237,7 @@ def test_a_committed_entry_replaced():
     history, opening, _ = committed_history()
     history.term(2, 3, vote=3).write(3, opening, history.noop(2, 2))
     with broken("CommittedNeverChanges"):
-        history.witness.committed(3, 1, 1, 2)
+        history.state_checker.committed(3, 1, 1, 2)
 
 
 def test_a_commit_that_is_on_one_disk_only():
@@ -253,9 +253,9 @@ def test_a_damaged_entry_that_changed_the_members_still_counts():
     change = Entry(EntryKind.MEMBERSHIP, 1, 1, 1, 1, payload=joint_quorum.encode(more))
     history.write(1, change, history.noop(2, 1))
     restored = GroupRestored(LogBounds(1, 0, 2), ((1, 1),), HardState(1, 1), 0, 0, more)
-    history.witness.recovered(1, 1, restored, [DamagedEntry(1, 1, False), history.noop(2, 1)],
+    history.state_checker.recovered(1, 1, restored, [DamagedEntry(1, 1, False), history.noop(2, 1)],
                               damaged=True)
-    assert history.witness.replica(1, 1).configuration() == more
+    assert history.state_checker.replica(1, 1).configuration() == more
 
 
 def test_a_damaged_entry_is_known_to_a_witness_that_judges_nothing():
@@ -265,13 +265,13 @@ def test_a_damaged_entry_is_known_to_a_witness_that_judges_nothing():
     Bit rot ended such a run with ``KeyError``.
     """
     history = History()
-    history.witness = StateChecker([GroupModel(1, (1, 2, 3))], judged=False)
+    history.state_checker = StateChecker([GroupModel(1, (1, 2, 3))], check_invariants=False)
     history.term(1).write(1, history.noop(1, 1), history.noop(2, 1))
     restored = GroupRestored(LogBounds(1, 0, 2), ((1, 1),), HardState(1, 1), 0, 0,
                              Configuration((1, 2, 3)))
-    replica = history.witness.replica(1, 1)
+    replica = history.state_checker.replica(1, 1)
     held = replica.durable.chains[:]
-    history.witness.recovered(1, 1, restored, [DamagedEntry(1, 1, False), history.noop(2, 1)],
+    history.state_checker.recovered(1, 1, restored, [DamagedEntry(1, 1, False), history.noop(2, 1)],
                               damaged=True)
     assert replica.durable.chains == held
 
@@ -287,7 +287,7 @@ def test_what_can_be_read_behind_damage_is_what_was_written(value, term):
     found = [DamagedEntry(1, 1, True), history.data(2, term, 0, value=value)]
     is_true = (value, term) == (b"v", 1)
     with nullcontext() if is_true else broken("DamagedReadsTrue"):
-        history.witness.recovered(1, 1, restored, found, damaged=True)
+        history.state_checker.recovered(1, 1, restored, found, damaged=True)
 
 
 def test_what_a_damaged_disk_had_not_synced_when_it_lost_its_power_is_forgotten():
@@ -298,15 +298,15 @@ def test_what_a_damaged_disk_had_not_synced_when_it_lost_its_power_is_forgotten(
     entries = [history.opening(1, 1), *[history.data(index, 1, index - 2, value=b"%d" % index)
                                         for index in (2, 3, 4)]]
     history.write(1, *entries[:2])
-    history.witness.synced(1)
+    history.state_checker.synced(1)
     history.write(1, *entries[2:])
-    replica = history.witness.replica(1, 1)
+    replica = history.state_checker.replica(1, 1)
     lost = replica.durable.chains[3]
-    history.witness.power_lost(1)
+    history.state_checker.power_lost(1)
     restored = GroupRestored(LogBounds(1, 0, 3), ((1, 1),), HardState(1, 1), 0, 0,
                              Configuration((1, 2, 3)))
     found = [entries[0], DamagedEntry(2, 1, False), entries[2]]
-    history.witness.recovered(1, 1, restored, found, damaged=True)
+    history.state_checker.recovered(1, 1, restored, found, damaged=True)
     assert {*replica.forgotten} == {lost}, "nothing that is there, or was synced"
 
 
@@ -316,8 +316,8 @@ def led_by_who_lacks_what_was_forgotten(*, had_again_in: int = 0):
     n2 had the batch again in the given term.
     """
     history, opening, data = committed_history()
-    history.witness.replica(2, 1).synced = 1
-    history.witness.power_lost(2)
+    history.state_checker.replica(2, 1).synced = 1
+    history.state_checker.power_lost(2)
     history.recover(2, opening, hard_state=HardState(1, 1))
     if had_again_in:
         history.term(had_again_in, 2).write(2, data)
@@ -342,10 +342,10 @@ def test_a_vote_from_before_it_was_there_again_may_still_elect():
 
 def test_what_a_loss_of_power_took_where_damage_took_the_rest_is_forgotten_too():
     history = committed_history()[0]
-    replica = history.witness.replica(2, 1)
+    replica = history.state_checker.replica(2, 1)
     replica.synced, lost = 1, replica.durable.chains[1]
-    history.witness.power_lost(2)
-    history.witness.absent(2, {}, {}, damaged=True)
+    history.state_checker.power_lost(2)
+    history.state_checker.absent(2, {}, {}, damaged=True)
     assert {*replica.forgotten} == {lost}
 
 
@@ -357,7 +357,7 @@ def test_damage_that_is_known_excuses_nothing_else(knows_its_damage):
                              Configuration((1, 2, 3)))
     found = [history.opening(1, 1), DamagedEntry(2, 1, False)]
     with broken("DurableSurvives") if knows_its_damage else nullcontext():
-        history.witness.recovered(2, 1, restored, found, True, None, knows_its_damage)
+        history.state_checker.recovered(2, 1, restored, found, True, None, knows_its_damage)
 
 
 def test_nobody_goes_by_the_first_members_where_damage_took_all_of_a_replica():
@@ -374,8 +374,8 @@ def test_nobody_goes_by_the_first_members_where_damage_took_all_of_a_replica():
     history.write(4, joint)  # the node is a learner meanwhile
     history.term(2, 2, 3, vote=2).write(2, last := history.noop(3, 2)).write(3, last)
     history.append(2, 3, 2, commit=3, last=3)
-    history.witness.absent(4, {}, {}, damaged=True)
-    assert {*history.witness.groups[1].configurations()} == {members}
+    history.state_checker.absent(4, {}, {}, damaged=True)
+    assert {*history.state_checker.groups[1].configurations()} == {members}
 
 
 def restarted_with_a_lost_drop(committed):
@@ -391,8 +391,8 @@ def restarted_with_a_lost_drop(committed):
     history.write(3, entry, drop_from=1)
     restored = GroupRestored(LogBounds(1, 0, 1), ((1, 1),), HardState(2, 1), 0, 0,
                              Configuration((1, 2, 3)))
-    history.witness.recovered(3, 1, restored, [DamagedEntry(1, 1, True)], damaged=True)
-    return history.witness.replica(3, 1).durable
+    history.state_checker.recovered(3, 1, restored, [DamagedEntry(1, 1, True)], damaged=True)
+    return history.state_checker.replica(3, 1).durable
 
 
 def test_what_is_committed_where_a_damaged_entry_is_in_question_stands_there():
@@ -414,7 +414,7 @@ def acknowledged_before_damage():
     history.acknowledge(2, 1, 1, match=2)
     restored = GroupRestored(LogBounds(1, 0, 1), ((1, 1),), HardState(1, 1), 0, 0,
                              Configuration((1, 2, 3)))
-    history.witness.recovered(2, 1, restored, entries[:1], damaged=True)
+    history.state_checker.recovered(2, 1, restored, entries[:1], damaged=True)
     return history
 
 
@@ -427,7 +427,7 @@ def test_an_acknowledgement_from_before_the_damage_may_come_late():
 
 def test_what_damage_took_counts_no_more_once_it_is_repaired():
     history = acknowledged_before_damage()
-    history.witness.replica(2, 1).repaired()
+    history.state_checker.replica(2, 1).repaired()
     with broken("CommitIsDurable"):
         history.append(1, 2, 1, commit=2, last=2)
 
@@ -450,8 +450,8 @@ def test_an_acknowledgement_of_a_replica_that_was_removed_meanwhile():
     history = History().term(1).write(1, History().noop(1, 1)).write(2, History().noop(1, 1))
     mark = replica_records.tombstone(1, 1, replica_records.Tombstone(HardState(1, 1), 1, 1))
     removal = Writes(99, (GroupWrite(1, 1, 0, (), None, mark),))
-    history.witness.staged(2, removal)
-    history.witness.durable(2, removal)
+    history.state_checker.staged(2, removal)
+    history.state_checker.durable(2, removal)
     history.acknowledge(2, 1, 1, match=1)  # the reply waited for the same sync
     with broken("AcknowledgedIsDurable"):
         history.acknowledge(2, 1, 1, match=2)
@@ -469,7 +469,7 @@ def removed(node, term, history):
     mark = replica_records.tombstone(1, 1, replica_records.Tombstone(HardState(term, 1), 1, 1))
     history.sequence += 1
     removal = Writes(history.sequence, (GroupWrite(1, 1, 0, (), None, mark),))
-    history.witness.staged(node, removal)
+    history.state_checker.staged(node, removal)
     return removal
 
 
@@ -479,12 +479,12 @@ EMPTY = GroupRestored(LogBounds(1, 0, 0), (), HardState(1, 1), 0, 0, Configurati
 def test_a_damaged_replica_that_was_removed_is_none_when_it_is_created_again():
     """A quarantine excuses nothing after the replica was removed and created again."""
     history = committed_history()[0]
-    history.witness.replica(2, 1).damaged = True
-    history.witness.durable(2, removed(2, 1, history))
-    history.witness.created(2, 1, EMPTY)
-    history.write(2, *[history.witness.groups[1].entries[chain]
-                       for chain in history.witness.groups[1].committed])
-    history.witness.committed(2, 1, 1, 2)
+    history.state_checker.replica(2, 1).damaged = True
+    history.state_checker.durable(2, removed(2, 1, history))
+    history.state_checker.created(2, 1, EMPTY)
+    history.write(2, *[history.state_checker.groups[1].entries[chain]
+                       for chain in history.state_checker.groups[1].committed])
+    history.state_checker.committed(2, 1, 1, 2)
     with broken("LeaderAppendOnly"):
         history.stage(2, drop_from=2)
 
@@ -494,25 +494,25 @@ def test_a_removal_that_a_crash_took_leaves_the_term_of_the_one_before(term):
     """A replica came back in term 3 and was removed again; all of that reached the disk, or none.
     """
     history = History().term(1)
-    history.witness.durable(2, removed(2, 1, history))
-    history.witness.created(2, 1, EMPTY)
+    history.state_checker.durable(2, removed(2, 1, history))
+    history.state_checker.created(2, 1, EMPTY)
     history.stage(2, hard_state=HardState(3, 1))
     removed(2, 3, history)
-    history.witness.absent(2, {}, {1: HardState(term, 1)}, damaged=False)
-    history.witness.created(2, 1, EMPTY._replace(hard_state=HardState(term, 1)))
+    history.state_checker.absent(2, {}, {1: HardState(term, 1)}, damaged=False)
+    history.state_checker.created(2, 1, EMPTY._replace(hard_state=HardState(term, 1)))
 
 
 def test_a_removal_that_forgot_its_term():
     history = History().term(3)
-    history.witness.durable(2, removed(2, 3, history))
+    history.state_checker.durable(2, removed(2, 3, history))
     with broken("TermMonotonic"):
-        history.witness.absent(2, {}, {1: HardState(1, 1)}, damaged=False)
+        history.state_checker.absent(2, {}, {1: HardState(1, 1)}, damaged=False)
 
 
 def test_entries_applied_out_of_order():
     history, _, _ = committed_history()
     with broken("AppliedInOrder"):
-        history.witness.committed(1, 1, 2, 2)
+        history.state_checker.committed(1, 1, 2, 2)
 
 
 def test_a_durable_entry_lost_by_a_restart():
@@ -526,7 +526,7 @@ def test_a_write_in_flight_survives_as_a_prefix():
     noop, data, last = history.noop(1, 1), history.data(2, 1, 0), history.noop(3, 1)
     history.write(1, noop).stage(1, data, last)
     history.recover(1, noop, data, hard_state=HardState(1, 1))
-    assert history.witness.replica(1, 1).durable.last_index == 2
+    assert history.state_checker.replica(1, 1).durable.last_index == 2
 
 
 def test_a_hole_in_the_offsets():
@@ -559,42 +559,42 @@ def acknowledged(payload, base_offset, floor=-1):
 
 def test_an_acknowledgement_of_what_is_not_committed():
     history, _, data = committed_history()
-    history.witness.acked(1, acknowledged(data.payload, 0))
+    history.state_checker.acked(1, acknowledged(data.payload, 0))
     with broken("AckedIsCommitted"):
-        history.witness.acked(1, acknowledged(data.payload, 1))
+        history.state_checker.acked(1, acknowledged(data.payload, 1))
 
 
 def test_an_offset_below_one_acknowledged_before():
     history, _, data = committed_history()
     with broken("AckedIsCommitted"):
-        history.witness.acked(1, acknowledged(data.payload, 0, floor=3))
+        history.state_checker.acked(1, acknowledged(data.payload, 0, floor=3))
 
 
 def test_an_acknowledgement_with_the_offset_of_another_batch():
     history, _, _ = committed_history()
     other = history.data(2, 1, 0, value=b"mine")
     with broken("AckedIsCommitted"):
-        history.witness.acked(1, acknowledged(other.payload, 0))
+        history.state_checker.acked(1, acknowledged(other.payload, 0))
 
 
 def test_a_read_above_the_committed_index():
     history, _, data = committed_history()
-    history.witness.read(1, ReadOperation(1, 2, PARTITION, 0, 1, (data.payload,)))
+    history.state_checker.read(1, ReadOperation(1, 2, PARTITION, 0, 1, (data.payload,)))
     with broken("ReadsAreCommitted"):
-        history.witness.read(1, ReadOperation(1, 2, PARTITION, 0, 2, (data.payload,)))
+        history.state_checker.read(1, ReadOperation(1, 2, PARTITION, 0, 2, (data.payload,)))
 
 
 def test_a_read_with_other_contents():
     history, _, _ = committed_history()
     other = history.data(2, 1, 0, value=b"other")
     with broken("ReadsAreCommitted"):
-        history.witness.read(1, ReadOperation(1, 2, PARTITION, 0, 1, (other.payload,)))
+        history.state_checker.read(1, ReadOperation(1, 2, PARTITION, 0, 1, (other.payload,)))
 
 
 def test_replicas_that_differ_in_the_end():
     history, _, _ = committed_history()
     with broken("ReplicasAgree"):
-        history.witness.converged([1, 2, 3])
+        history.state_checker.converged([1, 2, 3])
 
 
 def test_every_invariant_sees_something():

@@ -6,7 +6,8 @@ import dataclasses
 
 import pytest
 
-from chaos.simulator.env.parameters import Parameters
+from chaos.simulator.env.parameters import FAULT_KINDS, Parameters
+from chaos.simulator.faults.nemesis import FAULTS
 from chaos.simulator.simulation import Simulation
 
 #: Kinds that find no target while all nodes are down.
@@ -14,6 +15,10 @@ OF_LIVING_NODES = ("power-loss", "kill", "cluster-power", "crash-in-write", "dou
                    "bit-rot", "misdirected", "rot-beside", "eio-write", "eio-sync", "eio-directory",
                    "isolate-leader", "disconnect", "members", "return", "transfer",
                    "rot-checkpoint", "rot-header", "rot-identity", "mover-crash")
+
+
+def test_every_kind_of_fault_has_a_function():
+    assert sorted(FAULTS) == sorted(FAULT_KINDS)
 
 
 @pytest.mark.parametrize("kind", OF_LIVING_NODES)
@@ -47,7 +52,7 @@ def test_crashes_are_counted_when_they_happen():
         )
     )
     running.run()
-    by_itself = running.marks["lives anew in its sleep"]  # one restart after the faults
+    by_itself = running.event_counts["lives anew in its sleep"]  # one restart after the faults
     assert by_itself == 1
     assert running.faults["crash-in-write"] == sum(node.crashes for node in
                                                    running.nodes.values()) - by_itself > 0

@@ -6,7 +6,7 @@ import random
 from collections import Counter
 
 from chaos.simulator.env.event_queue import EventQueue
-from chaos.simulator.env.network import Network
+from chaos.simulator.env.network import SimulatedNetwork
 from chaos.simulator.env.parameters import NetworkParameters
 
 QUIET = NetworkParameters(delay_min_us=10, delay_spread_us=100, loss=0.0, duplication=0.0,
@@ -15,7 +15,7 @@ QUIET = NetworkParameters(delay_min_us=10, delay_spread_us=100, loss=0.0, duplic
 
 def delivered(parameters, frames=200, prepare=lambda network: None):
     queue, faults, arrived = EventQueue(), Counter(), []
-    network = Network(queue, random.Random(1), parameters, faults)
+    network = SimulatedNetwork(queue, random.Random(1), parameters, faults)
     prepare(network)
     for number in range(frames):
         network.send(1, 2, "append", (number, -number), lambda sender, frame: arrived.append(frame))
@@ -49,7 +49,7 @@ def test_frames_overtake():
 
 def test_what_a_node_said_last_may_come_again_much_later():
     queue, faults, arrived = EventQueue(), Counter(), []
-    network = Network(queue, random.Random(1), QUIET, faults)
+    network = SimulatedNetwork(queue, random.Random(1), QUIET, faults)
     for frame in ("first", "last"):
         for to in (2, 3):
             network.send(1, to, "append", (frame, to), lambda _, frame: arrived.append(frame))

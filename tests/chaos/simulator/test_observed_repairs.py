@@ -21,7 +21,7 @@ class Told:
     """State checker of a damaged follower, n1, and of a peer with the true log."""
 
     def __init__(self, changes: list[tuple[int, int]], history: History):
-        self.witness = StateChecker([GroupModel(1, VOTERS.voters)])
+        self.state_checker = StateChecker([GroupModel(1, VOTERS.voters)])
         self._sequences = count(1)
         log = []
         for term, (dropped, appended) in enumerate(changes, 1):
@@ -32,14 +32,14 @@ class Told:
             self.write(1, first if dropped else 0, added, HardState(term, 2))
         self.write(1, 0, [], HardState(len(changes) + 1, 2))
         self.write(2, 0, history.true, HardState(len(changes), 2))
-        group = self.witness.groups[1]
+        group = self.state_checker.groups[1]
         group.committed.extend(group.replica(2).staged.chains)
 
     def write(self, node, drop_from, entries, hard_state=None):
         write = GroupWrite(1, 1, drop_from, tuple(entries), hard_state)
         writes = Writes(next(self._sequences), (write,))
-        self.witness.staged(node, writes)
-        self.witness.durable(node, writes)
+        self.state_checker.staged(node, writes)
+        self.state_checker.durable(node, writes)
 
 
 class Telling(Core):
@@ -79,10 +79,10 @@ def test_what_was_dropped_in_a_hole_is_not_believed_below_what_is_committed(chan
     for start in range(2):
         store = open_store(history.disk.filesystem, DIRECTORY)
         restored = store.create_group(1, 1, VOTERS)
-        read_back.show(store, history.disk.filesystem.image, told.witness, 1, rotten=True)
+        read_back.check(store, history.disk.filesystem.image, told.state_checker, 1, rotten=True)
         assert bool(restored.quarantined) == (not start)
         if restored.quarantined:
             repair(store, history, told, restored.commit)
         store.close()
-    group = told.witness.groups[1]
+    group = told.state_checker.groups[1]
     assert group.replica(1).durable.chains == group.committed

@@ -19,11 +19,11 @@ from chaos.planted.bug import Bug, Seeds, planted
 from chaos.simulator import simulation
 from chaos.simulator.clients.history import Recording
 from chaos.simulator.env.parameters import FAULT_KINDS, Parameters
-from chaos.simulator.faults.rebalance import FOREVER_MS
+from chaos.simulator.faults.rebalance import FOREVER_MS, send_command
 from chaos.simulator.node import preferred_leaders
-from chaos.simulator.node.coroutines import Pending, start, together
+from chaos.simulator.node.coroutines import Future, start, together
 from chaos.simulator.node.membership import INCARNATION
-from chaos.simulator.node.plan_controller import Planning
+from chaos.simulator.node.plan_controller import NodePlans
 from chaos.simulator.oracle import metadata_oracle
 from chaos.simulator.simulation import Result, Simulation
 from multiraft.errors import ProposalError
@@ -52,7 +52,7 @@ def run_all(seeds, *kinds: str, nodes: int | None = None) -> list[Result]:
 
 
 def summed(results: list[Result]) -> Counter[str]:
-    return sum((result.marks for result in results), Counter())
+    return sum((result.event_counts for result in results), Counter())
 
 
 def test_partitions_go_on_in_other_groups_under_faults():
@@ -65,10 +65,10 @@ def test_partitions_go_on_in_other_groups_under_faults():
 
 def test_plans_are_carried_out_cancelled_and_superseded_under_faults():
     results = run_all(range(1, 10), "plan", "plan", *FAULTS, nodes=5)
-    marks = summed(results)
+    event_counts = summed(results)
     for phase in ("learning", "joint", "grace", "done", "undoing", "cancelled", "transferring",
                   "switching"):
-        assert marks[f"moves {phase}"], f"no move was ever {phase}: {marks}"
+        assert event_counts[f"moves {phase}"], f"no move was ever {phase}: {event_counts}"
     assert len({result.digest for result in results}) == len(results)
 
 
@@ -77,26 +77,28 @@ def test_whoever_moves_something_dies_at_every_step_and_others_go_on():
               Phase.DONE)
     missing = {"asking for consent", "handing over a seal", "opening", "publishing", "PlanChange",
                "PlanTransfer", "DecideSwitch", *(f"StepMove {int(phase)}" for phase in phases)}
-    marks = Counter()
+    event_counts = Counter()
     for seed in range(1, 31):
-        marks += summed(run_all([seed], "plan", "plan", "switch", *["mover-crash"] * 6, nodes=5))
-        missing -= {mark.removeprefix("dies at ") for mark in marks}
+        event_counts += summed(
+            run_all([seed], "plan", "plan", "switch", *["mover-crash"] * 6, nodes=5)
+        )
+        missing -= {mark.removeprefix("dies at ") for mark in event_counts}
         if not missing:
             break
     assert not missing
-    assert marks["moves done"] > 5 and marks["switched"] > 5
+    assert event_counts["moves done"] > 5 and event_counts["switched"] > 5
 
 
 def test_a_change_that_comes_once_more_later_changes_nothing(monkeypatch):
-    once = Planning._change
+    once = NodePlans._change
 
     async def twice(self, request):
         self._node.later(500_000, lambda: start(once(self, request), self._node.later))
         return await once(self, request)
 
-    monkeypatch.setattr(Planning, "_change", twice)
-    marks = summed(run_all(range(1, 6), "plan", "plan", nodes=5))
-    assert marks["plan changes"] > 10
+    monkeypatch.setattr(NodePlans, "_change", twice)
+    event_counts = summed(run_all(range(1, 6), "plan", "plan", nodes=5))
+    assert event_counts["plan changes"] > 10
 
 
 def test_moves_leave_one_trace_whatever_the_hash_seed():
@@ -104,7 +106,7 @@ def test_moves_leave_one_trace_whatever_the_hash_seed():
                "from tests.chaos.simulator.test_rebalance import TOPICS, moving\n"
                "kinds = ('plan', 'plan', 'switch', 'switch', 'mover-crash', *TOPICS)\n"
                "result = simulation.run(moving(5, *kinds, nodes=5))\n"
-               "print(result.digest, result.failure, sorted(result.marks.items()))\n")
+               "print(result.digest, result.failure, sorted(result.event_counts.items()))\n")
     said = [subprocess.run([sys.executable, "-c", program], cwd=Path(__file__).parents[3],
                            env={**os.environ, "PYTHONHASHSEED": hash_seed}, capture_output=True,
                            text=True, check=True).stdout for hash_seed in ("0", "4711")]
@@ -116,7 +118,7 @@ def test_the_checkers_agree_about_a_partition_that_moved():
     result = simulation.run(
         moving(2, "switch", "switch", "kill", "isolate-leader"), history=recording
     )
-    assert result.failure == "" and result.marks["switched"] >= 3
+    assert result.failure == "" and result.event_counts["switched"] >= 3
     assert check(recording.finish()).anomalies == []
 
 
@@ -137,19 +139,19 @@ class Rebalanced(Simulation):
     def __init__(self, parameters: Parameters, history: Recording):
         super().__init__(parameters, history=history)
         self.topics._plan_end = wire.RESUME
-        self.remainder._draw = list
+        self.minority._draw = list
         self.left_at_heal = -1
         self.queue.after(APPLY_US, self._ask)
 
     @property
     def plan(self) -> ActivePlan | None:
-        return self.truth.metadata.state.plans.plan
+        return self.oracle.metadata.state.plans.plan
 
     def _ask(self) -> None:
         if self.plan is None:
             if (snapshot := self._snapshot()) is not None:
                 asked = requested(make_plan(snapshot, LEVEL), THROTTLE)
-                self.nemesis._command(metadata_oracle.apply_plan(
+                send_command(self.nemesis.injector, metadata_oracle.apply_plan(
                     asked.plan_id, asked.scope, FOREVER_MS, self.queue.now_ms,
                     wire.PlanLimits(THROTTLE, 2, 2, 4, 4, 500, 0), asked.moves))
             self.queue.after(AGAIN_US, self._ask)
@@ -161,8 +163,8 @@ class Rebalanced(Simulation):
         """
         led = {group: node.status(group) for _, node in sorted(self.nodes.items())
                if node.is_up and not node.paused for group in node.led_groups()}
-        state = self.truth.metadata.state
-        if len(led) < len(self.witness.groups) or not state.cluster_id:
+        state = self.oracle.metadata.state
+        if len(led) < len(self.state_checker.groups) or not state.cluster_id:
             return None
         groups = tuple(
             GroupRow(group, INCARNATION, status.configuration_index, status.configuration.voters,
@@ -180,7 +182,7 @@ class Rebalanced(Simulation):
     @property
     def skew(self) -> float:
         """Return the ratio of the committed placement."""
-        held = Counter(node for group in self.witness.groups.values()
+        held = Counter(node for group in self.state_checker.groups.values()
                        for node in group.configuration().voters)
         return max(held.values()) * len(self.nodes) / held.total()
 
@@ -274,8 +276,8 @@ def test_voters_that_change_in_one_step_are_noticed():
 
 
 def test_preferred_leaders_get_their_groups_back():
-    marks = summed(run_all(range(1, 4), "plan", "plan", *FAULTS, nodes=5))
-    assert marks["handed back"] > 3 and marks["leads again"] == 3
+    event_counts = summed(run_all(range(1, 4), "plan", "plan", *FAULTS, nodes=5))
+    assert event_counts["handed back"] > 3 and event_counts["leads again"] == 3
 
 
 #: Bugs of the return of groups to preferred leaders, and the outage of the preferred node.
@@ -307,20 +309,20 @@ def test_preferred_leaders_that_do_not_get_their_groups_back_are_noticed(what, m
 # ---- coroutines ---------------------------------------------------------------------------------
 
 
-def test_a_fibre_goes_on_when_what_it_waits_for_is_settled_and_never_inside_that_call():
+def test_a_coroutine_resumes_when_its_future_has_a_result_and_never_inside_that_call():
     events, said = [], []
 
     def later(_delay_us, callback, *arguments):
         events.append(lambda: callback(*arguments))
 
-    async def waits(pending: Pending) -> str:
+    async def waits(pending: Future) -> str:
         said.append(await pending)
         return "over"
 
-    first, second = Pending(), Pending()
+    first, second = Future(), Future()
     start(waits(first), later, lambda value, error: said.append((value, error)))
-    first.settle("settled")
-    first.settle("again")
+    first.set_result("settled")
+    first.set_result("again")
     assert said == [] and len(events) == 1
     events.pop()()
     assert said == ["settled", ("over", None)]
@@ -330,7 +332,7 @@ def test_a_fibre_goes_on_when_what_it_waits_for_is_settled_and_never_inside_that
 
     start(both(), later, lambda value, error: said.append(error))
     error = ProposalError("no")
-    second.fail(error)
+    second.set_error(error)
     while events:
         events.pop(0)()
     assert said[2:] == ["settled", error]
@@ -342,18 +344,18 @@ def test_a_plan_that_is_cancelled_beside_ill_nodes_may_go_on_while_others_sleep(
     for seed in range(1, 60):
         running = Simulation(dataclasses.replace(moving(5, "plan", "plan", *FAULTS, nodes=5),
                                             replication_factor=3, seed=seed))
-        converge, asleep = running.converge, running.sleep
+        converge, asleep = running.converge, running.check_quiescence
 
         def converged(live, running=running, converge=converge):
             nonlocal met
             converge(live)
-            met += len(live) < len(running.nodes) and bool(running.topics.plan(everybody=True))
+            met += len(live) < len(running.nodes) and bool(running.topics.plan(all_nodes=True))
 
         def sleep(live, running=running, asleep=asleep):
-            assert not running.topics.plan(everybody=True)
+            assert not running.topics.plan(all_nodes=True)
             asleep(live)
 
-        running.converge, running.sleep = converged, sleep
+        running.converge, running.check_quiescence = converged, sleep
         running.run()
         if met == 2:
             break

@@ -36,8 +36,8 @@ def test_a_loss_of_power_takes_records_and_the_cluster_goes_on():
         running = Simulation(relaxed(seed), lines.append)
         with contextlib.suppress(PromisedLoss):
             running.run()
-        losses += running.marks["relaxed power loss"]
-        forgotten += sum(len(replica.forgotten) for group in running.witness.groups.values()
+        losses += running.event_counts["relaxed power loss"]
+        forgotten += sum(len(replica.forgotten) for group in running.state_checker.groups.values()
                          for replica in group.replicas.values())
     assert losses > 100 and forgotten > 30
     believed = [line for line in lines if " member " in line and line.endswith(" forgot")]

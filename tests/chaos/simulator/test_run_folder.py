@@ -26,7 +26,7 @@ from chaos.simulator.faults.nemesis import Nemesis
 from chaos.simulator.runner import batch_runner
 from chaos.simulator.runner.command import simulate
 from chaos.simulator.runner.run_folder import broken_off, findings_of
-from chaos.simulator.runner.run_trace import DOWN, STAYS, Evidence
+from chaos.simulator.runner.run_trace import DOWN, STAYS, RunTrace
 from chaos.simulator.runner.variant import Variant
 from chaos.simulator.simulation import Result, Simulation
 
@@ -159,12 +159,12 @@ def test_a_folder_that_cannot_be_had_is_refused_before_anything_runs(tmp_path, m
 
 @pytest.mark.parametrize("seed", [8, 13, 20])
 def test_looking_changes_nothing(seed: int):
-    variant, evidence = Variant(groups=4, seconds=10), Evidence()
+    variant, evidence = Variant(groups=4, seconds=10), RunTrace()
     plain = batch_runner.run_one(seed, variant)
     looked = batch_runner.run_one(seed, variant, evidence.line, evidence)
     assert looked.digest == plain.digest
-    assert (looked.failure, looked.faults, looked.marks) == (plain.failure, plain.faults,
-                                                             plain.marks)
+    assert (looked.failure, looked.faults, looked.event_counts) == (plain.failure, plain.faults,
+                                                             plain.event_counts)
     events = evidence.finish()
     times = [event.time_us for event in events]
     assert times == sorted(times)
@@ -191,15 +191,15 @@ def test_without_a_folder_nothing_of_it_is_there():
 
 
 class Story:
-    """Evidence with reports made by hand."""
+    """Run trace with reports made by hand."""
 
     def __init__(self) -> None:
-        self.evidence = Evidence()
+        self.evidence = RunTrace()
         self.evidence.queue = EventQueue()
         self.trace = Trace(self.evidence.queue, self.evidence.line)
         self.said = self.trace.line
 
-    def at(self, second: float) -> Evidence:
+    def at(self, second: float) -> RunTrace:
         """Advance the time."""
         self.evidence.queue.run_until(int(second * 1e6))
         return self.evidence
@@ -216,7 +216,7 @@ def test_a_fault_lasts_until_it_is_healed():
     evidence = story.at(1)
     evidence.faults["partition-one"] += 1
     story.said(0, -1, "fault", "n3 is cut off")
-    heal = evidence._told_of(lambda: None)
+    heal = evidence._observe_heal(lambda: None)
     story.at(2.5)
     heal()
     story.at(4)
@@ -282,7 +282,7 @@ def test_two_of_a_kind_at_once_are_one_fault():
     for second in (1, 2):
         story.at(second).faults["disk-slow"] += 1
         story.said(1, -1, "fault", "slow disk")
-        heals.append(story.evidence._told_of(lambda: None))
+        heals.append(story.evidence._observe_heal(lambda: None))
     for second, heal in ((3, heals[0]), (4, heals[1])):
         story.at(second)
         heal()
@@ -309,7 +309,7 @@ def test_a_loss_that_was_promised_is_not_judged(held: Path, tmp_path: Path):
     folder = Folder(tmp_path)
     folder.note(**{**json_of(held / "run.json"), "unjudged": True})
     (tmp_path / "history.jsonl").write_text((held / "history.jsonl").read_text(encoding="utf-8"))
-    findings_of(Result(5, marks=Counter(("promised loss",)))).write(folder.findings)
+    findings_of(Result(5, event_counts=Counter(("promised loss",)))).write(folder.findings)
     verdict = check_folder(tmp_path)
     assert verdict.outcome == "invalid"
     assert verdict.invalid[0].startswith("relaxed durability lost what it may lose")

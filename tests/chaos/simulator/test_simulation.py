@@ -31,8 +31,8 @@ def test_marks_and_faults_of_the_smoke_seeds_are_real():
     assert sum(result.reads for result in results) > 200
     assert sum(result.crashes for result in results) > 30
     assert sum(result.leader_changes for result in results) > 100  # first leaders are none
-    assert sum(result.marks["log_truncated"] for result in results) > 0
-    assert sum(result.marks["trust_revoked"] for result in results) > 0
+    assert sum(result.event_counts["log_truncated"] for result in results) > 0
+    assert sum(result.event_counts["trust_revoked"] for result in results) > 0
     assert len({kind for result in results for kind in result.faults}) >= 15
 
 
@@ -47,7 +47,7 @@ def digest_of(seed: int, hash_seed: str) -> str:
                "from chaos.simulator.env.parameters import Parameters\n"
                f"result = simulation.run(Parameters.draw({seed}, safety_ms=15000))\n"
                "print(result.digest, result.failure, sorted(result.faults.items()),\n"
-               "      sorted(result.marks.items()), result.crashes)\n")
+               "      sorted(result.event_counts.items()), result.crashes)\n")
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
     finished = subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=environment,
                               capture_output=True, text=True, check=True)

@@ -22,7 +22,7 @@ def test_lost_nodes_are_replaced_and_come_back_to_a_refusal():
                                          fault_interval_ms=700)
         result = simulation.run(parameters)
         assert not result.failure, result.failure
-        assert result.marks["replaced"] == result.faults["wipe"]
+        assert result.event_counts["replaced"] == result.faults["wipe"]
         found.append(result)
     assert sum(result.faults["wipe"] for result in found) >= 5
     assert sum(result.faults["wiped-refused"] for result in found) >= 2
@@ -39,7 +39,7 @@ def test_directories_that_are_put_back_are_refused_at_every_start():
         found.append(result)
     assert sum(result.faults["older-copy"] for result in found) >= 10
     assert sum(result.faults["copy-refused"] for result in found) >= 40
-    assert sum(result.marks["replaced"] for result in found) >= 3
+    assert sum(result.event_counts["replaced"] for result in found) >= 3
 
 
 def test_a_directory_whose_identity_rotted_is_replaced_where_others_are_put_back():
@@ -54,7 +54,7 @@ def test_a_directory_whose_identity_rotted_is_replaced_where_others_are_put_back
     node.crash(False)
     node.start()
     running.run_for(20_000)
-    assert running.marks["identity lost"] == 1 and running.wipes.is_done
+    assert running.event_counts["identity lost"] == 1 and running.replacements.is_done
     assert 1 not in running.nodes and 4 in running.nodes
 
 
@@ -71,7 +71,7 @@ def test_a_directory_without_its_identity_is_not_copied():
     assert [result.failure for result in found] == [""] * 3
     for kind in ("older-copy", "rot-identity", "copy-refused"):
         assert sum(result.faults[kind] for result in found) > 0, kind
-    assert sum(result.marks["identity lost"] for result in found) > 0
+    assert sum(result.event_counts["identity lost"] for result in found) > 0
 
 
 def wiped_world() -> tuple[Simulation, int, int]:
@@ -84,7 +84,7 @@ def wiped_world() -> tuple[Simulation, int, int]:
     for node in running.nodes.values():
         node.start()
     running.run_for(1_500)
-    running.wipes.wipe(running.nodes[2])
+    running.replacements.wipe(running.nodes[2])
     return running, 2, 4
 
 
@@ -98,15 +98,15 @@ def test_who_lives_on_is_known_when_a_node_cannot_start_any_more():
     live = running.heal()
     assert lost not in live and 1 not in live and live == [3, new, new + 1]
     running.run_for(20_000)
-    assert running.wipes.is_done
+    assert running.replacements.is_done
 
 
 def test_a_new_node_is_a_voter_where_the_lost_one_was():
     running, lost, new = wiped_world()
-    assert not running.wipes.may_wipe(running.nodes[1])  # one node at a time
+    assert not running.replacements.may_wipe(running.nodes[1])  # one node at a time
     running.run_for(20_000)
-    assert running.wipes.is_done
-    for group in running.witness.groups.values():
+    assert running.replacements.is_done
+    for group in running.state_checker.groups.values():
         members = group.configuration()
         assert lost not in members.members() and new in members.voters
         assert group.replica(new).durable.holds(group.commit, group.committed[-1])
@@ -140,7 +140,10 @@ def test_topics_come_and_go_under_one_name_and_the_checkers_agree(seed):
     result = simulation.run(with_topics(seed), history=recording)
     assert result.failure == ""
     assert all(result.faults[kind] for kind in TOPIC_KINDS)
-    assert result.marks["partition gone"] and result.marks["partitions of topics written"] > 3
+    assert (
+        result.event_counts["partition gone"]
+        and result.event_counts["partitions of topics written"] > 3
+    )
     verdict = check(recording.finish())
     assert verdict.anomalies == []
     keys = {event.data["key"] for event in recording.events if event.name == "append"

@@ -1,8 +1,8 @@
 """Copies of a node's configuration, log and data directory.
 
-Contract.  ``take`` copies them out of a node's place while it may still run; files that it renames
-or removes meanwhile are not in the copy.  The copies belong to the harness, whatever the owner of
-the files.
+Contract.  ``copy_artifacts`` copies them out of a node's place while it may still run; files that
+it renames or removes meanwhile are not in the copy.  The copies belong to the harness, whatever the
+owner of the files.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from pathlib import Path
 from chaos.backends import layout
 
 
-def take(files: layout.Layout, node: int, place: Path) -> None:
+def copy_artifacts(files: layout.Layout, node: int, target: Path) -> None:
     """Copy all files of a node to a directory of its own.  Raises ``OSError``."""
-    place.mkdir(parents=True, exist_ok=True)
+    target.mkdir(parents=True, exist_ok=True)
     for path in (files.log(node), files.config(node)):
-        shutil.copyfile(path, place / path.name)
+        shutil.copyfile(path, target / path.name)
     if files.data(node).exists():  # a node that could not join has none
-        shutil.copytree(files.data(node), place / layout.DATA, dirs_exist_ok=True,
-                        copy_function=copy)
-    _give_to_us(place)
+        shutil.copytree(files.data(node), target / layout.DATA, dirs_exist_ok=True,
+                        copy_function=copy_if_present)
+    _own(target)
 
 
-def copy(source: str, target: str) -> str:
+def copy_if_present(source: str, target: str) -> str:
     """Copy a file as it is now; a file that a running node has renamed or removed meanwhile is
     skipped."""
     try:
@@ -36,7 +36,7 @@ def copy(source: str, target: str) -> str:
         return target
 
 
-def _give_to_us(directory: Path) -> None:
+def _own(directory: Path) -> None:
     """Give the copies of a container's files to this user."""
     for path in (directory, *directory.rglob("*")):
         os.chown(path, os.geteuid(), os.getegid())

@@ -10,7 +10,7 @@ from chaos.planted.bug import Bug, Seeds, Tests
 
 BUGS = (
     Bug("failed-sync-counts", "chaos.simulator.disk.disk_worker", "DiskWorker._begin",
-        "self._failed = failed = True\n        done = self._ending(error, no_room)",
+        "self._failed = failed = True\n        done = self._ending(error, no_space)",
         "pass",
         "a driver goes on after a failed write or sync, as a retry would let it (rostam #94)",
         Seeds(faults=("eio-sync", "eio-sync", "eio-write", "power-loss", "isolate-leader"))),
@@ -27,7 +27,7 @@ BUGS = (
     Bug("full-disk-is-the-end", "chaos.simulator.disk.disk_worker", "DiskWorker._create",
         "if not is_full(error):",
         "if True:",
-        "no room for a segment stops the node instead of its records",
+        "no space_guard for a segment stops the node instead of its records",
         Seeds((9,), faults=("disk-full", "disk-full", "kill"))),
     Bug("full-again-without-blocks", "multiraft.storage.disk_space",
         "DiskSpaceGuard._preallocate_files",

@@ -5,7 +5,7 @@ The simulator has a driver of its own: of the node it runs only the parts that c
 
 from __future__ import annotations
 
-from chaos.planted.bug import Bug, Nodes, Run, Tests
+from chaos.planted.bug import Bug, NemesisRun, Nodes, Tests
 
 BUGS = (
     Bug("stuck-disk-keeps-leases", "node.peers.liveness_thread", "LivenessThread._publish",
@@ -71,5 +71,5 @@ BUGS = (
         "file is not last",
         "writes are acknowledged out of the page cache (Jepsen: NATS JetStream 2.12.1)",
         # Its first and second turns include a power loss of all nodes.
-        Run(15, ("power-loss",), 1148)),
+        NemesisRun(15, ("power-loss",), 1148)),
 )

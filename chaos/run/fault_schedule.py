@@ -1,8 +1,8 @@
 """Fault schedule of a run: the rotation of nemeses, recorded in the history.
 
-Contract.  ``rotation(names)`` is a schedule for ``conduct``: turns of random nemeses for
-``Parameters.seconds``, all healed at the end.  A fault that could not begin is a note of the run:
-it does not count as survived.
+Contract.  ``rotation(names)`` is a schedule for ``run_phases``: turns of random nemeses for
+``RunParameters.seconds``, all healed at the end.  A fault that could not begin is a note of the
+run: it does not count as survived.
 
 Theory.  The rotation blocks, so it has a thread; its events are passed to trio's thread and take
 their place in the single order of events there.
@@ -18,7 +18,7 @@ import trio
 
 from chaos.backends.backend import CLIENTS, KINDS, Backend
 from chaos.nemeses.rotation import Rotation, names
-from chaos.run.conduct import Stage, blocking
+from chaos.run.runner import RunState, blocking
 
 
 class Impossible(Exception):
@@ -46,42 +46,47 @@ def choices() -> list[str]:
     return sorted({*KINDS, *names()})
 
 
-def rotation(enabled: Sequence[str]) -> Callable[[Stage], Awaitable[None]]:
+def rotation(enabled: Sequence[str]) -> Callable[[RunState], Awaitable[None]]:
     """Return the schedule of turns of the enabled nemeses."""
-    async def torment(stage: Stage) -> None:
+    async def schedule(run_state: RunState) -> None:
         token = trio.lowlevel.current_trio_token()
 
         def emit(kind: str, on: bool, nodes: list[int], text: str) -> None:
-            trio.from_thread.run_sync(tell, stage, kind, on, nodes, text, trio_token=token)
+            trio.from_thread.run_sync(
+                record_fault, run_state, kind, on, nodes, text, trio_token=token
+            )
 
         stop = threading.Event()
-        turns = Rotation(stage.backend, stage.parameters.seed, emit, enabled,
-                         lambda: [place.group for place in stage.setting.topics.hot])
+        turns = Rotation(run_state.backend, run_state.parameters.seed, emit, enabled,
+                         lambda: [place.group for place in run_state.context.topics.hot])
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_stop_after, stage.parameters.seconds, stop)
+            nursery.start_soon(_stop_after, run_state.parameters.seconds, stop)
             await blocking(turns.run, stop)
             nursery.cancel_scope.cancel()
-        note(stage, turns)
-    return torment
+        note(run_state, turns)
+    return schedule
 
 
-def tell(stage: Stage, kind: str, on: bool, nodes: list[int], text: str) -> None:
+def record_fault(run_state: RunState, kind: str, on: bool, nodes: list[int], text: str) -> None:
     """Record that a fault begins or ends."""
-    stage.setting.recorder.fault(kind, on, tuple(nodes), text)
+    run_state.context.recorder.fault(kind, on, tuple(nodes), text)
     met = ",".join(str(node) for node in nodes if node != CLIENTS)
     label = f"{text.partition(':')[0]} {met}".strip()
     if on:
-        stage.active.append(label)
-    elif label in stage.active:
-        stage.active.remove(label)
+        run_state.active.append(label)
+    elif label in run_state.active:
+        run_state.active.remove(label)
 
 
-def note(stage: Stage, turns: Rotation) -> None:
+def note(run_state: RunState, turns: Rotation) -> None:
     """Note which nemeses were used, and what could not begin."""
     played = Counter(name for turn in turns.turns for name in turn.names)
-    stage.folder.note(turns=[[list(turn.names), round(turn.seconds, 1)] for turn in turns.turns],
-                      nemeses_played=dict(sorted(played.items())), refusals=turns.refusals)
-    stage.found.notes += [f"not done: {refusal}" for refusal in turns.refusals]
+    run_state.folder.note(
+        turns=[[list(turn.names), round(turn.seconds, 1)] for turn in turns.turns],
+        nemeses_played=dict(sorted(played.items())),
+        refusals=turns.refusals,
+    )
+    run_state.found.notes += [f"not done: {refusal}" for refusal in turns.refusals]
 
 
 async def _stop_after(seconds: float, stop: threading.Event) -> None:

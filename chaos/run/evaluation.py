@@ -1,10 +1,10 @@
 """Verdict on a run: the checkers' verdict, the run's own findings, and whether it could have
 failed.
 
-Contract.  ``judge`` takes the folder that ``conduct`` left, adds the dumps of the nodes' logs and
-the run's findings, and judges it; ``verdict_on`` judges such a folder again at any time and gives
-the same result for a run that came to its end.  In a control arm the intended losses are reported
-as notes and do not count; when there are none the run is invalid.
+Contract.  ``evaluate`` takes the folder that ``run_phases`` left, adds the dumps of the nodes' logs
+and the run's findings, and judges it; ``verdict_on`` judges such a folder again at any time and
+gives the same result for a run that came to its end.  In a control arm the intended losses are
+reported as notes and do not count; when there are none the run is invalid.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import json
 from typing import Any
 
 from chaos.checkers.check import check
-from chaos.checkers.checker import LIMITS, Limits
-from chaos.checkers.leaders import Trace, read_trace
+from chaos.checkers.checker import LIMITS, CheckerLimits
+from chaos.checkers.leaders import LeaderTrace, read_trace
 from chaos.checkers.validity import NOTHING_ACKNOWLEDGED, control_arm
 from chaos.checkers.verdict import Verdict
 from chaos.history import read_history
@@ -26,8 +26,8 @@ from chaos.run.leadership import trace_of
 from chaos.run.parameters import Folder
 
 
-def judge(folder: Folder, found: OwnFindings) -> Verdict:
-    """Judge the folder that ``conduct`` left.  Raises ``BadHistory``."""
+def evaluate(folder: Folder, found: OwnFindings) -> Verdict:
+    """Judge the folder that ``run_phases`` left.  Raises ``BadHistory``."""
     found.invalid += dump_replicas(folder)
     found.write(folder.findings)
     return verdict_on(folder)
@@ -40,7 +40,7 @@ def verdict_on(folder: Folder) -> Verdict:
         return _of_findings(folder)
     verdict = check(read_history(folder.history), limits_of(folder.facts),
                     replicas=load_all(folder.replicas), trace=who_led(folder))
-    findings.read(folder.findings).tell(verdict)
+    findings.read(folder.findings).add_to(verdict)
     control = control_of(folder)
     if control is not None:
         verdict.invalid += control_arm(verdict, control.level)
@@ -62,16 +62,18 @@ def unfinished(folder: Folder, why: str) -> Verdict:
 def _of_findings(folder: Folder) -> Verdict:
     """Return a verdict with the run's own findings only."""
     verdict = Verdict()
-    findings.read(folder.findings).tell(verdict)
+    findings.read(folder.findings).add_to(verdict)
     return verdict
 
 
-def limits_of(run: dict[str, Any]) -> Limits:
+def limits_of(run: dict[str, Any]) -> CheckerLimits:
     """Return the limits of a run: those under ``limits`` of ``run.json`` (the fields of
-    ``Limits``), and under ``parameters`` of its nodes; else the defaults."""
+    ``CheckerLimits``), and under ``parameters`` of its nodes; else the defaults."""
     nodes = (run.get("parameters") or {}).get("nodes", LIMITS.nodes)
     given = {"nodes": nodes, **(run.get("limits") or {})}
-    return Limits(**{name: int(value) for name, value in given.items() if name in Limits._fields})
+    return CheckerLimits(
+        **{name: int(value) for name, value in given.items() if name in CheckerLimits._fields}
+    )
 
 
 def control_of(folder: Folder) -> Control | None:
@@ -79,7 +81,7 @@ def control_of(folder: Folder) -> Control | None:
     return CONTROLS.get((folder.facts.get("parameters") or {}).get("control", ""))
 
 
-def who_led(folder: Folder) -> Trace | None:
+def who_led(folder: Folder) -> LeaderTrace | None:
     """Return the trace of leaders from the nodes' logs; without these, from the answers to the run;
     None when neither exists."""
     trace = read_trace(folder.path, folder.facts.get("began", ""))

@@ -1,7 +1,7 @@
 """One node of a backend: files, disk, process and the faults that are active on it.
 
-Contract.  ``Life`` is state that the backend changes under ``lock``; the backend's ``Runner``
-starts, signals and watches the process.
+Contract.  ``NodeInstance`` is state that the backend changes under ``lock``; the backend's
+``ProcessRunner`` starts, signals and watches the process.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Protocol
 
 from chaos.backends.backend import FAILED_DISK, HUNG_DISK
 from chaos.backends.disk import LoopDisk
-from chaos.backends.layout import Place
+from chaos.backends.layout import NodeEndpoint
 from chaos.backends.packets import NodePackets
 
 
-class Runner(Protocol):
+class ProcessRunner(Protocol):
     """Interface to the processes of nodes: of this machine, or in containers."""
 
     def spawn(self, node: int) -> None:
@@ -44,10 +44,10 @@ class Runner(Protocol):
 
 
 @dataclass
-class Life:
+class NodeInstance:
     """State of one node."""
 
-    place: Place
+    endpoint: NodeEndpoint
     log: Path
     #: None where nodes have no disks and networks of their own.
     disk: LoopDisk | None = None
@@ -55,7 +55,7 @@ class Life:
     #: Held while the state of the node changes.
     lock: threading.RLock = field(default_factory=threading.RLock)
     #: Started and not ended by the backend: if the process ends now, the node ended by itself.
-    wanted: bool = False
+    should_run: bool = False
     paused: bool = False
     #: Bytes and operations per second; (0, 0) = unbounded.
     throttle: tuple[int, int] = (0, 0)

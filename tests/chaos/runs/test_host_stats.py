@@ -7,12 +7,12 @@ import tempfile
 import trio
 import trio.testing
 
-from chaos.run import machine
-from chaos.run.machine import TOLD_MAX, Machine
+from chaos.run import host_stats
+from chaos.run.host_stats import LISTED_MAX, HostStats
 
 
 def test_what_took_longer_than_a_lease_is_told_the_longest_first():
-    found = Machine(lambda: 0)
+    found = HostStats(lambda: 0)
     found.note(10.0, 0.5, "a sync of the disk")
     assert found.notes() == []
     found.note(20.0, 1.25, "waking up")
@@ -23,12 +23,12 @@ def test_what_took_longer_than_a_lease_is_told_the_longest_first():
 
 
 def test_the_note_is_bounded():
-    found = Machine(lambda: 0)
+    found = HostStats(lambda: 0)
     for second in range(100):
         found.note(second, 1.0 + second, "waking up")
     note, = found.notes()
     assert "100 times" in note
-    assert note.count("waking up") == TOLD_MAX
+    assert note.count("waking up") == LISTED_MAX
 
 
 def test_a_disk_that_stands_still_is_seen(monkeypatch):
@@ -43,19 +43,19 @@ def test_a_disk_that_stands_still_is_seen(monkeypatch):
             return 0.0
 
     async def run() -> list[str]:
-        found = Machine(lambda: int(trio.current_time() * 1e6))
+        found = HostStats(lambda: int(trio.current_time() * 1e6))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(found.watch)
             await looked.wait()
             nursery.cancel_scope.cancel()
         return found.notes()
 
-    monkeypatch.setattr(machine, "sync", slow)
+    monkeypatch.setattr(host_stats, "sync", slow)
     note, = trio.run(run, clock=trio.testing.MockClock(rate=1000.0))
     assert "a sync of the disk took 3.0 s" in note
 
 
 def test_a_block_is_synced():
     with tempfile.TemporaryFile() as file:
-        assert machine.sync(file) >= 0
-        assert file.read() == machine.BLOCK
+        assert host_stats.sync(file) >= 0
+        assert file.read() == host_stats.BLOCK

@@ -1,8 +1,8 @@
 """Stalls of the machine itself during a run: of its disk and of its processors.
 
-Contract.  ``Machine.watch`` syncs a block beside the nodes' disks again and again and measures how
-late it wakes; ``notes`` lists stalls longer than a lease.  A stall is a note and never an excuse:
-it helps to judge an anomaly, and to decide whether to run the seed again.
+Contract.  ``HostStats.watch`` syncs a block beside the nodes' disks again and again and measures
+how late it wakes; ``notes`` lists stalls longer than a lease.  A stall is a note and never an
+excuse: it helps to judge an anomaly, and to decide whether to run the seed again.
 
 Theory.  All nodes of a run share one disk and the processors with every other program of this
 machine.  A file system that writes back a copy that another program made half a minute ago delays
@@ -24,11 +24,11 @@ PAUSE_S = 0.25
 #: A stall longer than a lease (``multiraft.raft.config``) may have cost nodes their leadership.
 LONG_S = 0.6
 #: Stalls that are listed one by one, the longest first.
-TOLD_MAX = 5
+LISTED_MAX = 5
 BLOCK = b"." * 4096
 
 
-class Machine:
+class HostStats:
     """Probe of the machine, with the stalls that it measured."""
 
     def __init__(self, now_us):
@@ -52,10 +52,12 @@ class Machine:
 
     def notes(self) -> list[str]:
         """Return the stalls as sentences."""
-        told = sorted(self.stalls, reverse=True)[:TOLD_MAX]
-        if not told:
+        listed = sorted(self.stalls, reverse=True)[:LISTED_MAX]
+        if not listed:
             return []
-        found = [f"{what} took {took_s:.1f} s at {began_s:.0f} s" for took_s, began_s, what in told]
+        found = [
+            f"{what} took {took_s:.1f} s at {began_s:.0f} s" for took_s, began_s, what in listed
+        ]
         return [f"the machine itself stalled {len(self.stalls)} times for longer than a lease, "
                 f"which no fault of this run does: {'; '.join(found)}"]
 

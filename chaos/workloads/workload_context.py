@@ -1,8 +1,8 @@
 """Setting of a run that every workload is given: topics, nodes, leaders, random numbers.
 
 Contract.  Plain data and small queries.  ``Topics`` are those that live as long as the run; a few
-of them are hot.  ``Setting.nodes`` and ``leaders`` are read again for each request, because nodes
-come and go.
+of them are hot.  ``WorkloadContext.nodes`` and ``leaders`` are read again for each request, because
+nodes come and go.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from multiraft.wire.messages import TopicMetadata
 HOT_SHARE = 0.6
 
 
-class Place(NamedTuple):
+class PartitionRef(NamedTuple):
     """One incarnation of a partition, and the group that it was last seen in."""
 
     topic: str
@@ -36,28 +36,30 @@ class Place(NamedTuple):
         return key_of(self.topic, self.topic_incarnation, self.partition)
 
 
-def places_of(topic: TopicMetadata) -> list[Place]:
+def partitions_of(topic: TopicMetadata) -> list[PartitionRef]:
     """Return the partitions of a topic."""
-    return [Place(topic.name, topic.incarnation, part.partition, part.incarnation, part.group)
-            for part in topic.partitions]
+    return [
+        PartitionRef(topic.name, topic.incarnation, part.partition, part.incarnation, part.group)
+        for part in topic.partitions
+    ]
 
 
 class Topics:
     """Partitions that live as long as the run, and the highest known end of each."""
 
     def __init__(self):
-        self.places: list[Place] = []
-        self.hot: list[Place] = []
+        self.places: list[PartitionRef] = []
+        self.hot: list[PartitionRef] = []
         self._ends: dict[str, int] = {}
 
-    def add(self, places: Iterable[Place], hot: bool = False) -> None:
+    def add(self, places: Iterable[PartitionRef], hot: bool = False) -> None:
         """Add partitions."""
         places = list(places)
         self.places += places
         if hot:
             self.hot += places
 
-    def pick(self, rng: random.Random) -> Place:
+    def pick(self, rng: random.Random) -> PartitionRef:
         """Return a random partition, often a hot one."""
         if self.hot and rng.random() < HOT_SHARE:
             return rng.choice(self.hot)
@@ -74,7 +76,7 @@ class Topics:
 
 
 @dataclass(slots=True)
-class Setting:
+class WorkloadContext:
     """Run number, topics, nodes and clients of one run."""
 
     run: int  # in every record of this run
@@ -100,7 +102,7 @@ class Setting:
         """Return the pause until the next request of a process that sends ``per_second``."""
         return min(2.0, rng.expovariate(per_second * self.pace))
 
-    def leader_address(self, place: Place) -> str | None:
+    def leader_address(self, place: PartitionRef) -> str | None:
         """Return the last known address of a partition's leader; None = unknown."""
         return self.nodes().get(self.leaders.get(place.group, 0))
 
@@ -109,4 +111,4 @@ class Setting:
         return rng.choice(list(self.nodes()))
 
 
-Workload = Callable[[Setting], Awaitable[None]]
+Workload = Callable[[WorkloadContext], Awaitable[None]]

@@ -1,0 +1,38 @@
+"""Clock of a simulated node, beside the virtual time of the run.
+
+Invariants.  The clock never goes back within one boot of its node.
+"""
+
+from __future__ import annotations
+
+from chaos.simulator.env.event_queue import EventQueue
+
+
+class SkewedClock:
+    """Clock of a node; it may run fast or slow, and jump ahead."""
+
+    __slots__ = ("rate", "_queue", "_here_us", "_there_us")
+
+    def __init__(self, queue: EventQueue):
+        self.rate = 1.0
+        self._queue = queue
+        self._here_us = self._there_us = queue.now_us
+
+    @property
+    def now_ms(self) -> int:
+        """Milliseconds of this clock."""
+        if self.rate == 1.0:
+            return (self._here_us + self._queue.now_us - self._there_us) // 1000
+        return int(self._here_us + (self._queue.now_us - self._there_us) * self.rate) // 1000
+
+    def until_us(self, deadline_ms: int) -> int:
+        """Return the virtual time, in microseconds, until this clock shows ``deadline_ms``."""
+        now_us = self._here_us + (self._queue.now_us - self._there_us) * self.rate
+        return max(0, int((deadline_ms * 1000 - now_us) / self.rate) + (self.rate != 1.0))
+
+    def drift(self, rate: float, jump_us: int = 0) -> None:
+        """Run at ``rate`` from now on, after a jump ahead."""
+        passed_us = (self._queue.now_us - self._there_us) * self.rate
+        self._here_us += int(passed_us) + jump_us
+        self._there_us = self._queue.now_us
+        self.rate = rate

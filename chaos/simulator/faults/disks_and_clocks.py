@@ -1,0 +1,143 @@
+"""Faults of disks and clocks: damage, slowness, errors, lack of space, drift."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chaos.simulator.faults.injector import Fault, Injector, is_active
+
+if TYPE_CHECKING:
+    from chaos.simulator.node.node import SimulatedNode
+
+#: Slowdown of a slow disk.
+SLOW_DISK_FACTOR = 50
+#: A disk error strikes one of the next operations, at most so many.
+ERROR_OPERATIONS_MAX = 12
+#: Range of the rate of a node's clock, and maximum of its jump ahead.
+CLOCK_RATES = (0.9, 1.1)
+CLOCK_JUMP_US_MAX = 5_000_000
+
+
+def bit_rot(injector: Injector) -> None:
+    """Flip a durable bit; a scrub or a restart finds it."""
+    node, atlas = injector.draw_node(), injector.world.atlas
+    atlas.refresh()
+    rot = atlas.choose(node.node, node.durable_places()) if is_active(node) else None
+    if rot is None:
+        injector.uncount("bit-rot")
+        return
+    atlas.note(node.node, rot)
+    injector.trace(node.node, f"rot of {rot.place} at {rot.byte}")
+    node.rot(rot.place.path, rot.byte, injector.rng.randrange(8))
+    _find_damage(injector, node)
+
+
+def _find_damage(injector: Injector, node: SimulatedNode) -> None:
+    """Restart the node or schedule a scrub, at random."""
+    if injector.rng.random() < 0.5:
+        injector.crash(node, power=injector.rng.random() < 0.5)
+    else:
+        node.scrub_soon()
+
+
+def misdirected(injector: Injector) -> None:
+    """Turn a durable write into one that went to another position or file.
+
+    Its own place holds none of it, and the bytes in the other place are overwritten.
+    """
+    node, atlas = injector.draw_node(), injector.world.atlas
+    atlas.refresh()
+    write = atlas.misdirect(node.node, node.durable_places()) if is_active(node) else None
+    if write is None:
+        injector.uncount("misdirected")
+        return
+    atlas.note_lost(node.node)
+    injector.trace(node.node, f"{write.place} went to {write.to_path} at {write.to}")
+    node.misdirect(write)
+    _find_damage(injector, node)
+
+
+def rot_beside(injector: Injector) -> None:
+    """Flip a bit of an index file, which is a cache: no damage may be reported for it.
+
+    Where segments are damaged as well, the index file may be the only record of the end of a
+    log.  Its node then has a recovering head again, which is allowed on one node at a time.
+    """
+    node, atlas = injector.draw_node(), injector.world.atlas
+    files = node.index_files() if is_active(node) else {}
+    if not files or (node.rotten and not atlas.may_lose(node.node)):
+        injector.uncount("rot-beside")
+        return
+    if node.rotten:
+        atlas.note_lost(node.node)
+    path = injector.rng.choice(sorted(files))
+    at = injector.rng.randrange(len(files[path]))
+    injector.trace(node.node, f"rot of {path} at {at}")
+    node.rot_beside(path, at, injector.rng.randrange(8))
+    _find_damage(injector, node)
+
+
+def disk_slow(injector: Injector) -> None:
+    """Slow a disk down."""
+    node = injector.draw_node()
+    injector.trace(node.node, "slow disk")
+    node.slow_disk(SLOW_DISK_FACTOR)
+    injector.heal_later(lambda: node.slow_disk(1))
+
+
+def disk_hung(injector: Injector) -> None:
+    """Complete no disk operation for seconds; the network continues to work."""
+    node = injector.draw_node()
+    injector.trace(node.node, "hung disk")
+    node.hang_disk()
+    injector.heal_later(node.release_disk)
+
+
+def eio_write(injector: Injector) -> None:
+    """Fail one of the next writes.  Counted when the write fails (disk/faults.py)."""
+    injector.uncount("eio-write")
+    node, writes = injector.draw_node(), injector.rng.randrange(1, ERROR_OPERATIONS_MAX)
+    injector.trace(node.node, f"write {writes} fails")
+    node.arm_write_error(writes)
+
+
+def eio_sync(injector: Injector) -> None:
+    """Fail one of the next syncs.  Counted when the sync fails."""
+    injector.uncount("eio-sync")
+    node, syncs = injector.draw_node(), injector.rng.randrange(1, ERROR_OPERATIONS_MAX)
+    injector.trace(node.node, f"sync {syncs} fails")
+    node.arm_sync_error(syncs)
+
+
+def disk_full(injector: Injector) -> None:
+    """Take nearly all disk space, like another program.
+
+    None is left, or little more than the limit below which the node refuses records.
+    """
+    node = injector.draw_node()
+    left = int(injector.rng.random() ** 2 * injector.world.parameters.disk.reserved_bytes / 2)
+    injector.trace(node.node, f"{left} bytes of room left")
+    node.fill_disk(left)
+    injector.heal_later(node.free_disk)
+
+
+def clock_drift(injector: Injector) -> None:
+    """Run a clock fast or slow until its next drift, some after a jump ahead."""
+    node, rate = injector.draw_node(), injector.rng.uniform(*CLOCK_RATES)
+    jump_us = injector.rng.randrange(CLOCK_JUMP_US_MAX) if injector.rng.random() < 0.3 else 0
+    injector.trace(node.node, f"clock at {rate:.3f}, {jump_us / 1e6:.3f} s ahead")
+    node.clock.drift(rate, jump_us)
+    node.clock_changed()
+
+
+FAULTS: dict[str, Fault] = {
+    "bit-rot": bit_rot,
+    "misdirected": misdirected,
+    "rot-beside": rot_beside,
+    "disk-slow": disk_slow,
+    "disk-hung": disk_hung,
+    "eio-write": eio_write,
+    "eio-sync": eio_sync,
+    "disk-full": disk_full,
+    "clock-drift": clock_drift,
+}

@@ -1,0 +1,140 @@
+"""Faults of the network: cut, slow and broken links between nodes, and between clients and nodes.
+
+Elsewhere.  Loss, duplication and reordering of single frames: ``env/network.py``.
+"""
+
+from __future__ import annotations
+
+from chaos.simulator.clients.workload import CLIENT_BASE, READER_BASE
+from chaos.simulator.faults.injector import Fault, Injector
+
+#: Delay added to each frame of a clogged link.
+CLOG_US = 300_000
+#: Channels between two nodes, each with connections of its own.
+CHANNELS = ("append", "liveness", "bulk")
+
+
+def partition_one(injector: Injector) -> None:
+    """Cut one node off from all others."""
+    one = injector.draw_node().node
+    others = [node for node in sorted(injector.world.nodes) if node != one]
+    injector.block([link for other in others for link in ((one, other), (other, one))],
+                f"n{one} is cut off")
+
+
+def partition_halves(injector: Injector) -> None:
+    """Partition the nodes into two sides."""
+    nodes = sorted(injector.world.nodes)
+    injector.rng.shuffle(nodes)
+    cut = injector.rng.randrange(1, len(nodes))
+    left, right = nodes[:cut], nodes[cut:]
+    injector.block([link for a in left for b in right for link in ((a, b), (b, a))],
+                f"partition {sorted(left)} | {sorted(right)}")
+
+
+def partition_one_way(injector: Injector) -> None:
+    """Cut the links from one node to another, or to all others."""
+    nodes = sorted(injector.world.nodes)
+    sender, to = injector.rng.sample(nodes, 2)
+    links = [(sender, to)]
+    if injector.rng.random() < 0.5:
+        links = [(sender, other) for other in nodes if other != sender]
+    injector.block(links, f"one way cut {links}")
+
+
+def majorities_ring(injector: Injector) -> None:
+    """Let each node hear a majority, no two nodes the same one (Jepsen)."""
+    ring = sorted(injector.world.nodes)
+    injector.rng.shuffle(ring)
+    heard = len(ring) // 2
+    links = []
+    for place, node in enumerate(ring):
+        hears = {ring[(place + step) % len(ring)] for step in range(heard + 1)}
+        links += [(other, node) for other in ring if other not in hears]
+    injector.block(links, f"majorities ring {ring}")
+
+
+def bridge(injector: Injector) -> None:
+    """Partition the nodes into two halves, and one node that reaches both (Jepsen)."""
+    nodes = sorted(injector.world.nodes)
+    injector.rng.shuffle(nodes)
+    half = len(nodes) // 2
+    left, right = nodes[:half], nodes[half + 1:]
+    injector.block([link for a in left for b in right for link in ((a, b), (b, a))],
+                f"{sorted(left)} | {sorted(right)}, n{nodes[half]} sees both")
+
+
+def client_cut(injector: Injector) -> None:
+    """Cut clients off from some nodes; the nodes still reach each other."""
+    workload = injector.world.parameters.workload
+    clients = [CLIENT_BASE + number for number in range(workload.producers + 1)]
+    clients += [READER_BASE + number for number in range(workload.readers)]
+    nodes = sorted(injector.world.nodes)
+    cut = injector.rng.sample(nodes, injector.rng.randrange(1, len(nodes) + 1))
+    ways = injector.rng.choice(("requests", "answers", "both"))
+    links = []
+    if ways != "answers":
+        links += [(client, node) for client in clients for node in cut]
+    if ways != "requests":
+        links += [(node, client) for client in clients for node in cut]
+    injector.block(links, f"{ways} between clients and {sorted(cut)} are lost")
+
+
+def channel_cut(injector: Injector) -> None:
+    """Cut one channel between two nodes; their other channels work."""
+    a, b = injector.rng.sample(sorted(injector.world.nodes), 2)
+    channel = injector.rng.choice(CHANNELS)
+    links = [(a, b, channel)] + [(b, a, channel)] * (injector.rng.random() < 0.5)
+    injector.block(links, f"{channel} cut {links}")
+
+
+def isolate_leader(injector: Injector) -> None:
+    """Cut the leader of a hot group off from all nodes, but not from its clients.
+
+    It appends entries that will be truncated, while the other voters elect a leader.
+    """
+    group = injector.rng.choice(sorted(injector.world.state_checker.groups)[:3])
+    for number, node in sorted(injector.world.nodes.items()):
+        if node.leads(group):
+            others = [other for other in sorted(injector.world.nodes) if other != number]
+            injector.block([(number, other) for other in others]
+                        + [(other, number) for other in others],
+                        f"n{number} leads g{group} and is cut off")
+            return
+    injector.uncount("isolate-leader")
+
+
+def clog(injector: Injector) -> None:
+    """Make links slow together, and fast again one by one (swizzle-clog, FoundationDB)."""
+    nodes = sorted(injector.world.nodes)
+    links = [(a, b) for a in nodes for b in nodes if a != b and injector.rng.random() < 0.4]
+    if not links:
+        injector.uncount("clog")
+    injector.trace(0, f"clog {links}")
+    injector.world.network.clog(links, CLOG_US)
+    for link in links:
+        injector.unclog_later([link])
+
+
+def disconnect(injector: Injector) -> None:
+    """Break a connection and make it again at once; frames under way may be lost."""
+    a, b = injector.rng.sample(sorted(injector.world.nodes), 2)
+    if not (injector.world.nodes[a].is_up or injector.world.nodes[b].is_up):
+        injector.uncount("disconnect")
+    injector.trace(0, f"disconnect n{a} n{b}")
+    for node, peer in ((a, b), (b, a)):
+        injector.world.nodes[node].reconnect(peer)
+
+
+FAULTS: dict[str, Fault] = {
+    "partition-one": partition_one,
+    "partition-halves": partition_halves,
+    "partition-one-way": partition_one_way,
+    "majorities-ring": majorities_ring,
+    "bridge": bridge,
+    "client-cut": client_cut,
+    "channel-cut": channel_cut,
+    "isolate-leader": isolate_leader,
+    "clog": clog,
+    "disconnect": disconnect,
+}
