@@ -3,12 +3,9 @@ records.
 
 Contract.  ``Transaction`` is one transaction, as the operations ``begin_transaction``,
 ``commit_transaction`` and ``abort_transaction`` name it.  ``chaos.checkers.stream`` passes
-``Transactions`` every request about a
-transaction and its answer; checkers read the result.
-``Transactions`` judges nothing: a transaction may be
-known as committed and as void, and a
-contradiction in the answers is passed to the checkers
-(``on_transaction_conflict``).
+``Transactions`` every request about a transaction and its answer; checkers read the result.
+``Transactions`` judges nothing: a transaction may be known as committed and as void, and a
+contradiction in the answers is passed to the checkers (``on_transaction_conflict``).
 
 Theory.  The decision about a transaction never changes, so one piece of evidence holds for the
 whole history, whenever it was found.  A transaction *is committed* when ``commit_transaction`` was
