@@ -29,7 +29,7 @@ def cluster() -> None:
 def status(session: Session, watch: bool, interval: float, as_json: bool) -> None:
     """Show the nodes, the groups that each leads, and unhealthy groups.
 
-    A group without a leader takes no appends.  An under-replicated group has a member on a node
+    A group without a leader accepts no appends.  An under-replicated group has a member on a node
     that is not up, or one with a large lag: it works as long as a majority of its members does.  A
     node is ready when every replica on it has caught up.
 

@@ -174,7 +174,7 @@ def status(session: Session, directory: Path, as_json: bool) -> None:
     """Show each node's process.
 
     States: running; unresponsive (the process lives but does not answer); stopping; stopped and
-    killed (as you asked); dead (it ended by itself).
+    killed (as requested); dead (it ended by itself).
     """
     _print_status(_cluster(session, directory), as_json)
 
@@ -222,7 +222,7 @@ def stop(session: Session, node: int, directory: Path) -> None:
 def add_node(session: Session, directory: Path) -> None:
     """Add a node that joins the running cluster.
 
-    It takes no groups by itself: move some to it with `multiraft group move` or `node replace`.
+    It receives no groups by itself: move some to it with `multiraft group move` or `node replace`.
     """
     with _progress() as report:
         node = _cluster(session, directory, report).add()
@@ -251,7 +251,7 @@ def restart(session: Session, node: int | None, every: bool, timeout: float,
             directory: Path) -> None:
     """Restart NODE, or --all one after the other, while the cluster serves.
 
-    A node is taken only when every node runs and has caught up; it transfers its
+    A node is restarted only when every node runs and has caught up; it transfers its
     leaderships first. Appends continue.
     """
     if (node is None) != every:

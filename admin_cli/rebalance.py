@@ -368,7 +368,7 @@ def check(client: Any, made: plans.Plan, session: Session) -> Snapshot:
 @click.option("--throttle", type=BytesPerSecond(), default=None, metavar="RATE",
               help="Bytes per second that each node sends at most, and receives at most, such as "
                    "50MiB.")
-@click.option("--yes", is_flag=True, help="Apply the plan. Without it: check only.")
+@click.option("--yes", is_flag=True, help="Apply the plan. Without it: dry run.")
 @click.option("--wait", is_flag=True, help="Wait until the plan has ended.")
 @servers_option
 @click.pass_obj

@@ -18,15 +18,15 @@ from admin_cli.times import FORMS, At
 
 @click.group(cls=HelpfulGroup)
 def topic() -> None:
-    """Create, list, describe and delete topics; see where their records are."""
+    """Create, list, describe and delete topics; show the offsets of their records."""
 
 
 @topic.command()
 @click.argument("name", type=TEXT)
 @click.option("--partitions", "-p", type=PARTITIONS, default=1, show_default=True,
-              help="Each partition is ordered by itself.")
+              help="Number of partitions; order holds within each.")
 @click.option("--replication-factor", type=NODE,
-              help="Belongs to the pool of groups: any other value than the pool's is refused.")
+              help="Must equal that of the pool of groups, which is the default.")
 @click.option("--if-not-exists", is_flag=True, help="Succeed if the topic exists already.")
 @servers_option
 @click.pass_obj
@@ -62,10 +62,10 @@ def list_(session: Session, as_json: bool) -> None:
 @servers_option
 @click.pass_obj
 def describe(session: Session, topic: str, as_json: bool) -> None:
-    """Show where the partitions of TOPIC are and what offsets they hold.
+    """Show groups, leaders and offset ranges of the partitions of TOPIC.
 
     end_offset is the offset that the next committed record gets; start_offset is the first one
-    that is still there.
+    that exists.
     """
     with connection.open_session(session) as client:
         rows = connection.partitions(client, topic)
@@ -83,7 +83,7 @@ def describe(session: Session, topic: str, as_json: bool) -> None:
 @servers_option
 @click.pass_obj
 def offsets(session: Session, topic: str, at: At | None, as_json: bool) -> None:
-    """Show the offsets that each partition of TOPIC holds, or where a time is.
+    """Show the offset range of each partition of TOPIC, or the offset of a time.
 
     Everything that was acknowledged before the command began is counted: a majority confirms each
     leader first.
