@@ -241,7 +241,7 @@ class World:
         yield self._of(wire.TransferLeadership(self._group, self.node))
         yield self._of(wire.NodeStatus())
         yield self._of(wire.GroupDescribe(1))
-        yield self._of(GroupMembers(1))
+        yield self._of(GroupMembers(self._group))
         yield self._of(node_messages.ListNodes())
         yield self._of(node_messages.DescribeNode(self.node))
         yield self._of(placements.ExplainPlacement("wide-0"))

@@ -149,6 +149,7 @@ RENAMED = {
         "shutdown_ms_max": "shutdown_timeout_ms",
     },
     "raft": {
+        "bystander_retry_ms": "non_candidate_retry_ms",
         "commands_per_round_max": "metadata_commands_per_round_max",
         "election_spread_ms": "election_jitter_ms",
         "liveness_interval_ms": "heartbeat_interval_ms",

@@ -21,6 +21,9 @@ METHODS = ("debug", "info", "warning", "error", "critical", "exception", "log")
 #: Calls whose event is a value: their events are listed by ``computed``.
 COMPUTED = {"node/loop/applier.py", "node/observability/logging.py"}
 
+#: Kinds of events of the core that concern a node, not a replica.
+OF_A_NODE = ("lease_changed", "peer_disk_space", "peer_restarted", "trust_revoked")
+
 
 def calls(source: str) -> list[ast.Call]:
     """Return the calls of a logger's methods."""
@@ -49,7 +52,7 @@ def computed() -> list[tuple[str, str, tuple[str, ...]]]:
     """Return the events that the core's events become."""
     found = []
     for kind, value in LOGGED_EVENTS.items():
-        place = () if kind in ("lease", "room", "restarted", "discredited") else ("group", "term")
+        place = () if kind in OF_A_NODE else ("group", "term")
         for logged in [value] if isinstance(value, Logged) else value.values():
             found.append((logged.name, logging.getLevelName(logged.level).lower(),
                           (*place, *logged.fields)))
