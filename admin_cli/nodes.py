@@ -36,7 +36,7 @@ SCRUB_POLL_INTERVAL_S = 0.5
 
 #: Commands that compute plans -> their place: imported on use, because the planner takes long to
 #: import and no other command needs it.
-PLANNED = {name: f"admin_cli.node_plans:{name}"
+PLANNED = {name: f"admin_cli.drain_and_decommission:{name}"
            for name in ("drain", "undrain", "maintenance", "decommission")}
 
 

@@ -32,6 +32,7 @@ from multiraft.raft import (
     joint_quorum,
     leader_transfer,
     peers,
+    quiescence,
     read_index,
     replication,
     snapshot,
@@ -203,7 +204,7 @@ class MultiRaft:
             if key < 0:
                 self._peers.on_timer(key)
             elif self._groups[key].role is Role.LEADER:
-                replication.on_leader_timer(self._groups[key])
+                quiescence.on_leader_timer(self._groups[key])
             else:
                 election.on_election_timer(self._groups[key])
 

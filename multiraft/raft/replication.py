@@ -1,7 +1,7 @@
 """Log replication and commit: appends of a leader, acceptance by followers, and the commit rule.
 
-Contract.  Handlers of ``Append`` and ``AppendReply``, the leader's timer, proposals, and
-``send_appends``, which ``MultiRaft.ready`` calls once per touched group.
+Contract.  Handlers of ``Append`` and ``AppendReply``, proposals, and ``send_appends``, which
+``MultiRaft.ready`` calls once per touched group.
 
 Invariants.  At most one ``Append`` per member and call of ``ready``.  A leader raises ``commit``
 only to an index that is in its own term and durable on a majority (paper 5.4.2; anomalies A25); it
@@ -11,8 +11,7 @@ has verified (scenario S4).
 Theory.  Paper 5.3.  Appends name ranges, because consensus needs terms and sizes and the driver has
 the bytes.  A leader sends before its own disk has the entry (thesis 10.2.1).  A new commit index
 rides on the next append, or is sent alone after ``commit_notice_ms``.  Members that do not
-acknowledge are probed every ``retransmit_ms``.  When every reachable member has acknowledged all
-entries and the commit index, the timer is not armed again: the group is quiesced.
+acknowledge are probed when the leader's timer expires (``quiescence.py``).
 """
 
 from __future__ import annotations
@@ -41,13 +40,6 @@ PROBE_BYTES_MAX = 64 << 10
 #: Catch-up windows that a throttled stream may have in flight.  The throttle bounds its rate.
 #: Where processors are busy and a reply takes 0.2 s, a single window would bound it far below that.
 THROTTLED_WINDOWS = 4
-
-#: A member without a replica of the group is probed at intervals of up to this many
-#: ``retransmit_ms``.  The first intervals are shorter, because a probe makes its node create one.
-UNKNOWN_GROUP_RETRY_MAX = 4
-#: A quarantined member is probed at intervals of this many ``retransmit_ms``.  It reports its
-#: repair itself; the probes cover the loss of that message.
-QUARANTINED_RETRY = 16
 
 _MEMBERSHIP = int(EntryKind.MEMBERSHIP)
 _PROBE = ProgressState.PROBE
@@ -354,53 +346,6 @@ def maybe_commit(group: Group) -> None:
     group.touch()
     if group.conf_change_open:
         conf_change.on_commit(group)
-
-
-# ---- leader: timer -----------------------------------------------------------------------------
-
-
-def on_leader_timer(group: Group) -> None:
-    """End an overdue transfer, send the commit index, and probe silent members; or quiesce the
-    group."""
-    context, log = group.context, group.log
-    now_ms = context.now_ms
-    if group.transferee and now_ms >= group.transfer_deadline_ms:
-        leader_transfer.abort_transfer(group)
-    group.commit_broadcast_due = True
-    again_ms = group.transfer_deadline_ms if group.transferee else 0
-    if group.reads is not None and read_index.resend_round(group):
-        due_ms = now_ms + context.config.retransmit_ms
-        again_ms = min(again_ms, due_ms) if again_ms else due_ms
-    for member in group.progress.values():
-        # Members that are unreachable do not keep the group active: it is re-examined when they
-        # return.
-        if member.has_all(log.last_index, log.commit) or not _is_reachable(group, member):
-            continue
-        retry_ms = context.config.retransmit_ms
-        if member.state is ProgressState.UNKNOWN_GROUP:
-            retry_ms *= min(UNKNOWN_GROUP_RETRY_MAX, 1 << member.unknown_replies - 1)
-        elif member.state is ProgressState.QUARANTINED:
-            retry_ms *= QUARANTINED_RETRY
-        elif member.state is ProgressState.SNAPSHOT:
-            retry_ms *= snapshot.OFFER_RETRY
-        if now_ms - member.progressed_ms >= retry_ms:
-            member.retreat()
-            member.progressed_ms = now_ms
-        due_ms = member.progressed_ms + retry_ms
-        again_ms = min(again_ms, due_ms) if again_ms else due_ms
-    if again_ms:
-        context.timers.arm(group.id, again_ms)
-    else:
-        # Every reachable member has all entries and the commit index, and the disarmed timer is the
-        # whole of quiescing.  Any proposal, message or change of support arms it again.
-        group.emit("quiesced")
-    group.touch()
-
-
-def _is_reachable(group: Group, member: Progress) -> bool:
-    """True if the member's node can answer a probe.  If not, its return re-examines the group."""
-    support = group.context.support
-    return member.node in support.support_from and member.node in support.connections
 
 
 # ---- follower ----------------------------------------------------------------------------------
