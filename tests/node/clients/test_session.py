@@ -36,7 +36,7 @@ from multiraft.wire.messages import (
     Refused,
     Welcome,
 )
-from multiraft.wire.sinks import OpenRun, TopicEnds
+from multiraft.wire.sinks import BeginTransaction, TopicEnds
 from node.clients.listener import Listener
 from node.clients.session import Sessions
 from node.config import Limits
@@ -420,7 +420,7 @@ async def test_requests_with_large_headers_are_handled_two_in_a_turn():
     machine = Connection(Role.CLIENT)
     machine.send(HELLO)
     machine.state = State.OPEN
-    large = OpenRun("sink", 1, bytes(16), (TopicEnds(1, (0,) * 10_000),))
+    large = BeginTransaction("sink", 1, bytes(16), (TopicEnds(1, (0,) * 10_000),))
     frames = b"".join(b"".join(machine.send(RequestEvent(number, large)))
                       for number in range(1, 9))
     world.arrivals_polls = 0
