@@ -259,7 +259,7 @@ def prove_failed_disk(cluster: Cluster) -> str:
     ended = cluster.exits()[-1]
     cluster.mend_disk(1)
     cluster.start(1)
-    require((ended.node, ended.status, ended.wanted) == (1, DISK_FAILED, False), f"{ended}")
+    require((ended.node, ended.status, ended.requested) == (1, DISK_FAILED, False), f"{ended}")
     return f"EIO, and the node ended by itself with status {ended.status}"
 
 

@@ -48,7 +48,7 @@ class Deposed(NamedTuple):
     def believes(self) -> bool:
         """True if the old leader still takes itself for the leader."""
         described = self.session.reply(GroupDescribe(self.group))
-        return described.role == "leader" and described.settled
+        return described.role == "leader" and described.committed_in_term
 
     def asked(self, position: str, timestamp_ms: int = -1, linearizable: bool = True):
         """Return its answer about an offset."""

@@ -59,12 +59,12 @@ def test_a_crash_at_any_operation_of_a_start_makes_no_copy_of_the_directory(cras
         disk.make_directory("/d")
         disk.sync_directory("/")
         remembered = starts(disk, "/d", 1).boot_ids[-1]
-        disk.fuse, blew = fuse, False
+        disk.operations_to_crash, blew = fuse, False
         try:
             remembered = starts(disk, "/d", 2).boot_ids[-1]
         except PowerLoss:
             blew = True
-        disk.fuse = -1
+        disk.operations_to_crash = -1
         getattr(disk, crash)(random.Random(fuse))
         for number in (3, 4):
             claimed = starts(disk, "/d", number)
@@ -134,12 +134,12 @@ def test_clearing_that_is_cut_off_leaves_the_mark_or_a_cleared_directory():
         disk.sync_directory("/")
         starts(disk, "/d", 1)
         refusal_record.write(disk, "/d", record)
-        disk.fuse, blew = fuse, False
+        disk.operations_to_crash, blew = fuse, False
         try:
             refusal_record.clear(disk, "/d", record)
         except PowerLoss:
             blew = True
-        disk.fuse = -1
+        disk.operations_to_crash = -1
         disk.power_loss(random.Random(fuse))
         if refusal_record.read(disk, "/d") is None:
             assert record.boot_id in identity.read(disk, "/d").boot_ids

@@ -268,14 +268,14 @@ def test_power_loss_at_every_operation_leaves_all_or_nothing():
     for limit in range(200):
         filesystem = SimulatedFilesystem()
         store, rounds = with_logs(filesystem)
-        filesystem.fuse = limit
+        filesystem.operations_to_crash = limit
         try:
             install(store, 7)
             rounds.run(write(GROUP, command(8), hard_state=HardState(3, 0)))
             over = True
         except PowerLoss:
             over = False
-        filesystem.fuse = -1
+        filesystem.operations_to_crash = -1
         filesystem.power_loss(random.Random(limit))
         store = open_store(filesystem, DIRECTORY)
         check_other(store)

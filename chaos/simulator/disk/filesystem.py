@@ -33,7 +33,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 class PowerLoss(BaseException):
-    """Crash of the node within a call, because the fuse has run out.
+    """Crash of the node within a call, because no operation is left before it.
 
     It is no ``Exception``, so that no handler of the product survives a crash.
     """

@@ -263,7 +263,7 @@ def test_voters_that_change_in_one_step_are_noticed():
     bug = Bug(
         "one-step",
         "multiraft.raft.joint_quorum",
-        "entered",
+        "enter_joint",
         "learners, configuration.voters)",
         "learners)",
         "",

@@ -405,7 +405,7 @@ def observed(made, moves):
     (change(1, old=(1, 2, 5)), "its voters are"),
     (change(1, new=(1, 2, 9)), "there is no node 9"),
     (transfer(1, new=5), "node 5 is no voter"),
-    (switch(1, partition=999), "no such partition"),
+    (switch(1, partition=999), "the partition no longer exists"),
     (switch(1, partition=104, expected=2), "at epoch 1"),
     (switch(1, partition=104, old=5), "in group 1")])
 def test_every_guard_is_compared_before_anything_begins(move, why):

@@ -140,13 +140,13 @@ def run_until_crash(filesystem, model, rng, fuse: int, steps: int) -> bool:
     """Run the steps; True if the fail point was reached."""
     try:
         node = Node(filesystem, model, rng)
-        filesystem.fuse = fuse
+        filesystem.operations_to_crash = fuse
         for _ in range(steps):
             node.step()
     except PowerLoss:
         return True
     finally:
-        filesystem.fuse = -1
+        filesystem.operations_to_crash = -1
     return False
 
 
@@ -185,12 +185,12 @@ def _crash(filesystem: SimulatedFilesystem, rng: random.Random) -> None:
 
 
 def _recovery_that_crashes(filesystem: SimulatedFilesystem, rng: random.Random) -> None:
-    filesystem.fuse = rng.randrange(16)
+    filesystem.operations_to_crash = rng.randrange(16)
     try:
         open_store(filesystem, DIRECTORY).close()
     except PowerLoss:
         pass
-    filesystem.fuse = -1
+    filesystem.operations_to_crash = -1
 
 
 def test_recovering_twice_changes_nothing():
