@@ -191,7 +191,8 @@ class RaftLog:
         return True
 
     def reload_terms(self, term_runs: tuple[tuple[int, int], ...]) -> None:
-        """Replace the term runs by those that storage has for the same entries.
+        """Replace the term runs by those that storage has for the same entries; do nothing while
+        entries are unstaged.
 
         Storage may still have entries that are compacted here, or that an unstaged truncation
         removes."""
@@ -203,7 +204,8 @@ class RaftLog:
             self.last_term = self._run_terms[-1] if self._run_terms else self.prev_term
 
     def compact(self, first_index: int) -> None:
-        """Forget the terms below ``first_index``, which must be applied."""
+        """Forget the terms below ``first_index``, which must be applied.  Do nothing if the log
+        begins there or later."""
         assert first_index - 1 <= self.applied_index, (
             f"compaction to {first_index}, applied {self.applied_index}")
         if first_index <= self.first_index:

@@ -133,12 +133,14 @@ class StatusView:
     # ---- digests ------------------------------------------------------------------------------
 
     def leading_digest(self, node: int) -> int:
-        """Return the sum over the groups led here that ``node`` is a member of."""
+        """Return the digest's sum over the groups led here that ``node`` is a member of; 0 =
+        none."""
         digest = self._context.leading_digests.get(node)
         return digest.total if digest is not None else 0
 
     def followed_digest(self, node: int) -> int:
-        """Return the sum over the groups here that follow ``node`` as their leader."""
+        """Return the digest's sum over the groups here that follow ``node`` as their leader; 0 =
+        none."""
         digest = self._context.followed_digests.get(node)
         return digest.total if digest is not None else 0
 
