@@ -59,7 +59,7 @@ def _encoded(value: object, level: int) -> Iterator[bytes]:
 
 
 def _head(kind: int, count: int) -> bytes:
-    """Type and length of a container, in the fewest bytes."""
+    """Return the type and length of a container, in the fewest bytes."""
     if count < 24:
         return bytes([kind << 5 | count])
     for code, size in ((24, 1), (25, 2), (26, 4)):

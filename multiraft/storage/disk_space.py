@@ -91,7 +91,8 @@ class DiskSpaceGuard:
         return missing + 2 * self.low_bytes + self._files.unallocated_bytes()
 
     def check(self) -> None:
-        """Compare the free bytes with the limits, and begin or end the refusal."""
+        """Compare the free bytes with the limits, and begin or end the refusal of records; allocate
+        files' missing blocks and the reserve where space permits.  Do nothing without a reserve."""
         if not self._reserved_bytes:
             return
         free = self.free
@@ -125,8 +126,9 @@ class DiskSpaceGuard:
             self.on_full(free)
 
     def _preallocate_files(self, free: int) -> bool:
-        """Allocate the missing blocks of files; return False if there is too little space.  Nothing
-        is tried then: a part of the blocks would be taken from the writes that still continue."""
+        """Allocate the missing blocks of files, if any; return False if there is too little space.
+        Nothing is tried then: a part of the blocks would be taken from the writes that still
+        continue."""
         missing = self._files.unallocated_bytes()
         if missing > free:
             return False

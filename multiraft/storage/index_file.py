@@ -27,7 +27,8 @@ INDEX_VERSIONS_READ = (4, INDEX_VERSION)
 
 
 def write_index_file(filesystem: Filesystem, segment: Segment, index: SegmentIndex) -> None:
-    """Put ``index`` beside its sealed segment, atomically and durably."""
+    """Write ``index`` as the index file of its sealed segment, atomically and durably.  Blocks.
+    Raises ``OSError``."""
     directory, _, name = index_path(segment).rpartition("/")
     write_envelope(filesystem, directory, name, INDEX_MAGIC, INDEX_VERSION, encode(index))
 
