@@ -95,8 +95,9 @@ class ClientCore:
             raise fresh(self.ended)
 
     def close(self, why: str) -> MultiRaftError | None:
-        """End all requests, deliveries and consumers.  Returns the failures that no caller has
-        learned of, as ``Accumulator.take_failure`` does; None = there are none."""
+        """End all requests, deliveries and consumers; do nothing if the client has ended.  Returns
+        the failures that no caller has learned of, as ``Accumulator.take_failure`` does; None =
+        there are none."""
         if self.ended is not None:
             return None
         self.ended = Closed(why)
@@ -122,7 +123,8 @@ class ClientCore:
     # ---- time ----
 
     def advance(self, now_ms: int) -> None:
-        """Run everything that is due.  O(producers + consumers + due work)."""
+        """Set the time, give the network what producers, consumers and the metadata cache have to
+        send, and end what is overdue.  It does not wait.  O(producers + consumers + due work)."""
         self.now_ms = now_ms
         self.network.tick(now_ms)
         for producer, identity in self._producers.items():
@@ -175,7 +177,8 @@ class ClientCore:
             lambda outcome: consumer.done(query, outcome, self.now_ms), self.now_ms)
 
     def _identify(self, producer: ProducerState, identity: Identifying) -> None:
-        """Ask for a producer id, or for the next epoch of the producer's id."""
+        """Ask for a producer id, or for the next epoch of the producer's id, unless a request or a
+        pause is under way."""
         if identity.asking or self.now_ms < identity.retry_at_ms:
             return
         address = identity.address or self.network.any_address(self.now_ms)
@@ -232,7 +235,8 @@ class ClientCore:
         )
 
     def _refresh(self) -> None:
-        """Ask any node for the metadata that producers and consumers want."""
+        """Ask any node for the metadata that producers and consumers want.  A failure is repeated
+        after a pause; a refused request is split by topics."""
         wanted = self.metadata.wanted()[:self._refresh_names_max]
         address = self.network.any_address(self.now_ms, self._refresh_avoid)
         if address is None:
@@ -262,7 +266,8 @@ class ClientCore:
 
     @staticmethod
     def _is_refused(outcome: ResponseEvent | Lost) -> bool:
-        """Return True if a repetition would be refused as well."""
+        """Return True if the same request would be refused again, so that a repetition is
+        useless."""
         if isinstance(outcome, Lost):
             return outcome.impossible
         error = exception_for(outcome.code, outcome.error)
@@ -270,7 +275,8 @@ class ClientCore:
 
     def _part_names(self, wanted: tuple[str, ...], outcome: ResponseEvent | Lost) -> None:
         """Halve the number of topics per request, after one was refused: this isolates the topic
-        that causes the refusal, so that the others get their metadata."""
+        that causes the refusal, so that the others get their metadata.  A request of one topic ends
+        its waiting callers with the error."""
         self._refresh_at_ms = self.now_ms + REFRESH_MS_MIN
         if len(wanted) > 1:
             self._refresh_names_max = len(wanted) // 2

@@ -81,7 +81,8 @@ class ProducerCore(Generic[BatchDelivery]):
             return None
 
     def send(self, record: Record) -> Operation[BatchDelivery]:
-        """Take ``record`` as soon as it fits into the buffer.  Raises as ``try_take``."""
+        """Take ``record`` as soon as it fits into the buffer, and return the delivery of its batch
+        without waiting for the outcome.  Raises as ``Accumulator.send``, except ``BufferFull``."""
         return (yield from self._when_room(
             lambda: self.intake.send(record, self._now_ms(), wall_ms())))
 
@@ -151,7 +152,8 @@ class ProducerCore(Generic[BatchDelivery]):
 
     def _extend(self, topic: str, values: Sequence[bytes],
                 start: int) -> Operation[tuple[BatchDelivery, int]]:
-        """Do as ``_try_extend``, as soon as the topic is known and the buffer has space."""
+        """Take values[start:] into one batch as ``_try_extend`` does, but wait until the topic is
+        known and the buffer has space."""
         since_ms = self._now_ms()
 
         def is_known() -> bool:
@@ -215,8 +217,8 @@ class ProducerCore(Generic[BatchDelivery]):
                 self._end()
 
     def leave(self, error: BaseException | None) -> Operation[None]:
-        """Close at the end of a block.  After an ``error`` records that are not sent yet are
-        dropped, and a failure that no caller has received becomes a note of the error."""
+        """Close the producer at the end of a block.  After an ``error`` records that are not sent
+        yet are dropped, and a failure that no caller has received becomes a note of the error."""
         if error is None:
             yield from self.close()
         elif self._state.closed is None:

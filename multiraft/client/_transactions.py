@@ -89,8 +89,8 @@ class Transactions:
     # ---- for readers ----
 
     def verdict(self, header: BatchHeader) -> bool | None:
-        """Return True if a staged batch is delivered, False if not; None = not known to be decided.
-        O(1)."""
+        """Return True if a staged batch is delivered, False if its transaction is void or another
+        attempt counts.  None = its transaction is not known to be decided.  O(1)."""
         txn, task, attempt = transaction_of(header)
         if not txn.sink or not txn.number:
             return False  # numbers begin with 1: no such transaction can exist
@@ -134,8 +134,9 @@ class Transactions:
         return bool(self._wanted) and not self.asking
 
     def wanted(self, now_ms: int) -> tuple[TransactionRef, ...]:
-        """Return the transactions to request from any node now; ``learn`` or ``lost`` ends the
-        request.  Readers that still wait call ``want`` again, so none is requested without need."""
+        """Return the transactions to request from any node now, and mark that as under way;
+        ``learn`` or ``lost`` ends the request.  Readers that still wait call ``want`` again, so
+        none is requested without need."""
         self.asking = True
         self._failures += 1
         self.ask_at_ms = now_ms + min(ASK_AGAIN_MS_MAX, ASK_AGAIN_MS_MIN << min(
@@ -146,7 +147,8 @@ class Transactions:
         return asked
 
     def learn(self, reply: TransactionStatesReply, now_ms: int) -> None:
-        """Apply the answer of a node."""
+        """Apply the states in a node's answer: cache decisions, and note open transactions for the
+        metadata leader."""
         self.asking = False
         for row in reply.transactions:
             txn = TransactionRef(row.sink, row.transaction)
@@ -184,7 +186,8 @@ class Transactions:
         return asked
 
     def resolved(self, reply: ResolveTransactionsReply) -> None:
-        """Apply the answer of the metadata leader."""
+        """Apply the answer of the metadata leader: cache decisions, and keep the description of
+        transactions that are still open."""
         self.resolving, self._resolve_failures = False, 0
         for row in reply.transactions:
             txn = TransactionRef(row.sink, row.transaction)
@@ -196,8 +199,8 @@ class Transactions:
     def not_resolved(
         self, asked: tuple[TransactionRef, ...], why: str, final: bool, now_ms: int
     ) -> None:
-        """End a request that the metadata leader did not answer.  ``final``: a repetition would
-        fail as well."""
+        """End a request that the metadata leader did not answer; the transactions ``asked`` are due
+        again after a pause.  ``final``: a repetition would fail as well."""
         self.resolving = False
         self._resolve_failures += 1
         given_up = final or self._resolve_failures >= RESOLVE_TRIES

@@ -244,7 +244,8 @@ class Client:
         return await self._drive(operation)
 
     async def _drive(self, operation: Operation[_Result]) -> _Result:
-        """Run ``operation`` to its end.  A checkpoint, unless it succeeds without a step."""
+        """Run ``operation`` to its end in this task, step by step, and return its result.  It is a
+        checkpoint, unless it succeeds without a step."""
         self._core.now_ms = self.now_ms()
         step = None
         try:
@@ -322,12 +323,14 @@ class Client:
             self._changed.unpark_all()
 
     def wake(self) -> None:
-        """Have the pump task advance the core, after input."""
+        """Have the pump task advance the core soon, because it has new input; ``work`` does it in
+        the calling task."""
         self.stale = True
         self._wake.set()
 
     def work(self) -> None:
-        """Advance the core in this task, after input."""
+        """Advance the core now, in the calling task, because it has new input (a record of the
+        application, bytes of a node).  ``wake`` leaves that to the pump task."""
         due_ms = self._advance()
         if due_ms < self._pump_until_ms:
             self._wake.set()
@@ -379,7 +382,8 @@ class Client:
                     self._nursery.start_soon(self._serve, link)
 
     async def _serve(self, link: Link) -> None:
-        """Run one connection, from connect to close."""
+        """Run one connection, from connect to close, as a task of its own; the link of a connection
+        that fails is broken."""
         with self._scopes[link]:
             try:
                 sock = await self._connect(link)
@@ -423,7 +427,7 @@ class Client:
             nursery.cancel_scope.cancel()
 
     def lost(self, link: Link, error: OSError) -> None:
-        """Report a broken connection to the core."""
+        """Report a broken connection to the core, which closes the link, and wake the pump task."""
         self._core.network.broken(link, f"connection lost: {error}", self.now_ms())
         self.wake()
 

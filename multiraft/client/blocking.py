@@ -302,7 +302,8 @@ class Client:
         self.turn_if_due(monotonic_ms())
 
     def turn_if_due(self, now_ms: int) -> None:
-        """Do as ``turn_sometimes``, with a time that the caller has read already."""
+        """Send and receive as ``turn_sometimes`` does, at the time ``now_ms`` that the caller has
+        read already."""
         if now_ms - self.turned_ms >= _TURN_INTERVAL_MS:
             self.advance()
             self.listen(0)
@@ -347,12 +348,13 @@ class Client:
                 sock.ready(events)
 
     def register(self, raw: socket.socket | TlsSocket, events: int, sock: LinkSocket) -> None:
-        """Listen for ``events`` of a socket, instead of those registered before."""
+        """Have ``poll`` report ``events`` of ``raw`` to ``sock``, instead of those registered
+        before."""
         self._poll.register(raw, events)
         self._registered[raw.fileno()] = sock
 
     def unregister(self, raw: socket.socket | TlsSocket) -> None:
-        """Stop listening to a socket."""
+        """Have ``poll`` report no more events of a socket."""
         self._poll.unregister(raw)
         del self._registered[raw.fileno()]
 
@@ -362,7 +364,8 @@ class Client:
         return self._drive(operation)
 
     def _drive(self, operation: Operation[_Result]) -> _Result:
-        """Run ``operation`` to its end."""
+        """Run ``operation`` to its end in this thread, step by step, and return its result.  A
+        step's ``MultiRaftError`` is thrown into the operation."""
         self._core.now_ms = monotonic_ms()
         try:
             step = operation.send(None)
