@@ -548,7 +548,7 @@ class ConsumerState:
 
     def _damaged(self, reader: Reader, damage: MultiRaftError, now_ms: int) -> None:
         """Report a batch that fails its CRC to its node, and have it fetched from another replica.
-        After as many failures as there are replicas, at least three, end the consumer with
+        After more failures in a row than replicas, and than three, end the consumer with
         ``UnreadableBatch``."""
         reader.corrupt += 1
         replicas = self._metadata.replicas(reader.incarnation)

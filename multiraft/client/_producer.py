@@ -378,8 +378,8 @@ class ProducerState:
         """Process the refusal of a batch: learn of another leader, repeat the batch after a pause,
         or fail it.  Ignored if a newer attempt is in flight.
 
-        ``shared``: the request was refused as a whole, with batches of other partitions; the batch
-        is repeated alone then."""
+        ``shared``: the request was refused as a whole, with batches of other partitions; a final
+        refusal then makes the batch be repeated alone once."""
         if batch.attempt != attempt.number:
             return  # the attempt was given up: a newer one decides
         batch.attempt = 0

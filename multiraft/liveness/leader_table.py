@@ -53,6 +53,7 @@ class LeadershipChanges:
 
     def since(self, version: int, count_max: int) -> tuple[int, tuple[Change, ...]]:
         """Return (version reached, changes) after ``version``, oldest first, at most ``count_max``.
+        If more changes exist, a call with the version reached returns the next ones.
 
         A ``version`` above the present one is of another boot epoch's list: then all changes are
         returned."""
@@ -82,7 +83,8 @@ class LeaderTable:
         self.announced: dict[int, int] = {}
 
     def learn(self, node: int, change: Change) -> None:
-        """Record the report of ``node`` that it leads a group, or no longer does."""
+        """Record the report of ``node`` that it leads a group, or no longer does.  A report of a
+        lower term than the known one is ignored."""
         group, _, term, leads = change
         leader, known_term = self._leaders.get(group, (0, 0))
         if leads and term >= known_term:

@@ -33,8 +33,8 @@ OFFER_RETRY = 4
 
 
 def offer(group: Group, member: Progress) -> None:
-    """Offer a snapshot to a member whose next entry is compacted.  Appends to it end until it
-    replies."""
+    """Offer a snapshot to a member whose next entry is compacted.  Appends to it pause until it
+    replies or is probed again."""
     if member.state is not ProgressState.SNAPSHOT:
         group.emit("snapshot_needed", member.node, member.next_index, group.log.first_index)
     member.become_probe(member.next_index)

@@ -365,8 +365,8 @@ class PartitionIndex:
         return base, end, self._indexes[slot]
 
     def find_timestamp(self, timestamp_ms: int) -> int:
-        """Return the slot of the first batch up to which a record is at or after ``timestamp_ms``;
-        len(self) = none."""
+        """Return the slot of the first batch with a record at or after ``timestamp_ms``; len(self)
+        = none."""
         return bisect_left(self._latest, timestamp_ms)
 
     def pack(self) -> list:

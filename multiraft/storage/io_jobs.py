@@ -130,7 +130,7 @@ def spans_of(journal: Journal, places: Sequence[tuple[int, int, int, int]],
     """Return the reads that fetch entries at ``places``: (index, term, journal position, size),
     ascending by index.
 
-    Neighbours in one segment share a read, with gaps of up to ``gap_bytes_max`` between them.
+    Adjacent entries of one segment share a read, with gaps of up to ``gap_bytes_max`` between them.
     O(entries)."""
     spans: list[Span] = []
     segment: Segment | None = None

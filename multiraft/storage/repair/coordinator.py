@@ -279,8 +279,9 @@ class RepairCoordinator:
     def _give_up(self, group: int, absent: Sequence[int], compacted: Sequence[int]) -> None:
         """Give up entries that are ``absent`` in the leader's log or ``compacted`` there.
 
-        Truncate at the first of them if no entry from there on is committed.  Otherwise compact up
-        to the last applied one, and discard committed ones that another entry replaced."""
+        Truncate at the first of them if no entry from there on is known to be committed.  Otherwise
+        compact up to the last of ``compacted`` that is applied, and discard those of ``absent``
+        that are committed."""
         repair, core = self._store.repair, self._core
         given_up = [*absent, *compacted]
         if given_up and core.repair.may_truncate(group, min(given_up)):
