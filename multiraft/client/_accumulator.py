@@ -292,7 +292,8 @@ class Accumulator:
             self.flushes -= 1
 
     def settled(self, number: int) -> bool:
-        """Return True if all records taken before ``seal_all`` returned ``number`` are resolved."""
+        """Return True if all records that were taken before the call of ``seal_all`` which returned
+        ``number`` have their outcome."""
         oldest = next(iter(self._unresolved), None)
         return oldest is None or oldest > number
 
@@ -532,7 +533,8 @@ class Accumulator:
     # ---- records whose topic was unknown ----
 
     def unstage(self, now_ms: int) -> None:
-        """Batch the records whose topics have become known; end those whose topics do not exist."""
+        """Batch the records whose topics have become known.  End those whose topics do not exist or
+        whose deadlines have passed; the others stay, and their topics are requested."""
         for name in list(self.staged):
             topic = self._metadata.topics.get(name)
             if topic is not None:

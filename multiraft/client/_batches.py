@@ -100,7 +100,7 @@ class Batch:
 
     @property
     def done(self) -> bool:
-        """True if its outcome is known."""
+        """True if the outcome of the batch is known."""
         return self.deliveries[0].outcome is not None
 
     def stamp(self, identity: tuple[int, int], base_sequence: int) -> None:

@@ -74,7 +74,8 @@ class LinkSocket:
             self._sock = None
 
     def discard(self) -> None:
-        """Close the descriptor in this process without ending the connection for the node."""
+        """Close the descriptor in this process only: the parent process still uses the
+        connection."""
         sock, self._sock = self._sock, None
         if isinstance(sock, TlsSocket):
             sock.discard()

@@ -192,7 +192,8 @@ class ClientCore:
                                               self.rng), self.now_ms)
 
     def _ask_transactions(self) -> None:
-        """Ask any node for the states of the transactions that readers wait for."""
+        """Ask any node for the states of the transactions that readers wait for; while no address
+        may be tried, set the time of the next attempt."""
         address = self.network.any_address(self.now_ms)
         if address is None:
             self.transactions.ask_at_ms = max(self.now_ms + 1, self.network.next_retry_ms() or 0)
@@ -208,7 +209,8 @@ class ClientCore:
                              REFRESH_TIMEOUT_MS, done, self.now_ms)
 
     def _resolve_transactions(self) -> None:
-        """Ask the metadata leader about transactions that a node has called open."""
+        """Ask the metadata leader about transactions that a node has called open; any node, if the
+        leader is not known."""
         asked = self.transactions.to_resolve(self.now_ms)
         address = self._leader_address or self.network.any_address(self.now_ms)
         self._leader_address = ""
@@ -286,8 +288,9 @@ class ClientCore:
         self.metadata.refuse(wanted[0], error.about(wanted[0]))
 
     def _catch_up(self) -> None:
-        """Learn the metadata index of the metadata leader, after a node called a topic missing.  A
-        node that only lags behind parks the next request until it has applied that index."""
+        """Learn the metadata index of the metadata leader, after a node called a topic missing; do
+        nothing while that is under way.  A node that only lags behind parks the next request until
+        it has applied that index."""
         address = self.network.any_address(self.now_ms)
         if self._catching_up or address is None:
             return

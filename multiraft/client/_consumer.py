@@ -194,7 +194,8 @@ class ConsumerState:
         return None
 
     def end(self, error: MultiRaftError) -> None:
-        """Drop fetched batches and end with ``error``, unless the consumer has failed before."""
+        """End with ``error``, unless the consumer has failed before; fetched batches are dropped in
+        either case."""
         if self.error is None:
             self.error = error
         self._batches.clear()
@@ -533,7 +534,8 @@ class ConsumerState:
             reader.position = reader.fetch_offset
 
     def _queue(self, reader: Reader, batch: FetchedBatch) -> None:
-        """Queue a batch; during a search for a time, only its records from that time on."""
+        """Queue a batch for ``take``; during a search for a time, only its records from that time
+        on, and a batch without such records not at all."""
         reader.fetch_offset = batch.next_offset
         reader.begun = True
         if reader.search is not None:

@@ -122,7 +122,8 @@ class MetadataCache:
         self.version += 1
 
     def created(self, topic: TopicMetadata) -> None:
-        """Add a topic that this client has created, so that callers do not wait for it."""
+        """Add a topic that this client has created, so that callers do not wait for it, and request
+        its metadata."""
         self.version += 1
         self._missing.pop(topic.name, None)
         self._learn(topic)

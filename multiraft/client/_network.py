@@ -438,7 +438,8 @@ class Network:
     # ---- for links ----
 
     def welcomed(self, link: Link, welcome: Welcome, now_ms: int) -> None:
-        """Open a link after its Welcome; break it if the node belongs to another cluster."""
+        """Take cluster id and limits from a link's Welcome, and mark the link as open; break it if
+        the node belongs to another cluster."""
         if self.cluster not in (None, welcome.cluster):
             self.broken(link, f"node {welcome.node} belongs to cluster {welcome.cluster.hex()}, "
                         f"not {self.cluster.hex()}", now_ms)

@@ -159,8 +159,8 @@ class ProducerState:
             self._set_timer(queue, now_ms)
 
     def _to_send(self, queue: PartitionQueue, now_ms: int, sendable: dict) -> bool:
-        """Add the batches that this partition may send now to those for its leader.  Returns True
-        if there are any."""
+        """Add the batches that this partition may send now to those for its leader in ``sendable``;
+        fail the waiting ones of a deleted partition.  Returns True if any was added."""
         location = self._metadata.locations.get(queue.incarnation)
         if location is None:
             self._fail_all(queue, UnknownPartition(f"topic {queue.topic!r} was deleted"),
@@ -467,8 +467,8 @@ class ProducerState:
         self.records.resolve(batch, error.about(queue.topic, queue.partition))
 
     def _fail_all(self, queue: PartitionQueue, error: MultiRaftError, waiting: bool) -> None:
-        """Resolve all batches with ``error``; with ``waiting`` those in flight get their answer
-        first."""
+        """Resolve all batches of a partition with ``error``.  With ``waiting``, batches in flight
+        are left for their answers; without, they count as perhaps appended."""
         if queue.open is not None:
             self.records.seal(queue)
         for batch in queue.batches():

@@ -84,7 +84,8 @@ def offsets_at(core: ClientCore, topic: TopicMetadata, timestamp_ms: int,
 
 def _by_leader(core: ClientCore, parts: Sequence[PartitionMetadata],
                count_max: int) -> Iterator[tuple[str, list[PartitionMetadata]]]:
-    """Yield (address, partitions) of requests to the known leaders."""
+    """Yield (address of a leader, at most ``count_max`` of its partitions) for one request each.
+    Partitions without a known leader are left out."""
     by_address: dict[str, list[PartitionMetadata]] = {}
     for part in parts:
         address = core.metadata.leader_address(part.incarnation)
@@ -229,7 +230,8 @@ def _at_leader(core: ClientCore, topic: TopicMetadata, part: PartitionMetadata, 
 
 
 def _begun_at(request: Any, epoch: int) -> Any:
-    """Return ``request``; a search for a time begins with the group of ``epoch``."""
+    """Return ``request``; if it searches for a time, one that begins with the group of partition
+    epoch ``epoch``."""
     if type(request) is not ListOffsets or request.partitions[0].position != TIMESTAMP:
         return request
     return ListOffsets((request.partitions[0]._replace(epoch=epoch),))

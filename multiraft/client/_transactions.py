@@ -104,8 +104,8 @@ class Transactions:
         return txn in self._decided
 
     def want(self, txn: TransactionRef, until_ms: int | None = None) -> None:
-        """Request the state of a transaction.  ``until_ms``: ask the metadata leader at that time
-        at the latest, for a reader that ends before an open transaction."""
+        """Request the state of a transaction, unless it is decided.  ``until_ms``: ask the metadata
+        leader at that time at the latest, for a reader that ends before an open transaction."""
         if txn in self._decided:
             return
         self._wanted[txn] = None
@@ -158,7 +158,7 @@ class Transactions:
                 self._decide(txn, row)
 
     def lost(self) -> None:
-        """End a request without an answer."""
+        """End a request of ``wanted`` that got no answer."""
         self.asking = False
 
     # ---- for the driver: the metadata leader ----

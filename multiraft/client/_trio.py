@@ -267,7 +267,8 @@ class Client:
             operation.close()
 
     async def _perform(self, step: Step) -> Any:
-        """Carry out one step and return its result."""
+        """Carry out one step, which may wait, and return its result: that of an ``Exchange``, else
+        None."""
         match step:
             case Turn():
                 self.work()
@@ -311,8 +312,8 @@ class Client:
             self._clock.current_time()
 
     async def checkpoint(self) -> None:
-        """Execute a checkpoint.  Raises ``Forked`` in a child process, which must not wait on the
-        parent's run."""
+        """Let other tasks run, and a cancellation take effect (trio's checkpoint).  Raises
+        ``Forked`` in a child process, which must not wait on the parent's run."""
         if isinstance(self._core.ended, Forked):
             self._core.require_open()
         await trio.lowlevel.checkpoint()
@@ -336,8 +337,8 @@ class Client:
             self._wake.set()
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until ``condition`` holds for the state of the core.  Raises ``Closed`` or
-        ``Forked`` when the client ends first."""
+        """Advance the core and wait until ``condition`` holds for its state; return at once if it
+        holds already.  Raises ``Closed`` or ``Forked`` when the client ends first."""
         if not condition():
             self.require_open()
             self.work()

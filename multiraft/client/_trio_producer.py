@@ -51,7 +51,8 @@ class ProducerOwner(Protocol):
         ...
 
     async def checkpoint(self) -> None:
-        """Execute a checkpoint.  Raises ``Forked`` in a child process."""
+        """Let other tasks run, and a cancellation take effect (trio's checkpoint).  Raises
+        ``Forked`` in a child process."""
         ...
 
     async def _drive(self, operation: Operation[_Result]) -> _Result:

@@ -61,7 +61,8 @@ class LinkSocket:
         self._blocked = trio.Event()  # set: the socket took no more
 
     def discard(self) -> None:
-        """Close the descriptor in this process without ending the connection for the node."""
+        """Close the descriptor in this process only: the parent process still uses the
+        connection."""
         if isinstance(self._sock, TlsSocket):
             self._sock.discard()
         else:

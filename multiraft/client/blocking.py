@@ -309,7 +309,8 @@ class Client:
             self.listen(0)
 
     def advance(self) -> None:
-        """Advance the core and send its output.  Raises ``Closed`` or ``Forked``."""
+        """Advance the core and send its output, without waiting.  Raises ``Closed`` or
+        ``Forked``."""
         self._core.require_open()
         now_ms = self.turned_ms = monotonic_ms()
         self._core.advance(now_ms)
@@ -333,8 +334,9 @@ class Client:
             self._sockets[link] = kind(self, link)
 
     def listen(self, wait_ms: int | None = None) -> None:
-        """Wait for the sockets, at most ``wait_ms`` and not past the next deadline, and receive.
-        Only right after ``advance``, whose time counts as the present one."""
+        """Wait for the sockets, at most ``wait_ms`` (None = no limit) and not past the core's next
+        deadline, and receive and send what is possible.  Only right after ``advance``, whose time
+        counts as the present one."""
         due_ms = self._core.next_deadline_ms()
         for each in self.connecting:
             due_ms = each.deadline_ms if due_ms is None else min(due_ms, each.deadline_ms)
@@ -382,7 +384,8 @@ class Client:
             operation.close()
 
     def _perform(self, step: Step) -> Any:
-        """Carry out one step and return its result."""
+        """Carry out one step, which may wait, and return its result: that of an ``Exchange``, else
+        None."""
         match step:
             case Turn():
                 self.turn_if_due(monotonic_ms())

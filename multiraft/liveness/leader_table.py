@@ -42,7 +42,8 @@ class LeadershipChanges:
         self._version_of: dict[int, int] = {}
 
     def record(self, group: int, incarnation: int, term: int, leads: bool) -> None:
-        """Record that leadership of ``group`` began or ended here."""
+        """Record that leadership of ``group`` began or ended here, under the next version and in
+        place of the group's earlier change."""
         self.led_count += 1 if leads else -1
         replaced = self._version_of.get(group)
         if replaced is not None:

@@ -279,7 +279,8 @@ class StoreLiveness:
                 self._emit(LeaseEventKind.WITHDRAWN, node)
 
     def next_deadline_ms(self, now_ms: int) -> int:
-        """Return the time of the next heartbeat or expiry.  O(peers)."""
+        """Return the time of the next heartbeat or expiry, at most one interval from now.
+        O(peers)."""
         due_ms = now_ms + self.interval_ms
         for peer in self._peers.values():
             if self._healthy:
@@ -321,7 +322,7 @@ class LeaseHolder(Protocol):
 
 
 def deliver(events: list[LeaseEvent], core: LeaseHolder) -> None:
-    """Pass the findings of a node's ``StoreLiveness`` to its ``MultiRaft``."""
+    """Call the method of ``core`` for each finding of a node's ``StoreLiveness``, in order."""
     for kind, node, value in events:
         if kind is LeaseEventKind.GRANTED:
             core.lease_granted(node, value)

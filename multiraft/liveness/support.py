@@ -65,7 +65,7 @@ class Support:
         return True
 
     def connect(self, node: int) -> None:
-        """Record a new append connection to ``node``; messages in flight on an earlier one are
-        lost."""
+        """Record a new append connection to ``node`` under a new number; messages in flight on an
+        earlier one are lost."""
         self._connected += 1
         self.connections[node] = self._connected

@@ -54,7 +54,9 @@ def on_election_timer(group: Group) -> None:
 
 
 def start_pre_vote(group: Group) -> None:
-    """Poll the voters for a possible election, without a change of any term (thesis 9.6)."""
+    """Poll the voters for a possible election, without a change of any term (thesis 9.6).  A
+    replica that is a majority alone campaigns at once; another one polls again after
+    ``election_retry_ms``."""
     context = group.context
     group.enter(Role.PRE_CANDIDATE, 0)
     group.votes = {context.node: True}
@@ -75,7 +77,9 @@ def _probe_group(group: Group) -> None:
 
 
 def campaign(group: Group, transfer: bool = False) -> None:
-    """Request votes in a new term; the requests wait until term and own vote are durable."""
+    """Become candidate in a new term and request votes; the requests wait until term and own vote
+    are durable.  ``transfer``: the leader asked for it, so trust in that leader is no reason to
+    refuse."""
     context = group.context
     # The own vote is not in ``votes`` yet: ``on_hard_state_durable`` adds it.  A crash before that
     # could let this node vote for another candidate of the same term.
@@ -129,7 +133,8 @@ def on_vote_request(group: Group, sender: int, request: VoteRequest) -> None:
 
 
 def _vote(group: Group, sender: int, request: VoteRequest) -> None:
-    """Vote at most once per term, and only for a log that is at least as up to date as this one."""
+    """Answer a vote request: vote at most once per term, and only for a log that is at least as up
+    to date as this one.  A later term is adopted in either case."""
     new_term = request.term > group.term
     # Also not after following a leader of this term: its election is decided.
     free = new_term or (request.term == group.term and group.vote in (0, sender)

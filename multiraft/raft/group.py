@@ -182,7 +182,8 @@ class Group:
         return joint_quorum.supported(self.configuration, self.context.support.is_supported_by)
 
     def may_campaign(self) -> bool:
-        """True if this replica may ask for votes."""
+        """True if this replica may ask for votes: it is not quarantined, may have to lead, has
+        reached its vote barrier, and has quorum support."""
         return (not self.quarantined and self._is_needed() and not self.is_below_vote_barrier()
                 and self.has_quorum_support())
 
@@ -379,8 +380,8 @@ class Group:
 
     def install(self, bounds: LogBounds, index: int, configuration: Configuration,
                 tail: LogState) -> None:
-        """Replace the log by a snapshot of applied state up to the entry before ``bounds``, with
-        the configuration of the entry at ``index``."""
+        """Replace the log by a snapshot of applied state up to the entry before ``bounds``, and
+        acknowledge it to the leader.  ``configuration`` is that of the entry at ``index``."""
         before = bounds.first_index - 1
         assert bounds.last_index == before > self.log.commit, f"{bounds} over {self.log.commit}"
         self.emit("snapshot_installed", before, bounds.prev_term)
@@ -404,7 +405,8 @@ class Group:
         self._put_in_force()
 
     def replace_configurations(self, known: list[tuple[int, Configuration]]) -> None:
-        """Replace all known configurations, after a forced recovery or a repair."""
+        """Replace all known (index, configuration) pairs, ascending, and put the last one in force,
+        after a forced recovery or a repair."""
         self.configurations = known
         self._put_in_force()
 

@@ -39,7 +39,8 @@ NONCES = 1 << 62
 
 
 def begin(group: Group) -> None:
-    """Start to follow without being counted.
+    """Begin head recovery with a new nonce: follow without being counted, and send the first
+    request to the leader.
 
     Entries on disk behind the known end of the log are removed first, because they may become
     readable again."""

@@ -55,7 +55,8 @@ class GroupImage:
         self.group_incarnation = 0
 
     def write(self, write: GroupWrite) -> None:
-        """Carry out one group's part of a write."""
+        """Carry out one group's part of a write in this image: lifecycle record, truncation,
+        entries, hard state."""
         if write.lifecycle_record is not None:
             self._take_lifecycle_record(write.lifecycle_record)
         elif write.entries or write.hard_state is not None:

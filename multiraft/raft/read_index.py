@@ -71,7 +71,8 @@ def on_round_answered(group: Group) -> None:
 
 
 def on_voters_changed(group: Group) -> None:
-    """Complete the round if a majority of the present voters has answered it."""
+    """Complete the round under way, if there is one and a majority of the present voters has
+    answered it."""
     if group.reads is not None and group.reads.in_round:
         _confirm(group)
 

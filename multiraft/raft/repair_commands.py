@@ -69,7 +69,8 @@ class RepairCommands:
             found.replace_configurations(known)
 
     def is_following(self, group: int) -> bool:
-        """True if the replica is quarantined and follows."""
+        """True if the replica is quarantined and accepts its leader's entries, because head
+        recovery is under way."""
         return self._group(group).nonce != 0
 
     def is_head_recovered(self, group: int) -> bool:

@@ -146,10 +146,11 @@ def _stream(group: Group, member: Progress, fresh: tuple[Entry, ...], fresh_byte
 
 
 def _throttled_bytes(group: Group, member: Progress) -> int:
-    """Return the bytes that the throttle lets through now to a replica that is being moved.
+    """Return the bytes that the throttle permits now to a replica that is being moved; below 1 =
+    none.
 
-    While that is none, the timer is armed for the time when it is not, and the member does not
-    count as silent."""
+    If none, arm the group's timer for the time when it permits some; a member with nothing in
+    flight does not count as silent meanwhile."""
     context = group.context
     available = context.throttle.available(group.id, member.node, context.now_ms)
     if available < 1:

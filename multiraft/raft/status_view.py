@@ -112,7 +112,8 @@ class StatusView:
     # ---- other nodes --------------------------------------------------------------------------
 
     def node_state(self, node: int) -> str:
-        """Return ``up``, ``down`` or ``unknown``, by the leases of ``node``."""
+        """Return ``up`` if ``node`` is this node, supports it or is supported by it.  Otherwise
+        return ``down``, or ``unknown`` if the node was never heard of."""
         support = self._context.support
         if (
             node == self._context.node

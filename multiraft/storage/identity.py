@@ -180,7 +180,7 @@ def _write(filesystem: Filesystem, directory: str, identity: Identity, claimed: 
 
 
 def _boot_id(boot_epoch: int, process: str) -> BootId:
-    """Parse a row of the file.  Raise ``TypeError``, ``ValueError``."""
+    """Return the boot id in a row of the file.  Raise ``TypeError``, ``ValueError``."""
     return BootId(int(boot_epoch), int(process, 16))
 
 

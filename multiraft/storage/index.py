@@ -133,13 +133,16 @@ class GroupIndex:
                 if begin <= position < end]
 
     def holds(self, index: int, term: int) -> bool:
-        """Return True if the log has that entry, readable or not.  O(log n)."""
+        """Return True if the log has the entry of that index and term, readable or not.  O(log
+        n)."""
         return self.first_index <= index <= self.last_index and self.term(index) == term
 
     def first_conflict(self, index: int, term: int) -> int:
-        """Return the lowest index whose entry cannot stand before an entry of this index and term,
-        which was written after all of them, so that it must have been truncated; the last index + 1
-        if there is none.  O(log elections)."""
+        """Return the first index that must have been truncated before an entry of ``index`` and
+        ``term`` was appended.
+
+        That is ``index`` itself, or the first entry of a later term; the last index + 1 = none.
+        O(log elections)."""
         run = bisect_right(self._run_terms, term)
         later = self._run_starts[run] if run < len(self._run_starts) else self.last_index + 1
         return min(index, later)
@@ -325,7 +328,7 @@ class PartitionIndex:
             self._latest[at] = max(self._latest[at], max_timestamp_ms)
 
     def remove_batch(self, index: int) -> None:
-        """Remove the batch of an index, if the partition has it.  O(n)."""
+        """Remove the batch of the entry ``index``, if the partition has it.  O(n)."""
         slot = bisect_left(self._indexes, index)
         if slot == len(self._indexes) or self._indexes[slot] != index:
             return

@@ -57,14 +57,15 @@ _HEAD = (shapes.UINT, shapes.UINT, shapes.UINT, shapes.UINT, shapes.INT_OR_NONE,
 
 
 def encode(index: SegmentIndex) -> bytes:
-    """Encode the body of an index file, with groups and partitions in ascending order."""
+    """Return the body of an index file, with groups and partitions in ascending order."""
     runs = [_pack_run(index.runs[group]) for group in sorted(index.runs)]
     return cbor2.dumps([index.start, index.seed, index.end, index.last_crc, index.first_durable,
                         index.highest_durable, runs])
 
 
 def decode(path: str, body: bytes) -> SegmentIndex:
-    """Decode the body of an index file.  Raise ``CorruptFile``."""
+    """Return the index in the body of an index file.  Raise ``CorruptFile``, which names
+    ``path``."""
     try:
         fields = cbor2.loads(body)
         shapes.check(fields, (*_HEAD, [shapes.ANYTHING]), "the index")

@@ -148,7 +148,7 @@ def _is_file(path: Path) -> bool:
 
 
 def _seen(path: Path) -> SeenSegment:
-    """Describe a segment file by its header alone."""
+    """Return a segment file's description for ``stray_segments``, from its header alone."""
     start = segment_start(path.name)
     assert start is not None, f"{path} is no segment"
     with open(path, "rb") as file:

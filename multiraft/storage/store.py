@@ -206,8 +206,8 @@ class Store:
         self._checkpointer.require_copy()
 
     def is_removed(self, group: int) -> bool:
-        """Return True if only a tombstone is left of the group's replica: then only the group's
-        leader can ask for a new one."""
+        """Return True if only a tombstone is left of the group's replica here; False also without
+        one.  Then only the group's leader can ask for a new one."""
         log = self._logs.get(group)
         return log is not None and log.removed
 
@@ -279,8 +279,8 @@ class Store:
                                                              for entry in journal_entries))
 
     def _index(self, log: StoredLog, write: GroupWrite, placed: Placed, at: int) -> int:
-        """Index one group's part of a round, whose first journal entry is number ``at``; return the
-        number of the entry behind it."""
+        """Add one group's part of a round to its log, indexes and cache.  ``at``: number of its
+        first journal entry in the round; return the number behind its last."""
         if write.lifecycle_record is not None:
             at += self._take_lifecycle_record(log, write, placed.positions[at])
         if write.drop_from:
@@ -327,7 +327,8 @@ class Store:
             journal.submitted = staged.end
 
     def fsynced(self, position: int) -> None:
-        """Record that all writes before ``position`` whose sync waited have been synced."""
+        """Record that the writes before ``position`` whose sync was deferred are synced, so that
+        entries placed from now on may say so."""
         self._journal.fsynced = max(self._journal.fsynced, position)
 
     def finish(self, staged: StagedWrite) -> None:
@@ -380,8 +381,8 @@ class Store:
         self._journal.preallocate()
 
     def seal_job(self) -> SealJob | None:
-        """Return a job that writes the index file of a full and durable segment, or None.  Any
-        thread may execute the job, ``sealed`` takes its result."""
+        """Return a job that writes the index file of a full and durable segment, once for each;
+        None = no segment waits.  Any thread may execute the job, ``sealed`` takes its result."""
         return SealJob(self._filesystem, self._sealed.pop(0)) if self._sealed else None
 
     def sealed(self, job: SealJob) -> None:
@@ -480,14 +481,14 @@ class Store:
 
     def first_at(self, group: int, partition: int, timestamp_ms: int, from_offset: int,
                  below_offset: int) -> int | None:
-        """Return an offset such that no record of ``group`` between ``from_offset`` and that offset
-        is at or after ``timestamp_ms``; None if no batch that ends below ``below_offset`` can have
-        such a record.  O(log n).  Raise ``UnknownGroup``.
+        """Return the offset at which to begin a search for the first record at or after
+        ``timestamp_ms``: from ``from_offset`` up to it, no record of ``group`` is so late.  None if
+        no batch that ends below ``below_offset`` can have such a record.  O(log n).  Raise
+        ``UnknownGroup``.
 
         The offset is the first one of a batch with such a record, or ``from_offset`` when the batch
         that first reached the timestamp lies before it: the index has the highest timestamp so far,
-        and batches after that one may be older again.
-        """
+        and batches after that one may be older again."""
         batches = self.table.log(group).partitions.get(partition)
         if not batches:
             return None
@@ -550,8 +551,8 @@ class Store:
 
 
 def _append_journal_entries(write: GroupWrite, entries: list[Entry], log: StoredLog) -> None:
-    """Add one group's part of a round as journal entries: lifecycle record, truncation, entries,
-    hard state."""
+    """Append one group's part of a round to ``entries``, as journal entries: lifecycle record (with
+    REPAIR records behind a tombstone), truncation, entries, hard state."""
     record = write.lifecycle_record
     if record is not None:
         entries += [record, *log.records_after_tombstone(record)]

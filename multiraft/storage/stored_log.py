@@ -201,7 +201,8 @@ class StoredLog:
         self.snapshot_position = snapshot_position
 
     def quarantine(self, why: str) -> None:
-        """Exclude the replica from consensus; the first reason is kept."""
+        """Mark the replica as quarantined because of ``why``; a reason that it has already is
+        kept."""
         self.quarantined = self.quarantined or why
 
     def require_head_recovery(self, why: str) -> None:
@@ -316,7 +317,8 @@ class StoredLog:
         self.maybe_truncated.discard(index)
 
     def merge_hard_state(self, found: HardState) -> None:
-        """Take a hard state from a segment if it is later than the known one."""
+        """Take a hard state from a segment if its term is later than the known one's.  In the same
+        term, take it if the known one has no vote."""
         # Within a term a vote is final, so any vote replaces none.
         known = self.hard_state
         if found.term > known.term or (found.term == known.term and known.vote == 0):

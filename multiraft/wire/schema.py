@@ -53,7 +53,8 @@ integer = cast(Callable[[int, int], Check], Integer)
 
 
 def _bounds(check: Check) -> tuple[Check, int, int]:
-    """Return a field's check with its bounds; bounds of other types are empty (1 > 0)."""
+    """Return (check, lowest, highest value) of a field; the bounds of a check that is no
+    ``Integer`` are empty (1 > 0)."""
     if type(check) is Integer:
         return (check, *check)  # type: ignore[return-value]  # a callable all the same
     return check, 1, 0
@@ -162,8 +163,8 @@ class Row:
             for item, (field, low, high) in zip(value, bounded, strict=True)])
 
     def many(self, rows: list) -> tuple:
-        """Return the values of many ``rows``, checked by whole columns of numbers.  The error names
-        the first invalid row, as a check of each row would.  O(fields)."""
+        """Return the typed values of ``rows``, checked by whole columns of numbers.  The error
+        names the first invalid row, as a check of each row would.  O(fields)."""
         if {*map(type, rows)} != {list} or {*map(len, rows)} != {len(self._bounded)}:
             return tuple(map(self, rows))
         columns = []

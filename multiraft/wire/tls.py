@@ -147,7 +147,8 @@ class TlsSocket:
         return owed
 
     def _send_ciphertext(self) -> bool:
-        """Send the remaining ciphertext.  Returns True if the kernel has all of it."""
+        """Send the remaining ciphertext.  Returns True if the kernel has all of it.  Raises
+        ``ConnectionError`` when the other side makes this one owe answers without reading them."""
         while True:
             if not self._unsent:
                 if not self._outgoing.pending:

@@ -60,7 +60,7 @@ class SegmentHeader(NamedTuple):
 
     @classmethod
     def parse(cls, data: Buffer) -> SegmentHeader | None:
-        """Parse a header; None when the bytes are not an intact one."""
+        """Return the header in ``data``; None when the bytes are not an intact one."""
         if len(data) < _HEADER.size:
             return None
         magic, version, journal, start, cluster, node, seed, _, crc = _HEADER.unpack_from(data)

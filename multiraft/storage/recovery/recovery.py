@@ -382,7 +382,8 @@ class _Recovery:
             self._filesystem.remove(index_path(segment))
 
     def _rewrite_unsynced(self, found: list[_Found], durable: int) -> None:
-        """Write everything above the durable watermark once more, and sync it."""
+        """Write all bytes of the segments above ``durable`` once more to their places, and sync
+        them."""
         for each in found:
             end = each.scan.index.end - each.segment.start
             begin = max(0, durable - each.segment.start)
@@ -396,8 +397,9 @@ class _Recovery:
                     file.close()
 
     def _resume(self, found: list[_Found], durable: int) -> None:
-        """Point the journal behind the last entry: in its file, or, when that is damaged, in a new
-        one."""
+        """Make the journal continue behind the last entry: in its file, whose index file is removed
+        then, or in a new segment.  A new one is due if that file is damaged or a snapshot replaces
+        it."""
         journal = self._journal
         segments = [each.segment for each in found]
         snapshot_position = max(self._checkpoint.installed().values(), default=0)

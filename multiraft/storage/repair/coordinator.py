@@ -140,8 +140,10 @@ class RepairCoordinator:
             self._quarantine(error.group, str(error), is_here)
 
     def _quarantine(self, group: int, why: str, is_here: bool) -> None:
-        """Exclude a replica.  Consensus may not have it: recovery found it and it is not added yet,
-        or it was removed a moment ago."""
+        """Exclude a replica from consensus, and add its group to ``groups``.
+
+        ``is_here``: consensus has the replica.  Otherwise recovery found it and it is not added
+        yet, or it was removed a moment ago; then its description is renewed."""
         if is_here:
             self._core.repair.quarantine(group, why)
         else:
@@ -268,8 +270,9 @@ class RepairCoordinator:
         return True
 
     def _truncate(self, group: int, first_removed: int) -> None:
-        """Truncate the log from an index on.  First record which of its entries were damaged, so
-        that their ranges are not taken for another group's."""
+        """Truncate the log from ``first_removed`` on, and require head recovery.  First record
+        which of its entries were damaged, so that their ranges are not taken for another
+        group's."""
         repair = self._store.repair
         for index in repair.unreadable(group, first_removed):
             self._record_unneeded(group, index)

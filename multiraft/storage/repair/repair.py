@@ -190,7 +190,7 @@ class LocalRepair:
                 term != ANY_COMMITTED and at >= index.first_index and not index.holds(at, term))]
 
     def compacted(self, group: int, wanted: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Return those (index, term) that are compacted in the group's log."""
+        """Return those of the ``wanted`` (index, term) that are compacted in the group's log."""
         first = self._table.log(group).index.first_index
         return [(at, term) for at, term in wanted if at < first]
 
@@ -209,7 +209,8 @@ class LocalRepair:
                       if index >= first and index not in log.maybe_truncated)
 
     def next_intact(self, group: int, index: int) -> int:
-        """Return the first entry behind ``index`` that is not missing; 0 = none.  O(missing)."""
+        """Return the index of the first entry behind ``index`` that is not missing; 0 = none.
+        O(missing)."""
         log, index = self._table.log(group), index + 1
         while index in log.missing:
             index += 1
