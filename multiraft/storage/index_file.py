@@ -22,7 +22,7 @@ from multiraft.types import HardState
 
 INDEX_MAGIC = b"MRINDEX\x01"
 INDEX_VERSION = 5
-#: The runs of version 4 end before the terms of bars.
+#: The runs of version 4 end before the terms of vote barriers.
 INDEX_VERSIONS_READ = (4, INDEX_VERSION)
 
 
@@ -45,7 +45,7 @@ def read_index_file(filesystem: Filesystem, segment: Segment) -> SegmentIndex:
 
 _PAIR = (shapes.UINT, shapes.UINT)
 _COPY = (*[shapes.UINT] * 7, shapes.INT_OR_NONE, shapes.UINT, shapes.INT_OR_NONE)
-#: Shapes of a group's run, with the two terms of bars and before them, and of the whole file.
+#: Shapes of a group's run, with the two terms of vote barriers and without, and of the whole file.
 _FIRST_FIELDS = (shapes.UINT, shapes.UINT, shapes.UINT,
         shapes.Optional((shapes.UINT, shapes.BYTES, shapes.BYTES, [shapes.UINT], [shapes.UINT])),
         [(shapes.UINT, shapes.UINT, shapes.BYTES, shapes.BYTES, shapes.BYTES, [_PAIR])],

@@ -318,8 +318,8 @@ class Store:
 
         Optional, and useful for a driver that stages while it writes: entries staged from now on
         carry the end of this write as their durable watermark, which is true when they reach the
-        disk. Without this call their mark lags by one more write, and recovery can prove less.
-        """
+        disk.  Without this call their watermark lags by one more write, and recovery can prove
+        less."""
         journal = self._journal
         # A write whose sync may wait proves nothing to recovery: its bytes can be lost although
         # later ones are on disk.

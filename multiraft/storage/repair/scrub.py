@@ -54,7 +54,7 @@ class ScrubJob:
         self.position = position  # journal position where it begins
         self.limit = limit  # journal position where the segment's durable entries end
         self.prev_crc = prev_crc  # None = what the first entry says: the place before is damaged
-        self.durable = durable  # mark of the last entry before it: they never fall
+        self.durable = durable  # watermark of the last entry before it: they never fall
         self.end = position  # where the next piece begins
         self.bytes = 0
         self.suspects: list[SuspectRange] = []
@@ -182,7 +182,7 @@ class Scrubber:
         self.passes = 0  # completed since the start
         self._store = store
         self._prev_crc: int | None = None
-        self._durable = 0  # mark of the last entry
+        self._durable = 0  # watermark of the last entry
         self._resumed = 0  # see ``ScrubJob.resumed``
         self._has_checkpoints = True  # still to be read in this pass
 
