@@ -44,7 +44,7 @@ class MultiRaftError(Exception):
     offset: int | None = None
 
     def about(self, topic: str, partition: int | None = None, offset: int | None = None) -> Self:
-        """Set the subject of this error and return it."""
+        """Set the topic, partition and offset that this error concerns, and return it."""
         self.topic, self.partition, self.offset = topic, partition, offset
         return self
 

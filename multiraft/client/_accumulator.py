@@ -146,7 +146,7 @@ def _too_large(topic: str, value: int, name: str, limit: int) -> RecordTooLarge:
 
 
 def _is_untold(deliveries: Sequence[Delivery]) -> bool:
-    """Return True if the outcome of one of a batch's deliveries was given to no caller."""
+    """Return True unless every delivery of the batch gave its outcome to a caller."""
     return not all(delivery.claimed for delivery in deliveries)
 
 
@@ -196,10 +196,12 @@ class Accumulator:
     # ---- records in ----
 
     def send(self, record: Record, now_ms: int, wall_ms: int) -> Delivery:
-        """Add one record and return the delivery of its batch.  Raises ``BufferFull``,
-        ``RecordTooLarge``, ``TypeError``, ``ValueError``, ``InvalidTopicName``,
-        ``UnknownPartition``, or the error that ended the producer; the record was not taken then.
-        O(bytes)."""
+        """Add one record to the open batch of its partition and return the delivery of that batch.
+        While the topic's partitions are not known, hold the record.
+
+        Raises ``BufferFull``, ``RecordTooLarge``, ``TypeError``, ``ValueError``,
+        ``InvalidTopicName``, ``UnknownPartition``, or the error that ended the producer; the record
+        was not taken then.  O(bytes)."""
         size = require_record(record)
         if (self.failed is not None or size > layout.BATCH_BYTES_MAX
                 or self.buffered_bytes + size > self._buffer_bytes_max):
@@ -211,9 +213,11 @@ class Accumulator:
 
     def extend(self, topic_name: str, values: Sequence[bytes], start: int, now_ms: int,
                wall_ms: int) -> tuple[Delivery, int]:
-        """Add values[start:] without keys to the current batch.  Returns the delivery of the batch
-        and the index of the first value that did not fit.  Only when ``topic_ready``.  Raises as
-        ``send``."""
+        """Add values[start:] without keys to the topic's current batch, as many as fit.  Only when
+        ``topic_ready``.
+
+        Returns the delivery of the batch and the index of the first value that was not taken.
+        Raises as ``send``."""
         self._admit(0, topic_name)
         topic = self._metadata.topics[topic_name]
         queue = self._queue(topic, self._sticky_partition(topic))
@@ -232,10 +236,12 @@ class Accumulator:
         return batch.deliveries[0], took
 
     def topic_ready(self, name: str, now_ms: int, since_ms: int) -> bool:
-        """Return True if the topic's partitions are known; else ask for its metadata.  ``since_ms``
-        is the time from which the caller has been waiting.  Raises ``UnknownTopic`` when nodes have
-        answered since then that the topic does not exist, ``TimedOut`` when no node has answered
-        ``delivery_timeout_ms`` after ``since_ms``, and as ``send``."""
+        """Return True if the topic's partitions are known and no record waits for them; else ask
+        for its metadata.  ``since_ms`` is the time from which the caller has been waiting.
+
+        Raises ``UnknownTopic`` when nodes have answered since then that the topic does not exist,
+        and ``TimedOut`` when no node has answered ``delivery_timeout_ms`` after ``since_ms``.  Also
+        raises as ``send``."""
         if self.failed is not None:
             raise fresh(self.failed)
         if self._metadata.topics.get(name) is not None:
@@ -251,9 +257,11 @@ class Accumulator:
         return False
 
     def room_for(self, needed: int) -> bool:
-        """Return True if ``needed`` bytes, and at least a batch, fit into the buffer now.  Open
-        batches are sealed when the sealed ones would not free enough, so that the caller does not
-        wait for their linger time.  O(partitions with batches)."""
+        """Return True if ``needed`` bytes, and at least a batch, fit into the buffer now, or the
+        producer has ended.
+
+        Open batches are sealed when the sealed ones would not free enough, so that the caller does
+        not wait for their linger time.  O(partitions with batches)."""
         buffer_max = self._buffer_bytes_max
         wanted = min(max(needed, self._settings.batch_bytes), buffer_max)
         if self.buffered_bytes + wanted <= buffer_max or self.failed is not None:
@@ -265,7 +273,8 @@ class Accumulator:
         return False
 
     def seal_all(self) -> int:
-        """Seal all open batches.  Returns a number for ``settled``.  O(partitions with batches)."""
+        """Seal all open batches, so that they do not linger.  Returns a number with which
+        ``settled`` tells if all records up to now are resolved.  O(partitions with batches)."""
         for queue in self.partitions.values():
             if queue.open is not None:
                 self.seal(queue)
@@ -274,7 +283,8 @@ class Accumulator:
 
     @contextlib.contextmanager
     def flushing(self) -> Iterator[None]:
-        """Count a caller that waits for its batches and takes their failures then."""
+        """Count a flush for the duration of the block: it takes the failures of its batches, and
+        ``take_last_failure`` leaves them."""
         self.flushes += 1
         try:
             yield
@@ -282,12 +292,13 @@ class Accumulator:
             self.flushes -= 1
 
     def settled(self, number: int) -> bool:
-        """Return True if all records taken before ``seal_all`` returned ``number`` are resolved."""
+        """Return True if all records that were taken before the call of ``seal_all`` which returned
+        ``number`` have their outcome."""
         oldest = next(iter(self._unresolved), None)
         return oldest is None or oldest > number
 
     def _admit(self, size: int, topic: str) -> None:
-        """Raise the reason why a record of ``size`` bytes cannot be taken, now or ever."""
+        """Raise the reason if a record of ``size`` bytes cannot be taken, now or ever."""
         if self.failed is not None:
             raise fresh(self.failed)
         if size > layout.BATCH_BYTES_MAX:
@@ -295,8 +306,8 @@ class Accumulator:
         self._require_room(size, topic)
 
     def _stage(self, record: Record, now_ms: int, wall_ms: int) -> Delivery:
-        """Hold a record until the partitions of its topic are known.  A record that fits into no
-        batch is refused at once."""
+        """Hold a record until the partitions of its topic are known, request them, and return the
+        record's own delivery.  Raises as ``send``."""
         require_topic_name(record.topic)
         if record.partition is not None:
             require_partition(record.topic, record.partition)
@@ -333,7 +344,7 @@ class Accumulator:
     def _append_alone(self, queue: PartitionQueue, record: Record, now_ms: int, timestamp: int,
                       delivery: Delivery | None = None) -> Delivery:
         """Put a record that is larger than ``batch_bytes`` into a batch of its own, after the open
-        one.  A record with a ``delivery`` is counted in the buffer already."""
+        one, and seal both.  A record with a ``delivery`` is counted in the buffer already."""
         builder = self._alone(record, timestamp)
         if delivery is None:
             self._require_room(builder.size, record.topic)
@@ -397,8 +408,8 @@ class Accumulator:
 
     def _open_batch(self, queue: PartitionQueue, now_ms: int, delivery: Delivery | None = None,
                     builder: core.BatchBuilder | None = None) -> Batch:
-        """Return the open batch, or a new one.  A new one has ``delivery`` if its first record has
-        one already, and ``builder`` if its only record is encoded already."""
+        """Return the partition's open batch, or open a new one.  A new one has ``delivery`` if its
+        first record has one already, and ``builder`` if its only record is encoded already."""
         if queue.open is None:
             if builder is None:
                 builder = self._builders.pop() if self._builders else core.BatchBuilder(
@@ -416,8 +427,9 @@ class Accumulator:
         batch.count = batch.builder.count
 
     def seal(self, queue: PartitionQueue) -> None:
-        """Close the open batch: compress, build and queue it.  An empty batch, whose first record
-        was refused, is dropped.  O(bytes)."""
+        """Close the open batch: compress, build and queue it for sending.  Records without a key
+        continue with the next partition.  An empty batch, whose first record was refused, is
+        dropped.  O(bytes)."""
         batch, queue.open = queue.open, None
         assert batch is not None
         builder = batch.builder
@@ -472,7 +484,8 @@ class Accumulator:
         return failure
 
     def take_last_failure(self) -> MultiRaftError | None:
-        """Return ``take_failure`` at the end of the producer; None while a ``flush`` takes them."""
+        """Return the failures as ``take_failure`` does, at the end of the producer; None while a
+        ``flush`` takes them."""
         return None if self.flushes else self.take_failure()
 
     def fail_staged(self, error: MultiRaftError) -> None:
@@ -482,7 +495,8 @@ class Accumulator:
                 self._end_staged(staged, fresh(error))
 
     def resolve(self, batch: Batch, outcome: BatchReceipt | MultiRaftError) -> None:
-        """Give the batch's deliveries their outcome."""
+        """Give the batch's deliveries their outcome and free its bytes.  A failure that no caller
+        receives is kept for ``take_failure``."""
         self.buffered_bytes -= batch.accounted_bytes
         batch.accounted_bytes = 0
         batch.attempt = 0
@@ -499,7 +513,7 @@ class Accumulator:
 
     def retire(self, queue: PartitionQueue) -> None:
         """Move a queue without batches to the idle ones, which keep sequences while the partition
-        exists.  O(1) amortized."""
+        exists; drop it if the partition was deleted.  O(1) amortized."""
         del self.partitions[queue.incarnation]
         if self._metadata.locations.get(queue.incarnation) is not None:
             self._idle[queue.incarnation] = queue
@@ -519,7 +533,8 @@ class Accumulator:
     # ---- records whose topic was unknown ----
 
     def unstage(self, now_ms: int) -> None:
-        """Batch the records whose topics have become known; end those whose topics do not exist."""
+        """Batch the records whose topics have become known.  End those whose topics do not exist or
+        whose deadlines have passed; the others stay, and their topics are requested."""
         for name in list(self.staged):
             topic = self._metadata.topics.get(name)
             if topic is not None:
@@ -536,8 +551,8 @@ class Accumulator:
                     self._expire_staged(name, now_ms)
 
     def _end_missing(self, name: str, now_ms: int) -> None:
-        """End the records that have waited long enough for a topic that does not exist.  Each
-        record has its own deadline, because the topic may be created at any time."""
+        """End the records that have waited long enough for a topic that does not exist; keep the
+        others.  Each record has its own deadline, because the topic may be created at any time."""
         waiting, timeout_ms = self.staged.pop(name), self._settings.delivery_timeout_ms
         for at, staged in enumerate(waiting):
             if not self._metadata.is_missing(name, staged.deadline_ms - timeout_ms, now_ms):
@@ -559,7 +574,8 @@ class Accumulator:
                         f"{self._settings.delivery_timeout_ms} ms").about(name)
 
     def _seal_early(self, topic: TopicMetadata) -> None:
-        """Seal batches of records that waited for metadata when ``seal_all`` was called."""
+        """Seal the batches of a topic whose records waited for metadata when ``seal_all`` was
+        called."""
         for part in topic.partitions:
             queue = self.partitions.get(part.incarnation)
             if queue is not None and queue.open is not None and (
@@ -567,8 +583,10 @@ class Accumulator:
                 self.seal(queue)
 
     def _place(self, topic: TopicMetadata, staged: _Staged, now_ms: int) -> None:
-        """Add a record whose topic has become known to a batch, and its delivery to that batch.  A
-        batch that the record opens takes the record's number, so that a flush waits for it."""
+        """Add a record whose topic has become known to a batch, and its delivery to that batch; a
+        record that is refused ends its delivery.
+
+        A batch that the record opens takes the record's number, so that a flush waits for it."""
         self._last_opened = None
         try:
             self._append(topic, staged.record, now_ms, staged.wall_ms, staged.delivery)

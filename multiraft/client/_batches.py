@@ -39,8 +39,10 @@ class Delivery:
         raise self.outcome
 
     def when_done(self, listener: Callable[[], None]) -> None:
-        """Call ``listener`` once the outcome is known, at once if it is.  The listener is expected
-        to read ``outcome``: ``flush`` does not report the failure again."""
+        """Call ``listener`` once the outcome is known, at once if it is.
+
+        A failure then counts as received, so ``flush`` does not raise it: the listener has to read
+        ``outcome``."""
         if self.done:
             self.claimed = True
             listener()
@@ -98,11 +100,11 @@ class Batch:
 
     @property
     def done(self) -> bool:
-        """True if its outcome is known."""
+        """True if the outcome of the batch is known."""
         return self.deliveries[0].outcome is not None
 
     def stamp(self, identity: tuple[int, int], base_sequence: int) -> None:
-        """Write producer id, epoch and sequence, and the CRC that covers them."""
+        """Write producer id, epoch and sequence into ``data``, and the CRC that covers them."""
         self.identity, self.base_sequence = identity, base_sequence
         core.stamp_producer(self.data, *identity, base_sequence)
 
@@ -157,14 +159,14 @@ class PartitionQueue:
         return self.queue[0] if self.queue else self.open
 
     def issue(self, batch: Batch) -> None:
-        """Record that the batch is sent for the first time."""
+        """Add a batch to ``sent``, because it is sent for the first time."""
         self.issued += 1
         batch.place = self.issued
         self.sent.append(batch)
 
     @property
     def idle(self) -> bool:
-        """True if there is no unresolved batch."""
+        """True if no batch is open, queued, or sent without an outcome."""
         return self.open is None and not self.queue and not self.sent
 
     def batches(self) -> list[Batch]:
@@ -173,7 +175,8 @@ class PartitionQueue:
         return [*self.sent, *self.queue, *last]
 
     def put_back(self, batch: Batch) -> None:
-        """Return a batch that was sent without a sequence to the queue.  O(queue)."""
+        """Insert a batch that was sent without a sequence into the queue again, in the order of its
+        records.  O(queue)."""
         self.queue = deque(sorted([batch, *self.queue], key=lambda queued: queued.number))
 
     def _check(self) -> None:

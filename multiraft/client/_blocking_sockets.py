@@ -32,11 +32,12 @@ class LinkOwner(Protocol):
     turned_ms: int
 
     def register(self, raw: socket.socket | TlsSocket, events: int, sock: LinkSocket) -> None:
-        """Listen for ``events`` of a socket, instead of those registered before."""
+        """Have ``poll`` report ``events`` of ``raw`` to ``sock``, instead of those registered
+        before."""
         ...
 
     def unregister(self, raw: socket.socket | TlsSocket) -> None:
-        """Stop listening to a socket."""
+        """Have ``poll`` report no more events of a socket."""
         ...
 
 
@@ -73,7 +74,8 @@ class LinkSocket:
             self._sock = None
 
     def discard(self) -> None:
-        """Close the descriptor in this process without ending the connection for the node."""
+        """Close the descriptor in this process only: the parent process still uses the
+        connection."""
         sock, self._sock = self._sock, None
         if isinstance(sock, TlsSocket):
             sock.discard()
@@ -144,7 +146,8 @@ class LinkSocket:
         self.link.received(count, received_ms)
 
     def flush(self) -> None:
-        """Send the buffers of the link, as far as the socket takes them."""
+        """Send the buffers of the link, as far as the socket takes them without waiting, and listen
+        for space for the rest.  Do nothing while it is not connected."""
         if self in self._client.connecting:
             return
         outgoing = self.link.take_outgoing()

@@ -95,8 +95,9 @@ class ClientCore:
             raise fresh(self.ended)
 
     def close(self, why: str) -> MultiRaftError | None:
-        """End all requests, deliveries and consumers.  Returns the failures that no caller has
-        learned of, as ``Accumulator.take_failure`` does; None = there are none."""
+        """End all requests, deliveries and consumers; do nothing if the client has ended.  Returns
+        the failures that no caller has learned of, as ``Accumulator.take_failure`` does; None =
+        there are none."""
         if self.ended is not None:
             return None
         self.ended = Closed(why)
@@ -122,7 +123,8 @@ class ClientCore:
     # ---- time ----
 
     def advance(self, now_ms: int) -> None:
-        """Run everything that is due.  O(producers + consumers + due work)."""
+        """Set the time, give the network what producers, consumers and the metadata cache have to
+        send, and end what is overdue.  It does not wait.  O(producers + consumers + due work)."""
         self.now_ms = now_ms
         self.network.tick(now_ms)
         for producer, identity in self._producers.items():
@@ -175,7 +177,8 @@ class ClientCore:
             lambda outcome: consumer.done(query, outcome, self.now_ms), self.now_ms)
 
     def _identify(self, producer: ProducerState, identity: Identifying) -> None:
-        """Ask for a producer id, or for the next epoch of the producer's id."""
+        """Ask for a producer id, or for the next epoch of the producer's id, unless a request or a
+        pause is under way."""
         if identity.asking or self.now_ms < identity.retry_at_ms:
             return
         address = identity.address or self.network.any_address(self.now_ms)
@@ -189,7 +192,8 @@ class ClientCore:
                                               self.rng), self.now_ms)
 
     def _ask_transactions(self) -> None:
-        """Ask any node for the states of the transactions that readers wait for."""
+        """Ask any node for the states of the transactions that readers wait for; while no address
+        may be tried, set the time of the next attempt."""
         address = self.network.any_address(self.now_ms)
         if address is None:
             self.transactions.ask_at_ms = max(self.now_ms + 1, self.network.next_retry_ms() or 0)
@@ -205,7 +209,8 @@ class ClientCore:
                              REFRESH_TIMEOUT_MS, done, self.now_ms)
 
     def _resolve_transactions(self) -> None:
-        """Ask the metadata leader about transactions that a node has called open."""
+        """Ask the metadata leader about transactions that a node has called open; any node, if the
+        leader is not known."""
         asked = self.transactions.to_resolve(self.now_ms)
         address = self._leader_address or self.network.any_address(self.now_ms)
         self._leader_address = ""
@@ -232,7 +237,8 @@ class ClientCore:
         )
 
     def _refresh(self) -> None:
-        """Ask any node for the metadata that producers and consumers want."""
+        """Ask any node for the metadata that producers and consumers want.  A failure is repeated
+        after a pause; a refused request is split by topics."""
         wanted = self.metadata.wanted()[:self._refresh_names_max]
         address = self.network.any_address(self.now_ms, self._refresh_avoid)
         if address is None:
@@ -262,7 +268,8 @@ class ClientCore:
 
     @staticmethod
     def _is_refused(outcome: ResponseEvent | Lost) -> bool:
-        """Return True if a repetition would be refused as well."""
+        """Return True if the same request would be refused again, so that a repetition is
+        useless."""
         if isinstance(outcome, Lost):
             return outcome.impossible
         error = exception_for(outcome.code, outcome.error)
@@ -270,7 +277,8 @@ class ClientCore:
 
     def _part_names(self, wanted: tuple[str, ...], outcome: ResponseEvent | Lost) -> None:
         """Halve the number of topics per request, after one was refused: this isolates the topic
-        that causes the refusal, so that the others get their metadata."""
+        that causes the refusal, so that the others get their metadata.  A request of one topic ends
+        its waiting callers with the error."""
         self._refresh_at_ms = self.now_ms + REFRESH_MS_MIN
         if len(wanted) > 1:
             self._refresh_names_max = len(wanted) // 2
@@ -280,8 +288,9 @@ class ClientCore:
         self.metadata.refuse(wanted[0], error.about(wanted[0]))
 
     def _catch_up(self) -> None:
-        """Learn the metadata index of the metadata leader, after a node called a topic missing.  A
-        node that only lags behind parks the next request until it has applied that index."""
+        """Learn the metadata index of the metadata leader, after a node called a topic missing; do
+        nothing while that is under way.  A node that only lags behind parks the next request until
+        it has applied that index."""
         address = self.network.any_address(self.now_ms)
         if self._catching_up or address is None:
             return

@@ -66,7 +66,7 @@ def codec_number(name: str) -> int:
 
 
 def compress(codec: int, block: Buffer) -> bytes:
-    """Return a records block in compressed form.  O(bytes)."""
+    """Return a records block compressed by ``codec``, which is not "none".  O(bytes)."""
     if codec == layout.CODEC_GZIP:
         machine = zlib.compressobj(wbits=zlib.MAX_WBITS | 16)
         return machine.compress(block) + machine.flush()

@@ -194,7 +194,8 @@ class ConsumerState:
         return None
 
     def end(self, error: MultiRaftError) -> None:
-        """Drop fetched batches and end with ``error``, unless the consumer has failed before."""
+        """End with ``error``, unless the consumer has failed before; fetched batches are dropped in
+        either case."""
         if self.error is None:
             self.error = error
         self._batches.clear()
@@ -202,7 +203,9 @@ class ConsumerState:
     # ---- for the driver ----
 
     def poll(self, now_ms: int) -> list[Query]:
-        """Return the queries to send now.  O(partitions that are not at their end)."""
+        """Return the queries to send now: at most one for each partition, few for each node.  A
+        failure of the whole consumer is in ``error`` afterwards.  O(partitions that are not at
+        their end)."""
         self._next_ms = None
         if self.error is not None or self.finished:
             return []
@@ -236,7 +239,8 @@ class ConsumerState:
         return self._next_ms
 
     def done(self, query: Query, outcome: ResponseEvent | Lost, now_ms: int) -> None:
-        """Process the outcome of a query.  O(records of the answer)."""
+        """Process the outcome of a query: queue fetched batches, set resolved starts, or schedule
+        another try of its partitions.  O(records of the answer)."""
         if isinstance(query.request, ReportCorruption):
             return  # the node verifies its copy; its answer changes nothing here
         for reader in query.readers:
@@ -255,7 +259,8 @@ class ConsumerState:
     # ---- asking ----
 
     def _begin(self, now_ms: int) -> bool:
-        """Make a reader for each partition once the topic is known."""
+        """Make a reader for each wanted partition once the topic is known.  Returns False while it
+        is not, and with ``error`` if it cannot be read."""
         if self._started_ms is None:
             self._started_ms = now_ms
         topic = self._metadata.topics.get(self.topic)
@@ -303,7 +308,7 @@ class ConsumerState:
 
     def _ready(self, reader: Reader, now_ms: int) -> tuple[int, str, str] | None:
         """Return (node, kind of query, replicas that may answer) for a partition; None = no query
-        now."""
+        now.  None also while enough of it is fetched ahead, or no node is known."""
         if reader.at_end:
             return None
         if reader.buffered_bytes >= self.settings.partition_bytes_max:
@@ -333,8 +338,11 @@ class ConsumerState:
         return node, reader.asks, replica
 
     def _waits_for_transaction(self, reader: Reader, now_ms: int) -> bool:
-        """Return True if the next batch is staged by an undecided transaction.  The wait of a
-        reader with an end is bounded: ``until_end`` ends there, a range fails."""
+        """Return True while the next batch is staged by an undecided transaction, and request its
+        state.
+
+        The wait of a reader with an end is bounded: with ``until_end`` it ends before an open
+        transaction, otherwise ``error`` is set after ``unavailable_ms``."""
         assert reader.undecided is not None
         txn, questions, since_ms = reader.undecided
         if self._transactions.decided(txn):
@@ -356,7 +364,7 @@ class ConsumerState:
         return True
 
     def _is_over(self, reader: Reader) -> bool:
-        """Return True if the reader has reached the end of its part, or the part's leader is no
+        """Return True, and forget the part, if the reader has reached its end or its leader is no
         longer a node of the cluster."""
         part = reader.part
         assert part is not None
@@ -412,7 +420,8 @@ class ConsumerState:
     # ---- answers ----
 
     def _resolve(self, query: Query, results: Sequence[OffsetResult], now_ms: int) -> None:
-        """Process starts and ends of partitions, in the order of ``_queries``."""
+        """Set the positions of readers from the starts and ends in an answer, in the order of
+        ``_queries``.  A refused partition is tried again."""
         assert isinstance(query.request, ListOffsets)
         count = len(query.request.partitions) // len(query.readers)
         if len(results) != count * len(query.readers):
@@ -472,8 +481,8 @@ class ConsumerState:
                     self._got_nothing(reader, now_ms)
 
     def _got_nothing(self, reader: Reader, now_ms: int) -> None:
-        """Avoid a replica that returned nothing below an end that another replica has named: it
-        lags behind, and may stay so."""
+        """Avoid a replica that returned nothing below an end that another replica has named, and
+        pause the reader.  Such a replica lags behind, and may stay so."""
         reader.replicas.avoid(reader.node, now_ms)
         reader.part = None
         self._metadata.want(self.topic)
@@ -482,8 +491,8 @@ class ConsumerState:
             f"records up to {reader.known_end}"), now_ms)
 
     def _accept(self, reader: Reader, data: memoryview, high_watermark: int, now_ms: int) -> None:
-        """Verify batches, and queue those at or after the fetch offset and before the end.
-        O(bytes)."""
+        """Verify batches, and queue those at or after the fetch offset and before the end, up to
+        the first that is damaged or not decided.  O(bytes)."""
         reader.high_watermark = max(reader.high_watermark, high_watermark)
         parts, damage = intact_batches(data)
         before = reader.fetch_offset
@@ -525,7 +534,8 @@ class ConsumerState:
             reader.position = reader.fetch_offset
 
     def _queue(self, reader: Reader, batch: FetchedBatch) -> None:
-        """Queue a batch; during a search for a time, only its records from that time on."""
+        """Queue a batch for ``take``; during a search for a time, only its records from that time
+        on, and a batch without such records not at all."""
         reader.fetch_offset = batch.next_offset
         reader.begun = True
         if reader.search is not None:
@@ -539,7 +549,9 @@ class ConsumerState:
         self._batches.append((reader, batch))
 
     def _damaged(self, reader: Reader, damage: MultiRaftError, now_ms: int) -> None:
-        """Report a batch that fails its CRC to its node, and fetch it from another replica."""
+        """Report a batch that fails its CRC to its node, and have it fetched from another replica.
+        After more failures in a row than replicas, and than three, end the consumer with
+        ``UnreadableBatch``."""
         reader.corrupt += 1
         replicas = self._metadata.replicas(reader.incarnation)
         if reader.corrupt > max(CORRUPT_RETRIES_MAX, len(replicas)):
@@ -565,7 +577,8 @@ class ConsumerState:
 
     def _failed(self, reader: Reader, code: int | None, detail: ErrorDetail | None,
                 now_ms: int) -> None:
-        """Process the refusal of one partition (``code`` None: there was no answer)."""
+        """Process the refusal of one partition: choose another node or group and pause, or end the
+        consumer if the refusal is final.  ``code`` None: there was no answer."""
         error = (exception_for(code, detail) if code is not None
                  else TimedOut(f"no answer: {detail.text if detail is not None else ''}"))
         if code == Code.MOVED and self._knows_where(reader, error.detail):
@@ -589,8 +602,8 @@ class ConsumerState:
         self._pause(reader, error, now_ms)
 
     def _knows_where(self, reader: Reader, detail: ErrorDetail) -> bool:
-        """Learn from a MOVED answer where the offsets are.  Returns True if the address of a node
-        to ask there is known."""
+        """Learn from a MOVED answer which group has the offsets.  Returns True if the address of a
+        node to ask next is known."""
         is_end = self._metadata.moved(reader.incarnation, detail)
         reader.moves += 1
         reader.part = None
@@ -612,7 +625,8 @@ class ConsumerState:
         self._unavailable(reader, now_ms)
 
     def _unavailable(self, reader: Reader, now_ms: int) -> None:
-        """Give up after ``unavailable_ms`` without a success."""
+        """End the consumer with the partition's last error after ``unavailable_ms`` without a
+        success; before that, only set the deadline."""
         if reader.failing_since_ms is None:
             reader.failing_since_ms = now_ms
         give_up_ms = reader.failing_since_ms + self.settings.unavailable_ms

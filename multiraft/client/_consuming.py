@@ -41,7 +41,7 @@ class ConsumerCore:
         return batch
 
     def close(self) -> None:
-        """End the consumer with ``Closed``."""
+        """End the consumer with ``Closed``, and wake the tasks that wait for its batches."""
         self.state.end(Closed("the consumer was closed"))
         self._release()
         self._notify()

@@ -41,14 +41,16 @@ class Identifying:
         self._question: InitProducer | None = None
 
     def question(self, producer: ProducerState, rng: random.Random) -> InitProducer:
-        """Return the request to send.  O(1)."""
+        """Return the request to send, the same one until its answer decides it or its id is lost.
+        O(1)."""
         if self._question is None or self._question.producer_id == producer.lost_id:
             self._question = _next_question(producer, rng)
         return self._question
 
     def answered(self, producer: ProducerState, outcome: ResponseEvent | Lost, now_ms: int,
                  limits: NetworkLimits, rng: random.Random) -> None:
-        """Process the outcome of the last request.  O(partitions) when it is an identity."""
+        """Process the outcome of the last request: give the producer its identity, or schedule the
+        next request.  A lost id is noted in the producer.  O(partitions) when it is an identity."""
         self.asking, self.address = False, ""
         if isinstance(outcome, ResponseEvent) and outcome.code == Code.OK:
             self._failures, self._question = 0, None

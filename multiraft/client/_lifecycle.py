@@ -42,7 +42,8 @@ def fresh(error: _Error) -> _Error:
 
 
 def note_failure(error: BaseException | None, failure: MultiRaftError | None) -> None:
-    """Raise a failure that no caller has received; if ``error`` is raised already, add a note."""
+    """Raise ``failure``, which no caller has received; if ``error`` is raised already, add it there
+    as a note.  None = do nothing."""
     if failure is None:
         return
     if error is None:
@@ -56,7 +57,8 @@ _clients: weakref.WeakKeyDictionary[Watched, int] = weakref.WeakKeyDictionary()
 
 
 def watch(client: Watched) -> None:
-    """Call ``inherited`` of ``client`` in each child process made by a fork."""
+    """Register a client, so that ``inherited`` of it is called in each child process made by a
+    fork."""
     _clients[client] = os.getpid()
 
 

@@ -86,7 +86,8 @@ class MetadataCache:
     # ---- asking ----
 
     def want(self, name: str) -> None:
-        """Request the metadata of a topic that is unknown or stale.  O(1)."""
+        """Add a topic to those of the next metadata request, because it is unknown or stale.
+        O(1)."""
         self.refused.pop(name, None)
         self.wants[name] = None
 
@@ -97,7 +98,8 @@ class MetadataCache:
     # ---- learning ----
 
     def apply(self, asked: tuple[str, ...], reply: MetadataReply, now_ms: int) -> None:
-        """Apply the answer to a request for the topics ``asked``.  O(partitions named)."""
+        """Apply the answer to a request for the topics ``asked``; topics of unknown leader, and
+        those missing for a short time, are requested again.  O(partitions named)."""
         self.version += 1
         self.nodes = {node.id: node.client_address for node in reply.nodes}
         self.racks = {node.id: node.rack for node in reply.nodes}
@@ -120,7 +122,8 @@ class MetadataCache:
         self.version += 1
 
     def created(self, topic: TopicMetadata) -> None:
-        """Add a topic that this client has created, so that callers do not wait for it."""
+        """Add a topic that this client has created, so that callers do not wait for it, and request
+        its metadata."""
         self.version += 1
         self._missing.pop(topic.name, None)
         self._learn(topic)
@@ -139,7 +142,7 @@ class MetadataCache:
 
     def leader_refused(self, incarnation: int, node: int, detail: ErrorDetail | None) -> None:
         """Apply a NOT_LEADER answer of ``node``, which may name the leader, to all partitions of
-        the group.  O(partitions of the group)."""
+        the group, and request the topic's metadata.  O(partitions of the group)."""
         location = self.locations.get(incarnation)
         if location is None:
             return
@@ -158,7 +161,9 @@ class MetadataCache:
         self.version += 1
 
     def moved(self, incarnation: int, detail: ErrorDetail) -> bool:
-        """Apply a MOVED answer, which names the group of a partition since an epoch and its leader.
+        """Apply a MOVED answer, which names the group of a partition since an epoch and its leader;
+        older knowledge is ignored.
+
         Returns True if no newer epoch is known: that group takes appends.  O(1)."""
         if detail.leader and detail.leader_address:
             self.nodes[detail.leader] = detail.leader_address

@@ -157,13 +157,14 @@ class Link:
     # ---- for the driver ----
 
     def connected(self) -> None:
-        """Send the Hello on a socket that the driver has opened."""
+        """Queue the Hello for sending, on a socket that the driver has opened."""
         hello = Hello(client_id=self._network.client_id, cluster=self._network.cluster)
         self._outgoing += self.connection.send(hello)
         self._network.changed[self] = None
 
     def received(self, count: int, now_ms: int) -> None:
-        """Process ``count`` received bytes (0 = end of stream).  O(answers)."""
+        """Process ``count`` received bytes (0 = end of stream): finish requests with their answers,
+        and encode waiting ones.  Bytes that break the protocol break the link.  O(answers)."""
         if self.closed:
             return
         connection = self.connection
@@ -197,7 +198,8 @@ class Link:
     # ---- inside ----
 
     def submit(self, pending: _Pending, now_ms: int) -> None:
-        """Encode a request at once, or when the node accepts another request in flight."""
+        """Encode a request at once, or queue it until the node accepts another request in
+        flight."""
         if self._waiting or len(self._in_flight) >= self._in_flight_max:
             self._waiting.append(pending)
         else:
@@ -246,8 +248,8 @@ class Link:
             self._network.broken(self, "the node closed the connection", now_ms)
 
     def expire(self, now_ms: int) -> bool:
-        """End requests that waited too long.  Returns True if a request in flight is overdue: the
-        link is dead.  O(requests)."""
+        """End waiting requests whose deadlines have passed.  Returns True if a request in flight is
+        overdue: the link is dead, and the caller closes it.  O(requests)."""
         late = [pending for pending in self._waiting if pending.deadline_ms <= now_ms]
         for pending in late:
             self._waiting.remove(pending)
@@ -261,7 +263,8 @@ class Link:
         return min(deadlines, default=NEVER_MS)
 
     def abandon(self, why: str) -> list[tuple[_Pending, Lost]]:
-        """Close the link.  Returns its requests, each with the outcome to report."""
+        """Mark the link as closed.  Returns its requests, each with the outcome that the caller
+        reports."""
         self.closed, self.why = True, why
         told = [(pending, Lost(True, why)) for pending in self._in_flight.values()]
         told += [(pending, Lost(False, why)) for pending in self._waiting]
@@ -317,8 +320,9 @@ class Network:
 
     def request(self, address: str, request: messages.Request, payload: Sequence[Buffer],
                 timeout_ms: int, on_done: OnDone, now_ms: int) -> None:
-        """Send ``request`` to ``address``, over a new connection if there is none.  ``timeout_ms``
-        counts from now and includes connecting.  O(1)."""
+        """Send ``request`` to ``address``, over a new connection if there is none, and call
+        ``on_done`` with the outcome, at once if the address is in its pause.  ``timeout_ms`` counts
+        from now and includes connecting.  O(1)."""
         link = self._links.get(address)
         if link is None:
             place = self._place(address)
@@ -397,7 +401,7 @@ class Network:
 
     def broken(self, link: Link, why: str, now_ms: int) -> None:
         """Close a link whose socket failed or whose node broke the protocol; ``why`` is the error.
-        Its requests end as ``Lost``."""
+        Its requests end as ``Lost``, and its address is paused.  Do nothing if it is closed."""
         if link.closed:
             return
         place = self._place(link.address)
@@ -411,8 +415,8 @@ class Network:
             pending.on_done(lost)
 
     def tick(self, now_ms: int) -> None:
-        """End requests and links whose deadlines have passed.  O(1), and O(requests) when one may
-        be due."""
+        """End requests whose deadlines have passed, and break links whose nodes did not answer in
+        time.  O(1), and O(requests) when one may be due."""
         if now_ms < self._due_ms:
             return
         for link in self.links():
@@ -434,7 +438,8 @@ class Network:
     # ---- for links ----
 
     def welcomed(self, link: Link, welcome: Welcome, now_ms: int) -> None:
-        """Open a link after its Welcome; break it if the node belongs to another cluster."""
+        """Take cluster id and limits from a link's Welcome, and mark the link as open; break it if
+        the node belongs to another cluster."""
         if self.cluster not in (None, welcome.cluster):
             self.broken(link, f"node {welcome.node} belongs to cluster {welcome.cluster.hex()}, "
                         f"not {self.cluster.hex()}", now_ms)

@@ -387,7 +387,8 @@ def _topics(core: ClientCore, names: Sequence[str]) -> Operation[list[TopicMetad
 
 def _ranges(core: ClientCore, topics: Sequence[TopicMetadata],
             timeout_ms: int) -> Operation[dict[int, OffsetRange]]:
-    """Return the ranges of the partitions whose leaders answered in time, by incarnation."""
+    """Return partition incarnation -> readable range, for the partitions whose leaders answered
+    within ``timeout_ms``.  Those that did not are asked again until then."""
     ranges: dict[int, OffsetRange] = {}
     failures = 0
     deadline_ms = core.now_ms + timeout_ms
@@ -415,7 +416,8 @@ def _ranges(core: ClientCore, topics: Sequence[TopicMetadata],
 
 def _ranges_at(core: ClientCore, address: str, incarnations: list[int],
                timeout_ms: int) -> Operation[dict[int, OffsetRange]]:
-    """Return the ranges that the node at ``address`` answers with, by incarnation."""
+    """Return partition incarnation -> readable range, for the partitions that the node at
+    ``address`` answers.  Redirects of the others go into the metadata cache."""
     request = ListOffsets(tuple(OffsetQuery(incarnation, word) for incarnation in incarnations
                                 for word in (EARLIEST, LATEST)))
     outcome = yield Exchange(address, request, min(timeout_ms, EXCHANGE_TIMEOUT_MS))

@@ -16,8 +16,8 @@ from multiraft.wire.placements import PlacementRow, ReplicaRow
 
 
 def explain_placement(core: ClientCore, topic: str) -> Operation[list[PlacementRow]]:
-    """Return the epoch history of each partition of a topic, its group by the hash, and a switch
-    under way, sorted by partition.  Raises ``UnknownTopic``."""
+    """Ask a node for the placement of a topic: one row per partition, in order, with its epoch
+    history, the group of its hash, and a switch under way.  Raises ``UnknownTopic``."""
     rows: list[PlacementRow] = []
     while True:
         reply = yield from ask(core, placements.ExplainPlacement(topic, len(rows)))

@@ -89,7 +89,9 @@ class ProducerState:
     # ---- attempts out ----
 
     def identify(self, producer_id: int, epoch: int) -> None:
-        """Set the identity for new sequences, from an answer to init_producer.  O(partitions)."""
+        """Set (producer id, epoch) for new sequences, from an answer to init_producer, and let all
+        partitions continue.  If leaders have refused that id, another one is requested.
+        O(partitions)."""
         self.identity = (producer_id, epoch)
         self.wants_identity = producer_id == self.lost_id
         self.records.ready.update(dict.fromkeys(self.records.partitions))
@@ -99,7 +101,8 @@ class ProducerState:
         self.lost_id = producer_id
 
     def poll(self, now_ms: int) -> list[Attempt]:
-        """Return the attempts to send now.  O(partitions with changes)."""
+        """Batch records whose topics became known, expire and seal what is due, and return the
+        attempts to send now.  O(partitions with changes)."""
         records = self.records
         if records.staged:
             records.unstage(now_ms)
@@ -156,8 +159,8 @@ class ProducerState:
             self._set_timer(queue, now_ms)
 
     def _to_send(self, queue: PartitionQueue, now_ms: int, sendable: dict) -> bool:
-        """Add the batches that this partition may send now to those for its leader.  Returns True
-        if there are any."""
+        """Add the batches that this partition may send now to those for its leader in ``sendable``;
+        fail the waiting ones of a deleted partition.  Returns True if any was added."""
         location = self._metadata.locations.get(queue.incarnation)
         if location is None:
             self._fail_all(queue, UnknownPartition(f"topic {queue.topic!r} was deleted"),
@@ -176,7 +179,11 @@ class ProducerState:
         return bool(taken)
 
     def _address_for(self, queue: PartitionQueue, leader: int, now_ms: int) -> str | None:
-        """Return the address to send this partition's batches to now; None = not now."""
+        """Return the address to send this partition's batches to now; None = not now, because a
+        pause lasts or no leader is known.
+
+        When the leader changed, batches in flight at the former one count as perhaps appended, and
+        are sent again.  Without sequences they are waited for."""
         if queue.retry_at_ms > now_ms:
             return None
         address = self._metadata.nodes.get(leader)
@@ -200,7 +207,7 @@ class ProducerState:
 
     def _take(self, queue: PartitionQueue, now_ms: int) -> list[tuple[PartitionQueue, Batch]]:
         """Return the batches to send now, in order: those to be repeated, all together, or else new
-        ones."""
+        ones.  Empty while batches are in flight before a repetition, or an identity is missing."""
         if queue.needs_reset:
             self._unsend(queue)
             if queue.sent or not self._renew(queue):
@@ -221,7 +228,8 @@ class ProducerState:
         return [] if queue.in_flight else [(queue, batch) for batch in queue.sent]
 
     def _sequence(self, queue: PartitionQueue, batch: Batch) -> bool:
-        """Give the batch the next sequence.  Returns False when there is no identity yet."""
+        """Stamp the next sequence of the partition into the batch.  Returns False, and requests an
+        identity, when there is none to use."""
         if queue.identity is None:
             if self.identity is None or self.identity[0] == self.lost_id:
                 self.wants_identity = True
@@ -232,7 +240,8 @@ class ProducerState:
         return True
 
     def _unsend(self, queue: PartitionQueue) -> None:
-        """Return batches that were certainly not appended to the queue, before a new epoch."""
+        """Put batches of ``sent`` that were certainly not appended back into the partition's queue,
+        before a new epoch begins.  Do nothing while one of them is in flight."""
         # If the oldest such batch is in no log, neither is any batch behind it, whatever their
         # attempts ended with: no log takes a later sequence of this epoch without this one.
         at = next((at for at, batch in enumerate(queue.sent)
@@ -245,8 +254,8 @@ class ProducerState:
         queue.queue.extendleft(reversed(back))
 
     def _renew(self, queue: PartitionQueue) -> bool:
-        """Continue under a newer identity.  Returns False when there is none yet; it is
-        requested."""
+        """Let the partition continue under a newer identity, from sequence 0.  Returns False when
+        there is none yet; it is requested, unless the application gave the identity."""
         assert self.identity is not None
         if self.identity == queue.identity or self.identity[0] == self.lost_id:
             self.wants_identity = self.settings.identity is None
@@ -255,7 +264,8 @@ class ProducerState:
         return True
 
     def _attempts(self, address: str, batches: list, now_ms: int) -> list[Attempt]:
-        """Group batches for one node into requests of bounded size."""
+        """Return the batches for the node at ``address`` as requests of bounded size; they are in
+        flight from now on.  A batch that is ``alone`` gets a request of its own."""
         if len(batches) == 1:
             return [self._attempt_of(address, batches, now_ms)]
         attempts: list[Attempt] = []
@@ -291,7 +301,8 @@ class ProducerState:
                               batches, timeout_ms))
 
     def _set_timer(self, queue: PartitionQueue, now_ms: int) -> None:
-        """Set the time at which this partition is checked again without another event."""
+        """Arm the timer of this partition for the time at which it must be checked without another
+        event; keep an earlier one."""
         oldest = queue.oldest()
         assert oldest is not None
         at = oldest.deadline_ms
@@ -315,7 +326,8 @@ class ProducerState:
     # ---- outcomes in ----
 
     def done(self, attempt: Attempt, outcome: ResponseEvent | Lost, now_ms: int) -> None:
-        """Process the outcome of an attempt.  O(its batches)."""
+        """Process the outcome of an attempt: resolve each batch, or schedule its repetition.
+        Batches that were resolved meanwhile are left out.  O(its batches)."""
         results: Sequence[ProduceResult] = ()
         if type(outcome) is ResponseEvent:
             if self.settings.acks == "none":
@@ -363,8 +375,11 @@ class ProducerState:
 
     def _refused(self, attempt: Attempt, queue: PartitionQueue, batch: Batch, code: int,
                  detail: ErrorDetail | None, now_ms: int, shared: bool = False) -> None:
-        """Process the refusal of a batch, which may be definite or ambiguous.  ``shared``: the
-        request was refused as a whole, with batches of other partitions."""
+        """Process the refusal of a batch: learn of another leader, repeat the batch after a pause,
+        or fail it.  Ignored if a newer attempt is in flight.
+
+        ``shared``: the request was refused as a whole, with batches of other partitions; a final
+        refusal then makes the batch be repeated alone once."""
         if batch.attempt != attempt.number:
             return  # the attempt was given up: a newer one decides
         batch.attempt = 0
@@ -439,7 +454,8 @@ class ProducerState:
                 f"{self.settings.delivery_timeout_ms} ms; last: {last}"))
 
     def _fail(self, queue: PartitionQueue, batch: Batch, error: MultiRaftError) -> None:
-        """Resolve a batch with ``error``, or as ambiguous if an attempt may have appended it."""
+        """Resolve a batch with ``error``, or as ambiguous if an attempt may have appended it.  If a
+        sequence is missing then, the partition needs a new epoch."""
         if batch.maybe_appended and not isinstance(error, AmbiguousOutcome):
             error = self._ambiguous(queue, batch)
         if batch.identity is not None and batch in queue.sent:
@@ -451,8 +467,8 @@ class ProducerState:
         self.records.resolve(batch, error.about(queue.topic, queue.partition))
 
     def _fail_all(self, queue: PartitionQueue, error: MultiRaftError, waiting: bool) -> None:
-        """Resolve all batches with ``error``; with ``waiting`` those in flight get their answer
-        first."""
+        """Resolve all batches of a partition with ``error``.  With ``waiting``, batches in flight
+        are left for their answers; without, they count as perhaps appended."""
         if queue.open is not None:
             self.records.seal(queue)
         for batch in queue.batches():

@@ -41,12 +41,13 @@ class Intake(Protocol[_Made]):
     deliveries."""
 
     def send(self, record: Record, now_ms: int, wall_ms: int) -> _Made:
-        """Take one record: see ``Accumulator.send``."""
+        """Take one record and return its delivery, as ``Accumulator.send`` does."""
         ...
 
     def extend(self, topic_name: str, values: Sequence[bytes], start: int, now_ms: int,
                wall_ms: int) -> tuple[_Made, int]:
-        """Take values into one batch: see ``Accumulator.extend``."""
+        """Take values into one batch; return its delivery and the index of the first value that was
+        not taken, as ``Accumulator.extend`` does."""
         ...
 
 
@@ -72,7 +73,8 @@ class ProducerCore(Generic[BatchDelivery]):
     # ---- records ----
 
     def try_take(self, record: Record, now_ms: int) -> BatchDelivery | None:
-        """Take ``record`` (``Accumulator.send``), or return None when it has to wait (``send``)."""
+        """Take ``record`` and return the delivery of its batch; None when it has to wait for buffer
+        space, or behind other calls (``send``).  Raises as ``Accumulator.send``."""
         if self._line is not None and not self._line.is_empty:
             return None
         try:
@@ -81,7 +83,8 @@ class ProducerCore(Generic[BatchDelivery]):
             return None
 
     def send(self, record: Record) -> Operation[BatchDelivery]:
-        """Take ``record`` as soon as it fits into the buffer.  Raises as ``try_take``."""
+        """Take ``record`` as soon as it fits into the buffer, and return the delivery of its batch
+        without waiting for the outcome.  Raises as ``Accumulator.send``, except ``BufferFull``."""
         return (yield from self._when_room(
             lambda: self.intake.send(record, self._now_ms(), wall_ms())))
 
@@ -151,7 +154,8 @@ class ProducerCore(Generic[BatchDelivery]):
 
     def _extend(self, topic: str, values: Sequence[bytes],
                 start: int) -> Operation[tuple[BatchDelivery, int]]:
-        """Do as ``_try_extend``, as soon as the topic is known and the buffer has space."""
+        """Take values[start:] into one batch as ``_try_extend`` does, but wait until the topic is
+        known and the buffer has space."""
         since_ms = self._now_ms()
 
         def is_known() -> bool:
@@ -170,7 +174,8 @@ class ProducerCore(Generic[BatchDelivery]):
                 return extended
 
     def _when_room(self, take: Callable[[], _Taken]) -> Operation[_Taken]:
-        """Return what ``take`` returns, as soon as it does not raise ``BufferFull``."""
+        """Call ``take`` until it does not raise ``BufferFull``, and return its result.  Calls that
+        wait take turns in ``line``, if there is one."""
         line = self._line
         if line is None:
             return (yield from self._retry_when_room(take))
@@ -215,8 +220,8 @@ class ProducerCore(Generic[BatchDelivery]):
                 self._end()
 
     def leave(self, error: BaseException | None) -> Operation[None]:
-        """Close at the end of a block.  After an ``error`` records that are not sent yet are
-        dropped, and a failure that no caller has received becomes a note of the error."""
+        """Close the producer at the end of a block.  After an ``error`` records that are not sent
+        yet are dropped, and a failure that no caller has received becomes a note of the error."""
         if error is None:
             yield from self.close()
         elif self._state.closed is None:
@@ -229,6 +234,7 @@ class ProducerCore(Generic[BatchDelivery]):
 
 
 def _note(deliveries: list[BatchDelivery], delivery: BatchDelivery) -> None:
-    """Append ``delivery``, unless the record before shares its batch."""
+    """Append ``delivery`` to ``deliveries``, unless it is the last one there: the record before
+    shares its batch."""
     if not deliveries or deliveries[-1] is not delivery:
         deliveries.append(delivery)

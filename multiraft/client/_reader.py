@@ -72,7 +72,8 @@ class Reader:
 
     @property
     def asks(self) -> str:
-        """Kind of the next query."""
+        """Kind of the next query: ``FETCH`` once the start is resolved, before that ``SEARCH`` or
+        ``RESOLVE``."""
         if self.resolved:
             return FETCH
         return SEARCH if self.ends is not None else RESOLVE
@@ -85,7 +86,7 @@ class Reader:
 
     @property
     def known_end(self) -> int:
-        """Offset up to which records are known to exist."""
+        """Offset up to which records are known to exist, from any replica or the requested end."""
         return max(self.high_watermark, self.end_offset or 0)
 
 

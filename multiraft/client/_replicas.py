@@ -35,7 +35,8 @@ class Replicas:
 
     def choose(self, metadata: MetadataCache, incarnation: int, leader: int, prefer: str,
                rack: str, now_ms: int) -> int:
-        """Return the node to ask next; 0 = none is known.  ``leader`` 0 = unknown.  O(replicas)."""
+        """Return the node to ask next: the preferred one that is not avoided, or the one avoided
+        longest ago.  0 = none is known.  ``leader`` 0 = unknown.  O(replicas)."""
         if prefer == LEADER_FIRST and leader and not self._avoided:
             return leader
         if self._avoided:

@@ -40,9 +40,12 @@ NOTHING_HAPPENED: Mapping[int, Any] = MappingProxyType({})
 
 def ask(core: ClientCore, request: messages.Request, repeatable: bool = True, address: str = "",
         happened: Mapping[int, Any] = NOTHING_HAPPENED) -> Operation[Any]:
-    """Return the reply of any node (or of the one at ``address``), following redirects to the right
-    node.  ``happened`` maps refusals to replies: a refusal that comes after a lost answer means
-    that the request was carried out, and the reply of the mapping is returned.
+    """Return the reply of any node (or of the one at ``address``), repeating the request after
+    pauses and following redirects to the right node.
+
+    ``repeatable`` False = do not repeat it after a lost answer.  ``happened`` maps refusals to
+    replies: a refusal that comes after a lost answer means that the request was carried out, and
+    the reply of the mapping is returned.
 
     Raises ``RequestError`` for a refusal that another try does not change, ``TimedOut`` or
     ``NoNodeAnswered`` at the time limit, ``AmbiguousOutcome`` when a change may have happened."""
@@ -115,7 +118,8 @@ def _is_hopeless(core: ClientCore, begun_ms: int, address: str) -> bool:
 def _judge(core: ClientCore, request: messages.Request, target: str,
            outcome: ResponseEvent | Lost, repeatable: bool, begun_ms: int,
            hopeless: bool) -> str:
-    """Return the address to ask next ("" = any).  Raises the error that ends the operation."""
+    """Return the address to ask next after this outcome of a request to ``target`` ("" = any).
+    Raises the error that ends the operation."""
     elapsed_ms = core.now_ms - begun_ms
     op = messages.OPS[type(request)]
     if isinstance(outcome, Lost):

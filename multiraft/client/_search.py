@@ -84,7 +84,8 @@ def offsets_at(core: ClientCore, topic: TopicMetadata, timestamp_ms: int,
 
 def _by_leader(core: ClientCore, parts: Sequence[PartitionMetadata],
                count_max: int) -> Iterator[tuple[str, list[PartitionMetadata]]]:
-    """Yield (address, partitions) of requests to the known leaders."""
+    """Yield (address of a leader, at most ``count_max`` of its partitions) for one request each.
+    Partitions without a known leader are left out."""
     by_address: dict[str, list[PartitionMetadata]] = {}
     for part in parts:
         address = core.metadata.leader_address(part.incarnation)
@@ -97,8 +98,8 @@ def _by_leader(core: ClientCore, parts: Sequence[PartitionMetadata],
 
 def _named_batches(core: ClientCore, topic: TopicMetadata, timestamp_ms: int,
                    ) -> Operation[dict[int, tuple[int | None, int]]]:
-    """Return results as of ``_named_batch``, by incarnation, of those whose leaders answered at
-    once."""
+    """Return partition incarnation -> result of ``_named_batch``, for the partitions whose leaders
+    answered at once."""
     named: dict[int, tuple[int | None, int]] = {}
     for address, parts in _by_leader(core, topic.partitions, NAMED_PER_REQUEST_MAX):
         outcome = yield Exchange(address, ListOffsets(tuple(
@@ -117,8 +118,8 @@ def _named_batches(core: ClientCore, topic: TopicMetadata, timestamp_ms: int,
 def _first_records(core: ClientCore, topic: TopicMetadata, timestamp_ms: int,
                    named: dict[int, tuple[int | None, int]],
                    ) -> Operation[dict[int, int | None]]:
-    """Return results as of ``offsets_at``, by partition, of those that have no record so late, and
-    of those whose record is in the batch that was named."""
+    """Return partition -> offset of its first record so late, or None if it has none.  Partitions
+    whose record is not in the batch that was named are left out."""
     offsets: dict[int, int | None] = {}
     wanted = []
     begins: dict[int, int] = {}
@@ -147,7 +148,8 @@ def _first_records(core: ClientCore, topic: TopicMetadata, timestamp_ms: int,
 
 def _named_batch(core: ClientCore, topic: TopicMetadata, part: PartitionMetadata,
                  timestamp_ms: int, deadline_ms: int) -> Operation[tuple[int | None, int]]:
-    """Return the offset at which the search begins, or None, and the partition's end."""
+    """Return (offset at which the search begins, None = no record is so late; the partition's end),
+    as its leader names them.  Raises as ``_at_leader``."""
     latest = ListOffsets((OffsetQuery(part.incarnation, LATEST),))
     reply = yield from _at_leader(core, topic, part, latest, deadline_ms)
     end = reply.results[0].offset
@@ -159,7 +161,8 @@ def _named_batch(core: ClientCore, topic: TopicMetadata, part: PartitionMetadata
 
 def _look_into(core: ClientCore, topic: TopicMetadata, part: PartitionMetadata, timestamp_ms: int,
                offset: int, deadline_ms: int) -> Operation[tuple[int | None, int]]:
-    """Return the offset of the record, or None, and the offset at which to search next."""
+    """Fetch batches from ``offset`` on.  Return the offset of their first record so late, or None,
+    and the offset at which to search next.  Raises ``UnreadableBatch`` at a damaged batch."""
     request = Fetch((FetchPart(part.incarnation, offset, SEARCH_BYTES),), 1, SEARCH_BYTES)
     reply = yield from _at_leader(core, topic, part, request, deadline_ms)
     record, offset, damage = _record_in(topic, part, reply.payload, timestamp_ms, offset)
@@ -171,7 +174,8 @@ def _look_into(core: ClientCore, topic: TopicMetadata, part: PartitionMetadata, 
 def _record_in(topic: TopicMetadata, part: PartitionMetadata, payload: memoryview,
                timestamp_ms: int, offset: int,
                ) -> tuple[int | None, int, MultiRaftError | None]:
-    """Return the offset of the record or None, the offset to search next, and the error there."""
+    """Return (offset of the first record so late or None, offset to search next, error of the batch
+    there or None) of fetched bytes."""
     batches, damage = intact_batches(payload)
     for data, header in batches:
         batch = FetchedBatch(topic.name, part.partition, data, header, offset, 0)
@@ -188,8 +192,10 @@ def _record_in(topic: TopicMetadata, part: PartitionMetadata, payload: memoryvie
 def _at_leader(core: ClientCore, topic: TopicMetadata, part: PartitionMetadata, request: Any,
                deadline_ms: int) -> Operation[Any]:
     """Return a reply without failed results, of the partition's leader or of the node that the
-    leader names.  Raises a refusal that another try does not change, ``OffsetNotAvailable`` when
-    the time limit is reached."""
+    leader names; repeat the request until then.
+
+    Raises a refusal that another try does not change, and ``OffsetNotAvailable`` when the time
+    limit is reached."""
     failures, moves, why, there = 0, 0, "its leader is not known", ""
     while True:
         address = there or core.metadata.leader_address(part.incarnation)
@@ -224,7 +230,8 @@ def _at_leader(core: ClientCore, topic: TopicMetadata, part: PartitionMetadata, 
 
 
 def _begun_at(request: Any, epoch: int) -> Any:
-    """Return ``request``; a search for a time begins with the group of ``epoch``."""
+    """Return ``request``; if it searches for a time, one that begins with the group of partition
+    epoch ``epoch``."""
     if type(request) is not ListOffsets or request.partitions[0].position != TIMESTAMP:
         return request
     return ListOffsets((request.partitions[0]._replace(epoch=epoch),))

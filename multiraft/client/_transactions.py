@@ -89,8 +89,8 @@ class Transactions:
     # ---- for readers ----
 
     def verdict(self, header: BatchHeader) -> bool | None:
-        """Return True if a staged batch is delivered, False if not; None = not known to be decided.
-        O(1)."""
+        """Return True if a staged batch is delivered, False if its transaction is void or another
+        attempt counts.  None = its transaction is not known to be decided.  O(1)."""
         txn, task, attempt = transaction_of(header)
         if not txn.sink or not txn.number:
             return False  # numbers begin with 1: no such transaction can exist
@@ -104,8 +104,8 @@ class Transactions:
         return txn in self._decided
 
     def want(self, txn: TransactionRef, until_ms: int | None = None) -> None:
-        """Request the state of a transaction.  ``until_ms``: ask the metadata leader at that time
-        at the latest, for a reader that ends before an open transaction."""
+        """Request the state of a transaction, unless it is decided.  ``until_ms``: ask the metadata
+        leader at that time at the latest, for a reader that ends before an open transaction."""
         if txn in self._decided:
             return
         self._wanted[txn] = None
@@ -134,8 +134,9 @@ class Transactions:
         return bool(self._wanted) and not self.asking
 
     def wanted(self, now_ms: int) -> tuple[TransactionRef, ...]:
-        """Return the transactions to request from any node now; ``learn`` or ``lost`` ends the
-        request.  Readers that still wait call ``want`` again, so none is requested without need."""
+        """Return the transactions to request from any node now, and mark that as under way;
+        ``learn`` or ``lost`` ends the request.  Readers that still wait call ``want`` again, so
+        none is requested without need."""
         self.asking = True
         self._failures += 1
         self.ask_at_ms = now_ms + min(ASK_AGAIN_MS_MAX, ASK_AGAIN_MS_MIN << min(
@@ -146,7 +147,8 @@ class Transactions:
         return asked
 
     def learn(self, reply: TransactionStatesReply, now_ms: int) -> None:
-        """Apply the answer of a node."""
+        """Apply the states in a node's answer: cache decisions, and note open transactions for the
+        metadata leader."""
         self.asking = False
         for row in reply.transactions:
             txn = TransactionRef(row.sink, row.transaction)
@@ -156,7 +158,7 @@ class Transactions:
                 self._decide(txn, row)
 
     def lost(self) -> None:
-        """End a request without an answer."""
+        """End a request of ``wanted`` that got no answer."""
         self.asking = False
 
     # ---- for the driver: the metadata leader ----
@@ -184,7 +186,8 @@ class Transactions:
         return asked
 
     def resolved(self, reply: ResolveTransactionsReply) -> None:
-        """Apply the answer of the metadata leader."""
+        """Apply the answer of the metadata leader: cache decisions, and keep the description of
+        transactions that are still open."""
         self.resolving, self._resolve_failures = False, 0
         for row in reply.transactions:
             txn = TransactionRef(row.sink, row.transaction)
@@ -196,8 +199,8 @@ class Transactions:
     def not_resolved(
         self, asked: tuple[TransactionRef, ...], why: str, final: bool, now_ms: int
     ) -> None:
-        """End a request that the metadata leader did not answer.  ``final``: a repetition would
-        fail as well."""
+        """End a request that the metadata leader did not answer; the transactions ``asked`` are due
+        again after a pause.  ``final``: a repetition would fail as well."""
         self.resolving = False
         self._resolve_failures += 1
         given_up = final or self._resolve_failures >= RESOLVE_TRIES

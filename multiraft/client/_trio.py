@@ -244,7 +244,8 @@ class Client:
         return await self._drive(operation)
 
     async def _drive(self, operation: Operation[_Result]) -> _Result:
-        """Run ``operation`` to its end.  A checkpoint, unless it succeeds without a step."""
+        """Run ``operation`` to its end in this task, step by step, and return its result.  It is a
+        checkpoint, unless it succeeds without a step."""
         self._core.now_ms = self.now_ms()
         step = None
         try:
@@ -266,7 +267,8 @@ class Client:
             operation.close()
 
     async def _perform(self, step: Step) -> Any:
-        """Carry out one step and return its result."""
+        """Carry out one step, which may wait, and return its result: that of an ``Exchange``, else
+        None."""
         match step:
             case Turn():
                 self.work()
@@ -310,8 +312,8 @@ class Client:
             self._clock.current_time()
 
     async def checkpoint(self) -> None:
-        """Execute a checkpoint.  Raises ``Forked`` in a child process, which must not wait on the
-        parent's run."""
+        """Let other tasks run, and a cancellation take effect (trio's checkpoint).  Raises
+        ``Forked`` in a child process, which must not wait on the parent's run."""
         if isinstance(self._core.ended, Forked):
             self._core.require_open()
         await trio.lowlevel.checkpoint()
@@ -322,19 +324,21 @@ class Client:
             self._changed.unpark_all()
 
     def wake(self) -> None:
-        """Have the pump task advance the core, after input."""
+        """Have the pump task advance the core soon, because it has new input; ``work`` does it in
+        the calling task."""
         self.stale = True
         self._wake.set()
 
     def work(self) -> None:
-        """Advance the core in this task, after input."""
+        """Advance the core now, in the calling task, because it has new input (a record of the
+        application, bytes of a node).  ``wake`` leaves that to the pump task."""
         due_ms = self._advance()
         if due_ms < self._pump_until_ms:
             self._wake.set()
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until ``condition`` holds for the state of the core.  Raises ``Closed`` or
-        ``Forked`` when the client ends first."""
+        """Advance the core and wait until ``condition`` holds for its state; return at once if it
+        holds already.  Raises ``Closed`` or ``Forked`` when the client ends first."""
         if not condition():
             self.require_open()
             self.work()
@@ -379,7 +383,8 @@ class Client:
                     self._nursery.start_soon(self._serve, link)
 
     async def _serve(self, link: Link) -> None:
-        """Run one connection, from connect to close."""
+        """Run one connection, from connect to close, as a task of its own; the link of a connection
+        that fails is broken."""
         with self._scopes[link]:
             try:
                 sock = await self._connect(link)
@@ -423,7 +428,7 @@ class Client:
             nursery.cancel_scope.cancel()
 
     def lost(self, link: Link, error: OSError) -> None:
-        """Report a broken connection to the core."""
+        """Report a broken connection to the core, which closes the link, and wake the pump task."""
         self._core.network.broken(link, f"connection lost: {error}", self.now_ms())
         self.wake()
 

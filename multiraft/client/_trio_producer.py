@@ -42,19 +42,21 @@ class ProducerOwner(Protocol):
         ...
 
     def work(self) -> None:
-        """Advance the client core in this task, after input."""
+        """Advance the client core now, in the calling task, because it has new input (a record of
+        the application, bytes of a node).  ``wake`` leaves that to the pump task."""
         ...
 
     def wake(self) -> None:
-        """Have the pump task advance the client core, after input."""
+        """Have the pump task advance the client core soon, because it has new input."""
         ...
 
     async def checkpoint(self) -> None:
-        """Execute a checkpoint.  Raises ``Forked`` in a child process."""
+        """Let other tasks run, and a cancellation take effect (trio's checkpoint).  Raises
+        ``Forked`` in a child process."""
         ...
 
     async def _drive(self, operation: Operation[_Result]) -> _Result:
-        """Run ``operation`` to its end."""
+        """Run ``operation`` to its end in the calling task, and return its result."""
         ...
 
 

@@ -25,11 +25,11 @@ class LinkOwner(Protocol):
         ...
 
     def work(self) -> None:
-        """Advance the client core in this task, after input."""
+        """Advance the client core now, in the calling task, because it has new input."""
         ...
 
     def lost(self, link: Link, error: OSError) -> None:
-        """Report a broken connection to the client core."""
+        """Report a broken connection to the client core, which closes the link."""
         ...
 
 
@@ -61,14 +61,16 @@ class LinkSocket:
         self._blocked = trio.Event()  # set: the socket took no more
 
     def discard(self) -> None:
-        """Close the descriptor in this process without ending the connection for the node."""
+        """Close the descriptor in this process only: the parent process still uses the
+        connection."""
         if isinstance(self._sock, TlsSocket):
             self._sock.discard()
         else:
             self._sock.close()
 
     def flush(self) -> None:
-        """Send the buffers of the link, as far as the socket takes them."""
+        """Send the buffers of the link, as far as the socket takes them without waiting;
+        ``wait_and_send`` sends the rest."""
         outgoing = self._link.take_outgoing()
         if self._outgoing:
             outgoing = self._outgoing + outgoing
@@ -84,7 +86,8 @@ class LinkSocket:
         self._outgoing = outgoing
 
     async def wait_and_send(self) -> None:
-        """Send the rest each time the socket becomes writable after EAGAIN."""
+        """Send the rest each time the socket becomes writable after EAGAIN, until cancelled: the
+        link's sending task."""
         while True:
             await self._blocked.wait()
             await trio.lowlevel.wait_writable(self._sock)
@@ -92,8 +95,11 @@ class LinkSocket:
             self.flush()
 
     async def receive(self) -> None:
-        """Receive until the link is closed.  The wait comes first, because it is the checkpoint at
-        which other tasks run, and data has seldom arrived before it."""
+        """Receive until the link is closed or broken, and advance the core after each input: the
+        link's receiving task.
+
+        The wait comes first, because it is the checkpoint at which other tasks run, and data has
+        seldom arrived before it."""
         while not self._link.closed:
             await trio.lowlevel.wait_readable(self._sock)
             try:

@@ -302,13 +302,15 @@ class Client:
         self.turn_if_due(monotonic_ms())
 
     def turn_if_due(self, now_ms: int) -> None:
-        """Do as ``turn_sometimes``, with a time that the caller has read already."""
+        """Send and receive as ``turn_sometimes`` does, at the time ``now_ms`` that the caller has
+        read already."""
         if now_ms - self.turned_ms >= _TURN_INTERVAL_MS:
             self.advance()
             self.listen(0)
 
     def advance(self) -> None:
-        """Advance the core and send its output.  Raises ``Closed`` or ``Forked``."""
+        """Advance the core and send its output, without waiting.  Raises ``Closed`` or
+        ``Forked``."""
         self._core.require_open()
         now_ms = self.turned_ms = monotonic_ms()
         self._core.advance(now_ms)
@@ -332,8 +334,9 @@ class Client:
             self._sockets[link] = kind(self, link)
 
     def listen(self, wait_ms: int | None = None) -> None:
-        """Wait for the sockets, at most ``wait_ms`` and not past the next deadline, and receive.
-        Only right after ``advance``, whose time counts as the present one."""
+        """Wait for the sockets, at most ``wait_ms`` (None = no limit) and not past the core's next
+        deadline, and receive and send what is possible.  Only right after ``advance``, whose time
+        counts as the present one."""
         due_ms = self._core.next_deadline_ms()
         for each in self.connecting:
             due_ms = each.deadline_ms if due_ms is None else min(due_ms, each.deadline_ms)
@@ -347,12 +350,13 @@ class Client:
                 sock.ready(events)
 
     def register(self, raw: socket.socket | TlsSocket, events: int, sock: LinkSocket) -> None:
-        """Listen for ``events`` of a socket, instead of those registered before."""
+        """Have ``poll`` report ``events`` of ``raw`` to ``sock``, instead of those registered
+        before."""
         self._poll.register(raw, events)
         self._registered[raw.fileno()] = sock
 
     def unregister(self, raw: socket.socket | TlsSocket) -> None:
-        """Stop listening to a socket."""
+        """Have ``poll`` report no more events of a socket."""
         self._poll.unregister(raw)
         del self._registered[raw.fileno()]
 
@@ -362,7 +366,8 @@ class Client:
         return self._drive(operation)
 
     def _drive(self, operation: Operation[_Result]) -> _Result:
-        """Run ``operation`` to its end."""
+        """Run ``operation`` to its end in this thread, step by step, and return its result.  A
+        step's ``MultiRaftError`` is thrown into the operation."""
         self._core.now_ms = monotonic_ms()
         try:
             step = operation.send(None)
@@ -379,7 +384,8 @@ class Client:
             operation.close()
 
     def _perform(self, step: Step) -> Any:
-        """Carry out one step and return its result."""
+        """Carry out one step, which may wait, and return its result: that of an ``Exchange``, else
+        None."""
         match step:
             case Turn():
                 self.turn_if_due(monotonic_ms())

@@ -86,9 +86,11 @@ def read_ranges(client: Client, ranges: Sequence[Range],
                 settings: ConsumerSettings | None = None, at_once: int = AT_ONCE,
                 on_loss: Callable[[DataLost], None] | None = None,
                 ) -> Iterator[tuple[Range, FetchedBatch]]:
-    """Yield (range, batch) of all ranges, ``at_once`` of them at the same time.  ``settings``: of a
-    consumer.  Raises ``DataLost`` for a range with deleted records; with ``on_loss`` that function
-    gets the error, and reading continues with the rest.  Raises otherwise as a consumer."""
+    """Yield (range, batch) of all ranges, ``at_once`` of them at the same time, and wait for
+    batches.  ``settings``: of a consumer.
+
+    Raises ``DataLost`` for a range with deleted records; with ``on_loss`` that function gets the
+    error, and reading continues with the rest.  Raises otherwise as a consumer."""
     settings = settings or ConsumerSettings()
     waiting = iter(ranges)
     opened: dict[ConsumerState, Range] = {}

@@ -97,7 +97,8 @@ class Transaction:
         self._names.add(topic)
 
     def _check_same(self, reply: BeginTransactionReply) -> None:
-        """Raise ``StaleTransaction`` if the batch was decided meanwhile."""
+        """Raise ``StaleTransaction`` if the batch was committed, or another transaction took over,
+        meanwhile."""
         if reply.transaction != self.number or reply.state == COMMITTED:
             raise StaleTransaction(
                 f"transaction {self.number} of sink {self._request.sink!r} is over"

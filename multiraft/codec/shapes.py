@@ -65,7 +65,8 @@ def check(value: object, shape: Shape, where: str = "value") -> None:
 
 
 def _check_each(values: Iterable[object], shapes: Iterable[Shape], where: str) -> None:
-    """Check the usual values inline, because files have millions of them."""
+    """Raise ``ValueError`` unless each value has its shape.  The usual values are checked inline,
+    because files have millions of them."""
     for value, shape in zip(values, shapes):
         if shape is UINT:
             if type(value) is int and 0 <= value <= _UINT_MAX:

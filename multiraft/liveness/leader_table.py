@@ -42,7 +42,8 @@ class LeadershipChanges:
         self._version_of: dict[int, int] = {}
 
     def record(self, group: int, incarnation: int, term: int, leads: bool) -> None:
-        """Record that leadership of ``group`` began or ended here."""
+        """Record that leadership of ``group`` began or ended here, under the next version and in
+        place of the group's earlier change."""
         self.led_count += 1 if leads else -1
         replaced = self._version_of.get(group)
         if replaced is not None:
@@ -53,6 +54,7 @@ class LeadershipChanges:
 
     def since(self, version: int, count_max: int) -> tuple[int, tuple[Change, ...]]:
         """Return (version reached, changes) after ``version``, oldest first, at most ``count_max``.
+        If more changes exist, a call with the version reached returns the next ones.
 
         A ``version`` above the present one is of another boot epoch's list: then all changes are
         returned."""
@@ -82,7 +84,8 @@ class LeaderTable:
         self.announced: dict[int, int] = {}
 
     def learn(self, node: int, change: Change) -> None:
-        """Record the report of ``node`` that it leads a group, or no longer does."""
+        """Record the report of ``node`` that it leads a group, or no longer does.  A report of a
+        lower term than the known one is ignored."""
         group, _, term, leads = change
         leader, known_term = self._leaders.get(group, (0, 0))
         if leads and term >= known_term:

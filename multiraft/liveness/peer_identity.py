@@ -88,7 +88,8 @@ class KnownPeer(NamedTuple):
 
     @property
     def remembered(self) -> BootId:
-        """Boot id that the next hello has to name."""
+        """Boot id that the next hello has to name; ``NO_BOOT_ID`` = none, because the last one was
+        not kept by its directory."""
         return self.boot_id if self.boot_id.is_durable else NO_BOOT_ID
 
 
@@ -167,7 +168,8 @@ class BootHistory:
         self._oldest = kept[0] if len(kept) >= BOOT_IDS_KEPT else NO_BOOT_ID
 
     def origin_of(self, remembered: BootId) -> BootIdOrigin:
-        """Compare the boot id that a peer remembers with those of this directory.  O(1)."""
+        """Tell if the boot id that a peer remembers is one of this directory, of another copy of
+        it, or too old to know.  O(1)."""
         if remembered == NO_BOOT_ID or remembered in self._own:
             return BootIdOrigin.OWN
         return BootIdOrigin.FORGOTTEN if remembered < self._oldest else BootIdOrigin.FOREIGN

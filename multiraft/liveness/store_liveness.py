@@ -123,7 +123,7 @@ class StoreLiveness:
         self._full = False
 
     def add_peer(self, node: int) -> None:
-        """Exchange heartbeats with ``node`` from now on."""
+        """Exchange heartbeats with ``node`` from now on; a known peer keeps its state."""
         assert node != self.node, "a node supports itself without heartbeats"
         self._peers.setdefault(node, Peer())
 
@@ -137,10 +137,12 @@ class StoreLiveness:
 
     def publish(self, leading_digests: dict[int, int], followed_digests: dict[int, int],
                 leading_version: int, healthy: bool, full: bool = False) -> None:
-        """Replace what heartbeats carry and are compared with, by peer (absent = 0).
+        """Replace the digests and the version that heartbeats carry and are compared with, by peer
+        (absent = 0).
 
-        Neither side changes the dictionaries afterwards.  ``healthy``: loop and disk made progress.
-        ``full``: the disk has no space for records, which responses report."""
+        Neither side changes the dictionaries afterwards.  ``healthy``: loop and disk made progress;
+        otherwise this node neither sends nor answers heartbeats.  ``full``: the disk has no space
+        for records, which responses report."""
         self._leading_digests = leading_digests
         self._followed_digests = followed_digests
         self._leading_version = leading_version
@@ -150,7 +152,8 @@ class StoreLiveness:
     # ---- sending ------------------------------------------------------------------------------
 
     def heartbeats(self, now_ms: int) -> list[tuple[int, Heartbeat]]:
-        """Return the heartbeats that are due, one per peer and interval; none while unhealthy."""
+        """Return (peer, heartbeat) of those that are due, and count them as sent: one per peer and
+        interval, none while unhealthy."""
         due: list[tuple[int, Heartbeat]] = []
         if not self._healthy:
             return due
@@ -168,7 +171,9 @@ class StoreLiveness:
         return due
 
     def on_response(self, now_ms: int, node: int, response: HeartbeatResponse) -> None:
-        """Process a response.  Its support counts from the sending of the heartbeat."""
+        """Process a response: begin or extend the support from ``node``, counted from the sending
+        of the heartbeat.  Ignore one of an earlier boot epoch, a duplicate, or one that is too
+        old."""
         peer = self._peers.get(node)
         if peer is None or response.requester_epoch != self.boot_epoch:
             return  # meant for an earlier boot epoch of this node
@@ -194,7 +199,11 @@ class StoreLiveness:
 
     def on_heartbeat(self, now_ms: int, node: int,
                      heartbeat: Heartbeat) -> HeartbeatResponse | None:
-        """Return the response to a heartbeat, which gives support; None = send nothing."""
+        """Begin or extend the support for ``node`` and return the response that says so; None =
+        send nothing.
+
+        That is the case while this node is unhealthy, and for a duplicate, a message of an earlier
+        boot epoch or an unknown peer."""
         peer = self._peers.get(node)
         if peer is None or not self._note_epoch(node, peer, heartbeat.boot_epoch):
             return None
@@ -224,7 +233,8 @@ class StoreLiveness:
             self._emit(LeaseEventKind.LEADING_VERSION, node, heartbeat.leading_version)
 
     def _note_epoch(self, node: int, peer: Peer, boot_epoch: int) -> bool:
-        """Record a peer's boot epoch.  False if the message is from an earlier one."""
+        """Record a peer's boot epoch; a later one ends all support with the peer.  False if the
+        message is from an earlier one."""
         if boot_epoch == peer.boot_epoch:
             return True
         if boot_epoch < peer.boot_epoch:
@@ -248,7 +258,7 @@ class StoreLiveness:
             self._end(node, peer)
 
     def _end(self, node: int, peer: Peer) -> None:
-        """End the support for and from the peer."""
+        """End the support for and from the peer, with an event for each that existed."""
         if peer.support_for_until_ms:
             self._emit(LeaseEventKind.WITHDRAWN, node)
         if peer.support_from_until_ms:
@@ -257,7 +267,8 @@ class StoreLiveness:
         peer.mismatches = 0
 
     def expire(self, now_ms: int) -> None:
-        """End the support that has expired.  O(peers)."""
+        """End the support that has expired by ``now_ms``, in both directions, with an event each.
+        O(peers)."""
         for node, peer in self._peers.items():
             if peer.support_from_until_ms and peer.support_from_until_ms <= now_ms:
                 peer.support_from_until_ms = 0
@@ -268,7 +279,8 @@ class StoreLiveness:
                 self._emit(LeaseEventKind.WITHDRAWN, node)
 
     def next_deadline_ms(self, now_ms: int) -> int:
-        """Return the time of the next heartbeat or expiry.  O(peers)."""
+        """Return the time of the next heartbeat or expiry, at most one interval from now.
+        O(peers)."""
         due_ms = now_ms + self.interval_ms
         for peer in self._peers.values():
             if self._healthy:
@@ -310,7 +322,7 @@ class LeaseHolder(Protocol):
 
 
 def deliver(events: list[LeaseEvent], core: LeaseHolder) -> None:
-    """Pass the findings of a node's ``StoreLiveness`` to its ``MultiRaft``."""
+    """Call the method of ``core`` for each finding of a node's ``StoreLiveness``, in order."""
     for kind, node, value in events:
         if kind is LeaseEventKind.GRANTED:
             core.lease_granted(node, value)

@@ -55,7 +55,8 @@ class Support:
         self.trust_epoch[node] = self.trust_epoch.get(node, 0) + 1
 
     def heard_epoch(self, node: int, boot_epoch: int) -> bool:
-        """Record the boot epoch of ``node``.  True if the node was known in another one."""
+        """Record the boot epoch of ``node``.  If the node was known in another one, revoke trust in
+        it and return True."""
         known = self.epochs.get(node)
         self.epochs[node] = boot_epoch
         if known is None or known == boot_epoch:
@@ -64,7 +65,7 @@ class Support:
         return True
 
     def connect(self, node: int) -> None:
-        """Record a new append connection to ``node``; messages in flight on an earlier one are
-        lost."""
+        """Record a new append connection to ``node`` under a new number; messages in flight on an
+        earlier one are lost."""
         self._connected += 1
         self.connections[node] = self._connected

@@ -64,7 +64,8 @@ def window_batches(window: bytes) -> tuple[int, list[WindowBatch]]:
 
 
 def extended(window: bytes | None, batch: BatchInfo, base_offset: int, index: int) -> bytes:
-    """Return the window after ``batch``; a new producer epoch starts an empty one."""
+    """Return the window with ``batch`` added as the newest of at most five; a new producer epoch
+    starts an empty one."""
     first = batch.base_sequence
     last = (first + batch.count - 1) & SEQUENCE_MASK
     if window is None or window_epoch(window) != batch.producer_epoch:
@@ -96,8 +97,8 @@ def checked_window(window: bytes) -> bytes:
 
 
 def restore_windows(windows: dict[int, bytes], changed: tuple) -> None:
-    """Undo one entry's changes to windows.  Their order is not restored; see
-    ``in_order_of_use``."""
+    """Undo one entry's changes to ``windows``: put back each (producer, window before), None =
+    remove it.  Their order is not restored; see ``in_order_of_use``."""
     for producer, window in changed:
         if window is None:
             del windows[producer]
@@ -119,7 +120,8 @@ def _last_base_offset(window: bytes) -> int:
 
 
 def export_windows(windows: dict[int, bytes]) -> bytes:
-    """Return the windows without their indexes, in order of use.  O(producers)."""
+    """Return the windows as bytes to carry into another group, without their indexes, in order of
+    use.  O(producers)."""
     packed = []
     for producer, window in windows.items():
         epoch, batches = window_batches(window)
@@ -129,8 +131,9 @@ def export_windows(windows: dict[int, bytes]) -> bytes:
 
 
 def import_windows(data: bytes | memoryview, index: int) -> dict[int, bytes]:
-    """Return the windows of ``export_windows``, as of the entry at ``index``, which opens the
-    partition.  Raises ``CorruptEntry``.  O(producers)."""
+    """Return producer -> window of the bytes that ``export_windows`` returned, with ``index``, that
+    of the entry which opens the partition, as the index of each batch.  Raises ``CorruptEntry``.
+    O(producers)."""
     windows: dict[int, bytes] = {}
     at, end = 0, len(data)
     while at < end:

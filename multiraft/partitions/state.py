@@ -159,7 +159,7 @@ class PartitionStates:
         return window is None or info.producer_epoch > window_epoch(window)
 
     def _sealed_original(self, partition: int, info: BatchInfo) -> WindowBatch | None:
-        """Return the batch that ``info`` repeats, as far as this group knows.
+        """Return the batch in this group that ``info`` repeats; None = this group knows of none.
 
         Other batches of the producer are not judged here: it continues in the partition's next
         group, and its batches would seem out of order in this one."""
@@ -260,8 +260,8 @@ class PartitionStates:
         return ""
 
     def _check_control(self, entry: Entry) -> str:
-        """Return the fault of a seal or log start: an unknown partition, or an offset outside its
-        range."""
+        """Return why a seal or log start does not fit: an unknown partition, or an offset outside
+        its range.  Empty if it does."""
         state = self._states.get(entry.partition)
         if state is None:
             return f"{EntryKind(entry.kind).name} of partition {entry.partition}, which is not open"
@@ -309,8 +309,10 @@ class PartitionStates:
         return partition, before, after, self._remember(partition, batch, entry)
 
     def _remember(self, partition: int, batch: BatchInfo, entry: Entry) -> tuple:
-        """Extend the producer's window and make it the most recently used.  Returns the previous
-        windows."""
+        """Extend the producer's window by ``batch`` and make it the most recently used; forget the
+        least recently used producer if there are too many.
+
+        Returns (producer, its window before or None) of each changed one, to undo it."""
         windows = self._windows.get(partition)
         if windows is None:
             windows = self._windows[partition] = {}
@@ -385,7 +387,8 @@ class PartitionStates:
             restore_windows(self._windows.setdefault(partition, {}), changed)
 
     def apply(self, index: int) -> None:
-        """Raise applied state to ``index``.  O(entries applied)."""
+        """Raise the applied state to the entry at ``index``, which the tail already has.  O(entries
+        applied)."""
         assert index <= self.last_index, f"apply {index} of {self.last_index}"
         while self.applied_index < index:
             record = self._pending.popleft()
@@ -498,8 +501,8 @@ class PartitionStates:
 
     @classmethod
     def restore(cls, snapshot: dict) -> PartitionStates:
-        """Return the state whose tail and applied index are those of ``snapshot``.  Raises
-        ``CodecError`` if the object is not a result of ``snapshot``."""
+        """Return the state of a group whose tail and applied state are both those of ``snapshot``.
+        Raises ``CodecError`` if the object is not a result of ``snapshot``."""
         try:
             if snapshot["version"] not in SNAPSHOT_VERSIONS_READ:
                 raise CodecError(f"tail state of version {snapshot['version']}, known are "
@@ -544,8 +547,8 @@ class PartitionStates:
 
 
 def _seal_fault(entry: Entry, state: PartitionState) -> str:
-    """Return why the partition cannot be sealed like this; a seal of a past epoch must not end
-    another."""
+    """Return why the partition cannot be sealed by ``entry``; empty if it can.  A seal of a past
+    epoch must not end another."""
     try:
         epoch = parse_seal(entry.payload)
     except CorruptEntry as error:

@@ -119,7 +119,11 @@ def _append(group: Group, configuration: Configuration) -> Entry:
 
 
 def on_commit(group: Group) -> None:
-    """Continue an open change if the new commit index covers its last configuration."""
+    """Continue an open change if the new commit index covers its last configuration; otherwise do
+    nothing.
+
+    Leave a joint configuration.  After any other, notify the removed members, and resign if this
+    node is no longer a voter; if it is no member, its replica is removed."""
     commit = group.log.commit
     if commit < group.configuration_index or commit < group.term_start:
         return
@@ -144,14 +148,18 @@ def on_commit(group: Group) -> None:
 
 
 def notify_removed(group: Group, node: int) -> None:
-    """Notify a node that it is not a member, unless a change is open."""
+    """Send a node the notice that it is not a member, unless a change is open."""
     if not is_open(group):
         group.send(node, Removed(group.id, group.incarnation, group.term, group.read_round,
                                  group.configuration_index))
 
 
 def on_vote_request_as_leader(group: Group, sender: int, request: VoteRequest) -> None:
-    """Process a request for votes, or a non-candidate's request what became of its group."""
+    """Answer a vote request as leader, usually by a refusal.  Non-candidates ask by the same
+    message what became of their group.
+
+    A sender that is no member is notified of its removal; from a later term, it makes this leader
+    step down without a vote.  A member in ``UNKNOWN_GROUP`` is probed again: it has a replica."""
     member = group.progress.get(sender)
     if member is None:
         _on_nonmember(group, sender, request.term - request.pre)
@@ -165,7 +173,7 @@ def on_vote_request_as_leader(group: Group, sender: int, request: VoteRequest) -
 
 def on_head_recovery_request_as_leader(group: Group, sender: int,
                                        message: HeadRecoveryRequest) -> None:
-    """Process a head recovery request, whose sender may have been removed."""
+    """Process a head recovery request of a member; answer any other sender as a removed replica."""
     if sender in group.progress:
         head_recovery.on_request(group, sender, message)
     else:
@@ -173,7 +181,8 @@ def on_head_recovery_request_as_leader(group: Group, sender: int,
 
 
 def _on_nonmember(group: Group, sender: int, term: int) -> None:
-    """Answer a replica that is not a member.
+    """Notify a replica that it is not a member, or step down if it is in a later ``term``.  Do
+    nothing while a change is open.
 
     It may be in a later term, because it campaigned without success while it was a member, and
     would ignore this leader.  A new election then raises the group's term.  That happens once,

@@ -36,17 +36,17 @@ PAYLOAD_SHOWN_MAX = 16
 
 
 def node_name(node: int) -> str:
-    """``n3``, or ``-`` for no node."""
+    """Return a node's name, ``n3``, or ``-`` for no node."""
     return f"n{node}" if node else "-"
 
 
 def index_range(first: int, last: int) -> str:
-    """``7`` or ``7..9``."""
+    """Return a range of indexes as text, ``7`` or ``7..9``."""
     return str(first) if first == last else f"{first}..{last}"
 
 
 def entry(value: Entry) -> str:
-    """``5@2 metadata "abc"``"""
+    """Return an entry as text, ``5@2 metadata "abc"``."""
     text = f"{value.index}@{value.term} {EntryKind(value.kind).name.lower()}"
     if value.partition:
         text += f" p{value.partition}"
@@ -103,7 +103,8 @@ def _removed(message: Removed) -> str:
 
 
 def configuration(value: Configuration) -> str:
-    """``n1 n2 n3``, ``n1 n2 and n1 n3`` while joint, ``+ n4`` for learners."""
+    """Return a configuration as text: ``n1 n2 n3``, ``n1 n2 and n1 n3`` while joint, ``+ n4`` for
+    learners."""
     text = " ".join(map(node_name, value.voters))
     if value.outgoing:
         text += " and " + " ".join(map(node_name, value.outgoing))
@@ -167,7 +168,8 @@ _MESSAGES: dict[type, Callable[[Any], str]] = {
 
 
 def message(sender: int, to: int, value: Any) -> str:
-    """``n1 -> n2 g4 Append term=2 prev=3@1 entries=4 commit=3``"""
+    """Return a message with its sender and receiver as text, ``n1 -> n2 g4 Append term=2 prev=3@1
+    entries=4 commit=3``."""
     group = ""
     if hasattr(value, "group"):
         group = f" g{value.group}" + (f".{value.incarnation}" if value.incarnation != 1 else "")
@@ -178,7 +180,8 @@ def message(sender: int, to: int, value: Any) -> str:
 
 
 def group_write(node: int, value: GroupWrite) -> str:
-    """``n1 disk <- g4 truncate=3.. entries=3..4 term=2 vote=n1``"""
+    """Return one group's part of a write as text, ``n1 disk <- g4 truncate=3.. entries=3..4 term=2
+    vote=n1``."""
     text = f"{node_name(node)} disk <- g{value.group}"
     if value.lifecycle_record is not None:
         text += f" {EntryKind(value.lifecycle_record.kind).name.lower()}"
@@ -192,22 +195,22 @@ def group_write(node: int, value: GroupWrite) -> str:
 
 
 def writes(node: int, value: Writes) -> Iterable[str]:
-    """One line per group of a write."""
+    """Return one line for each group of a write."""
     return [group_write(node, item) for item in value.groups]
 
 
 def committed(node: int, value: Committed) -> str:
-    """``n1 g4 applies 3..4``"""
+    """Return committed entries as text, ``n1 g4 applies 3..4``."""
     return f"{node_name(node)} g{value.group} applies {index_range(value.first, value.last)}"
 
 
 def read_ready(node: int, value: ReadReady) -> str:
-    """``n1 g4 reads a at 7``"""
+    """Return a confirmed read as text, ``n1 g4 reads a at 7``."""
     return f"{node_name(node)} g{value.group} reads {value.token} at {value.index}"
 
 
 def event(node: int, value: Event) -> str:
-    """``n1 g4 leader term=2``"""
+    """Return a trace event as text, ``n1 g4 leader term=2``."""
     where = node_name(node) if value.group == NO_GROUP else f"{node_name(node)} g{value.group}"
     fields = value.fields
     if value.kind == "role_changed":
@@ -245,7 +248,7 @@ def event(node: int, value: Event) -> str:
 
 
 def lease_event(node: int, value: LeaseEvent) -> str:
-    """``n1 lease HELD n2 1``"""
+    """Return a change of support as text, ``n1 lease HELD n2 1``."""
     return f"{node_name(node)} {value.kind.name.lower()} {node_name(value.node)} {value.value}"
 
 
@@ -253,7 +256,8 @@ def lease_event(node: int, value: LeaseEvent) -> str:
 
 
 def status(node: int, value: GroupStatus) -> str:
-    """``n1 g4 leader term=2 vote=n1 leader=n1 log=1..4 durable=4 commit=4 applied=4 quiesced``"""
+    """Return a replica's status as text, ``n1 g4 leader term=2 vote=n1 leader=n1 log=1..4 durable=4
+    commit=4 applied=4 quiesced``."""
     marks = " quiesced" if value.quiesced else ""
     if value.transferee:
         marks += f" transfer={node_name(value.transferee)}"
@@ -266,7 +270,8 @@ def status(node: int, value: GroupStatus) -> str:
 
 
 def members(value: GroupStatus) -> list[str]:
-    """One line per member of a leader: ``n2 replicate match=4 next=5 commit=4 in flight 0 B``."""
+    """Return one line for each member of a leader: ``n2 replicate match=4 next=5 commit=4 in flight
+    0 B``."""
     return [f"{node_name(member.node)} {member.state} match={member.match} "
             f"next={member.next_index} commit={member.commit_known} "
             f"in flight {member.inflight_bytes} B" for member in value.members]

@@ -24,7 +24,11 @@ from multiraft.types import Entry, EntryKind
 
 
 def on_election_timer(group: Group) -> None:
-    """Campaign if this replica still lacks a leader and may campaign."""
+    """Begin a pre-vote if this replica still lacks a leader and may campaign.  After a recent
+    append of an untrusted leader, wait for the rest of ``lease_ms``.
+
+    During head recovery repeat its request instead.  A candidate without quorum support becomes
+    follower; a non-candidate asks what became of its group."""
     context = group.context
     if group.nonce:
         head_recovery.send_recovery_request(group)
@@ -50,7 +54,9 @@ def on_election_timer(group: Group) -> None:
 
 
 def start_pre_vote(group: Group) -> None:
-    """Poll the voters for a possible election, without a change of any term (thesis 9.6)."""
+    """Poll the voters for a possible election, without a change of any term (thesis 9.6).  A
+    replica that is a majority alone campaigns at once; another one polls again after
+    ``election_retry_ms``."""
     context = group.context
     group.enter(Role.PRE_CANDIDATE, 0)
     group.votes = {context.node: True}
@@ -71,7 +77,9 @@ def _probe_group(group: Group) -> None:
 
 
 def campaign(group: Group, transfer: bool = False) -> None:
-    """Request votes in a new term; the requests wait until term and own vote are durable."""
+    """Become candidate in a new term and request votes; the requests wait until term and own vote
+    are durable.  ``transfer``: the leader asked for it, so trust in that leader is no reason to
+    refuse."""
     context = group.context
     # The own vote is not in ``votes`` yet: ``on_hard_state_durable`` adds it.  A crash before that
     # could let this node vote for another candidate of the same term.
@@ -97,15 +105,18 @@ def _request_votes(group: Group, term: int, pre: bool, transfer: bool) -> None:
 
 
 def on_hard_state_durable(group: Group) -> None:
-    """Count a candidate's vote for itself, now that term and vote are on disk."""
+    """Count a candidate's vote for itself, now that term and vote are on disk; do nothing in other
+    roles."""
     if group.role is Role.CANDIDATE:
         group.votes[group.context.node] = True
         _count_votes(group)
 
 
 def on_vote_request(group: Group, sender: int, request: VoteRequest) -> None:
-    """Grant or refuse a vote (paper 5.2, 5.4.1).  A refusal because of a trusted leader leaves the
-    term unchanged."""
+    """Grant or refuse a vote or a pre-vote (paper 5.2, 5.4.1).
+
+    A replica that is quarantined, is below its vote barrier or trusts another leader refuses, and
+    keeps its term."""
     # A transfer is the leader's own wish, so stickiness must not refuse it (thesis 3.10).
     trusting = (not request.transfer and group.leader != sender and group.trusts_leader())
     if group.quarantined:
@@ -122,7 +133,8 @@ def on_vote_request(group: Group, sender: int, request: VoteRequest) -> None:
 
 
 def _vote(group: Group, sender: int, request: VoteRequest) -> None:
-    """Vote at most once per term, and only for a log that is at least as up to date as this one."""
+    """Answer a vote request: vote at most once per term, and only for a log that is at least as up
+    to date as this one.  A later term is adopted in either case."""
     new_term = request.term > group.term
     # Also not after following a leader of this term: its election is decided.
     free = new_term or (request.term == group.term and group.vote in (0, sender)
@@ -146,7 +158,8 @@ def _answer(group: Group, sender: int, request: VoteRequest, granted: bool) -> N
 
 
 def on_vote_reply(group: Group, sender: int, reply: VoteReply) -> None:
-    """Count a reply to the campaign under way; ignore replies to earlier ones."""
+    """Count a reply to the campaign under way; become follower if the voter is in a later term.
+    Ignore replies to earlier campaigns."""
     # A granted pre-vote carries the term that would be campaigned for, which is not a higher term
     # seen.
     if reply.term > group.term and not (reply.pre and reply.granted):
@@ -164,7 +177,8 @@ def on_vote_reply(group: Group, sender: int, reply: VoteReply) -> None:
 
 
 def _count_votes(group: Group) -> None:
-    """Act on the votes counted so far."""
+    """Campaign after a won pre-vote, lead after a won election, become follower after a lost one.
+    Do nothing while votes are missing."""
     outcome = joint_quorum.tally(group.configuration, group.votes)
     if outcome is Vote.LOST:
         group.become_follower(group.term, 0, "lost the election")
@@ -178,7 +192,7 @@ def _count_votes(group: Group) -> None:
 
 
 def _become_leader(group: Group) -> None:
-    """Become leader and append the first entry of the term.
+    """Become leader and append the first entry of the term; without quorum support become follower.
 
     Only by committing an entry of its own term does a leader learn the commit index (paper 5.4.2,
     8)."""
@@ -207,8 +221,10 @@ def _become_leader(group: Group) -> None:
 
 
 def on_timeout_now(group: Group, sender: int, message: TimeoutNow) -> None:
-    """Campaign at once, because the leader transfers its leadership to this replica (thesis
-    3.10)."""
+    """Campaign at once, because the leader transfers its leadership to this replica (thesis 3.10).
+
+    Ignore it from another sender or term, or if this replica may not campaign.  A frozen replica
+    reports its quarantine."""
     if message.term != group.term or group.leader != sender:
         return
     if group.may_campaign():

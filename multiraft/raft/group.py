@@ -182,7 +182,8 @@ class Group:
         return joint_quorum.supported(self.configuration, self.context.support.is_supported_by)
 
     def may_campaign(self) -> bool:
-        """True if this replica may ask for votes."""
+        """True if this replica may ask for votes: it is not quarantined, may have to lead, has
+        reached its vote barrier, and has quorum support."""
         return (not self.quarantined and self._is_needed() and not self.is_below_vote_barrier()
                 and self.has_quorum_support())
 
@@ -278,7 +279,8 @@ class Group:
         self.touch()
 
     def reply_append(self, to: int, status: Status, hint: tuple[int, int] = (0, 0)) -> None:
-        """Answer an append with a status that carries no acknowledgement."""
+        """Answer an append with a status that carries no acknowledgement.  ``hint``: (index, term)
+        of the last entry that may match, with ``MISMATCH``."""
         self.send(to, AppendReply(self.id, self.incarnation, self.term, status, 0,
                                   self.log.commit, *hint, self.read_round))
 
@@ -286,7 +288,7 @@ class Group:
 
     def set_hard_state(self, term: int, vote: int) -> None:
         """Set term and vote, which one write makes durable together (Raft paper, figure 2).  All
-        changes of either go through here."""
+        changes of either go through here; the group's messages wait for that write."""
         assert term >= self.term, f"group {self.id}: term {self.term} -> {term}"
         assert term > self.term or self.vote in (0, vote), (
             f"group {self.id}: vote {self.vote} -> {vote} in term {term}")
@@ -304,7 +306,9 @@ class Group:
         self.touch()
 
     def become_follower(self, term: int, leader: int, why: str = "", vote: int = 0) -> None:
-        """Follow ``leader`` (0 = unknown) in ``term``; a new term starts with ``vote``.
+        """Follow ``leader`` (0 = unknown) in ``term`` and arm the election timer anew; a leader
+        withdraws its leadership.  A later term starts with ``vote``; in the present one the vote
+        stays.
 
         Raises ``ImpossibleMessage``, with nothing changed, if the term would grow by more than
         ``term_jump_max``."""
@@ -320,8 +324,8 @@ class Group:
         self.rearm()
 
     def enter(self, role: Role, leader: int, why: str = "") -> None:
-        """Take a role in the present term, and publish or withdraw this replica's leader
-        accordingly."""
+        """Take a role in the present term under ``leader`` (0 = unknown), discard collected votes,
+        and publish or withdraw this replica's leader accordingly."""
         if (role, leader) != (self.role, self.leader):
             self.emit("role_changed", role, self.term, leader, why)
         if self.role is Role.LEADER and role is not Role.LEADER:
@@ -376,8 +380,8 @@ class Group:
 
     def install(self, bounds: LogBounds, index: int, configuration: Configuration,
                 tail: LogState) -> None:
-        """Replace the log by a snapshot of applied state up to the entry before ``bounds``, with
-        the configuration of the entry at ``index``."""
+        """Replace the log by a snapshot of applied state up to the entry before ``bounds``, and
+        acknowledge it to the leader.  ``configuration`` is that of the entry at ``index``."""
         before = bounds.first_index - 1
         assert bounds.last_index == before > self.log.commit, f"{bounds} over {self.log.commit}"
         self.emit("snapshot_installed", before, bounds.prev_term)
@@ -401,7 +405,8 @@ class Group:
         self._put_in_force()
 
     def replace_configurations(self, known: list[tuple[int, Configuration]]) -> None:
-        """Replace all known configurations, after a forced recovery or a repair."""
+        """Replace all known (index, configuration) pairs, ascending, and put the last one in force,
+        after a forced recovery or a repair."""
         self.configurations = known
         self._put_in_force()
 
@@ -420,7 +425,8 @@ class Group:
         self.leadership_record.set_peers({*members, self.leader} - {0, self.context.node})
 
     def _update_members(self) -> None:
-        """Follow a change of the leader's members with ``progress`` and the digests."""
+        """Make this leader's ``progress`` and digests match its new members.  Former members are
+        kept in ``removed_members``, to be notified later; a transfer to one of them ends."""
         members = self.configuration.members()
         gone = [node for node in self.progress if node not in members]
         come = [node for node in members
@@ -477,7 +483,9 @@ class Group:
         )
 
     def quarantine(self, why: str) -> None:
-        """Exclude this replica from voting, leading and acknowledging until it is repaired."""
+        """Exclude this replica from voting, leading and acknowledging until it is repaired: a
+        leader steps down, and a head recovery under way is void.  Do nothing if the replica is
+        frozen."""
         if self.is_frozen():
             return
         self.quarantined = why
@@ -493,7 +501,8 @@ class Group:
                              "quarantined")
 
     def repaired(self) -> None:
-        """End the quarantine: nothing is missing, durably, and the replica counts as before."""
+        """End the quarantine and acknowledge to the leader: nothing is missing, durably, and the
+        replica counts as before."""
         self.quarantined = ""
         self.nonce = self.vote_requester = 0
         self.emit("replica_repaired")
@@ -512,7 +521,10 @@ class Group:
     # ---- timers and re-examination ------------------------------------------------------------
 
     def rearm(self) -> None:
-        """Arm or cancel the election timer of a replica that does not lead."""
+        """Arm, keep or cancel the timer of a follower; do nothing in other roles.
+
+        It is armed during head recovery, and while a replica without a trusted leader may campaign
+        or is a non-candidate."""
         timers = self.context.timers
         if self.role is not Role.FOLLOWER:
             return
@@ -544,7 +556,10 @@ class Group:
         context.timers.arm(self.id, begin + (context.rng.randrange(slice_ms) if slice_ms else 0))
 
     def reexamine(self) -> None:
-        """React to changed support or connections of a fellow member.  O(members)."""
+        """React to changed support or connections of a fellow member.  O(members).
+
+        A leader steps down without quorum support, or serves members that came back.  Another
+        replica leaves a leader whose trust was revoked, or arms its timer."""
         if self.role is Role.LEADER:
             self._reexamine_leader()
             return
@@ -589,7 +604,8 @@ class Group:
         return bool(self.log.unstaged or self.log.drop_from or self.hard_state_unstaged)
 
     def take_write(self, sequence: int) -> GroupWrite:
-        """Return what this group adds to the write ``sequence``."""
+        """Return what this group adds to the write ``sequence``: it counts as staged from now
+        on."""
         drop_from, entries = self.log.take(sequence)
         record, self.lifecycle_record = self.lifecycle_record, None
         hard_state = None
@@ -600,8 +616,8 @@ class Group:
         return GroupWrite(self.id, self.log_incarnation, drop_from, entries, hard_state, record)
 
     def acknowledge(self) -> None:
-        """Answer the leader with the index that is verified *and* durable here, never more
-        (scenario S3)."""
+        """Queue the answer to ``ack_leader`` with the index that is verified *and* durable here,
+        never more (scenario S3)."""
         log = self.log
         self.outbox.append(
             Envelope(
@@ -625,8 +641,11 @@ class Group:
         self.ack_leader = 0
 
     def emit_committed(self, ready: Ready) -> None:
-        """Emit entries that are committed and durable here; of the metadata group at most
-        ``metadata_commands_per_round_max``."""
+        """Add the entries that are committed and durable here to ``ready.committed``, and raise the
+        tail state's applied index to them.
+
+        Of the metadata group add at most ``metadata_commands_per_round_max``; the rest follows in
+        the next round."""
         log = self.log
         # Applied entries are served to readers: what a node serves must survive its own crash, also
         # if a majority has committed it without this node's disk.

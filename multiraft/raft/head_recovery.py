@@ -39,7 +39,8 @@ NONCES = 1 << 62
 
 
 def begin(group: Group) -> None:
-    """Start to follow without being counted.
+    """Begin head recovery with a new nonce: follow without being counted, and send the first
+    request to the leader.
 
     Entries on disk behind the known end of the log are removed first, because they may become
     readable again."""
@@ -55,7 +56,8 @@ def begin(group: Group) -> None:
 
 
 def send_recovery_request(group: Group) -> None:
-    """Send the recovery request to the leader, and again at intervals until the grant.
+    """Send the recovery request to the leader, if it is known and connected, and arm the timer that
+    repeats it.  Do nothing once the granted barrier is reached.
 
     A quiesced group sends no append that could be answered with it.  A replica without a trusted
     leader asks what became of the group in the same rhythm (``election.on_election_timer``),
@@ -82,8 +84,8 @@ def knows_no_leader(group: Group) -> bool:
 
 
 def may_accept(group: Group, sender: int) -> bool:
-    """True if entries of ``sender`` are accepted despite the quarantine.  Repeats the request if
-    there is no grant yet."""
+    """True if entries of ``sender`` are accepted despite the quarantine, because head recovery is
+    under way.  Send the request again if the granted barrier is not reached."""
     if not group.nonce:
         return False
     if not group.recovery_grant[2]:
@@ -94,7 +96,8 @@ def may_accept(group: Group, sender: int) -> bool:
 
 
 def on_grant(group: Group, sender: int, recovery_grant: HeadRecoveryGrant) -> None:
-    """Store the leader's grant, which names the barrier entry."""
+    """Store the leader's grant, which names the barrier entry, and check the barrier at once.
+    Ignore a grant for another term, leader or nonce."""
     # A grant for another term, leader or nonce was decided without knowledge of this loss.
     if (recovery_grant.term == group.term and sender == group.leader and group.nonce
             and recovery_grant.nonce == group.nonce and not group.recovery_grant[2]):
@@ -103,8 +106,11 @@ def on_grant(group: Group, sender: int, recovery_grant: HeadRecoveryGrant) -> No
 
 
 def check_barrier(group: Group) -> None:
-    """Mark the recovery as complete if the durable log has reached the barrier.  The driver then
-    records the end of the quarantine durably."""
+    """Complete the recovery if the durable log has reached the granted barrier; otherwise do
+    nothing.
+
+    A replica without a vote in this term votes for its leader.  The driver then records the end of
+    the quarantine durably."""
     term, index, reached = group.recovery_grant
     if reached or term != group.term or not index:
         return
@@ -124,7 +130,10 @@ def check_barrier(group: Group) -> None:
 
 
 def on_request(group: Group, sender: int, request: HeadRecoveryRequest) -> None:
-    """Stop counting a member that asks for head recovery, and propose its barrier entry."""
+    """Stop counting a member that asks for head recovery, and propose its barrier entry.
+
+    If the member repeats a request with a known nonce, only send the grant again once the barrier
+    is held.  A later term makes this leader step down; an earlier one is ignored."""
     member = group.progress[sender]
     if request.term > group.term:
         group.become_follower(request.term, 0, "higher term")

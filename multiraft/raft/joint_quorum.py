@@ -46,7 +46,8 @@ def is_voter(configuration: Configuration, node: int) -> bool:
 
 
 def committed(configuration: Configuration, match_of: Callable[[int], int]) -> int:
-    """Return the highest index that is durable on a majority (of both halves)."""
+    """Return the highest index that is durable on a majority (of both halves).  ``match_of``:
+    durable index of a voter."""
     index = quorum.reached([match_of(voter) for voter in configuration.voters])
     if configuration.outgoing:
         index = min(index, quorum.reached([match_of(voter) for voter in configuration.outgoing]))
@@ -54,7 +55,7 @@ def committed(configuration: Configuration, match_of: Callable[[int], int]) -> i
 
 
 def supported(configuration: Configuration, supports: Callable[[int], bool]) -> bool:
-    """True if a majority (of both halves) supports."""
+    """True if ``supports`` is true for a majority of the voters (of both halves)."""
     if not quorum.supported(configuration.voters, supports):
         return False
     return not configuration.outgoing or quorum.supported(configuration.outgoing, supports)
@@ -107,7 +108,7 @@ def enter_joint(configuration: Configuration, voters: tuple[int, ...],
 
 
 def leave_joint(configuration: Configuration) -> Configuration:
-    """Return the configuration that a joint one leads to."""
+    """Return a joint configuration without its outgoing voters."""
     return Configuration(configuration.voters, configuration.learners)
 
 

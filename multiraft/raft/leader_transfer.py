@@ -67,7 +67,8 @@ def transfer(group: Group, to: int) -> None:
 
 
 def continue_transfer(group: Group) -> None:
-    """Send ``TimeoutNow`` if the transferee's log is complete."""
+    """Send ``TimeoutNow`` if the transferee has acknowledged the whole log; otherwise its next
+    acknowledgement calls this again."""
     member = group.progress[group.transferee]
     if member.match == group.log.last_index:
         group.send(member.node, TimeoutNow(group.id, group.incarnation, group.term))
@@ -80,8 +81,8 @@ def abort_transfer(group: Group) -> None:
 
 
 def resign(group: Group, why: str) -> None:
-    """Step down, stay out of elections for ``lease_ms``, and ask the voter with the longest known
-    log to campaign at once.  O(members)."""
+    """Stay out of elections for ``lease_ms`` and, as leader, step down.  Before that, ask the voter
+    with the longest known log, of those reached, to campaign at once.  O(members)."""
     context = group.context
     group.abstain_until_ms = context.now_ms + context.config.lease_ms
     if group.role is not Role.LEADER:

@@ -78,7 +78,8 @@ class LeadershipRecord:
         return leader not in self._peers
 
     def set_peers(self, nodes: set[int]) -> None:
-        """Make events of exactly these nodes concern the group."""
+        """Subscribe the group to events of exactly these nodes, and no longer to those of
+        others."""
         groups_by_peer = self._context.groups_by_peer
         for node in self._peers - nodes:
             del groups_by_peer[node][self._group]

@@ -43,7 +43,8 @@ class LogState(Protocol):
         ...
 
     def validate_append(self, partition: int, info: BatchInfo) -> ValidatedAppend:
-        """Decide about a batch.  Raises ``ProposalError``; then nothing has changed."""
+        """Return a leader's decision about a batch: the base offset it gets, or the position of its
+        original.  Raises ``ProposalError``; nothing changes in either case."""
         ...
 
 

@@ -55,7 +55,8 @@ class GroupImage:
         self.group_incarnation = 0
 
     def write(self, write: GroupWrite) -> None:
-        """Carry out one group's part of a write."""
+        """Carry out one group's part of a write in this image: lifecycle record, truncation,
+        entries, hard state."""
         if write.lifecycle_record is not None:
             self._take_lifecycle_record(write.lifecycle_record)
         elif write.entries or write.hard_state is not None:
@@ -88,7 +89,8 @@ class GroupImage:
             )
 
     def changes(self) -> list[tuple[int, Configuration]]:
-        """Return (index, configuration) pairs, the one before the first entry included."""
+        """Return (index, configuration) of every configuration in the log, ascending, the one
+        before the first entry included."""
         return [(self.configuration_index, self.configuration),
                 *[(entry.index, joint_quorum.decode(entry.payload)) for entry in self.entries
                   if entry.kind == EntryKind.MEMBERSHIP
@@ -187,8 +189,8 @@ class MemoryStore:
         return self._restored(self._disk[group])
 
     def created(self, group: int) -> GroupRestored:
-        """Return the same of a group that was just created, whose tombstone may not be executed
-        yet."""
+        """Return the state in memory of a group that was just created, as input of
+        ``MultiRaft.add_group``.  Its tombstone may not be executed yet."""
         return self._restored(self._memory[group])
 
     def _restored(self, image: GroupImage) -> GroupRestored:

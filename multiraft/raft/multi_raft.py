@@ -149,8 +149,8 @@ class MultiRaft:
     def add_group(
         self, group: int, incarnation: int, restored: GroupRestored, tail: LogState
     ) -> None:
-        """Add a replica that was restored or created; ``tail`` covers its log up to the last
-        index."""
+        """Add a replica that recovery restored or the driver created, and begin head recovery if
+        ``restored`` needs it.  ``tail`` covers its log up to the last index."""
         assert group not in self._groups, f"group {group} exists"
         added = Group(self._context, group, incarnation, restored, tail)
         self._groups[group] = added
@@ -174,7 +174,9 @@ class MultiRaft:
         del self._groups[group]
 
     def _remove_replicas(self) -> None:
-        """Remove the replicas that know of their removal."""
+        """Remove the replicas of ``context.removing``, whose leaders no longer count them as
+        members, and emit ``replica_removed`` for each.  Messages that such a replica has queued
+        still leave if its hard state is durable."""
         for id_ in tuple(self._context.removing):
             group = self._groups[id_]
             if group.hard_state_is_durable():
@@ -227,7 +229,8 @@ class MultiRaft:
         return context.timers.earliest_ms
 
     def step(self, sender: int, message: Message) -> None:
-        """Process a message of ``sender``.  Raises ``ImpossibleMessage``; then the log is
+        """Process a message of ``sender``.  A request for a group or incarnation that is not here
+        is answered so; stale messages are ignored.  Raises ``ImpossibleMessage``; then the log is
         unchanged."""
         kind = type(message)
         if kind in peers.HANDLERS:
@@ -245,7 +248,9 @@ class MultiRaft:
             handler(group, sender, message)
 
     def written(self, sequence: int) -> None:
-        """Record that the write ``sequence`` and all before it are durable."""
+        """Record that the write ``sequence`` and all before it are durable.  Leaders and candidates
+        count what it contains, followers acknowledge it, and messages that waited for it leave with
+        the next ``ready``."""
         context = self._context
         assert context.written_sequence < sequence <= self._sequence, (
             f"write {sequence} reported, {context.written_sequence} of {self._sequence} are known")
@@ -281,8 +286,8 @@ class MultiRaft:
         self._group(group).log.compact(first_index)
 
     def needed_from(self, group: int) -> int:
-        """Return the first index that a learner of a led group still needs; last + 1 if none.  See
-        ``snapshot.needed_from``.  O(learners)."""
+        """Return the first index that a learner of a led group still needs from the log; last + 1
+        if none.  Learners that are away or wait for a snapshot do not count.  O(learners)."""
         return snapshot.needed_from(self._group(group))
 
     def snapshot_point(self, group: int) -> tuple[LogBounds, int, Configuration]:
@@ -293,8 +298,8 @@ class MultiRaft:
     def may_install(self, group: int, index: int, term: int) -> bool:
         """True if ``install_snapshot`` of applied state up to (index, term) is possible now.
 
-        If not, it may be later, or the snapshot is not needed.  A call of ``ready`` is due in
-        either case."""
+        If the log has that entry, the commit index is raised to it instead.  False also means that
+        the snapshot is outdated, or possible later.  Call ``ready`` in either case."""
         found = self._groups.get(group)
         return found is not None and snapshot.may_install(found, index, term)
 
@@ -309,7 +314,8 @@ class MultiRaft:
 
     def propose(self, group: int, kind: EntryKind, payload: Payload, partition: int = 0,
                 base_offset: int = -1) -> Proposed:
-        """Append a control entry.  Raises ``ProposalError``; then nothing was appended."""
+        """Append a control entry of ``kind`` to the log of a led group and return its position at
+        once, before it is committed.  Raises ``ProposalError``; then nothing was appended."""
         assert kind in PROPOSABLE, f"{kind!r} is not for drivers to propose"
         leading = self._leading(group)
         log = leading.log
@@ -326,7 +332,10 @@ class MultiRaft:
     def propose_batch(self, group: int, partition: int, payload: Payload,
                       info: BatchInfo) -> Proposed:
         """Append a validated batch, with base offset and leader epoch stamped into ``payload`` in
-        place (it must be writable).  Raises ``ProposalError``; then nothing was appended."""
+        place (it must be writable).
+
+        A batch that its producer sent before is not appended: the result names the original.
+        Raises ``ProposalError``; then nothing was appended."""
         leading = self._leading(group)
         validated = leading.tail.validate_append(partition, info)
         log = leading.log
@@ -376,7 +385,7 @@ class MultiRaft:
 
     def transfer(self, group: int, to: int) -> None:
         """Start a leadership transfer to ``to``; 0 = to the most advanced voter, those with disk
-        space for records first.
+        space for records first.  Do nothing if ``to`` is this node.
 
         Raises ``ProposalError`` if the transfer cannot start; ``status.leader_hint`` shows the
         outcome."""
@@ -418,7 +427,8 @@ class MultiRaft:
         return bool(leading.transferee)
 
     def resign(self, group: int, why: str) -> None:
-        """Step down, because append or apply is stuck, and keep out of the next election."""
+        """Step down as leader, because append or apply is stuck, and ask another voter to campaign.
+        In any role, this replica does not campaign for ``lease_ms``."""
         leader_transfer.resign(self._group(group), why)
 
     def announce_commit(self, group: int) -> None:
@@ -440,23 +450,28 @@ class MultiRaft:
     # ---- node events --------------------------------------------------------------------------
 
     def lease_granted(self, node: int, boot_epoch: int) -> None:
-        """Record that this node supports ``node`` in that boot epoch."""
+        """Record that this node supports ``node`` in that boot epoch.  If that is new, the next
+        calls of ``ready`` re-examine the groups shared with it."""
         self._peers.lease_granted(node, boot_epoch)
 
     def lease_withdrawn(self, node: int) -> None:
-        """Record that this node's support for ``node`` ended."""
+        """Record that this node's support for ``node`` ended, and queue the groups shared with it
+        for re-examination."""
         self._peers.lease_withdrawn(node)
 
     def lease_held(self, node: int, boot_epoch: int) -> None:
-        """Record that ``node`` supports this node, and did so in that boot epoch of its own."""
+        """Record that ``node``, in its boot epoch ``boot_epoch``, supports this node.  If that is
+        new, the next calls of ``ready`` re-examine the groups shared with it."""
         self._peers.lease_held(node, boot_epoch)
 
     def lease_lost(self, node: int) -> None:
-        """Record that the support from ``node`` ended."""
+        """Record that the support from ``node`` ended, and queue the groups shared with it for
+        re-examination."""
         self._peers.lease_lost(node)
 
     def peer_full(self, node: int, full: bool) -> None:
-        """Record the report of ``node``, which supports this node, whether its disk is full."""
+        """Record the report of ``node`` whether its disk is full; ignore it if ``node`` does not
+        support this node."""
         self._peers.peer_full(node, full)
 
     def is_known_full(self, node: int) -> bool:
@@ -464,16 +479,18 @@ class MultiRaft:
         return node in self._context.support.full
 
     def digest_mismatch(self, node: int) -> None:
-        """React to two digests of ``node`` in a row that differed from
-        ``followed_digest(node)``."""
+        """Query ``node`` for the groups that it leads, because two of its digests in a row differed
+        from ``followed_digest(node)``.  Without a connection to it, revoke trust in it."""
         self._peers.digest_mismatch(node)
 
     def peer_leading_version(self, node: int, version: int) -> None:
-        """Record the version that ``node`` announced of the list of groups it leads."""
+        """Record the version that ``node`` announced of the list of groups it leads, and request
+        the changes that this node's copy lacks."""
         self._peers.peer_leading_version(node, version)
 
     def connected(self, node: int) -> None:
-        """Record a new append connection to ``node``."""
+        """Record a new append connection to ``node``, queue the groups shared with it for
+        re-examination, and request changes of the list of groups that it leads."""
         self._peers.connected(node)
 
     def disconnected(self, node: int) -> None:
@@ -549,8 +566,11 @@ class MultiRaft:
         return ready
 
     def _release(self, group: Group, ready: Ready, sequence: int) -> None:
-        """Release a group's messages as soon as the hard state under which they were sent is
-        durable."""
+        """Move a group's queued messages to ``ready``, none ahead of the hard state under which it
+        was sent.
+
+        They leave at once, after this Ready's write, or after an earlier write in flight.  If no
+        write has the hard state yet, they stay in the group."""
         if group.hard_state_unstaged:
             return  # they wait in the group for the write that takes it
         messages, group.outbox = group.outbox, []

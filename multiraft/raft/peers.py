@@ -64,12 +64,14 @@ class Peers:
     # ---- groups of a node ---------------------------------------------------------------------
 
     def add_group(self, group: Group) -> None:
-        """Register a group that was added here."""
+        """Subscribe a group that was added here to events of its members' nodes, and queue it for
+        re-examination."""
         group.subscribe_to(group.configuration.members())
         self.pending[group.id] = None
 
     def remove_group(self, group: Group) -> None:
-        """Remove a group that was removed here."""
+        """Forget a group whose replica left this node: no event of another node concerns it from
+        now on.  Called after ``Group.leave``."""
         group.subscribe_to(())
         self.pending.pop(group.id, None)
 
@@ -169,7 +171,11 @@ class Peers:
         return -2 * node - 1
 
     def on_timer(self, key: int) -> None:
-        """React to a request that a node did not answer in time."""
+        """React to a request that a node did not answer in time; ``key`` tells the node and the
+        request.
+
+        After a leadership delta request, send it again if it is still needed and the node is
+        connected.  After a digest query, revoke trust in the node."""
         node = -key // 2
         if key == self._delta_key(node):
             if self.leader_table.is_behind(node) and node in self._context.support.connections:
@@ -192,7 +198,8 @@ class Peers:
         context.timers.arm(self._digest_key(node), context.now_ms + context.config.lease_ms)
 
     def _revoke_trust(self, node: int) -> None:
-        """Revoke trust in ``node``, which does not explain its digest."""
+        """Revoke trust in ``node``, which does not explain its digest, and queue the groups shared
+        with it.  Do nothing if no group here follows it."""
         followed = self._context.followed_digests.get(node)
         if followed is None or not followed.total:
             return
@@ -201,7 +208,8 @@ class Peers:
         self._queue(node)
 
     def on_digest_query(self, sender: int, query: DigestQuery) -> None:
-        """List the groups led here in the buckets that differ: whole buckets, up to a limit."""
+        """Answer ``sender`` with the groups led here in the buckets whose sums differ from the
+        query's: whole buckets, about ``LISTED_GROUPS_MAX`` groups at most."""
         led = self._context.leading_digests.get(sender)
         mine = led.buckets if led is not None else [0] * BUCKETS
         differing = [bucket for bucket in range(BUCKETS) if mine[bucket] != query.buckets[bucket]]
@@ -220,7 +228,8 @@ class Peers:
         self._send(sender, DigestAnswer(tuple(buckets), tuple(listed)))
 
     def on_digest_answer(self, sender: int, answer: DigestAnswer) -> None:
-        """Correct this node's beliefs about ``sender`` in the listed buckets."""
+        """Follow ``sender`` in the groups that its answer lists, and no longer in other groups of
+        these buckets.  The timer of the query is cancelled."""
         self._context.timers.cancel(self._digest_key(sender))
         led = {item[0]: item for item in answer.led}
         buckets = dict.fromkeys(answer.buckets)
@@ -236,7 +245,9 @@ class Peers:
                     self._leads(group, sender, item[2])
 
     def _leads(self, group: Group, sender: int, term: int) -> None:
-        """Follow ``sender``, which leads ``group`` in ``term``, as if it had sent an append."""
+        """Follow ``sender``, which leads ``group`` in ``term``, as if it had sent an append.  In an
+        earlier term refuse, so that it steps down.  Raises ``ImpossibleMessage`` if this node leads
+        that term."""
         if term < group.term:
             # The reply carries the higher term, so the sender steps down.
             group.reply_append(sender, Status.MISMATCH)

@@ -142,7 +142,8 @@ class Progress:
         self.match = self.commit_known = self.commit_sent = 0
 
     def sent(self, last_index: int, size: int, now_ms: int) -> None:
-        """Record an append of ``size`` bytes that ends at ``last_index``."""
+        """Record an append of ``size`` bytes that ends at ``last_index``: it is in flight, and the
+        next one begins behind it."""
         assert last_index >= self.next_index, f"sent {last_index}, next is {self.next_index}"
         if not self.inflight:
             self.progressed_ms = now_ms
@@ -165,12 +166,13 @@ class Progress:
         return True
 
     def has_all(self, last_index: int, commit: int) -> bool:
-        """True if the member acknowledged the whole log *and* knows the commit index."""
+        """True if the member is undamaged (``is_intact``), has acknowledged the whole log *and*
+        knows this commit index."""
         return self.match == last_index and self.commit_known == commit and self.is_intact
 
     @property
     def is_intact(self) -> bool:
-        """True if the member has reported no damage."""
+        """True unless the member is quarantined or in head recovery, as far as its leader knows."""
         return not self.recovery_nonce and self.state is not ProgressState.QUARANTINED
 
     def _check(self) -> None:

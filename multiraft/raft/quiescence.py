@@ -24,7 +24,8 @@ QUARANTINED_RETRY = 16
 
 
 def on_leader_timer(group: Group) -> None:
-    """End an overdue transfer, send the commit index, and probe silent members; or quiesce the
+    """End an overdue transfer, send the commit index, probe members that have been silent for long,
+    and arm the timer for the next of these.  If no reachable member lacks anything, quiesce the
     group."""
     context, log = group.context, group.log
     now_ms = context.now_ms

@@ -36,7 +36,7 @@ def reached(indexes: Sequence[int]) -> int:
 
 
 def supported(voters: Collection[int], supports: Callable[[int], bool]) -> bool:
-    """True if a majority of ``voters`` supports.  False without voters."""
+    """True if ``supports`` is true for a majority of ``voters``.  False without voters."""
     count = 0
     for voter in voters:
         if supports(voter):

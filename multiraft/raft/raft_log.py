@@ -114,7 +114,7 @@ class RaftLog:
         return self._run_starts[run + 1] - 1, self._run_terms[run]
 
     def term_runs(self) -> tuple[tuple[int, int], ...]:
-        """Return the term runs in the form of ``log_reader.GroupRestored``."""
+        """Return (first index, term) of each run of entries of equal term, ascending."""
         return tuple(zip(self._run_starts, self._run_terms, strict=True))
 
     # ---- change -------------------------------------------------------------------------------
@@ -133,7 +133,8 @@ class RaftLog:
         self.unstaged_bytes += framed_bytes(entry)
 
     def truncate(self, first_gone: int) -> None:
-        """Remove the entries from ``first_gone`` on: unstaged, in a write, or durable."""
+        """Remove the entries from ``first_gone`` on: unstaged, in a write, or durable.  The next
+        ``take`` names the truncation, unless all of them were unstaged."""
         assert self.commit < first_gone <= self.last_index, (
             f"truncation at {first_gone}, commit {self.commit}, last {self.last_index}")
         if first_gone <= self.staged_index:
@@ -191,7 +192,8 @@ class RaftLog:
         return True
 
     def reload_terms(self, term_runs: tuple[tuple[int, int], ...]) -> None:
-        """Replace the term runs by those that storage has for the same entries.
+        """Replace the term runs by those that storage has for the same entries; do nothing while
+        entries are unstaged.
 
         Storage may still have entries that are compacted here, or that an unstaged truncation
         removes."""
@@ -203,7 +205,8 @@ class RaftLog:
             self.last_term = self._run_terms[-1] if self._run_terms else self.prev_term
 
     def compact(self, first_index: int) -> None:
-        """Forget the terms below ``first_index``, which must be applied."""
+        """Forget the terms below ``first_index``, which must be applied.  Do nothing if the log
+        begins there or later."""
         assert first_index - 1 <= self.applied_index, (
             f"compaction to {first_index}, applied {self.applied_index}")
         if first_index <= self.first_index:
@@ -213,7 +216,8 @@ class RaftLog:
         self._cut_runs()
 
     def _cut_runs(self) -> None:
-        """Make the term runs begin at ``first_index``."""
+        """Drop the term runs below ``first_index``, and let the first one that remains begin
+        there."""
         if self.first_index > self.last_index:
             kept = len(self._run_starts)
         else:

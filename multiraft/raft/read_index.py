@@ -30,7 +30,8 @@ from multiraft.raft.ready import ReadReady
 
 
 def read_index(group: Group, token: object) -> None:
-    """Queue a linearizable read at the leader.  Raises ``QueueFull``."""
+    """Queue a linearizable read at the leader and reactivate the group.  A ``ReadReady`` with
+    ``token`` follows once leadership is confirmed.  Raises ``QueueFull``."""
     if group.reads is None:
         group.reads = ReadIndexQueue()
     group.reads.queue(token, group.context.config.pending_reads_max)
@@ -38,7 +39,8 @@ def read_index(group: Group, token: object) -> None:
 
 
 def begin(group: Group) -> None:
-    """Start a read round if none is under way and a read waits."""
+    """Start a read round if none is under way and a read waits.  Do nothing before the leader's
+    first commit in its term."""
     reads = group.reads
     # Before its first commit in its term, a leader's commit index may be below that of earlier
     # acknowledgements (thesis 6.4, step 1).
@@ -53,7 +55,7 @@ def begin(group: Group) -> None:
 
 
 def is_unanswered(group: Group, member: Progress) -> bool:
-    """True if the round under way has not been sent to this voter."""
+    """True if the round under way has not been sent to this voter, so that it must be sent now."""
     reads = group.reads
     assert reads is not None
     return (bool(reads.in_round) and member.sent_round < reads.read_round
@@ -61,7 +63,7 @@ def is_unanswered(group: Group, member: Progress) -> bool:
 
 
 def on_round_answered(group: Group) -> None:
-    """Check the round after a member answered a higher one than before."""
+    """Complete the round under way if a majority has answered it, after one more member did."""
     reads = group.reads
     assert reads is not None
     if reads.in_round:
@@ -69,7 +71,8 @@ def on_round_answered(group: Group) -> None:
 
 
 def on_voters_changed(group: Group) -> None:
-    """Complete the round if a majority of the present voters has answered it."""
+    """Complete the round under way, if there is one and a majority of the present voters has
+    answered it."""
     if group.reads is not None and group.reads.in_round:
         _confirm(group)
 
@@ -95,7 +98,8 @@ def _confirm(group: Group) -> None:
 
 
 def resend_round(group: Group) -> bool:
-    """Send the round again to members that have not answered it.  True if reads wait."""
+    """Let ``send_appends`` send the round under way again to members that have not answered it.
+    True if a read waits or a round is under way."""
     reads = group.reads
     assert reads is not None
     if not reads.in_round:

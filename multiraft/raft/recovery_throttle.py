@@ -84,7 +84,8 @@ class RecoveryThrottle:
         return tuple(dict.fromkeys(group for group, _ in self._into))
 
     def set(self, rates: ThrottleRates, now_ms: int) -> None:
-        """Replace the rates.  The balances of buckets are kept."""
+        """Replace the rates; streams without one are unlimited from now on.  The balances of the
+        others are kept."""
         self._out = self._rated(self._out, rates.out, now_ms) if rates.into else None
         self._into = {stream: self._rated(self._into.get(stream), rate, now_ms)
                       for stream, rate in rates.into.items()}

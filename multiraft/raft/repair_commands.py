@@ -52,7 +52,8 @@ class RepairCommands:
 
     def set_term_runs(self, group: int, term_runs: tuple[tuple[int, int], ...]) -> None:
         """Replace the terms of a frozen replica's entries by those that the store has learned; at
-        the start the store could only guess the terms of lost entries."""
+        the start the store could only guess the terms of lost entries.  Ignored for other
+        replicas."""
         found = self._group(group)
         if found.is_frozen():
             found.log.reload_terms(term_runs)
@@ -60,14 +61,16 @@ class RepairCommands:
     def set_configurations(self, group: int,
                            configurations: Sequence[tuple[int, Configuration]]) -> None:
         """Replace the configurations (index, value) in the log of a frozen replica by those that
-        the store has learned; an entry lost at the start may have been one."""
+        the store has learned; an entry lost at the start may have been one.  Ignored for other
+        replicas, and if nothing differs."""
         found = self._group(group)
         known = joint_quorum.configurations_before(configurations, found.log.last_index + 1)
         if found.is_frozen() and found.lifecycle_record is None and known != found.configurations:
             found.replace_configurations(known)
 
     def is_following(self, group: int) -> bool:
-        """True if the replica is quarantined and follows."""
+        """True if the replica is quarantined and accepts its leader's entries, because head
+        recovery is under way."""
         return self._group(group).nonce != 0
 
     def is_head_recovered(self, group: int) -> bool:

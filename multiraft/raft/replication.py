@@ -50,7 +50,8 @@ _REPLICATE = ProgressState.REPLICATE
 
 
 def check_limits(group: Group, size: int) -> None:
-    """Raise ``QueueFull`` if a proposal of ``size`` framed bytes would exceed a limit."""
+    """Raise ``QueueFull`` if a proposal of ``size`` framed bytes would exceed a limit of
+    uncommitted bytes or entries, or while a leadership transfer is under way."""
     config = group.context.config
     if group.transferee:
         raise QueueFull(f"proposals while group {group.id} is handed to node {group.transferee}",
@@ -64,7 +65,8 @@ def check_limits(group: Group, size: int) -> None:
 
 
 def propose(group: Group, entry: Entry, size: int) -> None:
-    """Append a leader's own entry of ``size`` framed bytes."""
+    """Append a leader's own entry of ``size`` framed bytes, count it as uncommitted, and reactivate
+    the group if it is quiesced."""
     group.append(entry)
     group.uncommitted_bytes += size
     if group.context.timers.deadline(group.id) is None:
@@ -75,7 +77,8 @@ def propose(group: Group, entry: Entry, size: int) -> None:
 
 
 def send_appends(group: Group, fresh: tuple[Entry, ...], fresh_bytes: int) -> None:
-    """Send an append to each member that lacks entries and has window left.
+    """Queue an append for each connected member that needs one: entries while its window has space,
+    a probe, a due commit index, or the read round.
 
     ``fresh`` are the entries staged by this call of ``ready``, ``fresh_bytes`` in size: the store
     does not know their sizes yet.  O(members)."""
@@ -143,10 +146,11 @@ def _stream(group: Group, member: Progress, fresh: tuple[Entry, ...], fresh_byte
 
 
 def _throttled_bytes(group: Group, member: Progress) -> int:
-    """Return the bytes that the throttle lets through now to a replica that is being moved.
+    """Return the bytes that the throttle permits now to a replica that is being moved; below 1 =
+    none.
 
-    While that is none, the timer is armed for the time when it is not, and the member does not
-    count as silent."""
+    If none, arm the group's timer for the time when it permits some; a member with nothing in
+    flight does not count as silent meanwhile."""
     context = group.context
     available = context.throttle.available(group.id, member.node, context.now_ms)
     if available < 1:
@@ -159,7 +163,8 @@ def _throttled_bytes(group: Group, member: Progress) -> int:
 
 
 def _range(group: Group, first: int, bytes_max: int, fresh: tuple[Entry, ...]) -> tuple[int, int]:
-    """Return (last index, bytes) of the entries from ``first`` on that fit into ``bytes_max``.
+    """Return (last index, bytes) of the entries from ``first`` on that fit into ``bytes_max``, at
+    least one entry.
 
     They come from the store, or from the entries staged in this call of ``ready``, never from
     both."""
@@ -177,7 +182,9 @@ def _range(group: Group, first: int, bytes_max: int, fresh: tuple[Entry, ...]) -
 
 
 def _probe(group: Group, member: Progress, fresh: tuple[Entry, ...]) -> None:
-    """Send a probe: does the member's log match at ``next_index - 1``?"""
+    """Send an append that asks if the member's log matches at ``next_index - 1``.  It carries
+    entries if they fit into ``PROBE_BYTES_MAX``.  If the next entry is compacted, offer a snapshot
+    instead."""
     first = member.next_index
     if first < group.log.first_index:
         snapshot.offer(group, member)
@@ -193,7 +200,9 @@ def _probe(group: Group, member: Progress, fresh: tuple[Entry, ...]) -> None:
 
 
 def _send_round(group: Group, member: Progress) -> None:
-    """Send an append without entries.  A member that answers it has not seen a later leader."""
+    """Send the read round by an append without entries; a member that answers it has not seen a
+    later leader.  Do nothing outside of PROBE and REPLICATE, or if the member's place is
+    compacted."""
     prev = member.next_index - 1
     if member.state in (_PROBE, _REPLICATE) and prev >= group.log.first_index - 1:
         _send_append(group, member, prev, prev)
@@ -218,7 +227,11 @@ def _send_append(group: Group, member: Progress, prev: int, last: int) -> None:
 
 
 def on_append_reply(group: Group, sender: int, reply: AppendReply) -> None:
-    """Process a member's reply."""
+    """Process a reply to an append: advance the member's progress, or probe it again; step down if
+    its term is later.
+
+    A sender that is no member is notified of its removal.  Replies of earlier terms, or from before
+    the member was added or restarted, are ignored."""
     member = group.progress.get(sender)
     if member is None:
         if reply.term <= group.term and reply.status != Status.UNKNOWN_GROUP:
@@ -323,7 +336,11 @@ def _probe_seldom(group: Group, member: Progress, state: ProgressState) -> None:
 
 
 def maybe_commit(group: Group) -> None:
-    """Raise the commit index to the highest index that is durable on a majority and of this term.
+    """Raise the commit index to the highest index that is durable on a majority and of this term;
+    do nothing if it is not higher.
+
+    A higher one sends due head recovery grants, is announced to members within
+    ``commit_notice_ms``, and continues an open configuration change.
 
     Raft paper 5.4.2 and figure 8: an entry of an earlier term on a majority can still be
     overwritten, so it commits only together with one of this term."""
@@ -352,9 +369,11 @@ def maybe_commit(group: Group) -> None:
 
 
 def on_append(group: Group, sender: int, append: Append) -> None:
-    """Process AppendEntries at a replica that does not lead (paper 5.3).
+    """Process AppendEntries at a replica that does not lead (paper 5.3): take new entries and the
+    commit index, and acknowledge once the entries are durable.
 
-    Raises ``ImpossibleMessage`` if the append contradicts a committed entry."""
+    An append of an earlier term, or behind an entry that the log does not have, is answered with
+    ``MISMATCH``.  Raises ``ImpossibleMessage`` if the append contradicts a committed entry."""
     if append.term < group.term:
         group.reply_append(sender, Status.MISMATCH)
         return
@@ -423,8 +442,11 @@ def _fault(append: Append, incarnation: int) -> str:
 
 
 def _accept(group: Group, sender: int, entries: tuple[Entry, ...]) -> bool:
-    """Append the entries that the log lacks, after removal of a conflicting suffix.  True if any
-    was appended."""
+    """Append the entries that the log lacks, after removal of a conflicting suffix; return False if
+    it lacks none.
+
+    An entry that contradicts the tail state is not appended: the replica is quarantined and answers
+    ``INVALID_ENTRY``, and the result is False.  Raises ``ImpossibleMessage``."""
     log, tail = group.log, group.tail
     skip = 0
     # An append that arrives late may end before this log does.  Only a conflict truncates: a
@@ -460,7 +482,8 @@ def _accept(group: Group, sender: int, entries: tuple[Entry, ...]) -> bool:
 
 
 def _known(group: Group, entries: tuple[Entry, ...]) -> int:
-    """Return how many of the first entries are in the log already."""
+    """Return how many of the first entries are in the log already, or compacted.  Raises
+    ``ImpossibleMessage`` if one contradicts a committed entry."""
     log = group.log
     for count, entry in enumerate(entries):
         if entry.index > log.last_index:

@@ -33,7 +33,8 @@ OFFER_RETRY = 4
 
 
 def offer(group: Group, member: Progress) -> None:
-    """Offer a snapshot to a member whose next entry is compacted."""
+    """Offer a snapshot to a member whose next entry is compacted.  Appends to it pause until it
+    replies or is probed again."""
     if member.state is not ProgressState.SNAPSHOT:
         group.emit("snapshot_needed", member.node, member.next_index, group.log.first_index)
     member.become_probe(member.next_index)
@@ -44,7 +45,11 @@ def offer(group: Group, member: Progress) -> None:
 
 
 def on_offer(group: Group, sender: int, message: SnapshotOffer) -> None:
-    """Process the leader's offer of a snapshot."""
+    """Process the leader's offer of a snapshot: emit ``snapshot_offered``, so that the driver
+    fetches it.
+
+    An outdated offer is acknowledged like an append, one of an earlier term or to a frozen replica
+    is refused."""
     if message.term < group.term:
         group.reply_append(sender, Status.MISMATCH)
         return

@@ -112,7 +112,8 @@ class StatusView:
     # ---- other nodes --------------------------------------------------------------------------
 
     def node_state(self, node: int) -> str:
-        """Return ``up``, ``down`` or ``unknown``, by the leases of ``node``."""
+        """Return ``up`` if ``node`` is this node, supports it or is supported by it.  Otherwise
+        return ``down``, or ``unknown`` if the node was never heard of."""
         support = self._context.support
         if (
             node == self._context.node
@@ -133,12 +134,14 @@ class StatusView:
     # ---- digests ------------------------------------------------------------------------------
 
     def leading_digest(self, node: int) -> int:
-        """Return the sum over the groups led here that ``node`` is a member of."""
+        """Return the digest's sum over the groups led here that ``node`` is a member of; 0 =
+        none."""
         digest = self._context.leading_digests.get(node)
         return digest.total if digest is not None else 0
 
     def followed_digest(self, node: int) -> int:
-        """Return the sum over the groups here that follow ``node`` as their leader."""
+        """Return the digest's sum over the groups here that follow ``node`` as their leader; 0 =
+        none."""
         digest = self._context.followed_digests.get(node)
         return digest.total if digest is not None else 0
 

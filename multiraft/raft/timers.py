@@ -39,7 +39,8 @@ class Timers:
         return bool(self._deadlines)
 
     def arm(self, key: int, deadline_ms: int) -> None:
-        """Fire at ``deadline_ms`` at the latest."""
+        """Arm the timer of ``key`` to fire at ``deadline_ms``; keep the present deadline if that is
+        earlier."""
         current = self._deadlines.get(key)
         if current is None or deadline_ms < current:
             self._deadlines[key] = deadline_ms

@@ -20,8 +20,7 @@ Modules, by concern:
   ``repair/scrub.py`` reads the disk in search of damage, ``journal_damage.py`` has the damaged
   ranges, ``ranges.py`` computes with ranges.
 - Node: ``identity.py`` (cluster, node, boot epoch), ``refusal_record.py`` (a start that peers
-rejected),
-  ``disk_space.py`` (disk space), ``snapshot_download.py`` (a snapshot that is being received),
-  ``inspect.py`` (offline inspection of a directory).
+  rejected), ``disk_space.py`` (disk space), ``snapshot_download.py`` (a snapshot that is being
+  received), ``inspect.py`` (offline inspection of a directory).
 - Base: ``filesystem.py``, ``config.py``, ``settings.py``, ``errors.py``.
 """

@@ -21,7 +21,8 @@ _CRC = struct.Struct("<I")
 
 def write_envelope(filesystem: Filesystem, directory: str, name: str, magic: bytes, version: int,
                    body: bytes) -> int:
-    """Write, sync, rename, sync the directory; the size of the file."""
+    """Write ``body`` with its magic, version and CRC as file ``name``, atomically and durably;
+    return the size of the file.  Raises ``OSError``."""
     head = _HEAD.pack(magic, version, 0, len(body))
     crc = core.crc32c(body, core.crc32c(head))
     replace_file(filesystem, directory, name, [head, body, _CRC.pack(crc)])
@@ -63,7 +64,9 @@ def is_whole(data: Buffer) -> bool:
 
 
 def replace_file(filesystem: Filesystem, directory: str, name: str, buffers: list) -> None:
-    """Make ``name`` hold ``buffers``, atomically and durably."""
+    """Replace file ``name`` by one that contains ``buffers``, atomically and durably.  Raises
+    ``OSError``; then the name has its old contents, or the new ones that a crash may still take
+    back."""
     unfinished = f"{directory}/{name}{UNFINISHED}"
     if filesystem.exists(unfinished):
         filesystem.remove(unfinished)

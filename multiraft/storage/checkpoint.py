@@ -167,12 +167,13 @@ class Checkpoint:
     extra: Any = None
 
     def installed(self) -> dict[int, int]:
-        """group -> ``snapshot_position``, of those whose log begins with a snapshot.  O(groups)."""
+        """Return group -> ``snapshot_position`` of the groups whose log begins with an installed
+        snapshot.  O(groups)."""
         return {group: record.snapshot_position for group, record in self.records.items()
                 if record.snapshot_position}
 
     def applied(self) -> dict[tuple[int, int], int]:
-        """(group, incarnation) -> applied index."""
+        """Return (group, incarnation) -> applied index of all groups."""
         return {
             (record.group, record.incarnation): self.partition_states[record.group].applied_index
             for record in self.records.values()
@@ -202,8 +203,11 @@ class CheckpointJob:
         self._kept = kept
 
     def execute(self) -> None:
-        """Blocking.  Raises ``OSError``; then the name holds what it held, or what it shall hold
-        and has no copy yet."""
+        """Write the checkpoint durably, with its copy if required, and remove the oldest ones
+        beyond those kept.  Block, on any thread; set ``encoded`` and ``size``.
+
+        Raises ``OSError``; then the file has its old contents, or the new ones without a copy
+        yet."""
         # With relaxed durability the last write may be unsynced; a checkpoint must not be durable
         # before the entries that its applied state contains.
         if self.sync_first:
@@ -231,7 +235,8 @@ def checkpoint_name(position: int) -> str:
 
 
 def checkpoint_names(filesystem: Filesystem, directory: str) -> list[str]:
-    """Names of finished checkpoints, oldest first, a copy before the one that it was made of."""
+    """Return the names of finished checkpoints, oldest first, a copy before the one that it was
+    made of."""
     names = [name for name in filesystem.list(directory) if checkpoint_position(name) is not None]
     return sorted(names, key=lambda name: (name.removesuffix(COPY), not name.endswith(COPY)))
 
@@ -254,8 +259,10 @@ def read_checkpoint(filesystem: ReadableFiles, path: str) -> Checkpoint:
 
 def newest_checkpoint(filesystem: Filesystem,
                       directory: str) -> tuple[Checkpoint, list[CorruptFile]]:
-    """Return the newest intact checkpoint, or an empty one, and the errors of damaged ones.  Set
-    the damaged ones aside, so that they do not count among those that are kept."""
+    """Return the newest intact checkpoint, or an empty one, and the errors of damaged ones, which
+    are set aside under another name.
+
+    If it contains an installed snapshot and no other file does, a copy is written first."""
     damaged: list[CorruptFile] = []
     for name in reversed(checkpoint_names(filesystem, directory)):
         found = _intact(filesystem, directory, name, damaged)
@@ -283,9 +290,10 @@ def _intact(filesystem: Filesystem, directory: str, name: str,
 
 def _keep_copy(filesystem: Filesystem, directory: str, name: str,
               newest: Checkpoint) -> list[CorruptFile]:
-    """Write a copy of the newest checkpoint if the module's invariant requires it; return the
-    errors of damaged ones.  On a full disk there is no copy:
-    a node that is full has to start."""
+    """Write a copy of the newest checkpoint if it has installed snapshots that no other intact
+    checkpoint has.  Return the errors of damaged ones.
+
+    On a full disk there is no copy: a node that is full has to start."""
     damaged: list[CorruptFile] = []
     installed = newest.installed()
     if not installed:

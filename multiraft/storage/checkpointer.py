@@ -66,9 +66,11 @@ class Checkpointer:
         self._write_copy, self._position = True, _LONG_AGO
 
     def capture(self, commits: Mapping[int, int], extra: object) -> CheckpointJob:
-        """Capture the applied state of every group.  ``commits``: commit index of each group that
-        has one; ``extra``: CBOR-able state of the node, not to be changed afterwards.  O(groups +
-        partitions of changed groups)."""
+        """Return a job that writes the applied state of every group as it is now; no other one may
+        be under way.
+
+        ``commits``: commit index of each group that has one; ``extra``: CBOR-able state of the
+        node, not to be changed afterwards.  O(groups + partitions of changed groups)."""
         assert not self._in_flight, "one checkpoint at a time"
         self._in_flight = True
         journal = self._table.journal
@@ -96,11 +98,13 @@ class Checkpointer:
         return job
 
     def failed(self) -> None:
-        """Let another job be made: the last one found a full disk, and its predecessor stays."""
+        """Allow the next job, because the last one found a full disk; the checkpoint before it
+        stays."""
         self._in_flight = False
 
     def done(self, job: CheckpointJob) -> None:
-        """Record that the job was executed and its checkpoint is durable.  O(groups)."""
+        """Take a job that was executed: its checkpoint is durable, and the next one may be
+        captured.  O(groups)."""
         self._in_flight = False
         # Still required when the job was written once: the snapshot came after its capture.
         self._write_copy &= not job.write_copy

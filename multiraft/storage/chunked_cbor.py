@@ -32,7 +32,8 @@ class Encoded(bytes):
 
 
 def dumps(value: object) -> bytes:
-    """Encode a value.  O(value)."""
+    """Return the CBOR of a value, encoded in chunks so that other threads can run between them.
+    O(value)."""
     return b"".join(_encoded(value, 0))
 
 
@@ -59,7 +60,7 @@ def _encoded(value: object, level: int) -> Iterator[bytes]:
 
 
 def _head(kind: int, count: int) -> bytes:
-    """Type and length of a container, in the fewest bytes."""
+    """Return the type and length of a container, in the fewest bytes."""
     if count < 24:
         return bytes([kind << 5 | count])
     for code, size in ((24, 1), (25, 2), (26, 4)):
@@ -69,8 +70,10 @@ def _head(kind: int, count: int) -> bytes:
 
 
 def loads(data: bytes) -> object:
-    """Decode a value.  Raise ``cbor2.CBORDecodeError`` when the bytes are malformed or end too
-    early, and ``ValueError`` when others follow the value.  O(bytes)."""
+    """Return the value in ``data``, decoded in chunks so that other threads can run between them.
+
+    Raise ``cbor2.CBORDecodeError`` when the bytes are malformed or end too early, and
+    ``ValueError`` when others follow the value.  O(bytes)."""
     source = io.BytesIO(data)
     value = _decoded(source, cbor2.CBORDecoder(source), 0)
     if source.tell() != len(data):

@@ -30,15 +30,15 @@ class Reserve(Protocol):
 
     @property
     def held_bytes(self) -> int:
-        """Bytes that it holds now."""
+        """Bytes that the reserve holds now."""
         ...
 
     def allocate(self) -> bool:
-        """Allocate all of it; False = there is too little space, and nothing is held."""
+        """Allocate the whole reserve; False = there is too little space, and nothing is held."""
         ...
 
     def release(self) -> None:
-        """Release all of it."""
+        """Release the whole reserve."""
         ...
 
 
@@ -86,12 +86,14 @@ class DiskSpaceGuard:
 
     @property
     def resume_bytes(self) -> int:
-        """Free bytes from which on records are accepted again."""
+        """Free bytes from which on records are accepted again: with them the reserve and the files'
+        missing blocks can be allocated."""
         missing = 0 if self.reserved else self._reserved_bytes
         return missing + 2 * self.low_bytes + self._files.unallocated_bytes()
 
     def check(self) -> None:
-        """Compare the free bytes with the limits, and begin or end the refusal."""
+        """Compare the free bytes with the limits, and begin or end the refusal of records; allocate
+        files' missing blocks and the reserve where space permits.  Do nothing without a reserve."""
         if not self._reserved_bytes:
             return
         free = self.free
@@ -105,9 +107,11 @@ class DiskSpaceGuard:
             self._refuse_records(free)
 
     def release_reserve(self) -> bool:
-        """Refuse records after a write that failed for lack of space, and of which nothing counts.
+        """Begin to refuse records, and release the reserve, after a write that failed for lack of
+        space and of which nothing counts.
 
-        True if the reserve was released, so that the write can be tried again."""
+        True if the reserve was released, so that the write can be tried again; False if none was
+        held."""
         self._refuse_records(self.free)
         if not self.reserved:
             return False
@@ -116,7 +120,8 @@ class DiskSpaceGuard:
         return True
 
     def refuse_records(self) -> None:
-        """Refuse records after a failed allocation that can wait."""
+        """Begin to refuse records, without a release of the reserve, because an allocation that can
+        wait has failed."""
         self._refuse_records(self.free)
 
     def _refuse_records(self, free: int) -> None:
@@ -125,8 +130,9 @@ class DiskSpaceGuard:
             self.on_full(free)
 
     def _preallocate_files(self, free: int) -> bool:
-        """Allocate the missing blocks of files; return False if there is too little space.  Nothing
-        is tried then: a part of the blocks would be taken from the writes that still continue."""
+        """Allocate the missing blocks of files, if any; return False if there is too little space.
+        Nothing is tried then: a part of the blocks would be taken from the writes that still
+        continue."""
         missing = self._files.unallocated_bytes()
         if missing > free:
             return False
@@ -145,13 +151,13 @@ class DiskSpaceGuard:
     # ---- reports to the operator ---------------------------------------------------------------
 
     def on_full(self, free: int) -> None:
-        """Report that records are refused from now on."""
+        """Report that records are refused from now on; does nothing here, the node overrides it."""
 
     def on_space_freed(self, free: int) -> None:
-        """Report that records are taken again."""
+        """Report that records are taken again; does nothing here, the node overrides it."""
 
     def on_reserve_released(self, free: int) -> None:
-        """Report that the reserve was released."""
+        """Report that the reserve was released; does nothing here, the node overrides it."""
 
 
 def is_full(error: OSError) -> bool:

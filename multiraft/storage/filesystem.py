@@ -59,8 +59,8 @@ class File(Protocol):
         ...
 
     def write(self, buffers: Sequence[Buffer], position: int, sync: bool) -> int:
-        """Gathered write of all buffers at ``position`` (extending the file, zeros between), then
-        ``sync`` when asked; the number of bytes written, always all of them."""
+        """Write all buffers, gathered, at ``position`` (extending the file, zeros between), and
+        then ``sync`` when asked.  Return the number of bytes written, always all of them."""
         ...
 
     def sync(self) -> None:
@@ -68,7 +68,8 @@ class File(Protocol):
         ...
 
     def truncate(self, size: int) -> None:
-        """Cut to, or extend with zeros to, ``size`` bytes; durable after the next ``sync``."""
+        """Cut the file to ``size`` bytes, or extend it with zeros; durable after the next
+        ``sync``."""
         ...
 
     def size(self) -> int: ...
@@ -88,7 +89,7 @@ class File(Protocol):
         ...
 
     def close(self) -> None:
-        """Release it; no durability is implied.  A second call does nothing."""
+        """Release the descriptor; no durability is implied.  A second call does nothing."""
         ...
 
 
@@ -118,17 +119,19 @@ class Filesystem(Protocol):
     """A tree of directories and files."""
 
     def make_directory(self, path: str) -> None:
-        """Create it, parents included, and make the names durable; nothing when it exists."""
+        """Create the directory, parents included, and make the names durable; do nothing when it
+        exists."""
         ...
 
     def sync_directory(self, path: str) -> None: ...
 
     def list(self, path: str) -> list[str]:
-        """Names of the files in a directory, sorted."""
+        """Return the names of the files in a directory, sorted."""
         ...
 
     def non_files(self, path: str) -> builtins.list[str]:
-        """Names of all else in it, sorted: directories, links, pipes, sockets."""
+        """Return the names in a directory that are no files, sorted: directories, links, pipes,
+        sockets."""
         ...
 
     def exists(self, path: str) -> bool:
@@ -157,7 +160,8 @@ class Filesystem(Protocol):
     def remove(self, path: str) -> None: ...
 
     def lock(self, path: str) -> Lock:
-        """Exclusive, without waiting.  Raises ``DirectoryInUse``."""
+        """Lock a file exclusively, created if necessary, without waiting.  Raises
+        ``DirectoryInUse``."""
         ...
 
 
@@ -238,8 +242,9 @@ class RealLock:
 
 
 def _read_blocks(path: str, blocks: memoryview, position: int) -> int:
-    """Fill ``blocks`` from a file's disk; how many bytes there were, less than all only at its end.
-    Raises ``OSError``; ``EINVAL`` when it cannot be read so."""
+    """Fill ``blocks`` from a file, past the page cache; return the number of bytes read, less than
+    all only at the file's end.  Raises ``OSError``; ``EINVAL`` when the file system has no such
+    reads."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_DIRECT)
     try:
         count = 0

@@ -66,10 +66,11 @@ class Claimed(NamedTuple):
 
 
 def claim(filesystem: Filesystem, directory: str, identity: Identity, has_data: bool) -> Claimed:
-    """Check or create the identity and start a new boot epoch.
+    """Check the directory's identity, or create it, and start a new boot epoch, durably.  Block.
 
-    Raises ``IdentityMissing``, ``WrongIdentity``, ``UnknownFormat``, ``CorruptFile``.
-    """
+    A directory without identity is refused if it ``has_data``, or if ``identity`` has no fresh
+    incarnation.  Raises ``IdentityMissing``, ``WrongIdentity``, ``UnknownFormat``,
+    ``CorruptFile``."""
     assert len(identity.cluster) == 16, f"cluster id of {len(identity.cluster)} bytes"
     path = f"{directory}/{NODE_FILE}"
     found = read(filesystem, directory)
@@ -95,15 +96,15 @@ def claim(filesystem: Filesystem, directory: str, identity: Identity, has_data: 
 
 
 def create(filesystem: Filesystem, directory: str, identity: Identity) -> None:
-    """Give a new directory its identity; it has not been started yet (boot epoch 0)."""
+    """Write the identity of a new directory, which has not been started yet (boot epoch 0)."""
     assert identity.fresh_incarnation, "a new directory needs an incarnation"
     assert not filesystem.exists(f"{directory}/{NODE_FILE}"), f"{directory} has an identity"
     _write(filesystem, directory, identity, Claimed(identity.fresh_incarnation, 0))
 
 
 def renew(filesystem: Filesystem, directory: str, step: int) -> tuple[BootId, ...]:
-    """Give the running process another boot id, larger by ``step``, and return all boot ids.
-    Raises ``CorruptFile``, ``UnknownFormat``, ``OSError``."""
+    """Give the running process another boot id, durably: its last one plus ``step``.  Return the
+    latest boot ids, oldest first.  Raises ``CorruptFile``, ``UnknownFormat``, ``OSError``."""
     found = read(filesystem, directory)
     assert found is not None and found.boot_ids, f"{directory} has no identity, or no boot id"
     assert step > 0, f"a step of {step}"
@@ -115,8 +116,8 @@ def renew(filesystem: Filesystem, directory: str, step: int) -> tuple[BootId, ..
 
 
 def adopt(filesystem: Filesystem, directory: str, boot_id: BootId) -> None:
-    """Make ``boot_id`` one of the directory's boot ids, and the next boot epoch larger than its.
-    Raises ``CorruptFile``, ``UnknownFormat``."""
+    """Make a durable ``boot_id`` one of the directory's boot ids, and the next boot epoch larger
+    than its.  Raises ``CorruptFile``, ``UnknownFormat``."""
     found = read(filesystem, directory)
     assert found is not None, f"{directory} has no identity"
     boot_ids = sorted({*found.boot_ids, boot_id}) if boot_id.is_durable else found.boot_ids
@@ -140,7 +141,8 @@ def read(filesystem: Filesystem, directory: str) -> Found | None:
 
 
 def write_signed(filesystem: Filesystem, directory: str, name: str, fields: dict) -> None:
-    """Replace a JSON file of the directory; its format version and CRC are added."""
+    """Replace a JSON file of the directory, atomically and durably, by ``fields`` with format
+    version and CRC."""
     signed = {"format_version": FORMAT_VERSION, **fields}
     signed["crc"] = _crc(signed)
     text = json.dumps(signed, indent=1, sort_keys=True) + "\n"
@@ -148,8 +150,8 @@ def write_signed(filesystem: Filesystem, directory: str, name: str, fields: dict
 
 
 def read_signed(filesystem: Filesystem, directory: str, name: str) -> dict | None:
-    """Return the fields of a file of ``write_signed``; None = there is none.  Raise
-    ``UnknownFormat``, ``CorruptFile``."""
+    """Return the fields of a file that ``write_signed`` wrote, after a check of its CRC; None =
+    there is no such file.  Raise ``UnknownFormat``, ``CorruptFile``."""
     path = f"{directory}/{name}"
     if not filesystem.exists(path):
         return None
@@ -178,7 +180,7 @@ def _write(filesystem: Filesystem, directory: str, identity: Identity, claimed: 
 
 
 def _boot_id(boot_epoch: int, process: str) -> BootId:
-    """Parse a row of the file.  Raise ``TypeError``, ``ValueError``."""
+    """Return the boot id in a row of the file.  Raise ``TypeError``, ``ValueError``."""
     return BootId(int(boot_epoch), int(process, 16))
 
 

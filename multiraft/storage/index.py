@@ -77,7 +77,7 @@ class GroupIndex:
         return self._run_terms[-1] if self._run_terms else self.prev_term
 
     def append(self, index: int, term: int, position: int, size: int) -> None:
-        """``size``: header, payload and padding."""
+        """Append the next entry.  ``size``: header, payload and padding."""
         positions, ends, terms = self._positions, self._ends, self._run_terms
         assert index == self.first_index + len(positions), f"{index} after {self.last_index}"
         if not terms or term != terms[-1]:
@@ -128,24 +128,28 @@ class GroupIndex:
         self._run_starts, self._run_terms = map(list, zip(*runs))
 
     def indexes_within(self, begin: int, end: int) -> list[int]:
-        """Indexes of the entries that begin in [begin, end) of the journal.  O(n)."""
+        """Return the indexes of the entries that begin in [begin, end) of the journal.  O(n)."""
         return [slot + self.first_index for slot, position in enumerate(self._positions)
                 if begin <= position < end]
 
     def holds(self, index: int, term: int) -> bool:
-        """Return True if the log has that entry, readable or not.  O(log n)."""
+        """Return True if the log has the entry of that index and term, readable or not.  O(log
+        n)."""
         return self.first_index <= index <= self.last_index and self.term(index) == term
 
     def first_conflict(self, index: int, term: int) -> int:
-        """Return the lowest index whose entry cannot stand before an entry of this index and term,
-        which was written after all of them, so that it must have been truncated; the last index + 1
-        if there is none.  O(log elections)."""
+        """Return the first index that must have been truncated before an entry of ``index`` and
+        ``term`` was appended.
+
+        That is ``index`` itself, or the first entry of a later term; the last index + 1 = none.
+        O(log elections)."""
         run = bisect_right(self._run_terms, term)
         later = self._run_starts[run] if run < len(self._run_starts) else self.last_index + 1
         return min(index, later)
 
     def extend(self, later: GroupIndex) -> None:
-        """Join the entries that follow ours.  O(len(later))."""
+        """Append the entries of ``later``, whose first one follows this index's last.
+        O(len(later))."""
         assert later.first_index == self.last_index + 1, (
             f"{later.first_index} after {self.last_index}")
         base = self._ends[-1] if self._ends else 0
@@ -157,7 +161,8 @@ class GroupIndex:
                 self._run_terms.append(term)
 
     def truncate(self, first_removed: int) -> None:
-        """Forget ``first_removed`` and everything after it."""
+        """Remove the entry ``first_removed`` and all behind it; do nothing if the index ends
+        before."""
         kept = max(0, first_removed - self.first_index)
         del self._positions[kept:]
         del self._ends[kept:]
@@ -169,11 +174,11 @@ class GroupIndex:
         return self._positions[self._slot(index)]
 
     def size(self, index: int) -> int:
-        """Framed bytes of one entry."""
+        """Return the framed bytes of one entry.  Raise ``Compacted``."""
         return self.bytes_between(index, index)
 
     def term(self, index: int) -> int:
-        """Term of an entry, or of the one before the first."""
+        """Return the term of an entry, or of the one before the first.  Raise ``Compacted``."""
         if index == self.first_index - 1:
             return self.prev_term
         self._slot(index)
@@ -183,7 +188,8 @@ class GroupIndex:
         return tuple(zip(self._run_starts, self._run_terms))
 
     def bytes_between(self, first: int, last: int) -> int:
-        """Framed bytes of first..last.  O(1)."""
+        """Return the framed bytes of the entries first..last; 0 if ``last`` is before ``first``.
+        Raise ``Compacted``.  O(1)."""
         if last < first:
             return 0
         slot, ends = first - self.first_index, self._ends
@@ -193,7 +199,8 @@ class GroupIndex:
         return end - ends[slot - 1] if slot else end
 
     def last_within(self, first: int, bytes_max: int) -> int:
-        """Highest index such that first..it take at most ``bytes_max``, at least ``first``."""
+        """Return the highest index such that the entries from ``first`` to it take at most
+        ``bytes_max``, at least ``first``.  Raise ``Compacted``."""
         slot = self._slot(first)
         before = self._ends[slot - 1] if slot else 0
         fit = bisect_right(self._ends, before + bytes_max, slot)
@@ -273,7 +280,7 @@ class PartitionIndex:
         self.end_offset = base_offset + count
 
     def extend(self, later: PartitionIndex) -> None:
-        """Join the batches that follow ours.  O(len(later))."""
+        """Append the batches of ``later``, which follow those of this index.  O(len(later))."""
         if not later._bases:
             return
         at = len(self._latest)
@@ -290,7 +297,8 @@ class PartitionIndex:
         self.end_offset = later.end_offset
 
     def truncate(self, first_removed: int) -> None:
-        """Forget the batches whose *index* is ``first_removed`` or higher."""
+        """Remove the batches whose *index* is ``first_removed`` or higher, and lower the end offset
+        accordingly."""
         kept = bisect_left(self._indexes, first_removed)
         if kept < len(self._bases):
             self.end_offset = self.batch(kept - 1)[1] if kept else self._bases[0]
@@ -302,8 +310,8 @@ class PartitionIndex:
             del self._latest[kept:]
 
     def repair(self, base_offset: int, count: int, index: int, max_timestamp_ms: int) -> None:
-        """Add the fields of a batch that could not be read before; known fields are kept.
-        O(n)."""
+        """Add a batch that could not be read before.  If its index is known, only correct its end
+        and the timestamps.  O(n)."""
         slot = bisect_left(self._indexes, index)
         if slot == len(self._indexes) or self._indexes[slot] != index:
             if slot and slot == len(self._indexes) and base_offset != self.end_offset:
@@ -320,7 +328,7 @@ class PartitionIndex:
             self._latest[at] = max(self._latest[at], max_timestamp_ms)
 
     def remove_batch(self, index: int) -> None:
-        """Remove the batch of an index, if the partition has it.  O(n)."""
+        """Remove the batch of the entry ``index``, if the partition has it.  O(n)."""
         slot = bisect_left(self._indexes, index)
         if slot == len(self._indexes) or self._indexes[slot] != index:
             return
@@ -346,7 +354,8 @@ class PartitionIndex:
             self._gaps[base] = end
 
     def find(self, offset: int) -> int:
-        """Slot of the batch that holds ``offset``, or of the last one before it; -1 = none."""
+        """Return the slot of the batch that holds ``offset``, or of the last one before it; -1 =
+        none."""
         return bisect_right(self._bases, offset) - 1
 
     def batch(self, slot: int) -> tuple[int, int, int]:
@@ -359,7 +368,8 @@ class PartitionIndex:
         return base, end, self._indexes[slot]
 
     def find_timestamp(self, timestamp_ms: int) -> int:
-        """Slot of the first batch with a record at or after ``timestamp_ms``; len(self) = none."""
+        """Return the slot of the first batch with a record at or after ``timestamp_ms``; len(self)
+        = none."""
         return bisect_left(self._latest, timestamp_ms)
 
     def pack(self) -> list:

@@ -22,12 +22,13 @@ from multiraft.types import HardState
 
 INDEX_MAGIC = b"MRINDEX\x01"
 INDEX_VERSION = 5
-#: The runs of version 4 end before the terms of bars.
+#: The runs of version 4 end before the terms of vote barriers.
 INDEX_VERSIONS_READ = (4, INDEX_VERSION)
 
 
 def write_index_file(filesystem: Filesystem, segment: Segment, index: SegmentIndex) -> None:
-    """Put ``index`` beside its sealed segment, atomically and durably."""
+    """Write ``index`` as the index file of its sealed segment, atomically and durably.  Blocks.
+    Raises ``OSError``."""
     directory, _, name = index_path(segment).rpartition("/")
     write_envelope(filesystem, directory, name, INDEX_MAGIC, INDEX_VERSION, encode(index))
 
@@ -44,7 +45,7 @@ def read_index_file(filesystem: Filesystem, segment: Segment) -> SegmentIndex:
 
 _PAIR = (shapes.UINT, shapes.UINT)
 _COPY = (*[shapes.UINT] * 7, shapes.INT_OR_NONE, shapes.UINT, shapes.INT_OR_NONE)
-#: Shapes of a group's run, with the two terms of bars and before them, and of the whole file.
+#: Shapes of a group's run, with the two terms of vote barriers and without, and of the whole file.
 _FIRST_FIELDS = (shapes.UINT, shapes.UINT, shapes.UINT,
         shapes.Optional((shapes.UINT, shapes.BYTES, shapes.BYTES, [shapes.UINT], [shapes.UINT])),
         [(shapes.UINT, shapes.UINT, shapes.BYTES, shapes.BYTES, shapes.BYTES, [_PAIR])],
@@ -56,14 +57,15 @@ _HEAD = (shapes.UINT, shapes.UINT, shapes.UINT, shapes.UINT, shapes.INT_OR_NONE,
 
 
 def encode(index: SegmentIndex) -> bytes:
-    """Encode the body of an index file, with groups and partitions in ascending order."""
+    """Return the body of an index file, with groups and partitions in ascending order."""
     runs = [_pack_run(index.runs[group]) for group in sorted(index.runs)]
     return cbor2.dumps([index.start, index.seed, index.end, index.last_crc, index.first_durable,
                         index.highest_durable, runs])
 
 
 def decode(path: str, body: bytes) -> SegmentIndex:
-    """Decode the body of an index file.  Raise ``CorruptFile``."""
+    """Return the index in the body of an index file.  Raise ``CorruptFile``, which names
+    ``path``."""
     try:
         fields = cbor2.loads(body)
         shapes.check(fields, (*_HEAD, [shapes.ANYTHING]), "the index")

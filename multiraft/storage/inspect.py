@@ -148,7 +148,7 @@ def _is_file(path: Path) -> bool:
 
 
 def _seen(path: Path) -> SeenSegment:
-    """Describe a segment file by its header alone."""
+    """Return a segment file's description for ``stray_segments``, from its header alone."""
     start = segment_start(path.name)
     assert start is not None, f"{path} is no segment"
     with open(path, "rb") as file:
@@ -181,7 +181,8 @@ def _kind_of(path: Path) -> str:
 
 
 def summary(kind: str, path: Path) -> FileSummary:
-    """Return a file's description, from its name and header."""
+    """Return a file's description from its content, the header alone for a segment.  A damaged file
+    is described by ``problem``."""
     size = path.stat().st_size
     try:
         facts = {SEGMENT: _segment_facts, INDEX: _index_facts,
@@ -217,7 +218,7 @@ def _checkpoint_facts(path: Path) -> dict[str, object]:
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
-    """Read a checkpoint.  Raise ``CorruptFile`` or ``UnknownFormat``."""
+    """Read and decode a checkpoint file.  Raise ``CorruptFile`` or ``UnknownFormat``."""
     return read_checkpoint(_ReadOnly(), str(path))
 
 
@@ -260,8 +261,10 @@ def durable_watermark(files: list[tuple[str, Path]]) -> int:
 
 
 def rows(path: Path, durable: int, payloads: bool = False) -> Iterator[Row]:
-    """Yield every entry of a segment in order, and every place without a readable one, judged by
-    the highest ``durable`` watermark; with the payloads if these are requested."""
+    """Yield a row for each entry of a segment, in order, and for each place where none can be read.
+
+    Damage below ``durable`` (from ``durable_watermark`` over all files) is called corruption, above
+    it a torn tail.  ``payloads``: with the payloads."""
     data = path.read_bytes()
     header = SegmentHeader.parse(data[:_HEADER_BYTES])
     start = header.start if header is not None else _start_of(path)
@@ -291,7 +294,7 @@ def _start_of(path: Path) -> int:
 
 
 def _next(data: bytes, at: int, start: int, watermark: int) -> int:
-    """Return the position of the next entry behind an unreadable place that may have been written
+    """Return the position in ``data`` of the next entry, from ``at`` on, that may have been written
     there, by recovery's rule; -1 = none."""
     while True:
         at = core.find_entry(data, at)
@@ -325,7 +328,7 @@ def _problem(position: int, reason: str, durable: int) -> Row:
 
 
 def verify_index(path: Path) -> str:
-    """Why the index file is not that of its segment, or empty."""
+    """Return why the index file does not describe its segment; empty if it does."""
     segment = path.with_name(path.name.removesuffix(INDEX_SUFFIX) + SEGMENT_SUFFIX)
     try:
         index = decode(str(path), read_envelope(_ReadOnly(), str(path), INDEX_MAGIC,

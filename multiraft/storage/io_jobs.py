@@ -59,8 +59,9 @@ class StagedWrite:
         return True
 
     def create_files(self, preallocate: bool = True) -> None:
-        """Blocking: make every file of this round exist, so that it is ``native_ready``; without
-        its blocks when the disk is short of them (``preallocate``)."""
+        """Create every file of this round that does not exist, so that it is ``native_ready``.
+        ``preallocate``: with all its blocks; False when the disk is short of them.  Block, on the
+        disk thread."""
         for part in self._parts:
             self._create(part.segment, preallocate)
 
@@ -70,7 +71,8 @@ class StagedWrite:
 
     @property
     def parts(self) -> list[WritePart]:
-        """Return the pieces to write: one, or two when a segment was rolled over."""
+        """Return the writes of this round, in order: one, or more when a segment was rolled
+        over."""
         return [WritePart(part.segment.file, part.buffers,  # type: ignore[arg-type]
                           part.position) for part in self._parts]  # None before create_files
 
@@ -79,7 +81,8 @@ class StagedWrite:
         return sum(len(buffer) for part in self._parts for buffer in part.buffers)
 
     def execute(self) -> None:
-        """Blocking: every part written and synced before the next one begins."""
+        """Write every part, synced before the next one begins, and create files that are missing.
+        Block, on the disk thread.  Raises ``OSError``."""
         for part in self._parts:
             segment = part.segment
             self._create(segment)
@@ -124,7 +127,10 @@ class Span(NamedTuple):
 
 def spans_of(journal: Journal, places: Sequence[tuple[int, int, int, int]],
                gap_bytes_max: int) -> list[Span]:
-    """Return the reads for (index, term, journal position, size) in ascending order.
+    """Return the reads that fetch entries at ``places``: (index, term, journal position, size),
+    ascending by index.
+
+    Adjacent entries of one segment share a read, with gaps of up to ``gap_bytes_max`` between them.
     O(entries)."""
     spans: list[Span] = []
     segment: Segment | None = None
@@ -169,7 +175,8 @@ class ReadJob:
         return sum(len(span.wanted) for span in self.spans)
 
     def execute(self) -> tuple[Entry, ...]:
-        """Blocking, verified.  Raises ``CorruptRange`` naming the first damaged entry."""
+        """Read the entries, verify them and return them with those that are in memory.  Block, on
+        any thread.  Raises ``CorruptRange`` naming the first damaged entry."""
         self._check_known()
         with closing(self._files()) as files:
             return self._parsed([file.read(span.length, span.position) for span, file in files])
@@ -248,7 +255,8 @@ class FetchJob:
         return self._read.bytes
 
     def execute(self) -> list[Buffer]:
-        """Blocking, verified: the batches.  Raises ``CorruptRange``."""
+        """Read the batches, verify them and return them.  Block, on any thread.  Raises
+        ``CorruptRange``."""
         return _batches(self._read.execute())
 
     def run_from_page_cache(self) -> list[Buffer] | None:
@@ -278,7 +286,8 @@ class VerifyJob:
         return self._read.bytes
 
     def execute(self) -> None:
-        """Blocking.  Raises ``CorruptRange`` when a copy is damaged."""
+        """Check the entry on disk and the batch in memory.  Block, on any thread.  Raises
+        ``CorruptRange`` when one is damaged."""
         self._read.execute()
         if self._payload is not None:
             try:
@@ -289,7 +298,7 @@ class VerifyJob:
 
 
 def read_exactly(filesystem: Filesystem, path: str, position: int, length: int) -> bytes:
-    """Read bytes of a file, fewer when it ends before."""
+    """Read ``length`` bytes of a file from ``position`` on, fewer when it ends before."""
     file = filesystem.open(path)
     try:
         return file.read(length, position)

@@ -94,6 +94,6 @@ class LogTable:
         return ReadJob(log.group, log.incarnation, [], self.filesystem, (), index)
 
     def stage_records(self, parts: list[Part], on_durable: Callable[[], None]) -> StagedWrite:
-        """Return a write of the journal's own records, between two rounds.  ``on_durable`` is
-        called when the records are durable."""
+        """Return a write of journal records that belong to no round.  ``on_durable`` is called when
+        they are durable."""
         return StagedWrite(self.staged_sequence, self.filesystem, self.journal, parts, on_durable)

@@ -66,8 +66,9 @@ def read(filesystem: Filesystem, directory: str) -> RefusalRecord | None:
 
 
 def clear(filesystem: Filesystem, directory: str, record: RefusalRecord) -> None:
-    """Remove the record, so that the directory can start.  After a crash in between it is still
-    refused.  Raises ``CorruptFile``, ``UnknownFormat``, ``OSError``."""
+    """Adopt the record's boot id and remove the record, so that the directory can start.  After a
+    crash in between it is still refused.  Raises ``CorruptFile``, ``UnknownFormat``,
+    ``OSError``."""
     if record.boot_id != NO_BOOT_ID:
         adopt(filesystem, directory, record.boot_id)
     filesystem.remove(f"{directory}/{REFUSED_FILE}")

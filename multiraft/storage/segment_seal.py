@@ -43,14 +43,17 @@ class SealJob:
         self._filesystem = filesystem
 
     def execute(self, pause: Callable[[], None] | None = None) -> None:
-        """Any thread.  ``pause`` is called after each fraction of a millisecond of work, None =
-        never.  Raises ``OSError``."""
+        """Verify the segment and write its index file, on any thread; if the segment is damaged,
+        set ``damage`` and write nothing.
+
+        ``pause`` is called about every 0.2 ms of work, None = never.  Raises ``OSError``."""
         index = self._indexed(pause) or self._scanned(pause)
         if index is not None:
             write_index_file(self._filesystem, self.segment, index)
 
     def _indexed(self, pause: Callable[[], None] | None) -> SegmentIndex | None:
-        """Return the index if the segment is plain and intact, else None."""
+        """Return the segment's index if the segment is plain and intact, without the interpreter's
+        lock; None = it has to be scanned."""
         segment = self.segment
         indexer, at, last_crc = core.SegmentIndexer(), layout.SEGMENT_HEADER_BYTES, segment.seed
         with closing(self._filesystem.open(segment.path)) as file:
@@ -80,7 +83,8 @@ class SealJob:
         return header is not None and header.seed == self.segment.seed
 
     def _scanned(self, pause: Callable[[], None] | None) -> SegmentIndex | None:
-        """Return the index of any other segment; None = it is damaged."""
+        """Return the index of a segment that is not plain, by a scan; None = it is damaged, and
+        ``damage`` says how."""
         segment = self.segment
         data = self._read(segment.end - segment.start, pause)
         header = SegmentHeader.parse(data)

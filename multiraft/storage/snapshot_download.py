@@ -52,8 +52,8 @@ class SnapshotDownload:
         self._end = 0  # of what is intact in the file; 0 = there is none
 
     def begin(self, arrived: PartialSnapshot) -> None:
-        """Create the file of a snapshot, with its received part.  Raise ``OSError``, and leave no
-        file then."""
+        """Replace the file by one of this snapshot, with its received part.  Raise ``OSError``, and
+        leave no file then."""
         self.remove()
         head = _HEAD.pack(_MAGIC, _VERSION, 0, arrived.index, arrived.term, arrived.total,
                           arrived.crc)
@@ -85,8 +85,8 @@ class SnapshotDownload:
             raise
 
     def load(self) -> PartialSnapshot | None:
-        """Return the received part of a snapshot, or None and remove the file if it has no intact
-        part.  Raise ``OSError``."""
+        """Return the part of a snapshot that the file has intact, and cut the file behind it.
+        Return None and remove the file if it has no intact part.  Raise ``OSError``."""
         if not self._filesystem.exists(self._path):
             return None
         file = self._filesystem.open(self._path)

@@ -159,15 +159,15 @@ class Store:
 
     def create_group(self, group: int, incarnation: int, configuration: Configuration,
                      is_new: bool = False) -> GroupRestored:
-        """Add a group's replica, in memory only: a group without entries has nothing on disk.  In
-        place of a removed replica an empty one is added that keeps its tombstone's term and vote.
+        """Add a group's replica, in memory only, and return its state for ``MultiRaft.add_group``.
+        A group without entries has nothing on disk.  In place of a removed replica an empty one is
+        added that keeps its tombstone's term and vote.
 
         A group that recovery found keeps its log; its configuration is filled in when the journal
         does not have it.  A later incarnation replaces the known one and its log.  In a journal
         with damage, a group that recovery did not find starts quarantined, because the damaged
         entries may be its own, unless it ``is_new`` on this node for sure.  Raise
-        ``StaleIncarnation``.
-        """
+        ``StaleIncarnation``."""
         log = self._logs.get(group)
         if log is not None and incarnation < log.incarnation:
             raise StaleIncarnation(group, incarnation, log.incarnation)
@@ -206,19 +206,21 @@ class Store:
         self._checkpointer.require_copy()
 
     def is_removed(self, group: int) -> bool:
-        """Return True if only a tombstone is left of the group's replica: then only the group's
-        leader can ask for a new one."""
+        """Return True if only a tombstone is left of the group's replica here; False also without
+        one.  Then only the group's leader can ask for a new one."""
         log = self._logs.get(group)
         return log is not None and log.removed
 
     def tombstone(self, group: int) -> tuple[int, int]:
-        """Return (term of the removed replica, incarnation of its group or 0)."""
+        """Return (term of the removed replica, incarnation of its group, 0 = that of its log).
+        Raise ``UnknownGroup``."""
         log = self.table.log(group)
         return log.hard_state.term, log.group_incarnation
 
     def _take_lifecycle_record(self, log: StoredLog, write: GroupWrite, position: int) -> int:
-        """Apply a tombstone or the record of a forced recovery to the log; return how many journal
-        entries it takes."""
+        """Apply a tombstone or the record of a forced recovery, whose journal position is
+        ``position``, to the log.  Return how many journal entries it takes, REPAIR records behind a
+        tombstone included."""
         record = write.lifecycle_record
         assert record is not None
         if record.kind == EntryKind.REINCARNATION:
@@ -239,8 +241,10 @@ class Store:
 
     def quarantine(self, group: int, why: str) -> None:
         """Keep a replica quarantined that consensus excluded, across restarts from the next
-        checkpoint on.  Without known damage its log contradicts the leader's, which no repair
-        mends, so the quarantine is permanent."""
+        checkpoint on.
+
+        Without known damage its log contradicts the leader's, which no repair mends, so the
+        quarantine is permanent.  Do nothing if it is quarantined here already, or removed."""
         log = self.table.log(group)
         if not log.quarantined and not log.removed:  # damage is known first; it may be removed
             log.quarantine_permanently(why)
@@ -275,8 +279,8 @@ class Store:
                                                              for entry in journal_entries))
 
     def _index(self, log: StoredLog, write: GroupWrite, placed: Placed, at: int) -> int:
-        """Index one group's part of a round, whose first journal entry is number ``at``; return the
-        number of the entry behind it."""
+        """Add one group's part of a round to its log, indexes and cache.  ``at``: number of its
+        first journal entry in the round; return the number behind its last."""
         if write.lifecycle_record is not None:
             at += self._take_lifecycle_record(log, write, placed.positions[at])
         if write.drop_from:
@@ -314,8 +318,8 @@ class Store:
 
         Optional, and useful for a driver that stages while it writes: entries staged from now on
         carry the end of this write as their durable watermark, which is true when they reach the
-        disk. Without this call their mark lags by one more write, and recovery can prove less.
-        """
+        disk.  Without this call their watermark lags by one more write, and recovery can prove
+        less."""
         journal = self._journal
         # A write whose sync may wait proves nothing to recovery: its bytes can be lost although
         # later ones are on disk.
@@ -323,12 +327,13 @@ class Store:
             journal.submitted = staged.end
 
     def fsynced(self, position: int) -> None:
-        """Record that all writes before ``position`` whose sync waited have been synced."""
+        """Record that the writes before ``position`` whose sync was deferred are synced, so that
+        entries placed from now on may say so."""
         self._journal.fsynced = max(self._journal.fsynced, position)
 
     def finish(self, staged: StagedWrite) -> None:
-        """Record that a round is durable, in order of staging.  A round whose write or sync failed
-        is never finished."""
+        """Record that a round is durable, in order of staging: evict cached entries, close full
+        segments, and call ``on_durable``.  A round whose write or sync failed is never finished."""
         assert staged.sequence > self._finished_sequence or staged.on_durable is not None, (
             f"round {staged.sequence} finished twice")
         # A failed fsync is not retried: the kernel may have marked the pages clean, and a second
@@ -376,12 +381,13 @@ class Store:
         self._journal.preallocate()
 
     def seal_job(self) -> SealJob | None:
-        """Return a job that writes the index file of a full and durable segment, or None.  Any
-        thread may execute the job, ``sealed`` takes its result."""
+        """Return a job that writes the index file of a full and durable segment, once for each;
+        None = no segment waits.  Any thread may execute the job, ``sealed`` takes its result."""
         return SealJob(self._filesystem, self._sealed.pop(0)) if self._sealed else None
 
     def sealed(self, job: SealJob) -> None:
-        """Record damage that the job found when it read the segment once more."""
+        """Take an executed ``SealJob``, and add the damage that it found when it read the segment
+        once more to ``damage``."""
         if job.damage:
             self.damage.append(Damage("entry", job.segment.path, job.segment.start, -1, 0,
                                       job.damage))
@@ -418,26 +424,30 @@ class Store:
         return log.cached
 
     def read_job(self, group: int, first: int, last: int) -> ReadJob:
-        """See ``LogTable.read_job``."""
+        """Return a job for a blocking, verified read of the entries first..last; see
+        ``LogTable.read_job``."""
         return self.table.read_job(group, first, last)
 
     def last_within(self, group: int, first_index: int, bytes_max: int) -> int:
-        """See ``LogReader``."""
+        """Return the highest index such that the entries from ``first_index`` to it take at most
+        ``bytes_max`` bytes, but at least ``first_index``; see ``LogReader``."""
         return self.table.log(group).index.last_within(first_index, bytes_max)
 
     def bytes_between(self, group: int, first_index: int, last_index: int) -> int:
-        """See ``LogReader``."""
+        """Return the framed bytes of the entries first..last; see ``LogReader``."""
         log = self._logs.get(group) or self.table.log(group)
         return log.index.bytes_between(first_index, last_index)
 
     def fetch(self, group: int, partition: int, offset: int, bytes_max: int,
               below_offset: int) -> Fetch:
         """Return whole batches of a partition in ``group``, from the one that holds ``offset`` on,
-        with all records below ``below_offset``: as many as fit into ``bytes_max``, at least one.
+        with all records below ``below_offset``.  They are as many as fit into ``bytes_max``, at
+        least one.
 
-        Batches come from memory or from disk, never mixed: a range that begins on disk ends where
-        memory begins.  O(log n + batches).  Raise ``OffsetTooLow``, ``UnknownGroup``.
-        """
+        Batches come from memory or from a job that reads the disk, never mixed: a range that begins
+        on disk ends where memory begins.  Both are empty if nothing is readable; if an entry of the
+        group is missing, the job raises ``CorruptRange``.  O(log n + batches).  Raise
+        ``OffsetTooLow``, ``UnknownGroup``."""
         log = self._logs.get(group) or self.table.log(group)
         batches = log.partitions.get(partition)
         if not batches:
@@ -471,14 +481,14 @@ class Store:
 
     def first_at(self, group: int, partition: int, timestamp_ms: int, from_offset: int,
                  below_offset: int) -> int | None:
-        """Return an offset such that no record of ``group`` between ``from_offset`` and that offset
-        is at or after ``timestamp_ms``; None if no batch that ends below ``below_offset`` can have
-        such a record.  O(log n).  Raise ``UnknownGroup``.
+        """Return the offset at which to begin a search for the first record at or after
+        ``timestamp_ms``: from ``from_offset`` up to it, no record of ``group`` is so late.  None if
+        no batch that ends below ``below_offset`` can have such a record.  O(log n).  Raise
+        ``UnknownGroup``.
 
         The offset is the first one of a batch with such a record, or ``from_offset`` when the batch
         that first reached the timestamp lies before it: the index has the highest timestamp so far,
-        and batches after that one may be older again.
-        """
+        and batches after that one may be older again."""
         batches = self.table.log(group).partitions.get(partition)
         if not batches:
             return None
@@ -491,9 +501,11 @@ class Store:
         return None
 
     def verify_job(self, group: int, partition: int, offset: int) -> VerifyJob | None:
-        """Return a job that checks the batch of ``group`` that holds ``offset``: of its bytes on
-        disk, and of those in memory if it is there.  None when this store has no such batch on
-        disk.  Raise ``Compacted``, ``UnknownGroup``."""
+        """Return a job that checks the batch of ``group`` that holds ``offset``: its bytes on disk,
+        and its copy in memory if there is one.
+
+        None when this store has no such batch, or not durably.  Raise ``Compacted``,
+        ``UnknownGroup``."""
         log = self.table.log(group)
         batches = log.partitions.get(partition)
         slot = batches.find(offset) if batches else -1
@@ -510,34 +522,37 @@ class Store:
 
     @property
     def checkpoint_due(self) -> bool:
-        """See ``Checkpointer.due``."""
+        """True if the driver should make a checkpoint now; see ``Checkpointer.due``."""
         return self._checkpointer.due
 
     @property
     def checkpoint_position(self) -> int:
-        """See ``Checkpointer.position``."""
+        """Journal position of the newest durable checkpoint; below zero if it has to be replaced at
+        once."""
         return self._checkpointer.position
 
     def checkpoint_job(self, commits: Mapping[int, int], extra: object) -> CheckpointJob:
-        """See ``Checkpointer.capture``."""
+        """Return a job that writes a checkpoint of the present applied state, for any thread.
+        ``commits``: commit index of groups; ``extra``: state of the node.  See
+        ``Checkpointer.capture``."""
         return self._checkpointer.capture(commits, extra)
 
     def checkpointed(self, job: CheckpointJob) -> None:
-        """See ``Checkpointer.done``."""
+        """Take a checkpoint job that was executed, so that its checkpoint is durable."""
         self._checkpointer.done(job)
 
     def checkpoint_failed(self) -> None:
-        """See ``Checkpointer.failed``."""
+        """Allow another checkpoint job, because the last one found a full disk."""
         self._checkpointer.failed()
 
     def checkpoint_damaged(self) -> None:
-        """See ``Checkpointer.replace_damaged``."""
+        """Make a checkpoint due at once, because one on disk was found damaged."""
         self._checkpointer.replace_damaged()
 
 
 def _append_journal_entries(write: GroupWrite, entries: list[Entry], log: StoredLog) -> None:
-    """Add one group's part of a round as journal entries: lifecycle record, truncation, entries,
-    hard state."""
+    """Append one group's part of a round to ``entries``, as journal entries: lifecycle record (with
+    REPAIR records behind a tombstone), truncation, entries, hard state."""
     record = write.lifecycle_record
     if record is not None:
         entries += [record, *log.records_after_tombstone(record)]

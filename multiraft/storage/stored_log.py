@@ -120,7 +120,8 @@ class StoredLog:
             self.configurations[0] = (0, configuration)
 
     def configuration_at(self, applied: int) -> tuple[int, Configuration]:
-        """Return (index, configuration) in force at the applied index; drop earlier ones."""
+        """Return (index, configuration) in force at the ``applied`` index; drop earlier ones from
+        the log."""
         kept = self.configurations
         while len(kept) > 1 and kept[1][0] <= applied:
             del kept[0]
@@ -149,9 +150,11 @@ class StoredLog:
 
     def apply_forced_recovery(self, new: ForcedRecovery, index: int,
                               vote_barrier_term: int) -> None:
-        """Apply a forced recovery at the last ``index`` of this log: the group continues in a new
-        incarnation with the named members.  Without members the replica joins a recovered group: it
-        may not vote before it has ``index`` of the term ``vote_barrier_term``."""
+        """Apply a forced recovery to the log, whose last index it names as ``index``: the group
+        continues in a new incarnation with the named members.
+
+        Without members the replica joins a recovered group: it may not vote before it has ``index``
+        of the term ``vote_barrier_term``."""
         self.group_incarnation = new.incarnation
         alone = bool(new.configuration.voters)
         if alone:
@@ -198,7 +201,8 @@ class StoredLog:
         self.snapshot_position = snapshot_position
 
     def quarantine(self, why: str) -> None:
-        """Exclude the replica from consensus; the first reason is kept."""
+        """Mark the replica as quarantined because of ``why``; a reason that it has already is
+        kept."""
         self.quarantined = self.quarantined or why
 
     def require_head_recovery(self, why: str) -> None:
@@ -271,7 +275,7 @@ class StoredLog:
 
     def mark_maybe_truncated(self, index: int) -> None:
         """Treat an entry that may have been truncated as missing, until a peer sends the committed
-        entry of that index."""
+        entry of that index.  An entry of unknown term is only missing."""
         self.missing.setdefault(index, self.index.position(index))
         if index not in self.term_unknown:
             self.maybe_truncated.add(index)
@@ -294,8 +298,10 @@ class StoredLog:
                                             and kept.position(index) > position)
 
     def repair(self, copy: Copy) -> bool:
-        """Read an entry from its copy from now on; return False if the log does not have the entry.
-        """
+        """Set an entry's position to that of its copy, so that it is read from there and is no
+        longer missing.  An unknown term becomes the copy's if it may be.
+
+        Return False, and change nothing, if the log does not have the entry."""
         if copy.index in self.term_unknown and self.may_have_term(copy.index, copy.term):
             self.index.set_term(copy.index, copy.term, self.next_of_known_term(copy.index))
         if not self.index.holds(copy.index, copy.term):
@@ -311,15 +317,18 @@ class StoredLog:
         self.maybe_truncated.discard(index)
 
     def merge_hard_state(self, found: HardState) -> None:
-        """Take a hard state from a segment if it is later than the known one."""
+        """Take a hard state from a segment if its term is later than the known one's.  In the same
+        term, take it if the known one has no vote."""
         # Within a term a vote is final, so any vote replaces none.
         known = self.hard_state
         if found.term > known.term or (found.term == known.term and known.vote == 0):
             self.hard_state = found
 
     def raise_term(self) -> None:
-        """Raise the term to that of the last entry.  A round's entries stand before its hard state,
-        so a torn write can leave entries without the term; its vote had not been sent."""
+        """Raise the term to that of the last entry, without a vote, if it is lower.
+
+        A round's entries stand before its hard state, so a torn write can leave entries without the
+        term; its vote had not been sent."""
         if self.index.last_term > self.hard_state.term:
             self.hard_state = HardState(self.index.last_term, 0)
 

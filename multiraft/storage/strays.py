@@ -70,8 +70,8 @@ def index_start(name: str) -> int | None:
 
 
 def checkpoint_position(name: str) -> int | None:
-    """Up to where a checkpoint of that name, or a second copy, reaches; None = it is no such name.
-    """
+    """Return the journal position of a checkpoint, or of its second copy, by its file name; None =
+    it is no such name."""
     return _position(_CHECKPOINT, name)
 
 
@@ -82,7 +82,7 @@ def _position(pattern: re.Pattern[str], name: str) -> int | None:
 
 
 def is_unfinished(name: str) -> bool:
-    """Tell whether a crash may have left that name half written."""
+    """Return True if a crash may have left the file of that name half written."""
     done = name.removesuffix(UNFINISHED)
     return done != name and any(pattern.fullmatch(done)
                                 for pattern in (_INDEX, _CHECKPOINT, _RECORD))
@@ -104,9 +104,11 @@ def strays_among_checkpoints(directory: str, names: Iterable[str]) -> list[Stray
 
 def stray_segments(files: Sequence[SeenSegment], journal_start: int,
                    known_to: int) -> dict[int, str]:
-    """Return slot in ``files`` -> reason of the files that cannot be the journal's.
-    ``journal_start``, ``known_to``: what a checkpoint says of the journal's start, and the last
-    place of the journal that it knows.  O(files)."""
+    """Return slot in ``files`` -> reason, of the segment files that cannot be the journal's.  Files
+    with an intact header never count.  O(files).
+
+    ``journal_start``: start of the journal by the checkpoint; ``known_to``: the last position of
+    the journal that the checkpoint knows."""
     found: dict[int, str] = {}
     reach = max(journal_start, known_to) + SEGMENT_BYTES_LIMIT
     before: SeenSegment | None = None
@@ -132,7 +134,8 @@ def _why_not(each: SeenSegment, before: SeenSegment | None, journal_start: int, 
 
 
 def _between(files: Sequence[SeenSegment], found: dict[int, str]) -> None:
-    """Add the files between two segments of which the later one continues the earlier."""
+    """Add to ``found`` the files between two segments of which the later one continues the
+    earlier."""
     last, between = None, []
     for at, each in enumerate(files):
         if at in found:

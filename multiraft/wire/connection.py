@@ -111,7 +111,7 @@ class ConnectionClosed(NamedTuple):
 Event = Hello | Welcome | Refused | RequestEvent | BadRequest | ResponseEvent | ConnectionClosed
 
 def answer_to(bad: BadRequest) -> ResponseEvent:
-    """Return the response to an invalid request."""
+    """Return the response that refuses an invalid request."""
     return ResponseEvent(bad.id, code=bad.code, error=bad.error)
 
 
@@ -145,7 +145,7 @@ class Connection:
 
     def received(self, count: int) -> None:
         """Record that ``count`` bytes were received into ``buffer_for_receive()``; 0 = end of
-        stream."""
+        stream.  Nothing is parsed until ``next_event``."""
         if count:
             self.reader.received(count)
         else:
@@ -153,7 +153,7 @@ class Connection:
 
     def receive_data(self, data: Buffer) -> None:
         """Add received bytes of any number; empty = end of stream.  Copies them, unlike
-        ``buffer_for_receive``."""
+        ``buffer_for_receive``.  Nothing is parsed until ``next_event``."""
         if len(data):
             self._pending.append(memoryview(data).cast("B"))
         else:
@@ -166,8 +166,10 @@ class Connection:
     # ---- events out ----
 
     def next_event(self) -> Event | Signal:
-        """Return the next event, NEED_DATA or PAUSED.  Raises ``RemoteProtocolError`` for bytes
-        that violate the protocol, and from then on."""
+        """Return the next event, NEED_DATA or PAUSED (see the module's docstring).  At the end of
+        the stream it is ``ConnectionClosed``.
+
+        Raises ``RemoteProtocolError`` for bytes that violate the protocol, and from then on."""
         state = self.state
         if state is State.BROKEN:
             raise RemoteProtocolError("the connection is finished after a protocol error")
@@ -282,9 +284,11 @@ class Connection:
     # ---- events in, bytes out ----
 
     def send(self, event: Event, payload: Sequence[Buffer] = ()) -> list[Buffer]:
-        """Return the buffers to send, in order: one for the header, then those of ``payload``,
-        which are not copied.  Raises ``LocalProtocolError`` when the event may not be sent now or
-        is too large; the state is unchanged then.  O(fields of the header)."""
+        """Return the buffers that the caller has to send, in order: one for the header, then those
+        of ``payload``, which are not copied.
+
+        Raises ``LocalProtocolError`` when the event may not be sent now or is too large; the state
+        is unchanged then.  O(fields of the header)."""
         if self.state is State.OPEN:
             if type(event) is RequestEvent and self.role is Role.CLIENT:
                 return self._send_request(event, payload)

@@ -88,8 +88,8 @@ def decode_header(data: Buffer) -> dict[str, Any]:
 
 
 def encode_frame(header: dict[str, Any], payload: Sequence[Buffer] = ()) -> list[Buffer]:
-    """Return buffers for a gathered send: prefix and header in one, then those of ``payload``, not
-    copied."""
+    """Return the buffers of a frame for a gathered send: prefix and header in one, then those of
+    ``payload``, not copied."""
     return [core.encode_header(header, payload_size(payload)), *payload]
 
 
@@ -158,7 +158,8 @@ class FrameReader:
         return self._view[self._end:]
 
     def received(self, count: int) -> None:
-        """Record that ``count`` bytes were received into the last ``buffer_for_receive()``."""
+        """Record that ``count`` bytes were received into the last ``buffer_for_receive()``.
+        Nothing is parsed until ``next_frame``."""
         assert count > 0, "the end of the stream is not received bytes"
         if self._large is not None:
             self._filled += count
@@ -171,8 +172,9 @@ class FrameReader:
             self._chunk_bytes = min(self._chunk_bytes * 2, CHUNK_BYTES_MAX)
 
     def next_frame(self) -> Frame | None:
-        """Return the next complete frame; None = more bytes are needed.  Raises
-        ``RemoteProtocolError``, and from then on the same error.  O(header bytes)."""
+        """Return the next complete frame; None = more bytes are needed, or memory that ``admit``
+        refuses now.  Raises ``RemoteProtocolError``, and from then on the same error.  O(header
+        bytes)."""
         if self._failed is not None:
             raise self._failed
         start = self._start
@@ -218,7 +220,7 @@ class FrameReader:
         return Frame(core.decode_header(whole, PREFIX_BYTES, payload_at), whole[payload_at:])
 
     def _check_beginning(self) -> None:
-        """Refuse an invalid frame length before the header length has arrived."""
+        """Raise if the frame length is invalid, before the header length has arrived."""
         length = _LENGTH.unpack_from(self._chunk, self._start)[0]
         if not LENGTH_BYTES <= length <= self.limits.frame_bytes_max:
             self._refuse(length, 0)
@@ -234,7 +236,8 @@ class FrameReader:
         raise RemoteProtocolError(f"header of {header_bytes} bytes in a frame of {length}")
 
     def _wait_for(self, end: int) -> None:
-        """Provide memory for the rest of a frame that ends at byte ``end`` of the chunk."""
+        """Provide memory for the rest of a frame that ends at byte ``end`` of the chunk: the chunk
+        if it reaches so far, a new chunk, or a buffer of its own."""
         if end > len(self._chunk):
             total = end - self._start
             if total <= self._chunk_bytes // 4:
@@ -243,7 +246,8 @@ class FrameReader:
                 self._begin_large(total)
 
     def _begin_large(self, total: int) -> None:
-        """Allocate a buffer for a frame of ``total`` bytes that does not fit into the chunk."""
+        """Allocate a buffer for a frame of ``total`` bytes that does not fit into the chunk, and
+        move its received bytes there.  Do nothing while ``admit`` refuses."""
         if self.admit is not None and not self.admit(total):
             return
         here = self._end - self._start

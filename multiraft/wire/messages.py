@@ -508,7 +508,7 @@ _REFUSED = Shape(Refused, {"code": _code, "text": _text, "versions": list_of(_u3
 
 
 def hello_header(hello: Hello) -> dict[str, Any]:
-    """Return the header of the first frame."""
+    """Return the header of the first frame, which says ``hello``."""
     fields = hello._asdict()
     fields["class"] = fields.pop("connection")
     for name in ("nonce", "after"):
@@ -518,8 +518,8 @@ def hello_header(hello: Hello) -> dict[str, Any]:
 
 
 def read_hello(header: dict[str, Any]) -> Hello:
-    """Return the ``Hello`` of the first frame's header.  Any version is accepted: the caller
-    decides on it.  Raises ``Malformed``."""
+    """Return the ``Hello`` of the first frame's header.  Of an unsupported version only the version
+    is read: the caller decides on it.  Raises ``Malformed``."""
     fields = dict(header)
     if fields.pop("op", None) != "hello":
         raise Malformed("the first frame is not a hello")
@@ -536,7 +536,7 @@ def read_hello(header: dict[str, Any]) -> Hello:
 
 
 def welcome_header(welcome: Welcome) -> dict[str, Any]:
-    """Return the header of the answer that accepts."""
+    """Return the header of the frame that accepts a Hello."""
     fields = welcome._asdict()
     if welcome.proof is None:
         del fields["proof"]
@@ -544,17 +544,17 @@ def welcome_header(welcome: Welcome) -> dict[str, Any]:
 
 
 def challenge_header(challenge: Challenge) -> dict[str, Any]:
-    """Return the header of the answer that requires a proof first."""
+    """Return the header of the answer to a Hello that requires a proof first."""
     return {"op": "challenge", **challenge._asdict()}
 
 
 def proof_header(proof: Proof) -> dict[str, Any]:
-    """Return the header of the answer to a challenge."""
+    """Return the header of the frame that answers a challenge."""
     return {"op": "proof", **proof._asdict()}
 
 
 def read_proof(header: dict[str, Any]) -> Proof:
-    """Return the answer to a challenge.  Raises ``Malformed``."""
+    """Return the ``Proof`` in a header, the answer to a challenge.  Raises ``Malformed``."""
     fields = dict(header)
     if fields.pop("op", None) != "proof":
         raise Malformed("the answer to a challenge is no proof")
@@ -562,7 +562,8 @@ def read_proof(header: dict[str, Any]) -> Proof:
 
 
 def read_answer(header: dict[str, Any]) -> Challenge | Welcome | Refused:
-    """Return the answer to a node's Hello.  Raises ``Malformed``."""
+    """Return the answer to a node's Hello, from its header: a challenge, a welcome or a refusal.
+    Raises ``Malformed``."""
     if header.get("op") != "challenge":
         return read_welcome(header)
     fields = dict(header)
@@ -571,7 +572,7 @@ def read_answer(header: dict[str, Any]) -> Challenge | Welcome | Refused:
 
 
 def refused_header(refused: Refused) -> dict[str, Any]:
-    """Return the header of the answer that refuses; the connection is closed after it."""
+    """Return the header of the frame that refuses a Hello; the connection is closed after it."""
     fields = refused._asdict()
     for name in ("proof", "remembered"):
         if fields[name] is None:
@@ -580,7 +581,8 @@ def refused_header(refused: Refused) -> dict[str, Any]:
 
 
 def read_welcome(header: dict[str, Any]) -> Welcome | Refused:
-    """Return the answer to a client's Hello.  Raises ``Malformed``."""
+    """Return the answer to a client's Hello, from its header: a welcome or a refusal.  Raises
+    ``Malformed``."""
     fields = dict(header)
     op = fields.pop("op", None)
     if op == "refused":

@@ -74,14 +74,14 @@ class PlannedMove(NamedTuple):
 
     @property
     def joining(self) -> tuple[int, ...]:
-        """Nodes that get a replica."""
+        """Nodes that get a replica by this move; empty unless it is a replica change."""
         if self.kind != REPLICA_CHANGE:
             return ()
         return tuple(node for node in self.new if node not in self.old)
 
     @property
     def leaving(self) -> tuple[int, ...]:
-        """Nodes that lose their replica."""
+        """Nodes that lose their replica by this move; empty unless it is a replica change."""
         if self.kind != REPLICA_CHANGE:
             return ()
         return tuple(node for node in self.old if node not in self.new)

@@ -53,7 +53,8 @@ integer = cast(Callable[[int, int], Check], Integer)
 
 
 def _bounds(check: Check) -> tuple[Check, int, int]:
-    """Return a field's check with its bounds; bounds of other types are empty (1 > 0)."""
+    """Return (check, lowest, highest value) of a field; the bounds of a check that is no
+    ``Integer`` are empty (1 > 0)."""
     if type(check) is Integer:
         return (check, *check)  # type: ignore[return-value]  # a callable all the same
     return check, 1, 0
@@ -71,7 +72,7 @@ def text(length_max: int) -> Check:
 
 
 def one_of(*choices: str) -> Check:
-    """Return a check for one of these words."""
+    """Return a check for text that is one of ``choices``."""
 
     def check(value: Any) -> Any:
         if type(value) is not str or value not in choices:
@@ -82,7 +83,7 @@ def one_of(*choices: str) -> Check:
 
 
 def fixed_bytes(length: int) -> Check:
-    """Return a check for bytes of exactly that length."""
+    """Return a check for bytes of exactly ``length``."""
 
     def check(value: Any) -> Any:
         if type(value) is not bytes or len(value) != length:
@@ -104,14 +105,15 @@ def byte_string(bytes_max: int) -> Check:
 
 
 def boolean(value: Any) -> bool:
-    """Return a bool; numbers are refused.  Raises ``Malformed``."""
+    """Return ``value`` if it is a bool; numbers are refused.  Raises ``Malformed``."""
     if type(value) is not bool:
         raise Malformed(f"expected a boolean, got {_show(value)}")
     return value
 
 
 def plain_map(value: Any) -> dict[Any, Any]:
-    """Return any map (node statistics, whose keys its reader knows).  Raises ``Malformed``."""
+    """Return ``value`` if it is any map (node statistics, whose keys its reader knows).  Raises
+    ``Malformed``."""
     if type(value) is not dict:
         raise Malformed(f"expected a map, got {_show(value)}")
     return value
@@ -161,8 +163,8 @@ class Row:
             for item, (field, low, high) in zip(value, bounded, strict=True)])
 
     def many(self, rows: list) -> tuple:
-        """Return the values of many ``rows``, checked by whole columns of numbers.  The error names
-        the first invalid row, as a check of each row would.  O(fields)."""
+        """Return the typed values of ``rows``, checked by whole columns of numbers.  The error
+        names the first invalid row, as a check of each row would.  O(fields)."""
         if {*map(type, rows)} != {list} or {*map(len, rows)} != {len(self._bounded)}:
             return tuple(map(self, rows))
         columns = []
@@ -202,7 +204,8 @@ class Shape:
         self._checks = {name: _bounds(check) for name, check in checks.items()}
 
     def read(self, fields: dict[str, Any], payload: Buffer = b"") -> Any:
-        """Return the typed value with its payload.  Raises ``Malformed`` that names the field.
+        """Return the typed value of received ``fields``, with its payload.  Raises ``Malformed``
+        that names a field which is unknown, missing or invalid, or the payload's size.
         O(fields)."""
         checks = self._checks
         values: dict[str, Any] = {}
@@ -232,7 +235,8 @@ class Shape:
         return value
 
     def header(self, value: Any) -> dict[str, Any]:
-        """Return the fields of a value, without its payload."""
+        """Return name -> field of a value, without its payload and without sparse fields that are
+        None."""
         fields = dict(zip(self.names, value, strict=False))
         for name in self._sparse:
             if fields[name] is None:

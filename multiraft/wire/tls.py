@@ -74,7 +74,7 @@ class TlsSocket:
 
     @property
     def wants_write(self) -> bool:
-        """True if the socket has taken less ciphertext than it was given."""
+        """True if ciphertext waits that the socket did not take."""
         return bool(self._unsent)
 
     @property
@@ -92,9 +92,11 @@ class TlsSocket:
     # ---- receiving ----
 
     def recv_into(self, buffer: Buffer) -> int:
-        """Receive into ``buffer`` as a socket does, as many bytes as are available.  Returns 0 at
-        the end of the stream, announced by TLS or not: frames carry their lengths, so the frame
-        reader detects a truncated stream."""
+        """Receive decrypted bytes into ``buffer`` as a socket does, as many as are available.
+        Raises ``BlockingIOError`` when none are.
+
+        Returns 0 at the end of the stream, announced by TLS or not: frames carry their lengths, so
+        the frame reader detects a truncated stream."""
         room = memoryview(buffer)
         count, ended = 0, False
         while count < len(room) and not ended:
@@ -115,7 +117,8 @@ class TlsSocket:
         raise BlockingIOError
 
     def _fill(self) -> bool:
-        """Read ciphertext from the kernel.  Returns False when there is none now."""
+        """Read ciphertext from the kernel for decryption, or the end of the stream.  Returns False
+        when there is none now."""
         try:
             data = self._sock.recv(RECEIVE_BYTES_MAX)
         except BlockingIOError:
@@ -129,11 +132,13 @@ class TlsSocket:
     # ---- sending ----
 
     def send(self, data: Buffer) -> int:
-        """Send ``data`` as a socket does.  Returns the number of bytes."""
+        """Send ``data`` as ``sendmsg`` does.  Returns the number of bytes sent."""
         return self.sendmsg((data,))
 
     def sendmsg(self, buffers: Sequence) -> int:
-        """Send as a socket does, but all or none of up to ``SEND_BYTES_MAX`` (see Invariants)."""
+        """Send as a socket does, but all or none of the first ``SEND_BYTES_MAX`` bytes, and return
+        their number.  Raises ``BlockingIOError``; then repeat the call with the same bytes (see
+        Invariants)."""
         if not self._owed:
             self._owed = self._tls.write(_head(buffers))
         if not self._send_ciphertext():
@@ -142,7 +147,8 @@ class TlsSocket:
         return owed
 
     def _send_ciphertext(self) -> bool:
-        """Send the remaining ciphertext.  Returns True if the kernel has all of it."""
+        """Send the remaining ciphertext.  Returns True if the kernel has all of it.  Raises
+        ``ConnectionError`` when the other side makes this one owe answers without reading them."""
         while True:
             if not self._unsent:
                 if not self._outgoing.pending:
@@ -199,7 +205,8 @@ class TlsSocket:
         self.close()
 
     def moved(self) -> "TlsSocket":
-        """Return the connection as a new object; this one is closed from now on."""
+        """Return the connection as a new object with the same descriptor number; this object is
+        closed from now on."""
         new = object.__new__(TlsSocket)
         for name in TlsSocket.__slots__:
             setattr(new, name, getattr(self, name))

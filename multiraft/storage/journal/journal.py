@@ -60,7 +60,7 @@ class SegmentHeader(NamedTuple):
 
     @classmethod
     def parse(cls, data: Buffer) -> SegmentHeader | None:
-        """Parse a header; None when the bytes are not an intact one."""
+        """Return the header in ``data``; None when the bytes are not an intact one."""
         if len(data) < _HEADER.size:
             return None
         magic, version, journal, start, cluster, node, seed, _, crc = _HEADER.unpack_from(data)
@@ -96,8 +96,8 @@ class Segment:
 
     def create(self, filesystem: Filesystem, header: SegmentHeader,
                preallocate: bool = True) -> None:
-        """Make the file exist durably, header included, and with all blocks that it will need
-        unless told otherwise; nothing when it was done ahead.  When it fails there is no file.
+        """Create the file durably, with its header and, if ``preallocate``, all blocks that it will
+        need; do nothing if it is open.  When it fails, it leaves no file.  Raises ``OSError``.
 
         The name is durable before the first entry is written, so a segment with entries cannot
         vanish.  What a crash in here leaves is a file without entries, which recovery removes."""
@@ -126,7 +126,8 @@ class Segment:
         return missing
 
     def preallocate(self) -> None:
-        """Give it what is missing.  Raises ``OSError``; part of it may be taken then."""
+        """Allocate the blocks that the file lacks, if it is open.  Raises ``OSError``; part of them
+        may be allocated then."""
         if not self.is_allocated and self.file is not None:
             self.file.preallocate(self.capacity)
             self.is_allocated = True
@@ -155,7 +156,10 @@ class Journal:
 
     def __init__(self, filesystem: Filesystem, directory: str, header: SegmentHeader,
                  seeds: Sequence[int], config: StorageConfig):
-        """``header``: a template; ``seeds``: numbers that differ for every boot of the node."""
+        """Open nothing; ``resume`` does.
+
+        ``header``: template of new segments' headers; ``seeds``: numbers that differ for every boot
+        of the node, from which the checksum chains of new segments begin."""
         self.filesystem = filesystem
         self.directory = directory
         self.segments: list[Segment] = []
@@ -182,8 +186,8 @@ class Journal:
 
     def resume(self, segments: list[Segment], position: int, last_crc: int, next_start: int,
                file: File | None) -> None:
-        """Continue behind the position that recovery found; ``file`` is the last segment's, None to
-        start a new segment at ``next_start``."""
+        """Continue behind the last entry that recovery found, with ``last_crc`` as that entry's
+        checksum.  ``file`` is the last segment's, None to start a new segment at ``next_start``."""
         self.segments = list(segments)
         self._starts = [segment.start for segment in segments]
         self.position = self.durable = self.fsynced = position
@@ -198,8 +202,10 @@ class Journal:
     # ---- staging --------------------------------------------------------------------------------
 
     def place(self, entries: list[Entry]) -> Placed:
-        """Positions and framed bytes for ``entries``.  O(entries).  Raises ``EntryTooLarge`` before
-        anything changed."""
+        """Give ``entries`` their positions behind the last staged one, frame them and return both,
+        in memory only.  Start new segments where one is full.
+
+        O(entries).  Raises ``EntryTooLarge`` before anything changed."""
         sizes = [(_ENTRY_HEADER_BYTES + len(entry.payload) + _ALIGN) & ~_ALIGN for entry in entries]
         total = sum(sizes)
         if total > self._entry_bytes_max and max(sizes) > self._entry_bytes_max:
@@ -238,7 +244,8 @@ class Journal:
         return count
 
     def _frame(self, entries: list[Entry], placed: Placed) -> None:
-        """Append to the active segment."""
+        """Frame entries that fit into the active segment, and append them to ``placed`` as one
+        part."""
         # The watermark is what recovery believes (recovery.py): it must be durable when these bytes
         # reach the disk, and with ``submitted`` it is, because the write up to there ends before.
         framed = core.frame_entries(entries, self._last_crc, max(self.fsynced, self.submitted))
@@ -260,7 +267,7 @@ class Journal:
 
     def _zero_ahead(self, buffers: list[Buffer], total: int) -> list[Buffer]:
         """Return the buffers of a write that grows the file, with zeros behind them when it and
-        most writes before it are small: a large one would write the same place a second time."""
+        most writes before it are small.  A large write would write the same place a second time."""
         segment = self._active
         assert segment is not None
         end = segment.end - segment.start
@@ -273,7 +280,8 @@ class Journal:
         return [*buffers, self._zeros[:free]]
 
     def start_segment(self) -> int:
-        """Start a new segment for all entries placed from now on, and return its start position.
+        """Start a new segment for all entries placed from now on, unless the active one is empty,
+        and return its start position.
 
         A segment without entries does not exist after a crash, so the caller must record that
         position for recovery elsewhere."""
@@ -290,12 +298,14 @@ class Journal:
         return self._active.unallocated_bytes() if self._active is not None else 0
 
     def preallocate(self) -> None:
-        """Give it what it lacks.  Raises ``OSError``."""
+        """Allocate the blocks that the active segment lacks; do nothing without one.  Raises
+        ``OSError``; part of them may be allocated then."""
         if self._active is not None:
             self._active.preallocate()
 
     def _roll(self) -> None:
-        """Make the next segment active, prepared or not."""
+        """Make the next segment active, in memory: the one that was created ahead, or a new one
+        without a file.  The full one is closed once it is durable."""
         if self._active is not None:
             self._closing.append(self._active)
             self.submitted = self._active.end  # parts are synced one by one
@@ -316,7 +326,8 @@ class Journal:
         return Segment(segment_path(self.directory, start), start, capacity, seed)
 
     def capacity_of(self, ordinal: int) -> int:
-        """Size of the segment after ``ordinal`` others."""
+        """Return the capacity of the segment that follows ``ordinal`` others: each is twice as
+        large as the one before, up to a limit."""
         doublings = min(ordinal, 32)
         return min(self._config.first_segment_bytes << doublings, self._config.segment_bytes_max)
 
@@ -335,15 +346,19 @@ class Journal:
                 and self.position - active.start >= active.capacity // 2)
 
     def prepare_next(self) -> Segment | None:
-        """Return the segment to create ahead; None = nothing to do."""
+        """Return the segment whose file is to be created ahead, once for each segment; None = not
+        due."""
         if not self.next_is_due:
             return None
         self._next = self._new_segment()
         return self._next
 
     def advance_durable(self, position: int, fsynced: bool = True) -> list[Segment]:
-        """Advance the durable position; return the segments that are full and durable now.  A
-        segment whose last bytes wait for their sync stays open for it."""
+        """Advance the durable position; close and return the segments that are full and durable
+        now.
+
+        ``fsynced``: False if the bytes are written and their sync waits; then the last segment of
+        them stays open for it."""
         assert self.durable <= position <= self.position, f"{position} of {self.position}"
         self.durable = position
         if fsynced:  # else the bytes are written and count, but recovery may not rely on them
@@ -368,7 +383,7 @@ class Journal:
 
 
 def segment_path(directory: str, start: int) -> str:
-    """Names sort as their positions do."""
+    """Return the path of the segment that begins at ``start``; names sort as their positions do."""
     return f"{directory}/{start:020d}{SEGMENT_SUFFIX}"
 
 

@@ -76,7 +76,7 @@ class SegmentRun:
         return self.index.last_index if self.index is not None else 0
 
     def add(self, entry: Entry, position: int, size: int, applied: int) -> None:
-        """Add the group's next entry in journal order.
+        """Add the group's next entry in journal order; do nothing once the run is broken.
 
         Entries that contradict it were truncated, and the record of that is lost
         (``recovery/lost_truncations.py``).  Missing entries between two of the same term were of
@@ -116,8 +116,10 @@ class SegmentRun:
         known.append(base_offset, batch.count, index, batch.max_timestamp_ms)
 
     def truncate(self, first_removed: int) -> None:
-        """Apply a truncation in journal order.  A run without entries continues at the end of the
-        segments before it."""
+        """Remove the run's entries from ``first_removed`` on and void their copies.
+
+        If none remains, remember the truncation as ``truncated_from``, for the segments before; the
+        run continues at their end."""
         if self.index is None or first_removed <= self.index.first_index:
             self.truncated_from = min(self.truncated_from or first_removed, first_removed)
             self.index = None
@@ -133,7 +135,9 @@ class SegmentRun:
         self.copies = void_copies(self.copies, first_removed)
 
     def apply_tombstone(self, left: Tombstone, position: int) -> None:
-        """Empty the run at a tombstone: entries before it belong to a removed replica."""
+        """Empty the run at a tombstone, which is at journal position ``position``: entries before
+        it belong to a removed replica.  Keep the hard state of the tombstone, and copies as void
+        ones."""
         self.__init__(self.group, self.incarnation, hard_state=left.hard_state,
                       cleared_position=position, cleared_ranges=((0, position),), tombstone=left,
                       tombstone_position=position, removed=True, copies=void_copies(self.copies))

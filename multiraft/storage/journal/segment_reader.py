@@ -39,12 +39,12 @@ class UnappliedRange(NamedTuple):
 
 def unapplied_ranges(index: SegmentIndex, applied: Applied,
                      known_to: int) -> list[UnappliedRange] | None:
-    """Return, per group, the entries above its applied index; None = only a scan can tell.
+    """Return, for each group with entries above its applied index, the first of them; None = only a
+    scan can tell.
 
     None is returned if a tombstone stands behind the checkpoint's position ``known_to``, because
-    the entries behind it are all needed then, and if copies or lost entries are among those above:
-    an index file keeps neither the copies' entries nor what is missing.
-    """
+    the entries behind it are all needed then.  Also if copies or lost entries are among those
+    above: an index file keeps neither the copies' entries nor what is missing."""
     above = []
     for run in index.runs.values():
         if run.tombstone_position >= known_to > 0:
@@ -61,8 +61,9 @@ def unapplied_ranges(index: SegmentIndex, applied: Applied,
 
 
 def read_unapplied(index: SegmentIndex, above: list[UnappliedRange], file: File) -> bool:
-    """Read the ranges into ``unapplied_entries`` of each run; return False if one of the entries is
-    not the expected one."""
+    """Read the entries of these ranges from the segment's file into ``unapplied_entries`` of each
+    run.  Return False if one of them is not the expected one; then the segment has to be
+    scanned."""
     places: list[tuple[int, int, SegmentRun, int]] = []
     for run, first in above:
         entries = run.index
@@ -84,7 +85,8 @@ def _position(place: tuple) -> int:
 
 
 def _span_end(places: list[tuple], at: int) -> int:
-    """Behind the last place that is worth one read together with that one."""
+    """Return the slot behind the last place that is worth one read together with the place in slot
+    ``at``."""
     end = places[at][0] + places[at][1]
     at += 1
     while at < len(places) and places[at][0] - end <= GAP_BYTES_MAX:
@@ -94,8 +96,8 @@ def _span_end(places: list[tuple], at: int) -> int:
 
 
 def _read_span(start: int, places: list[tuple[int, int, SegmentRun, int]], file: File) -> bool:
-    """Read one span and parse adjacent entries at once; False = an entry is not the expected
-    one."""
+    """Read the places, and the gaps between them, at once, and add their entries to the runs.
+    Return False if an entry is not the expected one."""
     begin = places[0][0]
     data = memoryview(file.read(places[-1][0] + places[-1][1] - begin, begin - start))
     at = 0
@@ -116,8 +118,9 @@ def _read_span(start: int, places: list[tuple[int, int, SegmentRun, int]], file:
 
 
 def _take(place: tuple[int, int, SegmentRun, int], entry: Entry) -> bool:
-    """Add the entry to its run; return False if it is not the one that the index names.  Of a batch
-    only the fields are kept, so that the bytes can be freed."""
+    """Add the entry to its run; return False, and add nothing, if its group, incarnation, index or
+    term is not that of ``place``.  Of a batch only the fields are kept, so that the bytes can be
+    freed."""
     _, _, run, index = place
     assert run.index is not None
     if (entry.group, entry.incarnation, entry.index, entry.term) != (

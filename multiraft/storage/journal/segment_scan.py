@@ -181,7 +181,9 @@ class _Scanner:
                                               base_offset, payload))
 
     def _run(self, found: core.ScannedEntry) -> SegmentRun | None:
-        """Return the group's run; None for an entry of an earlier incarnation of the group."""
+        """Return the run of the entry's group and incarnation, created if necessary; None for an
+        entry of an earlier incarnation.  A later incarnation replaces the run: of the earlier one
+        only void copies remain."""
         run = self._runs.get(found.group)
         if run is None or found.incarnation > run.incarnation:
             copies = void_copies(run.copies) if run is not None else []
@@ -229,13 +231,15 @@ class _Scanner:
                 self._view[found.at + _HEADER_BYTES:found.at + found.length]))
 
     def _applied_of(self, found: core.ScannedEntry) -> int:
-        """Return the index above which partition states need the entries of their group."""
+        """Return the index above which the partition states need entries of ``found``'s group;
+        above every index if nothing is collected."""
         if self._applied is None:
             return _NEVER
         return self._applied.get((found.group, found.incarnation), 0)
 
     def _append(self, run: SegmentRun, found: core.ScannedEntry) -> None:
-        """Add an entry to its run, as missing when its payload is damaged."""
+        """Add an entry to its run.  If its payload is damaged, also add a damaged range and mark
+        the entry as missing."""
         position, size = self._start + found.at, (found.length + _ALIGN) & ~_ALIGN
         applied = self._applied_of(found)
         run.add(self._entry(found, found.index > applied), position, size, applied)
@@ -269,17 +273,20 @@ class _Scanner:
 
     def _decide(self, run: SegmentRun, suspect: core.ScannedEntry,
                 following: core.ScannedEntry | None) -> None:
-        """Take an entry right behind an unreadable place as the log's next one if the group's next
-        entry follows it.  Otherwise take it as a copy, because its REPAIR record may have been in
-        that place: as an entry it would truncate all behind its index, while a copy of an entry
-        that the log has already changes nothing."""
+        """Take a suspected copy, an entry right behind an unreadable place, as the log's next entry
+        if ``following`` is the one after it.
+
+        Otherwise take it as a copy, because its REPAIR record may have been in that place.  As an
+        entry it would truncate all behind its index, while a copy of an entry that the log has
+        already changes nothing."""
         if (following is None or following.kind > LAST_INDEXED_KIND or self._repair is not None
                 or following.index != suspect.index + 1):
             return self._take_copy(run, suspect, UNKNOWN_POSITION, 0)
         self._append(run, suspect)
 
     def _take_lifecycle_record(self, run: SegmentRun, found: core.ScannedEntry) -> None:
-        """Apply a tombstone, or the record of a forced recovery."""
+        """Apply a tombstone, or the record of a forced recovery, to the run; a malformed record
+        breaks the run."""
         position = self._start + found.at
         payload = self._data[found.at + _HEADER_BYTES:found.at + found.length]
         try:
@@ -302,8 +309,8 @@ class _Scanner:
         return _U32.unpack_from(self._data, found.at + _HEADER_BYTES)[0]
 
     def _entry(self, found: core.ScannedEntry, wanted: bool) -> Entry:
-        """Return the entry for the partition states: of a batch only its fields, so that the
-        segment's bytes can be freed."""
+        """Return the entry in the form that partition states need: of a batch only its fields, of
+        others the payload if ``wanted``.  So the segment's bytes can be freed."""
         payload, batch = b"", None
         view = self._view[found.at + _HEADER_BYTES:found.at + found.length]
         if found.kind == EntryKind.DATA:
@@ -318,13 +325,13 @@ class _Scanner:
         self._damage_end = damaged.end - self._start
 
     def resume(self, at: int) -> int:
-        """Return the position of the next believable entry behind an unreadable place; -1 = none.
+        """Return the position in the data, from ``at`` on, of the next entry that may have been
+        written there; -1 = none.
 
         Bytes that look like an entry may be a record's content, of a segment file that was
         published to a topic.  Durable watermarks never fall along a journal and never exceed their
-        own position, so an entry that was not written at its position rarely has a mark in that
-        range.
-        """
+        own position.  So an entry that was not written at its position rarely has a watermark in
+        that range."""
         if len(self._data) - at < _HEADER_BYTES or _all_zeros(self._data, at):
             return -1
         while True:

@@ -59,8 +59,11 @@ def mark_maybe_truncated(log: StoredLog, damaged: Sequence[tuple[int, list[ByteR
 def _mark_before(log: StoredLog, begin: int, is_cleared: bool, applied: int,
                  copies: Mapping[int, Copy], first_positions: Mapping[int, int],
                  explained: Container[int]) -> None:
-    """Mark the last entry before the range, unless it is the log's last one, which the leader's
-    next append confirms or replaces; and the last applied entry, which no append may replace."""
+    """Mark the last entry before the damaged range that starts at ``begin``, and the last applied
+    entry, which no append may replace.
+
+    The log's own last entry is left out: the leader's next append confirms or replaces it.  Mark
+    nothing if a later entry or a cleared quarantine proves that none was truncated."""
     at = _last_before(log, begin, first_positions)
     if not at or _is_followed(log, at):
         return
@@ -85,7 +88,8 @@ def _mark_before(log: StoredLog, begin: int, is_cleared: bool, applied: int,
 
 
 def _discard_guesses(log: StoredLog, copy: Copy) -> None:
-    """Discard lost entries whose guessed terms conflict with a copy.
+    """Discard lost entries whose guessed terms conflict with a copy; do nothing if the copy fits
+    the log.
 
     A lost entry gets the term of the entry before it, and those behind it may be gone by now.  The
     log whose quarantine was cleared had no other entry than the copy."""
@@ -97,8 +101,8 @@ def _discard_guesses(log: StoredLog, copy: Copy) -> None:
 
 
 def newest_copies(pending: Iterable[tuple[Copy, Entry | None]]) -> list[tuple[Copy, Entry | None]]:
-    """Return, by index, the copy that was written last: the entry of an earlier copy was truncated
-    before."""
+    """Return one (copy, entry) for each index, ascending: the copy that was written last.  The
+    entry of an earlier copy was truncated before."""
     by_place = sorted(pending, key=lambda item: item[0].position)
     return [item for _, item in sorted({item[0].index: item for item in by_place}.items())]
 
@@ -115,7 +119,8 @@ def is_obsolete_copy(log: StoredLog, copy: DamagedRange, indexes: Sequence[Segme
 
 
 def _truncates(run: SegmentRun, index: int) -> bool:
-    """Return True if the run truncates all entries of earlier segments from that index on."""
+    """Return True if the group's run in a segment truncates the entry ``index`` of earlier
+    segments, by a record or by its own first entry."""
     begins = [run.truncated_from, run.index.first_index if run.index is not None else 0]
     return any(0 < first <= index for first in begins)
 
@@ -128,14 +133,15 @@ def conflicts_with(log: StoredLog, copy: Copy) -> bool:
 
 
 def _is_followed(log: StoredLog, at: int) -> bool:
-    """Return True if the next entry is of the same term for sure."""
+    """Return True if the log's entry behind ``at`` is of the same term for sure, so that ``at`` was
+    not truncated."""
     return (at < log.index.last_index and at + 1 not in log.term_unknown
             and log.index.term(at + 1) == log.index.term(at))
 
 
 def _last_before(log: StoredLog, begin: int, first_positions: Mapping[int, int]) -> int:
-    """Return the last entry of the log whose first position is before the damaged range; 0 =
-    none."""
+    """Return the index of the log's last entry whose first position is before the damaged range
+    that starts at ``begin``; 0 = none."""
     for index in range(log.index.last_index, log.index.first_index - 1, -1):
         # Where it stood first is unknown when it was lost: then it was in the log at its copy.
         if 0 < (first_positions.get(index) or log.index.position(index)) < begin:

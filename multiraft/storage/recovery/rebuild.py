@@ -45,9 +45,12 @@ FoundDamage = tuple[DamagedRange, Damage]
 def rebuild(found: list[FoundSegment], damage: list[FoundDamage], checkpoint: Checkpoint,
             applied: Mapping[tuple[int, int], int], result: RecoveryReport,
             progress: RecoveryProgress, directory: str) -> None:
-    """Fill ``result`` from a checkpoint and the journal's segments; ``applied`` says per group and
-    incarnation what the checkpoint has applied.  O(groups + segments * groups in them + entries
-    that are not applied + damage * groups)."""
+    """Fill ``result`` with the logs, partition states and damage of a checkpoint and the journal's
+    segments.  O(groups + segments * groups in them + entries that are not applied + damage *
+    groups).
+
+    ``damage``: what reading the segments found; ``applied``: (group, incarnation) -> index that the
+    checkpoint has applied."""
     rebuilding = _Rebuilding(checkpoint, applied, result, directory)
     rebuilding.report_damage(rebuilding.join(found, damage))
     rebuilding.restore_states(progress)
@@ -90,8 +93,12 @@ class _Rebuilding:
         return damage
 
     def _find_missing(self, log: StoredLog, unexplained: list[tuple[int, list[ByteRange]]]) -> None:
-        """Now that all of the journal was seen: what of the log is missing or in question, and what
-        of that a copy has that stands in front of it."""
+        """Mark the entries of a log that are missing or perhaps truncated, now that the whole
+        journal was joined; then read those that a copy has from that copy.
+
+        A copy that contradicts the log requires head recovery.  The log is truncated before a lost
+        entry of unknown term that is not applied.  ``unexplained``: damaged ranges, as
+        ``mark_maybe_truncated`` takes them."""
         applied = self._applied.get((log.group, log.incarnation), 0)
         if log.index.last_index < applied:
             log.append_lost(applied + 1)
@@ -111,8 +118,9 @@ class _Rebuilding:
         self._truncate_unknown(log, applied)
 
     def _truncate_unknown(self, log: StoredLog, applied: int) -> None:
-        """Truncate the log before a lost entry of unknown term that was not applied and has no
-        copy.  If it was applied, it is known to have existed."""
+        """Truncate the log before its first lost entry of unknown term behind the ``applied``
+        index, and note the log as broken.  Do nothing without such an entry: applied ones are known
+        to have existed."""
         unknown = min((index for index in log.term_unknown if index > applied), default=0)
         if unknown:
             log.broken_reason = f"entry {unknown} is lost, and its term is unknown"
@@ -173,8 +181,8 @@ class _Rebuilding:
         self._first_positions.pop(group, None)
 
     def _join_lifecycle_records(self, segment: Segment, log: StoredLog, run: SegmentRun) -> None:
-        """Apply the tombstone and the forced recovery of a segment that the checkpoint does not
-        have."""
+        """Apply the tombstone and the forced recovery of a segment's run to the log, as far as the
+        checkpoint does not contain them; note if the replica is removed."""
         if run.tombstone is not None:
             self._unapplied_entries[run.group] = []
             self._forget_copies(run.group)
@@ -211,8 +219,8 @@ class _Rebuilding:
         unapplied_entries[slot:slot + known] = [entry]
 
     def _restore_missing(self, record: GroupRecord) -> None:
-        """Mark as missing again what the checkpoint's record names, unless the journal has a copy
-        of the entry or it was truncated.  An index file does not tell."""
+        """Mark entries as missing again that the checkpoint's record names, because an index file
+        does not tell.  Entries with a copy in the journal, or truncated since, stay as they are."""
         log = self._result.logs[record.group]
         if (log.incarnation != record.incarnation
                 or log.tombstone_position != record.tombstone_position):
@@ -260,8 +268,10 @@ class _Rebuilding:
         log.broken_reason = why
 
     def report_damage(self, found: list[FoundDamage]) -> None:
-        """Report damage that was not repaired or truncated since.  A range of unknown owner may
-        have held the end of any group's log: quarantine every group that has not cleared it."""
+        """Add the damage that was not repaired or truncated since to the result.
+
+        A range of unknown owner may have held the end of any group's log: require head recovery of
+        every group that has not cleared it."""
         logs = self._result.logs
         for damaged, damage in found:
             if damaged.group >= 0:
@@ -282,7 +292,10 @@ class _Rebuilding:
                     log.require_head_recovery(why)
 
     def restore_states(self, progress: RecoveryProgress) -> None:
-        """Replay what the checkpoint's applied state does not have, and mark what is damaged."""
+        """Replay into each group's partition states the entries that the checkpoint has not
+        applied, and quarantine groups with missing entries or a broken log.
+
+        A log whose entries contradict the states is quarantined permanently."""
         progress.groups_total = len(self._result.logs)
         for group, log in self._result.logs.items():
             progress.groups_done += 1
@@ -307,7 +320,8 @@ class _Rebuilding:
                 log.quarantine_permanently(why)
 
     def _find_configurations(self, log: StoredLog) -> None:
-        """Membership entries above the applied state: what is in the log counts (thesis 4.1)."""
+        """Add the configurations of membership entries above the applied state to the log: an entry
+        in the log counts (thesis 4.1).  An invalid one quarantines the replica permanently."""
         for entry in self._unapplied_entries.get(log.group, ()):
             if (entry.kind == EntryKind.MEMBERSHIP
                     and log.configurations[-1][0] < entry.index <= log.index.last_index):
@@ -317,8 +331,9 @@ class _Rebuilding:
                 log.configurations.append((entry.index, joint_quorum.decode(entry.payload)))
 
     def _replay(self, log: StoredLog, states: PartitionStates) -> str:
-        """Append entries to the partition states; return why the states do not reach the log's end,
-        or an empty string.  They stop before a missing entry until that is repaired."""
+        """Append unapplied entries to the partition states; stop before a missing entry, until that
+        is repaired.  Return why an entry does not fit, or the states do not reach the log's end;
+        empty = neither."""
         # An applied entry may be missing too, as perhaps truncated: then its successors may be.
         if min(log.missing, default=states.last_index + 1) <= states.last_index:
             return ""

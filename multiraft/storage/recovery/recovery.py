@@ -98,10 +98,10 @@ class _Found:
 def recover(journal: Journal, header: SegmentHeader, checkpoint: Checkpoint,
             progress: RecoveryProgress | None = None) -> RecoveryReport:
     """Read the journal's directory, cut the torn tail that a crash left, and make ``journal`` ready
-    to append; keep ``progress`` up to date meanwhile.
+    to append.  Keep ``progress`` up to date meanwhile.
 
-    Raise ``WrongIdentity``, ``UnknownFormat``, ``OSError``.
-    """
+    Blocks for as long as it reads; damage is in the result.  Raises ``WrongIdentity``,
+    ``UnknownFormat``, ``OSError``."""
     return _Recovery(journal, header, checkpoint, progress or RecoveryProgress()).run()
 
 
@@ -140,7 +140,8 @@ class _Recovery:
     # ---- finding --------------------------------------------------------------------------------
 
     def _segment_files(self) -> list[tuple[Segment, bool]]:
-        """(segment, is it the last one) in journal order."""
+        """Return (segment, True if it is the last one) of each segment file, in journal order.  Add
+        files with other names to the report's strays."""
         directory = self._journal.directory
         names = self._filesystem.list(directory)
         self._result.strays += strays_in_journal(directory, names)
@@ -156,8 +157,8 @@ class _Recovery:
         return files
 
     def _without_strays(self, found: list[_Found]) -> list[_Found]:
-        """Return all files but those that cannot be the journal's, each reaching up to the next
-        one."""
+        """Return the segments that can be the journal's, with capacities that reach up to the next
+        one.  The other files are reported as strays and stay on disk."""
         seen = [SeenSegment(each.segment.start, each.size, each.seed is not None,
                      each.scan.index.first_durable, each.scan.index.end) for each in found]
         strays = stray_segments(seen, self._checkpoint.journal_start, self._checkpoint.position)
@@ -176,7 +177,7 @@ class _Recovery:
 
     def _set_aside(self, found: list[_Found], durable: int) -> list[_Found]:
         """Rename files at the journal's end that are no segments and were not left by a crash,
-        because new segments will have their names."""
+        because new segments will have their names.  Return the other segments."""
         kept = len(found)
         while (kept and found[kept - 1].seed is None and found[kept - 1].segment.start >= durable):
             kept -= 1
@@ -190,7 +191,8 @@ class _Recovery:
         return found[:kept] + [each for each in found[kept:] if each.is_unfinished]
 
     def _examine(self, segment: Segment, last: bool) -> _Found:
-        """Load the index file of a sealed segment, or scan it."""
+        """Load a segment's entries from its index file or, if it is the last one or its index file
+        does not do, by a scan."""
         size = self._filesystem.size(segment.path)
         file = self._filesystem.open(segment.path)
         try:
@@ -213,8 +215,9 @@ class _Recovery:
                       is_unfinished=not any(head))
 
     def _seed(self, segment: Segment, data: bytes) -> int | None:
-        """Return the chain's seed from an intact header.  Raise ``UnknownFormat`` or
-        ``WrongIdentity`` for a file of another version, cluster or node."""
+        """Return the seed of the segment's checksum chain from an intact header; None = the header
+        is damaged.  Raise ``UnknownFormat`` or ``WrongIdentity`` for a file of another version,
+        cluster or node."""
         header = SegmentHeader.parse(data)
         if header is None or header.start != segment.start:
             return None
@@ -222,7 +225,8 @@ class _Recovery:
         return header.seed
 
     def _index_file(self, segment: Segment, size: int) -> SegmentIndex | None:
-        """Its content; None = there is none of this segment as it is."""
+        """Return the segment's index from the file beside it; None if that file is missing,
+        damaged, or names more bytes than the segment has."""
         if not self._filesystem.exists(index_path(segment)):
             return None
         try:
@@ -232,8 +236,8 @@ class _Recovery:
         return index if size >= index.end - index.start else None
 
     def _read_unapplied(self, index: SegmentIndex, file: File) -> bool:
-        """Read the entries that partition states need into the index; return False if the segment
-        has to be scanned instead."""
+        """Read the entries that partition states need from the segment's file into ``index``;
+        return False if the segment has to be scanned instead."""
         above = unapplied_ranges(index, self._applied, self._checkpoint.position)
         return above is not None and read_unapplied(index, above, file)
 
@@ -251,8 +255,8 @@ class _Recovery:
     # ---- judging --------------------------------------------------------------------------------
 
     def _classify_damage(self, found: list[_Found], durable: int) -> int:
-        """Record all damage below ``durable``; return the journal position of a torn tail, -1 =
-        none."""
+        """Record all damage below ``durable``, the highest position that anything intact calls
+        durable.  Return the position where a torn tail begins, which ends the search; -1 = none."""
         previous, reached = None, -1
         for each in found:
             for missing in self._missing_before(each, previous, reached):
@@ -292,10 +296,12 @@ class _Recovery:
     def _missing_before(
         self, each: _Found, previous: _Found | None, reached: int
     ) -> list[DamagedRange]:
-        """Return a break if entries are missing before a segment.  Its first entry carries the end
-        of the segment before, and reaches the disk only after all of that: a difference is never a
-        torn tail.  ``reached``: end of the last entry before; segments between that lost all
-        entries tell no more."""
+        """Return, as a list of one, the range of entries that are missing between the last readable
+        one and this segment; empty = none.
+
+        The segment's first entry carries the end of the segment before as its watermark and was
+        written after all of it.  So a difference is damage, never a torn tail.  ``reached``:
+        journal offset where the last readable entry ends, perhaps in an earlier segment."""
         first_watermark = each.scan.index.first_durable
         if (first_watermark < 0
                 or previous is not None and first_watermark == previous.scan.index.end):
@@ -325,7 +331,8 @@ class _Recovery:
     # ---- cutting --------------------------------------------------------------------------------
 
     def _cut(self, found: list[_Found], position: int) -> list[_Found]:
-        """Remove everything from ``position`` on, durably; what is left."""
+        """Remove everything of the journal from ``position`` on, durably: later files, then the end
+        of the file that holds it.  Return the remaining segments, the last one scanned again."""
         at = max(slot for slot, each in enumerate(found) if each.segment.start <= position)
         torn = found[at]
         kept = position - torn.segment.start
@@ -350,7 +357,8 @@ class _Recovery:
         return found[:at + 1]
 
     def _remove_empty_end(self, found: list[_Found], durable: int) -> list[_Found]:
-        """Segments that were created ahead, or not even that: without entries, and none missing."""
+        """Remove the files at the journal's end that have no entries and begin at or above
+        ``durable``, such as segments created ahead.  Return the other segments."""
         kept = len(found)
         while (kept and found[kept - 1].scan.index.first_durable < 0
                and found[kept - 1].segment.start >= durable):
@@ -359,7 +367,8 @@ class _Recovery:
         return found[:kept]
 
     def _remove(self, found: list[_Found]) -> None:
-        """Newest first, each removal durable: a crash in between leaves the same decision."""
+        """Remove these segments and their index files, newest first, each removal durable: a crash
+        in between leaves the same decision."""
         for each in reversed(found):
             self._remove_index(each.segment)
             self._filesystem.remove(each.segment.path)
@@ -373,7 +382,8 @@ class _Recovery:
             self._filesystem.remove(index_path(segment))
 
     def _rewrite_unsynced(self, found: list[_Found], durable: int) -> None:
-        """Write everything above the durable watermark once more, and sync it."""
+        """Write all bytes of the segments above ``durable`` once more to their places, and sync
+        them."""
         for each in found:
             end = each.scan.index.end - each.segment.start
             begin = max(0, durable - each.segment.start)
@@ -387,8 +397,9 @@ class _Recovery:
                     file.close()
 
     def _resume(self, found: list[_Found], durable: int) -> None:
-        """Point the journal behind the last entry: in its file, or, when that is damaged, in a new
-        one."""
+        """Make the journal continue behind the last entry: in its file, whose index file is removed
+        then, or in a new segment.  A new one is due if that file is damaged or a snapshot replaces
+        it."""
         journal = self._journal
         segments = [each.segment for each in found]
         snapshot_position = max(self._checkpoint.installed().values(), default=0)

@@ -97,16 +97,16 @@ class RepairCoordinator:
         self.add_quarantined()
 
     def add_quarantined(self) -> None:
-        """Add the quarantined replicas of the start: those that recovery found, and those without
-        records in a journal with damage.  O(groups)."""
+        """Add every quarantined replica of the store to ``groups``: those that recovery found
+        damaged, and those without records in a damaged journal.  O(groups)."""
         self.groups |= {*self._store.repair.quarantined_groups()}
 
     def on_replica_created(self, group: int) -> None:
-        """Register a new replica, which needs head recovery in a journal with damage, because the
-        damaged entries may be its own.
+        """Register a new replica if it is quarantined, because damaged entries of the journal may
+        be its own.
 
-        If all damage was found with every log in memory, none of it was the new replica's.  That is
-        written before anything else, because the next start could not tell."""
+        If all damage was found with every log in memory, none of it was the new replica's.  Then
+        submit a LIFT record before anything else, because the next start could not tell."""
         repair = self._store.repair
         if repair.quarantined(group) is not None:
             self.groups.add(group)
@@ -116,9 +116,11 @@ class RepairCoordinator:
     # ---- damage --------------------------------------------------------------------------------
 
     def on_damage(self, error: CorruptRange | CorruptFile) -> None:
-        """Exclude the replica of a damaged entry until it is repaired.  A ``CorruptJournalRange``
-        may have been of any group: exclude all replicas that have not cleared it.  A damaged
-        checkpoint (``CorruptFile``) is replaced by a new one."""
+        """Exclude the replica of a damaged entry from consensus until it is repaired.  A compacted
+        entry is only recorded as unneeded; known damage changes nothing.
+
+        A ``CorruptJournalRange`` may have been of any group: exclude all replicas that have not
+        cleared it.  A damaged checkpoint (``CorruptFile``) is replaced by a new one."""
         if isinstance(error, CorruptFile):
             self._store.checkpoint_damaged()
             return
@@ -138,8 +140,10 @@ class RepairCoordinator:
             self._quarantine(error.group, str(error), is_here)
 
     def _quarantine(self, group: int, why: str, is_here: bool) -> None:
-        """Exclude a replica.  Consensus may not have it: recovery found it and it is not added yet,
-        or it was removed a moment ago."""
+        """Exclude a replica from consensus, and add its group to ``groups``.
+
+        ``is_here``: consensus has the replica.  Otherwise recovery found it and it is not added
+        yet, or it was removed a moment ago; then its description is renewed."""
         if is_here:
             self._core.repair.quarantine(group, why)
         else:
@@ -154,7 +158,10 @@ class RepairCoordinator:
     # ---- repair --------------------------------------------------------------------------------
 
     def step(self, group: int) -> SendRequest | ReplayEntries | None:
-        """Return the next step for a group of ``groups``; None = wait."""
+        """Return what the driver has to do next for a group of ``groups``; None = nothing now.  The
+        step also begins head recovery or submits the LIFT record when these are due.
+
+        A group without a repairable quarantine leaves ``groups``."""
         repair, core = self._store.repair, self._core
         log = repair.quarantined(group)
         if log is None or log.permanently_quarantined:
@@ -203,9 +210,11 @@ class RepairCoordinator:
         return others
 
     def on_response(self, response: RepairResponse) -> None:
-        """Take the response of a peer, with entries whose checksums match.  Ignore entries that are
-        not wanted with the same term now: a late response may be to a request for one exact entry,
-        while now the committed entry of that index is wanted."""
+        """Submit the copies in a peer's response, whose checksums match, or give up entries that
+        its leader does not have.
+
+        Entries that are not wanted with the same term now are ignored: a late response may be to a
+        request for one exact entry, while now the committed entry of that index is wanted."""
         group, repair = response.group, self._store.repair
         log = repair.quarantined(group)
         if (log is None or response.incarnation != repair.incarnation(group)
@@ -234,10 +243,11 @@ class RepairCoordinator:
             self._give_up(group, absent, compacted)
 
     def _compact_applied(self, group: int, compacted: Sequence[int]) -> bool:
-        """Let the log begin behind entries that another member has compacted, if they and an intact
-        entry behind them are applied here; return False otherwise.  No leader has to confirm it:
-        applied entries are committed, and the log's end and the term before its beginning are
-        known.  This replica's vote may be needed to elect that leader."""
+        """Compact the log up to the intact entry behind those that another member has compacted, if
+        all of these are applied here; return False otherwise.
+
+        No leader has to confirm it: applied entries are committed, and the log's end and the term
+        before its beginning are known.  This replica's vote may be needed to elect that leader."""
         core = self._core
         applied = core.status.of(group).applied_index
         unneeded = max((index for index in compacted if index <= applied), default=0)
@@ -249,7 +259,9 @@ class RepairCoordinator:
 
     def _truncate_conflict(self, group: int, given: Sequence[Entry]) -> bool:
         """Truncate the log where it conflicts with a committed entry that a peer sent, because the
-        record of that truncation is lost; return False if it does not.  Requested again, the entry
+        record of that truncation is lost.
+
+        Return False if it does not, or must not be truncated there.  Requested again, the entry
         will fit."""
         first_removed = self._store.repair.first_conflict(group, given)
         if not first_removed or not self._core.repair.may_truncate(group, first_removed):
@@ -258,8 +270,9 @@ class RepairCoordinator:
         return True
 
     def _truncate(self, group: int, first_removed: int) -> None:
-        """Truncate the log from an index on.  First record which of its entries were damaged, so
-        that their ranges are not taken for another group's."""
+        """Truncate the log from ``first_removed`` on, and require head recovery.  First record
+        which of its entries were damaged, so that their ranges are not taken for another
+        group's."""
         repair = self._store.repair
         for index in repair.unreadable(group, first_removed):
             self._record_unneeded(group, index)
@@ -267,7 +280,11 @@ class RepairCoordinator:
         self._core.repair.truncate(group, first_removed)
 
     def _give_up(self, group: int, absent: Sequence[int], compacted: Sequence[int]) -> None:
-        """Give up entries that the leader does not have, or has compacted."""
+        """Give up entries that are ``absent`` in the leader's log or ``compacted`` there.
+
+        Truncate at the first of them if no entry from there on is known to be committed.  Otherwise
+        compact up to the last of ``compacted`` that is applied, and discard those of ``absent``
+        that are committed."""
         repair, core = self._store.repair, self._core
         given_up = [*absent, *compacted]
         if given_up and core.repair.may_truncate(group, min(given_up)):
@@ -285,7 +302,9 @@ class RepairCoordinator:
                 repair.discard_superseded(group, index)
 
     def on_replay_read(self, group: int, entries: Sequence[Entry]) -> None:
-        """Apply the entries that a ``ReplayEntries`` step read to the partition states."""
+        """Append the entries that a ``ReplayEntries`` step read to the partition states, and give
+        consensus the configurations in them.  Do nothing if the replica was removed or repaired
+        meanwhile."""
         log = self._store.repair.quarantined(group)
         if log is not None and group in self._core.status.groups():
             last_index = self._core.status.of(group).last_index
@@ -313,7 +332,7 @@ class RepairCoordinator:
 
     def copies_for(self, request: RepairRequest) -> tuple[list[ReadJob], RepairResponse] | None:
         """Return the jobs that read the entries that a peer requested, and the response without
-        those entries; None = no such group on this node."""
+        those entries.  None if the group is not on this node in that incarnation."""
         group = request.group
         known = self._store.repair.incarnation(group)
         if known != request.incarnation:

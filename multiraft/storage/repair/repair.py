@@ -49,7 +49,9 @@ class LocalRepair:
 
     def record_damage(self, group: int, index: int, why: str) -> bool:
         """Mark a durable entry as missing, because it cannot be read as it was written, and
-        quarantine its replica.  Return False if that was known or the entry is not in the log."""
+        quarantine its replica, in memory only.
+
+        Return False, and change nothing, if that was known or the entry is not in the log."""
         log = self._table.log(group)
         first, last = log.index.first_index, log.index.last_index
         if index in log.missing or not first <= index <= last:
@@ -125,11 +127,12 @@ class LocalRepair:
                 and not log.has_cleared(expected if log.quarantined else ranges)]
 
     def suspect_all(self, begin: int, end: int, why: str) -> list[int]:
-        """Quarantine every group that has not cleared damage in a range that no log points to: it
-        may have been any group's hard state or truncation record.  Memory still has the contents,
-        but the next start could not tell, so each group must be cleared by its leader now, while
-        the other nodes are intact.  Return the groups to exclude from consensus, also those that
-        follow a leader already: its earlier clearance does not cover this damage."""
+        """Quarantine every group that has not cleared damage in a range to which no log points.
+        Return the groups that consensus has to exclude, following ones included.
+
+        The range may have held any group's hard state or truncation record.  Memory still has the
+        contents, but the next start could not tell.  So each group must be cleared by its leader
+        now, while the other nodes are intact; an earlier clearance does not cover this damage."""
         not_cleared = self._logs_not_cleared(begin, end)
         self._table.journal_damage.unattributed_ranges.append((begin, end))
         anew = sorted(log.group for log in not_cleared
@@ -139,13 +142,16 @@ class LocalRepair:
         return anew
 
     def refresh_restored(self, group: int) -> None:
-        """Renew the description of a replica that recovery found and consensus has not added yet,
-        because damage was found since."""
+        """Describe a replica again for ``MultiRaft.add_group``, because damage was found since
+        recovery described it and consensus has not added it yet."""
         self._table.restore(group)
 
     def groups_without_clear_record(self) -> list[int]:
-        """Return the groups that had no records in the journal before this process created them,
-        and no LIFT record that says so yet: the next start could not tell.  O(groups)."""
+        """Return the groups that this process created and that no LIFT record calls free of earlier
+        damage.
+
+        They had no records in the journal before, which the next start could not tell.
+        O(groups)."""
         return [group for group, log in self._table.logs.items()
                 if log.cleared_ranges and log.cleared_position <= log.created_position
                 and not log.quarantined and not log.removed]
@@ -177,18 +183,20 @@ class LocalRepair:
                 if log.quarantined and not log.removed)
 
     def absent(self, group: int, wanted: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Return those (index, term) that are not in the group's log and not compacted in it."""
+        """Return those of the ``wanted`` (index, term) that are neither in the group's log nor
+        compacted in it.  Term ``ANY_COMMITTED``: any entry at that index will do."""
         index = self._table.log(group).index
         return [(at, term) for at, term in wanted if at > index.last_index or (
                 term != ANY_COMMITTED and at >= index.first_index and not index.holds(at, term))]
 
     def compacted(self, group: int, wanted: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Return those (index, term) that are compacted in the group's log."""
+        """Return those of the ``wanted`` (index, term) that are compacted in the group's log."""
         first = self._table.log(group).index.first_index
         return [(at, term) for at, term in wanted if at < first]
 
     def wanted(self, group: int, count_max: int) -> tuple[tuple[int, int], ...]:
-        """Return (index, term) of missing entries, lowest first.  O(missing log missing)."""
+        """Return (index, term) of up to ``count_max`` missing entries to request from peers, lowest
+        first.  Term ``ANY_COMMITTED`` = the committed one.  O(missing log missing)."""
         log = self._table.log(group)
         return tuple([(index, _wanted_term(log, index))
                       for index in sorted(log.missing)[:count_max]])
@@ -201,7 +209,8 @@ class LocalRepair:
                       if index >= first and index not in log.maybe_truncated)
 
     def next_intact(self, group: int, index: int) -> int:
-        """Return the first entry behind ``index`` that is not missing; 0 = none.  O(missing)."""
+        """Return the index of the first entry behind ``index`` that is not missing; 0 = none.
+        O(missing)."""
         log, index = self._table.log(group), index + 1
         while index in log.missing:
             index += 1
@@ -236,8 +245,10 @@ class LocalRepair:
         return jobs
 
     def first_conflict(self, group: int, entries: Sequence[Entry]) -> int:
-        """Return the first entry of the log with a lower term than a committed entry before it that
-        a peer sent, where this log does not know the term; 0 = none.  O(entries + lost)."""
+        """Return the first index of this log whose term is lower than that of a committed entry
+        before it, which a peer sent; 0 = none.
+
+        Only entries whose own term is unknown here are compared.  O(entries + lost)."""
         log = self._table.log(group)
         return min((behind for entry in entries if entry.index in log.term_unknown
                     and (behind := log.next_of_known_term(entry.index)) <= log.index.last_index
@@ -245,9 +256,11 @@ class LocalRepair:
 
     def stage_copies(self, group: int, entries: Sequence[Entry],
                      on_durable: Callable[[], None]) -> StagedWrite | None:
-        """Stage copies of missing entries that peers sent.  They take effect when they are durable,
-        right before ``on_durable`` is called.  Entries that are not missing are left out; None when
-        no copy remains."""
+        """Return the write of copies of missing entries, which peers sent.  They take effect when
+        they are durable, right before ``on_durable`` is called.
+
+        Entries that are not missing, or of a term that cannot be right, are left out; None when no
+        copy remains."""
         log = self._table.log(group)
         parts: list[Part] = []
         copies: list[tuple[Copy, Entry]] = []
@@ -270,8 +283,10 @@ class LocalRepair:
         return self._table.stage_records(parts, lambda: self._use(log, copies, on_durable))
 
     def stage_unneeded(self, group: int, index: int) -> StagedWrite | None:
-        """Stage a record that a damaged range held a compacted entry, of which no copy is needed.
-        None when such a record exists, or the entry's position is unknown."""
+        """Return the write of a record that a damaged range held a compacted entry, of which no
+        copy is needed.
+
+        None when such a record exists, or the log does not know the entry's position."""
         log, repaired_ranges = self._table.log(group), self._table.journal_damage.repaired_ranges
         if not log.index.first_index <= index <= log.index.last_index:
             return None
@@ -304,8 +319,9 @@ class LocalRepair:
 
     def forget_below(self, group: int, first_index: int) -> list[int]:
         """Stop counting compacted entries below ``first_index`` as missing; return those that were.
-        Until a checkpoint has applied an entry behind them, a start has them in its log again, and
-        misses them."""
+
+        Until a checkpoint has applied an entry behind them, the next start has them in its log
+        again, and misses them."""
         log = self._table.log(group)
         forgotten = [index for index in log.missing if index < first_index]
         for index in forgotten:
@@ -323,17 +339,18 @@ class LocalRepair:
                 if group in partition_states and partition_states[group].applied_index > index}
 
     def checkpointed(self, behind: dict[int, int]) -> None:
-        """Record that a checkpoint is durable that was captured when ``applied_past_forgotten``
-        returned ``behind``.  O(behind)."""
+        """Forget entries that a durable checkpoint has applied.  ``behind``: result of
+        ``applied_past_forgotten`` when the checkpoint was captured.  O(behind)."""
         for group, index in behind.items():
             if self._forgotten.get(group) == index:
                 del self._forgotten[group]
 
     def replay_job(self, group: int, last_index: int) -> ReadJob | None:
-        """Return a job that reads entries which the partition states lack because one of them was
-        missing, a bounded number; None when the states are at the log's end.  ``last_index``: of
-        the log in consensus, which may have truncated a suffix that is still here until its next
-        round is staged."""
+        """Return a job that reads up to ``REPLAY_BYTES_MAX`` of the entries which the partition
+        states lack because one of them was missing.  None when the states are at the log's end.
+
+        ``last_index``: of the log in consensus, which may have truncated a suffix that is still
+        here until its next round is staged."""
         log, states = self._table.log(group), self._table.partition_states[group]
         first, last = states.last_index + 1, min(log.index.last_index, last_index)
         if first > last:
@@ -342,8 +359,11 @@ class LocalRepair:
             group, first, min(last, log.index.last_within(first, REPLAY_BYTES_MAX)))
 
     def replay(self, group: int, entries: Sequence[Entry], last_index: int) -> str:
-        """Append the entries that ``replay_job`` read to the partition states, as far as they were
-        not truncated since.  Return why an entry does not fit the states, or an empty string."""
+        """Append the entries that ``replay_job`` read to the partition states, up to the first one
+        that was truncated since or lies behind ``last_index``.
+
+        Return why an entry does not fit the states, or an empty string.  Such an entry quarantines
+        the replica permanently."""
         log, states = self._table.log(group), self._table.partition_states[group]
         for entry in entries:
             if (entry.index != states.last_index + 1 or entry.index > last_index
@@ -363,9 +383,11 @@ class LocalRepair:
 
     def discard_superseded(self, group: int, index: int) -> None:
         """Give up a missing entry in whose place another one is committed: it was truncated, and
-        the record of that was in a damaged range.  The entries behind it in front of that range
-        were truncated with it, and entries below may have been: mark them as in question, as many
-        below as are known to be wrong.  O(entries behind it)."""
+        the record of that was in a damaged range.
+
+        Entries behind it and before that range were truncated as well, and entries below may have
+        been.  Mark these as perhaps truncated; below, as many as have an unknown term.  O(entries
+        behind it)."""
         log = self._table.log(group)
         for each in [each for each in log.cached if each <= index]:
             del log.cached[each]
@@ -383,11 +405,12 @@ class LocalRepair:
         log.require_head_recovery(log.quarantined)
 
     def stage_clear(self, group: int, on_durable: Callable[[], None]) -> StagedWrite:
-        """Stage a LIFT record: all damage so far is cleared for the group, including the ranges of
-        earlier records.  The group's term, vote and incarnation go with it, because their records
-        may have been in the damaged ranges.  The quarantine ends when the LIFT is durable, right
-        before ``on_durable`` is called, unless more damage was found meanwhile.
-        """
+        """Return the write of a LIFT record, which clears all damage so far for the group, also the
+        ranges of earlier records.
+
+        The group's term, vote and incarnation go with it, because their records may have been in
+        the damaged ranges.  The quarantine ends when the LIFT is durable, right before
+        ``on_durable`` is called, unless entries are missing or more damage was found meanwhile."""
         log = self._table.log(group)
         term, vote = log.hard_state
         # Earlier ranges too: a start does not meet those in segments with an index file, but the
@@ -430,8 +453,10 @@ class LocalRepair:
 
 
 def _incarnation(log: StoredLog) -> list[Entry]:
-    """Return the record of the incarnation that a forced recovery began, with the members that are
-    known for sure, as a list of none or one.  A start that has the incarnation ignores it."""
+    """Return a list of the record of the incarnation that a forced recovery began, with the members
+    that are known for sure; empty without a forced recovery.
+
+    A start that has the incarnation ignores the record."""
     if log.group_incarnation <= log.incarnation:
         return []
     at = (
@@ -444,7 +469,8 @@ def _incarnation(log: StoredLog) -> list[Entry]:
 
 
 def _wanted_term(log: StoredLog, index: int) -> int:
-    """Return the term with which a missing entry is requested from peers."""
+    """Return the term with which a missing entry is requested from peers; ``ANY_COMMITTED`` if it
+    is unknown or the entry may have been truncated."""
     # A truncated entry may still be in the log of a member that has not heard of the truncation, so
     # only the committed entry at that index will do.
     if index in log.term_unknown or index in log.maybe_truncated:

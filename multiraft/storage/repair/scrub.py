@@ -54,7 +54,7 @@ class ScrubJob:
         self.position = position  # journal position where it begins
         self.limit = limit  # journal position where the segment's durable entries end
         self.prev_crc = prev_crc  # None = what the first entry says: the place before is damaged
-        self.durable = durable  # mark of the last entry before it: they never fall
+        self.durable = durable  # watermark of the last entry before it: they never fall
         self.end = position  # where the next piece begins
         self.bytes = 0
         self.suspects: list[SuspectRange] = []
@@ -66,7 +66,8 @@ class ScrubJob:
         self._filesystem = filesystem
 
     def execute(self) -> None:
-        """Blocking.  Raises ``OSError``."""
+        """Read the piece from the disk and check it; set ``suspects``, ``end`` and ``bytes``.
+        Block, on any thread.  Raises ``OSError``."""
         if self.position == self.segment.start + layout.SEGMENT_HEADER_BYTES:
             self._check_header()
         for length in (PIECE_BYTES, LARGE_PIECE_BYTES):
@@ -79,8 +80,8 @@ class ScrubJob:
         self._skip(data)
 
     def _check_header(self) -> None:
-        """Check the segment's header: without it the next start does not know where its chain of
-        checksums begins."""
+        """Check the segment's header on disk, and add a suspect if it is damaged: without it the
+        next start does not know where the chain of checksums begins."""
         start = self.segment.start
         data = self._filesystem.read_disk(self.segment.path, layout.SEGMENT_HEADER_BYTES, 0)
         self.bytes += len(data)
@@ -89,7 +90,10 @@ class ScrubJob:
             self.suspects.append(SuspectRange(start, self.position, "segment header"))
 
     def _check(self, data: Buffer, is_last: bool) -> bool:
-        """Check a piece; False when it is too short to tell."""
+        """Check the entries in ``data``, note damaged ones as suspects and set where the next piece
+        begins.  ``is_last``: the piece reaches the segment's end.
+
+        Return False if ``data`` has no complete intact entry at its beginning."""
         prev_crc = self.prev_crc
         if prev_crc is None and len(data) >= layout.ENTRY_HEADER_BYTES:
             prev_crc = _U32.unpack_from(data, layout.ENTRY_PREV_CRC_AT)[0]
@@ -110,8 +114,9 @@ class ScrubJob:
         return True
 
     def _entries(self, data: Buffer, prev_crc: int) -> list[tuple[int, int, int]]:
-        """Return the entries that are chained to each other, in several steps, because each one
-        holds the interpreter's lock."""
+        """Return (journal position, group, index) of the entries in ``data`` that are chained to
+        each other.  They are parsed in several steps, because each one holds the interpreter's
+        lock."""
         found, at, reason = [], 0, "limit"
         while reason == "limit":
             scan = core.scan_entries(data, at, prev_crc, False, at + PIECE_BYTES)
@@ -125,8 +130,11 @@ class ScrubJob:
         self._suspect(data, 0, "entry")
 
     def _suspect(self, data: Buffer, at: int, why: str) -> None:
-        """Continue at the next entry behind a damaged one that can have been written where it is
-        (as ``segment_scan``): what a misdirected write left is none."""
+        """Add the bytes from ``at`` up to the next credible entry as a suspect; the next piece
+        begins with that entry.
+
+        An entry is credible if it can have been written at its place (as in ``segment_scan``); what
+        a misdirected write left is not."""
         found = core.find_entry(data, at + layout.ENTRY_ALIGNMENT)
         while found >= 0:
             watermark = _U64.unpack_from(data, found + layout.ENTRY_DURABLE_AT)[0]
@@ -151,7 +159,8 @@ class ScrubCheckpointsJob:
         self._filesystem = filesystem
 
     def execute(self) -> None:
-        """Blocking.  Raises ``OSError``."""
+        """Read every checkpoint from the disk and put the paths of damaged ones into ``damaged``.
+        Block, on any thread.  Raises ``OSError``."""
         for name in checkpoint_names(self._filesystem, self._directory):
             path = f"{self._directory}/{name}"
             try:
@@ -173,32 +182,34 @@ class Scrubber:
         self.passes = 0  # completed since the start
         self._store = store
         self._prev_crc: int | None = None
-        self._durable = 0  # mark of the last entry
+        self._durable = 0  # watermark of the last entry
         self._resumed = 0  # see ``ScrubJob.resumed``
         self._has_checkpoints = True  # still to be read in this pass
 
     def restart(self) -> None:
-        """Begin again with the first piece of the journal.  Not while a job is being executed."""
+        """Begin the pass again with the checkpoints and the journal's first piece.  Not while a job
+        is being executed."""
         self.position = self._durable = 0
         self._prev_crc, self._has_checkpoints = None, True
 
     @property
     def scrubbed(self) -> int:
-        """Journal bytes that this pass has behind it."""
+        """Distance of this pass from the journal's present start, in bytes; includes what an
+        earlier process read in this pass."""
         journal = self._store.table.journal
         return max(0, self.position - journal.segments[0].start) if journal.segments else 0
 
     @property
     def total(self) -> int:
-        """Journal bytes that there are to scrub."""
+        """Durable bytes of the journal, from its present start."""
         journal = self._store.table.journal
         return journal.durable - (
             journal.segments[0].start if journal.segments else journal.durable
         )
 
     def next_job(self) -> ScrubJob | ScrubCheckpointsJob | None:
-        """Return the next piece; None once at the end of each pass, and while there is nothing to
-        read."""
+        """Return the next piece to read; None once at the end of each pass, and while there is
+        nothing to read.  Each pass begins with the checkpoints."""
         if self._has_checkpoints:
             self._has_checkpoints = False
             return ScrubCheckpointsJob(self._store.table.filesystem, self._store.directory)
@@ -221,9 +232,11 @@ class Scrubber:
         return None
 
     def done(self, job: ScrubJob | ScrubCheckpointsJob) -> list[CorruptRange | CorruptFile]:
-        """Take an executed job and return the errors of damaged entries: ``CorruptJournalRange``
-        for ranges to which no log points, ``CorruptFile`` for checkpoints.  O(1), O(entries of the
-        node) when there is damage."""
+        """Take an executed job, advance the pass, and return the errors to report as damage.
+
+        These are ``CorruptRange`` for entries of logs, ``CorruptJournalRange`` for ranges to which
+        no log points, and ``CorruptFile`` for checkpoints.  O(1), O(entries of the node) when there
+        is damage."""
         self.bytes += job.bytes
         if isinstance(job, ScrubCheckpointsJob):
             return [CorruptFile(path, "found by the scrub") for path in job.damaged]
@@ -234,11 +247,13 @@ class Scrubber:
                 *(error for suspect in job.suspects for error in self._errors(suspect))]
 
     def _overwritten(self, job: ScrubJob) -> list[CorruptRange]:
-        """Return the logs' entries that a piece's entries behind damage overwrote: none of these is
-        at a position that an index names, so they were not written there, although their watermarks
-        may be right (all entries of one write have the same).  An entry at its position vouches for
-        all that are chained to it.  If they begin inside an entry, they also overwrote bytes that
-        no index names."""
+        """Return an error for each log entry that was overwritten by entries which the piece found
+        behind damage.  Empty while these may continue, or may stand where they were written.
+
+        No index names the position of such an entry, so it was not written there.  Its watermark
+        may be right all the same: all entries of one write have the same.  One entry at its indexed
+        position vouches for all that are chained to it.  If they begin inside an entry, they also
+        overwrote bytes that no index names."""
         if not job.resumed:
             return []
         repair = self._store.repair
@@ -265,8 +280,8 @@ class Scrubber:
                 CorruptJournalRange(self._begin(suspect), end, f"found by the scrub: {why}")]
 
     def _begin(self, suspect: SuspectRange) -> int:
-        """Return the position at which the next start will see the range begin.  Without a
-        segment's first entry, that is the end of the segment before.  O(segments)."""
+        """Return the journal position at which the next start will see the damaged range begin.
+        Without a segment's first entry, that is the end of the segment before.  O(segments)."""
         end = 0
         for segment in self._store.table.journal.segments:
             if segment.start + layout.SEGMENT_HEADER_BYTES == suspect.begin:
