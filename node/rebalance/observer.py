@@ -85,8 +85,8 @@ class Observer:
 
     async def observe_plan(self, plan: ActivePlan, groups: Iterable[int],
                        partitions: Iterable[int]) -> ClusterView:
-        """Return a view of these groups and partitions, with the time that each move of ``plan``
-        has been in its phase and each catch-up without progress."""
+        """Return a view of these groups and partitions. It tells how long each move of ``plan`` has
+        been in its phase, and each catch-up without progress."""
         view = await self.observe(groups, partitions)
         return view._replace(waited_ms=self._waited(plan), stalled_ms=self._stalled(plan, view))
 

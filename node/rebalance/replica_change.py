@@ -176,8 +176,8 @@ def _quorum_shortage(move: PlannedMove, view: ClusterView) -> str:
 
 
 def _successor(move: PlannedMove, view: ClusterView, seen: ProbedGroup) -> int:
-    """Return the node that takes over from a leader that leaves the group, the move's chosen one if
-    possible; 0 = the leader stays, or no voter does."""
+    """Return the node that takes over from a leader that leaves the group. 0 = the leader stays, or
+    no voter does."""
     if view.leaders[move.subject] not in move.leaving:
         return 0
     staying = [node for node in seen.voters if node in move.new and view.is_up(node)]

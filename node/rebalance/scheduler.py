@@ -120,8 +120,8 @@ def _start_moves(plan: ActivePlan, view: ClusterView, result: Next) -> None:
 
 def _early_end(plan: ActivePlan, move: PlannedMove, record: Record,
                   view: ClusterView) -> StepTo | None:
-    """Return the step to DONE or SKIPPED of a move which need not or must not start; None = it may
-    start or has to wait."""
+    """Return the step to DONE or SKIPPED of a move that need not or must not start; None = it may
+    start or waits."""
     for seq in move.depends_on:
         if plan.records[seq].phase in (Phase.SKIPPED, Phase.FAILED, Phase.CANCELLED):
             return StepTo(move.seq, record.attempt, Phase.SKIPPED,
