@@ -374,9 +374,8 @@ def _load_security(config: NodeConfig) -> Security:
 
 
 def _start(http: HttpThread) -> BadConfig | None:
-    """Start HTTP. Return the error if it cannot listen, None otherwise. An operator who starts a
-    second process on a data directory must learn that first, and not that a port is in use, which
-    follows from it."""
+    """Start HTTP. Return the error if it cannot listen, None otherwise. The caller raises it later:
+    a second process on a data directory must report that, and not a port in use."""
     try:
         http.start()
     except BadConfig as error:

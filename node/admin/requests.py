@@ -285,8 +285,8 @@ class Admin:
         return wire.InitProducerReply(first + count - 1, 0)
 
     def _epoch_to_name(self, producer: int) -> int:
-        """Return the producer epoch to bump from, for a request that names none; -1 = the id was
-        never bumped, and the producer gets another id.
+        """Return the epoch to bump from, for a request that names none. -1 = the id was never
+        bumped, and the producer gets another id.
 
         The epoch is random, so that the owner of the id does not name the same one when it asks for
         its next epoch."""

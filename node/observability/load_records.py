@@ -69,8 +69,8 @@ class Counters(NamedTuple):
 
 
 def latency_us(now: Histogram, before: Histogram) -> int:
-    """Return an upper bound of the 99th percentile of the durations between the two counts in
-    microseconds, a power of two. -1 = there were none. O(buckets)."""
+    """Return the 99th percentile of the durations between the two counts in microseconds, rounded
+    up to a power of two. -1 = there were none. O(buckets)."""
     counts = [after - old for after, old in zip(now.counts, before.counts, strict=True)]
     total, seen = sum(counts), 0
     for bits, count in enumerate(counts):
