@@ -67,8 +67,8 @@ def _facts_of(client: Any, session: Session, made: Callable) -> Any:
 
 def from_topic(session: Session, spark_session: Any, age_max_ms: int, directory: str,
                windows: int | None = None, tell: Callable[[str], None] = note) -> None:
-    """Write a snapshot of the newest ``windows`` of ``__metrics`` to ``directory`` and report it by
-    ``tell``; None = as many as a plan is made of."""
+    """Write a snapshot of the newest ``windows`` of ``__metrics`` to ``directory``, and report it
+    by ``tell``. None = as many windows as a plan is made of."""
     from spark import topic
     from spark.windows import WINDOWS
 
