@@ -58,11 +58,11 @@ def misdirected(injector: Injector) -> None:
 
 
 def rot_beside(injector: Injector) -> None:
-    """Flip a bit of an index file, which is a cache: no damage may be reported for it.
+    """Flip a bit of an index file of a random node, then restart or scrub that node. No damage may
+    be reported, because the file is a cache.
 
-    Where segments are damaged as well, the index file may be the only record of the end of a
-    log.  Its node then has a recovering head again, which is allowed on one node at a time.
-    """
+    A node with damaged segments may lose the only record of a log's end by it, and need head
+    recovery again. It is left alone unless the atlas allows that (one node at a time)."""
     node, atlas = injector.draw_node(), injector.world.atlas
     files = node.index_files() if is_active(node) else {}
     if not files or (node.rotten and not atlas.may_lose(node.node)):

@@ -87,7 +87,8 @@ class Injector:
         return True
 
     def arm_crash(self, node: SimulatedNode, kind: str, effects: int, power: bool) -> None:
-        """Arm a crash; the node is started again some time after it."""
+        """Arm a crash of a node after ``effects`` effects; the node is started again some time
+        after it. The fault ``kind`` is counted when the crash happens."""
         node.arm_crash(effects, power, lambda: self._count_crash(node, kind))
 
     def _count_crash(self, node: SimulatedNode, kind: str) -> None:
@@ -95,13 +96,14 @@ class Injector:
         self.heal_later(node.start)
 
     def block(self, links: list[Link], text: str) -> None:
-        """Cut links for a while."""
+        """Cut links for a random time, or until ``stop`` if that is sooner; ``text`` goes to the
+        trace."""
         self.trace(0, text)
         self.world.network.block(links)
         self.heal_later(lambda: self.world.network.unblock(links))
 
     def unclog_later(self, links: list[Link]) -> None:
-        """Make clogged links fast again after a while."""
+        """Make clogged links fast again after a random time, or at ``stop`` if that is sooner."""
         self.heal_later(lambda: self.world.network.unclog(links))
 
 

@@ -169,10 +169,10 @@ class DiskAndClock(FailPoints):
             self.start()
 
     def _open_store(self, open_store: Callable[[], Store]) -> Store | None:
-        """Open the store like a real start; None = the node could not start.
+        """Open the store like a real start. None = the node could not start: its disk failed, or
+        its identity file is damaged and it is replaced.
 
-        Without any free disk space the reserve is released first.
-        """
+        Without any free disk space the reserve is released first."""
         reserve = SimulatedReserve(self._filesystem, self._world.parameters.disk.reserved_bytes)
         try:
             try:
@@ -249,7 +249,8 @@ class DiskAndClock(FailPoints):
         self.request_round()
 
     def _shed_leadership(self) -> None:
-        """Shed leadership: transfer groups to nodes that accept records, as the real node does."""
+        """Transfer the groups led here to nodes that accept records, as the real node does, where
+        there is such a node."""
         for group in self.led_groups():
             if self._raft.shed_leadership(group):
                 self._event_counts["made way for records"] += 1

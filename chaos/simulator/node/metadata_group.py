@@ -256,10 +256,11 @@ class MetadataReplica(PeerTable):
         self.request_round()
 
     def _checkpoint_now(self) -> bool:
-        """Write a checkpoint at once, like ``Checkpoints.write_now``; False = the disk failed.
+        """Write a checkpoint at once, like ``Checkpoints.write_now``. False = the disk failed and
+        the node has ended.
 
-        An armed crash may strike between any two of its file operations.
-        """
+        On a full disk the reserve is released and the write is tried once more. An armed crash may
+        strike between any two of its file operations."""
         job = self._store.checkpoint_job(self.commits(), self.extra())
         if self._effects_left:
             self._filesystem.operations_to_crash, self._effects_left = self._effects_left, 0
