@@ -184,8 +184,10 @@ def move(session: Session, group_id: int, source: int, target: int, as_json: boo
 
 def move_replica(client: Any, found: Any, source: int, target: int,
                  say: Callable[[str, int, int], object]) -> Any:
-    """Move a replica step by step, until the target votes and the source does not. Return the group
-    then. ``say`` is told the progress. Raises ``CommandFailed`` without progress for
+    """Move a replica step by step, until the target votes and the source does not; return the group
+    then.
+
+    ``say`` is called with the progress. Raises ``CommandFailed`` without progress for
     ``PROGRESS_TIMEOUT_S``."""
     progress, moved_s = None, time.monotonic()
     while target not in found.voters or source in found.voters + found.outgoing or found.is_open:

@@ -110,14 +110,16 @@ class DiskWorker:
             self._maintain()
 
     def probe(self) -> None:
-        """Write and sync a block when nothing was written for ``PROBE_MS``."""
+        """Write and sync a block when nothing was written for ``PROBE_MS``; no-op while a write
+        waits or a call is under way."""
         if (self._busy_since_ms < 0 and not self._gathering
                 and self._node.now_ms - self.last_write_ms >= PROBE_MS):
             file = self._filesystem.open(PROBE_FILE)
             self._begin(lambda: file.write([PROBE], 0, True), (), _nothing)
 
     def _maintain(self) -> None:
-        """Begin a checkpoint, or else prepare the next segment, or else seal a full one."""
+        """Begin a checkpoint, or else prepare the next segment, or else seal a full one; no-op when
+        none is due."""
         store = self._store
         if store.checkpoint_due and self._node.now_ms >= self._no_checkpoint_before_ms:
             tail = store.partition_states.get(METADATA_GROUP)

@@ -66,7 +66,7 @@ class Injector:
             heal()
 
     def draw_node(self) -> SimulatedNode:
-        """Draw a node, running or not."""
+        """Return a random node, running or not."""
         return self.world.nodes[self.rng.choice(sorted(self.world.nodes))]
 
     def uncount(self, kind: str) -> None:
@@ -78,7 +78,8 @@ class Injector:
         self.world.trace.line(node, -1, "fault", text)
 
     def crash(self, node: SimulatedNode, power: bool) -> bool:
-        """Crash a node and schedule its start; False if it was not alive."""
+        """Crash a node and start it again after a random time, or at ``stop``; False if it was not
+        alive."""
         if not node.alive:
             return False
         self.trace(node.node, "power loss" if power else "kill")
