@@ -385,9 +385,8 @@ class Cluster(Backend):
             return list(self._exits)
 
     def _discover(self, node: int) -> None:
-        """Note once that a node has ended by itself: it is not to be started again, and ``exits``
-        lists it. A node that ended because of its own removal is noted as removed instead. No-op
-        for a node that has not ended."""
+        """Note once that a node has ended by itself, so that ``exits`` lists it; no-op for a node
+        that has not. A node that ended because of its own removal is noted as removed instead."""
         instance = self._instance(node)
         with self._exits_lock:
             if not self._has_ended(node):
