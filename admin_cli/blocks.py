@@ -14,13 +14,14 @@ from multiraft.wire.sinks import StagedTopics
 
 
 def of_topics(client: Any, topics: Sequence[str]) -> list[Wait]:
-    """Return the stops of topics that are read from their beginning.  O(records)."""
+    """Read topics from their beginning, and return the positions before their ends at which readers
+    of committed records stop. O(records)."""
     return [wait for topic in topics for wait in _stops(client.consume(topic, until_end=True))]
 
 
 def of_open_transactions(client: Any) -> list[Wait]:
-    """Return the stops of all topics in which open transactions stage, read from where these began.
-    O(partitions of open transactions + records after that)."""
+    """Return such positions of all topics in which open transactions stage, read from where these
+    began; deleted topics are left out. O(partitions of open transactions + records after that)."""
     staged = client.sink_request(StagedTopics()).topics
     names = {row.incarnation: row.name for row in client.list_topics()} if staged else {}
     found: list[Wait] = []
@@ -36,7 +37,8 @@ def of_open_transactions(client: Any) -> list[Wait]:
 
 
 def _stops(consumer: Any) -> Iterator[Wait]:
-    """Yield the positions at which a reader to the end stops before the end."""
+    """Read to the end, and yield the positions at which a reader of committed records stops before
+    the end."""
     for _batch in consumer:
         pass
     yield from sorted(consumer.unread)

@@ -54,8 +54,8 @@ def _show(answer: dict, as_json: bool) -> None:
 
 
 def _watch(session: Session, interval: float, as_json: bool) -> None:
-    """Refresh until interrupted; a cluster that does not answer now is asked again at the next
-    refresh."""
+    """Print the status every ``interval`` seconds until interrupted; a cluster that does not answer
+    is reported and asked again."""
     while True:
         answer, problem = None, None
         try:

@@ -45,7 +45,8 @@ class NodeQueries:
         self._deadline = time.monotonic() + BUDGET_S
 
     def __call__(self, question: Callable[..., Any], *arguments: Any) -> tuple[Any, str | None]:
-        """Return (answer, None) or (None, the reason why there is none)."""
+        """Ask a node through ``question``. Return (answer, None) or (None, the reason for which
+        there is none), also once the budget is used up."""
         if time.monotonic() >= self._deadline:
             return None, "not asked: other nodes took too long to answer"
         try:
@@ -55,7 +56,8 @@ class NodeQueries:
 
 
 def cluster_status(client: Any) -> dict[str, Any]:
-    """Return the nodes and the groups in need, as the JSON has them."""
+    """Return the nodes and the groups in need, as the JSON has them; asks each node that is up, one
+    after the other."""
     status = client.cluster_status()
     rows = connection.groups(client)
     desired = connection.desired_states_if_known(client)

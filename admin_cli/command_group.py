@@ -45,7 +45,8 @@ class HelpfulGroup(click.Group):
 
     def resolve_command(self, ctx: click.Context,
                         args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        """Resolve as click does.  Raises ``CommandFailed`` for an unknown command."""
+        """Resolve a command as click does. Raises ``CommandFailed`` for an unknown one, which names
+        the nearest command."""
         name = args[0]
         if not ctx.resilient_parsing and self.get_command(ctx, name) is None \
                 and not name.startswith("-"):

@@ -74,7 +74,8 @@ class GroupRow(NamedTuple):
 
 @contextlib.contextmanager
 def open_session(session: Session) -> Iterator[Any]:
-    """Yield a client of the session's cluster; its errors leave as ``CommandFailed``."""
+    """Yield a client of the session's cluster. Errors of the client and the network leave as
+    ``CommandFailed``, those of files unchanged."""
     servers = session.servers()
     connect = session.connect or functools.partial(open_client, tls=session.tls())
     try:
@@ -98,7 +99,8 @@ def topics(client: Any) -> list[TopicRow]:
 
 def create_topic(client: Any, name: str, count: int, replication_factor: int | None,
                  if_not_exists: bool) -> bool:
-    """Create a topic; return False when it existed and ``if_not_exists`` is set."""
+    """Create a topic and return True. Return False when it exists and ``if_not_exists`` is set;
+    without that raises ``TopicExists``."""
     try:
         client.create_topic(name, count, replication_factor or 0)
     except wire.TopicExists:
@@ -122,7 +124,8 @@ def offsets(client: Any, topic: str) -> dict[int, tuple[int, int]]:
 
 
 def offsets_at(client: Any, topic: str, at: At) -> dict[int, int | None]:
-    """Return the first record at or after a time in each partition; None = there is none."""
+    """Return the offset of the first record at or after a time in each partition; None = there is
+    none."""
     return client.offsets_at(topic, at.ms)
 
 
@@ -134,7 +137,7 @@ def groups(client: Any) -> list[GroupRow]:
 
 
 def desired_states(client: Any) -> dict[int, str]:
-    """Return the wanted states of nodes, without those that are alive."""
+    """Return node -> state that the operator wants, without nodes that are to be alive."""
     return dict(client.plan_request(plans.PlacementFacts()).desired_states)
 
 
@@ -148,7 +151,8 @@ def desired_states_if_known(client: Any) -> dict[int, str] | None:
 
 
 def group_transfer(client: Any, group: int, to: int) -> tuple[int, int]:
-    """Transfer leadership of a group to node ``to`` (0 = any); return the leader and its term."""
+    """Transfer leadership of a group to node ``to`` (0 = any), and wait for it, bounded. Return the
+    present leader and its term."""
     reply = client.group_transfer(group, to)
     return reply.leader, reply.term
 
@@ -199,8 +203,11 @@ def _all_replicas(client: Any, group: int) -> tuple[list[Any], list[int]]:
 
 
 def recovery_report(client: Any, group: int) -> dict[str, Any]:
-    """Return the surviving replicas of a group, as every node reports its own, and the best one:
-    the last term first, then the last index (the order in which Raft compares logs)."""
+    """Return the surviving replicas of a group, as every node reports its own, and the best one as
+    ``survivor``.
+
+    The best one has the last term, then the last index (the order in which Raft compares logs);
+    None if no undamaged replica answers."""
     replicas, unreachable = _all_replicas(client, group)
     incarnation = max((found.incarnation for found in replicas), default=0)
     replicas = [found for found in replicas if found.incarnation == incarnation]
@@ -231,8 +238,8 @@ def _partitions_of(client: Any, group: int) -> int:
 
 
 def recover(client: Any, report: dict[str, Any]) -> int:
-    """Recover a group by force from the replica that the report names; return the new incarnation.
-    """
+    """Recover a group by force from the replica that the report names. Return the new incarnation.
+    Raises ``CommandFailed`` if a majority answers."""
     if report["has_majority"]:
         raise CommandFailed(f"group {report['group']} needs no recovery: a majority of its voters "
                             "answers.", "If it has no leader, wait for the election to end.")
@@ -241,7 +248,7 @@ def recover(client: Any, report: dict[str, Any]) -> int:
 
 
 def require_partition(topic: str, rows: Sequence[PartitionRow], partition: int | None) -> None:
-    """Raise ``NotFound`` when the topic has no such partition; None means any."""
+    """Return if the topic has the partition, None = any. Raises ``NotFound`` otherwise."""
     if partition is not None and partition not in [row.partition for row in rows]:
         raise NotFound(f"topic {topic} has no partition {partition}; its partitions are 0 to "
                        f"{len(rows) - 1}.",
@@ -249,8 +256,8 @@ def require_partition(topic: str, rows: Sequence[PartitionRow], partition: int |
 
 
 def require_offset(topic: str, row: PartitionRow, offset: int) -> None:
-    """Raise ``CommandFailed`` when the partition certainly has no such offset and it is not the
-    next one."""
+    """Return if the partition may have the offset or it is the next one. Raises ``CommandFailed``
+    if it certainly has not."""
     if row.start_offset is None or row.end_offset is None:
         return
     if not row.start_offset <= offset <= row.end_offset:
@@ -261,7 +268,8 @@ def require_offset(topic: str, row: PartitionRow, offset: int) -> None:
 
 def batches(client: Any, topic: str, partition: int | None, start: str | int | At,
             until_end: bool, rack: str, isolation: str) -> blocking.Consumer:
-    """Return a consumer of a topic's batches; reads from replicas in ``rack`` if one is named."""
+    """Return a consumer of a topic's batches from ``start`` on; ``partition`` None = all. Reads
+    from replicas in ``rack`` if one is named."""
     if isinstance(start, At):
         begin: blocking.Start = blocking.Timestamp(start.ms)
     else:
@@ -273,7 +281,7 @@ def batches(client: Any, topic: str, partition: int | None, start: str | int | A
 
 
 def node_answers(connect: Connect, address: str) -> bool:
-    """Return True if the node at ``address`` itself answers a status request."""
+    """Return True if the node at ``address`` answers a status request, False on any error."""
     try:
         with connect((address,)) as client:
             client.cluster_status()
@@ -283,7 +291,8 @@ def node_answers(connect: Connect, address: str) -> bool:
 
 
 def node_caught_up(connect: Connect, addresses: Sequence[str], address: str) -> bool:
-    """Return True if the node at ``address`` has the metadata that any of ``addresses`` has."""
+    """Return True if the node at ``address`` has the metadata that any of ``addresses`` has; False
+    also if it does not answer."""
     try:
         with connect(addresses) as client:
             client.catch_up()
@@ -294,7 +303,7 @@ def node_caught_up(connect: Connect, addresses: Sequence[str], address: str) -> 
 
 
 def node_ids(connect: Connect, addresses: Sequence[str]) -> set[int]:
-    """Return the nodes that the cluster knows, up or not; empty when no node answers."""
+    """Return the ids of the nodes that the cluster knows, up or not; empty when no node answers."""
     try:
         with connect(addresses) as client:
             return {node.id for node in client.cluster_status().nodes}
@@ -312,8 +321,8 @@ def node_ready(connect: Connect, address: str) -> bool:
 
 
 def leaderless_groups(connect: Connect, addresses: Sequence[str], total: int) -> tuple[int, int]:
-    """Return the number of groups without a known leader, and the number of groups: at least
-    ``total``, more after the pool has grown."""
+    """Return the number of groups without a known leader, and the number of groups. That is at
+    least ``total``, more after the pool has grown; without an answer all are leaderless."""
     try:
         with connect(addresses) as client:
             client.catch_up()
@@ -372,7 +381,8 @@ class Appender:
         return self.sent - self.acknowledged - self.unanswered if self.problem else 0
 
     def append(self, keys: Sequence[bytes] | None, values: Sequence[bytes]) -> None:
-        """Hand records over; wait while the producer's buffer is full.  Raises ``RecordRefused``.
+        """Hand records over to the producer, without waiting for their outcomes; wait while its
+        buffer is full. Raises ``RecordRefused``, after which the records before it count as sent.
         """
         if keys is not None or self._partition is not None:
             for position, value in enumerate(values):
@@ -407,14 +417,14 @@ class Appender:
         self._last_deliveries = touched
 
     def flush(self) -> None:
-        """Wait until every record has its outcome."""
+        """Send open batches, and wait until every record has its outcome, which is counted."""
         try:
             self._producer.flush()
         except MultiRaftError as error:  # of records without a delivery
             self._fail(error, isinstance(error, wire.AmbiguousOutcome))
 
     def flush_within(self, timeout_s: float) -> None:
-        """Wait until every record has its outcome, at most ``timeout_s`` seconds."""
+        """Wait at most ``timeout_s`` seconds until every record with a delivery has its outcome."""
         deadline = time.monotonic() + timeout_s
         while self._counts and time.monotonic() < deadline:
             self._client.turn_sometimes()
@@ -466,7 +476,8 @@ _NETWORK_ERRNO = (errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOS
 
 
 def explain(error: Exception, servers: Servers) -> CommandFailed:
-    """Return the client's error as its effect, the remedy, and an exit code."""
+    """Return the ``CommandFailed`` for an error of the client: its effect, the remedy, and an exit
+    code."""
     text = sentence(error)
     if isinstance(error, blocking.UnreadableBatch):
         return CommandFailed(text, f"Continue after it: multiraft consume {error.topic} "

@@ -85,7 +85,7 @@ def _opened(batch: Any) -> Sequence[Any]:
 
 
 def _skipping(batch: Any) -> Sequence[Any]:
-    """Return the records of a batch; none, with a note, if it cannot be decoded."""
+    """Return the records of a batch; if it cannot be decoded print a note and return none."""
     try:
         return batch.records()
     except UnreadableBatch as error:
@@ -94,7 +94,8 @@ def _skipping(batch: Any) -> Sequence[Any]:
 
 
 def _require_all(unread: Sequence[Wait]) -> None:
-    """Raise ``Incomplete`` that names the position where reading stopped."""
+    """Raise ``Incomplete``, which names the position where reading stopped; return if nothing is
+    unread."""
     if not unread:
         return
     more = (f" The same holds for {plural(len(unread) - 1, 'other partition')}."
@@ -127,8 +128,8 @@ def _expected(rows: Sequence[connection.PartitionRow], partition: int | None,
 
 def _write(batches: Iterable[Any], encode: Encode, count: int | None, expected: int | None,
            flush_each: bool, opened: Callable[[Any], Sequence[Any]]) -> bool:
-    """Write until the batches or ``count`` records are exhausted; return True if the batches are.
-    """
+    """Write records until the batches or ``count`` records (None = no limit) are exhausted. Return
+    True if the batches are. ``flush_each``: after each batch; ``opened`` decodes a batch."""
     out = sys.stdout.buffer
     left = count
     # Output and progress on one screen would overwrite each other.

@@ -42,7 +42,7 @@ def _cluster(session: Session, directory: Path, report: Report = unreported) -> 
 
 @contextlib.contextmanager
 def _progress() -> Iterator[Report]:
-    """Yield a reporter: a bar for each wait on a terminal, else a line each."""
+    """Yield a reporter of waits: on a terminal it shows a bar for each; elsewhere nothing."""
     with progress_bar() as progress:
         bars: dict[str, TaskID] = {}
 
@@ -108,8 +108,8 @@ def up(session: Session, directory: Path, nodes: int | None, groups: int | None,
 
 
 def _mention_other(session: Session, cluster: DevCluster) -> None:
-    """Mention another running cluster: after `dev down` elsewhere and `dev up` here, its records
-    may be expected."""
+    """Print a note if another cluster would be found by default: its records may be expected here.
+    """
     other, _how = dev_state.find_directory(session.environ)
     if other is not None and other != cluster.directory:
         note(f"Note: this is a new cluster; there is another one in {other} (multiraft dev up "
@@ -133,7 +133,8 @@ def _create(cluster: DevCluster, asked: dict[str, int | None]) -> None:
 
 
 def _refuse_changes(cluster: DevCluster, asked: dict[str, int | None]) -> None:
-    """Refuse flags that differ from an existing cluster, which keeps its shape."""
+    """Raise ``CommandFailed`` for a flag that differs from an existing cluster, which keeps its
+    shape."""
     record = cluster.record
     has = {"nodes": len(record.nodes), "groups": record.groups,
            "replication-factor": record.replication_factor, "base-port": record.base_port,

@@ -95,10 +95,10 @@ class DevCluster:
 
     def create(self, nodes: int, groups: int, replication_factor: int, base_port: int,
                loads_ms: int = 0) -> None:
-        """Write the files of a new cluster.  Raise ``CommandFailed`` if the directory is in use.
+        """Write the files of a new cluster and initialise its data directories; starts no node.
+        Raises ``CommandFailed`` if the directory is in use.
 
-        ``loads_ms``: interval at which nodes append their loads to ``__metrics``, 0 = never.
-        """
+        ``loads_ms``: interval at which nodes append their loads to ``__metrics``, 0 = never."""
         self.directory.mkdir(parents=True, exist_ok=True)
         if any(path.name != "lock" for path in self.directory.iterdir()):
             raise CommandFailed(f"{self.directory} is not empty and holds no cluster.",
@@ -111,11 +111,11 @@ class DevCluster:
             dev_state.save(self.directory, record)
 
     def up(self, timeout_s: float = UP_TIMEOUT_S) -> list[int]:
-        """Start every node that does not run and wait until the cluster serves.
+        """Start every node that does not run, and wait until the cluster serves. Return the ids
+        started.
 
-        Returns the ids started.  Raises ``CommandFailed`` when a port is taken, a node dies, or
-        some group has no leader after ``timeout_s``.
-        """
+        Raises ``CommandFailed`` when a port is taken, a node dies, or some group has no leader
+        after ``timeout_s``."""
         with dev_state.locked(self.directory):
             record = self.record
             idle = [node for node in record.nodes if not self._alive(node)]
@@ -129,10 +129,10 @@ class DevCluster:
         return [node.id for node in idle]
 
     def down(self) -> list[int]:
-        """Stop every running node, all at once; return the ids stopped.
+        """Stop every running node, all at once, and wait until they have ended. Return the ids
+        stopped.
 
-        A node that does not end in ``STOP_TIMEOUT_S`` is killed: its data is safe by design.
-        """
+        A node that does not end in ``STOP_TIMEOUT_S`` is killed: its data is safe by design."""
         signalled = {node.id: self._signal(node.id, dev_state.STOP) for node in self.record.nodes}
         stopped = {node_id: process for node_id, process in signalled.items() if process}
         for position, (node_id, process) in enumerate(stopped.items()):
@@ -142,7 +142,8 @@ class DevCluster:
         return list(stopped)
 
     def wipe(self) -> None:
-        """Remove the files of a stopped cluster."""
+        """Remove the files of a stopped cluster, and the pointer to it. Raises ``CommandFailed`` if
+        a node runs."""
         with dev_state.locked(self.directory):
             record = self.record
             running = [node.id for node in record.nodes if self._alive(node)]
@@ -155,8 +156,8 @@ class DevCluster:
     # -- one node -------------------------------------------------------------------------------
 
     def add(self, timeout_s: float = UP_TIMEOUT_S) -> int:
-        """Add a node that joins the running cluster, start it, wait until it has caught up; return
-        its id."""
+        """Add a node that joins the running cluster, start it, and wait until it has caught up.
+        Return its id. Raises ``CommandFailed``."""
         servers = ",".join(self.addresses)
         with dev_state.locked(self.directory):
             record = self.record
@@ -176,7 +177,8 @@ class DevCluster:
             raise CommandFailed("a node could not be initialised.", complaints[0])
 
     def kill(self, node_id: int) -> None:
-        """Kill a node with SIGKILL.  Return when the process has ended."""
+        """Kill a node with SIGKILL, and return when the process has ended. Raises ``CommandFailed``
+        if the node does not run or does not end."""
         process = self._signal_running(node_id, dev_state.KILL)
         if not dev_process.wait_gone(process, KILL_TIMEOUT_S):
             raise CommandFailed(f"node {node_id} (pid {process.pid}) is still running after "
@@ -184,7 +186,8 @@ class DevCluster:
                                 "The kernel blocks it, usually in disk I/O; check its disk.")
 
     def stop(self, node_id: int, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """Stop a node with SIGTERM: it transfers leadership and ends.  Return when it has ended."""
+        """Stop a node with SIGTERM: it transfers leadership and ends. Return when it has ended.
+        Raises ``CommandFailed`` if it does not run or does not end in time."""
         process = self._signal_running(node_id, dev_state.STOP)
         if not dev_process.wait_gone(process, timeout_s):
             raise CommandFailed(f"node {node_id} (pid {process.pid}) has not ended after "
@@ -192,7 +195,8 @@ class DevCluster:
                                 + f"\nKill it: multiraft dev kill {node_id}")
 
     def start(self, node_id: int, timeout_s: float = UP_TIMEOUT_S) -> bool:
-        """Start a node and wait until it serves; return False when it already ran."""
+        """Start a node, and wait until it serves and has the cluster's metadata. Return False when
+        it already ran. Raises ``CommandFailed``."""
         with dev_state.locked(self.directory):
             record = self.record
             node = record.node(node_id)
@@ -228,7 +232,8 @@ class DevCluster:
         return [node for node in self.record.nodes if self._alive(node) or node.id in known]
 
     def _wait_whole(self, timeout_s: float) -> None:
-        """Wait until every node runs and is ready."""
+        """Wait until every node is ready. Raises ``CommandFailed`` at once if a node does not run,
+        or when time is up."""
         nodes = self.members()
         missing = [node.id for node in nodes if not self._alive(node)]
         if missing:
@@ -280,7 +285,8 @@ class DevCluster:
         dev_state.save(self.directory, record)  # after each: a crash of ours loses no process
 
     def _signal(self, node_id: int, wanted: str) -> Identity | None:
-        """Record the wanted state and signal the process; return None when the node did not run."""
+        """Record the wanted state and signal the process. Return the process, None when the node
+        did not run."""
         with dev_state.locked(self.directory):
             record = self.record
             node = record.node(node_id)
@@ -316,7 +322,8 @@ class DevCluster:
         self._report(what, len(nodes), len(nodes))
 
     def _is_ready(self, node: NodeRecord) -> bool:
-        """Return True if the log of the present run has the ready line."""
+        """Return True if the log of the present run has the ready line, or the node ran before this
+        command."""
         if node.id not in self._log_starts:  # it ran before this command: answering decides
             return True
         log = dev_state.log_path(self.directory, node.id)
@@ -335,7 +342,8 @@ class DevCluster:
             self._check_progress(record.nodes, f"leaders of {missing} of {total} groups", deadline)
 
     def _check_progress(self, waiting: Sequence[NodeRecord], what: str, deadline: float) -> None:
-        """Raise if an awaited node has died or time is up; else sleep for one interval."""
+        """Sleep for one interval if nodes are awaited. Raises ``CommandFailed`` if one of them has
+        died or time is up."""
         for node in waiting:
             if not self._alive(node):
                 raise CommandFailed(*self._explain_death(node))

@@ -48,8 +48,8 @@ def node_command(config: Path, action: str = "start", *options: str) -> list[str
 
 
 def run_all(commands: Sequence[Sequence[str]], timeout_s: float) -> list[str]:
-    """Run commands that end by themselves concurrently; return the output of each that failed.  A
-    command that does not end in time is killed."""
+    """Run commands that end by themselves concurrently, and wait for all. Return the output of each
+    that failed. A command that does not end in time is killed, and counts as failed."""
     children = [subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                  stderr=subprocess.PIPE, env=_environment())
                 for command in commands]
@@ -67,7 +67,8 @@ def run_all(commands: Sequence[Sequence[str]], timeout_s: float) -> list[str]:
 
 
 def start(command: Sequence[str], directory: Path, log: Path) -> Identity:
-    """Start ``command`` in the background; append its output to ``log``."""
+    """Start ``command`` in the background, in ``directory``, and return its identity at once. Its
+    output is appended to ``log``."""
     with open(log, "ab") as output:
         child = subprocess.Popen(command, cwd=directory, stdin=subprocess.DEVNULL, stdout=output,
                                  stderr=output, start_new_session=True, env=_environment())
@@ -100,7 +101,8 @@ def alive(process: Identity) -> bool:
 
 
 def exit_status(process: Identity) -> int | None:
-    """Return its exit code, negative for a signal; None while it runs or if it is not a child."""
+    """Return the exit code of a child, negative for a signal, and reap the child. None while it
+    runs, or if the process is not a child."""
     child = _children.get(process.pid)
     return None if child is None else child.poll()
 
@@ -126,7 +128,7 @@ def log_size(log: Path) -> int:
 
 
 def require_linux() -> None:
-    """Raise ``CommandFailed`` where processes cannot be identified reliably."""
+    """Return where processes can be identified reliably. Raises ``CommandFailed`` elsewhere."""
     if not (hasattr(os, "pidfd_open") and Path("/proc/self/stat").exists()):
         raise CommandFailed("`multiraft dev` needs Linux 5.3 or later (/proc and pidfd).",
                             "Run it in a Linux machine or container; clients work anywhere.")

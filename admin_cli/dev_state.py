@@ -138,7 +138,8 @@ def exists(directory: Path) -> bool:
 
 
 def load(directory: Path) -> ClusterRecord:
-    """Return the record.  Raises ``CommandFailed`` when there is none or it cannot be read."""
+    """Return the record of the development cluster in ``directory``. Raises ``NotFound`` when there
+    is none, ``CommandFailed`` when it is malformed or of another format, ``OSError``."""
     path = directory / "cluster.json"
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
@@ -162,7 +163,8 @@ def save(directory: Path, record: ClusterRecord) -> None:
 
 @contextlib.contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """Hold ``D/lock``.  Raises ``CommandFailed`` when another command keeps it too long."""
+    """Hold ``D/lock`` during the body, after waiting for it. Raises ``CommandFailed`` when another
+    command keeps it for ``LOCK_TIMEOUT_S``."""
     deadline = time.monotonic() + LOCK_TIMEOUT_S
     with open(directory / "lock", "a", encoding="ascii") as lock:
         while not _try_lock(lock.fileno()):
@@ -283,7 +285,8 @@ def pointer_path(environ: Mapping[str, str]) -> Path | None:
 
 
 def write_pointer(directory: Path, environ: Mapping[str, str]) -> str | None:
-    """Record ``directory`` as the cluster started last; return the reason why not, or None."""
+    """Record ``directory`` as the cluster started last. Return the reason if that failed, None
+    otherwise."""
     path = pointer_path(environ)
     if path is None:
         return "HOME and XDG_STATE_HOME are not set"
@@ -312,7 +315,8 @@ def _read_pointer(environ: Mapping[str, str]) -> Path | None:
 
 
 def find_directory(environ: Mapping[str, str]) -> tuple[Path | None, str]:
-    """Return the directory of the cluster that commands use by default, and the reason."""
+    """Return the directory of the cluster that commands use by default, and how it was found; None
+    = there is none."""
     with contextlib.suppress(FileNotFoundError):  # the current directory was removed
         here = Path.cwd() / DEFAULT_DIRECTORY
         if exists(here):

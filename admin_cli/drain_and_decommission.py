@@ -58,8 +58,10 @@ def drain(session: Session, node_id: int, throttle: int | None, yes: bool, wait:
 
 def _empty(client: Any, session: Session, node_id: int, throttle: int | None, yes: bool,
            wait: bool) -> bool:
-    """Plan the drain of a node, and apply the plan on request; return False when there was nothing
-    to do.  A drain that is impossible stores no wanted state."""
+    """Plan the drain of a node and show the plan; ``yes`` applies it, ``wait`` waits for its end.
+    Return False when there was nothing to do.
+
+    A drain that is impossible ends the command, and stores no wanted state."""
     require_known(client, node_id)
     desired = wire.DesiredState(node_id, wire.DRAINING)
     if _resume_own_plan(client, session, desired, throttle, yes and wait):
@@ -99,11 +101,10 @@ def _desired_state_of(client: Any, node_id: int) -> str:
 def _resume_own_plan(
     client: Any, session: Session, desired: wire.DesiredState, throttle: int | None, wait: bool
 ) -> bool:
-    """Return True if the plan of this very state is under way: report it, and wait for its end on
-    request.
+    """Return True, after a report, if the plan of this very state is under way; ``wait`` waits for
+    its end. Return False if a plan has to be made.
 
-    A new plan would be refused, because the present one has moved what it was made from.
-    """
+    A new plan would be refused, because the present one has moved what it was made from."""
     status = client.plan_request(wire.PlanStatus())
     if (
         status.state not in rebalance.EXCLUSIVE_STATES
@@ -123,8 +124,8 @@ def _resume_own_plan(
 
 
 def _is_unfinished(client: Any, desired: wire.DesiredState) -> bool:
-    """Return True if the node has replicas or leaderships that it should not have.  Every node
-    learns the metadata, group 0."""
+    """Return True if the node has replicas or leaderships that it should not have. Being a learner
+    of group 0 does not count: every node is one."""
     found = client.node_describe(desired.node)
     if desired.state == wire.MAINTENANCE:
         return bool(found.leader_of)
@@ -132,7 +133,7 @@ def _is_unfinished(client: Any, desired: wire.DesiredState) -> bool:
 
 
 def _set_state(client: Any, desired: wire.DesiredState) -> None:
-    """Store a wanted state that requires no plan."""
+    """Store a wanted state that requires no plan; print a note if a plan is under way."""
     status = client.plan_request(wire.PlanStatus())
     client.plan_request(wire.SetNodeState(*desired))
     if status.state in rebalance.EXCLUSIVE_STATES:
@@ -180,7 +181,7 @@ def _begin(client: Any, desired: wire.DesiredState, made: Plan, throttle: int | 
 
 
 def _check_alone(client: Any) -> None:
-    """Raise ``CommandFailed`` while another plan is under way."""
+    """Return if no plan is under way. Raises ``CommandFailed`` otherwise."""
     status = client.plan_request(wire.PlanStatus())
     if status.state in rebalance.ACTIVE_STATES:
         raise CommandFailed(
@@ -265,8 +266,8 @@ def maintenance(session: Session, node_id: int, yes: bool, wait: bool) -> None:
 
 
 def _check_transferable(client: Any, node_id: int, made: Plan) -> None:
-    """Raise ``PlanEnded`` when the node would remain the leader of groups because none of their
-    other voters may lead them: their appends would stop with it."""
+    """Return unless the node would remain the leader of groups because none of their other voters
+    may lead them: their appends would stop with it. Raises ``PlanEnded`` then."""
     after = next(row.after for row in made.nodes if row.node == node_id)
     if not after[NODE_RESOURCES.index(LEADERS)]:
         return

@@ -47,7 +47,7 @@ class CommandFailed(click.ClickException):
         self.exit_code = int(exit_code)  # type: ignore[misc]  # click reads it of the instance
 
     def show(self, file: IO[Any] | None = None) -> None:
-        """Write both sentences to standard error."""
+        """Write both sentences to standard error, control characters escaped."""
         click.echo(printable(f"Error: {self.message}"), file=file, err=True)
         for line in self.do.splitlines():
             click.echo(printable(f"  {line}"), file=file, err=True)
@@ -101,8 +101,8 @@ def reason(error: OSError) -> str:
 
 
 def of_this_machine(error: OSError) -> CommandFailed:
-    """Return a failure of the machine that the command runs on, with the file where there is one.
-    """
+    """Return the ``CommandFailed`` for an error of this machine's own system calls; it names the
+    file if the error does."""
     names = [os.fsdecode(name) for name in (error.filename, error.filename2)
              if isinstance(name, (str, bytes))]
     return CommandFailed(f"{' -> '.join(names)}: {reason(error)}." if names else

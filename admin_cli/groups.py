@@ -135,8 +135,8 @@ def members(session: Session, group_id: int, add: tuple[int, ...], promote: tupl
 
 def changed(found: Any, add: tuple[int, ...], promote: tuple[int, ...], demote: tuple[int, ...],
             remove: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return voters and learners after the change.  Raises ``CommandFailed`` for an impossible
-    change."""
+    """Return voters and learners of group ``found`` after the change; nothing is sent. Raises
+    ``CommandFailed`` for an impossible change."""
     for nodes, known, what in ((promote, found.learners, "a learner"),
                                (demote, found.voters, "a voter"),
                                (remove, found.voters + found.learners, "a member")):
@@ -184,7 +184,11 @@ def move(session: Session, group_id: int, source: int, target: int, as_json: boo
 
 def move_replica(client: Any, found: Any, source: int, target: int,
                  say: Callable[[str, int, int], object]) -> Any:
-    """Observe and take the next step until the target votes and the source does not."""
+    """Move a replica step by step, until the target votes and the source does not; return the group
+    then.
+
+    ``say`` is called with the progress. Raises ``CommandFailed`` without progress for
+    ``PROGRESS_TIMEOUT_S``."""
     progress, moved_s = None, time.monotonic()
     while target not in found.voters or source in found.voters + found.outgoing or found.is_open:
         have = next((row.match for row in found.rows if row.node == target), 0)
@@ -203,7 +207,8 @@ def move_replica(client: Any, found: Any, source: int, target: int,
 
 
 def _next_step(client: Any, found: Any, source: int, target: int) -> None:
-    """Take the next step of a move; a refusal means that it is too early."""
+    """Start the next step of a move: add the learner, or exchange the votes. A refusal, which means
+    that it is too early, is ignored."""
     voters = tuple(target if node == source else node for node in found.voters)
     if target in found.voters:
         voters = tuple(node for node in found.voters if node != source)
@@ -284,14 +289,16 @@ def _require_node(client: Any, node: int) -> None:
 
 def change_members(client: Any, found: Any, voters: tuple[int, ...],
                    learners: tuple[int, ...]) -> Any:
-    """Make these the members, in one change; return the group when the change is complete."""
+    """Make these the members, in one change, and wait for it. Return the group when the change is
+    complete. Raises ``CommandFailed`` after ``PROGRESS_TIMEOUT_S``."""
     if ({*voters}, {*learners}) != ({*found.voters}, {*found.learners}):
         client.group_members(found.group, voters, learners, found.index)
     return _await_committed(client, found.group)
 
 
 def _await_committed(client: Any, group_id: int) -> Any:
-    """Return the members when no change is open."""
+    """Wait until no change is open, and return the members. Raises ``CommandFailed`` after
+    ``PROGRESS_TIMEOUT_S``."""
     end_s = time.monotonic() + PROGRESS_TIMEOUT_S
     while (found := client.group_members(group_id)).is_open:
         if time.monotonic() > end_s:

@@ -44,7 +44,8 @@ picture_option = click.option(
 # ---- bars ---------------------------------------------------------------------------------------
 
 def show(made: Plan) -> None:
-    """Print each resource with a load: every node before and after; then the groups."""
+    """Print a table of the nodes, then bars of each resource with a load, every node before and
+    after, then the groups."""
     say()
     print_table(("node", "rack", "state", "weight", "replicas", "leaders"),
                 [(row.node, row.rack or None, row.state, row.weight,
@@ -121,7 +122,8 @@ def _rest(count: int, noun: str) -> None:
 # ---- the picture --------------------------------------------------------------------------------
 
 def draw(made: Plan, path: Path) -> None:
-    """Write the picture and report its file.  Raises as ``write``."""
+    """Write the picture of a plan's loads into ``path``, and print a note with its name. Raises as
+    ``write``."""
     write(made, path)
     note(f"Drawn: {path}")
 
@@ -132,8 +134,8 @@ def can_draw() -> bool:
 
 
 def write(made: Plan, path: Path) -> None:
-    """Write the picture.  Raises ``CommandFailed`` without the drawing library, and when the file
-    cannot be written."""
+    """Write the picture of a plan's loads in the format of the name of ``path``. Raises
+    ``CommandFailed`` without the drawing library, and when the file cannot be written."""
     if not can_draw():
         raise CommandFailed("pictures are drawn by matplotlib, which is not installed.",
                             "pip install 'multiraft[pictures]'")

@@ -23,7 +23,7 @@ TOPIC = "__metrics"
 
 
 def are_published(client: Any) -> bool:
-    """Return True if the topic exists."""
+    """Return True if the cluster has the topic ``__metrics``."""
     try:
         connection.partitions(client, TOPIC)
     except UnknownTopic:
@@ -49,7 +49,8 @@ def source(session: Session) -> Any:
 
 
 def facts(session: Session) -> Any:
-    """Return the facts that windows do not contain.  Raises ``CommandFailed``."""
+    """Return facts of the cluster that windows do not contain: its nodes, groups and members.
+    Raises ``CommandFailed``."""
     from spark.windows import Facts
 
     with connection.open_session(session) as client:
@@ -66,7 +67,8 @@ def _facts_of(client: Any, session: Session, made: Callable) -> Any:
 
 def from_topic(session: Session, spark_session: Any, age_max_ms: int, directory: str,
                windows: int | None = None, tell: Callable[[str], None] = note) -> None:
-    """Write the snapshot of the newest ``windows``; None = as many as a plan is made of."""
+    """Write a snapshot of the newest ``windows`` of ``__metrics`` to ``directory``, and report it
+    by ``tell``. None = as many windows as a plan is made of."""
     from spark import topic
     from spark.windows import WINDOWS
 
@@ -81,7 +83,8 @@ def from_topic(session: Session, spark_session: Any, age_max_ms: int, directory:
 
 def pipeline(session: Session, spark_session: Any, directory: str, period_ms: int, keep_ms: int,
              every_s: float | None) -> None:
-    """Keep the windows in ``directory``; ``every_s`` None = the present ones, once."""
+    """Keep the windows of ``__metrics`` in ``directory``, every ``every_s`` seconds until Ctrl-C;
+    None = the present ones, once. Raises ``CommandFailed`` if loads are not published."""
     from spark import pipeline as spark_pipeline
 
     with connection.open_session(session) as client:

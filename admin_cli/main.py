@@ -84,7 +84,8 @@ class Root(HelpfulGroup):
         return [*COMMANDS, *sorted(plugins())]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the command.  Raises ``CommandFailed`` when a plug-in cannot be loaded."""
+        """Import and return a command, None for an unknown name. Raises ``CommandFailed`` when a
+        plug-in cannot be loaded."""
         if cmd_name in COMMANDS:
             return load_command(COMMANDS[cmd_name][0])
         entry_point = plugins().get(cmd_name)
@@ -102,7 +103,8 @@ class Root(HelpfulGroup):
             formatter.write_dl(rows)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; Ctrl-C ends it quietly, and errors of this machine are reported."""
+        """Run the command. Ctrl-C leaves as ``Interrupted``, an error of this machine as
+        ``CommandFailed``."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as error:
@@ -138,7 +140,7 @@ def cli() -> None:
 
 def main(arguments: Sequence[str] | None = None,
          check: Callable[[], None] = check_packages) -> NoReturn:
-    """The console script."""
+    """Run the console script and exit the process with the command's code. ``check`` runs first."""
     streams.install()
     try:
         code = streams.finish(_exit_code(arguments, check))
@@ -148,7 +150,7 @@ def main(arguments: Sequence[str] | None = None,
 
 
 def _exit_code(arguments: Sequence[str] | None, check: Callable[[], None]) -> int:
-    """Run the command and return its exit code."""
+    """Run the command, show its error if it failed, and return its exit code."""
     try:
         check()
         cli.main(args=arguments, prog_name="multiraft")

@@ -87,8 +87,8 @@ def pipeline_(session: Session, output: str, once: bool, every: float | None, pe
 
 
 def export(client: Any, directory: str, window_s: float, session: Session) -> int:
-    """Write the present state into ``directory``; return the number of partitions.  Raises
-    ``CommandFailed``."""
+    """Measure loads for ``window_s`` seconds, and write them as a snapshot into ``directory``.
+    Return the number of partitions. Raises ``CommandFailed``."""
     try:
         from spark import tables
         from spark.errors import SparkPlanError

@@ -14,7 +14,7 @@ RECORDS_S = 20.0
 
 
 def require_known(client: Any, *nodes: int) -> None:
-    """Raise ``NotFound`` unless the cluster has all of ``nodes``."""
+    """Return if the cluster has all of ``nodes``. Raises ``NotFound`` otherwise."""
     known = [row.node.id for row in client.node_list().nodes]
     for node_id in nodes:
         if node_id not in known:

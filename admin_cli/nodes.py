@@ -229,7 +229,8 @@ def scrub(session: Session, node_id: int, bytes_per_second: int | None, wait: bo
 
 
 def _address_of(client: Any, node_id: int) -> str:
-    """Return the address of a node.  Raises ``NotFound``, ``Unreachable``."""
+    """Return the client address of a node. Raises ``NotFound``, and ``Unreachable`` for a node that
+    is down."""
     require_known(client, node_id)
     row = next(row for row in client.node_list().nodes if row.node.id == node_id)
     if row.state == "down":
@@ -240,8 +241,8 @@ def _address_of(client: Any, node_id: int) -> str:
 
 def _await_scrub(session: Session, ask: Callable[[], Any], begun: Any, before: dict,
                  quiet: bool) -> int:
-    """Return the entries and checkpoints that the pass found damaged.  Raises ``CommandFailed``
-    when the node restarted meanwhile."""
+    """Wait until the pass that has ``begun`` ends. Return the number of entries and checkpoints
+    that it found damaged. Raises ``CommandFailed`` when the node restarted meanwhile."""
     with progress_bar(hidden=quiet) as bar:
         task = bar.add_task("bytes", total=begun.total_bytes)
         while True:
@@ -289,7 +290,8 @@ def replace(session: Session, old: int, new: int, as_json: bool) -> None:
 
 def _replace(client: Any, old: int, new: int,
              quiet: bool) -> tuple[list[int], list[dict[str, Any]]]:
-    """Move group by group; return the groups moved, and those skipped with the reason."""
+    """Move replicas from ``old`` to ``new``, group by group, and wait until the moves are recorded.
+    Return the groups moved, and those skipped with the reason."""
     moved: list[int] = []
     skipped: list[dict[str, Any]] = []
     wanted = groups_to_move(client, old)

@@ -38,7 +38,7 @@ class Whole(click.IntRange):
 
     def convert(self, value: Any, param: click.Parameter | None,
                 ctx: click.Context | None) -> int:
-        """Convert a value for click."""
+        """Return the number that ``value`` names, for click; anything else is a usage error."""
         if isinstance(value, str):
             if not _WHOLE.fullmatch(value):
                 self.fail(f"{shown(value)} is not a whole number.", param, ctx)
@@ -56,14 +56,14 @@ class Real(click.FloatRange):
 
     def convert(self, value: Any, param: click.Parameter | None,
                 ctx: click.Context | None) -> float:
-        """Convert a value for click."""
+        """Return the number that ``value`` names, for click; anything else is a usage error."""
         if isinstance(value, str) and not _REAL.fullmatch(value):
             self.fail(f"{shown(value)} is not a number.", param, ctx)
         return super().convert(value, param, ctx)
 
 
 def shown(value: str) -> str:
-    """Return the start of the input, in quotes."""
+    """Return the first ``_SHOWN_CHARACTERS`` characters of the input, in quotes."""
     short = value if len(value) <= _SHOWN_CHARACTERS else f"{value[:_SHOWN_CHARACTERS]}..."
     return repr(short)
 

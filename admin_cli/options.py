@@ -62,7 +62,8 @@ class Bytes(click.ParamType):
 
     def convert(self, value: object, param: click.Parameter | None,
                 ctx: click.Context | None) -> int:
-        """Convert a value for click."""
+        """Return the number of bytes that ``value`` names, for click; anything else, 0 and values
+        above ``most`` are usage errors."""
         if isinstance(value, int):
             return value
         try:
@@ -123,8 +124,8 @@ def _tls_options(command: Command) -> Command:
 
 
 def servers_option(command: Command) -> Command:
-    """Add ``--servers`` and the TLS flags, which are stored in the session and not passed to the
-    command."""
+    """Add ``--servers`` and the TLS flags to ``command``. Their values are stored in the session
+    and not passed to the command."""
     command = _tls_options(command)
     shown = click.option("--servers", metavar="HOST:PORT,...", expose_value=False,
                          callback=_remember_servers, is_eager=True,
@@ -160,7 +161,8 @@ class Directory(click.ParamType):
 
 def existing_directory(context: click.Context, _parameter: click.Parameter,
                        value: Path | None) -> Path:
-    """Return ``--dir``, or the cluster that commands find by default."""
+    """Return the value of ``--dir``, or the cluster that commands find by default. Raises
+    ``NotFound`` if there is none."""
     if value is not None:
         return value
     directory, _how = dev_state.find_directory(context.obj.environ)
@@ -287,6 +289,6 @@ topic_argument = click.argument("topic", metavar="TOPIC", type=TEXT, shell_compl
 
 
 def nearest(word: str, words: list[str]) -> str | None:
-    """Return the word that was probably meant."""
+    """Return the word of ``words`` that was probably meant; None = none is similar."""
     found = difflib.get_close_matches(word, words, n=1, cutoff=0.6)
     return found[0] if found else None

@@ -43,7 +43,8 @@ INDENT = "  "
 
 
 def console(err: bool = False) -> Console:
-    """Return a console for the present stream (tests and redirections replace ``sys.stdout``)."""
+    """Return a console for standard output or, with ``err``, standard error, as they are now (tests
+    and redirections replace them)."""
     stream = sys.stderr if err else sys.stdout
     # Its size is passed: Rich would misread COLUMNS and LINES that are not numbers.
     size = shutil.get_terminal_size()
@@ -51,8 +52,8 @@ def console(err: bool = False) -> Console:
 
 
 def check_file(path: Path | None) -> None:
-    """Raise ``CommandFailed`` for a file that cannot be written, before its content is computed;
-    create nothing."""
+    """Return if ``path`` can be written (None always), before its content is computed; create
+    nothing. Raises ``CommandFailed`` otherwise."""
     if path is None:
         return
     if not path.parent.is_dir():
@@ -79,7 +80,7 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 def say(text: str = "") -> None:
-    """Print one or several lines of an answer to standard output."""
+    """Print one or several lines of an answer to standard output, control characters escaped."""
     _write_text(f"{printable(text)}\n")
 
 
@@ -152,9 +153,11 @@ def _longest_word(texts: Iterable[str]) -> int:
 
 
 def row_lines(columns: Sequence[str], cells: Sequence[Sequence[str]], room: int) -> list[str]:
-    """Return each row as lines of ``name value``, the first of which begins at the margin.  A line
-    ends before a pair that does not fit; a pair that is wider than ``room`` is broken between
-    words."""
+    """Return each row as lines of ``name value``, the first of which begins at the margin; empty
+    cells are left out.
+
+    A line ends before a pair that does not fit; a pair that is wider than ``room`` is broken
+    between words."""
     lines = []
     for row in cells:
         line = ""
@@ -198,7 +201,7 @@ def clear_screen() -> None:
 
 
 def note(text: str) -> None:
-    """Print a sentence to standard error."""
+    """Print a sentence to standard error, control characters escaped."""
     click.echo(printable(text), err=True)
 
 

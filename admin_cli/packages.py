@@ -22,7 +22,8 @@ def distribution_root() -> Path:
 
 
 def locate(package: str) -> Path | None:
-    """Return the place that ``import package`` would use, without importing it; None = none."""
+    """Return the file or directory that ``import package`` would load, without importing it; None =
+    there is none."""
     spec = importlib.util.find_spec(package)
     if spec is None:
         return None
@@ -32,7 +33,8 @@ def locate(package: str) -> Path | None:
 
 
 def check_packages(root: Path | None = None, packages: tuple[str, ...] = PACKAGES) -> None:
-    """Raise ``CommandFailed`` naming each foreign (or missing) package and its place."""
+    """Return if each package would be imported from ``root``, by default this installation. Raises
+    ``CommandFailed``, which names the first foreign or missing one and its place."""
     root = distribution_root() if root is None else root
     for package in packages:
         found = locate(package)

@@ -20,7 +20,8 @@ WAITS = {DECIDED: "the leader of group {group} has to seal it; appends continue 
 
 
 def placements(client: Any, topic: str, partition: int | None) -> list[dict[str, Any]]:
-    """Return each partition, or one, with its links and its switch.  Raises ``NotFound``."""
+    """Return the placement of each partition, or of one: its groups with offsets and reasons, and a
+    switch under way. Raises ``NotFound``."""
     rows = client.explain_placement(topic)
     if partition is not None and not 0 <= partition < len(rows):
         raise NotFound(f"topic {topic!r} has partitions 0 to {len(rows) - 1}, not {partition}.")
@@ -64,7 +65,8 @@ def _reason(link: Any, hashed_group: int) -> str:
 
 
 def _step(client: Any, row: Any, leaders: dict[int, int]) -> str:
-    """Return the progress of a switch, as far as the two leaders answer."""
+    """Return the last step of a switch that was taken: opened, sealed or decided, as far as the
+    leaders of both groups answer."""
     addresses = {node.id: node.client_address for node in client.cluster_status().nodes}
     here = _replica(client, row, row.epoch_history[-1].group, leaders, addresses)
     there = _replica(client, row, row.switch_group, leaders, addresses)

@@ -106,7 +106,8 @@ def switch(session: Session, topic: str, partition: int, to_group: int, no_wait:
 
 
 def _wait(client: Any, topic: str, partition: int, epoch: int) -> dict:
-    """Return the placement once the switch is published."""
+    """Wait until the switch to ``epoch`` is published, and return the placement. Raises
+    ``CommandFailed`` after ``PROGRESS_TIMEOUT_S``."""
     deadline = time.monotonic() + PROGRESS_TIMEOUT_S
     while True:
         found = placements(client, topic, partition)[0]

@@ -40,7 +40,7 @@ class Asked(NamedTuple):
     measure: bool = False
 
     def check(self) -> None:
-        """Raise ``UsageError`` for flags of the other engine."""
+        """Return if all flags belong to the engine. Raises ``UsageError`` otherwise."""
         if self.engine == SPARK:
             if self.measure and self.snapshot is not None:
                 raise click.UsageError("--measure and --snapshot are two sources of loads: name "
@@ -55,7 +55,8 @@ class Asked(NamedTuple):
 
 def make(session: Session, asked: Asked, policy: Policy, options: Options,
          window_s: float) -> plans.Plan:
-    """Return the plan, and write its report.  Raises ``CommandFailed``."""
+    """Return the plan that Spark computes, and write its report if one was requested. Raises
+    ``CommandFailed``."""
     with translated_errors():
         from spark import planning
         from spark import session as spark_session
@@ -78,7 +79,9 @@ def make(session: Session, asked: Asked, policy: Policy, options: Options,
 
 def _input(session: Session, asked: Asked, options: Options, window_s: float, age_max_ms: int,
            held: contextlib.ExitStack, start: Callable[[], Any]) -> str:
-    """Return the directory with the snapshot to plan from, written if necessary."""
+    """Return the directory of the snapshot to plan from: the one named, or one written now from
+    published or measured loads. ``start()`` starts Spark; temporary files last as long as ``held``.
+    """
     from spark import pipeline
 
     if asked.snapshot is not None:

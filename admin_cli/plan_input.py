@@ -69,8 +69,9 @@ class NodeReport(NamedTuple):
 
 def collect(client: Any, now_ms: int, dead: bool, window_s: float = WINDOW_S,
             keep: Container[int] = (), pause: Callable[[float], None] = time.sleep) -> Gathered:
-    """Return the cluster's present state.  ``dead``: nodes that are down count as lost.  ``keep``:
-    groups whose partitions are included whatever their load."""
+    """Ask every node twice, ``window_s`` apart, and return the cluster's present state. ``dead``:
+    nodes that are down count as lost, instead of an error. ``keep``: groups whose partitions are
+    included whatever their load. Raises ``CommandFailed``, ``PlacementError``."""
     client.catch_up()
     facts = client.plan_request(wire.PlacementFacts())
     nodes = _nodes(client, pause)
@@ -108,7 +109,8 @@ def placements_only(
 def _gathered(facts: wire.PlacementFactsReply, nodes: tuple, down: list[int],
               after: dict[int, NodeReport], groups: dict[int, cluster.GroupRow],
               now_ms: int) -> Gathered:
-    """Return everything but the partitions."""
+    """Return the snapshot without partitions, and the reports of the nodes. Nodes in ``down`` are
+    dead in it."""
     desired_states = dict(facts.desired_states)
     live = _live_bytes(groups.values())
     rows = tuple(cluster.NodeRow(
@@ -151,12 +153,12 @@ def disk_for_replicas(total: int, used: int, live: int) -> int:
 
 
 def _up_to_cap(size: int) -> int:
-    """Return the capacity of which these bytes are all that plans may fill."""
+    """Return the capacity of which ``size`` bytes are all that plans may fill, rounded up."""
     return -(-size * PERMILLE // DISK_CAP_PERMILLE)
 
 
 def _nodes(client: Any, pause: Callable[[float], None]) -> tuple:
-    """Return all nodes; one that is not up has been silent for ``LATE_S``."""
+    """Return all nodes, after waiting up to ``LATE_S`` for those that are not up."""
     nodes = client.node_list().nodes
     for _ in range(int(LATE_S / POLL_INTERVAL_S)):
         if all(row.state == "up" for row in nodes):
@@ -169,7 +171,7 @@ def _nodes(client: Any, pause: Callable[[float], None]) -> tuple:
 def with_desired_states(
     snapshot: cluster.Snapshot, desired_states: Mapping[int, str]
 ) -> cluster.Snapshot:
-    """Return the snapshot with these wanted states of nodes."""
+    """Return the snapshot with the wanted states of ``desired_states``; other nodes keep theirs."""
     return snapshot._replace(nodes=tuple(
         row._replace(state=desired_states.get(row.id, row.state)) for row in snapshot.nodes))
 
@@ -219,8 +221,8 @@ def _partitions(client: Any, addresses: dict[int, str], told: dict[int, NodeRepo
                 groups: dict[int, cluster.GroupRow], keep: Container[int], window_s: float,
                 pause: Callable[[float], None],
                 ) -> tuple[list[cluster.PartitionRow], dict[int, int]]:
-    """Return partitions of groups with appends, each with its share by records; and their records
-    per second."""
+    """Ask for records twice, ``window_s`` apart. Return partitions of groups with appends, each
+    with its share of the group's rates by records, and records per second by incarnation."""
     wanted = {node: tuple(group for group in loads.groups
                           if group in groups and group and (groups[group].ingress or group in keep))
               for node, loads in told.items()}
@@ -265,8 +267,8 @@ def apportioned(grown: Mapping[int, tuple[wire.PartitionLoad, int]],
 # ---- a plan as it is carried out ----------------------------------------------------------------
 
 def requested(made: Plan, throttle: int | None = None) -> wire.ApplyPlan:
-    """Return the request to the metadata leader.  Raises ``CommandFailed`` for a plan that is too
-    large."""
+    """Return the request that applies a plan; ``throttle`` None = the plan's copy rate. Raises
+    ``CommandFailed`` for a plan that is too large."""
     if len(made.moves) > wire.MOVES_MAX:
         raise CommandFailed(
             f"the plan has {len(made.moves):,} moves, {wire.MOVES_MAX:,} can be carried out at a "
@@ -279,8 +281,8 @@ def requested(made: Plan, throttle: int | None = None) -> wire.ApplyPlan:
 
 
 def check_throttle(made: Plan, throttle: int | None, snapshot: cluster.Snapshot | None) -> None:
-    """Raise ``CommandFailed`` for a throttle at which the cluster would refuse the plan, by the
-    loads measured now; without a ``snapshot``, by the plan alone."""
+    """Return if the cluster would accept the plan with this throttle, by the loads of ``snapshot``
+    or, without one, by the plan alone. Raises ``CommandFailed``."""
     limits = requested(made, throttle).limits
     changes = [move for move in made.moves if isinstance(move, ReplicaChange)]
     rows = {} if snapshot is None else {row.id: row for row in snapshot.groups}
@@ -293,7 +295,8 @@ def check_throttle(made: Plan, throttle: int | None, snapshot: cluster.Snapshot 
 
 
 def check_rate(rate: int | None, policy: Policy) -> None:
-    """Raise ``CommandFailed`` for a rate at which any plan would be refused."""
+    """Return if a plan could be accepted at ``rate``, None = the default. Raises ``CommandFailed``.
+    """
     found = None if rate is None else throttles.too_low(rate, (), policy.in_per_node_max,
                                                         policy.out_per_node_max)
     if found is not None:
@@ -302,7 +305,8 @@ def check_rate(rate: int | None, policy: Policy) -> None:
 
 def low_throttle(text: str, least: int, way: str = "--throttle {}, or make a plan with fewer moves "
                  "per node") -> CommandFailed:
-    """Return the refusal of a throttle, with the remedy."""
+    """Return the refusal of a throttle with the sentence ``text``; ``way`` is the flag or command
+    that ``least`` is put into."""
     return CommandFailed(f"{text}.", f"Allow that with {way.format(least)}.")
 
 

@@ -85,8 +85,8 @@ def _within_rounded_share(made: Plan) -> bool:
 
 
 def remaining_imbalance(made: Plan) -> Iterator[str]:
-    """Yield the loads outside their band for which no skipped move is named, with the reason; and
-    the nodes that stay empty."""
+    """Yield a sentence for each resource above its band for which no skipped move is named, with
+    the reason. Yield one for nodes that stay empty."""
     for row in above_band(made):
         why = _reason(made, row)
         if why:
@@ -139,7 +139,8 @@ def _named(nodes: list[int]) -> str:
 
 
 def nothing_to_do(made: Plan) -> str:
-    """Return the statement of a plan without moves, about its scope alone."""
+    """Return the statement of a plan without moves: what its scope has checked, and which loads
+    stay above their bands."""
     scope = made.options.scope
     if scope == SCOPE_REPAIR:
         return ("Nothing to repair: no replica is lost or missing, no rack has more than its "

@@ -68,7 +68,7 @@ class Panel(NamedTuple):
 
 
 def drawn(made: Plan, kind: str) -> bytes:
-    """Return the picture; ``kind`` is "svg" or "png"."""
+    """Return the picture of a plan's loads as a file's content; ``kind`` is "svg" or "png"."""
     panels = [_of_nodes(made, position) for position in range(len(NODE_RESOURCES))]
     panels = [panel for panel in (*panels, _of_groups(made))
               if any(panel.before) or any(panel.after)]
@@ -117,7 +117,7 @@ def _panel(made: Plan, resource: str, title: str, names: tuple[str, ...],
 
 
 def _unit(resource: str, most: int) -> tuple[str, int]:
-    """Return the largest unit in which the longest bar is at least one."""
+    """Return (name, size) of the largest unit in which the longest bar is at least one."""
     if resource == LEADERS:
         return "", 1
     power = min(len(UNITS) - 1, max(0, most.bit_length() - 1) // 10)

@@ -24,7 +24,8 @@ NODES_MAX, MOVES_MAX, SKIPPED_MAX = 20, 40, 40
 
 
 def write(made: Any, directory: Path) -> None:
-    """Write the report of ``spark.planning.Made``.  Raises ``CommandFailed``."""
+    """Write page, picture and plan of ``spark.planning.Made`` into ``directory``, which is created.
+    Raises ``CommandFailed``."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         (directory / PLAN).write_bytes(plans.save(made.plan))
@@ -37,7 +38,7 @@ def write(made: Any, directory: Path) -> None:
 
 
 def page(made: Any, picture: bool) -> str:
-    """Return the page as Markdown."""
+    """Return the page as Markdown; ``picture``: it shows the picture, otherwise how to get one."""
     plan = made.plan
     parts = [f"# Plan {plan.plan_id[:12]}", _head(made),
              f"![Load before and after]({PICTURE})" if picture else
@@ -110,7 +111,8 @@ def _infeasible(plan: plans.Plan) -> str:
 
 
 def _nodes(plan: plans.Plan) -> str:
-    """Return nodes by the resource in which they are furthest from their share, before or after."""
+    """Return a table of the ``NODES_MAX`` nodes that are furthest from their share in any resource,
+    before or after."""
 
     def distance(row: plans.NodeOutcome) -> int:
         return max((abs(value - share) * 1_000_000 // share
@@ -127,7 +129,7 @@ def _nodes(plan: plans.Plan) -> str:
 
 
 def _step(before: int, after: int, share: int) -> str:
-    """Return the change in per cent of the node's share."""
+    """Return a load before and after in per cent of the node's share; a dash without a share."""
     if not share:
         return "-"
     return f"{100 * before / share:.1f} -> {100 * after / share:.1f} %"

@@ -53,7 +53,8 @@ def describe_move(move: Move) -> str:
 
 
 def describe_faults(made: Plan, faults: Sequence[Fault]) -> str:
-    """Return the faults of a plan, a line each, with moves as ``show`` names them."""
+    """Return the first ``FAULTS_MAX`` faults of a plan, a line each, and the number of the others.
+    """
     moves = {move.move_id: move for move in made.moves}
     lines = [f"{fault.code}, {describe_move(moves[fault.move_id])}: {fault.text}"
              if fault.move_id in moves else f"{fault.code}: {fault.text}"
@@ -64,7 +65,8 @@ def describe_faults(made: Plan, faults: Sequence[Fault]) -> str:
 
 
 def show_plan(made: Plan, all_moves: bool = False) -> None:
-    """Print the moves of a plan, their reasons, and the moves that are impossible."""
+    """Print the resources, the first moves of a plan with reasons (``all_moves``: all of them), and
+    what is not moved or impossible."""
     say(f"plan {made.plan_id[:12]}, scope {made.options.scope}: "
         f"{plural(len(made.moves), 'move')}, {quantities.size(made.bytes)} to copy, about "
         f"{quantities.span(made.estimated_ms)} at "
@@ -150,7 +152,7 @@ def status_json(status: wire.PlanStatusReply) -> dict[str, Any]:
 
 
 def show_status(status: wire.PlanStatusReply) -> None:
-    """Print the progress of a plan."""
+    """Print the progress of a plan: state, moves, bytes and the waits of moves."""
     if not status.plan_id:
         say("no plan has been applied")
         return

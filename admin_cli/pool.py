@@ -113,8 +113,8 @@ def grow(session: Session, groups: int, yes: bool, no_wait: bool, as_json: bool)
 
 
 def _request_growth(client: Any, groups: int, dry_run: bool) -> GrowPoolReply:
-    """Return the growth that is decided, or would be.  Raises ``PlanEnded`` when it is impossible.
-    """
+    """Request the growth, and return what is decided or, with ``dry_run``, would be. Raises
+    ``PlanEnded`` when it is impossible."""
     try:
         return client.pool_grow(groups, dry_run)
     except wire.LimitExceeded as error:
@@ -141,8 +141,8 @@ def _show(told: GrowPoolReply) -> None:
 
 
 def _wait(client: Any, session: Session, groups: int, quiet: bool) -> None:
-    """Wait until new topics use the new groups.  Raises ``CommandFailed`` when that takes too long.
-    """
+    """Wait until new topics use the new groups. Raises ``CommandFailed`` when no group got a leader
+    for ``PROGRESS_TIMEOUT_S``."""
     best, moved_s = None, time.monotonic()
     with progress_bar(hidden=quiet) as bar:
         task = bar.add_task("new groups with a leader", total=None)

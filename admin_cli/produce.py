@@ -97,7 +97,8 @@ def produce(session: Session, topic: str, source: BinaryIO, acks: str, key_separ
 
 def _pump(source: BinaryIO, separator: bytes | None, appender: Appender,
           session: Session) -> None:
-    """Append all of the input, and wait for the outcomes however reading ends."""
+    """Append all of the input, up to the first failure, and wait for the outcomes however reading
+    ends. Raises ``CommandFailed``, ``KeyboardInterrupt``."""
     try:
         with progress_bar() as progress:
             bar = progress.add_task("bytes", total=_size(source))
@@ -116,8 +117,8 @@ def _pump(source: BinaryIO, separator: bytes | None, appender: Appender,
 
 
 def _append(lines: Lines, separator: bytes | None, appender: Appender, session: Session) -> None:
-    """Hand lines over, up to the first that cannot be a record.  Raises ``InputError`` for that
-    one."""
+    """Hand lines over to the appender, up to the first that cannot be a record. Raises
+    ``InputError`` for that one."""
     keys, values, problem = _split(lines, separator)
     try:
         appender.append(keys, values)
@@ -132,8 +133,8 @@ def _append(lines: Lines, separator: bytes | None, appender: Appender, session: 
 
 def _split(lines: Lines, separator: bytes | None,
            ) -> tuple[list[bytes] | None, list[bytes], InputError | None]:
-    """Return keys (None without a separator) and values up to a line without the separator, and the
-    error of that line."""
+    """Return keys and values of the lines up to the first without the separator, and the error of
+    that line (None = none). Keys are None when lines are not split."""
     if separator is None:
         return None, lines.values, None
     keys: list[bytes] = []
@@ -150,8 +151,8 @@ def _split(lines: Lines, separator: bytes | None,
 
 def _conclude(topic: str, acks: str, appender: Appender,
               problem: KeyboardInterrupt | CommandFailed | None, as_json: bool) -> None:
-    """Print the counts, then fail if any record failed; unknown outcomes determine the exit code
-    first."""
+    """Print the counts. Then raise ``problem``, or a failure for records that are ambiguous or
+    refused; ambiguous ones determine the exit code first."""
     failed = _failure(topic, appender)
     if isinstance(failed, Ambiguous) and isinstance(problem, CommandFailed):
         problem.show()
@@ -174,7 +175,8 @@ def _conclude(topic: str, acks: str, appender: Appender,
 
 
 def _failure(topic: str, appender: Appender) -> CommandFailed | None:
-    """Return the failure for records that were not acknowledged."""
+    """Return the failure for records that were refused or are ambiguous; None = all were
+    acknowledged."""
     problem = appender.problem
     if appender.refused:
         assert problem is not None
@@ -230,7 +232,8 @@ def read_lines(source: BinaryIO, pause: Callable[[], object]) -> Iterator[Lines]
 
 
 def _has_input(source: BinaryIO) -> bool:
-    """Return True if reading would return at once."""
+    """Return True if reading would return within ``PAUSE_S``; True also for sources without a
+    descriptor."""
     try:
         descriptor = source.fileno()
     except (io.UnsupportedOperation, AttributeError):

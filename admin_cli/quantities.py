@@ -51,7 +51,8 @@ def span(milliseconds: int | None) -> str | None:
 
 
 def bar(value: int, most: int, cell: str) -> str:
-    """Return ``value`` of ``most`` as a bar; a value above 0 has at least one cell."""
+    """Return ``value`` of ``most`` as a bar of at most ``BAR_CELLS`` times ``cell``; a value above
+    0 has at least one."""
     if most <= 0 or value <= 0:
         return ""
     return cell * max(1, round(BAR_CELLS * value / most))

@@ -258,7 +258,8 @@ def read_policy(path: Path | None) -> Policy:
 
 def make(client: Any, options: Options, policy: Policy, window_s: float,
          session: Session, desired_states: Mapping[int, str] | None = None) -> plans.Plan:
-    """Return a plan for the present cluster; ``desired_states``: assumed wanted states of nodes."""
+    """Measure the cluster for ``window_s`` seconds and return a plan for it. ``desired_states``:
+    wanted states of nodes to assume. Raises ``CommandFailed``."""
     try:
         gathered = plan_input.collect(client, _now_ms(), options.scope == SCOPE_REPAIR, window_s,
                                       pause=session.pause)
@@ -275,7 +276,8 @@ def make(client: Any, options: Options, policy: Policy, window_s: float,
 
 
 def end_of(made: plans.Plan, shown: bool = False) -> None:
-    """Raise the failure for the exit code of having made a plan.  ``shown``: with its causes."""
+    """End the command that made a plan with the exit code for an infeasible or empty one; return
+    for any other. ``shown``: the causes were printed."""
     if made.infeasible and (not made.moves or made.options.drain
                             or made.options.scope == SCOPE_DRAIN):
         first = made.infeasible[0]
@@ -328,7 +330,8 @@ def verify(session: Session, path: Path) -> None:
 
 
 def refuse_repetition(made: plans.Plan, known: wire.PlanStatusReply) -> None:
-    """Raise ``PlanEnded`` for the cluster's last plan, which it would not start again."""
+    """Return unless the plan is the cluster's last one and has ended: the cluster would not start
+    it again. Raises ``PlanEnded`` then."""
     if known.plan_id != made.plan_id or known.state not in _ENDED:
         return
     done = dict(known.phases).get("done", 0)
@@ -341,8 +344,8 @@ def refuse_repetition(made: plans.Plan, known: wire.PlanStatusReply) -> None:
 
 
 def check(client: Any, made: plans.Plan, session: Session) -> Snapshot:
-    """Return the cluster's present state.  Raises ``PlanEnded`` for a stale plan, ``CommandFailed``
-    for a wrong one."""
+    """Measure the cluster and compare the plan with it. Return the cluster's present state. Raises
+    ``PlanEnded`` for a stale plan, ``CommandFailed`` for a wrong one."""
     keep = {group for move in made.moves if isinstance(move, plans.TopicSwitch)
             for group in (move.from_group, move.to_group)}
     try:
@@ -427,10 +430,9 @@ def begin(client: Any, made: plans.Plan, throttle: int | None) -> str:
 def finish(client: Any, session: Session, plan_id: str) -> None:
     """Wait until the plan is over and report its result.
 
-    Raises ``PlanEnded`` when it paused itself, ``CommandFailed`` when moves failed or it was
-    cancelled.  A pause by an operator is reported once, and so is a move that waits for disk space,
-    whose wait may have no end.
-    """
+    Raises ``PlanEnded`` when it paused itself or moves were skipped, ``CommandFailed`` when moves
+    failed or it was cancelled. A pause by an operator is reported once. So is a move that waits for
+    disk space, whose wait may have no end."""
     was_paused = was_short = False
     while True:
         status = client.plan_request(wire.PlanStatus())
@@ -498,7 +500,8 @@ def status(session: Session, watch: bool, as_json: bool) -> None:
 
 
 def end_of_status(found: wire.PlanStatusReply) -> None:
-    """Raise the failure for the exit code of a state."""
+    """Return unless the plan has paused itself. Raises ``PlanEnded`` with the exit code for that.
+    """
     if found.state == "paused" and not found.reason.startswith(BY_OPERATOR):
         raise PlanEnded(f"plan {found.plan_id[:12]} has paused itself: {found.reason}.",
                         "It resumes automatically when the cause is gone"
@@ -531,11 +534,11 @@ def _control(session: Session, action: str, value: int = 0) -> None:
 
 
 def _check_not_done(action: str, found: wire.PlanStatusReply) -> None:
-    """End the command when the plan is already in the requested state, or past it.
+    """Return if ``action`` has an effect. End the command when the plan is already in the requested
+    state, or past it.
 
     A plan that has paused itself is not paused by the operator as well, which would outlast the
-    reason.
-    """
+    reason."""
     paused = found.state == "paused" and found.reason.startswith(BY_OPERATOR)
     if action == wire.PAUSE and paused:
         why = "paused already. To resume it: multiraft rebalance resume"
@@ -550,7 +553,8 @@ def _check_not_done(action: str, found: wire.PlanStatusReply) -> None:
 
 
 def _note_remaining_states(client: Any, scope: str) -> None:
-    """Report wanted states of nodes that outlast the plan that was made for them."""
+    """Print a note for each node whose wanted state outlasts a plan of ``scope``, which was made
+    for it."""
     for node, state in connection.desired_states(client).items():
         if state == _STATE_OF_SCOPE.get(scope):
             command = "drain" if state == wire.DRAINING else "maintenance"

@@ -48,7 +48,8 @@ class TlsOptions:
 
 
 def find_tls(options: Mapping[str, str | bool], environ: Mapping[str, str]) -> TlsOptions | None:
-    """Return each option from the command line, else from the environment; None = no TLS."""
+    """Return the TLS settings, each from the command line or else from the environment; None =
+    without TLS."""
     said = {name: options.get(name) or environ.get(tls_variable(name), "")
             for name in ("tls", "tls_ca", "tls_cert", "tls_key", "tls_server_name")}
     if said["tls"] in ("", "0") and not any(said[name] for name in said if name != "tls"):
@@ -77,7 +78,8 @@ def parse_addresses(text: str, source: str) -> tuple[str, ...]:
 
 
 def find_servers(option: str | None, environ: Mapping[str, str]) -> Servers:
-    """Return the cluster to talk to.  Raises ``Unreachable`` when nothing names one."""
+    """Return the cluster to talk to: by ``option``, the environment, or a development cluster.
+    Raises ``Unreachable`` when nothing names one, ``CommandFailed`` for a bad address."""
     if option is not None:
         return Servers(parse_addresses(option, "--servers"), "--servers")
     if environ.get(VARIABLE):

@@ -14,7 +14,8 @@ from admin_cli.failures import CommandFailed
 
 @contextlib.contextmanager
 def translated_errors() -> Iterator[None]:
-    """Turn errors of Spark and of its packages into ``CommandFailed``."""
+    """Turn errors of Spark in the body, and of packages that are missing, into ``CommandFailed``.
+    """
     try:
         from spark.errors import SparkPlanError
     except ImportError as error:

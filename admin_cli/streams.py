@@ -65,8 +65,8 @@ class _Stream(io.RawIOBase):
         self.name = name
 
     def fileno(self) -> int:
-        """Return the descriptor.  Raises ``io.UnsupportedOperation`` for a stream that was closed.
-        """
+        """Return the descriptor. Raises ``io.UnsupportedOperation`` for a stream that was closed
+        when the command began."""
         if self._descriptor < 0:
             raise io.UnsupportedOperation(f"{self.name} is closed")
         return self._descriptor
@@ -112,8 +112,8 @@ class OutputStream(_Stream):
         return True
 
     def write(self, data: Any) -> int:
-        """Write some of ``data``; the buffer above writes the rest.  Raises ``StreamFailed`` and
-        ``ReaderGone``, each once."""
+        """Write some of ``data`` and return how many bytes; the buffer above writes the rest. After
+        a failure drop everything. Raises ``StreamFailed`` and ``ReaderGone``, each once."""
         if self.failure is None:
             try:
                 return self._write(data)
@@ -142,8 +142,8 @@ class NoteStream(OutputStream):
 
 
 def install() -> None:
-    """Replace the streams that are still Python's own; streams that tests put in their place stay.
-    """
+    """Put the streams of this module in the place of those that are still Python's own; streams
+    that tests put there stay."""
     _take_free_descriptors()
     if sys.stdin is sys.__stdin__:
         raw = InputStream(_number(sys.stdin, 0), "standard input")
@@ -166,8 +166,7 @@ def _take_free_descriptors() -> None:
 
 
 def _number(stream: Any, number: int) -> int:
-    """Return the descriptor of a stream: Python has no stream where there was no descriptor at its
-    start."""
+    """Return ``number``, or -1 if Python has no stream: there was no descriptor at its start."""
     return number if stream is not None else -1
 
 
@@ -190,8 +189,8 @@ def _output() -> OutputStream | None:
 
 @contextlib.contextmanager
 def outlived_reader() -> Iterator[None]:
-    """Continue the command inside the block after the reader of its output has closed the pipe: the
-    command was asked for an effect, which is not complete."""
+    """Run the body to its end even if the reader of its output has closed the pipe, because its
+    effect is not complete yet."""
     output = _output()
     if output is None:
         yield
@@ -204,8 +203,8 @@ def outlived_reader() -> Iterator[None]:
 
 
 def finish(code: int) -> int:
-    """Write buffered output and return the exit code: ``code``, or ``ExitCode.FAILED`` for a
-    command that failed only in its output."""
+    """Write buffered output and return the exit code: ``code``, or if that is 0 the one of a failed
+    output, whose error is shown."""
     with contextlib.suppress(StreamFailed, ReaderGone):
         sys.stdout.flush()
     output = _output()

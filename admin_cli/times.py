@@ -27,8 +27,8 @@ class At(NamedTuple):
 
 
 def parse_time(text: str, now_ms: int) -> At | None:
-    """Return the point in time of ``text``; None = it is not a time.  Without a zone a time is in
-    UTC."""
+    """Return the point in time of ``text``, never before 1970; None = it is not a time. Without a
+    zone a time is in UTC."""
     if found := _MILLIS.fullmatch(text):
         return At(int(found[1]))
     if found := _AGO.fullmatch(text):

@@ -22,7 +22,8 @@ NAMED_MAX = 3
 
 
 def report_waits(consumer: Any) -> Iterator[Any]:
-    """Yield the batches of a consumer, and report its waits."""
+    """Yield the batches of a consumer until it ends, and report on standard error what it waits
+    for."""
     pause_ms = TOLD_AFTER_MS
     due_ms = _now_ms() + pause_ms
     while True:

@@ -41,7 +41,8 @@ class JoiningNode(click.ParamType):
 
     def convert(self, value: object, param: click.Parameter | None,
                 ctx: click.Context | None) -> NodeRow:
-        """Convert a value for click."""
+        """Return the row of the node that ``value`` describes, for click; anything else is a usage
+        error."""
         if isinstance(value, NodeRow):
             return value
         number, *fields = str(value).split(",")
@@ -124,7 +125,8 @@ def whatif(session: Session, topics: tuple[str, ...], joins: tuple[NodeRow, ...]
 
 def _simulate(client: Any, session: Session, change: Change, topics: tuple[str, ...],
              policy: Any, window_s: float) -> _Simulated:
-    """Return the simulated change.  Raises ``CommandFailed`` for an impossible one."""
+    """Measure the cluster for ``window_s`` seconds, and return the simulated change with its plan.
+    Raises ``CommandFailed`` for an impossible one."""
     groups = {topic: topic_groups(client, topic) for topic in topics}
     now_ms = time.time_ns() // 1_000_000
     switched = {group for rows in groups.values() for _, group in rows.values()}

@@ -253,7 +253,7 @@ class _Reader:
             self._entry(row)
 
     def _newest(self) -> dict[int, dict]:
-        """Return the groups of the newest checkpoint that can be read."""
+        """Return the groups of the newest checkpoint that can be read; empty without one."""
         if not self._positions:
             return {}
         newest = max(range(len(self._positions)), key=self._positions.__getitem__)

@@ -95,7 +95,9 @@ class ShiftedClock:
         return self._base_ns + passed_ns + passed_ns * self._shift.drift_ppm // 1_000_000
 
     def _look(self, now_ns: int) -> None:
-        """Apply a new shift from now on, if the file has one; drift so far is kept."""
+        """Apply a new shift from now on, if ``LOOK_MS`` have passed since the last look and the
+        file has one; drift so far is kept. Raises ``BadShift``, also for a monotonic jump that
+        would be undone."""
         if now_ns < self._next_look_ns:
             return
         self._next_look_ns = now_ns + LOOK_MS * _MS

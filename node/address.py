@@ -20,8 +20,8 @@ class Address:
 
 
 def parse_address(text: object, where: str) -> Address:
-    """Parse ``host:port`` or ``[v6]:port``.  Raises ``BadConfig``, which names the key or field
-    ``where``."""
+    """Return the address that ``host:port`` or ``[v6]:port`` names. Raises ``BadConfig``, which
+    names the key or field ``where``."""
     if not isinstance(text, str):
         raise BadConfig(f"{where} must be text like '127.0.0.1:9101', not {text!r}")
     parsed = split_address(text)

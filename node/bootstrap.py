@@ -19,7 +19,8 @@ from placement.topology import WEIGHT_DEFAULT
 
 def record_of(member: Member, incarnation: int = 0, boot_epoch: int = 0, version: str = "",
               started_ms: int = 0) -> NodeRecord:
-    """Return the metadata's record of a node in the configuration."""
+    """Return the metadata's record of a node in the configuration; the other arguments describe its
+    present start, 0 = not known."""
     return NodeRecord(member.id, incarnation, boot_epoch, str(member.client_address),
                       str(member.peer_address), member.rack,
                       max(1, round(member.weight * WEIGHT_DEFAULT)), version, started_ms)
@@ -45,7 +46,7 @@ def plan_of(facts: Facts) -> Bootstrap | None:
 
 
 def bootstrapped(plan: Bootstrap) -> MetadataState:
-    """Return the metadata right after the first command was applied."""
+    """Return the metadata right after the bootstrap ``plan`` was applied as the first command."""
     state = MetadataState()
     result = state.apply(1, plan)
     assert result.error is None, result.error

@@ -213,8 +213,8 @@ def parse(table: dict, relative_to: Path) -> NodeConfig:
 
 
 def _with_present_names(table: dict) -> tuple[dict, tuple[tuple[str, str], ...]]:
-    """Return the file with present keys, and (old, new) of those that it has under earlier names.
-    Raises ``BadConfig`` if it has a key under both names."""
+    """Return the file's tables with present keys, and (old, new) of those that it has under earlier
+    names. Raises ``BadConfig`` if it has a key under both names."""
     renamed = []
     for where, names in RENAMED.items():
         section = table.get(where)
@@ -230,8 +230,8 @@ def _with_present_names(table: dict) -> tuple[dict, tuple[tuple[str, str], ...]]
 
 
 def _cluster(table: dict, node: Member) -> tuple[bytes, int, int, tuple[Member, ...]]:
-    """Parse [cluster]: complete for a node of a new cluster, its id or nothing for a node that
-    joins."""
+    """Return (cluster id, groups, replication factor, nodes) of [cluster]. Empty values: a node
+    that joins has only the id or no table. Raises ``BadConfig``."""
     if "cluster" not in table:
         return b"", 0, 0, ()
     cluster = _table(table, "cluster")
@@ -296,8 +296,8 @@ def _cluster_id(cluster: dict) -> bytes:
 
 
 def _section(kind: type, table: dict, where: str) -> Any:
-    """Build a dataclass of numbers, texts and booleans from a TOML table. Unknown keys are
-    refused."""
+    """Return a ``kind``, a dataclass of numbers, texts and booleans, from a TOML table; missing
+    keys have their defaults. Raises ``BadConfig``, also for unknown keys."""
     if not isinstance(table, dict):
         raise BadConfig(f"{where} must be a table, not {table!r}")
     defaults = {item.name: item.default for item in fields(kind)}
@@ -306,7 +306,8 @@ def _section(kind: type, table: dict, where: str) -> Any:
 
 
 def _value(table: dict, name: str, default: object, where: str) -> Any:
-    """Return one value, checked against the type of its default."""
+    """Return the value of ``name`` in a TOML table. Raises ``BadConfig`` if it is not of the type
+    of ``default`` or out of range."""
     if isinstance(default, int) and not isinstance(default, bool):
         return _integer(table, name, 0, 2**40, where)
     if type(table[name]) is not type(default):

@@ -2,10 +2,8 @@
 
 Contract. ``open_store`` takes the lock, claims a boot epoch and recovers. ``draw_process_number``
 draws the number of a boot id, which the directory keeps. ``record_refusal`` records a refusal in
-the
-directory; ``clear_refusal`` removes the record from a directory that is not in use. All
-functions
-block.
+the directory; ``clear_refusal`` removes the record from a directory that is not in use. All
+functions block.
 """
 
 from __future__ import annotations
@@ -39,16 +37,17 @@ def draw_process_number() -> int:
 
 
 def renew_boot_id(config: NodeConfig) -> tuple[BootId, ...]:
-    """Give the running boot a new number. Return all boot ids of the directory. Raises
-    ``StorageError``, ``OSError``."""
+    """Give the running boot a new number, durably. Return all boot ids of the directory, the new
+    one last. Raises ``StorageError``, ``OSError``."""
     return identity.renew(RealFilesystem(), str(config.data_dir),
                           1 + secrets.randbelow(_STEP_MAX))
 
 
 def open_store(config: NodeConfig, process: int = 0,
                progress: RecoveryProgress | None = None) -> Store:
-    """Lock and recover the data directory. ``process`` 0: the store is used offline and never meets
-    other nodes. On a full disk the reserve is freed first. Raises ``BadDirectory``."""
+    """Lock and recover the data directory, as a new boot with the number ``process``. 0: the store
+    is used offline and never meets other nodes. On a full disk the reserve is freed first. Raises
+    ``BadDirectory``."""
     who = Identity(config.cluster_id, config.node.id, process=process)
 
     def opened() -> Store:

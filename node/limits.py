@@ -132,7 +132,8 @@ class Limits:
     producer_id_gap_max: int = PRODUCER_IDS_PER_BLOCK_MAX
 
     def validate(self) -> "Limits":
-        """Return these limits. Raises ``ConfigError`` if two limits contradict each other."""
+        """Return these limits. Raises ``ConfigError`` if a limit is out of its range, or two limits
+        contradict each other."""
         for item in fields(self):
             if getattr(self, item.name) < 1 and item.name not in _MAY_BE_ZERO:
                 raise ConfigError(f"{item.name}={getattr(self, item.name)} must be at least 1")
@@ -158,8 +159,8 @@ class Limits:
         return self
 
     def validate_with(self, raft: RaftConfig, storage: StorageConfig) -> None:
-        """Raise ``ConfigError`` if a request could be accepted that cannot be replicated or
-        stored."""
+        """Compare with the limits of consensus and storage. Raises ``ConfigError`` if a request
+        could be accepted that cannot be replicated or stored."""
         for smaller, value, larger, bound in (
                 ("limits.frame_bytes_max", self.frame_bytes_max,
                  "raft.peer_window_bytes", raft.peer_window_bytes),

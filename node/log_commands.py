@@ -101,8 +101,8 @@ def inspect(path: Path, group: int | None, partition: int | None, from_position:
 
 
 def _wanted(row: Any, group: int | None, partition: int | None) -> bool:
-    """Return True if the row is to be shown. Unreadable places may belong to any group, and are
-    always shown."""
+    """Return True if the row matches the group and partition to show, None = all. Unreadable places
+    may belong to any group, and always match."""
     return not row.kind or ((group is None or row.group == group)
                             and (partition is None or row.partition == partition))
 

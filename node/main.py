@@ -106,9 +106,9 @@ class Node:
     # ---- taking part --------------------------------------------------------------------------
 
     def _take_part(self) -> None:
-        """Vote and acknowledge from now on: the peers know this data directory. The node's replicas
-        are those that recovery found, and those of a new cluster except the ones that it has
-        left."""
+        """Add this node's replicas to the core, and vote and acknowledge from now on: the peers
+        know this data directory. The replicas are those that recovery found, and those of a new
+        cluster except the ones that were removed."""
         plan = self.metadata.plan
         if plan is not None:
             state = bootstrap.bootstrapped(plan)
@@ -124,7 +124,7 @@ class Node:
         self.metadata.admission.admitted.set()
 
     async def _admitted(self) -> None:
-        """Run the task that takes part once the peers have admitted this node."""
+        """Wait until the peers have admitted this node, then take part."""
         await self.metadata.admission.wait_admitted()
         self._take_part()
         freeze()
@@ -209,7 +209,8 @@ class Node:
 
     async def _reload_security(
             self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Read certificates and secrets again at SIGHUP, for new connections."""
+        """Read certificates and secrets again at each SIGHUP, for new connections, until cancelled.
+        An error is logged, and the earlier ones stay in force."""
         with trio.open_signal_receiver(signal.SIGHUP) as signals:
             task_status.started()
             async for _signal in signals:
@@ -221,7 +222,7 @@ class Node:
                     self.log.info("security_reloaded")
 
     def _show(self) -> None:
-        """Let HTTP answer for this node from now on."""
+        """Enter the phase ``serving``, and let HTTP answer for this node from now on."""
         self.life.phase = SERVING
         group_health, statistics = self.admin.group_health, self.status.statistics
         liveness, disk = self.peers.liveness, self.storage.disk
@@ -232,7 +233,7 @@ class Node:
 
     async def _hand_over(self) -> None:
         """Transfer the leaderships of this node, for ``shutdown_timeout_ms`` at most; its groups
-        serve until then. Then open requests are answered, and no further round runs."""
+        serve until then. Then refuse new requests, answer open ones, and run no further round."""
         self.life.phase = STOPPING
         sd_notify.tell(os.environ, sd_notify.STOPPING)
         self.log.info("shutdown_started", extra={"groups_leading": self.core.status.led_count})
@@ -268,7 +269,8 @@ def _report_findings(store: Store, log: logging.Logger) -> None:
 
 
 def init(config_path: Path, servers: Sequence[str] = ()) -> int:
-    """Give the data directory its identity. Return the exit code."""
+    """Give the data directory its identity, or find it there, and print it. Return the exit code.
+    ``servers``: the cluster to join."""
     try:
         config = load(config_path)
         found, is_new = setup.initialise(RealFilesystem(), config, servers, setup.connect)
@@ -283,8 +285,8 @@ def init(config_path: Path, servers: Sequence[str] = ()) -> int:
 
 def run(config_path: Path, log_format: str = "json", log_level: str = "info",
         servers: Sequence[str] = ()) -> int:
-    """Run a node. Return the exit code. ``servers``: the cluster to join if the data directory has
-    no identity yet."""
+    """Run a node until it stops, and return the exit code. ``servers``: the cluster to join if the
+    data directory has no identity yet."""
     try:
         config = load(config_path)
         if servers:
@@ -318,7 +320,8 @@ def _logged(config: NodeConfig, log: logging.Logger) -> int:
 
 
 def recover_metadata(config_path: Path, accept_data_loss: bool) -> int:
-    """Recover the metadata group by force, offline. Return the exit code."""
+    """Print the metadata replica of an offline node and, with ``accept_data_loss``, recover the
+    group from it by force. Return the exit code; 1 = nothing was changed."""
     try:
         config = load(config_path)
         config = setup.resolved(config, setup.identity_of(RealFilesystem(), config))
@@ -371,9 +374,8 @@ def _load_security(config: NodeConfig) -> Security:
 
 
 def _start(http: HttpThread) -> BadConfig | None:
-    """Start HTTP. Return the error if it cannot listen. It is not raised at once: an operator who
-    starts a second process on a data directory must learn that, and not that a port is in use,
-    which follows from it."""
+    """Start HTTP. Return the error if it cannot listen, None otherwise. The caller raises it later:
+    a second process on a data directory must report that, and not a port in use."""
     try:
         http.start()
     except BadConfig as error:
@@ -382,7 +384,7 @@ def _start(http: HttpThread) -> BadConfig | None:
 
 
 def _crashes(error: BaseException) -> bool:
-    """Return True if the error contains more than ``NodeError``s."""
+    """Return True if ``error`` is a crash: it is or contains another error than ``NodeError``."""
     return (not isinstance(error, BaseExceptionGroup)
             or error.split(NodeError)[1] is not None)
 

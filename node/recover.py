@@ -77,7 +77,9 @@ def told(replica: Replica) -> str:
 
 
 def recover(store: Store, config: NodeConfig, rng: RandomSource) -> int:
-    """Recover the group, and return its new incarnation. Raises ``BadDirectory``, ``OSError``."""
+    """Make this replica the only voter of the metadata group's next incarnation, durably, and
+    return that incarnation. Raises ``BadDirectory`` for a missing or damaged replica, ``OSError``.
+    """
     replica = inspect(store)
     if replica.quarantined:
         raise BadDirectory(f"the replica is damaged: {replica.quarantined}")
@@ -95,7 +97,8 @@ def recover(store: Store, config: NodeConfig, rng: RandomSource) -> int:
 
 
 def _use_up(core: MultiRaft, store: Store) -> None:
-    """Append, as the leader of the new incarnation, the commands that the next start applies."""
+    """Elect this node as leader of the new incarnation, and append the commands that use up ids and
+    indexes. The next start applies them."""
     while not core.status.is_leader(METADATA_GROUP):
         deadline_ms = core.next_deadline_ms()
         assert deadline_ms is not None
@@ -121,7 +124,8 @@ def _commands() -> Iterator[Command]:
 
 
 def _write(core: MultiRaft, store: Store) -> None:
-    """Write everything that the core has to write. Raises ``OSError``."""
+    """Write everything that the core has to write, and report it as durable and committed, until
+    nothing is left. Raises ``OSError``."""
     while ready := core.ready():
         if ready.writes is not None:
             staged = store.stage(ready.writes)

@@ -68,7 +68,8 @@ class SecurityConfig:
 
 
 def require_protection(config: SecurityConfig, client_host: str, peer_host: str) -> None:
-    """Raise ``ConfigError`` for an unprotected address that other machines can reach."""
+    """Return if both addresses are protected, reached by this machine only, or accepted as
+    insecure. Raises ``ConfigError`` otherwise."""
     if config.insecure:
         return
     if not config.protects_peers and not is_loopback(peer_host):

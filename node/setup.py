@@ -42,11 +42,11 @@ Connect = Callable[[Sequence[str]], Any]  # client addresses -> a blocking clien
 
 def initialise(filesystem: Filesystem, config: NodeConfig, servers: Sequence[str],
                connect: Connect) -> tuple[Found, bool]:
-    """Return the identity of the data directory, and True if it is new.
+    """Return the identity of the data directory, and True if it is new: an existing one is checked
+    and left alone.
 
     ``servers``: client addresses of the cluster to join; without them the node belongs to a new
-    cluster. Raises ``BadConfig``, ``BadDirectory``.
-    """
+    cluster. Raises ``BadConfig``, ``BadDirectory``."""
     directory = str(config.data_dir)
     found = _existing(filesystem, config)
     if found is not None:
@@ -128,8 +128,8 @@ def connect(servers: Sequence[str]) -> blocking.Client:
 
 
 def check_addresses(config: NodeConfig, facts: Facts, log: logging.Logger) -> None:
-    """Raise ``BadConfig`` if the configuration changes an address of the node to one that other
-    machines cannot connect to. An address that the node has always had only causes a warning."""
+    """Log a warning for each address of the node that other machines cannot connect to. Raises
+    ``BadConfig`` if the configuration changed to such an address."""
     hosts = unreachable_hosts(config.node)
     known = facts.nodes.get(config.node.id)
     had = (known.client_address, known.peer_address) if known is not None else None
@@ -162,7 +162,8 @@ def _has_data(filesystem: Filesystem, directory: str) -> bool:
 
 
 def _begin(config: NodeConfig) -> tuple[int, Facts]:
-    """Return id and facts of an initial node of a new cluster. Raises ``BadConfig``."""
+    """Return id and facts of an initial node of a new cluster. Raises ``BadConfig``, also if its
+    replicas cannot be placed."""
     if not config.members:
         raise BadConfig("[cluster] does not say which nodes the new cluster begins with; a node "
                         "that joins a cluster needs --join HOST:PORT")
@@ -173,8 +174,8 @@ def _begin(config: NodeConfig) -> tuple[int, Facts]:
 
 def _join(config: NodeConfig, incarnation: int, servers: Sequence[str],
           connect: Connect) -> tuple[int, Facts]:
-    """Join the cluster. Return the id and facts that it assigns. Raises ``NodeRefused``,
-    ``BadConfig``."""
+    """Register this node with the cluster at ``servers``. Return the id and facts that it assigns.
+    Raises ``NodeRefused``, ``BadConfig``."""
     record = bootstrap.record_of(config.node, incarnation, 0, multiraft.__version__)
     try:
         with connect(servers) as client:

@@ -59,8 +59,9 @@ SKIPPED_PER_NODE = 3
 
 
 def balance_replicas(changes: ReplicaChanges) -> bool:
-    """Balance the resources for which ``changes`` has shares.  True if nothing is left to do.
-    O(steps * (replicas of a node) * nodes)."""
+    """Move replicas until the resources for which ``changes`` has shares are balanced as far as the
+    rules allow. Return False if ``ROUNDS_MAX`` was reached first. O(steps * (replicas of a node) *
+    nodes)."""
     for _ in range(ROUNDS_MAX):
         changes.compute_shares()
         balancer = Balancer(changes)
@@ -74,11 +75,10 @@ def balance_replicas(changes: ReplicaChanges) -> bool:
 
 
 def _place_large(balancer: Balancer) -> bool:
-    """Place large replicas that have to leave their node and fit nowhere, before others take the
-    capacity.  True if any replica moved.
+    """Move large replicas that have to leave their node and fit nowhere to the node with most free
+    capacity, before others take it. Return True if any moved.
 
-    They go to the node with most free capacity; replicas that are too much there are shed
-    afterwards."""
+    Replicas that are too much there are shed afterwards."""
     moved = False
     caps = _caps(balancer)
     for _, node, position in balancer.overloaded():
@@ -104,11 +104,11 @@ def _caps(balancer: Balancer) -> dict[int, int]:
 
 
 def _shed_excess(balancer: Balancer) -> bool:
-    """Make one pass over the overloaded nodes.  True if any replica moved.
+    """Make one pass over the overloaded nodes. Return True if any replica moved.
 
     The replicas that all of them shed are placed together, largest first (Graham's longest
-    processing time).  The smallest come last and fill the gaps nearly to the byte, so that few
-    nodes stay below the band, which others would have to fill."""
+    processing time). The smallest come last and fill the gaps nearly to the byte. So few nodes stay
+    below the band, which others would have to fill."""
     caps = _caps(balancer)
     shedding = [(item, node, position) for _, node, position in balancer.overloaded()
                 if balancer.is_source[node]
@@ -116,7 +116,8 @@ def _shed_excess(balancer: Balancer) -> bool:
                                  caps[position])]
 
     def largest_first(found: tuple[Item, int, int]) -> int:
-        """Return the part of the total load; equal parts are ordered by the node's excess."""
+        """Return the sort key of a replica: its part of the total load, largest first; equal parts
+        keep the order of their nodes."""
         item, _, position = found
         return -(item.load * PPM * PPM // balancer.changes.shares[position].total)
 
@@ -128,7 +129,8 @@ def _shed_excess(balancer: Balancer) -> bool:
 
 
 def _place(balancer: Balancer, item: Item, node: int, position: int) -> bool:
-    """Move a replica to the permitted node with most free capacity, relative to its share."""
+    """Move a replica to the permitted node with most free capacity, relative to its share. Return
+    False if no node can take it."""
     for target in _ranked(balancer, item, position):
         if balancer.fits(item.id, target) and balancer.may_move(item.id, node, target):
             balancer.move(item.id, node, target, position, OVERLOAD)
@@ -137,7 +139,7 @@ def _place(balancer: Balancer, item: Item, node: int, position: int) -> bool:
 
 
 def _ranked(balancer: Balancer, item: Item, position: int) -> Iterator[int]:
-    """Yield the nodes that a replica fits on, most free capacity first.
+    """Yield the nodes that have headroom for a replica in this resource, most free capacity first.
 
     The preference is evaluated only between equals: it is a hash, and callers seldom need more than
     the first node."""
@@ -176,8 +178,8 @@ def _make_headroom(balancer: Balancer) -> bool:
 
 
 def _displace(balancer: Balancer, item: Item, node: int, target: int, position: int) -> bool:
-    """Move a replica and displace smaller ones; undo everything if the target stays above a
-    target."""
+    """Move a replica to ``target`` and smaller ones from there to other nodes. Return False, with
+    all undone, if the target stays above its target load or the balance is no better."""
     if not balancer.fits_budget(item.id, node, target):
         return False
     savepoint = balancer.savepoint()
@@ -199,7 +201,8 @@ def _displace(balancer: Balancer, item: Item, node: int, target: int, position: 
 
 
 def _descend(balancer: Balancer) -> bool:
-    """Make the best single move, or else the best exchange, for the worst node that has one."""
+    """Make the best single move, or else the best exchange, for the worst node that has one. Return
+    False if no node has one; a plan for one node makes none."""
     if balancer.single_node:
         return False  # it might leave the node above its target, and a next plan would go back
     for _, node, position in balancer.overloaded():
@@ -230,7 +233,8 @@ def _best_move(balancer: Balancer, node: int, targets: list[int], position: int)
 
 
 def _best_exchange(balancer: Balancer, node: int, targets: list[int], position: int) -> bool:
-    """Return the best exchange of a replica of ``node`` for a smaller one of another node."""
+    """Make the best exchange of a replica of ``node`` for a smaller one of a node in ``targets``.
+    Return True if one improved the balance."""
     best: tuple[int, ...] = (0,)
     mine = balancer.items(node, position)[:EXCHANGE_ITEMS]
     for target in targets:
@@ -254,7 +258,8 @@ def _best_exchange(balancer: Balancer, node: int, targets: list[int], position: 
 
 
 def explain_nodes(changes: ReplicaChanges) -> list[Skipped]:
-    """Return why nodes are still above their target.  O(overloaded * replicas of a node)."""
+    """Return up to ``SKIPPED_PER_NODE`` replicas of each node that is still above a target, with
+    the reason for which they stay. O(overloaded * replicas of a node)."""
     changes.compute_shares()
     balancer = Balancer(changes)
     skipped = []

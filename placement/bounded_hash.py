@@ -41,7 +41,9 @@ class Assignment(NamedTuple):
 
 
 def group_cap(partitions: int, pool_size: int) -> int:
-    """Return the number of partitions at which a group is full, when the pool holds ``partitions``.
+    """Return the number of partitions at which a group is full, when the pool holds ``partitions``
+    in ``pool_size`` groups.
+
     Integers only: the mean is rounded up, the square root down."""
     mean = -(-partitions // pool_size)
     return max(mean + mean * EPSILON_PERMILLE // 1000, mean + isqrt(16 * mean) + 4)
@@ -82,7 +84,7 @@ def assign(incarnations: Sequence[int], counts: Sequence[int], total: int, seed:
 def _group_below(cap: int, incarnation: int, counts: Sequence[int], added: dict[int, int],
                  seed: int) -> int:
     """Return the first group below ``cap`` among the attempts after the first one, which found a
-    full group; or else the least filled one, O(groups)."""
+    full group; without one, the least filled group, O(groups)."""
     pool_size = len(counts) - 1
     for attempt in range(1, ATTEMPTS_MAX):
         group = 1 + jump_hash(partition_key(incarnation, seed, attempt), pool_size)

@@ -67,8 +67,8 @@ def digest(value: Any) -> str:
 
 
 def digest_of_rows(value: Any) -> str:
-    """Return the SHA-256 of the same JSON with rows as lists instead of maps, several times as
-    fast: for values of a fixed format with many rows.  O(bytes)."""
+    """Return the SHA-256 of the JSON of ``value`` with rows as lists instead of maps. It is several
+    times as fast as ``digest``, for values of a fixed format with many rows. O(bytes)."""
     return hashlib.sha256(json.dumps(value, separators=(",", ":"),
                                      allow_nan=False).encode()).hexdigest()
 
@@ -142,7 +142,8 @@ def _read_named(shape: Any, value: Any, where: str) -> Any:
 
 
 def _described(shape: Any) -> str:
-    """Return the description of a shape: ``[{"resource": text, "permille": number}, ...]``."""
+    """Return the expected form of a value as text: ``[{"resource": text, "permille": number},
+    ...]``."""
     if typing.get_origin(shape) is tuple:
         parts = ["..." if each is Ellipsis else _described(each)
                  for each in typing.get_args(shape)]

@@ -130,8 +130,8 @@ class Snapshot(NamedTuple):
 
 
 def checked(snapshot: Snapshot) -> Snapshot:
-    """Return the same snapshot with its rows in order.  Raises ``InvalidSnapshot``,
-    ``LimitExceeded``.  O(rows log rows)."""
+    """Return the same snapshot with its rows in order, once its values and references are possible.
+    Raises ``InvalidSnapshot``, ``LimitExceeded``, ``InvalidTopology``. O(rows log rows)."""
     for rows, kind in ((snapshot.nodes, NodeRow), (snapshot.groups, GroupRow),
                        (snapshot.partitions, PartitionRow)):
         if any(type(row) is not kind for row in rows):

@@ -14,32 +14,36 @@ YEAR_9999_S = 253_402_300_799
 
 
 def iso(ms: int) -> str:
-    """``2026-11-20T10:00:00Z``."""
+    """Return a time in milliseconds since 1970 as text: ``2026-11-20T10:00:00Z``."""
     moment = datetime.datetime.fromtimestamp(min(ms // 1000, YEAR_9999_S), datetime.timezone.utc)
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def cool_down_text(moved_ms: int, cool_down_ms: int) -> str:
-    """Return ``COOL_DOWN`` in words."""
+    """Return the sentence for something that a plan moved at ``moved_ms`` and that stays for
+    ``cool_down_ms`` more."""
     return (f"a plan moved it lately, and it rests until {iso(moved_ms + cool_down_ms)}; to move "
             f"it before, a smaller cool_down_ms in --policy")
 
 
 def describe_replicas(replicas_by_group: Sequence[Sequence[int]]) -> str:
-    """One line per group, the preferred leader first: ``g4 -> n2 n5 n1``."""
+    """Return one line per group, from group 0 on, the preferred leader first: ``g4 -> n2 n5 n1``.
+    """
     return "\n".join(f"g{group} -> " + " ".join(f"n{node}" for node in nodes)
                      for group, nodes in enumerate(replicas_by_group))
 
 
 def describe_topology(topology: Topology) -> str:
-    """One line per rack: ``rack-a (300): n1*100 n4*200``."""
+    """Return one line per rack, with its weight and its nodes' weights: ``rack-a (300): n1*100
+    n4*200``."""
     return "\n".join(f"{rack.name or '(no rack)'} ({rack.weight}): "
                      + " ".join(f"n{node.id}*{node.weight}" for node in rack.nodes)
                      for rack in topology.racks)
 
 
 def describe_counts(counts: Sequence[int]) -> str:
-    """Fill of a pool in one line; ``counts[0]`` is the metadata group's and ignored."""
+    """Return the fill of a pool in one line; ``counts`` are partitions by group, ``counts[0]`` (the
+    metadata group) is ignored."""
     pool = counts[1:]
     total = sum(pool)
     return (f"{total} partitions in {len(pool)} groups: least {min(pool)}, mean "
@@ -47,7 +51,8 @@ def describe_counts(counts: Sequence[int]) -> str:
 
 
 def describe_move(move: Move) -> str:
-    """One line: ``3 wave 1: replicas:g8 n3 -> n4 (9 bytes) OVERLOAD disk of n3 130% -> 102%``."""
+    """Return a move in one line: ``3 wave 1: replicas:g8 n3 -> n4 (9 bytes) OVERLOAD disk of n3
+    130% -> 102%``."""
     if isinstance(move, LeaderTransfer):
         way = f"n{move.from_node} -> n{move.to_node}"
     elif isinstance(move, TopicSwitch):
@@ -81,5 +86,5 @@ def describe_plan(plan: Plan) -> str:
 
 
 def _percent(ppm: int) -> str:
-    """A share with one decimal, as whole numbers."""
+    """Return a share in millionths as a percentage with one decimal, rounded down."""
     return f"{ppm // 10_000}.{ppm // 1000 % 10}%"

@@ -16,7 +16,8 @@ TRADERS_MAX = 32
 
 
 def fill(balancer: Balancer) -> bool:
-    """Bring nodes below the band up to it.  True if any replica moved."""
+    """Move replicas to nodes below the band until they reach it or no move helps. Return True if
+    any replica moved."""
     moved = False
     for position in balancer.positions:
         shares = balancer.changes.shares[position]
@@ -39,7 +40,8 @@ def fill(balancer: Balancer) -> bool:
 
 
 def _newcomers(balancer: Balancer, position: int) -> dict[int, list[Item]]:
-    """Return node -> replicas that this plan brings there anyhow, largest first."""
+    """Return node -> replicas that this plan brings there anyhow, largest first; only nodes that
+    give and take replicas."""
     return {node: found for node in range(len(balancer.is_target))
             if balancer.is_target[node] and balancer.is_source[node]
             and (found := _new_on(balancer, node, position))}
@@ -52,8 +54,9 @@ def _new_on(balancer: Balancer, node: int, position: int) -> list[Item]:
 
 def _trade(balancer: Balancer, newcomers: dict[int, list[Item]], target: int,
            position: int) -> bool:
-    """Exchange replicas that the plan moves anyhow, so that the target gets the larger one without
-    another copy.  O(pairs of such replicas of the target and ``TRADERS_MAX`` nodes)."""
+    """Exchange two replicas that the plan moves anyhow, so that ``target`` gets the larger one
+    without another copy. Return False if no such exchange improves the balance. O(pairs of such
+    replicas of the target and ``TRADERS_MAX`` nodes)."""
     low = balancer.changes.shares[position].low
     missing = balancer.deficit(target, position)
     others = sorted((node for node in newcomers if node != target
@@ -82,7 +85,7 @@ def _trade(balancer: Balancer, newcomers: dict[int, list[Item]], target: int,
 
 def _pull(balancer: Balancer, source: int, target: int, position: int) -> bool:
     """Move the replica that fits best from ``source`` to ``target``: the largest that does not
-    exceed the missing load, or else the smallest that does."""
+    exceed the missing load, or else the smallest that does. Return False if no replica may move."""
     spare = balancer.state.load[source][position] - balancer.changes.shares[position].low[source]
     most = min(spare, balancer.headroom(target, position))
     missing = balancer.deficit(target, position)

@@ -34,7 +34,8 @@ def mix64(value: int) -> int:
 
 
 def partition_key(incarnation: int, seed: int, attempt: int = 0) -> int:
-    """Return the 64-bit key of a partition incarnation; each ``attempt`` is an independent one."""
+    """Return the 64-bit key of a partition incarnation for ``jump_hash``; each ``attempt`` gives an
+    independent key."""
     stirred = mix64(incarnation + mix64(seed + _GOLDEN_GAMMA))
     return mix64(stirred + attempt * _GOLDEN_GAMMA)
 

@@ -67,15 +67,16 @@ class Balancer:
             if self.is_target[node]) for position in self.positions}
 
     def _fullness(self, node: int, position: int) -> int:
-        """Return the load relative to the node's share; the lower, the more free capacity."""
+        """Return the negative headroom of the node in millionths of its share; the lower, the more
+        free capacity."""
         return -(self.headroom(node, position) * PPM // self.changes.shares[position].unit[node])
 
     def _restrict_to(self, node: int) -> None:
         """Restrict moves to those that relieve the node or, if it is not above its target, that
         fill it.
 
-        A plan for one node has one direction; when the direction would turn, the plan is
-        complete."""
+        A plan for one node has one direction; when the direction would turn, no move is allowed any
+        longer and the plan is complete."""
         others = [False] * len(self.is_source)
         relieves = any(self.excess(node, position) for position in self.positions)
         if self.changes.node_is_source is None:
@@ -91,7 +92,8 @@ class Balancer:
     # ---- deviations -----------------------------------------------------------------------------
 
     def excess(self, node: int, position: int) -> int:
-        """Return the load above the target."""
+        """Return the node's load above its target, 0 below it or without a share. ``position``: the
+        resource."""
         if not self.state.nodes[node].has_share:
             return 0
         return max(0, self.state.load[node][position] - self.changes.shares[position].high[node])
@@ -101,12 +103,13 @@ class Balancer:
         return max(0, self.changes.shares[position].low[node] - self.state.load[node][position])
 
     def headroom(self, node: int, position: int) -> int:
-        """Return the load that fits below the target."""
+        """Return the load that fits below the node's target; negative above it."""
         return self.changes.shares[position].high[node] - self.state.load[node][position]
 
     def cost(self, node: int, group: int = NO_NODE, sign: int = 0, other: int = NO_NODE) -> int:
-        """Return the node's squared deviations with one replica of ``group`` more or less, and one
-        of ``other`` the other way round."""
+        """Return the sum of the node's squared deviations from the band, over all balanced
+        resources. ``group``: as if one replica of it were more (``sign`` 1) or less (-1) there;
+        ``other``: the other way round."""
         if not self.state.nodes[node].has_share:
             return 0
         whole = 0
@@ -123,19 +126,22 @@ class Balancer:
         return whole
 
     def gain(self, group: int, source: int, target: int) -> int:
-        """Return the decrease of the squared deviations by a move."""
+        """Return the decrease of the squared deviations if a replica of ``group`` moves; negative
+        if they grow."""
         return (self.cost(source) + self.cost(target)
                 - self.cost(source, group, -1) - self.cost(target, group, 1))
 
     def exchange_gain(self, group: int, node: int, other: int, target: int) -> int:
-        """Return the decrease when ``node`` gives a replica of ``group`` for one of ``other``."""
+        """Return the decrease of the squared deviations if ``node`` gives a replica of ``group`` to
+        ``target`` for one of ``other``."""
         return (self.cost(node) + self.cost(target) - self.cost(node, group, -1, other)
                 - self.cost(target, group, 1, other))
 
     # ---- what may move --------------------------------------------------------------------------
 
     def refusal(self, group: int) -> str:
-        """Return why the group's replicas must stay on their nodes; empty if they may move."""
+        """Return the code of the reason for which the group's replicas must stay on their nodes;
+        empty if they may move."""
         row, policy = self.state.groups[group], self.changes.policy
         if group in policy.excluded_groups:
             return EXCLUDED
@@ -157,7 +163,8 @@ class Balancer:
                                   self.changes.shares[position].unit[node] * NEGLIGIBLE_PPM // PPM)
 
     def may_move(self, group: int, source: int, target: int) -> bool:
-        """True if the replica may move to the target and the move helps."""
+        """True if the hard rules and the budget allow the move, it improves the balance, and it
+        makes no node the fullest."""
         return (self.changes.may_take(group, target, source)
                 and self.gain(group, source, target) > 0
                 and self.does_not_overload(target, source, group)
@@ -200,8 +207,8 @@ class Balancer:
         )
 
     def would_underfill(self, group: int, source: int) -> bool:
-        """True if the node would be below the band without the replica.  A plan for one node has
-        one direction, so it must not overshoot; any other plan may."""
+        """True if the plan is for one node and ``source`` would be below the band without the
+        replica. Such a plan has one direction, so it must not overshoot; any other plan may."""
         return self.single_node and any(
             self.state.load[source][position] - self.state.replica_load(group, position)
             < self.changes.shares[position].low[source] for position in self.positions)
@@ -211,15 +218,16 @@ class Balancer:
         return self.budget_allows(self.bytes_to_copy(group, source, target))
 
     def budget_allows(self, bytes_to_copy: int) -> bool:
-        """True if that much of the byte budget is left."""
+        """True if that much of the byte budget is left; otherwise the plan is recorded as cut by
+        its budget."""
         budget = self.changes.options.budget_bytes
         enough = not budget or self.changes.spent_bytes + bytes_to_copy <= budget
         self.changes.cut_by_budget = self.changes.cut_by_budget or not enough
         return enough
 
     def bytes_to_copy(self, group: int, source: int, target: int) -> int:
-        """Return the bytes that the plan copies in addition with this move; 0 to bring a replica
-        back."""
+        """Return the bytes that the plan copies in addition with this move; 0 between new nodes,
+        negative if it brings a replica back."""
         initial = self.state.initial(group)
         size = self.state.groups[group].bytes
         return size * (target not in initial) - size * (source not in initial)
@@ -233,7 +241,8 @@ class Balancer:
         )
 
     def move(self, group: int, source: int, target: int, position: int, reason: str) -> None:
-        """Move a replica that all rules allow."""
+        """Move a replica that all rules allow, and record the reason, the bytes and the way back.
+        ``position``: the resource for which it moves."""
         changes = self.changes
         self.undo_log.append((group, self.state.voters[group], self.state.leader[group]))
         changes.spent_bytes += self.bytes_to_copy(group, source, target)
@@ -247,7 +256,8 @@ class Balancer:
 
     @contextmanager
     def _reordered(self, nodes: Iterable[int]) -> Iterator[None]:
-        """Keep the order of receivers up to date around a change of these nodes' loads."""
+        """Take these nodes out of ``by_headroom`` during the body, and put them back with their new
+        loads."""
         places = [(order, node, position) for position, order in self.by_headroom.items()
                   for node in nodes if self.is_target[node]]
         for order, node, position in places:
@@ -257,12 +267,12 @@ class Balancer:
             order.add((self._fullness(node, position), node))
 
     def savepoint(self) -> Savepoint:
-        """Return the present state, for ``rollback``."""
+        """Return the present state for ``rollback``; moves before can no longer be undone."""
         self.undo_log.clear()
         return Savepoint(dict(self.changes.why), self.changes.spent_bytes)
 
     def rollback(self, savepoint: Savepoint) -> None:
-        """Undo all moves since the mark."""
+        """Undo all moves since ``savepoint``, which must be the last one."""
         for group, voters, leader in reversed(self.undo_log):
             changed = {*voters} ^ {*self.state.voters[group]}
             with self._reordered(sorted(changed)):
@@ -271,7 +281,7 @@ class Balancer:
         self.changes.why, self.changes.spent_bytes = savepoint
 
     def overloaded(self) -> list[Excess]:
-        """Return the nodes above a target, worst first."""
+        """Return each excess of a node in a resource, worst first."""
         found = [Excess(excess * PPM // self.changes.shares[position].unit[node], node,
                         position)
                  for node in range(len(self.is_source)) for position in self.positions

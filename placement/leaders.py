@@ -56,7 +56,7 @@ class _Leaders:
                        if (band := self.policy.band(name)) is not None}
 
     def cost(self, node: int, egress: int = 0, leaders: int = 0) -> int:
-        """Return the node's squared excesses with additional load."""
+        """Return the node's squared excesses of egress and leaders, with this much load more."""
         if not self.state.nodes[node].has_share:
             return 0
         return (self._excess(node, R_EGRESS, egress) ** 2
@@ -78,18 +78,20 @@ class _Leaders:
         return self.state.load[node][position] * PPM // shares.share[node]
 
     def worst(self, node: int) -> int:
-        """Return the resource in which the node is furthest above its target.  A load below its
-        floor is no reason to move anything, however uneven it is."""
+        """Return the resource in which the node is furthest above its target. A load below its
+        floor is no excess."""
         return max(self.shares, default=R_LEADERS,
                    key=lambda position: (self._excess(node, position), -position))
 
     def movable(self, group: int) -> bool:
-        """True if balancing may change the group's leader."""
+        """True if balancing may change the group's leader: it is not excluded, has a majority and
+        is not in joint consensus."""
         return (group not in self.policy.excluded_groups and not self.state.groups[group].in_joint
                 and self.state.has_quorum(group))
 
     def may_get(self, group: int, target: int, source: int) -> bool:
-        """True if balancing may make ``target`` the group's leader."""
+        """True if balancing may make ``target`` the group's leader instead of ``source``. A plan
+        for one node allows only transfers from it, or to it up to its target."""
         node = self.state.nodes[target]
         if not node.accepts_replicas or node.id in self.policy.excluded_nodes:
             return False
@@ -114,7 +116,8 @@ class _Leaders:
         return True
 
     def transfer(self, group: int, target: int, reason: str, position: int = R_LEADERS) -> None:
-        """Make ``target`` the group's leader, for the resource at ``position``."""
+        """Make ``target`` the group's leader in the state, and keep the group's first reason;
+        ``position``: the resource of the reason."""
         source = self.state.leader[group]
         before = self.ppm(source, position)
         del self.led[source][group]
@@ -124,15 +127,15 @@ class _Leaders:
                                        self.ppm(source, position)))
 
     def gain(self, group: int, source: int, target: int) -> int:
-        """Return the decrease of the squared excesses by a transfer."""
+        """Return the decrease of the squared excesses by a transfer; negative if they grow."""
         egress = self.state.leader_egress(group)
         return (self.cost(source) + self.cost(target)
                 - self.cost(source, -egress, -1) - self.cost(target, egress, 1))
 
 
 def balance_leaders(state: State, policy: Policy, options: Options) -> tuple[dict[int, Why], bool]:
-    """Return the reasons of the transfers by group, and whether nothing is left to do.  O(groups *
-    replicas) per step at worst."""
+    """Transfer leaders in ``state``. Return the reasons of the transfers by group, and False if
+    ``ROUNDS_MAX`` was reached. O(groups * replicas) per step at worst."""
     leaders = _Leaders(state, policy, options)
     vacate_nodes(leaders)
     for _ in range(ROUNDS_MAX):
@@ -146,7 +149,8 @@ def balance_leaders(state: State, policy: Policy, options: Options) -> tuple[dic
 
 
 def vacate_nodes(leaders: _Leaders) -> None:
-    """Transfer leaders off the nodes that may not lead."""
+    """Transfer leaders off the nodes that may not lead, except dead ones; groups without another
+    voter that may lead keep theirs."""
     state = leaders.state
     for place, node in enumerate(state.nodes):
         if node.may_lead or node.state == DEAD or leaders.only not in (NO_NODE, place):
@@ -173,7 +177,8 @@ def _overloaded(leaders: _Leaders) -> list[int]:
 
 
 def _transfer_best(leaders: _Leaders) -> bool:
-    """Make the best transfer of each overloaded node until no transfer helps."""
+    """Make the best transfers of each overloaded node until none helps. Return True if any was
+    made."""
     moved = False
     for node in _overloaded(leaders):
         while (best := _best_transfer(leaders, node))[0] > 0:
@@ -183,7 +188,8 @@ def _transfer_best(leaders: _Leaders) -> bool:
 
 
 def _best_transfer(leaders: _Leaders, node: int) -> tuple[int, int, int]:
-    """Return (gain, group, target), ties by group and target."""
+    """Return (gain, group, target) of the best transfer away from ``node``, gain 0 = none; ties by
+    group and target."""
     best = (0, NO_NODE, NO_NODE)
     for group in sorted(leaders.led[node]):
         if not leaders.movable(group):
@@ -199,8 +205,8 @@ def _best_transfer(leaders: _Leaders, node: int) -> tuple[int, int, int]:
 
 
 def _transfer_pairs(leaders: _Leaders) -> bool:
-    """Make one chain of two transfers over a node between, or one exchange.  True if one was
-    found."""
+    """Make one chain of two transfers over a node between, or one exchange. Return False if none
+    helps; a plan for one node makes none."""
     if leaders.only != NO_NODE:
         return False
     for node in _overloaded(leaders):
@@ -221,7 +227,7 @@ def _largest(leaders: _Leaders, node: int) -> list[int]:
 
 def _transfer_chain(leaders: _Leaders, node: int, group: int, between: int) -> bool:
     """Transfer ``group`` to ``between``, which in turn transfers the group with the largest total
-    gain, to a third node or in exchange."""
+    gain, to a third node or in exchange. Return False, and transfer nothing, without a gain."""
     state = leaders.state
     egress = state.leader_egress(group)
     node_gains = leaders.cost(node) - leaders.cost(node, -egress, -1)

@@ -86,7 +86,7 @@ def _changed(row: GroupRow, move: ReplicaChange, now_ms: int) -> GroupRow:
 
 def state_after(snapshot: Snapshot, policy: Policy, options: Options,
                 moves: Iterable[Move]) -> State:
-    """Return the state after these moves."""
+    """Return the state of the snapshot after these moves."""
     state = State(snapshot, policy, options.drain)
     for _ in walk(state, moves):
         pass
@@ -94,8 +94,8 @@ def state_after(snapshot: Snapshot, policy: Policy, options: Options,
 
 
 def walk(state: State, moves: Iterable[Move]) -> Iterator[dict[int, list[int]]]:
-    """Apply the moves one by one; after each, yield the loads *before* it of the nodes that it
-    changes."""
+    """Apply the moves to ``state`` one by one. After each, yield the loads *before* it of the nodes
+    that it changed, by node."""
     rows = {row.incarnation: row for row in state.snapshot.partitions}
     for move in moves:
         before = {node: list(state.load[node]) for node in touched(state, move)}
@@ -114,7 +114,8 @@ def touched(state: State, move: Move) -> list[int]:
 
 def apply_move(state: State, move: Move, rows: dict[int, PartitionRow],
                backwards: bool = False) -> None:
-    """Apply the move to the state, or undo it.  ``rows`` are the partitions by incarnation."""
+    """Apply the move to the state; ``backwards``: undo it. ``rows`` are the partitions by
+    incarnation."""
     if isinstance(move, TopicSwitch):
         row = rows[move.incarnation]
         state.switch(move.incarnation, row.ingress, row.read,
@@ -133,7 +134,8 @@ def apply_move(state: State, move: Move, rows: dict[int, PartitionRow],
 
 def resources(start: State, end: State, before: Before, policy: Policy,
               options: Options) -> tuple[ResourceOutcome, ...]:
-    """Return one row per balanced resource, in the order of the policy's bands."""
+    """Return one row of figures per balanced resource, in the order of the policy's bands.
+    ``before``: leaders before they were moved for their own sake."""
     rows = []
     for band in policy.bands:
         if band.resource == GROUP_INGRESS:
@@ -165,12 +167,13 @@ def _nodes_outcome(start: State, end: State, before: Before, band: Band,
 
 
 def _replicas_held(start: State, end: State, position: int) -> list[list[int]]:
-    """Return the items of each node at the plan's start, with their weights after its switches."""
+    """Return the loads of each node's replicas at the plan's start, with the loads that groups have
+    after its switches."""
     return [[end.replica_load(group, position) for group in held] for held in start.held]
 
 
 def _led(end: State, before: Before, position: int) -> list[list[int]]:
-    """Return the cost of each node's leaders before leaders were moved."""
+    """Return the loads of the groups that each node led before leaders were moved."""
     held: list[list[int]] = [[] for _ in end.nodes]
     for group, leader in before.leader.items():
         if leader != NO_NODE:
@@ -285,7 +288,8 @@ def groups(start: State, end: State) -> tuple[GroupOutcome, ...]:
 
 
 def warnings(end: State) -> Iterator[str]:
-    """Return warnings for an operator about the planned cluster."""
+    """Yield a warning for each node of the planned cluster above a capacity, and for groups with
+    too many voters or without a leader."""
     for place, node in enumerate(end.nodes):
         for position, name in ((R_DISK, "bytes of its disk"), (R_INGRESS, "ingress"),
                                (R_EGRESS, "egress")):

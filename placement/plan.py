@@ -318,7 +318,7 @@ class Plan(NamedTuple):
 
 
 def identify(plan: Plan) -> Plan:
-    """Return the plan with the ``plan_id`` of its contents.  O(bytes)."""
+    """Return the plan with ``plan_id`` set to the digest of its other contents. O(bytes)."""
     return plan._replace(plan_id=canonical.digest(plan._replace(plan_id="")))
 
 

@@ -82,10 +82,11 @@ class _Stages(NamedTuple):
 
 def make_plan(snapshot: Snapshot, policy: Policy = DEFAULT_POLICY,
               options: Options = DEFAULT_OPTIONS) -> Plan:
-    """Return the plan for a snapshot.
+    """Return the plan for a snapshot. A drain in ``options`` that cannot be done gives a plan
+    without moves, with the causes in ``infeasible``.
 
     O(partitions log partitions + replicas * nodes) if the cluster is balanced already, and as much
-    again for each round.  Raises ``InvalidSnapshot``, ``InvalidPolicy``, ``LimitExceeded``."""
+    again for each round. Raises ``InvalidSnapshot``, ``InvalidPolicy``, ``LimitExceeded``."""
     check_policy(policy)
     check_options(options)
     snapshot = checked(snapshot)
@@ -121,8 +122,8 @@ def _check_nodes_named(snapshot: Snapshot, policy: Policy, options: Options) -> 
 
 
 def _without_drains(snapshot: Snapshot) -> Snapshot:
-    """Return the nodes without drains that cannot be done: such nodes keep their replicas and get
-    no new ones."""
+    """Return the snapshot with draining nodes in maintenance: they keep their replicas and get no
+    new ones."""
     return snapshot._replace(nodes=tuple(
         node._replace(state=MAINTENANCE) if node.state == cluster.DRAINING else node
         for node in snapshot.nodes))
@@ -154,7 +155,8 @@ def _run_stages(snapshot: Snapshot, policy: Policy, options: Options) -> _Stages
 
 
 def _replica_stages(changes: ReplicaChanges, scope: str) -> bool:
-    """Run the stages until nothing changes.  False if that took too many rounds."""
+    """Run the stages of ``scope`` until nothing changes. Return False if that took too many rounds,
+    or the last balance did not end."""
     if scope == SCOPE_LEADERS:
         return True
     for _ in range(ROUNDS_MAX):
@@ -245,8 +247,8 @@ class Choice(NamedTuple):
 
 def choices(snapshot: Snapshot, policy: Policy = DEFAULT_POLICY,
             options: Options = DEFAULT_OPTIONS) -> tuple[Choice, ...]:
-    """Return the effect of repairs alone, and of a quarter, a half and all of the full plan's
-    bytes.  Costs as much as four plans."""
+    """Return the effect of repairs alone, and of plans with a quarter, a half and all of the full
+    plan's bytes. Costs as much as four plans."""
     full = make_plan(snapshot, policy, options._replace(budget_bytes=0))
     repair = make_plan(snapshot, policy, options._replace(scope=SCOPE_REPAIR, node=0))
     points = [_choice(repair, 0)]

@@ -103,7 +103,8 @@ class Options(NamedTuple):
 
 
 def check_policy(policy: Policy) -> None:
-    """Raise ``InvalidPolicy`` with the field, its value and the permitted values."""
+    """Return if every field is in its range. Raises ``InvalidPolicy`` with the field, its value and
+    the permitted values."""
     seen: dict[str, None] = {}
     for band in policy.bands:
         if band.resource not in RESOURCES:
@@ -126,7 +127,8 @@ def check_policy(policy: Policy) -> None:
 
 
 def check_options(options: Options) -> None:
-    """Raise ``InvalidPolicy``; the planner checks whether the nodes exist."""
+    """Return if the options fit together; the planner checks whether the nodes exist. Raises
+    ``InvalidPolicy``."""
     if options.scope not in SCOPES:
         raise InvalidPolicy(f"no scope is called {options.scope!r:.60}; there are "
                             f"{', '.join(SCOPES)}")

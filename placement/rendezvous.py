@@ -35,11 +35,11 @@ _MANTISSA_TOP = 1 << (_MANTISSA_BITS + 1)
 
 
 def neg_log2(draw: int) -> int:
-    """-log2((draw + 1) / 2**64) in units of 2**-40, for a 64-bit ``draw``; 0 for the greatest.
+    """Return -log2((draw + 1) / 2**64) in units of 2**-40, for a 64-bit ``draw``; 0 for the
+    greatest.
 
     Digit by digit: the square of a mantissa in [1, 2) is at least 2 exactly when the next bit of
-    its logarithm is 1 (Knuth, TAOCP 1.2.2, exercise 25).
-    """
+    its logarithm is 1 (Knuth, TAOCP 1.2.2, exercise 25)."""
     value = draw + 1
     whole = value.bit_length() - 1
     mantissa = value << _MANTISSA_BITS >> whole
@@ -54,7 +54,7 @@ def neg_log2(draw: int) -> int:
 
 
 def _draw(seed: int, group: int, label: bytes) -> int:
-    """64 uniform bits for one candidate of one group."""
+    """Return 64 uniform bits for one candidate, named by ``label``, of one group."""
     text = seed.to_bytes(8, "little") + group.to_bytes(8, "little") + label
     return int.from_bytes(blake2b(text, digest_size=8, person=b"mr-placement").digest(), "little")
 
@@ -89,10 +89,9 @@ def _ranked_nodes(group: int, rack: Rack, seed: int) -> list[int]:
 
 
 def replicas(group: int, replication_factor: int, topology: Topology, seed: int) -> tuple[int, ...]:
-    """Node ids for a group's replicas, best first.
+    """Return the ids of the nodes for a group's replicas, best first, in as many racks as possible.
 
-    Raises ``NotEnoughNodes``, ``LimitExceeded``.  O(racks log racks + nodes of the chosen racks).
-    """
+    Raises ``NotEnoughNodes``, ``LimitExceeded``. O(racks log racks + nodes of the chosen racks)."""
     if not 1 <= replication_factor <= REPLICATION_FACTOR_MAX:
         raise LimitExceeded("replication_factor", REPLICATION_FACTOR_MAX, replication_factor)
     if topology.nodes_count < replication_factor:
@@ -111,6 +110,7 @@ def replicas(group: int, replication_factor: int, topology: Topology, seed: int)
 
 def replicas_of_pool(pool_size: int, replication_factor: int, topology: Topology,
                      seed: int) -> tuple[tuple[int, ...], ...]:
-    """Replicas of groups 0..pool_size, group 0 being the metadata group."""
+    """Return the nodes for the replicas of each of the groups 0..``pool_size``; group 0 is the
+    metadata group. Raises as ``replicas``."""
     return tuple(replicas(group, replication_factor, topology, seed)
                  for group in range(pool_size + 1))

@@ -37,7 +37,8 @@ NAMED_MAX = 8
 
 
 def repair_dead(changes: ReplicaChanges) -> None:
-    """Replace replicas on dead nodes, and fill up groups with too few voters."""
+    """Replace replicas on dead nodes, and add voters to groups with too few. A replica or voter
+    without a target is recorded in ``infeasible``."""
     state = changes.state
     factor = state.snapshot.replication_factor
     for group in _largest_first(state):
@@ -57,7 +58,8 @@ def repair_dead(changes: ReplicaChanges) -> None:
 
 
 def drain(changes: ReplicaChanges) -> None:
-    """Replace the replicas of draining nodes."""
+    """Replace the replicas of draining nodes; a replica without a target stays and is recorded in
+    ``infeasible``."""
     state = changes.state
     for group in _largest_first(state):
         leaving = [node for node in state.voters[group]
@@ -68,7 +70,8 @@ def drain(changes: ReplicaChanges) -> None:
 
 
 def spread_over_racks(changes: ReplicaChanges) -> None:
-    """Move replicas out of racks that have more of a group than their part."""
+    """Move replicas out of racks that have more of a group than their part, as long as there is a
+    target."""
     state = changes.state
     for group in _largest_first(state):
         crowded = _crowded(state, group)
@@ -83,7 +86,8 @@ def spread_over_racks(changes: ReplicaChanges) -> None:
 
 
 def empty_full_disks(changes: ReplicaChanges) -> None:
-    """Bring nodes above the disk cap below it, with the least load."""
+    """Move replicas off nodes above the disk cap, as little load as brings them below it. A node
+    that stays above is recorded in ``infeasible``."""
     state = changes.state
     for node in range(len(state.nodes)):
         excess = state.load[node][R_DISK] - state.nodes[node].cap[R_DISK]
@@ -120,7 +124,8 @@ def _largest_first(state: State) -> list[int]:
 
 
 def _crowded(state: State, group: int) -> list[int]:
-    """Voters in racks that have more of the group than their part."""
+    """Return the voters in racks that have more of the group than their part; nodes to be emptied
+    do not count."""
     voters = state.voters[group]
     limit = state.rack_limit[len(voters)]
     return [node for node in voters if not state.nodes[node].is_evacuated
@@ -128,7 +133,8 @@ def _crowded(state: State, group: int) -> list[int]:
 
 
 def _may_change(changes: ReplicaChanges, group: int) -> bool:
-    """True if the group's members can be changed now; otherwise records why not."""
+    """Return True if the group's members can be changed now. Otherwise record the reason, once: no
+    majority, or a change under way."""
     state = changes.state
     if not state.has_quorum(group):
         cause = Infeasible(
@@ -158,7 +164,8 @@ def _replace(changes: ReplicaChanges, group: int, leaving: int, why: Why) -> boo
 
 
 def _no_target(changes: ReplicaChanges, group: int, leaving: int) -> None:
-    """Record that a replica has nowhere to go, and what each node lacks."""
+    """Record, once, that the replica on ``leaving`` (``NO_NODE`` = an additional one) has nowhere
+    to go, and how many nodes lack what."""
     state = changes.state
     lacks: dict[str, int] = {}
     for target, node in enumerate(state.nodes):
@@ -184,9 +191,10 @@ def _no_target(changes: ReplicaChanges, group: int, leaving: int) -> None:
 
 
 def drain_faults(state: State, fewer_racks: bool) -> list[Infeasible]:
-    """Return why the draining nodes cannot be emptied, before anything is planned.
+    """Return the reasons for which the draining nodes cannot be emptied, before anything is
+    planned: nodes, racks or disk space that would be missing.
 
-    Draining nodes that hold nothing are empty, whatever other nodes are left.  O(nodes)."""
+    Draining nodes that hold nothing are empty, whatever other nodes are left. O(nodes)."""
     draining = [node for place, node in enumerate(state.nodes)
                 if node.is_evacuated and node.state != DEAD and state.held[place]]
     if not draining:
@@ -226,7 +234,8 @@ def drain_faults(state: State, fewer_racks: bool) -> list[Infeasible]:
 
 
 def _named(nodes: list[int]) -> str:
-    """``node 3``, ``nodes 3 and 6``; of many the first."""
+    """Return ``node 3`` or ``nodes 3 and 6``; of more than ``NAMED_MAX`` the first, and the number
+    of the others."""
     more = len(nodes) - NAMED_MAX
     words = [*map(str, nodes[:NAMED_MAX]), *([f"{more} more"] if more > 0 else [])]
     if len(words) == 1:

@@ -69,19 +69,22 @@ class ReplicaChanges:
         return (self.state.load[node][position] + more) * PPM // shares.share[node]
 
     def fullness(self, group: int, target: int) -> int:
-        """Return the worst share of ``target`` with a replica of ``group``, in millionths."""
+        """Return the load of ``target`` with a replica of ``group``, in millionths of its share, in
+        the resource where that is most."""
         return max((self.ppm(target, position, self.state.replica_load(group, position))
                     for position in self.shares), default=0)
 
     def preference(self, group: int, target: int) -> tuple[int, int]:
-        """Return the order of targets that are equally full: a hash of group and node, then the
+        """Return the sort key of targets that are equally full: a hash of group and node, then the
         id."""
         node = self.state.ids[target]
         return mix64(partition_key(group, self.state.snapshot.hash_seed, node)), node
 
     def best_target(self, group: int, leaving: int = NO_NODE) -> int:
-        """Return the node that is least full with the replica; ``NO_NODE`` if none may have it.
-        Nodes that the policy excludes come last.  O(nodes)."""
+        """Return the permitted node that is least full with the replica, in place of the one on
+        ``leaving``; ``NO_NODE`` if none may have it.
+
+        Nodes that the policy excludes come last. O(nodes)."""
         excluded = self.policy.excluded_nodes
         return min((target for target in range(len(self.state.nodes))
                     if self.may_take(group, target, leaving)), default=NO_NODE,
@@ -90,9 +93,9 @@ class ReplicaChanges:
                                        self.preference(group, target)))
 
     def next_leader(self, group: int, voters: list[int]) -> int:
-        """Return the next leader: the present one if it stays and may lead, or else the voter whose
-        node sends least for its weight; ``NO_NODE`` if none may, or if the group has no leader
-        now."""
+        """Return the leader for these voters: the initial or present one if it stays and may lead,
+        or else the voter whose node sends least for its weight. ``NO_NODE`` if none may lead, or
+        the group had no leader in the snapshot."""
         state = self.state
         first, present = state.initial_leader(group), state.leader[group]
         if first == NO_NODE or sorted(voters) == list(state.initial(group)):
@@ -107,12 +110,14 @@ class ReplicaChanges:
     # ---- changes --------------------------------------------------------------------------------
 
     def replace(self, group: int, leaving: int, target: int, why: Why) -> None:
-        """Move a replica; the caller has checked ``may_take``."""
+        """Move a replica from ``leaving`` to ``target``, and choose the leader anew; the caller has
+        checked ``may_take``."""
         voters = [target if node == leaving else node for node in self.state.voters[group]]
         self._set(group, voters, why)
 
     def add(self, group: int, target: int, why: Why) -> None:
-        """Add a voter."""
+        """Add a voter on ``target``, and choose the leader anew; the caller has checked
+        ``may_take``."""
         self._set(group, [*self.state.voters[group], target], why)
 
     def _set(self, group: int, voters: list[int], why: Why) -> None:

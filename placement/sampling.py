@@ -34,8 +34,8 @@ Shed = Callable[[Relief, frozenset[int]], Sequence[PartitionRow]]
 
 
 class SampleRound(NamedTuple):
-    """One query: the ``asked`` groups, the partitions listed by then, and the groups that stay
-    above their targets with them."""
+    """One query: the number of groups ``asked``, of partitions that it added to the listed ones,
+    and of groups that stay above their targets then."""
 
     asked: int
     listed: int
@@ -43,8 +43,8 @@ class SampleRound(NamedTuple):
 
 
 class PartitionSample(NamedTuple):
-    """Result of ``listed``: the partitions, the queries, and whether groups stay above their
-    targets although not all partitions are listed."""
+    """The partitions that a plan needs, the queries, and the number of groups that stay above their
+    targets with them."""
 
     partitions: tuple[PartitionRow, ...]
     rounds: tuple[SampleRound, ...]
@@ -53,10 +53,11 @@ class PartitionSample(NamedTuple):
 
 def sample_partitions(snapshot: Snapshot, policy: Policy, above: Above,
                       shed: Shed) -> PartitionSample:
-    """Return the partitions that a plan needs.
+    """Return the partitions that a plan needs: those found by ``above``, then a few rounds of
+    ``shed``. None if the policy has no band for groups.
 
-    ``snapshot`` has every node and group, and no partition.  A plan moves at most ``switches_max``
-    partitions, so the queries end when it is full.  O(rounds * listed log listed) here."""
+    ``snapshot`` has every node and group, and no partition. A plan moves at most ``switches_max``
+    partitions, so the queries end when it is full. O(rounds * listed log listed) here."""
     if policy.band(GROUP_INGRESS) is None:
         return PartitionSample((), (), 0)
     pool = [row.ingress for row in snapshot.groups if row.id]
@@ -76,6 +77,6 @@ def sample_partitions(snapshot: Snapshot, policy: Policy, above: Above,
 
 
 def _with(snapshot: Snapshot, rows: dict[int, PartitionRow]) -> Snapshot:
-    """Return the partitions in order, so that the result does not depend on the order of
-    queries."""
+    """Return the snapshot with these partitions in order, so that the result does not depend on the
+    order of queries."""
     return snapshot._replace(partitions=tuple(sorted(rows.values())))

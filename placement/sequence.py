@@ -101,8 +101,8 @@ class _Sequencer:
         self.ms = 0
 
     def priority(self, move: Move) -> tuple:
-        """Return the order of a move: repairs, then moves without copies, the heaviest first, then
-        copies."""
+        """Return the sort key of a move: repairs, then moves without copies, the heaviest first,
+        then copies, the largest first for drains and last otherwise."""
         kind = (LEADER_TRANSFER, TOPIC_SWITCH, REPLICA_CHANGE).index(move.kind)
         urgent = isinstance(move, ReplicaChange) and move.why.reason in _URGENT
         size = -move.bytes if move.why.reason == DRAIN else move.bytes
@@ -134,8 +134,8 @@ class _Sequencer:
         return True
 
     def dependencies(self, move: Move) -> tuple[int, ...] | None:
-        """Return the moves whose disk space this one needs; None if all of them together free too
-        little."""
+        """Return the earlier moves whose disk space this one needs; None if all of them together
+        free too little."""
         if not isinstance(move, ReplicaChange):
             return ()
         needed: list[int] = []
@@ -160,7 +160,8 @@ class _Sequencer:
         return self.wave.others >= self.policy.transfers_per_wave_max
 
     def fits_wave(self, move: Move, depends_on: tuple[int, ...]) -> bool:
-        """True if the present wave can take the move."""
+        """True if the present wave can take the move: all that it depends on are in earlier waves,
+        and no limit is exceeded."""
         wave, policy = self.wave, self.policy
         if any(self.wave_of[seq] >= wave.number for seq in depends_on):
             return False
@@ -173,7 +174,7 @@ class _Sequencer:
                      + len(move.joining) <= max(policy.out_per_node_max, len(move.joining))))
 
     def take(self, move: Move, depends_on: tuple[int, ...]) -> None:
-        """Append the move to the sequence."""
+        """Append the move to the sequence, in the present wave, and apply it to the state."""
         seq = len(self.moves) + 1
         if isinstance(move, ReplicaChange):
             self._account(move, seq, depends_on)
@@ -203,7 +204,7 @@ class _Sequencer:
             self.departed.setdefault(self.state.index[leaving], []).append((seq, size))
 
     def next_wave(self) -> None:
-        """Close the present wave."""
+        """Add the time of the present wave to the estimate, and begin the next one."""
         self.ms += self.wave.ms(self.rate)
         self.wave = _Wave(self.wave.number + 1)
 
@@ -233,8 +234,8 @@ def sequenced(start: State, end: State, reasons: Reasons, policy: Policy,
 
 
 def _pass(sequencer: _Sequencer, pending: list[Move], relaxed: bool) -> list[Move]:
-    """Append the moves that can be made now, in order (``relaxed``: one move only); return the
-    rest."""
+    """Append the moves that can be made now, in order (``relaxed``: one move only). Return the
+    others."""
     rest = []
     taken = False
     for move in pending:
@@ -250,8 +251,8 @@ def _pass(sequencer: _Sequencer, pending: list[Move], relaxed: bool) -> list[Mov
 
 
 def _limits(start: State, end: State, resource: int) -> list[int]:
-    """Return the limit of each node and group on the way: the worst load per weight of either
-    end."""
+    """Return the limit of each node's load on the way: by its weight, as much as the fullest node
+    has before or after the plan."""
     worst = (0, 1)
     for state in (start, end):
         for place, node in enumerate(end.nodes):
@@ -265,7 +266,7 @@ def _limits(start: State, end: State, resource: int) -> list[int]:
 
 
 def _moves_between(start: State, end: State, reasons: Reasons) -> Iterable[Move]:
-    """Return one move for each subject with another place at the end."""
+    """Yield one move for each group and partition with another place at the end."""
     ids = [*end.ids, 0]  # ``ids[NO_NODE]`` is 0
     for group in sorted(end.groups):
         row = end.groups[group]

@@ -66,7 +66,8 @@ class Shares(NamedTuple):
     bound: str
 
     def ppm(self, load: int, weight: int) -> int:
-        """A load in millionths of a bin's share by weight alone, rounded up."""
+        """Return ``load`` in millionths of the share of a bin of this weight, by weight alone,
+        rounded up."""
         if not self.total or not weight:
             return 0
         return -(-load * self.weight * PPM // (self.total * weight))
@@ -74,8 +75,9 @@ class Shares(NamedTuple):
 
 def shares_of(bins: Bins, held: Sequence[Sequence[int]], displaced: Sequence[int], fixed: int,
               band: Band) -> Shares:
-    """Shares of ``bins`` that hold items of these loads; ``displaced`` ones have to leave their bin
-    anyhow, and ``fixed`` load is not worth listing.  Items in bins of weight 0 do not count."""
+    """Return shares, targets and bound of ``bins``. ``held``: loads of the items in each bin; those
+    in bins of weight 0 do not count. ``displaced``: items that have to leave their bin anyhow;
+    ``fixed``: load that is not worth listing."""
     counted = [items if weight else () for items, weight in zip(held, bins.weights, strict=True)]
     total = sum(map(sum, counted)) + sum(displaced) + fixed
     weight = sum(bins.weights)
@@ -106,8 +108,8 @@ def negligible_load(total: int, weight: int, weights: int) -> int:
 
 def _large_pieces(bins: Bins, held: Sequence[Sequence[int]], displaced: Sequence[int], total: int,
                   weight: int) -> list[tuple[int, int]]:
-    """(load, bin) of the items that may be oversized, largest first; a
-    displaced one counts for the heaviest bin.  At most _SMALL_PART times as many as bins."""
+    """Return (load, bin) of the items that may be oversized, largest first; a displaced one counts
+    for the heaviest bin. At most _SMALL_PART times as many as bins."""
     heaviest = max(range(len(bins.weights)), key=lambda each: (bins.weights[each], -each))
     found = []
     for bin_, items in ((heaviest, displaced), *enumerate(held)):
@@ -129,7 +131,7 @@ def _high(level: tuple[int, int], weight: int, band: Band) -> int:
 
 def _bound(bins: Bins, pieces: Sequence[tuple[int, int]], total: int,
            weight: int) -> tuple[str, int]:
-    """The best of the lower bounds and its name."""
+    """Return the name and the value, in millionths, of the highest of the lower bounds."""
     heaviest = max(bins.weights)
     count = sum(bin_weight > 0 for bin_weight in bins.weights)
     largest = heapq.nlargest(count + 1, (load for load, _ in pieces))
@@ -150,11 +152,11 @@ def _bound(bins: Bins, pieces: Sequence[tuple[int, int]], total: int,
 
 def _fill(bins: Bins, weights: Sequence[int], total: int,
           caps: Sequence[int]) -> list[tuple[int, int]]:
-    """(load, weight) of each rack when ``total`` is shared by weight and no rack exceeds its cap.
+    """Return (load, weight) of each rack when ``total`` is shared by weight and no rack exceeds its
+    cap.
 
-    Racks whose cap is reached first are full; the others share what is left.  When all are full,
-    the last takes the rest.
-    """
+    Racks whose cap is reached first are full; the others share the rest. When all are full, the
+    last takes the rest."""
     bin_weight = [0] * len(caps)
     for rack, weight in zip(bins.racks, weights, strict=True):
         bin_weight[rack] += weight
@@ -178,7 +180,8 @@ def _fill(bins: Bins, weights: Sequence[int], total: int,
 # ---- oversized items ----------------------------------------------------------------------------
 
 def _levels(bins: Bins, pieces: Sequence[tuple[int, int]], total: int) -> list[tuple[int, int]]:
-    """(load, weight) of each rack for the bins without oversized items."""
+    """Return (load, weight) of each rack for the bins without oversized items; their quotient is
+    the share per weight."""
     weights = list(bins.weights)
     caps = list(bins.rack_caps)
     rest = total
@@ -211,7 +214,8 @@ def _levels(bins: Bins, pieces: Sequence[tuple[int, int]], total: int) -> list[t
 # ---- the two levels -----------------------------------------------------------------------------
 
 def node_shares(state: State, band: Band) -> Shares:
-    """Shares of the nodes that have one.  O(replicas)."""
+    """Return the shares of the nodes in the band's resource; a node that has none is a bin of
+    weight 0. O(replicas)."""
     position = POSITION[band.resource]
     racks = tuple(node.rack for node in state.nodes)
     if position in (R_DISK, R_INGRESS):
@@ -231,7 +235,8 @@ def node_shares(state: State, band: Band) -> Shares:
 
 
 def _leaderships(state: State, position: int) -> tuple[list[list[int]], list[int]]:
-    """Return the leaders' cost of each node, and of the leaders on nodes that may not lead."""
+    """Return the loads of the groups that each node leads, and those of groups led by nodes that
+    may not lead."""
     held: list[list[int]] = [[] for _ in state.nodes]
     displaced = []
     for group, leader in state.leader.items():
@@ -246,7 +251,7 @@ def _leaderships(state: State, position: int) -> tuple[list[list[int]], list[int
 
 
 def group_shares(state: State, band: Band) -> tuple[list[int], Shares]:
-    """The pool's groups and their shares, which are equal except for oversized items.
+    """Return the pool's groups and their shares, which are equal except for oversized items.
     O(partitions)."""
     groups = sorted(group for group in state.groups if group)
     items: dict[int, list[int]] = {group: [] for group in groups}

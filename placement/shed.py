@@ -37,13 +37,13 @@ class Item(NamedTuple):
 
 
 def by_load(item: Item) -> tuple[int, int]:
-    """Largest first, ties by id."""
+    """Return the sort key of an item: largest first, ties by id."""
     return (-item.load, item.id)
 
 
 def fitting_cap(headroom: Iterable[int]) -> int:
     """Return the largest load that a tenth of the bins with headroom (at least one) can take; 0
-    when none has headroom.  O(bins log bins)."""
+    when none has headroom. O(bins log bins)."""
     ordered = sorted((load for load in headroom if load > 0), reverse=True)
     return ordered[len(ordered) // 10] if ordered else 0
 
@@ -72,8 +72,8 @@ def shed(items: Sequence[Item], excess: int, cap: int) -> list[Item]:
 
 
 def without_negligible(items: list[Item], most: int) -> list[Item]:
-    """All but the smallest items that together are at most ``most``.  ``items`` are in the order of
-    ``by_load``.  O(items)."""
+    """Return the items without the smallest ones that together are at most ``most``. ``items`` are
+    in the order of ``by_load``. O(items)."""
     kept = len(items)
     while kept and items[kept - 1].load <= most:
         most -= items[kept - 1].load
@@ -82,20 +82,22 @@ def without_negligible(items: list[Item], most: int) -> list[Item]:
 
 
 def shed_candidates(items: Sequence[Item], excess: int, cap: int) -> list[Item]:
-    """Return the result of ``shed``, and one more small item of each power of two of load.
+    """Return what ``shed`` returns, then, of the items up to ``cap``, the smallest of each power of
+    two of load unless it is among those.
 
-    A planner that knows only these can cover the rest of the excess nearly as well.  O((shed + log
-    cap) * log items)."""
+    With these few, a planner that does not have the bin can choose nearly as well as from all.
+    O((shed + log cap) * log items)."""
     chosen = dict.fromkeys(shed(items, excess, cap))
     return [*chosen, *(item for item in _Bin(items, cap).smallest_of_each_power()
                        if item not in chosen)]
 
 
 def by_urgency(items: Iterable[Item], above: int) -> list[tuple[int, Item]]:
-    """Each item that leaves a bin, the largest first, with how far the bin is above a level until
-    it has left, or 0: when not all may leave, those that are first over all bins pull the highest
-    bins down with the fewest items.  ``above`` is what the bin is above it with all of them.
-    O(items log items)."""
+    """Return (urgency, item) for each item, the largest first. The urgency is the bin's load above
+    a level until the item has left, at least 0. ``above``: that load with all items.
+
+    When not all may leave, the most urgent items of all bins pull the highest bins down with the
+    fewest items. O(items log items)."""
     found = []
     for item in sorted(items, key=by_load):
         found.append((max(0, above), item))
@@ -104,8 +106,8 @@ def by_urgency(items: Iterable[Item], above: int) -> list[tuple[int, Item]]:
 
 
 def urgent_first(found: tuple[int, Item]) -> tuple[int, int, int]:
-    """Return the results of ``by_urgency`` of all bins in order: the highest bin first, down to the
-    level, then the largest items, ties by id."""
+    """Return the sort key of a pair of ``by_urgency``: the highest bin first, down to the level,
+    then the largest items, ties by id."""
     urgency, item = found
     return (-urgency, *by_load(item))
 
@@ -120,7 +122,8 @@ class _Bin:
         self.end = bisect_left(items, 0, self.first, key=_descending)
 
     def fitting(self, excess: int) -> tuple[list[int], int]:
-        """The largest items that fit into the excess one after the other, and what is left."""
+        """Return the places of the largest items that fit into ``excess`` one after the other, and
+        the excess that is left."""
         chosen: list[int] = []
         place = self.first
         while excess and place < self.end:
@@ -135,8 +138,8 @@ class _Bin:
 
     def smallest_of_at_least(self, load: int, taken: Collection[int],
                              after: int = -1) -> int | None:
-        """The place of the smallest item of at least ``load`` that is not taken and comes ``after``
-        a place; of equal ones that of the smallest id."""
+        """Return the place of the smallest item of at least ``load`` that is not taken and comes
+        ``after`` a place; None = there is none. Of equal items that of the smallest id."""
         items = self.items
         first = max(self.first, after + 1)
         place = bisect_left(items, -load + 1, first, self.end, key=_descending) - 1
@@ -150,7 +153,7 @@ class _Bin:
         return place
 
     def smallest_of_each_power(self) -> list[Item]:
-        """The last item of each length in bits, the largest lengths first."""
+        """Return the last item of each length in bits, the largest lengths first."""
         found = []
         end = self.end
         while end > self.first:
@@ -161,8 +164,8 @@ class _Bin:
         return found[::-1]
 
     def without_needless(self, chosen: list[int], surplus: int) -> tuple[list[int], int]:
-        """Leave out what the covering item made superfluous, largest first; and the surplus
-        left."""
+        """Leave out chosen items that the covering item made superfluous, largest first. Return the
+        places kept and the surplus left."""
         kept = []
         for place in chosen:
             if self.items[place].load <= surplus:
@@ -172,8 +175,8 @@ class _Bin:
         return kept, surplus
 
     def exchanged(self, chosen: list[int], surplus: int) -> list[int]:
-        """Exchange items for smaller ones until the surplus is as small as single exchanges make
-        it."""
+        """Exchange chosen items for smaller ones until single exchanges reduce the surplus no
+        further, at most ``EXCHANGES_MAX``. Return the places."""
         taken = dict.fromkeys(chosen)
         for _ in range(EXCHANGES_MAX):
             best: tuple[tuple[int, int], int, int] | None = None
@@ -199,10 +202,10 @@ def _descending(item: Item) -> int:
 
 
 def too_large(items: Sequence[Item], load: int, high: int, cap: int) -> list[Item]:
-    """Items above ``cap`` that have to leave a bin with this ``load`` and target ``high``, because
-    all others together do not relieve it: those that weigh least together.  The largest of all
-    stays when it is above the target itself.  ``items`` are in the order of ``by_load``.
-    O(items + 2 ** LARGE_MAX)."""
+    """Return the items above ``cap`` that have to leave a bin with this ``load`` and target
+    ``high``, because all others together do not relieve it. Of the choices, that with the least
+    load; none if the others suffice. The largest of all stays when it is above the target itself.
+    ``items`` are in the order of ``by_load``. O(items + 2 ** LARGE_MAX)."""
     has_oversized = bool(items) and items[0].load > high
     excess = load - (items[0].load if has_oversized else high)
     large = [item for item in items[has_oversized:] if item.load > cap]
@@ -219,8 +222,9 @@ def too_large(items: Sequence[Item], load: int, high: int, cap: int) -> list[Ite
 
 
 def assign(items: Iterable[Item], headroom: dict[int, int]) -> list[tuple[Item, int]]:
-    """Each item that fits somewhere, with the bin that takes it: largest first, into the bin with
-    most headroom, ties by id.  ``headroom`` is not changed.  O((items + bins) log bins)."""
+    """Return each item that fits somewhere, with the bin that takes it: largest first, into the bin
+    with most headroom, ties by id. Items that fit nowhere are left out; ``headroom`` is not
+    changed. O((items + bins) log bins)."""
     heap = [(-free, bin_) for bin_, free in headroom.items() if free > 0]
     heapq.heapify(heap)
     placed = []

@@ -97,7 +97,8 @@ class State:
     # ---- changes --------------------------------------------------------------------------------
 
     def _add(self, group: int, sign: int) -> None:
-        """Add or take away everything the group costs its nodes."""
+        """Add all that the group costs its nodes to their loads (``sign`` 1), or subtract it (-1).
+        """
         row, voters, leader = self.groups[group], self.voters[group], self.leader[group]
         ingress = self.ingress[group]
         for node in voters:
@@ -113,14 +114,15 @@ class State:
             self.load[leader][R_LEADERS] += sign
 
     def set_members(self, group: int, voters: Iterable[int], leader: int) -> None:
-        """Other voters, or another leader, or both."""
+        """Give the group these voters and this leader, and update the loads."""
         self._add(group, -1)
         self.voters[group] = sorted(voters)
         self.leader[group] = leader
         self._add(group, 1)
 
     def switch(self, incarnation: int, ingress: int, read: int, to_group: int) -> None:
-        """Let a partition append to another group: its load goes, its bytes stay."""
+        """Let a partition append to another group: its rates of appends and reads move there, its
+        bytes stay."""
         from_group = self.where[incarnation]
         for group, sign in ((from_group, -1), (to_group, 1)):
             self._add(group, -1)
@@ -132,7 +134,7 @@ class State:
     # ---- questions ------------------------------------------------------------------------------
 
     def leader_egress(self, group: int) -> int:
-        """Bytes per second that the group's leader sends."""
+        """Return the bytes per second that the group's leader sends to readers and other voters."""
         return self.read[group] + (len(self.voters[group]) - 1) * self.ingress[group]
 
     def replica_load(self, group: int, resource: int) -> int:
@@ -146,12 +148,13 @@ class State:
         return 2 * living > len(voters)
 
     def in_rack(self, group: int, rack: int, without: int = NO_NODE) -> int:
-        """Voters in a rack, ``without`` not counted, nor those on nodes that are left."""
+        """Return the number of voters in a rack, ``without`` and nodes that are being emptied not
+        counted."""
         return sum(self.nodes[node].rack == rack and node != without
                    and not self.nodes[node].is_evacuated for node in self.voters[group])
 
     def sender(self, group: int) -> int:
-        """The node that copies to a new replica: the leader, else the first living voter;
+        """Return the node that copies to a new replica: the leader, else the first living voter;
         ``NO_NODE`` when all are dead."""
         leader = self.leader[group]
         if leader != NO_NODE and self.nodes[leader].state != DEAD:
@@ -166,7 +169,7 @@ class State:
                                                   * self.nodes[node].weight)
 
     def initial(self, group: int) -> tuple[int, ...]:
-        """The voters that the group had in the snapshot."""
+        """Return the voters that the group had in the snapshot."""
         return self._initial[group]
 
     def initial_leader(self, group: int) -> int:
@@ -174,8 +177,8 @@ class State:
         return self._initial_leader[group]
 
     def _rack_limits(self) -> list[int]:
-        """For each number of voters, how many of them one rack may have: as few as the racks'
-        sizes allow."""
+        """Return, for each number of voters, how many of them one rack may have: as few as the
+        racks' sizes allow."""
         sizes: dict[int, int] = {}
         for node in self.nodes:
             if node.has_share:
@@ -190,7 +193,7 @@ class State:
         return self.in_rack(group, self.nodes[target].rack, leaving) < limit
 
     def check(self) -> None:
-        """Every sum, recomputed.  O(replicas); for tests."""
+        """Recompute and compare every sum. O(replicas); for tests."""
         load = [[0] * len(NODE_RESOURCES) for _ in self.nodes]
         for group, voters in self.voters.items():
             assert len({*voters}) == len(voters), f"group {group} has a node twice"
@@ -214,8 +217,8 @@ def _node(row: NodeRow, rack: int, drained: bool, policy: Policy) -> Node:
 
 
 def rack_limit(sizes: list[int], voters: int) -> int:
-    """The least number of voters per rack with which ``voters`` fit into racks of these sizes;
-    ``voters`` when they do not fit at all."""
+    """Return the least number of voters per rack with which ``voters`` fit into racks of these
+    sizes; ``voters`` when they do not fit at all."""
     for limit in range(1, voters + 1):
         if sum(min(size, limit) for size in sizes) >= voters:
             return limit

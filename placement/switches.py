@@ -91,7 +91,7 @@ class _Pool:
         self.compute_shares()
 
     def compute_shares(self) -> None:
-        """Shares, rooms and items as they are now.  O(partitions log partitions)."""
+        """Compute shares, targets and items of the present state. O(partitions log partitions)."""
         self.groups, self.shares = group_shares(self.state, self.band)
         self.high = dict(zip(self.groups, self.shares.high, strict=True))
         worst = self.shares.total * self.shares.bound_ppm * (PERMILLE + self.band.permille)
@@ -106,27 +106,29 @@ class _Pool:
             items.sort(key=itemgetter(0), reverse=True)  # stable: the order of by_load
 
     def excess(self, group: int) -> int:
-        """Load above the target; 0 below it."""
+        """Return the group's load above its target; 0 below it."""
         return max(0, self.state.ingress[group] - self.high[group])
 
     def urgency(self, group: int) -> int:
-        """Load above ``level``; 0 below it."""
+        """Return the group's load above ``level``; 0 below it."""
         return max(0, self.state.ingress[group] - self.level)
 
     def overloaded(self) -> list[int]:
-        """Groups above their target, fullest first."""
+        """Return the groups above their target, the largest excess first."""
         return sorted((group for group in self.groups if self.excess(group)),
                       key=lambda group: (-self.excess(group), group))
 
     def refusal(self, row: PartitionRow) -> str:
-        """Why the partition stays where it is; empty when it need not."""
+        """Return the code of the reason for which the partition stays in its group; empty when it
+        may leave."""
         full = (not row.links and self.exceptions >= self.policy.exceptions_max
                 and self.state.where[row.incarnation] == row.group)
         return (self._fixed(row) or (EXCEPTIONS_FULL if full else "")
                 or self.closed[self.state.where[row.incarnation]])
 
     def _fixed(self, row: PartitionRow) -> str:
-        """The same as far as it is the partition's own."""
+        """Return the code of a reason of the partition itself to stay, whatever its group; empty
+        when there is none."""
         policy = self.policy
         if row.topic in policy.excluded_topics:
             return EXCLUDED
@@ -137,7 +139,8 @@ class _Pool:
         return CHAIN_FULL if row.links >= policy.chain_links_max else ""
 
     def _closed(self, group: int) -> str:
-        """Why a group neither gives nor takes partitions; empty when it does."""
+        """Return the code of the reason for which a group neither gives nor takes partitions; empty
+        when it does."""
         if group in self.policy.excluded_groups:
             return EXCLUDED
         if self.state.groups[group].in_joint:
@@ -150,7 +153,7 @@ class _Pool:
                 if self.state.ingress[group] < self.high[group] and not self.closed[group]}
 
     def ppm(self, group: int) -> int:
-        """A group's load in millionths of the mean."""
+        """Return a group's load in millionths of the mean."""
         return self.shares.ppm(self.state.ingress[group], 1)
 
     @property
@@ -160,19 +163,22 @@ class _Pool:
         return self.cut and self.switched >= self.policy.switches_max
 
     def may_switch(self, count: int) -> bool:
-        """True if the plan and the table of exceptions can take that many more switches."""
+        """True if the plan and the table of exceptions can take ``count`` more switches. If the
+        plan's own limit is reached, it is recorded as cut."""
         fits = (self.switched + count <= self.policy.switches_max
                 and self.exceptions + count <= self.policy.exceptions_max)
         self.cut = self.cut or self.switched + count > self.policy.switches_max
         return fits
 
     def may_leave(self, items: Iterable[Item]) -> bool:
-        """``may_switch`` those of them that have not been switched."""
+        """True if the items that are still in their first group can all be switched
+        (``may_switch``)."""
         return self.may_switch(sum(self.state.where[item.id] == self.rows[item.id].group
                                    for item in items))
 
     def move(self, item: Item, to_group: int) -> bool:
-        """Switch a partition; False when the table of exceptions, or the plan, is full."""
+        """Switch a partition and record the reason. Return False, and do nothing, when the table of
+        exceptions or the plan is full."""
         row = self.rows[item.id]
         from_group = self.state.where[item.id]
         if from_group == row.group:
@@ -194,10 +200,10 @@ class _Pool:
 
 
 def balance_groups(state: State, policy: Policy) -> Switches:
-    """Switch partitions out of groups above their target.
+    """Switch partitions out of groups above their target, in ``state``. Return the reasons, the
+    partitions that stay although their groups are too full, and True if nothing is left to do.
 
-    O(rounds * partitions log partitions); skewed loads take two or three rounds.
-    """
+    O(rounds * partitions log partitions); skewed loads take two or three rounds."""
     band = policy.band(GROUP_INGRESS)
     if band is None or not any(group for group in state.groups):
         return Switches({}, [], True)
@@ -253,10 +259,12 @@ def relief(state: State, policy: Policy) -> Relief:
 
 
 def _large_first(pool: _Pool) -> bool:
-    """Move large partitions of groups that small ones cannot relieve while there is most headroom:
-    later it would have to be made again.  The largest goes to the group with most headroom, and so
-    on, which passes on least; what is passed on stays away from groups that large ones are still to
-    come to.  True if any partition moved.  O(large * groups + items)."""
+    """Move large partitions of groups that small ones cannot relieve, while there is most headroom:
+    later it would have to be made again. Return True if any moved.
+
+    The largest goes to the group with most headroom, and so on, which passes on least. Partitions
+    that are passed on stay away from groups that large ones are still to come to. O(large * groups
+    + items)."""
     headroom = pool.headroom()
     by_headroom = sorted(headroom, key=lambda group: (-headroom[group], group))
     cap = fitting_cap(headroom.values())
@@ -272,12 +280,11 @@ def _large_first(pool: _Pool) -> bool:
 
 
 def _shed_round(pool: _Pool) -> bool:
-    """Shed every overloaded group's excess and place it.  True if any partition moved.
+    """Shed every overloaded group's excess and place it. Return True if any partition moved.
 
-    When that takes more switches than there may be, the groups that make the cluster's worst one
-    shed first, down to a level at which the switches suffice; when they are at the bound of what
-    any plan can do, the largest partitions of all groups follow.
-    """
+    When that takes more switches than there may be, the groups above ``level`` shed first, down to
+    one at which the switches suffice. At the bound of what any plan can do, the largest partitions
+    of all groups follow."""
     headroom = pool.headroom()
     cap = fitting_cap(headroom.values())
     leaving = {group: shed(pool.items[group], pool.excess(group), cap)
@@ -293,8 +300,8 @@ def _shed_round(pool: _Pool) -> bool:
 
 def _most_urgent(pool: _Pool, leaving: dict[int, list[Item]],
                  headroom: dict[int, int]) -> list[tuple[Item, int]]:
-    """Return the result of ``assign`` for as many items as may be switched, in the order of their
-    urgency."""
+    """Return (item, group) for as many of the most urgent items as may be switched and fit, the
+    most urgent first."""
     ranked = sorted((found for group, items in leaving.items()
                      for found in by_urgency(items, pool.urgency(group))), key=urgent_first)
     rank = {item: place for place, (_, item)
@@ -320,8 +327,9 @@ def _make_headroom(pool: _Pool) -> bool:
 
 
 def _displace(pool: _Pool, item: Item, target: int, awaiting: Collection[int] = ()) -> bool:
-    """Put a partition into a group, if what is too much there then fits elsewhere, but not into
-    groups that are ``awaiting`` others.  An oversized item stands alone."""
+    """Move a partition to ``target`` if what is too much there then fits elsewhere, but not into
+    groups that are ``awaiting`` others. Return False, and move nothing, otherwise. An oversized
+    item stands alone."""
     if pool.is_full:
         return False
     headroom = pool.headroom()
@@ -350,7 +358,8 @@ def _descent(pool: _Pool) -> bool:
 
 
 def _descend(pool: _Pool) -> bool:
-    """One such move."""
+    """Make one move that fits nowhere and still improves the balance. Return False if there is
+    none."""
     headroom = pool.headroom()
     if not headroom:
         return False
@@ -393,7 +402,8 @@ def _exchange(pool: _Pool) -> bool:
 
 
 def _explain(pool: _Pool) -> list[Skipped]:
-    """Why groups that are still above their target are."""
+    """Return up to ``SKIPPED_PER_GROUP`` partitions of each group that is still above its target,
+    with the reason for which they stay."""
     skipped = []
     headroom = pool.headroom()
     largest_headroom = max(headroom.values(), default=0)

@@ -40,8 +40,8 @@ class TooLow(NamedTuple):
 
 def too_low(rate: int, copies: Iterable[tuple[int, int, Iterable[int]]], in_per_node_max: int,
             out_per_node_max: int) -> TooLow | None:
-    """Why a plan must not be carried out at ``rate`` bytes per second; None = it may.  ``copies``
-    as for ``least``."""
+    """Return the least throttle and a sentence if ``rate`` bytes per second is too low for a plan;
+    None = it is enough. ``copies`` as for ``least``."""
     needed = least(copies, in_per_node_max, out_per_node_max)
     enough = max(needed, smallest(in_per_node_max, out_per_node_max))
     if rate >= enough:
@@ -53,16 +53,18 @@ def too_low(rate: int, copies: Iterable[tuple[int, int, Iterable[int]]], in_per_
 
 
 def smallest(in_per_node_max: int, out_per_node_max: int) -> int:
-    """Bytes per second below which some replica might be given up, whatever is appended."""
+    """Return the bytes per second below which some replica might be given up, whatever is appended.
+    """
     return STREAM_MIN * max(in_per_node_max, out_per_node_max)
 
 
 def least(copies: Iterable[tuple[int, int, Iterable[int]]], in_per_node_max: int,
           out_per_node_max: int) -> int:
-    """Bytes per second below which some replica might never catch up: what is appended to the
-    busiest groups that may be copied at once, into one node or out of one.  ``copies``: per change
-    of replicas the bytes per second appended to its group, the node that sends, and those that
-    receive.  O(n log n)."""
+    """Return the bytes per second below which some replica might never catch up: 1.2 times what is
+    appended to the busiest groups that may be copied at once, into one node or out of one.
+
+    ``copies``: per change of replicas the bytes per second appended to its group, the node that
+    sends, and those that receive. O(n log n)."""
     into: dict[int, list[int]] = {}
     out: dict[int, list[int]] = {}
     for rate, sender, receivers in copies:

@@ -50,7 +50,8 @@ class Topology(NamedTuple):
 
     @classmethod
     def of(cls, nodes: Iterable[NodePlace]) -> Topology:
-        """Checks every node.  Raises ``InvalidTopology``, ``LimitExceeded``."""
+        """Return the topology of these nodes, without those of weight 0. Raises
+        ``InvalidTopology``, ``LimitExceeded``."""
         by_rack: dict[str, list[NodePlace]] = {}
         seen: dict[int, None] = {}
         for node in nodes:
@@ -72,7 +73,7 @@ class Topology(NamedTuple):
 
 
 def check_node(node: NodePlace) -> None:
-    """Raises ``InvalidTopology`` when the id, the rack or the weight cannot be."""
+    """Return if id, rack and weight are possible. Raises ``InvalidTopology`` otherwise."""
     if not _is_int(node.id) or not 1 <= node.id <= NODE_ID_MAX:
         raise InvalidTopology(f"node id {node.id!r} is outside 1..{NODE_ID_MAX}")
     if not isinstance(node.rack, str) or len(node.rack.encode()) > RACK_BYTES_MAX:

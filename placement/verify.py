@@ -92,9 +92,10 @@ class Fault(NamedTuple):
 
 def verify(made: Plan, snapshot: Snapshot, now_ms: int,
            policy: Policy | None = None) -> tuple[Fault, ...]:
-    """Return the faults of the plan now; ``policy`` overrides the plan's own.
+    """Return the faults of the plan at ``now_ms``, () = none; ``policy`` overrides the plan's own.
 
-    ``snapshot`` is checked (``cluster.checked``).  O(moves * replicas + rows)."""
+    ``snapshot`` must have passed ``cluster.checked``. Rows that are missing or changed end the
+    check; further faults are found only without these. O(moves * replicas + rows)."""
     policy = made.policy if policy is None else policy
     faults = [*_head_faults(made, snapshot, policy, now_ms)]
     faults += _order_faults(made)
@@ -138,7 +139,8 @@ def _head_faults(made: Plan, snapshot: Snapshot, policy: Policy, now_ms: int) ->
 
 
 def _order_faults(made: Plan) -> Iterator[Fault]:
-    """Seqs, waves, dependencies, and that no subject moves twice."""
+    """Yield a fault for each move with a wrong seq, wave or dependency, and for each second move of
+    a subject."""
     subjects: dict[object, None] = {}
     wave_of = [0]
     for seq, move in enumerate(made.moves, start=1):
@@ -156,7 +158,8 @@ def _order_faults(made: Plan) -> Iterator[Fault]:
 
 
 def _limit_faults(made: Plan, state: State, policy: Policy) -> Iterator[Fault]:
-    """Numbers that the policy bounds."""
+    """Yield a fault for each number above its limit in the policy: moves, new chains, copies per
+    wave."""
     if len(made.moves) > policy.moves_max:
         yield Fault(LIMITS, "", f"{len(made.moves)} moves, {policy.moves_max} are allowed")
     snapshot = state.snapshot
@@ -170,7 +173,7 @@ def _limit_faults(made: Plan, state: State, policy: Policy) -> Iterator[Fault]:
 
 
 def _wave_faults(made: Plan, state: State, policy: Policy) -> Iterator[Fault]:
-    """Return faults of waves: too many copies at once into a node, out of a leader, or in all.
+    """Yield faults of waves: too many copies at once into a node, out of a leader, or in all.
 
     A single change may bring more replicas than a leader sends at once: it has the leader for
     itself."""
@@ -202,7 +205,8 @@ class _Known:
         self.partitions = {row.incarnation: row for row in snapshot.partitions}
 
     def faults(self, move: Move) -> Iterator[Fault]:
-        """Return faults of the move's references: rows that are missing or have changed."""
+        """Yield faults of the move's references: rows that are missing or have changed. A leader
+        transfer that is done already has none."""
         if isinstance(move, TopicSwitch):
             yield from self._switch_faults(move)
             return
@@ -260,7 +264,8 @@ def _numbers(numbers: Sequence[int]) -> str:
 
 
 def switch_progress(move: TopicSwitch, row: PartitionRow) -> str:
-    """PENDING: the guard holds; DONE: it is where it should be; else OUTDATED."""
+    """Return PENDING if the partition is where the switch begins, DONE if it is in the new group at
+    a later epoch, else OUTDATED."""
     if row.epoch == move.expect_epoch and row.group == move.from_group:
         return PENDING
     if row.epoch > move.expect_epoch and row.group == move.to_group:
@@ -269,7 +274,8 @@ def switch_progress(move: TopicSwitch, row: PartitionRow) -> str:
 
 
 def group_progress(move: LeaderTransfer | ReplicaChange, row: GroupRow) -> str:
-    """The same for a group: a configuration that is later and the wanted one is done."""
+    """Return DONE if the group has the wanted leader or voters, PENDING if its configuration is the
+    expected one, else OUTDATED."""
     if row.incarnation != move.group_incarnation:
         return OUTDATED
     if isinstance(move, LeaderTransfer):
@@ -356,7 +362,7 @@ def _transfer_faults(made: Plan, state: State, policy: Policy, move: LeaderTrans
 
 
 def _voters_faults(state: State, policy: Policy, move: ReplicaChange) -> Iterator[Fault]:
-    """Return faults of the new voters that hold for any reason of the move."""
+    """Yield faults of the new voters that hold for any reason of the move."""
     new = move.new_voters
     if not new or list(new) != sorted({*new}) or new == move.old_voters:
         yield Fault(BAD_VOTERS, move.move_id, f"voters {new!r:.80} are not other, distinct and "
@@ -386,7 +392,7 @@ def _voters_faults(state: State, policy: Policy, move: ReplicaChange) -> Iterato
 
 def _change_faults(made: Plan, state: State, policy: Policy, move: ReplicaChange,
                    row: GroupRow) -> Iterator[Fault]:
-    """Return faults against the rules of the move's reason and the plan's scope."""
+    """Yield faults against the rules of the move's reason and the plan's scope."""
     forced = move.why.reason in _FORCED
     left = [state.nodes[state.index[node]] for node in move.leaving]
     if not forced and row.moved_ms and \
@@ -405,7 +411,8 @@ def _change_faults(made: Plan, state: State, policy: Policy, move: ReplicaChange
 
 
 def _one_node_faults(only: int, state: State, move: ReplicaChange) -> Iterator[Fault]:
-    """One replica to or from the node that was asked for, and no leader that need not move."""
+    """Yield a fault if a change moves more than one replica to or from the node ``only``, or a
+    leader that need not move."""
     goes_in, goes_out = move.joining == (only,), move.leaving == (only,)
     if not (goes_in and len(move.leaving) <= 1 or goes_out and len(move.joining) <= 1):
         yield Fault(OUT_OF_SCOPE, move.move_id, f"it moves more than one replica to or from node "
@@ -418,9 +425,12 @@ def _one_node_faults(only: int, state: State, move: ReplicaChange) -> Iterator[F
 
 
 def _direction_faults(made: Plan) -> Iterator[Fault]:
-    """A plan for one node takes replicas from it or brings some there: what it takes away to bring
-    other things back is copied for nothing.  Leaders, which copy nothing, go either way: a node
-    that leads few large groups may hand one over and get small ones."""
+    """Yield a fault for each replica change of a plan for one node whose direction differs from
+    that of its first one.
+
+    What such a plan takes away to bring other things back is copied for nothing. Leaders, which
+    copy nothing, go either way: a node that leads few large groups may hand one over and get small
+    ones."""
     only = made.options.node
     if made.options.scope != SCOPE_NODE:
         return
@@ -438,8 +448,8 @@ def _direction_faults(made: Plan) -> Iterator[Fault]:
 # ---- every prefix -------------------------------------------------------------------------------
 
 def _disk_faults(made: Plan, state: State) -> Iterator[Fault]:
-    """Copies count from their beginning; what leaves counts as gone only for those that wait for
-    it."""
+    """Yield a fault for each copy that may exceed the disk cap of its node. Copies count from their
+    beginning; what leaves counts as gone only for moves that wait for it."""
     needs: list[frozenset[int]] = [frozenset()]  # seqs that are surely done before
     arrived: dict[int, int] = {}
     departed: dict[int, dict[int, int]] = {}
@@ -462,7 +472,12 @@ def _disk_faults(made: Plan, state: State) -> Iterator[Fault]:
 
 
 def _overshoot_faults(made: Plan, snapshot: Snapshot, policy: Policy) -> Iterator[Fault]:
-    """No prefix makes a node or a group fuller than the worst of both ends and one move's load."""
+    """Yield a fault for each move that makes a node fuller, relative to weight, than the fullest
+    node before or after the whole plan. A node may exceed that by the largest load that one move so
+    far has added to a node.
+
+    The same for a group that takes a partition, against the fullest group at either end and that
+    partition's load."""
     state = State(snapshot, policy, made.options.drain)
     end = outcome.state_after(snapshot, policy, made.options, made.moves)
     worst = [_worst(state, end, resource) for resource in range(len(NODE_RESOURCES))]
@@ -486,7 +501,7 @@ def _overshoot_faults(made: Plan, snapshot: Snapshot, policy: Policy) -> Iterato
 
 
 def _worst(state: State, end: State, resource: int) -> tuple[int, int]:
-    """(load, weight) of the fullest node at either end."""
+    """Return (load, weight) of the fullest node before or after the plan, relative to weight."""
     worst = (0, 1)
     for each in (state, end):
         for place, node in enumerate(each.nodes):
@@ -497,7 +512,8 @@ def _worst(state: State, end: State, resource: int) -> tuple[int, int]:
 
 
 def _figure_faults(made: Plan, snapshot: Snapshot, policy: Policy) -> Iterator[Fault]:
-    """The tables say what the moves do, and nothing is lost on the way (conservation)."""
+    """Yield a fault for each figure of the plan that its moves do not lead to, and if loads are
+    lost on the way (conservation)."""
     state = State(snapshot, policy, made.options.drain)
     end = outcome.state_after(snapshot, policy, made.options, made.moves)
     grown = [0] * len(NODE_RESOURCES)

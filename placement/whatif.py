@@ -35,7 +35,8 @@ class Change(NamedTuple):
 
 
 def hypothetical(snapshot: Snapshot, change: Change) -> Snapshot:
-    """The cluster right after the change.  O(rows + new groups * nodes)."""
+    """Return the cluster right after the change, before any move. Raises ``InvalidChange`` and what
+    the module's docstring names. O(rows + new groups * nodes)."""
     _check(snapshot, change)
     nodes = (*(row._replace(state=cluster.DEAD) if row.id in change.lost else row
                for row in snapshot.nodes), *change.joins)
@@ -45,7 +46,7 @@ def hypothetical(snapshot: Snapshot, change: Change) -> Snapshot:
 
 
 def drained(change: Change, options: Options) -> Options:
-    """The options under which a plan also empties the nodes that leave."""
+    """Return ``options`` extended so that the plan also empties the nodes that leave."""
     return options._replace(drain=tuple(sorted({*options.drain, *change.leaves})))
 
 
@@ -77,8 +78,8 @@ def _once(nodes: Iterable[int], what: str) -> None:
 
 def _new_groups(snapshot: Snapshot, nodes: tuple[NodeRow, ...], leaves: tuple[int, ...],
                 pool_size: int) -> Iterable[GroupRow]:
-    """Return the groups that a growth of the pool adds, on nodes that are up and not to be
-    emptied."""
+    """Yield the groups that a growth of the pool adds, on nodes that are up and not to be emptied.
+    """
     topology = Topology.of(NodePlace(row.id, row.rack, row.weight) for row in nodes
                            if row.state not in (cluster.DEAD, cluster.DRAINING)
                            and row.id not in leaves)
@@ -97,8 +98,9 @@ class Place(NamedTuple):
 
 def places(snapshot: Snapshot, made: plan.Plan, planned: Snapshot,
            groups: dict[int, int]) -> dict[int, tuple[Place, Place]]:
-    """Partitions before and after a plan; ``groups`` is incarnation -> the group that it is in.
-    O(groups + moves + partitions asked for)."""
+    """Return incarnation -> places before and after a plan. ``groups`` is incarnation -> the group
+    that it is in; ``planned`` the cluster after ``made``. O(groups + moves + partitions asked for).
+    """
     before, after = ({row.id: row for row in each.groups} for each in (snapshot, planned))
     moved = {move.incarnation: move.to_group for move in made.moves
              if isinstance(move, plan.TopicSwitch)}

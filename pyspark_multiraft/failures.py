@@ -29,8 +29,8 @@ class LossError(SourceError):
 
 @contextlib.contextmanager
 def explained(servers: Sequence[str]) -> Iterator[None]:
-    """Turn the client's errors into ``SourceError``, without their traceback, which would hide the
-    sentence."""
+    """Turn the client's errors in the body into ``SourceError``, without their traceback, which
+    would hide the sentence."""
     try:
         yield
     except SourceError as error:

@@ -174,12 +174,14 @@ def _unknown(name: str, known: tuple[str, ...], other: tuple[str, ...], side: st
 
 
 def parse_columns(options: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the columns alone, whatever kind of read it is.  Raises ``OptionError``."""
+    """Return the columns that the options request; other values are not checked. Raises
+    ``OptionError``."""
     return _columns(_Texts(options, CONNECTION + READ, WRITE, "reading"))
 
 
 def parse_read(options: Mapping[str, str], kind: str = BATCH) -> ReadOptions:
-    """Return the options of a read of that kind.  Raises ``OptionError``."""
+    """Return the options of a read; ``kind`` BATCH or STREAM decides about defaults and
+    contradictions. Raises ``OptionError``."""
     texts = _Texts(options, CONNECTION + READ, WRITE, "reading")
     starting = _position(texts, "starting", EARLIEST if kind == BATCH else LATEST)
     ending = _position(texts, "ending", LATEST)
@@ -254,7 +256,8 @@ def _topics(texts: _Texts) -> Topics:
 
 
 def _position(texts: _Texts, side: str, default: Position) -> Position:
-    """Return the begin or end of a read; at most one of the options may be given."""
+    """Return the position that the options of ``side`` ("starting" or "ending") name. Raises
+    ``OptionError``, also for more than one of them."""
     by_offset, at, by_time = f"{side}Offsets", f"{side}Timestamp", f"{side}OffsetsByTimestamp"
     given = [name for name in (by_offset, at, by_time) if texts.has(name)]
     if len(given) > 1:

@@ -60,8 +60,10 @@ def open_client(connection: Connection) -> Client:
 def partitions_of(client: Client, topics: Topics,
                   may_lack: Callable[[str], bool] = lambda name: False,
                   isolation: str = READ_COMMITTED) -> list[Partition]:
-    """Return the partitions that are read, by topic and number.  Raises ``SourceError`` for a named
-    topic that does not exist, unless it ``may_lack``, and for a partition that does not.
+    """Ask the cluster for the partitions that are read, by topic and number. Raises ``SourceError``
+    for a named topic that does not exist, unless it ``may_lack``, and for a partition that does
+    not.
+
     O(partitions)."""
     names = _names(client, topics)
     known, decided = (committed_ranges(client, names) if isolation == READ_COMMITTED
@@ -106,8 +108,8 @@ def _listed(what: str, names: Sequence[str]) -> str:
 
 def batch_ranges(client: Client, options: ReadOptions,
                  wanted: Callable[[Partition], bool] = lambda part: True) -> list[Range]:
-    """Return the ranges of a batch read, of those partitions that are ``wanted``.  Raises
-    ``SourceError``."""
+    """Return the ranges of a batch read, of those partitions that are ``wanted``. Offsets that are
+    gone are left out or raise ``LossError`` (``failOnDataLoss``). Raises ``SourceError``."""
     parts = partitions_of(client, options.topics, isolation=options.isolation)
     if not parts:
         raise SourceError(f"no topic matches subscribePattern={options.topics.pattern!r} (the "
@@ -120,7 +122,8 @@ def batch_ranges(client: Client, options: ReadOptions,
 
 def offsets_of(client: Client, options: ReadOptions, side: str, position: Position,
                parts: Sequence[Partition]) -> dict[Partition, int]:
-    """Return the offset of each partition at a position.  Raises ``SourceError``."""
+    """Return the offset of each partition at ``position``; ``side`` is "starting" or "ending".
+    Raises ``SourceError``."""
     if position.word:
         return {part: part.start_offset if position.word == "earliest" else part.decided_offset
                 for part in parts}
@@ -147,8 +150,8 @@ def _require_all(side: str, position: Position, parts: Sequence[Partition],
 def _by_time(client: Client, options: ReadOptions, side: str, position: Position,
              parts: Sequence[Partition], each: Mapping[tuple[str, int], int],
              ) -> dict[Partition, int]:
-    """Return the first offset at or after a time.  Where there is none, return the end: an end by
-    time means that, and a start by time may."""
+    """Return the first offset at or after a time. Where there is none, return the end; a start by
+    time raises ``SourceError`` there, unless the option allows it."""
     times = {part: each.get((part.topic, part.number), position.timestamp_ms) for part in parts}
     asked = sorted({(part.topic, time) for part, time in times.items()})
     answers = {(topic, time): client.offsets_at(topic, time) for topic, time in asked}
@@ -183,15 +186,16 @@ def _range(part: Partition, start: int, end: int, options: ReadOptions) -> Range
 
 
 def warn_or_fail(options: ReadOptions, what: str) -> None:
-    """Report lost records: raise ``LossError``, or log a warning."""
+    """Report lost records: raise ``LossError`` with ``failOnDataLoss``, otherwise log a warning and
+    return."""
     if options.fail_on_data_loss:
         raise lost(what)
     log.warning("%s; reading continues (failOnDataLoss=false)", what)
 
 
 def sizes(client: Client, ranges: Sequence[Range]) -> Callable[[Range], float]:
-    """Return an estimate of a range's bytes: the first batch of some of the largest ranges is
-    sampled, and the other ranges are assumed to be alike."""
+    """Fetch the first batch of some of the largest ranges, and return a function that estimates a
+    range's bytes. Other ranges are assumed to be alike."""
     largest = sorted((part for part in ranges if part.count >= SAMPLED_RECORDS_MIN),
                      key=lambda part: (-part.count, part))[:SAMPLES_MAX]
     known = bytes_per_record(client, largest)
@@ -202,6 +206,6 @@ def sizes(client: Client, ranges: Sequence[Range]) -> Callable[[Range], float]:
 
 def tasks_of(client: Client, options: ReadOptions,
              ranges: Sequence[Range]) -> list[tuple[Range, ...]]:
-    """Return the tasks that read the ranges."""
+    """Return the ranges of each task, of about ``splitBytes`` by estimated sizes."""
     return splits.split(ranges, sizes(client, ranges), options.split_bytes,
                         options.min_partitions)

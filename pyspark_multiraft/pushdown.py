@@ -32,19 +32,20 @@ class Bounds:
         self._found: dict[str, dict[int, int | None]] = {}
 
     def take(self, filters: Iterable[spark.Filter]) -> Iterator[spark.Filter]:
-        """Note the filters that can be used; yield those that Spark still has to apply."""
+        """Use the filters that narrow the ranges; yield those that Spark still has to apply. A
+        filter is used only as the iterator is consumed."""
         for each in filters:
             if not self._takes(each):
                 yield each
 
     def admits(self, part: Partition) -> bool:
-        """True if any record of a partition is wanted."""
+        """True if the filters on topic and number let any record of a partition through."""
         values = {"topic": part.topic, "partition": part.number}
         return all(rule(values[column]) for column, rule in self._rules)
 
     def cut(self, client: Client, part: Range) -> Range:
-        """Return the wanted part of a range.  A topic is searched once, for all of its
-        partitions."""
+        """Return the part of a range that filters on offset and time leave, perhaps empty. The
+        cluster is asked about a topic once, for all of its partitions."""
         first = max(part.start_offset, self._first_offset)
         end = min(part.end_offset, self._end_offset)
         if self._from_ms >= 0 and first < end:

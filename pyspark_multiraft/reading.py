@@ -24,7 +24,8 @@ FETCH_BYTES = 4 << 20
 
 
 def read_task(options: ReadOptions, ranges: Sequence[Range]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a task."""
+    """Yield the rows of some ranges as record batches, over a connection of its own. Losses and
+    unreadable batches are logged or raise, as the options say. Raises ``SourceError``."""
     settings = ConsumerSettings(partition_bytes_max=FETCH_BYTES, prefer=options.prefer,
                                 rack=options.rack, isolation=options.isolation)
     rows = Rows(options.columns)
@@ -51,7 +52,7 @@ class MultiRaftReader(DataSourceReader):
         self._bounds = Bounds()
 
     def partitions(self) -> list[InputPartition]:
-        """Return the tasks, each a tuple of ranges."""
+        """Ask the cluster, and return the tasks, each a tuple of ranges. Raises ``SourceError``."""
         options = self._options
         with explained(options.connection.servers), \
                 planning.open_client(options.connection) as client:

@@ -57,7 +57,7 @@ class Rows:
             yield from self.rest()
 
     def rest(self) -> Iterator[pa.RecordBatch]:
-        """Return the remaining rows, if there are any."""
+        """Yield the remaining rows as one record batch, if there are any."""
         if self._builder.count:
             taken = self._builder.take()
             runs, ends = self._runs, self._ends
@@ -67,7 +67,8 @@ class Rows:
 
 
 def _repeated(at: int, kind: pa.DataType):
-    """Return a column that has one value for all records of a run."""
+    """Return a function that builds a column with one value for all records of a run: item ``at``
+    of the run."""
     def array(taken: core.Columns, runs: list, ends: list) -> pa.Array:
         values = pa.array([run[at] for run in runs], kind)
         return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(pa.array(ends, pa.int32()),

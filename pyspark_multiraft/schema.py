@@ -35,7 +35,8 @@ def spark_schema(columns: Sequence[str]) -> StructType:
 
 
 def require_schema(asked: StructType, columns: Sequence[str]) -> None:
-    """Raise ``SourceError`` when the query requests a schema that topics do not have."""
+    """Return if the query requests the schema of these columns. Raises ``SourceError`` otherwise.
+    """
     ours = spark_schema(columns)
     if [(field.name, field.dataType) for field in asked] != [
             (field.name, field.dataType) for field in ours]:

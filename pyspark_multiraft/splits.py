@@ -17,8 +17,8 @@ RANGES_PER_TASK_MAX = 10_000
 
 def split(ranges: Sequence[Range], bytes_of: Callable[[Range], float], split_bytes: int,
           tasks_min: int = 0) -> list[tuple[Range, ...]]:
-    """Return tasks of about ``split_bytes`` each, and at least ``tasks_min`` of them if there are
-    as many records."""
+    """Return tasks of about ``split_bytes`` each, sizes by ``bytes_of``, and at least ``tasks_min``
+    of them if there are as many records. Empty ranges are left out."""
     ranges = [part for part in ranges if part.count > 0]
     if tasks_min > 1:
         total = sum(map(bytes_of, ranges))
@@ -51,7 +51,8 @@ def _pack(pieces: Sequence[tuple[Range, float]], split_bytes: int) -> list[tuple
 
 
 def _more(tasks: list[tuple[Range, ...]], tasks_min: int) -> list[tuple[Range, ...]]:
-    """Halve the tasks with the most records until there are enough."""
+    """Halve the tasks with the most records until there are ``tasks_min``, or each has one record.
+    Return the tasks in order."""
     heap = [(-_records(task), task) for task in tasks]
     heapq.heapify(heap)
     while len(heap) < tasks_min and heap and heap[0][0] < -1:

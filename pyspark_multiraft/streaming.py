@@ -69,7 +69,8 @@ class MultiRaftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             return dump_offsets(_grouped(parts, lambda part: starts[part]))
 
     def latestOffset(self, start: dict, limit: ReadLimit) -> dict:
-        """Return the end of the next batch that begins at ``start``."""
+        """Return the offsets at which the next batch ends that begins at ``start``, within
+        ``limit``; ``start`` itself = there is nothing new. Raises ``SourceError``."""
         with explained(self._options.connection.servers):
             begun = load_offsets(start)
             parts = self._partitions(begun.__contains__)
@@ -104,7 +105,8 @@ class MultiRaftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             return dump_offsets(_grouped(self._partitions(), lambda part: part.end_offset))
 
     def partitions(self, start: dict, end: dict) -> Sequence[InputPartition]:
-        """Return the tasks of a batch."""
+        """Return the tasks of the batch between two offsets; ranges whose topic was deleted are
+        reported as lost. Raises ``SourceError``."""
         with explained(self._options.connection.servers):
             begun, ended = load_offsets(start), load_offsets(end)
             by_key = {(part.topic, part.number): part for part in self._partitions()}
@@ -145,7 +147,8 @@ class MultiRaftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                               f"{part.end_offset}. Correct it.")
 
     def _ends(self, parts: Sequence[Partition]) -> dict[Key, int]:
-        """Return the offsets up to which the partitions may be read now."""
+        """Return the offsets up to which the partitions may be read now: with ``availableNow`` at
+        most those of the query's start."""
         ends = {(part.topic, part.number): part.decided_offset for part in parts}
         if self._last is None:
             return ends
@@ -154,7 +157,8 @@ class MultiRaftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _ranges(self, begun: StreamOffsets, parts: Sequence[Partition],
                 ends: Mapping[Key, int]) -> list[Range]:
-        """Return the new records of each partition."""
+        """Return the range of new records of each partition, empty ones too. A topic that is gone
+        or was created again is reported as lost."""
         kept = _offsets_by_key(begun)
         self._note_missing(begun, parts)
         found = []
@@ -243,8 +247,8 @@ def _offsets_by_key(offsets: StreamOffsets) -> dict[Key, int]:
 
 
 def _between(begun: StreamOffsets, ended: StreamOffsets) -> dict[Key, tuple[int, int]]:
-    """Return first and next offset of each partition of a batch; a partition that did not exist at
-    the begin, or belonged to another topic of that name, starts with its first record."""
+    """Return partition -> (first offset, end) of a batch. A partition that did not exist at the
+    begin, or belonged to another topic of that name, starts with its first record."""
     starts = _offsets_by_key(begun)
     found = {}
     for (topic, partition), last in _offsets_by_key(ended).items():

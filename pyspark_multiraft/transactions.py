@@ -56,22 +56,24 @@ def sink_name(sink_id: str, query: str) -> str:
 def begin_transaction(
     client: Client, sink: str, batch: int, nonce: bytes, task: int
 ) -> staging.Transaction:
-    """Open or join the transaction that a task stages in, as an attempt of its own.  Raises
-    ``SourceError`` when the ledger refuses."""
+    """Open the sink's transaction of ``batch`` or join it, as an attempt of ``task`` of its own. If
+    the batch is committed already, the result says so. Raises ``SourceError`` when the ledger
+    refuses."""
     with _ledger(f"{sink!r}"):
         return staging.begin_transaction(client, sink, batch, nonce, task)
 
 
 def stages_in(client: Client, txn: staging.Transaction, topic: str) -> None:
-    """Register a topic with the ledger before the first row.  Raises ``SourceError``."""
+    """Register ``topic`` with the ledger, before the transaction's first row in it; not again
+    later. Raises ``SourceError``."""
     with _ledger(f"number {txn.sink}"):
         txn.stages_in(client, topic)
 
 
 def commit(options: WriteOptions, messages: Sequence[WriterCommitMessage | None],
            batch: int) -> None:
-    """Commit the transaction of these tasks.  Raises ``SourceError`` when another one has replaced
-    it."""
+    """Commit the transaction of these tasks; nothing if the batch was committed before. Raises
+    ``SourceError`` when another transaction has replaced it, or a task sent no message."""
     done = [message for message in messages if isinstance(message, Staged)]
     txns = {(message.sink, message.transaction) for message in done}
     if len(done) != len(messages) or len(txns) > 1:

@@ -87,14 +87,15 @@ class Attempt(NamedTuple):
     batch: int
 
     def identity(self, chunk: int) -> tuple[int, int]:
-        """Return (producer id, epoch) of the chunk-th part of the task's rows."""
+        """Return (producer id, epoch) of part ``chunk`` of the task's rows."""
         name = f"{self.sink}\0{self.task}\0{chunk}\0{self.batch // EPOCHS}"
         digest = hashlib.sha256(name.encode()).digest()
         return _IDENTITY_BIT | int.from_bytes(digest[:8], "big") >> 2, self.batch % EPOCHS
 
 
 def require_columns(schema: StructType, options: WriteOptions) -> None:
-    """Raise ``SourceError`` when rows of this schema are no records."""
+    """Return if rows of this schema are records. Raises ``SourceError`` otherwise, ``OptionError``
+    when nothing names the topic."""
     wanted = ("value (binary or string), and if wanted key (binary or string), topic string, "
               "partition int, timestamp timestamp, headers array<struct<key:string,value:binary>>")
     for field in schema:
@@ -134,7 +135,8 @@ class MultiRaftWriter(DataSourceArrowWriter):
         self._sink = uuid.uuid4().hex  # of this write: its tasks may be repeated, the write may not
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Append the rows of one task."""
+        """Append the rows of one task, and wait until they are acknowledged. Raises
+        ``SourceError``."""
         context = TaskContext.get()
         attempt = Attempt(self._sink, context.partitionId(), 0)
         return write_task(self._options, attempt, iterator)
@@ -150,7 +152,8 @@ class MultiRaftStreamWriter(DataSourceStreamArrowWriter):
         self._nonce = uuid.uuid4().bytes  # common to the tasks of this execution of a batch
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Append, or stage, the rows of one task of one batch."""
+        """Append or, with mode=transactional, stage the rows of one task of one batch, and wait
+        until they are acknowledged. Raises ``SourceError``."""
         context = TaskContext.get()
         query, batch = (context.getLocalProperty(name) for name in _PROPERTIES)
         options = self._options
@@ -165,19 +168,21 @@ class MultiRaftStreamWriter(DataSourceStreamArrowWriter):
         return write_task(options, attempt, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Commit the batch: all tasks have succeeded."""
+        """Commit the transaction of the batch; other modes have nothing to do. Spark calls this
+        when all tasks have succeeded."""
         if self._options.mode == TRANSACTIONAL:
             transactions.commit(self._options, messages, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Abort the batch, which may be committed already."""
+        """Abort the transaction of the batch, unless it is committed already; other modes have
+        nothing to do."""
         if self._options.mode == TRANSACTIONAL:
             transactions.abort(self._options, messages)
 
 
 def write_task(options: WriteOptions, attempt: Attempt,
                batches: Iterator[pa.RecordBatch]) -> Written:
-    """Append all rows and wait until they are acknowledged."""
+    """Append all rows of a task, and wait until they are acknowledged. Raises ``SourceError``."""
     with explained(options.connection.servers), planning.open_client(options.connection) as client:
         sink = (_Identified if options.mode == IDEMPOTENT else _Plain)(client, options, attempt)
         return Written(_append_all(sink, batches))
@@ -231,7 +236,7 @@ class _Plain:
                                      delivery_timeout_ms=options.delivery_timeout_ms, **more)
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Append the rows of a batch."""
+        """Hand the rows of a batch to the producer; ``end`` waits for them."""
         self.records += batch.num_rows
         if batch.schema.names == ["value"] and not batch.column(0).null_count:
             values = batch.column(0).cast(pa.binary()).to_pylist()
@@ -291,7 +296,8 @@ class _Identified(_Plain):
         return super()._open(linger_ms=NO_LINGER_MS, identity=self._attempt.identity(self._chunk))
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Append the rows of a batch."""
+        """Hand the rows of a batch to the producer. Waits, and takes the next producer id, whenever
+        the present one has ``BYTES_PER_IDENTITY``."""
         # All records of a task have one time unless the rows have their own: the encoded length of
         # times must not depend on when the task is run.
         default_ms = -1 if "timestamp" in batch.schema.names else self._now_ms
@@ -325,7 +331,8 @@ class _Identified(_Plain):
 
 def records_of(batch: pa.RecordBatch, topic: str, default_ms: int | None = None,
                ) -> Iterator[Record]:
-    """Yield the rows of a batch as records; ``topic`` is written unless it is ""."""
+    """Yield the rows of a batch as records for ``topic``, "" = that of the column. ``default_ms``:
+    time of rows without one. Raises ``SourceError`` for a row without a topic."""
     columns = {name: _plain(name, batch.column(name)) for name in batch.schema.names}
     nothing = [None] * batch.num_rows
     topics = [topic] * batch.num_rows if topic else columns["topic"]

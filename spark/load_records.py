@@ -123,7 +123,7 @@ def parsed(frame: DataFrame) -> DataFrame:
 
 
 def _possible() -> list[Column]:
-    """Return the condition that the numbers of a record satisfy together."""
+    """Return the conditions that the numbers of a record satisfy."""
     length_ms, interval_ms, window_ms, part, parts = map(
         sf.col, ("length_ms", "interval_ms", "window_ms", "part", "parts"))
     return [length_ms > 0, interval_ms > 0, part >= 0, part < parts, window_ms >= 0,
@@ -137,7 +137,8 @@ def _even(table: str, columns: dict) -> Column:
 
 
 def told(records: DataFrame, cluster_id: str) -> Told:
-    """Return the nodes' own fields, each record once.  O(records)."""
+    """Collect the records' own fields on the driver: of each usable record one row, and counts of
+    the others. O(records)."""
     rows = records.select(*HEAD, _CAN_BE).toArrow().to_pylist()
     usable: dict[tuple, dict] = {}
     malformed = foreign = 0
@@ -156,7 +157,8 @@ def told(records: DataFrame, cluster_id: str) -> Told:
 
 
 def within(records: DataFrame, cluster_id: str, begin_ms: int, end_ms: int) -> DataFrame:
-    """Return the usable records of windows that begin in ``begin_ms`` .. ``end_ms``, each once."""
+    """Return the usable records of windows that begin at ``begin_ms`` or later and before
+    ``end_ms``, each once."""
     ours = ((sf.col("v") == LOADS_FORMAT) & sf.col(_CAN_BE) & (sf.col("cluster") == cluster_id)
             & (sf.col("window_ms") >= begin_ms) & (sf.col("window_ms") < end_ms))
     return records.filter(ours).dropDuplicates(list(KEY))
@@ -173,8 +175,8 @@ def _exploded(records: DataFrame, table: str) -> DataFrame:
 
 
 def _per_second(name: str) -> Column:
-    """Return the rate of a count.  A count that could overflow is kept as it is: the gates report
-    it."""
+    """Return the expression for the rate of the count ``name``. A count that could overflow is kept
+    as it is: the gates report it."""
     return sf.expr(f"CASE WHEN {name} BETWEEN -{_PLAIN_MAX} AND {_PLAIN_MAX} "
                    f"THEN ({name} * 1000) div length_ms ELSE {name} END")
 

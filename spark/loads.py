@@ -39,7 +39,8 @@ _SHED_SCHEMA = ", ".join(f"{name} bigint" for name in SHED_COLUMNS)
 
 
 def partitions(session: SparkSession, directory: str, head: Head) -> DataFrame:
-    """Return one row per partition: its last window's, with the greatest rates of all windows."""
+    """Return a frame with one row per partition: its last window's, with the greatest rates of all
+    windows."""
     place = tables.place_of(directory)
     frame = session.read.schema(schema.spark_schema(schema.PARTITIONS)).parquet(
         f"{place}/{schema.PARTITIONS}.parquet")
@@ -121,8 +122,11 @@ def movable(policy: Policy, taken_ms: int) -> Column:
 def shed_sets(frame: DataFrame, wanted: Relief, may_move: Column, known: Set[int],
               most: int) -> list[int]:
     """Return incarnations of partitions that relieve the groups of ``wanted``: of each group those
-    that it sheds beside the ``known`` ones, and its largest partitions, which are listed although
-    they stay.  At most ``most``, in the order of ``placement.shed.urgent_first``.  One pass."""
+    that it sheds beside the ``known`` ones. Its largest partitions are listed too, although they
+    stay.
+
+    At most ``most``, in the order of ``placement.shed.urgent_first``. ``may_move``: condition of
+    those that may be shed. One pass."""
     excess = {**wanted.passed_on, **wanted.excess}
     if not excess:
         return []

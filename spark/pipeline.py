@@ -69,13 +69,15 @@ class Pipeline:
     # ---- running ------------------------------------------------------------------------------
 
     def run_once(self) -> None:
-        """Process all records of the topic, then return: for cron."""
+        """Stage all records of the topic, close the periods that have ended, then return: for cron.
+        """
         query = self._writer().trigger(availableNow=True).start()
         query.awaitTermination()
         self._close_due()
 
     def run(self, every_s: float) -> None:
-        """Process a batch every ``every_s`` seconds, until the query is stopped."""
+        """Stage new records and close periods every ``every_s`` seconds, until the query ends; its
+        error is raised."""
         query = self._writer().trigger(processingTime=f"{max(1, int(every_s))} seconds").start()
         try:
             query.awaitTermination()
@@ -101,7 +103,8 @@ class Pipeline:
     # ---- periods ------------------------------------------------------------------------------
 
     def _close_due(self) -> None:
-        """Write the snapshots of periods that have ended, then remove files that are not needed."""
+        """Write the snapshots of periods that have ended, then remove files that are not needed.
+        Does nothing before the first batch is staged."""
         if not self._numbers(STAGING, "batch="):
             return
         staged = (self._session.read.option("basePath", f"{self._place}/{STAGING}")
@@ -187,7 +190,8 @@ def _numbers(system: fs.FileSystem, path: str, prefix: str) -> list[int]:
 
 
 def _remove_period(system: fs.FileSystem, path: str) -> None:
-    """Remove the head first: a partly removed period no longer counts as one."""
+    """Remove the directory of a period, its head first: a partly removed period no longer counts as
+    one."""
     if _exists(system, f"{path}/{schema.SNAPSHOT}.parquet"):
         system.delete_file(f"{path}/{schema.SNAPSHOT}.parquet")
     system.delete_dir(path)
@@ -252,9 +256,11 @@ def _head(system: fs.FileSystem, path: str, directory: str) -> dict:
 
 
 def snapshot_in(directory: str, complete: bool = True) -> str:
-    """Return the snapshot in a directory: the directory itself, or the latest period of a pipeline;
-    with ``complete`` the latest in whose last window every node that is not dead reported its
-    loads.  Raises ``BadSnapshot``."""
+    """Return the directory of the snapshot in ``directory``: that itself, or the latest period of a
+    pipeline. Raises ``BadSnapshot``.
+
+    ``complete``: the latest period in whose last window every node that is not dead reported its
+    loads, or the latest of all if there is none."""
     system, path = tables.located(directory)
     if not _exists(system, f"{path}/{HEAD}"):
         return directory

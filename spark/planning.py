@@ -137,7 +137,8 @@ def _checked(small: Tables, rows: Iterable[cluster.PartitionRow]) -> cluster.Sna
 
 def _listed(frame: DataFrame, small: Tables, policy: Policy, options: Options, all_max: int,
             clock: _Clock) -> PartitionSample:
-    """Return the partitions that matter, fetched from Spark."""
+    """Return the partitions that matter, fetched from Spark: all of a small cluster, none for a
+    scope that switches none."""
     if small.head.partitions <= all_max:
         rows = partition_rows(frame.toArrow())
         clock.ended("list", f"all {len(rows):,} partitions")

@@ -112,7 +112,7 @@ def spark_schema(table: str) -> str:
 
 
 def differences(table: str, found: pa.Schema) -> list[str]:
-    """Return the errors in the columns of a file, column by column."""
+    """Return a text for each column of the table that a file lacks or has with another type."""
     wrong = []
     for column in TABLES[table]:
         place = found.get_field_index(column.name)

@@ -47,8 +47,8 @@ LOG_VARIABLE = "MULTIRAFT_SPARK_LOG"
 
 
 def check_machine() -> None:
-    """Raise ``NoSpark`` when a package, Java or the name localhost is missing.  Starts no process
-    but ``java -version``."""
+    """Return if packages, Java and the name localhost are there. Raises ``NoSpark`` otherwise.
+    Starts no process but ``java -version``."""
     missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise NoSpark(f"planning with Spark needs {', '.join(missing)}, which "
@@ -79,8 +79,8 @@ def java_path() -> str | None:
 
 
 def java_version(path: str | None) -> int | None:
-    """Return 17 for ``openjdk version "17.0.15"``; 8 for ``1.8.0``; None when Java cannot be
-    run."""
+    """Return the major version of the Java at ``path``: 17 for ``openjdk version "17.0.15"``, 8 for
+    ``1.8.0``; None when it cannot be run."""
     if path is None:
         return None
     try:
@@ -93,10 +93,10 @@ def java_version(path: str | None) -> int | None:
 
 @contextlib.contextmanager
 def started(master: str | None) -> Iterator[SparkSession]:
-    """Yield a session; ``master`` None = this machine, all cores.
+    """Yield a session that is already open, or start one and stop it afterwards; ``master`` None =
+    this machine, all cores.
 
-    Raises ``NoSpark``; ``SparkFailed`` for errors of Spark inside the block.
-    """
+    Raises ``NoSpark``; ``SparkFailed`` for errors of Spark inside the block."""
     check_machine()
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -158,8 +158,8 @@ def _logged() -> Iterator[None]:
 
 
 def shipped(directory: Path) -> Path:
-    """Return a file with the packages that workers import, for a cluster that has not installed
-    them."""
+    """Write a zip file of the packages that workers import into ``directory``, for a cluster that
+    has not installed them. Return its path."""
     root = Path(__file__).resolve().parents[1]
     target = directory / "multiraft_planning.zip"
     with zipfile.ZipFile(target, "w") as archive:

@@ -112,7 +112,10 @@ def write(snapshot: cluster.Snapshot, directory: str, window_ms: int,
 def write_tables(directory: str, head: Head,
                  rows: Mapping[str, list[dict[str, Any]] | pa.Table]) -> None:
     """Write the tables; the head last and atomically, so that a directory without one is no
-    snapshot yet, whenever the process is killed.  Files of an earlier attempt are overwritten."""
+    snapshot yet, whenever the process is killed.
+
+    Files of an earlier attempt are overwritten. Raises ``BadSnapshot`` if there is a head already,
+    or the directory cannot be written."""
     system, path = located(directory)
     try:
         system.create_dir(path)
@@ -149,7 +152,7 @@ def _renamed(row: Any, **names: str) -> dict[str, Any]:
 
 
 def place_of(directory: str) -> str:
-    """Return the directory's name for Spark."""
+    """Return the URI of a directory, as Spark takes it."""
     return directory if "://" in directory else Path(directory).absolute().as_uri()
 
 
@@ -223,7 +226,8 @@ def _dataset(system: fs.FileSystem, directory: str, path: str, table: str) -> ds
 
 
 def _ranges(dataset: ds.Dataset) -> Ranges:
-    """Return the statistics of all row groups.  O(row groups * columns)."""
+    """Return column -> (least, greatest value) from the statistics of all row groups, for columns
+    that all of them describe. O(row groups * columns)."""
     found: dict[str, tuple[Any, Any]] = {}
     unknown: set[str] = set()
     for fragment in dataset.get_fragments():

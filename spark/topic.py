@@ -37,7 +37,7 @@ class Made(NamedTuple):
 
 
 def records(session: SparkSession, source: Source, since_ms: int) -> DataFrame:
-    """Return the topic's records from a time on."""
+    """Return a frame of the topic's records from ``since_ms`` on, parsed."""
     frame = (session.read.format("multiraft").options(**source.options)
              .option("subscribe", TOPIC).option("columns", "value")
              .option("failOnDataLoss", "false")  # records that retention removed are not needed
@@ -48,8 +48,8 @@ def records(session: SparkSession, source: Source, since_ms: int) -> DataFrame:
 
 def snapshot(session: SparkSession, source: Source, facts: Facts, now_ms: int, age_max_ms: int,
              directory: str, most: int = windows.WINDOWS) -> Made:
-    """Write the snapshot of the newest windows, at most ``most`` of them, that every node which is
-    up has reported."""
+    """Write the snapshot of the newest windows that every node which is up has reported, at most
+    ``most``, to ``directory``. Raises ``BadSnapshot``."""
     cluster_id = facts.snapshot.cluster_id
     wanted = {row.id for row in facts.snapshot.nodes} - set(facts.down)
     for back_ms in sorted({min(NEAR_MS, age_max_ms), age_max_ms}):

@@ -66,7 +66,8 @@ def interval_of(told: Told) -> int:
 
 
 def present(told: Told, begin_ms: int) -> dict[int, list[dict]]:
-    """Return node -> its records of a window, for nodes whose parts are complete."""
+    """Return node -> its records of the window that begins at ``begin_ms``, for nodes whose parts
+    are all there."""
     lives: dict[tuple[int, int], list[dict]] = {}
     for row in told.rows:
         if row["window_ms"] == begin_ms:
@@ -99,8 +100,8 @@ def chosen(told: Told, wanted: Iterable[int], now_ms: int, windows: int = WINDOW
 
 
 def write(records: DataFrame, told: Told, facts: Facts, span: Span, directory: str) -> int:
-    """Write the snapshot; return its number of partitions.  ``records``: usable ones of the span.
-    Raises ``BadSnapshot``."""
+    """Write the snapshot of ``span`` to ``directory``, and return its number of partitions.
+    ``records``: the usable ones of the span. Raises ``BadSnapshot``."""
     taken = facts.snapshot._replace(taken_ms=span.end_ms)
     head = tables.head_of(taken, span.interval_ms, 0)._replace(windows=len(span.begins_ms))
     records = records.cache()
@@ -144,7 +145,7 @@ def _possible(rate: int | None) -> int:
 
 
 def _check_coverage(groups: _Sums, sums: _Sums) -> None:
-    """Check that nearly all appended bytes are reported partition by partition.  Raises
+    """Return if nearly all appended bytes are reported partition by partition. Raises
     ``BadSnapshot``."""
     whole = sum(ingress for ingress, _ in groups.values())
     apart = sum(ingress for ingress, _ in sums.values())

@@ -130,14 +130,19 @@ class Cluster(Backend):
                                f"s; logs are in {self.directory}")
 
     def _each(self, items: Collection, work: Callable) -> None:
-        """Run ``work`` on all items at once; raise the first error after all have ended."""
+        """Run ``work`` on all items at once, each in a thread. Waits for all of them, then raises
+        the first error."""
         with ThreadPoolExecutor(max_workers=max(1, len(items))) as pool:
             for done in list(pool.map(lambda item: _outcome(work, item), items)):
                 if done is not None:
                     raise done
 
     def _make(self, endpoint: NodeEndpoint, members: Collection[NodeEndpoint]) -> None:
-        """Create files, disk and network of one node."""
+        """Write the configuration of a node, create its disk and its end of the network, and
+        register it. The node is not started.
+
+        ``members``: as for ``Layout.write``. Link faults that are active apply to it from now on.
+        """
         self.layout.write(endpoint, list(members))
         disk = None
         if self.has_disks:
@@ -380,7 +385,8 @@ class Cluster(Backend):
             return list(self._exits)
 
     def _discover(self, node: int) -> None:
-        """Note, once, that a node has ended by itself."""
+        """Note once that a node has ended by itself, so that ``exits`` lists it; no-op for a node
+        that has not. A node that ended because of its own removal is noted as removed instead."""
         instance = self._instance(node)
         with self._exits_lock:
             if not self._has_ended(node):
@@ -490,8 +496,8 @@ class Cluster(Backend):
         return disk
 
     def _begin(self, node: int, kind: str):
-        """Return the disk on which a fault begins.  The fault is noted before, since the node may
-        end of it at once."""
+        """Note a disk fault of ``kind`` on a node, and return its disk. The fault is noted before
+        it begins, since the node may end of it at once."""
         disk = self._disk(node)
         self._instance(node).disk_faults.add(kind)
         return disk

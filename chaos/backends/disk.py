@@ -64,7 +64,8 @@ class LoopDisk:
 
     def detach(self) -> None:
         """Unmount the file system, and wait until the kernel has forgotten it: a mount before that
-        would return the same failed file system."""
+        would return the same failed file system. No-op when it is not mounted; raises
+        ``BackendError`` when it is still in use after ``UNMOUNT_S``."""
         device = self.device_name()
         if not device:
             return
@@ -98,7 +99,7 @@ class LoopDisk:
 
     def shut_down(self) -> None:
         """Shut the file system down at this moment: unsynced writes are lost, later ones fail with
-        EIO."""
+        EIO. ``remount`` ends that. Raises ``BackendError`` when the disk is not mounted."""
         self._require_mounted()
         self._control(_FS_IOC_SHUTDOWN, struct.pack("I", _NOLOGFLUSH))
         self.failed = True
@@ -145,9 +146,10 @@ class LoopDisk:
                     step = min(step, self.free_bytes() - leave_bytes)
 
     def free(self) -> None:
-        """Free the space that ``fill`` took, durably: otherwise a power loss in the next seconds
-        would restore the file, and the harness would not know that the disk is full.  Raises
-        ``BackendError`` on a disk that fails."""
+        """Remove the file that ``fill`` created, durably, if there is one. Otherwise a power loss
+        in the next seconds would restore it, and the harness would not know that the disk is full.
+
+        Raises ``BackendError`` on a disk that fails."""
         try:
             (self.mount / BALLAST).unlink(missing_ok=True)
             with opened(self.mount) as descriptor:

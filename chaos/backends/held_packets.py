@@ -92,14 +92,15 @@ class Waiting:
         self._last_due_ms = 0.0
 
     def add(self, packet: int, now_ms: float) -> None:
-        """Add a packet that arrived."""
+        """Add a packet that arrived at ``now_ms``, and draw its delay. Without reordering it is due
+        no sooner than the packet before it."""
         due_ms = now_ms + max(0.0, self._ms + self._rng.uniform(-1, 1) * self._jitter_ms)
         if not self._reorder:
             due_ms = self._last_due_ms = max(due_ms, self._last_due_ms)
         heapq.heappush(self._heap, (due_ms, packet))
 
     def take_due(self, now_ms: float) -> Iterator[int]:
-        """Return the packets that are due."""
+        """Remove and yield the packets that are due, the earliest first."""
         while self._heap and self._heap[0][0] <= now_ms:
             yield heapq.heappop(self._heap)[1]
 
@@ -109,7 +110,8 @@ class Waiting:
 
 
 def hold(queue: int, sock: socket.socket, waiting: Waiting) -> None:
-    """Hold packets until standard input ends."""
+    """Release each arriving packet when it is due, until standard input ends. Packets that still
+    wait are not released."""
     poll = select.poll()
     poll.register(sock, select.POLLIN)
     poll.register(sys.stdin, select.POLLIN)

@@ -139,7 +139,8 @@ def _unescaped(name: str) -> str:
 
 
 def holds(condition: Callable[[], bool], timeout_s: float, poll_s: float = POLL_S) -> bool:
-    """Wait for ``condition``; return False when it does not hold within ``timeout_s``."""
+    """Block until ``condition`` holds, asking every ``poll_s``; False when it does not hold within
+    ``timeout_s``."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline:

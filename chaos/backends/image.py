@@ -83,7 +83,8 @@ def exists(image: str) -> bool:
 
 
 def ensure() -> str:
-    """Return the image's name, after building it if it is missing.  Raises as ``build``."""
+    """Return the image's name, after building the image if it is missing and removing old ones.
+    Waits while another run builds it. Raises as ``build``."""
     image = name()
     with (host.state_directory() / "image.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two runs at once build it once
@@ -109,7 +110,8 @@ def build(image: str) -> None:
 
 
 def _base() -> list[str]:
-    """Return options of build.sh that choose the base image."""
+    """Return options of build.sh that choose the base image: a local one, else one from a registry,
+    else one that the build makes. Raises ``NoBase`` when none can be had."""
     for image in (LOCAL_BASE, REGISTRY_BASE):
         if exists(image):
             return ["--base", image]
@@ -135,8 +137,8 @@ def _require_debootstrap() -> None:
 
 
 def _forget_old() -> None:
-    """Keep the newest images and those that a container uses.  The first stage of a build is no
-    longer needed."""
+    """Remove the images of first stages, which no build needs any longer, and all but the ``KEPT``
+    newest images. An image that a container uses stays."""
     host.run("docker", "image", "prune", "--force", "--filter", f"label={STAGE_LABEL}")
     rows = host.run("docker", "image", "ls", "--format", "{{.Repository}}:{{.Tag}}",
                     REPOSITORY).split()

@@ -85,8 +85,8 @@ class Layout:
         return self.directory / "images" / str(node)
 
     def write(self, endpoint: NodeEndpoint, members: Sequence[NodeEndpoint]) -> None:
-        """Write the configuration of one node; ``members``: of a new cluster, () = the node joins
-        one."""
+        """Create a node's directory, configuration, empty log and clock file. ``members``: those of
+        a new cluster, () = the node joins one."""
         self.node(endpoint.id).mkdir(parents=True, exist_ok=True)
         self.config(endpoint.id).write_text(self.toml(endpoint, members), encoding="utf-8")
         self.log(endpoint.id).touch()

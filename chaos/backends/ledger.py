@@ -63,7 +63,7 @@ class ResourceLedger:
         return cls(run, path)
 
     def note(self, kind: str, *what: str) -> None:
-        """Record an object that is going to be created."""
+        """Add a line for an object of ``kind`` that is going to be created; ``what``: its names."""
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps([kind, *what]) + "\n")
 
@@ -86,7 +86,7 @@ class ResourceLedger:
 
 
 def orphans() -> Iterator[ResourceLedger]:
-    """Return the ledgers of runs that are gone."""
+    """Yield the ledgers of runs whose process is gone, in order of their names."""
     for path in sorted(host.state_directory().glob("*" + _SUFFIX)):
         ledger = ResourceLedger(path.name.removesuffix(_SUFFIX), path)
         if ledger.is_orphan():
@@ -111,7 +111,8 @@ def release_orphans() -> list[str]:
 
 
 def release(ledger: ResourceLedger) -> None:
-    """Remove everything that the ledger names, and the ledger.  Raises ``ReleaseFailed``."""
+    """Remove everything that the ledger names, then the ledger. What cannot be removed does not
+    stop the rest; the ledger stays then and ``ReleaseFailed`` is raised."""
     left: list[str] = []
     for _image, mount in ledger.of_kind(DISK):
         with _complaints(left):
@@ -166,7 +167,8 @@ def _kill(processes: list[ProcessId], left: list[str]) -> None:
 
 
 def _terminate(engine: ProcessId, left: list[str]) -> None:
-    """Send SIGTERM and wait: an engine cleans up its own objects then."""
+    """Send SIGTERM and wait: an engine cleans up its own objects then. One that still lives after
+    ``GONE_S`` is added to ``left``."""
     host.send(engine, signal.SIGTERM)
     if not host.holds(lambda: not host.alive(engine), GONE_S):
         left.append(f"dockerd, process {engine.pid}")

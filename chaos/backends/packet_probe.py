@@ -17,8 +17,8 @@ import time
 
 
 def listen(sock: socket.socket, sender, count: int, seconds: float) -> list[tuple[int, int]]:
-    """Return the datagrams that arrive until ``seconds`` after ``sender`` has ended, ``count`` at
-    most."""
+    """Return (number, arrival in nanoseconds) of each datagram that arrives until ``seconds`` after
+    the end of ``sender``, or until there are ``count``."""
     arrived: list[tuple[int, int]] = []
     end_s = None
     with selectors.DefaultSelector() as selector:

@@ -175,7 +175,8 @@ class _Processes:
         return self._known[node].pid
 
     def reap(self) -> None:
-        """Reap all children that have ended, also those that other processes ended."""
+        """Reap all children, also those that other processes ended. Blocks until every child has
+        ended."""
         for child in self._children.values():
             child.wait()
 
@@ -186,9 +187,10 @@ def namespace_file(name: str) -> Path:
 
 
 def in_namespace(name: str, *command: str) -> None:
-    """Return a command that runs in a network namespace.  `ip -n` is not used: it changes the
-    propagation of the root directory's mount, and fails where the root directory is none
-    (chroot)."""
+    """Run a command in the network namespace ``name``. Raises ``BackendError`` when it fails.
+
+    `ip -n` is not used: it changes the propagation of the root directory's mount, and fails where
+    the root directory is none (chroot)."""
     host.run(*host.within(namespace_file(name), *command))
 
 

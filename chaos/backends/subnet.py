@@ -19,8 +19,8 @@ TRIES = 200
 
 
 def free(rng: random.Random) -> ipaddress.IPv4Network:
-    """Return a /24 for a cluster.  Raises ``BackendError`` when none of ``TRIES`` ranges is
-    free."""
+    """Return a random /24 for a cluster that overlaps no route of this machine. Raises
+    ``BackendError`` when none of ``TRIES`` ranges is free."""
     taken = routes()
     for _ in range(TRIES):
         found = ipaddress.ip_network((10 << 24 | rng.randrange(64, 255) << 16

@@ -30,7 +30,8 @@ class CleanupWatchdog:
             stdout=subprocess.DEVNULL, start_new_session=True, env=host.environment())
 
     def dismiss(self) -> None:
-        """Tell the watchdog that the run has released everything itself.  Idempotent."""
+        """Tell the watchdog that the run has released everything itself, and wait for its end.
+        Idempotent."""
         if self._process.poll() is None and not self._process.stdin.closed:
             self._process.communicate(_DONE)
 

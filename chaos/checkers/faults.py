@@ -19,7 +19,10 @@ class Faults:
         self._on: list[tuple[str, tuple[int, ...]]] = []
 
     def take(self, event: Event) -> tuple[int, ...]:
-        """Begin or end a fault; return the nodes that it affects, empty = all."""
+        """Begin or end a fault; return the nodes that it affects, empty = all.
+
+        An end without its own begin ends the oldest fault of its kind, and names the nodes of both.
+        """
         nodes = tuple(event.data.get("nodes") or ())
         if event.data.get("on"):
             self._on.append((event.name, nodes))

@@ -95,7 +95,7 @@ class RoleTrace(Checker):
         self._trace = LeaderTrace()
 
     def judge(self, trace: LeaderTrace) -> None:
-        """Judge this trace of the run."""
+        """Set the trace to judge when the history ends."""
         self._trace = trace
 
     def on_end(self, time_us: int) -> None:
@@ -141,8 +141,11 @@ def _is_of(place: tuple[int, int], role: RoleChange) -> bool:
 
 
 def read_trace(folder: Path, began: str = "") -> LeaderTrace | None:
-    """Return the trace in a run's folder; None when no node logged its roles.  ``began``: start of
-    the run, ISO 8601, as in ``run.json``."""
+    """Return the trace in a run's folder: roles that nodes logged, and leaders that the run
+    observed. None when neither exists.
+
+    ``began``: start of the run, ISO 8601, as in ``run.json``; without it, the times of logged roles
+    are unknown (-1)."""
     began_us = _microseconds(began) if began else None
     roles: list[RoleChange] = []
     for path in sorted(folder.glob(LOGS)):
@@ -155,7 +158,8 @@ def read_trace(folder: Path, began: str = "") -> LeaderTrace | None:
 
 
 def _observed(path: Path) -> Iterator[RoleChange]:
-    """Read the leaders that the run observed; the run counts as one more follower."""
+    """Yield the leaders that the run observed; the run counts as one more follower. Nothing without
+    the file; an incomplete last line is left out."""
     if not path.is_file():
         return
     with path.open(encoding="utf-8") as file:

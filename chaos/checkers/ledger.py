@@ -240,7 +240,8 @@ class Ledger:
 
     def complete_append(self, number: int, outcome: int, offset: int, values: Sequence[int],
                         time_us: int) -> None:
-        """Record the end of an append."""
+        """Record the end of an append, and call the hooks that it concerns. Only an acknowledgement
+        with acks ``commit`` places its ``values``; one with ``leader`` is kept as claimed."""
         appends = self.appends
         appends.outcome[number], appends.time_us[number] = outcome, time_us
         key = self.by_number[appends.key[number]]
@@ -331,7 +332,8 @@ class Ledger:
 
     def shown(self, key: Key, base: int, values: Sequence[int], source: Evidence,
               final: bool) -> int:
-        """Record that a reader got these records; return the offset after them."""
+        """Record that a reader got these records, unless they cannot be there; return the offset
+        after them. ``final``: by a final read."""
         end = base + len(values)
         if self.place(key, base, values, source):
             ones = self.ones(len(values))
@@ -354,7 +356,8 @@ class Ledger:
                     yield last
 
     def told_end(self, key: Key, high_watermark: int, final: bool, certain: bool) -> None:
-        """Record that a reader was shown the high watermark."""
+        """Record that a reader was shown the high watermark; ignored above the number of values
+        ever sent. ``final``: by a final read; ``certain``: by a linearizable answer."""
         if high_watermark > key.sent:
             return  # reported by ``on_beyond``; believed, it would make every later append wrong
         key.high_watermark = max(key.high_watermark, high_watermark)

@@ -109,8 +109,9 @@ class GroupLogs:
         return min([self.best.last_index, *ends])
 
     def _match(self, node: int) -> int:
-        """Return the last index up to which a node's log equals the best one; the end of the best
-        log for a log that cannot be judged."""
+        """Return the last index up to which a node's log equals the best one.
+
+        0 without a log; ``_ANYTHING`` for a log that cannot be judged."""
         log = self.all.get(node)
         if node not in self._nodes or log is not None and log.quarantined:
             return _ANYTHING

@@ -39,7 +39,8 @@ class FaultAtlas:
         self._files: dict[int, set[FileRegion]] = {}
 
     def may_hit(self, node: int, region: EntryRegion | FileRegion) -> bool:
-        """True if enough good copies remain after the damage."""
+        """True if the damage leaves enough good copies: of an entry, or for files, undamaged nodes.
+        One file of a node is damaged once only."""
         if isinstance(region, EntryRegion):
             return len(self._entries.get(region, set()) | {node}) <= self.minority
         if any(other.path == region.path for other in self._files.get(node, ())):
@@ -48,7 +49,7 @@ class FaultAtlas:
         return len(self._files.keys() | {node}) <= self.minority
 
     def hit(self, node: int, region: EntryRegion | FileRegion) -> None:
-        """Record that the region has been damaged."""
+        """Record that the region has been damaged; ``may_hit`` must allow it."""
         assert self.may_hit(node, region), (node, region)
         if isinstance(region, EntryRegion):
             self._entries.setdefault(region, set()).add(node)

@@ -94,8 +94,9 @@ class PlanChurn(Loop):
             self.backend.command("rebalance", "resume", timeout_s=MOVE_S)
 
     def _apply(self, nodes: list[int]) -> None:
-        """Apply a plan that drains a node, transfers leaders, balances everything, or repairs the
-        replicas of a dead node; a repair runs before the plan that is under way."""
+        """Make and apply one plan, drawn at random: it drains a node of ``nodes``, transfers
+        leaders, balances everything, or repairs the replicas of a dead node. A repair runs before
+        the plan that is under way."""
         what = self.rng.choice((("--drain", str(self.rng.choice(nodes))), ("--scope", "leaders"),
                                 ("--scope", "repair"), ()))
         with tempfile.TemporaryDirectory(prefix="multiraft-plan-churn-") as directory:
@@ -138,8 +139,11 @@ class MemberChurn(Loop):
                                  str(self.rng.choice(targets)), timeout_s=MOVE_S)
 
     def _remove(self, extra: list[int]) -> None:
-        """Remove the extra node with the fewest replicas, or no turn would be long enough: a node
-        that has replicas is refused, so its replicas are moved away first."""
+        """Move the replicas of the extra node with the fewest away, then remove it; a node that has
+        replicas would be refused. With more replicas no turn would be long enough.
+
+        Returns early when a replica has no other place, or the nemesis is healed. Raises
+        ``BackendError``."""
         rows = [row for row in self.field.ask(lambda client: client.group_list()) or []
                 if row.group]
         if not rows:

@@ -45,8 +45,8 @@ class Field:
         self._hot_groups = hot_groups
 
     def aim(self, *aims: str) -> list[int]:
-        """Return nodes, chosen by one of these aims; a random node where the target cannot be
-        found."""
+        """Return the nodes of an aim drawn from ``aims``: all nodes, a random minority, or one
+        node. A random node stands for a leader that is unknown or no member."""
         nodes = self.backend.nodes()
         aim = self.rng.choice(aims)
         if aim == ALL:
@@ -69,7 +69,8 @@ class Field:
         return {row.group: row.leader for row in rows if row.leader}
 
     def ask(self, question: Callable[[blocking.Client], object]) -> object:
-        """Return an answer of the cluster; None when no node answers, which a nemesis expects."""
+        """Return the result of ``question``, called with a client of the nodes that run. None when
+        none runs or answers, which a nemesis expects."""
         up = [node for node in self.backend.nodes() if self.backend.is_running(node)]
         if not up:
             return None
@@ -115,7 +116,9 @@ class Nemesis(abc.ABC):
 
 
 class Loop(Nemesis):
-    """A nemesis that repeats a step until it is healed."""
+    """A nemesis that repeats a step in a thread of its own until it is healed. A step that raises
+    ``BackendError`` counts as refused; a defect ends the loop, and ``heal`` raises it as
+    ``BackendError``."""
 
     #: Between two steps, in seconds.
     pause_s = (0.2, 1.5)
@@ -151,7 +154,7 @@ class Loop(Nemesis):
         return not self._thread.is_alive()
 
     def wait(self, seconds: float) -> bool:
-        """Wait; return True when the nemesis is healed meanwhile."""
+        """Block for ``seconds``, or until the nemesis is healed; True = it is healed."""
         return self._over.wait(seconds)
 
     def _run(self) -> None:

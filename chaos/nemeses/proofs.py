@@ -471,7 +471,8 @@ def _errno(work: Callable[[], None]) -> int | None:
 
 
 def _sync_s(cluster: Cluster, node: int, size: int) -> float:
-    """Return the seconds in which a process of the node's cgroup writes and syncs."""
+    """Write and sync ``size`` bytes in a process of the node's cgroup; return the seconds that this
+    took."""
     path = cluster.disk_directory(node) / "written"
     with subprocess.Popen([sys.executable, "-c", _WRITER, str(path), str(size)],
                           stdin=subprocess.PIPE, text=True) as writer:
@@ -483,7 +484,8 @@ def _sync_s(cluster: Cluster, node: int, size: int) -> float:
 
 
 def _provoke(cluster: Cluster, seen: Callable[[], bool]) -> None:
-    """Make every node write until a condition holds."""
+    """Make every node write until ``seen`` returns true. Raises ``BackendError`` when it does not
+    within ``SOON_S``."""
     topic = f"provoked-{time.monotonic_ns()}"
     end_s = time.monotonic() + SOON_S
     while not seen():

@@ -80,7 +80,8 @@ class BitRot(Nemesis):
             raise BackendError(f"the files of node {node} cannot be read: {error}") from error
 
     def _choose(self, node: int, found: list[Flip]) -> list[Flip]:
-        """Choose some places, as far as the atlas allows one after the other."""
+        """Draw some places of ``found``, leave out those that the atlas forbids, and record the
+        others as damaged in it."""
         chosen = []
         for flip in self.rng.sample(found, min(len(found), self.rng.choice(FLIPS))):
             if self._atlas.may_hit(node, flip.region):
@@ -156,7 +157,8 @@ def _start(path: Path) -> int:
 
 
 def _durable_rows(rng: random.Random, backend: Backend, node: int) -> Iterator[tuple[Path, dict]]:
-    """Return entries of one segment, chosen at random, that later ones prove durable."""
+    """Yield (file, row) of entries of one segment, chosen at random, that later ones prove durable.
+    Nothing without segments, or with too few proofs in the chosen one."""
     segments = sorted(backend.data_directory(node).glob("lane-0/*.segment"))
     if not segments:
         return

@@ -99,7 +99,8 @@ class Rotation:
         self._field = Field(backend, random.Random(f"targets {seed}"), hot_groups)
 
     def run(self, stop: threading.Event) -> None:
-        """Run turns until ``stop`` is set; blocks."""
+        """Run turns until ``stop`` is set; blocks the calling thread. In the end everything is
+        healed, also after an error."""
         try:
             while not stop.is_set():
                 self.turn(draw(self._schedule, self.enabled, self._turn_s, self._calm), stop)
@@ -107,7 +108,8 @@ class Rotation:
             self.backend.heal_all()
 
     def turn(self, turn: Turn, stop: threading.Event) -> None:
-        """Run one turn and heal it at its end."""
+        """Run one turn and heal it at its end, which ``stop`` brings forward. A turn with faults
+        begins when the damage of earlier ones is repaired, or after ``REPAIR_S``."""
         self.turns.append(turn)
         if turn.names and self.atlas.count:
             self._await_repairs(stop)
@@ -122,7 +124,8 @@ class Rotation:
             self._heal(begun)
 
     def _await_repairs(self, stop: threading.Event) -> None:
-        """Wait until the replicas of damaged nodes count again, for at most ``REPAIR_S``."""
+        """Block until no node has damaged replicas, ``stop`` is set, or ``REPAIR_S`` have passed;
+        the last is added to ``refusals``."""
         begin_s = time.monotonic()
         while damaged := [node for node in self.backend.nodes()
                           if self.backend.damaged_replicas(node)]:
@@ -140,7 +143,11 @@ class Rotation:
         return next(each for each in CLASSES if each.name == name)(self._field)
 
     def _begin(self, nemesis: Nemesis, begun: list[tuple[Nemesis, Strike]]) -> None:
-        """Begin a fault.  The history records it first: no effect comes before its cause."""
+        """Plan a fault, add it to ``begun`` and begin it. The history records it first: no effect
+        comes before its cause.
+
+        An error is added to ``refusals``: after an error of planning nothing has begun, after one
+        of beginning the fault may have begun halfway."""
         try:
             strike = nemesis.plan()
         except BackendError as error:
@@ -154,7 +161,9 @@ class Rotation:
             self.refusals.append(f"{nemesis.name}: {error}")  # the fault may have begun halfway
 
     def _heal(self, begun: list[tuple[Nemesis, Strike]]) -> None:
-        """Heal all faults and start the nodes that are down; the history records it afterwards."""
+        """Heal all faults, the last one first, and start the nodes that are down; the history
+        records it afterwards. A fault that does not end is added to ``refusals`` and gets no end in
+        the history."""
         for nemesis, _strike in reversed(begun):
             try:
                 nemesis.heal()

@@ -63,7 +63,7 @@ class Finding(NamedTuple):
     by: str  # the test, seed or run that caught it, or those that did not
 
     def to_json(self) -> dict[str, object]:
-        """Return the finding as data for ``--json``."""
+        """Return the finding as data for ``--json``, without ``by``."""
         return {"bug": self.bug, "caught": self.caught, "layer": self.layer,
                 "seconds": round(self.seconds, 1)}
 

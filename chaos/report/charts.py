@@ -296,7 +296,8 @@ def spread(at_s: numpy.ndarray, values: numpy.ndarray, edges: numpy.ndarray,
 
 
 def counts_of(leadership: list[list[int]]) -> tuple[list[float], dict[int, list[int]]]:
-    """Return changes of leaders as counts per node over time; node 0 = no leader."""
+    """Return (seconds, node -> number of groups that it leads at each of them) from changes of
+    leaders; node 0 = no leader."""
     leader: dict[int, int] = {}
     nodes = sorted({row[3] for row in leadership})
     times: list[float] = []

@@ -35,7 +35,8 @@ class Lanes:
 
 
 def partition(begins: numpy.ndarray, ends: numpy.ndarray) -> tuple[numpy.ndarray, int]:
-    """Return the lane of each interval, and the number of lanes.  O(n log n)."""
+    """Return the lane of each interval, and the number of lanes. Intervals in one lane do not
+    overlap, except in the last of ``LANES_MAX`` lanes. O(n log n)."""
     lanes = numpy.zeros(len(begins))
     free: list[int] = []  # heap of lane numbers
     busy: list[tuple[float, int]] = []  # heap of (end, lane)

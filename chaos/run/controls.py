@@ -103,7 +103,8 @@ def _places_by_leader(context: WorkloadContext) -> dict[int, list[PartitionRef]]
 async def _isolate(
     run_state: RunState, rng: random.Random, node: int, places: list[PartitionRef]
 ) -> None:
-    """Cut ``node`` off from the others but not from its clients, and append there meanwhile."""
+    """Cut ``node`` off from the others but not from its clients for ``ISOLATED_S``, and append
+    there meanwhile. The history records both ends of the fault."""
     backend, recorder = run_state.backend, run_state.context.recorder
     others = [other for other in backend.nodes() if other != node]
     run_state.active.append(f"{PARTITION} {node}")
@@ -132,7 +133,8 @@ async def _append_there(
     node: int,
     places: list[PartitionRef],
 ) -> None:
-    """Append and read at one node until it answers that it is no longer the leader."""
+    """Append to ``places`` and read there at one node, ``APPENDS_MAX`` times at most. A place whose
+    append was not acknowledged is left out from then on; without places left, return."""
     process, led = context.recorder.process(), list(places)
     source = RecordSource(context.run, context.recorder.next_producer(), rng)
     async with Sessions() as sessions:
@@ -154,8 +156,11 @@ async def _append_at(
     node: int,
     place: PartitionRef,
 ) -> bool:
-    """Append once with acks "leader" at this very node; return True if it was acknowledged.  The
-    acknowledged offset is not noted as an end of the partition, because the record may be lost."""
+    """Append once with acks "leader" at this very node; True = it was acknowledged. Any outcome is
+    recorded as an operation of ``process``.
+
+    The acknowledged offset is not noted as an end of the partition, because the record may be lost.
+    """
     values, records = source.take(place)
     builder = core.BatchBuilder(BATCH_BYTES_MAX)
     for record in records:

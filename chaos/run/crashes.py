@@ -32,8 +32,10 @@ class Crashes:
 
     async def survive(self, name: str, action: Callable[..., Awaitable[None]], *arguments: Any,
                       ) -> bool:
-        """Await ``action`` and return True if it completed.  ``name`` identifies the workload in
-        the verdict and names the file."""
+        """Await ``action``; return True if it completed. An exception is noted as an anomaly, its
+        traceback goes to a file, and False is returned; ``SetupFailed`` is raised.
+
+        ``name`` identifies the workload in the verdict and names the file."""
         crashed = False
         try:
             await action(*arguments)

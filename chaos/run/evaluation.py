@@ -34,8 +34,10 @@ def evaluate(folder: Folder, found: OwnFindings) -> Verdict:
 
 
 def verdict_on(folder: Folder) -> Verdict:
-    """Return the verdict on the contents of the folder.  Raises ``BadHistory``, ``BadDump``,
-    ``BadFindings``."""
+    """Return the verdict on the contents of the folder; for a run that cannot be judged, its own
+    findings only. Anomalies that a control arm is meant to cause become a note.
+
+    Raises ``BadHistory``, ``BadDump``, ``BadFindings``."""
     if folder.facts.get("unjudged"):  # the findings give the reason
         return _of_findings(folder)
     verdict = check(read_history(folder.history), limits_of(folder.facts),
@@ -52,7 +54,8 @@ def verdict_on(folder: Folder) -> Verdict:
 
 
 def unfinished(folder: Folder, why: str) -> Verdict:
-    """Return the verdict on a run that broke off: its own findings, and that it proves nothing."""
+    """Add ``why`` to the findings of a run that broke off, in their file. Return the verdict: these
+    findings, and that it proves nothing."""
     found = findings.read(folder.findings)
     found.invalid.append(why)
     found.write(folder.findings)
@@ -82,8 +85,10 @@ def control_of(folder: Folder) -> Control | None:
 
 
 def who_led(folder: Folder) -> LeaderTrace | None:
-    """Return the trace of leaders from the nodes' logs; without these, from the answers to the run;
-    None when neither exists."""
+    """Return who led when: from the nodes' logs, with what the run observed (``leadership.jsonl``)
+    as one more follower.
+
+    Without logged roles the observations alone are used; None without either."""
     trace = read_trace(folder.path, folder.facts.get("began", ""))
     if trace or not folder.leadership.is_file():
         return trace
@@ -103,7 +108,8 @@ def dump_replicas(folder: Folder) -> list[str]:
 
 
 def excuse(verdict: Verdict, control: Control) -> None:
-    """Turn the anomalies that the control arm is meant to cause into a note."""
+    """Move the anomalies that the control arm is meant to cause from the verdict's counts and list
+    to a note."""
     caused = {name: count for name, count in verdict.counts.items() if name in control.expected}
     verdict.counts = {name: count for name, count in verdict.counts.items() if name not in caused}
     verdict.anomalies = [one for one in verdict.anomalies if one.name not in caused]

@@ -40,7 +40,8 @@ class Unreadable(Exception):
 
 async def read_everything(context: WorkloadContext, leadership: Leadership, crashes: Crashes,
                           ) -> list[Anomaly]:
-    """Read every partition of every topic on every replica; return the anomalies."""
+    """Read every partition of every topic on every replica, ``TOGETHER`` of them at a time; return
+    the anomalies. A read that crashes is noted in ``crashes``. Raises ``Unreadable``."""
     places = await existing(context)
     anomalies: list[Anomaly] = []
     limit = trio.CapacityLimiter(TOGETHER)
@@ -59,7 +60,8 @@ async def read_everything(context: WorkloadContext, leadership: Leadership, cras
 
 
 async def existing(context: WorkloadContext) -> list[PartitionRef]:
-    """Return every partition of every existing topic.  Raises ``Unreadable``."""
+    """Return every partition of every existing topic, asking for ``CATCH_UP_S``. Raises
+    ``Unreadable`` without an answer by then."""
     with trio.move_on_after(CATCH_UP_S):
         async with context.client() as client:
             while True:
@@ -74,7 +76,9 @@ async def existing(context: WorkloadContext) -> list[PartitionRef]:
 async def read_partition(
     context: WorkloadContext, leadership: Leadership, place: PartitionRef
 ) -> list[Anomaly]:
-    """Read one partition on every replica, then by a consumer."""
+    """Read one partition on every replica, then by a consumer; return an anomaly for each that does
+    not serve all of it. One anomaly and no reads when its end or its groups could not be learned.
+    """
     end = await certain_end(context, place)
     if end is None:
         return [_behind(context, place, "its end could not be learned from a leader")]
@@ -104,7 +108,8 @@ def _behind(context: WorkloadContext, place: PartitionRef, what: str) -> Anomaly
 
 
 async def certain_end(context: WorkloadContext, place: PartitionRef) -> int | None:
-    """Return the certain end of the partition; None = no leader answers."""
+    """Return the end of a partition by a linearizable answer, asking again for ``CATCH_UP_S``; None
+    = no leader answered."""
     process = context.recorder.process()
     async with Sessions() as sessions:
         with trio.move_on_after(CATCH_UP_S):
@@ -121,8 +126,8 @@ async def certain_end(context: WorkloadContext, place: PartitionRef) -> int | No
 async def settled_links(
     context: WorkloadContext, place: PartitionRef
 ) -> tuple[EpochRow, ...] | None:
-    """Return the groups that the partition was and is in; None = it is being switched all the
-    time."""
+    """Return the groups that the partition was and is in, as soon as no switch of it is open. None
+    = there was no such answer within ``CATCH_UP_S``."""
     with trio.move_on_after(CATCH_UP_S):
         async with context.client() as client:
             while True:
@@ -163,7 +168,9 @@ def parts_of(links: Sequence[EpochRow], end: int, members: Mapping[int, Collecti
 
 async def read_replica(context: WorkloadContext, place: PartitionRef, part: ReplicaRange,
                        parts: Callable[[], Sequence[ReplicaRange]]) -> str:
-    """Read the records that one replica has; return what it failed to serve, or an empty text.
+    """Read the part that one replica has, for at most ``CATCH_UP_S``; return what it failed to
+    serve, or an empty text.
+
     ``parts``: the part of every node now; a replica that a move has removed no longer has to serve
     anything."""
     process, offset, node, said = context.recorder.process(), part.first, part.node, ""
@@ -185,8 +192,8 @@ def _has(parts: Sequence[ReplicaRange], node: int, offset: int) -> bool:
 
 
 async def consume(context: WorkloadContext, place: PartitionRef, end: int) -> list[Anomaly]:
-    """Read the partition as an application would, which asks again when the first end that it gets
-    is too early."""
+    """Read the partition to ``end`` as an application would, which asks again when the first end
+    that it gets is too early. Return an anomaly if it does not come there within ``CATCH_UP_S``."""
     process = context.recorder.process()
     process.invoke("assign", positions={place.key: 0}, final=True).ok()
     async with context.client() as client:
@@ -211,8 +218,8 @@ async def consume(context: WorkloadContext, place: PartitionRef, end: int) -> li
 async def consume_committed(
     context: WorkloadContext, place: PartitionRef, end: int
 ) -> list[Anomaly]:
-    """Read a partition in which sinks have staged.  No run is open at this time, so the reader can
-    reach the end."""
+    """Read a partition in which sinks have staged, to its end. No run is open at this time, so the
+    reader can reach the end; return an anomaly if it does not within ``CATCH_UP_S``."""
     process = context.recorder.process()
     async with context.client() as client:
         with process.invoke("poll_committed", positions={place.key: 0}, final=True) as operation:

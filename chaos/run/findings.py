@@ -62,7 +62,7 @@ def read(path: Path) -> OwnFindings:
 
 @contextlib.contextmanager
 def kept(found: OwnFindings, path: Path) -> Iterator[None]:
-    """Write ``found`` to the file when the block ends, also by an exception."""
+    """Run the block, and write ``found`` to the file when it ends, also by an exception."""
     try:
         yield
     finally:

@@ -36,7 +36,8 @@ class HostStats:
         self.stalls: list[tuple[float, float, str]] = []  # seconds it took, when it began, what
 
     async def watch(self) -> None:
-        """Probe until cancelled."""
+        """Measure a sync of the disk (in a thread) and a wake-up again and again until cancelled;
+        keep the stalls."""
         with tempfile.TemporaryFile() as file:
             while True:
                 began_s = self._now_us() / 1e6
@@ -46,7 +47,8 @@ class HostStats:
                 self.note(began_s, self._now_us() / 1e6 - began_s - PAUSE_S, "waking up")
 
     def note(self, began_s: float, took_s: float, what: str) -> None:
-        """Keep a stall that is long enough."""
+        """Keep a stall of ``took_s``, if that is more than ``LONG_S``; ``what`` names the stalled
+        work."""
         if took_s > LONG_S:
             self.stalls.append((took_s, began_s, what))
 

@@ -60,14 +60,16 @@ class Leadership:
         self._said: dict[int, tuple[int, int]] = {}  # group -> (term, leader), as written last
 
     async def watch(self, nodes: Callable[[], dict[int, str]]) -> None:
-        """Ask all nodes until cancelled."""
+        """Ask all nodes, every ``PAUSE_S`` and until cancelled. ``nodes`` returns the id and
+        address of each."""
         async with Sessions() as sessions:
             while True:
                 await self.look(sessions, nodes())
                 await trio.sleep(PAUSE_S)
 
     async def look(self, sessions: Sessions, nodes: dict[int, str]) -> None:
-        """Ask every node once, all at the same time."""
+        """Ask every node once, all at the same time, and take the answers; a node that does not
+        answer is left out."""
         rows: list[Belief] = []
         async with trio.open_nursery() as nursery:
             for node, address in nodes.items():

@@ -29,7 +29,8 @@ METADATA_GROUP = 0
 
 
 async def stuck_groups(context: WorkloadContext) -> list[Anomaly]:
-    """Append to every group; return an anomaly for each one that does not acknowledge in time."""
+    """Append to every group at the same time, and create a topic. Return an anomaly for each group
+    that acknowledges nothing within ``BOUND_S``."""
     by_group = {place.group: place for place in context.topics.places}
     alive: set[int] = set()
     with trio.move_on_after(BOUND_S):
@@ -51,7 +52,7 @@ def anomaly(context: WorkloadContext, group: int, place: PartitionRef | None) ->
 
 
 async def _append(context: WorkloadContext, place: PartitionRef, alive: set[int]) -> None:
-    """Append until one append is acknowledged."""
+    """Append to a partition until one append is acknowledged, then add its group to ``alive``."""
     rng, recorder = context.rng(), context.recorder
     source = RecordSource(context.run, recorder.next_producer(), rng)
     process = recorder.process()

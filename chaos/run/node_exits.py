@@ -24,7 +24,10 @@ QUOTED_LINES, QUOTED_BYTES = 12, 16 << 10
 
 
 def check_exits(exits: Sequence[NodeExit], log_of) -> tuple[list[Anomaly], list[str]]:
-    """Return anomalies and notes.  ``log_of(node)`` is the path of the node's log."""
+    """Return anomalies and notes on the ends that the backend did not request. An end by a failed
+    disk is a note if a fault of that disk explains it, any other is an anomaly.
+
+    ``log_of(node)`` is the path of the node's log."""
     anomalies, notes = [], []
     for node_exit in exits:
         if node_exit.requested:

@@ -39,7 +39,7 @@ def entry_of(folder: Folder) -> dict[str, Any]:
 
 
 def record(entry: dict[str, Any], path: Path = RUNS_FILE) -> None:
-    """Append one run."""
+    """Append the line ``entry`` of one run to the file."""
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(entry, separators=(",", ":")) + "\n")
 

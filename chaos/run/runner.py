@@ -182,8 +182,8 @@ async def _phases(
 
 
 async def _with_load(run_state: RunState, schedule: FaultSchedule) -> None:
-    """Run warm-up, faults and heal while clients send requests.  A workload that crashes ends
-    alone."""
+    """Run warm-up, faults and heal while clients send requests; then cancel the workloads. A
+    workload that crashes ends alone; without topics the phases after the setup are left out."""
     parameters, context, found = run_state.parameters, run_state.context, run_state.found
     survive = run_state.crashes.survive
     run_state.phase(WARM_UP)
@@ -207,8 +207,8 @@ async def _with_load(run_state: RunState, schedule: FaultSchedule) -> None:
 
 
 async def _heal(run_state: RunState) -> None:
-    """Heal everything: every member runs and has caught up, every group answers, no plan is
-    open."""
+    """Heal everything, then wait until every member has caught up, every group answers, and no plan
+    is open. A failure of one step is added to the findings, and the others still run."""
     await _or_anomaly(
         run_state, "the cluster could not be healed", blocking, run_state.backend.heal_all
     )
@@ -229,8 +229,9 @@ async def _end_plan(run_state: RunState) -> None:
 
 async def _or_anomaly(run_state: RunState, when: str, action: Callable[..., Any], *arguments: Any,
                       ) -> None:
-    """Run an action; report its failure as an anomaly.  Once a cluster was up, a node that does not
-    start or catch up is a finding of the run."""
+    """Await an action; add a ``BackendError`` of it to the run's anomalies, any other error is
+    raised. Once a cluster was up, a node that does not start or catch up is a finding of the run.
+    """
     try:
         await action(*arguments)
     except (BackendError, BaseExceptionGroup) as error:

@@ -24,7 +24,8 @@ class SetupFailed(Exception):
 
 
 async def create_topics(context: WorkloadContext, groups: int) -> None:
-    """Create everything that lives as long as the run."""
+    """Create the topics that live as long as the run, until every group holds a partition. Raises
+    ``SetupFailed`` when one holds none after ``PROBES_MAX`` more topics."""
     rng = context.rng()
     async with context.client() as client:
         for number in range(HOT_TOPICS):
@@ -43,7 +44,7 @@ async def create_topics(context: WorkloadContext, groups: int) -> None:
 
 
 def one_of_each(places: list[PartitionRef], groups: set[int]) -> list[PartitionRef]:
-    """Return a partition for each of ``groups``, as far as there is one."""
+    """Return a partition for each of ``groups``; groups without one in ``places`` are left out."""
     return list({place.group: place for place in places if place.group in groups}.values())
 
 

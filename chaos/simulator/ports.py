@@ -56,10 +56,11 @@ class NodePort(Protocol):
     # ---- process ---------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start the process and recover."""
+        """Start the process, which recovers a little later. No-op when it runs already."""
 
     def crash(self, power: bool) -> None:
-        """End this boot, with or without the page cache."""
+        """End this boot; no-op when the process is down. With ``power`` the page cache is lost, if
+        the node may lose it."""
 
     def later(self, delay_us: int, callback: Callable[..., None], *arguments: object) -> None:
         """Run ``callback`` in this boot; a paused node runs it after it resumes."""
@@ -158,7 +159,8 @@ class NodePort(Protocol):
         """True if these voters could do without the damaged ones."""
 
     def members_changed(self, group: int) -> None:
-        """Report the configuration that a leader on this node uses from now on."""
+        """Report the configuration that a leader on this node uses from now on to the state
+        checker, which the fault atlas reads."""
 
     def configurations_at(self, group: int, index: int) -> list[Configuration]:
         """Return all configurations that any log of the group has had at ``index``."""
@@ -199,7 +201,8 @@ class TopicsPort(Protocol):
     seen_index: int  # the newest metadata that clients know
 
     def some_partition(self) -> int:
-        """Draw a partition of a topic; 0 = use another partition."""
+        """Return a random partition of a created topic; 0 = the caller takes one of its own
+        partitions this time."""
 
     def group_at(self, partition: int, offset: int) -> int:
         """Return the group that holds an offset; 0 = unknown."""

@@ -233,9 +233,8 @@ class Simulation:
                 node.check()
 
     def heal(self) -> list[int]:
-        """End all faults, except those of a minority if the atlas permits one.  Return the healthy
-        nodes.
-        """
+        """End all faults, except those of a minority if the atlas permits one, and the load. Wait
+        until nodes with a damaged identity file are replaced; return the healthy nodes."""
         self.trace.line(0, -1, "phase", "heal")
         self.workload.stop()
         self.nemesis.stop()
@@ -293,10 +292,10 @@ class Simulation:
         self.trace.line(0, -1, "phase", "converged")
 
     def _end_plan(self, live: list[int], deadline_ms: int) -> None:
-        """Wait until every move that was started has ended.
+        """Wait until no plan is active and every move that was started has ended. Raises
+        ``Violation`` at the deadline.
 
-        A move that needs a node which stays down is cancelled.
-        """
+        A move that needs a node which stays down is cancelled."""
         all_nodes = len(live) == len(self.nodes)
         self._until(deadline_ms, lambda: not self.topics.plan(all_nodes),
                     lambda: f"a plan that does not end: {self.topics.plan(all_nodes)}")
@@ -369,11 +368,9 @@ class Simulation:
             self.run_for(STEP_MS)
 
     def check_quiescence(self, live: list[int]) -> None:
-        """Check quiescence on the nodes ``live``: without work there are no timers and no peer
-        frames.
-
-        Raises ``Violation`` when that does not hold, a leader is unknown, or a read is unanswered.
-        """
+        """Check for ``QUIESCENCE_MS`` that the nodes ``live`` have no timers and send no peer
+        frames without work. Raises ``Violation`` when they do, a leader is unknown, or a read is
+        unanswered."""
         self.run_for(QUIESCENCE_MS)
         unknown = self._unknown_leaders(live)
         if unknown:

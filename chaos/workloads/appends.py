@@ -39,7 +39,8 @@ async def run(context: WorkloadContext) -> None:
 
 
 async def appending(context: WorkloadContext, acks: str) -> None:
-    """Run one process: an append, its outcome, a pause."""
+    """Append to random partitions and record each outcome, with a pause before each append, until
+    cancelled; one process."""
     rng, process = context.rng(), context.recorder.process()
     source = RecordSource(context.run, context.recorder.next_producer(), rng)
     async with context.client() as client, client.producer(
@@ -58,7 +59,8 @@ async def appending(context: WorkloadContext, acks: str) -> None:
 
 
 async def is_known(client: Client, known: set[str], place: PartitionRef) -> bool:
-    """True if the client knows where the topic is; asks for it if not, which may fail."""
+    """True if the client knows this incarnation of the topic. Asks for a topic that is not in
+    ``known`` and adds it; False when no answer came or it was of another incarnation."""
     if place.topic in known:
         return True
     try:
@@ -87,7 +89,8 @@ async def record_outcome(
     count: int,
     deliveries: list[BatchDelivery],
 ) -> None:
-    """Wait for the outcome of one append and record it."""
+    """Wait for the outcome of one append of ``count`` records, and record it. Records of two
+    appends in one batch are acknowledged in an unknown order: their outcome is ambiguous."""
     with operation:
         with trio.fail_after(ANSWER_TIMEOUT_S):
             receipts = await outcomes(deliveries)

@@ -57,7 +57,8 @@ async def one_life(
     source: RecordSource,
     name: str,
 ) -> None:
-    """Create, use and delete one incarnation; or delete what an ambiguous outcome left behind."""
+    """Create, use and delete one incarnation of a topic. When the creation is refused or ambiguous,
+    delete the topic that exists, if one does."""
     await trio.sleep(context.pause_s(rng, PER_SECOND))
     places = await create(process, client, rng, name)
     if places is None:
@@ -106,7 +107,7 @@ async def create(process: ClientProcess, client: Client, rng: random.Random, nam
 
 
 async def delete(process: ClientProcess, client: Client, name: str, incarnation: int) -> bool:
-    """Delete a topic; return True if it is certainly gone."""
+    """Delete an incarnation of a topic; True = the deletion was confirmed."""
     with process.invoke("delete_topic", topic=name, incarnation=incarnation) as operation:
         await client.delete_topic(name, incarnation)
         operation.ok()

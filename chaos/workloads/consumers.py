@@ -38,7 +38,8 @@ async def run(context: WorkloadContext) -> None:
 
 
 async def consuming(context: WorkloadContext) -> None:
-    """Run one consumer: assignments, each with its polls."""
+    """Run one consumer until cancelled: assignments, each with its polls, and a pause after each.
+    """
     rng, process = context.rng(), context.recorder.process()
     positions: dict[PartitionRef, int] = {}
     async with context.client() as client:
@@ -66,7 +67,8 @@ async def assigned(
     rng: random.Random,
     positions: dict[PartitionRef, int],
 ) -> None:
-    """Run one assignment with its polls, until it is replaced or fails; update ``positions``."""
+    """Record an assignment at ``positions`` and poll, until the consumer is reassigned at random, a
+    poll fails, or the process number changes. Updates ``positions``."""
     process.invoke("assign", positions={place.key: at for place, at in positions.items()}).ok()
     readers = {place: client.consume(place.topic, place.partition, at,
                                      unavailable_ms=UNAVAILABLE_MS, prefer="nearest",
@@ -89,7 +91,8 @@ async def poll(
     readers: dict[PartitionRef, Consumer],
     positions: dict[PartitionRef, int],
 ) -> bool:
-    """Poll once; return True if the consumer can continue."""
+    """Poll once and update ``positions``; True = the poll succeeded, and the consumer can continue.
+    """
     with process.invoke("poll", keys=[place.key for place in readers]) as operation:
         found: dict[str, list] = {}
         for place, batches in (await take(readers)).items():
@@ -101,8 +104,8 @@ async def poll(
 
 
 async def take(readers: dict[PartitionRef, Consumer]) -> dict[PartitionRef, list[FetchedBatch]]:
-    """Return the batches that arrive at each partition within one poll.  Raises the error that
-    ended a consumer, once everything read before it was returned."""
+    """Return the batches that arrive at each partition within ``POLL_S``; partitions without any
+    are left out. Raises the error that ended a consumer."""
     batches: dict[PartitionRef, list[FetchedBatch]] = {}
     ended: list[MultiRaftError] = []
 

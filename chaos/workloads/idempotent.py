@@ -126,7 +126,8 @@ async def repeating(context: WorkloadContext) -> None:
 async def identify(
     context: WorkloadContext, sessions: Sessions, rng: random.Random
 ) -> ProducerSession | None:
-    """Return a new producer id; None = none was assigned."""
+    """Return a new producer id with its epoch; None = none was assigned by a random node, or by the
+    leader that it named."""
     address = context.nodes()[context.any_node(rng)]
     for _ in range(2):
         try:
@@ -150,7 +151,8 @@ async def append(
     source: RecordSource,
     identity: ProducerSession,
 ) -> bool:
-    """Send one append with all its attempts; False = its sequence may be missing in the log."""
+    """Send one append with all its attempts, and perhaps send it again after its acknowledgement.
+    False = it was not acknowledged; its sequence may be missing in the log."""
     place = context.topics.pick(rng)
     values, records = source.take(place)
     sequence = identity.sequences.get(place.incarnation, 0)
@@ -185,8 +187,10 @@ async def insist(
     place: PartitionRef,
     batch: bytearray,
 ) -> int:
-    """Send a batch until it is acknowledged; return its offset.  Raises ``AmbiguousOutcome`` when
-    time is up and an attempt may have worked, else the last refusal."""
+    """Send a batch until it is acknowledged, ``GIVE_UP_S`` have passed, or a refusal is definite;
+    return its offset.
+
+    Raises ``AmbiguousOutcome`` when an attempt may have worked, else the last refusal."""
     deadline = trio.current_time() + GIVE_UP_S
     perhaps, hint = False, context.leader_address(place)
     while True:

@@ -57,7 +57,8 @@ async def run(context: WorkloadContext) -> None:
 
 
 async def reading(context: WorkloadContext) -> None:
-    """Run one process: a request to some node, a pause."""
+    """Send requests of random kinds to the nodes, with a pause before each, until cancelled; one
+    process."""
     rng, process = context.rng(), context.recorder.process()
     async with context.client() as client, Sessions() as sessions:
         while True:
@@ -91,7 +92,8 @@ async def read(
     final: bool = False,
     bytes_max: int = BYTES_MAX,
 ) -> ReadOutcome:
-    """Read once what a replica serves as committed."""
+    """Read once at ``offset`` what the replica of ``node`` serves as committed, and record it. A
+    failed read has the reason in the result; damage is also reported to the node."""
     asked = {"final": True} if final else {}
     operation = process.invoke("read", key=place.key, offset=offset, mode="committed", node=node,
                                **asked)
@@ -152,7 +154,8 @@ async def offsets(
     mode: str,
     final: bool = False,
 ) -> tuple[int, int] | None:
-    """Return log start and next offset of a partition, as ``node`` knows them; None = no answer."""
+    """Return log start and next offset of a partition, as ``node`` knows them; None = no answer or
+    a refusal. ``mode`` "linearizable" asks the leader to confirm them."""
     asked = {"final": True} if final else {}
     operation = process.invoke("offsets", key=place.key, mode=mode, node=node, **asked)
     request = ListOffsets((OffsetQuery(place.incarnation, EARLIEST),

@@ -109,7 +109,8 @@ class ClientProcess:
         return Operation(self, self.recorder.invoked(self.number, name, data), name, data)
 
     def retire(self, number: int) -> None:
-        """Take a new number, because an operation of ``number`` ended in ``info``."""
+        """Take a new number, because an operation of ``number`` ended in ``info``. No-op if the
+        process has another number already."""
         if self.number == number:
             self.number = self.recorder.next_process()
 
@@ -154,7 +155,8 @@ class Operation:
         self._complete(OK, data)
 
     def failed(self, error: MultiRaftError) -> None:
-        """Complete with ``fail`` or ``info``: the class of ``error`` decides."""
+        """Complete with ``fail`` for a refusal (``RequestError``), otherwise with ``info``; keep
+        the error in ``refusal``."""
         self.refusal = f"{type(error).__name__}: {error}"[:TEXT_MAX]
         if isinstance(error, RequestError):
             self._complete(FAIL, {"error": type(error).__name__, "text": str(error)[:TEXT_MAX]})

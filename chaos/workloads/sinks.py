@@ -82,7 +82,8 @@ async def run(context: WorkloadContext) -> None:
 async def insist_on_topic(
     context: WorkloadContext, name: str, partitions: int
 ) -> list[PartitionRef]:
-    """Return the partitions of a topic, which is created, or was by a request without an answer."""
+    """Create a topic and return its partitions, asking until there is an answer. A topic of this
+    name that exists already counts."""
     rng = context.rng()
     async with context.client() as client:
         while True:
@@ -149,7 +150,8 @@ class Writer:
         self.known: set[str] = set()  # topics that the client knows
 
     async def life(self) -> None:
-        """Run batches with one client, until it dies after one of them."""
+        """Run batches with one client, pausing before each, until the writer dies at random after
+        one of them. At times it begins with a new checkpoint: a new sink name, batches from 0."""
         self.known = set()
         if self.rng.random() < NEW_CHECKPOINT:
             self.checkpoints += 1
@@ -162,7 +164,8 @@ class Writer:
                     return
 
     async def one_transaction(self) -> None:
-        """Run the next batch, or the last one again."""
+        """Run the tasks of the next batch, or of the last one again if its number did not advance,
+        at the same time; then decide. At times a transaction that was left is continued before."""
         rng = self.rng
         batch = SinkBatch(self.number, rng.randbytes(NONCE_BYTES), rng.randint(1, TASKS_MAX))
         async with trio.open_nursery() as nursery:
@@ -178,8 +181,9 @@ class Writer:
     # ---- tasks ----
 
     async def task(self, batch: SinkBatch, task: int) -> None:
-        """Run attempts of a task until as many as are needed have ended well; one of them
-        counts."""
+        """Run attempts of a task, ``ATTEMPTS_MAX`` at most, until as many as are needed have ended
+        well; ``batch.ended`` names one of them. Slow attempts are left for later, in
+        ``batch.slow``."""
         rng = self.rng
         wanted, well = 1 + (rng.random() < TWICE), []
         for _ in range(ATTEMPTS_MAX):
@@ -258,7 +262,8 @@ class Writer:
     # ---- drivers ----
 
     async def decide(self, batch: SinkBatch) -> None:
-        """Commit the transaction, abort it, or leave it."""
+        """Commit the transaction, abort it, or leave it in ``left`` for later, at random; only a
+        whole one is committed. Its slow attempts are staged after a commit or abort."""
         dice = self.rng.random()
         if dice < COMMITTED_SHARE and batch.is_whole:
             await self.commit(batch)
@@ -272,8 +277,8 @@ class Writer:
             await self.stage(attempt)
 
     async def commit(self, batch: SinkBatch) -> None:
-        """Commit a transaction, perhaps with a second request; a writer that still does not know
-        the outcome runs the batch again."""
+        """Ask to commit a transaction, perhaps repeatedly while the outcome is unknown. Without an
+        acknowledgement the batch is run again."""
         operation = await self.ask_to_commit(batch)
         while not operation.happened and self.rng.random() < AGAIN:
             await trio.sleep(jitter(self.rng, RETRY_S))
@@ -309,7 +314,8 @@ class Writer:
 async def abort(
     context: WorkloadContext, client: Client, sink: int, transaction: int
 ) -> bool | None:
-    """Abort a transaction; return whether it is committed; None = no answer."""
+    """Ask to abort a transaction. True = it had been committed before, False = it is aborted, None
+    = no answer."""
     process = context.recorder.process()
     with process.invoke("abort_transaction", sink=sink, transaction=transaction) as operation:
         committed = (await client.sink_request(AbortTransaction(sink, transaction))).committed
@@ -319,7 +325,7 @@ async def abort(
 
 
 async def writing(context: WorkloadContext, name: str, places: list[PartitionRef]) -> None:
-    """Run one sink: process after process."""
+    """Run the writers of one sink one after the other, until cancelled."""
     writer = Writer(context, name, places)
     while True:
         await writer.life()
@@ -329,7 +335,8 @@ async def writing(context: WorkloadContext, name: str, places: list[PartitionRef
 
 
 async def reading(context: WorkloadContext, places: list[PartitionRef]) -> None:
-    """Run one reader after the other."""
+    """Read all places with one client after the other, until cancelled. Each continues where the
+    last one ended, or at random from the start."""
     rng = context.rng()
     positions = dict.fromkeys(places, 0)
     while True:

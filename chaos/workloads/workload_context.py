@@ -66,11 +66,12 @@ class Topics:
         return rng.choice(self.places)
 
     def end(self, key: str) -> int:
-        """Return the highest offset that was seen, plus one."""
+        """Return the highest offset that was seen, plus one; 0 = none was."""
         return self._ends.get(key, 0)
 
     def heard(self, key: str, end: int) -> None:
-        """Record that the partition reaches at least ``end``."""
+        """Record that the partition reaches at least ``end``; a lower end than the known one is
+        ignored."""
         if end > self._ends.get(key, 0):
             self._ends[key] = end
 
@@ -99,7 +100,8 @@ class WorkloadContext:
         return Client(list(self.nodes().values()), rng=self.rng())
 
     def pause_s(self, rng: random.Random, per_second: float) -> float:
-        """Return the pause until the next request of a process that sends ``per_second``."""
+        """Return a random pause, at most 2 s, until the next request of a process that sends
+        ``per_second`` at pace 1."""
         return min(2.0, rng.expovariate(per_second * self.pace))
 
     def leader_address(self, place: PartitionRef) -> str | None:

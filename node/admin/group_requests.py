@@ -30,7 +30,9 @@ class GroupRequests:
         self._request_round = request_round
 
     async def members(self, request: wire.GroupMembers) -> wire.GroupMembersReply:
-        """Change the members, or describe them."""
+        """Start a change to the requested voters and learners, if any, and return the present
+        members. A ``local`` request only describes this node's replica. Raises ``NotLeader``,
+        ``UnknownGroup``, and what ``_change`` raises."""
         core, group = self._core, request.group
         if not request.local and not core.status.is_leader(group):
             raise NotLeader(group)
@@ -41,8 +43,8 @@ class GroupRequests:
         return self._describe(group)
 
     def _change(self, request: wire.GroupMembers) -> None:
-        """Start a change of members.  Raises ``InvalidRequest`` for one that is never possible,
-        ``TimedOut`` for one that is not possible now."""
+        """Start a change of members without waiting for it. Raises ``InvalidRequest`` for one that
+        is never possible, ``TimedOut`` for one that is not possible now."""
         index = self._core.status.of(request.group).configuration_index
         if request.expected_index not in (-1, index):
             raise TimedOut(f"the members of group {request.group} were changed at index {index}, "
@@ -68,11 +70,11 @@ class GroupRequests:
             status.quarantined)
 
     async def recover(self, request: wire.RecoverGroup) -> wire.RecoverGroupReply:
-        """Propose that the group continues from one replica.
+        """Record by a command that the group continues from one replica (forced recovery), and
+        return the new incarnation. Raises the error of a refusal.
 
         The metadata group cannot be recovered through itself; its node has an offline command for
-        that.
-        """
+        that."""
         if request.group == METADATA_GROUP:
             raise InvalidRequest("the metadata group is recovered on its node, which must not run: "
                                  "multiraft node recover-metadata")

@@ -69,7 +69,8 @@ class NodeAdmin:
         )
 
     async def register(self, request: wire.RegisterNode) -> wire.JoinClusterReply:
-        """Register a node that has started."""
+        """Register a node that has started, and return the cluster's nodes. Raises the error of a
+        refusal."""
         return await self._registered(state_machine.RegisterNode(NodeRecord(*request.node)))
 
     async def known_nodes(self, _request: wire.KnownNodes) -> wire.KnownNodesReply:
@@ -135,8 +136,9 @@ class NodeAdmin:
         return wire.RemoveNodeReply()
 
     async def _scrub_node(self, request: wire.ScrubNode) -> wire.ScrubNodeReply:
-        """Start a scrub of this node.  The request names the node, because its address may belong
-        to another node by now."""
+        """Start a scrub of this node, without waiting for it. The request names the node, because
+        its address may belong to another node by now. Raises ``UnknownNode``, ``LimitExceeded``,
+        ``InvalidRequest``."""
         if request.node != self._node:
             raise UnknownNode(f"this is node {self._node}, not node {request.node}")
         if 0 < request.bytes_per_second < SCRUB_BYTES_PER_SECOND_MIN:
@@ -157,7 +159,7 @@ class NodeAdmin:
         return wire.ReportMembersReply()
 
     def _state(self) -> state_machine.MetadataState:
-        """Return the metadata.  Raises an error until they are bootstrapped."""
+        """Return the metadata. Raises ``LeaderUnknown`` until they are bootstrapped."""
         state = self._metadata_log.state
         if not state.cluster_id:
             raise LeaderUnknown(f"this node has not heard of group {METADATA_GROUP} yet; try again")
@@ -183,7 +185,8 @@ class NodeAdmin:
                               replicas.get(node.id, 0), leads.get(node.id, 0))
 
     async def _propose(self, command: Command) -> Any:
-        """Return the value of a command that succeeded.  Raises the error of its result."""
+        """Propose a command and return the value of its result, once it is applied here. Raises the
+        error of a refusal, and what ``MetadataLog.propose`` raises."""
         result = await self._metadata_log.propose(command)
         if result.code != Code.OK:
             raise exception_for(result.code, result.error)

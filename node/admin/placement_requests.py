@@ -71,7 +71,8 @@ class PlacementAdmin:
     @staticmethod
     def _explained(state: state_machine.MetadataState, topic: state_machine.Topic,
                    number: int) -> wire.PlacementRow:
-        """Return the row of one partition.  O(entries)."""
+        """Return the row of partition ``number``: group of its hash, epoch history and pending
+        switch (zeros = none). O(entries)."""
         incarnation = topic.incarnation + number
         switch = state.placed.switches.get(incarnation, state_machine.Switch(0, 0))
         entries = tuple(
@@ -114,7 +115,8 @@ class PlacementAdmin:
         return wire.TrimEpochHistoryReply()
 
     async def _propose(self, command: Command) -> Any:
-        """Return the value of a command that succeeded.  Raises the error of its result."""
+        """Propose a command and return the value of its result, once it is applied here. Raises the
+        error of a refusal, and what ``MetadataLog.propose`` raises."""
         result = await self._metadata_log.propose(command)
         if result.code != Code.OK:
             raise exception_for(result.code, result.error)

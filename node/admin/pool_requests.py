@@ -69,7 +69,8 @@ class Pool:
         return await self._reply(state, pool_size, placed)
 
     def _check(self, groups: int, state: MetadataState) -> None:
-        """Check the requested number of groups.  Raises ``InvalidRequest``, ``LimitExceeded``."""
+        """Return if the pool may grow to ``groups`` groups. Raises ``InvalidRequest`` for a smaller
+        size or during a growth, ``LimitExceeded``."""
         if state.last_group > state.pool_size:
             raise InvalidRequest(f"the pool is growing from {state.pool_size} to "
                                  f"{state.last_group} groups: wait for that",
@@ -82,8 +83,8 @@ class Pool:
                                 limit=self._groups_max, value=groups)
 
     async def _place(self, groups: int, state: MetadataState) -> tuple[tuple[int, ...], ...]:
-        """Return the voters of the new groups, on nodes that are up and not draining or in
-        maintenance.  Raises ``InvalidRequest``."""
+        """Return the voters of the new groups, on nodes that are up and not draining. Raises
+        ``InvalidRequest`` if too few racks or nodes are up."""
         factor = state.replication_factor
         every = [node for node in state.nodes() if state.table.states.get(node.id) != DRAINING]
         up = [node for node in every if self._is_up(node.id)]
@@ -148,7 +149,8 @@ class Pool:
     # ---- opening --------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Run until cancelled."""
+        """Run ``check`` every ``POLL_S`` while the pool grows and this node leads the metadata
+        group, until cancelled."""
         while True:
             state = self._metadata_log.state
             grows = state.last_group > state.pool_size > 0
@@ -158,7 +160,8 @@ class Pool:
                                              POLL_S if grows else float("inf"))
 
     async def check(self) -> None:
-        """Open the pool if all its groups have leaders."""
+        """Open the grown pool if each new group has a leader; a failed proposal is logged and left
+        for the next check."""
         state = self._metadata_log.state
         size = state.last_group
         if await self._waiting(state):

@@ -96,7 +96,8 @@ class Admin:
             await trio.sleep_forever()
 
     def handle(self, event: RequestEvent, answer: Answer) -> None:
-        """Start to handle a request.  ``answer`` is called exactly once, later."""
+        """Start a task that handles a request and calls ``answer`` once, later; above
+        ``ADMIN_REQUESTS_MAX`` refuse at once."""
         if self._at_work >= ADMIN_REQUESTS_MAX:
             answer.refuse(Code.QUEUE_FULL, ErrorDetail(
                 text="too many administrative requests at a time", limit=ADMIN_REQUESTS_MAX,
@@ -146,11 +147,10 @@ class Admin:
     # ---- topics ----------------------------------------------------------------------------------
 
     async def _metadata(self, request: wire.Metadata) -> wire.MetadataReply:
-        """Return metadata of topics.
+        """Return metadata of the topics named, and the names that no topic has.
 
-        A name that is given twice is answered once.  O(partitions of the topics named), in turns.
-        Raises ``LimitExceeded`` before any of it is done.
-        """
+        A name that is given twice is answered once. O(partitions of the topics named), in turns.
+        Raises ``LimitExceeded`` before any of it is done."""
         state = self._metadata_log.state
         names = dict.fromkeys(request.topics or ())
         found = {name: state.topic(name) for name in names}
@@ -216,11 +216,11 @@ class Admin:
         return wire.CreateTopicReply(await self._topic_metadata(topic))
 
     def _check_room(self, partitions: int) -> None:
-        """Raise ``LimitExceeded`` when a topic of so many partitions does not fit.
+        """Return if a topic of so many partitions fits, or this node does not lead the metadata
+        group. Raises ``LimitExceeded``.
 
-        Checked only at the leader; another node refuses with the leader's address.  Creations in
-        progress count as if each were a topic of its own.
-        """
+        Another node's refusal names the leader's address. Creations in progress count as if each
+        were a topic of its own."""
         limits, state = self._config.limits, self._metadata_log.state
         if not self._core.status.is_leader(METADATA_GROUP):
             return
@@ -256,15 +256,16 @@ class Admin:
                   for topic in topics), more)
 
     async def _propose_wide(self, command: Command, partitions: int) -> Any:
-        """Propose like ``_propose``, one command at a time: for commands that place or remove many
-        partitions, which every node applies without interruption."""
+        """Propose like ``_propose``, but commands of more than ``ROWS_PER_STEP`` partitions one at
+        a time, because every node applies each without interruption."""
         if partitions <= ROWS_PER_STEP:
             return await self._propose(command)
         async with self._wide:
             return await self._propose(command)
 
     async def _propose(self, command: Command) -> Any:
-        """Return the value of a command that succeeded.  Raises the error of its result."""
+        """Propose a command and return the value of its result, once it is applied here. Raises the
+        error of a refusal, and what ``MetadataLog.propose`` raises."""
         result = await self._metadata_log.propose(command)
         if result.code != Code.OK:
             raise exception_for(result.code, result.error)
@@ -284,12 +285,11 @@ class Admin:
         return wire.InitProducerReply(first + count - 1, 0)
 
     def _epoch_to_name(self, producer: int) -> int:
-        """Return the epoch to name for a request that names none; -1 = the id has only its first
-        epoch, and another id is as good.
+        """Return the epoch to bump from, for a request that names none. -1 = the id was never
+        bumped, and the producer gets another id.
 
         The epoch is random, so that the owner of the id does not name the same one when it asks for
-        its next epoch.
-        """
+        its next epoch."""
         known = self._metadata_log.state.producers.bumped(producer)
         if known is None:
             return -1
@@ -358,8 +358,9 @@ class Admin:
         return wire.TransferLeadershipReply(leader, term)
 
     async def _begin_transfer(self, group: int, to: int) -> None:
-        """Start a transfer; retry, bounded, while the target is not connected or another transfer
-        is under way.  Raises ``TimedOut`` with the reason, or the error of ``transfer``."""
+        """Start a transfer, without waiting for its end. Retry for ``TRANSFER_WAIT_S`` while the
+        target is not connected or another transfer is under way. Raises ``TimedOut`` with the
+        reason, or the error of ``transfer``."""
         why = ""
         with trio.move_on_after(TRANSFER_WAIT_S):
             while True:

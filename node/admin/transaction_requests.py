@@ -91,9 +91,8 @@ class SinkAdmin:
         return self._metadata_log.state.sinks
 
     async def _open(self, request: wire.BeginTransaction) -> wire.BeginTransactionReply:
-        """Begin a transaction or join it.  All tasks of a transaction ask; only the first request
-        becomes an entry.
-        """
+        """Begin a transaction or join it, and return its number. All tasks of a transaction ask; a
+        request that changes nothing becomes no entry."""
         self._metadata_log.check_leading()
         joined = self._sinks.joined(request)
         return joined if joined is not None else await self._propose(request)
@@ -112,11 +111,11 @@ class SinkAdmin:
         return wire.AbortTransactionReply(await self._propose(request))
 
     async def _resolve(self, request: wire.ResolveTransactions) -> wire.ResolveTransactionsReply:
-        """Return the states of transactions that the leader has confirmed; make unopened ones void
-        on request.
+        """Return the states of transactions, after a majority has confirmed this leader; make
+        unopened ones void on request.
 
-        A transaction that is given twice is answered once.  O(transactions and their winners).
-        """
+        A transaction that is given twice is answered once. If making void fails, the reply carries
+        the reason. O(transactions and their winners)."""
         self._metadata_log.check_leading()
         txns = tuple(dict.fromkeys(request.transactions))
         await self._turns.take(len(txns))
@@ -147,11 +146,10 @@ class SinkAdmin:
         return wire.TransactionDescription(*txn, state, (), name, batch, open_ms)
 
     async def _void(self, txns: tuple[wire.TransactionRef, ...]) -> None:
-        """Make transactions void that were never opened.
+        """Make transactions void that were never opened, and log each.
 
         Raises ``StaleMetadata`` while nodes of other releases are in the cluster, which may not
-        know the command, and the error of a refused command.
-        """
+        know the command, and the error of a refused command."""
         for node in self._metadata_log.state.nodes():
             if node.version != multiraft.__version__:
                 raise StaleMetadata(
@@ -164,11 +162,10 @@ class SinkAdmin:
                               extra={"sink": txn.sink, "transaction": txn.number})
 
     async def _states(self, request: wire.TransactionStates) -> wire.TransactionStatesReply:
-        """Return the states of transactions.
+        """Return the states of transactions by this node's copy of the ledger.
 
-        A transaction that is given twice is answered twice.  O(transactions and their winners), in
-        turns.  Raises ``LimitExceeded``.
-        """
+        A transaction that is given twice is answered twice. O(transactions and their winners), in
+        turns. Raises ``LimitExceeded``."""
         states: list[wire.TransactionState] = []
         winners = 0
         for part in parts(len(request.transactions)):
@@ -207,7 +204,8 @@ class SinkAdmin:
             raise LeaderUnknown("the metadata group's leader was not confirmed; try again")
 
     async def _propose(self, command: Command) -> Any:
-        """Return the value of a command that succeeded.  Raises the error of its result."""
+        """Propose a command and return the value of its result, once it is applied here. Raises the
+        error of a refusal, and what ``MetadataLog.propose`` raises."""
         result = await self._metadata_log.propose(command)
         if result.code != Code.OK:
             raise exception_for(result.code, result.error)
@@ -216,7 +214,8 @@ class SinkAdmin:
     # ---- transactions that were left -------------------------------------------------------------
 
     async def run(self) -> None:
-        """Run until cancelled."""
+        """Run ``check`` after each metadata command, and every ``POLL_S`` while transactions are
+        open, until cancelled."""
         while True:
             await self.check(monotonic_ms())
             await self._metadata_log.applied(
@@ -224,8 +223,8 @@ class SinkAdmin:
                 POLL_S if self._sinks.open_transactions() else float("inf"))
 
     async def check(self, now_ms: int) -> None:
-        """Abort transactions that were open for too long, if this node is the leader.  O(open
-        transactions)."""
+        """Abort transactions that this leader has seen open for ``transaction_timeout_ms``; on
+        other nodes only forget the times. A failed proposal is logged. O(open transactions)."""
         leads = self._core.status.has_applied_in_term(METADATA_GROUP)
         self._seen = {txn: self._seen.get(txn, now_ms)
                       for txn in (self._sinks.open_transactions() if leads else ())}

@@ -51,7 +51,7 @@ class WatchedConnection(Protocol):
         """Update the unsent bytes of this connection in the node's memory budget."""
 
     def end(self, reason: str) -> None:
-        """Close the connection."""
+        """Close the connection; ``reason`` goes to the log."""
 
 
 class _Observed(NamedTuple):
@@ -104,7 +104,8 @@ class ConnectionReaper:
 
     @staticmethod
     def _is_stalled(before: ConnectionSample, now: ConnectionSample) -> bool:
-        """Return True if the large frame of the last sample has hardly grown."""
+        """Return True if the large frame of the last sample is still incomplete and has received
+        fewer than ``CONTENDED_BYTES_MIN`` since."""
         return (before.events == now.events and before.arrived > 0
                 and now.arrived - before.arrived < CONTENDED_BYTES_MIN)
 

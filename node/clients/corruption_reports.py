@@ -43,8 +43,9 @@ class CorruptionReports:
         self.confirmed = 0
 
     def handle(self, request: ReportCorruption, answer: Answer, seen_index: int = 0) -> None:
-        """Verify the reported batch and call ``answer`` exactly once. ``seen_index``: the newest
-        metadata index that the client knows."""
+        """Verify this node's copy of the reported batch in a background task. ``answer`` is called
+        exactly once, at once if the report is refused or this disk has no such batch.
+        ``seen_index``: the newest metadata index that the client knows."""
         self.received += 1
         try:
             span = self._read_view.readable_range(request.incarnation, seen_index, ANY,

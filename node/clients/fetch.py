@@ -154,7 +154,7 @@ class FetchHandler:
 
     def retry_due(self, now_ms: int) -> None:
         """Retry long polls that were woken or have expired, as far as the limits of a round reach.
-        The rest is due in the next round, which is due at once."""
+        The rest stays in ``due``, with ``earliest_ms`` now, so that the next round continues."""
         expired = 0
         while (self._deadlines and self._deadlines[0].deadline_ms <= now_ms
                and expired < EXPIRED_MAX):
@@ -179,14 +179,16 @@ class FetchHandler:
             self._remove(fetch)
 
     def answer_long_polls(self, session: Session) -> None:
-        """Answer the long polls of a session in the next round: its client has ended its side."""
+        """Have the next round answer the long polls of a session, with what they have: its client
+        has ended its side."""
         for fetch in list(self._by_session.get(session, {}).values()):
             self._remove(fetch)
             fetch.deadline_ms = 0
             self.due[fetch.number] = fetch
 
     def stop(self) -> None:
-        """Refuse all long polls: the node is stopping, and clients ask other replicas."""
+        """Refuse all waiting fetches with ``SHUTTING_DOWN``, so that their clients ask other
+        replicas."""
         for fetch in list(self._deadlines):
             self._remove(fetch)
             fetch.answer.refuse(Code.SHUTTING_DOWN, ErrorDetail(text="the node is stopping"))
@@ -196,7 +198,8 @@ class FetchHandler:
         self._later.run_steps(fetch.answer.session, self._process(fetch))
 
     def _process(self, fetch: WaitingFetch) -> Iterator[None]:
-        """Answer a fetch, or make it wait. O(partitions + bytes read), in steps."""
+        """Answer a fetch, or make it wait: as a long poll, for metadata, or for confirmations of
+        leadership. O(partitions + bytes read), in steps."""
         # Number of the last commit before the first step; -1 = one step was enough.  A commit after
         # it may concern a partition that was already processed.
         since = -1
@@ -268,8 +271,8 @@ class FetchHandler:
             yield from self._serve(fetch, results, found)
 
     def _end_processing(self, since: int, groups: Sequence[int]) -> bool:
-        """End the processing of a fetch, over several turns if ``since`` is not -1. Return True if
-        one of its ``groups`` had a commit meanwhile."""
+        """End the processing of a fetch that began at commit number ``since``; -1 = one step was
+        enough. Return True if one of its ``groups`` had a commit meanwhile."""
         if since < 0:
             return False
         missed = any(self._committed.get(group, 0) > since for group in groups)
@@ -279,16 +282,18 @@ class FetchHandler:
         return missed
 
     def _await_metadata(self, fetch: WaitingFetch) -> bool:
-        """Wait for newer metadata before redirecting a client that has seen newer ones than this
-        node, once per fetch and bounded in time. Return False if there is nothing to wait for."""
+        """Park a fetch until newer metadata are applied, before a client that has seen them is
+        redirected. Return False, and park nothing, if the fetch has waited before or too many tasks
+        run."""
         if fetch.has_awaited_metadata or not self._metadata_waiter.is_stale_for(fetch.seen_index):
             return False
         fetch.has_awaited_metadata = True
         return self._metadata_waiter.wait(fetch.seen_index, lambda: self._retry(fetch))
 
     def _check_range(self, offset: int, span: ReadableRange, fetch: WaitingFetch) -> None:
-        """Raise ``Refused`` for an offset outside the partition, or ``_ConfirmationNeeded`` if a
-        majority must confirm the leader first."""
+        """Return if ``offset`` may be served or waited for. Raise ``Refused`` if it is outside the
+        partition or not known yet, ``_ConfirmationNeeded`` if a majority must confirm the leader
+        first."""
         if offset < span.log_start:
             raise out_of_range(offset, span)
         if offset <= span.high_watermark or (span.is_end_certain and offset <= span.next_offset):
@@ -300,7 +305,8 @@ class FetchHandler:
         raise out_of_range(offset, span)
 
     def _confirm_leadership(self, fetch: WaitingFetch, groups: set[int]) -> Iterator[None]:
-        """Have the leadership of ``groups`` confirmed, then retry the fetch."""
+        """Ask for confirmations of the leadership of ``groups``, in steps. The last of them,
+        whatever its outcome, retries the fetch."""
         fetch.confirmations_open = len(groups)
         asked = tuple(groups)
         for part in parts(len(asked), GROUPS_PER_STEP):

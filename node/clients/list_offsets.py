@@ -115,7 +115,8 @@ class Offsets:
                     self._confirmed(waiting, group, False)
 
     def _groups_to_confirm(self, waiting: _Request) -> Generator[None, None, set[int]]:
-        """Return the groups that this node leads and whose end it could know. O(queries)."""
+        """Return the groups led here that a majority must confirm before the reply: none unless the
+        request is linearizable. O(queries), in steps."""
         groups: set[int] = set()
         queries = waiting.request.partitions if waiting.request.linearizable else ()
         for part in parts(len(queries)):
@@ -169,8 +170,8 @@ class Offsets:
         return span.high_watermark
 
     def _time(self, query: OffsetQuery, waiting: _Request) -> int:
-        """Return the begin of the first batch with a record at or after a time, -1 = none.
-        O(entries log n). Raises ``Refused``."""
+        """Return the begin of the first batch with a record at or after the query's time, in its
+        epoch or later; -1 = none. O(entries log n). Raises ``Refused``."""
         replica = LEADER if waiting.request.linearizable else ANY
         place = self._read_view.location(query.incarnation, waiting.seen_index)
         if query.epoch > place.epoch:
@@ -194,7 +195,8 @@ class Offsets:
 
 
 def _check_end(span: ReadableRange, waiting: _Request) -> None:
-    """Raise ``Refused`` if a linearizable request asks for an end that is not certain."""
+    """Return unless a linearizable request asks for an end that is not certain. Raises ``Refused``
+    then."""
     if not waiting.request.linearizable:
         return
     if span.sealed:

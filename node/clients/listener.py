@@ -78,7 +78,8 @@ class Listener:
         self.counts = counts or ConnectionCounts()
 
     async def serve(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Accept until cancelled."""
+        """Accept connections until cancelled, each with a handler task of its own, then close the
+        listening socket."""
         with self._sock:
             async with trio.open_nursery() as nursery:
                 task_status.started()

@@ -42,7 +42,8 @@ class LoadCounts:
         self._left_out = 0
 
     def appended(self, group: int, partition: int, records: int, size: int) -> None:
-        """Count a proposed batch of ``size`` bytes."""
+        """Count a proposed batch of ``records`` records and ``size`` bytes for its group, and for
+        ``partition`` unless the table is full."""
         self._group(group)[0] += size
         row = self._row(group, partition)
         if row is not None:
@@ -51,7 +52,8 @@ class LoadCounts:
             row[APPENDS] += 1
 
     def read(self, group: int, partition: int, records: int, size: int) -> None:
-        """Count ``size`` bytes in the reply to a fetch."""
+        """Count ``records`` records and ``size`` bytes of a fetch reply for the group, and for
+        ``partition`` unless the table is full."""
         self._group(group)[1] += size
         row = self._row(group, partition)
         if row is not None:

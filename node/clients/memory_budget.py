@@ -44,7 +44,8 @@ class MemoryBudget:
         return self.bytes + size <= self.bytes_max
 
     def grant_waiting(self) -> None:
-        """Notify waiting sessions whose frames fit into the free bytes, in order of arrival."""
+        """Remove the waiting sessions whose frames fit into the free bytes, and notify each, in
+        order of arrival; the first that does not fit ends this. Nothing is reserved for them."""
         free = self.bytes_max - self.bytes
         while self.waiting:
             session, size = next(iter(self.waiting.items()))
@@ -55,8 +56,8 @@ class MemoryBudget:
             session.memory_freed()
 
     def refusal(self) -> ErrorDetail:
-        """Return the error detail for a request above a limit: the limit's name, its maximum and
-        its value."""
+        """Count a refused request, and return its error detail: name, maximum and value of the
+        limit that is exceeded."""
         self.refused += 1
         name, limit, value = next(
             (bound for bound in (

@@ -53,9 +53,9 @@ class MetadataWaiter:
         return True
 
     def wait(self, seen_index: int, then: Callable[[], None]) -> bool:
-        """Call ``then`` when the metadata index ``seen_index`` is applied here, or after
-        ``METADATA_WAIT_S``. Return False if too many tasks run already. Only valid while
-        ``is_stale_for(seen_index)``."""
+        """Start a task that calls ``then`` when the metadata index ``seen_index`` is applied here,
+        or after ``METADATA_WAIT_S``, and then requests a round. Return False if too many tasks run.
+        Only valid while ``is_stale_for(seen_index)``."""
         return self._background.start(self._wait, seen_index, then)
 
     async def _wait(self, seen_index: int, then: Callable[[], None]) -> None:

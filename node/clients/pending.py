@@ -84,13 +84,14 @@ class PendingAppends:
 
     def add(self, group: int, index: int, level: str, request: ProduceRequest, slot: int,
             base_offset: int) -> None:
-        """Wait until ``index`` of ``group`` is committed, or with acks=leader durable on this
-        node."""
+        """Have ``slot`` of ``request`` acknowledged once ``index`` of ``group`` is committed, or
+        with the ack level ``leader`` durable here. ``base_offset`` is for the reply."""
         table = self._durable if level == "leader" else self._commit
         table.setdefault(group, deque()).append((index, request, slot, base_offset))
 
     def committed(self, group: int, last: int) -> None:
-        """Acknowledge everything up to ``last``, which is committed and durable on this node."""
+        """Acknowledge the appends of acks=commit up to ``last``, which is committed and durable on
+        this node."""
         self._complete(self._commit, group, last)
 
     def durable(self, group: int, last: int) -> None:
@@ -121,8 +122,8 @@ class PendingAppends:
             self._lost(group, "the node is stopping")
 
     def expire(self, now_ms: int) -> None:
-        """End requests whose deadline has passed as ambiguous; due at ``earliest_ms``.
-        O(expired)."""
+        """End the open batches of requests whose deadline has passed as ambiguous; due at
+        ``earliest_ms``. O(expired log n)."""
         deadlines = self._deadlines
         while deadlines and (deadlines[0][0] <= now_ms or not deadlines[0][2].remaining):
             request = heappop(deadlines)[2]

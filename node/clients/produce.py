@@ -87,9 +87,10 @@ class ProduceHandler:
 
     def handle(self, request: Produce, answer: Callable[[ProduceReply], None],
                seen_index: int = 0) -> Iterator[None] | None:
-        """Process a request. ``answer(reply)`` is called exactly once, possibly before this
-        returns. ``seen_index``: the newest metadata index that the client knows. Return None if all
-        batches were processed, else an iterator over the remaining steps."""
+        """Verify and propose the batches of a request. ``answer(reply)`` is called exactly once,
+        possibly before this returns. ``seen_index``: the newest metadata index that the client
+        knows. Return None if all batches were processed, else an iterator over the remaining steps.
+        """
         accepted_ns = monotonic_ns()
         deadline_ms = accepted_ns // 1_000_000 + min(request.timeout_ms, self._timeout_ms_max)
         latency = self.latencies[request.acks]
@@ -133,8 +134,8 @@ class ProduceHandler:
 
     def _resume(self, partition: int, batch: memoryview, acks: str, produce: ProduceRequest,
                 slot: int, seen_index: int, error: Exception | None) -> None:
-        """Append a staged batch after it has waited for the state of its transaction; ``error``
-        refuses it."""
+        """Append a staged batch after it has waited for the state of its transaction; if ``error``
+        is given, refuse it instead. Does nothing if the batch was answered meanwhile."""
         if produce.results[slot] is not None:
             return  # its deadline passed meanwhile, and it was answered as ambiguous
         try:
@@ -187,8 +188,8 @@ class ProduceHandler:
             self._pending.add(group, proposed.index, acks, produce, slot, proposed.base_offset)
 
     def _leading(self, place: Location, partition: int) -> tuple[int, PartitionStates]:
-        """Return the group led here that takes the partition's appends, and its state. Raises
-        ``Redirect``."""
+        """Return the group led here that takes the partition's appends, and its state. During a
+        switch that may be the new group. Raises ``Redirect`` if this node leads none of them."""
         switch = place.switch
         if switch is not None:
             tail = self._partition_states.get(switch.to_group)
@@ -202,8 +203,8 @@ class ProduceHandler:
                or Redirect(*self._directory.redirect(place, place.epoch_history[-1])))
 
     def _redirect(self, place: Location, partition: int) -> Redirect | None:
-        """Return the redirect of a partition whose seal is applied here; None = its new group is
-        not known here."""
+        """Return the redirect to the new group of a partition; None unless its seal is applied here
+        and the metadata name the switch."""
         tail = self._partition_states.get(place.group)
         state = tail.applied(partition) if tail is not None else None
         if place.switch is None or state is None or not state.sealed or state.epoch != place.epoch:
@@ -211,7 +212,8 @@ class ProduceHandler:
         return Redirect(*self._directory.next_location(place.switch))
 
     def _covered(self, group: int, acks: str) -> int:
-        """Return the highest index that this ack level covers already."""
+        """Return the highest index of ``group`` that ``acks`` covers: durable here for ``leader``,
+        else also committed."""
         durable = self._core.status.durable_index(group)
         return durable if acks == "leader" else min(durable, self._core.status.commit_index(group))
 

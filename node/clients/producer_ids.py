@@ -40,8 +40,9 @@ class ProducerIds:
         self._refused_since_ms: dict[tuple[int, int], int] = {}  # (id, epoch) -> first refused, ms
 
     def check(self, info: BatchInfo, seen_index: int) -> None:
-        """Raise ``StaleMetadata`` or ``UnknownProducer`` if the id or epoch of the batch is not
-        granted. ``seen_index``: the newest metadata index that the client knows. O(1)."""
+        """Return if the metadata have granted id and epoch of the batch, or never grant such ids.
+        Raises ``StaleMetadata`` while the grant may still arrive here, then ``UnknownProducer``.
+        ``seen_index``: the newest metadata index that the client knows. O(1)."""
         producer, epoch = info.producer_id, info.producer_epoch
         if producer >= STAGED_PRODUCER_MIN:
             return
@@ -59,8 +60,8 @@ class ProducerIds:
         raise UnknownProducer(f"{text}. Ask init_producer for an identity")
 
     def _may_be_late(self, producer: int, epoch: int) -> bool:
-        """Return True if the grant may still be on its way to this node: until ``METADATA_WAIT_S``
-        after the first refusal."""
+        """Return True until ``METADATA_WAIT_S`` after the first refusal of this id and epoch, which
+        is remembered here: the grant may still be on its way."""
         now_ms = self._now_ms()
         since_ms = self._refused_since_ms.setdefault((producer, epoch), now_ms)
         if len(self._refused_since_ms) > REFUSED_MAX:

@@ -65,8 +65,9 @@ class ReadIndexRequests:
         self.confirmed = 0
 
     def ask(self, group: int, then: Then) -> bool:
-        """Have the leadership of ``group`` confirmed, then call ``then``. Return False, without
-        ever calling ``then``, if this node does not lead the group or too many requests wait."""
+        """Ask for a confirmation of the leadership of ``group``, and request a round. ``then`` is
+        called later with the outcome. Return False, without ever calling ``then``, if this node
+        does not lead the group or too many requests wait."""
         if len(self.waiting) >= CONFIRMATIONS_MAX:
             return False
         self._token += 1
@@ -83,8 +84,8 @@ class ReadIndexRequests:
         return True
 
     def ready(self, reads: list) -> None:
-        """Process the confirmations of the core (``Ready.reads``), after this round's commits were
-        applied."""
+        """Process the confirmations of the core (``Ready.reads``). A request whose read index is
+        applied here ends now, others wait for ``committed``."""
         for read in reads:
             pending = self.waiting.get(read.token)
             if pending is not None:

@@ -82,9 +82,9 @@ class ReadView:
     def readable_range(
         self, partition: int, seen_index: int, replica: str, offset: int = END
     ) -> ReadableRange:
-        """Return the entry of a partition that holds ``offset``: at its leader, or if ``replica``
-        is ANY at any replica on this node. ``seen_index``: the newest metadata index that the
-        client knows. Raises ``Refused``."""
+        """Return the readable part of the epoch entry that holds ``offset``, of the last one if it
+        is ``END``. ``replica`` ANY: from any replica on this node, else from its leader only.
+        ``seen_index``: the newest metadata index that the client knows. Raises ``Refused``."""
         place = self.location(partition, seen_index)
         at = len(place.epoch_history) - 1
         if offset != END:
@@ -93,7 +93,8 @@ class ReadView:
         return self.readable_part(place, partition, at, replica)
 
     def location(self, partition: int, seen_index: int) -> Location:
-        """Return the location of a partition. Raises ``Refused``."""
+        """Return the group, epoch history and switch of a partition. Raises ``Refused`` if this
+        node does not know it."""
         place = self._directory.locate(partition)
         if place is None:
             raise Refused(*refusal(self._directory.unknown(partition, seen_index),
@@ -102,7 +103,8 @@ class ReadView:
 
     def readable_part(self, place: Location, partition: int, at: int,
                       replica: str) -> ReadableRange:
-        """Return the readable part of entry ``at`` of a partition. Raises ``Refused``."""
+        """Return the readable part of entry ``at`` of a partition's epoch history. Raises
+        ``Refused``: a redirect, or ``QUARANTINED`` for a damaged replica."""
         entry, core = place.epoch_history[at], self._core
         is_last = at + 1 == len(place.epoch_history)
         end = END if is_last else place.epoch_history[at + 1].start_offset
@@ -203,7 +205,8 @@ BEING_SWITCHED = ErrorDetail(text="the partition is being switched to another gr
 
 
 def not_known_yet(offset: int, span: ReadableRange) -> Refused:
-    """Return the refusal of an offset above the commits that this replica knows."""
+    """Return the retriable refusal of an offset that this replica cannot judge: above its commits,
+    of a new leader, or during a switch."""
     if span.sealed:
         return Refused(Code.OFFSET_NOT_AVAILABLE, BEING_SWITCHED, retriable=True)
     if span.leads and span.is_last:

@@ -66,9 +66,8 @@ class Router:
         return self._metadata_log.state.producers.highest_epoch(producer)
 
     def unknown(self, partition: int, seen_index: int) -> ProposalError:
-        """Return the error for a partition that ``locate`` does not know. ``seen_index``: the
-        newest metadata index that the client knows. Only a node that has applied that much may say
-        that the partition does not exist."""
+        """Return the error for a partition that ``locate`` does not know: stale metadata if the
+        client has seen newer ones (``seen_index``), otherwise that it does not exist."""
         applied = self.metadata_index
         if seen_index > applied:
             return StaleMetadata(f"this node has applied metadata {applied}, the client has seen "
@@ -87,7 +86,8 @@ class Router:
         return configuration.members()
 
     def leader_detail(self, group: int) -> tuple[Code, ErrorDetail]:
-        """Return the refusal that redirects a client to the leader of ``group``."""
+        """Return the refusal that redirects a client to the leader of ``group``; ``LEADER_UNKNOWN``
+        if this node knows none or is that leader itself."""
         leader, _term = self._core.status.leader_hint(group)
         if not leader or leader == self._core.node:
             return Code.LEADER_UNKNOWN, ErrorDetail(

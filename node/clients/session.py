@@ -83,7 +83,8 @@ class RequestHandler(Protocol):
     """Handler of one kind of requests of all sessions."""
 
     def handle(self, request: Any, answer: Any, seen_index: int) -> Iterator[None] | None:
-        """Answer ``request``, at once or later; the steps that are left are the iterator's."""
+        """Answer ``request``, at once or later. Return None, or an iterator over the remaining
+        steps, which the session runs in turns."""
 
 
 class FetchRequests(RequestHandler, Protocol):
@@ -160,7 +161,8 @@ class Session:
         self._problem: Exception | None = None  # raised by the session's task
 
     async def run(self) -> None:
-        """Serve the connection from hello to end."""
+        """Serve the connection until it ends, in the calling task, then remove the session from all
+        counts. Raises the error that ended it: ``OSError`` or ``ProtocolError``."""
         self.service.open[self] = None
         try:
             async with trio.open_nursery() as nursery:
@@ -183,8 +185,8 @@ class Session:
 
     def answered(self, answer: Answer, event: ResponseEvent | None,
                  payload: Sequence[Buffer]) -> None:
-        """Account for a decided request, and queue its reply, if there is one, for this round's
-        flush."""
+        """Account for a decided request, and queue its reply for this round's flush. ``event``
+        None, or a client that is gone: no reply is sent."""
         budget = self._budget
         self._bytes_in_flight -= answer.size
         budget.bytes -= answer.size
@@ -207,8 +209,8 @@ class Session:
         self.service.to_flush[self] = None
 
     def _encoded(self, event: ResponseEvent, payload: Sequence[Buffer]) -> list:
-        """Return the buffers of a reply. A reply that exceeds a frame is replaced by a refusal, or
-        by an ambiguous outcome if the request may have appended."""
+        """Return the buffers of a reply. A reply that exceeds a frame is replaced by
+        ``LIMIT_EXCEEDED``, or by an ambiguous outcome for appends."""
         try:
             return self._connection.send(event, payload)
         except LocalProtocolError as error:
@@ -231,14 +233,15 @@ class Session:
                 self.account()
 
     def account(self) -> None:
-        """Report the bytes that the client has not read to the memory budget."""
+        """Update the memory budget by the change of this connection's unsent bytes since the last
+        call."""
         size = 0 if self._ended else self._outbox.size
         self._budget.unsent += size - self._unsent
         self._unsent = size
 
     def _admit(self, size: int) -> bool:
-        """Return True if a frame of ``size`` bytes gets its memory. Otherwise the session is
-        queued, and notified through ``memory_freed``."""
+        """Reserve the memory of a frame of ``size`` bytes and return True. Otherwise queue this
+        session for ``memory_freed`` and return False."""
         if self._budget.admits(size):
             self._budget.bytes += size
             self._reserved, self._bytes_awaited = size, 0
@@ -248,7 +251,8 @@ class Session:
         return False
 
     def memory_freed(self) -> None:
-        """Retry the large frame that waits: memory may be free."""
+        """Wake the session's task, which retries the large frame that waits; another session may
+        have taken the memory."""
         self._call_task()
 
     def _release_reservation(self) -> None:
@@ -296,8 +300,8 @@ class Session:
             scope.cancel()
 
     async def _run_until_end(self) -> None:
-        """Have the arrivals task read the socket, except during pauses, until the connection
-        ends."""
+        """Have the arrivals task read the socket, except during pauses, until the connection ends
+        or the client sent no hello in time."""
         poller, file_number = self.service.poller, self._sock.fileno()
         with trio.move_on_after(self.service.limits.hello_timeout_ms / 1000) as hello:
             while not self._over:
@@ -312,8 +316,8 @@ class Session:
                 await self._wait_until_readable()
 
     async def _finish_half_closed(self) -> None:
-        """Send the replies to open requests after the client has ended its side, before closing
-        this side."""
+        """Send the replies to open requests after the client has ended its side, within
+        ``half_closed_timeout_ms``. Its long polls are answered at once."""
         service, connection = self.service, self._connection
         if connection.in_flight and not self._closed:
             service.fetch_handler.answer_long_polls(self)
@@ -333,7 +337,8 @@ class Session:
         """Prepare for reading the socket; TLS handles bytes that are decrypted already."""
 
     async def _wait_until_readable(self) -> None:
-        """Wait until more may be read. Requests that were received before are handled by then."""
+        """Wait until the arrivals task may read the socket again, and handle the requests that were
+        received before, as limits and turns permit."""
         self._task_needed = trio.Event()
         self._paused |= self._has_deferred  # this task also handles the rest of an interrupted turn
         while self._paused and not self._over:
@@ -355,7 +360,8 @@ class Session:
 
     @property
     def _is_full(self) -> bool:
-        """True if more requests have to wait for replies to earlier ones."""
+        """True if no further request may be taken now: one is processed in turns, a limit in flight
+        is reached, or a large frame lacks memory."""
         return (self._working or self._connection.in_flight >= self._connection.limits.in_flight_max
                 or self._bytes_in_flight > self.service.limits.connection_bytes_in_flight_max
                 or self._bytes_awaited > 0 and not self._budget.admits(self._bytes_awaited))
@@ -386,8 +392,8 @@ class Session:
         return self._take_events()
 
     def _take_events(self) -> bool:
-        """Handle complete frames, as far as this turn has rows left. Return True if there was
-        any."""
+        """Handle complete frames, until none is left, this turn has no rows, or a limit pauses the
+        session. Return True if there was any frame."""
         connection, handled = self._connection, False
         bytes_max = self.service.limits.connection_bytes_in_flight_max
         opening = connection.state is State.OPENING
@@ -617,7 +623,8 @@ class Sessions:
         return self._directory.metadata_index
 
     async def handle(self, sock: socket.socket) -> None:
-        """Serve one connection of the client port."""
+        """Serve one connection of the client port until it ends, after the TLS handshake if TLS is
+        configured. Protocol and TLS errors are logged; raises ``OSError``."""
         context = None if self._security is None else self._security.client_server
         try:
             if context is None:

@@ -107,7 +107,9 @@ class StagedBatches:
             self._asking = False
 
     async def _ask_once(self) -> None:
-        """Decide about the batches that wait now; later ones are decided by the next question."""
+        """Decide about the batches that wait now, with one question to the metadata leader if this
+        node still does not know their transactions. Later batches are decided by the next question.
+        """
         txns = list(islice(self._waiting, RESOLVED_PER_REQUEST_MAX))
         counts = [len(self._waiting[txn]) for txn in txns]
         seen = max(batch.seen_index for txn in txns for batch in self._waiting[txn])
@@ -140,8 +142,8 @@ class StagedBatches:
     def _refusal(
         self, txn: TransactionRef, description: TransactionDescription | None
     ) -> Exception | None:
-        """Return the reason for which batches of a transaction are not appended; None = it is
-        open."""
+        """Return the error that refuses the waiting batches of a transaction; None = it is open.
+        ``description`` None: the metadata leader did not answer."""
         state = self._state(txn)
         if state == OPEN:
             return None
@@ -153,7 +155,8 @@ class StagedBatches:
         return InvalidBatch(f"a batch of {_name(txn)}, which was never opened")
 
     def _resume(self, txn: TransactionRef, count: int, refusal: Exception | None) -> None:
-        """Resume the first ``count`` batches of a transaction, or all of them if it is open."""
+        """Remove the first ``count`` waiting batches of a transaction, or all of them if it is
+        open, and call their ``resume`` with ``refusal``."""
         queue = self._waiting.pop(txn)
         decided = [queue.popleft() for _ in range(len(queue) if refusal is None else count)]
         if queue:

@@ -44,7 +44,8 @@ class MemberReports:
         self._wanted.set()
 
     async def run(self) -> None:
-        """Report configurations until cancelled."""
+        """Report the configurations of noted groups until cancelled; check those again every
+        ``RETRY_S`` that could not be reported."""
         while True:
             await self._wanted.wait()
             self._wanted = trio.Event()
@@ -61,7 +62,8 @@ class MemberReports:
                     self.note(group)
 
     async def _report(self, group: int) -> bool:
-        """Report a group if necessary. Return True if nothing is left to report about it."""
+        """Report a group to the metadata leader if the metadata lack its configuration. Return True
+        if nothing is left to report, False if the group must be checked again."""
         record = self._difference(group)
         if record is None:
             return True
@@ -75,8 +77,8 @@ class MemberReports:
         return True
 
     def _difference(self, group: int) -> ReportMembers | None:
-        """Return the record that the metadata lack, with version 0 if it is not committed yet; None
-        = the metadata are up to date."""
+        """Return the record of the group that the metadata lack; version 0 = it cannot be reported
+        yet. None = the metadata are up to date, or another node leads the group."""
         if not self._core.status.is_leader(group):
             return None  # the present leader reports it
         status = self._core.status.of(group)

@@ -27,8 +27,8 @@ class MetadataRequests:
         self._peers = peers
 
     async def ask(self, request: Any) -> Any:
-        """Return the metadata leader's reply. Raises ``RequestError``, ``AmbiguousOutcome``,
-        ``LeaderUnknown``."""
+        """Send the request to the metadata leader, or handle it here if that is this node, and
+        return the reply. Raises ``RequestError``, ``AmbiguousOutcome``, ``LeaderUnknown``."""
         if self._core.status.is_leader(METADATA_GROUP):
             return await self._handlers[type(request)](request)
         leader, _term = self._core.status.leader_hint(METADATA_GROUP)

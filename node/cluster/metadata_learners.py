@@ -44,7 +44,8 @@ class MetadataLearners:
                 self.check()
 
     def check(self) -> None:
-        """Begin the configuration change that is missing, if any. O(nodes)."""
+        """Begin the change that makes every registered node without a vote a learner of the
+        metadata group. Does nothing if they agree or another change is open. O(nodes)."""
         configuration = self._core.status.of(METADATA_GROUP).configuration
         nodes = self._metadata_log.state.table.nodes
         learners = tuple(node for node in sorted(nodes) if node not in configuration.voters)

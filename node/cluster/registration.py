@@ -65,8 +65,8 @@ class Registration:
         self._why = ""
 
     async def run(self) -> None:
-        """Register this node, then watch for its removal from the cluster. Raises
-        ``NodeRefused``."""
+        """Register this node once it is admitted, then watch for its removal from the cluster,
+        until cancelled. Raises ``NodeRefused``."""
         await self._admission.admitted.wait()
         pause_s = RETRY_S_MIN
         while not await self._registered():
@@ -82,7 +82,8 @@ class Registration:
             await self._known.changed()
 
     async def _registered(self) -> bool:
-        """Make one attempt. Return True on success. Raises ``NodeRefused``."""
+        """Make one attempt to register this node, and take over the nodes in the reply. Return
+        False, after logging a new reason, if it failed. Raises ``NodeRefused``."""
         try:
             reply = await self._requests.ask(RegisterNode(NodeRow(*self._record)))
         except RequestError as error:
@@ -102,7 +103,8 @@ class Registration:
         return BootId(known.boot_epoch, 0) if known is not None else NO_BOOT_ID
 
     async def _ask_around(self) -> None:
-        """Ask every known node, one after the other, for the nodes that it knows."""
+        """Ask every known node, one after the other, for the nodes that it knows, and take them
+        over; nodes that do not answer are skipped."""
         for node in self._known.peers():
             try:
                 with trio.move_on_after(ASK_S_MAX):

@@ -28,8 +28,8 @@ class AppliedEntries:
             event.set()
 
     async def wait(self, group: int, index: int, timeout_s: float) -> bool:
-        """Return True once ``index`` of ``group`` is applied, False if it is not within
-        ``timeout_s``."""
+        """Wait until this node has applied ``index`` of ``group``, at most ``timeout_s``. Return
+        True if it has; a group without a replica here has applied nothing."""
         with trio.move_on_after(timeout_s):
             while not self._has(group, index):
                 event = self.waiting.get(group)

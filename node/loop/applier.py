@@ -126,7 +126,8 @@ class LeadershipNotifier:
         changed.set()
 
     async def wait(self, timeout_s: float) -> None:
-        """Wait for the next change, ``timeout_s`` at most."""
+        """Wait for the next change after this call, ``timeout_s`` at most; return without a result
+        in both cases."""
         with trio.move_on_after(timeout_s):
             await self._changed.wait()
 
@@ -158,8 +159,9 @@ class Applier:
         self.elections = 0
 
     def observe(self, events: list) -> None:
-        """Process the events of a round. Pending appends of a group whose leadership was lost
-        become ambiguous. A quarantine is recorded in the store, so that it survives restarts."""
+        """Process the events of a round. Pending appends and confirmations of a group that this
+        node does not lead any longer end; its long polls are retried. A quarantine is recorded in
+        the store, so that it survives restarts."""
         for event in events:
             if event.kind == "role_changed":
                 if self._log.isEnabledFor(logging.DEBUG):
@@ -215,7 +217,8 @@ class Applier:
             self._metadata_log.role_changed(leads)
 
     def apply(self, committed: list) -> None:
-        """Apply committed ranges, which are durable on this node, and wake what waits for them."""
+        """Apply committed ranges, which are durable on this node. Acknowledge the appends that they
+        cover, and wake the long polls, reads and tasks that wait for them."""
         for group, first, last in committed:
             if group == METADATA_GROUP:
                 self._metadata_log.apply(first, last)
@@ -249,16 +252,16 @@ class Applier:
         return bool(self._sessions.to_flush)
 
     def stop(self) -> None:
-        """Answer everything that is still open, as far as its outcome is known: the node is
-        stopping."""
+        """Refuse long polls, fail unconfirmed reads, and answer pending appends as ambiguous, then
+        write the replies: the node is stopping."""
         self._pending.stop()
         self._read_index_requests.stop()
         self._fetch_handler.stop()
         self._sessions.flush()
 
     def answer(self, now_ms: int) -> None:
-        """Expire deadlines, retry long polls that were woken, and write all replies to the
-        sockets."""
+        """Create and remove replicas where that is due, expire deadlines, retry long polls that
+        were woken, and write all replies to the sockets."""
         if self._replicas.due:
             self._replicas.reconcile()
         if self._pending.earliest_ms <= now_ms:

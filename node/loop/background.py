@@ -40,7 +40,8 @@ class Background:
         self.tasks = 0
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Run the tasks until cancelled."""
+        """Own the nursery of all background tasks, until cancelled; ``start`` is allowed from
+        ``task_status.started`` on."""
         self._limiter = trio.CapacityLimiter(self._readers_max)
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
@@ -64,7 +65,8 @@ class Background:
             self.tasks -= 1
 
     async def read(self, job: Any) -> Any:
-        """Return ``job.execute()``, run on a thread, in turn. Raises what ``execute`` raises."""
+        """Return ``job.execute()``, run on a thread, once fewer than ``cold_read_bytes_max`` bytes
+        are being read. Raises what ``execute`` raises."""
         return await self._on_thread(job.bytes, job.execute)
 
     async def read_each(self, jobs: Sequence) -> list:

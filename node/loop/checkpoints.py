@@ -61,7 +61,8 @@ class Checkpoints:
         self.completed = Subscribers()
 
     async def run(self) -> None:
-        """Write checkpoints that are due, until cancelled."""
+        """Write a checkpoint whenever the store reports one as due, until cancelled. After a full
+        disk, retry ``DISK_FULL_RETRY_S`` later. Raises ``DiskFailed``."""
         while True:
             await trio.sleep(ASK_S)
             async with self.alone:
@@ -85,7 +86,8 @@ class Checkpoints:
         self._written(job, applied)
 
     async def _write(self) -> bool:
-        """Write a checkpoint on a thread. Return False if the disk had no space for it."""
+        """Write a checkpoint on a thread and notify ``completed``. Return False if the disk had no
+        space for it. Raises ``DiskFailed`` for any other error."""
         job, applied = self._capture()
         try:
             await trio.to_thread.run_sync(job.execute)
@@ -98,8 +100,8 @@ class Checkpoints:
         return True
 
     def write_last(self) -> None:
-        """Write a checkpoint at a clean stop, when no task runs any longer. Raises
-        ``DiskFailed``."""
+        """Write a checkpoint at a clean stop, when no task runs any longer. On a full disk write
+        none, so that the next start replays more. Raises ``DiskFailed`` for any other error."""
         job, applied = self._capture()
         try:
             job.execute()
@@ -115,8 +117,8 @@ class Checkpoints:
         self.metadata_applied = applied
 
     def _is_disk_full(self, error: OSError) -> bool:
-        """Return True if ``error`` is a full disk. A checkpoint only shortens recovery, so it can
-        wait for space."""
+        """Return True if ``error`` is a full disk, after refusing records from now on. A checkpoint
+        only shortens recovery, so it can wait for space."""
         if self._space is None or not is_full(error):
             return False
         self._store.checkpoint_failed()
@@ -124,7 +126,8 @@ class Checkpoints:
         return True
 
     def _capture(self, metadata: Encoded | None = None) -> tuple[CheckpointJob, int]:
-        """Return the job and the applied index of the metadata group in it."""
+        """Return a job that writes the present state of all groups, and the applied index of the
+        metadata group in that state."""
         status = self._core.status
         commits = {group: status.commit_index(group) for group in status.groups()}
         job = self._store.checkpoint_job(

@@ -76,7 +76,7 @@ class Space(DiskSpaceGuard):
                 f"taken again from {self.resume_bytes} on")
 
     def open(self) -> None:
-        """Take the reserve if there is space for it."""
+        """Check the free space at the start, and preallocate the reserve file if it fits."""
         self.check()
 
     def on_full(self, free: int) -> None:

@@ -47,9 +47,9 @@ PROBE_BYTES = 512
 
 
 def open_probe(directory: Path, space: Space) -> int:
-    """Open the file whose one block is written while no other write is in flight. Its block is
-    allocated before the disk is full, or taken from the reserve: a probe that met a full disk would
-    stop the node. Raises ``DiskFailed``, ``OSError``."""
+    """Open the file that ``DiskWorker.probe`` writes. Its block is allocated now, from the reserve
+    if need be, because a probe that met a full disk would stop the node. Raises ``DiskFailed``,
+    ``OSError``."""
     file_number = os.open(directory / "probe", os.O_CREAT | os.O_RDWR, 0o600)
     try:
         os.posix_fallocate(file_number, 0, PROBE_BYTES)
@@ -133,7 +133,7 @@ class DiskWorker:
 
     def start_next(self) -> None:
         """Hand the gathered writes to the thread, unless a write is in flight or a segment file is
-        being created."""
+        being created. A write that needs a new file waits for the ``prepare`` task."""
         gathering = self._gathering
         if (not gathering or self._writing_since_ms is not None or self._preparing
                 or self._ended):
@@ -166,8 +166,8 @@ class DiskWorker:
     # ---- relaxed durability --------------------------------------------------------------------
 
     def _sync_is_due(self, now_ms: int) -> bool:
-        """Return True if this write is synced: it holds more than records, or unsynced records have
-        waited for the flush interval."""
+        """Return True if the writes in flight must be synced: they hold more than records, or
+        unsynced records have waited for the flush interval."""
         return (not all(staged.records_only for staged in self._in_flight)
                 or self._unsynced is not None
                 and now_ms - self._unsynced_since_ms >= self._flush_interval_ms)
@@ -189,8 +189,8 @@ class DiskWorker:
         self._unsynced = None
 
     async def flush(self) -> None:
-        """Run the flush task of relaxed durability: sync records that no later write has synced in
-        time."""
+        """Run the flush task of relaxed durability, until cancelled: sync the last written file
+        when its records have waited for the flush interval and no write is in flight."""
         while True:
             await trio.sleep(self._flush_interval_ms / 2000)
             now_ms = monotonic_ms()
@@ -202,8 +202,8 @@ class DiskWorker:
                 self._last_token = self._token
 
     async def prepare(self) -> None:
-        """Run the task that creates segment files, ahead of their use if possible, and starts the
-        writes that wait for one."""
+        """Run the task that creates the file of a waiting write, or else the next one ahead of its
+        use, until cancelled. Then start the gathered writes. Raises ``DiskFailed``."""
         while True:
             await self._prepare_due.wait()
             self._prepare_due = trio.Event()
@@ -222,7 +222,8 @@ class DiskWorker:
             self.start_next()
 
     async def seal(self) -> None:
-        """Run the task that indexes full segments, which no write waits for."""
+        """Run the task that indexes full segments on a thread, until cancelled; no write waits for
+        it. A full disk leaves the segment for later. Raises ``DiskFailed``."""
         while True:
             await self._seal_due.wait()
             self._seal_due = trio.Event()
@@ -234,15 +235,14 @@ class DiskWorker:
                     raise DiskFailed(f"a full segment could not be indexed: {error}") from error
 
     def _yield_to_writes(self) -> None:
-        """Pause an indexing thread in favour of the loop, unless too many segments wait for their
-        index."""
+        """Pause the calling indexing thread for ``YIELD_S`` in favour of the loop, unless too many
+        segments wait for their index."""
         if not self._ended and self._store.seals_waiting <= SEALS_WAITING_MAX:
             self._never.wait(YIELD_S)
 
     async def _create(self, staged: StagedWrite) -> None:
-        """Create the segment file that a write waits for. If the disk has no space for a whole
-        segment, the reserve is freed and the file is created unallocated; records are refused from
-        then on."""
+        """Create the segment file that a write waits for, on a thread. If the disk has no space for
+        a whole segment, release the reserve and create the file unallocated."""
         try:
             await trio.to_thread.run_sync(staged.create_files)
         except OSError as error:
@@ -252,7 +252,8 @@ class DiskWorker:
             await trio.to_thread.run_sync(staged.create_files, False)
 
     async def _unless_full(self, work: Callable[[], None]) -> bool:
-        """Run postponable work on a thread. Return False if the disk had no space for it."""
+        """Run postponable work on a thread. If the disk had no space for it, refuse records from
+        now on and return False. Raises other ``OSError``."""
         try:
             await trio.to_thread.run_sync(work)
         except OSError as error:
@@ -263,8 +264,8 @@ class DiskWorker:
         return True
 
     def probe(self, file_number: int) -> None:
-        """Write and sync one block of the probe file, so that a hung disk is detected while no
-        write is due."""
+        """Write and sync one block of the probe file, unless a write is in flight or gathered. A
+        hung disk is thus detected while the node writes nothing."""
         if self._writing_since_ms is None and not self._gathering and not self._ended:
             self._writing_since_ms = monotonic_ms()
             self._token += 1
@@ -272,7 +273,8 @@ class DiskWorker:
             self._queue.submit(file_number, [bytes(PROBE_BYTES)], 0, True, self._token)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Run the writer thread until cancelled: start it, collect its completions, end it."""
+        """Start the writer thread, have the poller collect its completions, and end it when
+        cancelled. A hung disk delays the end by ``END_S`` at most."""
         self._thread.start()
         task_status.started()
         try:
@@ -286,8 +288,8 @@ class DiskWorker:
                 await trio.to_thread.run_sync(self._thread.join, abandon_on_cancel=True)
 
     def collect(self) -> bool:
-        """Take the completions of the thread, and start the writes that have gathered. Return True
-        if a round is due. Raises ``DiskFailed``."""
+        """Take the completions of the thread; report finished writes to ``on_durable`` and start
+        those that have gathered. Return True if a round is due. Raises ``DiskFailed``."""
         due = False
         os.eventfd_read(self._wake_fd)
         for token, error, size, micros in self._queue.completions():

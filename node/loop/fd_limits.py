@@ -23,8 +23,8 @@ CONNECTIONS_MIN = 16
 
 
 def connections_that_fit(limits: Limits) -> int:
-    """Return ``connections_max``, or the number of connections that the limit of open files leaves
-    room for, if that is smaller. Raises the soft limit first. Raises ``BadConfig``."""
+    """Raise the soft limit of open files as far as needed and allowed. Return ``connections_max``,
+    or the smaller number of connections that the limit then leaves. Raises ``BadConfig``."""
     reserved = DESCRIPTORS_OWN + limits.peer_connections_max
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = reserved + limits.connections_max

@@ -48,8 +48,8 @@ class Garbage(trio.abc.Instrument):
         self._all_due_ns = monotonic_ns() + ALL_S * 1_000_000_000
 
     def before_io_wait(self, timeout: float) -> None:
-        """Collect if it is due, after all tasks have run. O(objects that were created since the
-        last collection and are still referenced)."""
+        """Collect young objects or all objects if that is due, after all tasks have run; otherwise
+        do nothing. O(objects created since the last collection and still referenced)."""
         now_ns = monotonic_ns()
         if now_ns < self._young_due_ns:
             return

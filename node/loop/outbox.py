@@ -54,7 +54,8 @@ class Outbox:
         self._buffers.extend(buffers)
 
     def flush(self) -> None:
-        """Write as much as the kernel takes now. Raises ``OSError`` when the connection is gone."""
+        """Write as much as the kernel takes now; ``drain`` writes the rest. Raises ``OSError`` when
+        the connection is gone."""
         buffers = self._buffers
         while buffers:
             batch = (list(buffers) if len(buffers) <= IOV_BUFFERS_MAX
@@ -94,8 +95,8 @@ class Outbox:
             await self._emptied.wait()
 
     async def drain(self) -> None:
-        """Write again whenever the socket is writable, until the connection ends. Raises
-        ``OSError`` when the connection is gone."""
+        """Write the rest of a partial ``flush`` whenever the socket is writable, until cancelled.
+        Raises ``OSError`` when the connection is gone."""
         while True:
             await self._space_freed.wait()
             self._space_freed = trio.Event()

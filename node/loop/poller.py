@@ -60,8 +60,8 @@ class Poller:
 
     def poll(self, wait_s: float = 0.0) -> bool | None:
         """Run the handlers of the sources that are ready, after blocking for at most ``wait_s`` if
-        there are none. Return True if a round is due, None if no source was ready. One system
-        call."""
+        there are none. Return True if a round is due, False if none is, None if no source was
+        ready. One system call."""
         waiting = self._waiting
         arrived = self._epoll.poll(0.0 if waiting else wait_s, ARRIVALS_MAX)
         if waiting:

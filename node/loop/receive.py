@@ -22,9 +22,11 @@ async def read_view(sock: socket.socket | TlsSocket) -> None:
 
 async def receive_some(sock: socket.socket | TlsSocket, reader: FrameReader) -> bool:
     """Wait until ``sock`` is readable, and receive once into ``reader``. Return False at the end of
-    the stream. The wait comes first because it is the checkpoint that lets other tasks run, and
-    because receiving first would mostly find nothing. Raises ``OSError`` when the connection is
-    gone."""
+    the stream, True otherwise, even if nothing was received. Raises ``OSError`` when the connection
+    is gone.
+
+    The wait comes first because it is the checkpoint that lets other tasks run, and because
+    receiving first would mostly find nothing."""
     await read_view(sock)
     try:
         count = sock.recv_into(reader.buffer_for_receive())

@@ -124,10 +124,10 @@ class RoundLoop:
         self.round_micros_max = 0
 
     def request(self) -> None:
-        """Request a round, from the loop thread. The round runs inside this call if the last one
-        ended at least ``GATHER_NS`` ago, which saves a switch to the round-loop task. Otherwise
-        that task runs it after everything that has arrived meanwhile, which saves rounds. Raises
-        ``RoundFailed``, ``DiskFailed``."""
+        """Request a round, from the loop thread; without effect once the loop is stopped. The round
+        runs inside this call if the last one ended at least ``GATHER_NS`` ago. Otherwise the
+        round-loop task, or the drain that runs now, runs it later for everything that arrived
+        meanwhile. Raises ``RoundFailed``, ``DiskFailed``."""
         if self._stopped:
             return
         if self._draining:
@@ -142,10 +142,10 @@ class RoundLoop:
         self._wake()
 
     def _drain(self) -> None:
-        """Handle the arrivals on the hot sources with one round for all of them, then those that
-        follow. After an arrival the next one is usually near, and a switch of tasks costs more than
-        waiting for it. A handler that passed work to a task ends the drain, so that the task
-        runs."""
+        """Poll and run a round for what arrived, again and again. Stop when nothing more arrives
+        within ``LINGER_S``, a handler has passed work to a task, or ``DRAIN_NS`` or ``DRAINS_MAX``
+        is reached. Waiting is cheaper than a switch of tasks, because the next arrival is usually
+        near."""
         poller, wait_s = self._poller, 0.0
         poller.yield_due = False
         self._draining = True
@@ -172,7 +172,8 @@ class RoundLoop:
             trio.lowlevel.reschedule(task)
 
     async def serve(self) -> None:
-        """Run the arrivals task: handle what arrives on the hot sources, with a round after it."""
+        """Run the arrivals task, until cancelled: wait for the hot sources, and drain them with
+        rounds. It sleeps forever once the loop is stopped."""
         while True:
             await trio.lowlevel.wait_readable(self._poller.file_number)
             if self._stopped or self._running:
@@ -180,7 +181,8 @@ class RoundLoop:
             self._drain()
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Run the round-loop task: execute the rounds that ``request`` could not run at once."""
+        """Run the round-loop task: execute the rounds that ``request`` could not run at once. It
+        sleeps forever once the loop is stopped or a round has failed."""
         task_status.started()
         while True:
             while not (self._round_requested or self._poller.left):
@@ -244,8 +246,9 @@ class RoundLoop:
             self._rearm()
 
     def wrote(self, staged: list) -> bool:
-        """Process staged writes that became durable, called by the disk worker. Return True if a
-        round is due. The messages that waited for these writes are sent."""
+        """Process staged writes that became durable, called by the disk worker on the loop.
+        Acknowledge appends with acks=leader and send the messages that waited for these writes.
+        Return True if a round is due."""
         for one in staged:
             self._store.finish(one)
         # Writes that the store started itself (its repairs, for example) repeat the last sequence.

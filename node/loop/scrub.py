@@ -91,7 +91,8 @@ class Scrub:
 
     @property
     def pass_bytes(self) -> int:
-        """Journal bytes that the current pass has read; 0 between passes."""
+        """Distance of the current pass from the journal's present start, in bytes; 0 when the pass
+        restarts. It includes what an earlier process read in this pass."""
         return 0 if self._anew else self._scrubber.scrubbed
 
     @property
@@ -131,7 +132,8 @@ class Scrub:
             return  # the disk is full; a failing disk is detected by the next journal write
 
     async def run(self) -> None:
-        """Run passes until cancelled."""
+        """Run passes until cancelled, one per ``scrub_interval_days``; 0 = only those that
+        ``begin`` requests. Raises ``DiskFailed``."""
         while True:
             if not self._settings.scrub_interval_days:
                 await self._wake.wait()

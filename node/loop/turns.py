@@ -61,8 +61,9 @@ class Turns:
         _WORK.set((owner, self._begun))
 
     async def take(self, rows: int = 1) -> None:
-        """Wait until ``rows`` more rows may be worked on. While the present turn has rows left,
-        this returns without yielding to the event loop, so it is no checkpoint."""
+        """Wait until ``rows`` more rows may be worked on, at most ``ROWS_PER_STEP``. While the
+        present turn has rows left, this returns without yielding to the event loop, so it is no
+        checkpoint."""
         rows = min(rows, ROWS_PER_STEP)
         if not self._waiting and self._left > 0:
             self._left -= rows
@@ -84,7 +85,8 @@ class Turns:
             raise
 
     def start(self, owner: object, steps: Iterator) -> None:
-        """Schedule ``steps`` for ``owner``, of at most ``ROWS_PER_STEP`` rows each."""
+        """Schedule ``steps`` for ``owner``: each ``next`` is a step of at most ``ROWS_PER_STEP``
+        rows, and none runs inside this call."""
 
         def run() -> bool:
             return next(steps, steps) is not steps
@@ -98,7 +100,8 @@ class Turns:
         return len(self._waiting)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Begin a turn in each pass of the event loop, while steps wait or rows were taken, until
+        cancelled."""
         while True:
             await self._wanted.wait()
             self.turn()
@@ -108,7 +111,8 @@ class Turns:
                 self._wanted = trio.Event()
 
     def turn(self) -> None:
-        """Begin a turn of the loop: run waiting steps, as far as its rows reach."""
+        """Begin a turn of the loop: renew its rows, and run waiting steps, one per owner in
+        rotation, until the rows are used up."""
         self._left = self._rows_per_turn
         waiting = self._waiting
         if waiting:
@@ -137,8 +141,8 @@ class StepRunner:
         self._request_round = request_round
 
     def run_steps(self, owner: object, steps: Iterator[None]) -> None:
-        """Run the first step now and schedule the others for ``owner``; each of those is followed
-        by a round, which sends the replies."""
+        """Run the first step now, and schedule the others for ``owner``. Each of the others, and
+        the end of the iterator, requests a round, which sends the replies."""
         left = advanced(steps)
         if left is not None:
             self._turns.start(owner, self._in_turns(left))

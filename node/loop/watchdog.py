@@ -48,7 +48,8 @@ class Watchdog:
             self.check(monotonic_ms())
 
     def check(self, now_ms: int) -> None:
-        """Compare with the last check, and resign the groups that made no progress for too long."""
+        """Resign the groups led here whose oldest pending proposal has been the same for
+        ``group_stall_ms_max``. Others only start or continue their time."""
         seen: dict[int, tuple[int, int]] = {}
         stuck = []
         for group, index in self._waiting().items():

@@ -111,12 +111,11 @@ class MetadataLog:
     # ---- the round loop's side -------------------------------------------------------------------
 
     def apply(self, first: int, last: int) -> None:
-        """Apply committed entries of the metadata group and complete the proposals waiting for
-        them.
+        """Apply committed entries of the metadata group, complete the proposals that wait for them,
+        and notify subscribers. Entries applied before are skipped.
 
         Entries are read from the disk only when they are not in memory: those above the last
-        checkpoint after recovery, and those that a follower received long before their commit.
-        """
+        checkpoint after recovery, and those that a follower received long before their commit."""
         entries = self._store.entries(METADATA_GROUP, first, last)
         if entries is None:
             entries = self._store.read_job(METADATA_GROUP, first, last).execute()
@@ -142,7 +141,8 @@ class MetadataLog:
         self.state_changed.notify(self.state)
 
     def install(self, state: MetadataState) -> None:
-        """Replace the state by that of a snapshot."""
+        """Replace the state by that of a snapshot, and wake the tasks that wait for an index.
+        Subscribers are notified by ``follow``."""
         self._begins_anew = False
         self.state = state
         moved, self._moved = self._moved, trio.Event()
@@ -181,11 +181,11 @@ class MetadataLog:
                 one.done.set()
 
     def _bootstrap(self) -> None:
-        """Propose the bootstrap of a new cluster.
+        """Propose the bootstrap of a new cluster, unless there is a state, no plan, or a pending
+        proposal.
 
-        Waits until this leader has committed an entry in its term: only then does it know that no
-        earlier leader has bootstrapped the cluster.
-        """
+        It also does nothing until this leader has committed an entry in its term: only then does it
+        know that no earlier leader has bootstrapped the cluster."""
         if (self.state.cluster_id or self._plan is None or self._waiting
                 or not self._core.status.has_applied_in_term(METADATA_GROUP)):
             return
@@ -200,8 +200,9 @@ class MetadataLog:
     # ---- the handlers' side ----------------------------------------------------------------------
 
     def check_leading(self) -> None:
-        """Raise ``NotLeader`` or ``LeaderUnknown`` unless this node leads the metadata group and
-        its state is current: a leader that has not committed in its term may lack entries."""
+        """Return if this node leads the metadata group and its state is current: a leader that has
+        not committed in its term may lack entries. Raises ``NotLeader`` or ``LeaderUnknown``
+        otherwise, and proposes the bootstrap if it is missing."""
         if not self._core.status.is_leader(METADATA_GROUP):
             raise NotLeader(METADATA_GROUP, self._core.status.leader_hint(METADATA_GROUP)[0])
         if not self._core.status.has_applied_in_term(METADATA_GROUP):
@@ -239,8 +240,8 @@ class MetadataLog:
         await self._moved.wait()
 
     async def applied(self, index: int, timeout_s: float) -> bool:
-        """Wait until this node has applied ``index``; False when that takes longer than
-        ``timeout_s``."""
+        """Wait until this node has applied ``index``, ``timeout_s`` at most. Return True if it has.
+        """
         with trio.move_on_after(timeout_s):
             while self.state.version < index:
                 await self._moved.wait()

@@ -79,7 +79,8 @@ class Step(enum.Enum):
 
 
 def after(kind: str, phase: Phase, attempt: int, new_phase: Phase, new_attempt: int) -> Step:
-    """Classify a step by the present phase and attempt of the move.  O(1)."""
+    """Classify the step to ``new_phase`` of ``new_attempt`` as new, old or impossible, for a move
+    that is in ``phase`` of ``attempt``. O(1)."""
     if (new_attempt, new_phase) == (attempt, phase) or new_attempt < attempt or phase in TERMINAL:
         return Step.OLD
     if new_attempt == attempt + 1:

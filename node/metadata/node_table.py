@@ -82,7 +82,8 @@ class NodeTable:
         self.replicas = replicas
 
     def grow(self, command: GrowPool, pool_size: int, replication_factor: int) -> Result:
-        """Add groups with these voters.  O(groups)."""
+        """Add the groups from ``pool_size`` + 1 to the command's pool size, with its voters. A
+        repetition changes nothing; refused while an earlier growth is not open. O(groups)."""
         wanted, last = command.pool_size, len(self.replicas) - 1
         if wanted == last > pool_size:
             return Result(Code.OK)  # proposed twice: the voters of the first proposal count
@@ -102,8 +103,9 @@ class NodeTable:
         return Result(Code.OK)
 
     def register(self, index: int, command: RegisterNode) -> Result:
-        """Register a node that is new or has restarted: compare-and-set on the incarnation of its
-        data directory."""
+        """Register a node that is new or has restarted; the value is its record, with a new id if
+        it asked for one. Refused if its id is removed or belongs to another data directory, or a
+        later boot is known."""
         node = command.node
         if not node.incarnation:
             return refused(Code.INVALID_REQUEST, f"node {node.id} names no incarnation")
@@ -117,8 +119,8 @@ class NodeTable:
         return Result(Code.OK, node)
 
     def _id_for(self, incarnation: int) -> int:
-        """Return the id that the data directory has already, or the next id that was never used.
-        O(nodes)."""
+        """Return the id under which this data directory is registered, else the next id that was
+        never used. O(nodes)."""
         for node in self.nodes.values():
             if node.incarnation == incarnation:
                 return node.id
@@ -150,7 +152,8 @@ class NodeTable:
         return None
 
     def remove(self, index: int, command: RemoveNode) -> Result:
-        """Remove a node and never use its id again."""
+        """Remove a node and never use its id again; the value is its record. Refused while the node
+        is a member of a group. O(groups)."""
         id_ = command.node
         if id_ in self.removed:
             return Result(Code.OK)  # proposed twice
@@ -211,7 +214,8 @@ class NodeTable:
                                            if node not in voters))
 
     def configuration(self, group: int) -> Configuration:
-        """Return the last recorded members of a group, else those of its creation."""
+        """Return the members of a group as its leader recorded them last; without a record those of
+        its creation."""
         known = self.members.get(group)
         return known.configuration if known is not None else self.initial(group)
 
@@ -249,7 +253,8 @@ class NodeTable:
         self.states = dict(snapshot.get("states", ()))
 
     def _check(self) -> None:
-        """Assert every invariant.  O(nodes and members)."""
+        """Assert the invariants of nodes, removed nodes, members and states. O(nodes and members).
+        """
         assert len(self.nodes) <= NODES_MAX
         assert not set(self.nodes) & set(self.removed), "removed, and a node"
         for id_, node in self.nodes.items():

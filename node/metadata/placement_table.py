@@ -82,7 +82,10 @@ class PlacementTable:
 
     def decide(self, command: DecideSwitch, history: EpochHistory, pool_size: int,
                partitions_there: int) -> Result:
-        """Decide to switch a partition to another group.  O(switches)."""
+        """Record the decision to switch a partition to another group; the value is the switch. A
+        repetition changes nothing. Refused if the epoch is not the next one, another switch is
+        pending, or a limit is reached. ``history``: the partition's; ``partitions_there``: number
+        of partitions in the new group. O(switches)."""
         last, pending = history[-1], self.switches.get(command.partition)
         wanted = Switch(command.epoch, command.to_group)
         if wanted in (pending, Switch(last.epoch, last.group)):
@@ -128,8 +131,9 @@ class PlacementTable:
         return EXCEPTIONS_MAX - len(self.epoch_histories) - coming
 
     def publish(self, command: PublishSwitch, history: EpochHistory) -> Result:
-        """Append the entry of a switched partition to its history: the next group has opened the
-        partition.  The value is the entry that the partition leaves; None = published before."""
+        """Append the entry of a switched partition to its history and end the switch: the next
+        group has opened the partition. The value is the entry that the partition leaves; None =
+        published before."""
         partition, last = command.partition, history[-1]
         if command.epoch <= last.epoch:
             return Result(Code.OK)
@@ -149,8 +153,8 @@ class PlacementTable:
         return Result(Code.OK, last)
 
     def trim(self, command: TrimEpochHistory, history: EpochHistory) -> Result:
-        """Drop entries whose offsets are all below the log start.  The value is the dropped
-        entries."""
+        """Drop entries whose offsets are all below the log start, but never the last entry. The
+        value is the dropped entries."""
         gone = 0
         while gone + 1 < len(history) and history[gone + 1].start_offset <= command.log_start:
             gone += 1

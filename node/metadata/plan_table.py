@@ -111,12 +111,12 @@ class ActivePlan:
 
     @property
     def is_over(self) -> bool:
-        """True if every move has ended."""
+        """True if the plan is done or cancelled: every move has ended."""
         return self.state in OVER
 
     def replicas_under_way(self) -> tuple[dict[int, int], dict[int, int], int]:
-        """Return (node -> replicas it receives, node -> replicas it sends, moves that copy).
-        O(moves under way)."""
+        """Return (node -> replicas that it receives, node -> replicas that it sends, number of
+        moves that copy), of moves in phase LEARNING. O(moves under way)."""
         into: dict[int, int] = {}
         out: dict[int, int] = {}
         copying = 0
@@ -209,7 +209,9 @@ class PlanTable:
     # ---- commands -------------------------------------------------------------------------------
 
     def apply(self, command: ApplyPlan, cluster_id: str) -> Result:
-        """Start a plan, or queue a repair.  The value is the plan's state.  O(moves)."""
+        """Start a plan, or queue a repair and cancel the plan under way for it. The value is the
+        plan's state. Refused for another cluster, after its expiry, or while another plan is
+        active. A repetition changes nothing. O(moves)."""
         if self.plan is not None and self.plan.plan_id == command.plan_id:
             return Result(Code.OK, self.plan.state)  # proposed twice
         if self.next is not None and self.next.plan_id == command.plan_id:
@@ -231,7 +233,8 @@ class PlanTable:
 
     @staticmethod
     def _fault(command: ApplyPlan, cluster_id: str) -> Result | None:
-        """Return the refusal of a plan that can never be carried out; None for one that can."""
+        """Return the refusal of a plan that is for another cluster, has expired, or whose moves
+        contradict each other; None = it may start."""
         if command.cluster_id != cluster_id:
             return refused(Code.STALE_PLAN, f"the plan is for cluster {command.cluster_id:.40}, "
                            f"this is {cluster_id}")
@@ -251,8 +254,9 @@ class PlanTable:
                                command.moves)
 
     def control(self, command: ControlPlan) -> Result:
-        """Pause, resume, cancel or throttle the plan.  The value is the plan's state afterwards.
-        O(moves) for a cancellation, else O(1)."""
+        """Pause, resume, cancel or throttle the plan; the value is the plan's state afterwards. A
+        pause or resumption that is not permitted changes nothing. Refused if the plan is not the
+        present one or is over. O(moves) for a cancellation, else O(1)."""
         plan = self.plan
         if plan is None or plan.plan_id != command.plan_id:
             return refused(Code.STALE_PLAN, f"plan {command.plan_id:.12} is not being carried out")
@@ -300,7 +304,8 @@ class PlanTable:
         plan.state, plan.reason, plan.by_safety = RUNNING, "", False
 
     def _cancel(self, plan: ActivePlan, reason: str, now_ms: int) -> None:
-        """Cancel moves that have not started; the controller undoes or finishes the others."""
+        """Cancel moves that have not started, and end the plan if none is left; the controller
+        undoes or finishes the others."""
         plan.state, plan.reason, plan.by_safety = CANCELLING, reason, False
         for seq, record in plan.records.items():
             if record.phase is Phase.PENDING:
@@ -310,7 +315,9 @@ class PlanTable:
         self._end_if_over(plan)
 
     def step(self, command: StepMove) -> Result:
-        """Take a step of a move.  The value is True if the step was new.  O(moves under way)."""
+        """Record that a move enters a phase. The value is True if the step was new, False if it is
+        old or of another plan. Refused if it cannot follow, or the move may not start yet. O(moves
+        under way)."""
         plan = self.plan
         if plan is None or plan.plan_id != command.plan_id or command.seq not in plan.moves:
             return Result(Code.OK, False)  # of a plan that is over or was replaced
@@ -349,14 +356,16 @@ class PlanTable:
         self._end_if_over(plan)
 
     def _date(self, move: PlannedMove, phase: Phase, now_ms: int) -> None:
-        """Record the time at which a group or partition reached its new place."""
+        """Record ``now_ms`` as the time of the group's or partition's last move, if ``phase`` is
+        the one in which it reaches its new place."""
         if phase is Phase.GRACE:
             _put_last(self.moved, move.subject, now_ms, MOVED_MAX)
         elif phase is Phase.DONE and move.kind == TOPIC_SWITCH:
             _put_last(self.switched, move.subject, now_ms, MOVED_MAX)
 
     def _prefer(self, move: PlannedMove) -> None:
-        """Record the leader that a finished move brought about as the preferred one."""
+        """Record the leader that a finished move names as the group's preferred one, and forget a
+        preferred leader that left the group."""
         leader = move.new[0] if move.kind == LEADER_TRANSFER else move.leader
         if move.kind == REPLICA_CHANGE and self.preferred.get(move.subject) in move.leaving:
             del self.preferred[move.subject]
@@ -374,12 +383,12 @@ class PlanTable:
             self.plan.waited = True
 
     def forget_node(self, node: int) -> None:
-        """Remove a node that was removed from the cluster."""
+        """Drop the preferred leaders that are ``node``, which was removed from the cluster."""
         for group in [group for group, leader in self.preferred.items() if leader == node]:
             del self.preferred[group]
 
     def forget_partition(self, partition: int) -> None:
-        """Remove a partition of a deleted topic."""
+        """Drop the time of the last switch of a partition whose topic was deleted."""
         self.switched.pop(partition, None)
 
     # ---- checkpoints ----------------------------------------------------------------------------
@@ -420,7 +429,7 @@ class PlanTable:
         self.switched = dict(snapshot["switched"])
 
     def _check(self) -> None:
-        """Assert every invariant.  O(moves)."""
+        """Assert that the plan's counts, phases and state agree. O(moves)."""
         assert max(len(self.moved), len(self.switched)) <= MOVED_MAX
         assert self.next is None or (self.active is not None and self.next.scope == REPAIR)
         plan = self.plan
@@ -466,7 +475,8 @@ def _restored(fields: dict) -> ActivePlan:
 
 
 def _contradiction(moves: tuple[PlannedMove, ...]) -> str:
-    """Return the reason why these moves are not a plan; empty when they are.  O(moves)."""
+    """Return the first contradiction among the moves: repeated numbers or subjects, dependencies
+    that do not come before, impossible destinations; empty = none. O(moves)."""
     seqs: dict[int, None] = {}
     subjects: dict[str, None] = {}
     for move in moves:

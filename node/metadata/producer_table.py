@@ -59,7 +59,9 @@ class ProducerTable:
         return Result(Code.OK, ProducerIds(first, command.count))
 
     def bump(self, command: BumpProducerEpoch) -> Result:
-        """Grant the epoch after the one that is named, or repeat the last grant.  O(1)."""
+        """Grant the epoch after the one that is named, or repeat the last grant; the value is the
+        identity. A producer whose epoch was forgotten or is used up gets a new id. Refused for an
+        unknown id or a fenced epoch. O(1)."""
         producer, epoch = command.producer_id, command.producer_epoch
         if not 0 < producer < self.next_id:
             return refused(Code.INVALID_REQUEST, f"producer id {producer} was never handed out")

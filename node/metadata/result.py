@@ -25,11 +25,12 @@ class Result(NamedTuple):
 
 
 def refused(code: Code, text: str, limit: int = -1, value: int = -1) -> Result:
-    """Return a refusal with its reason."""
+    """Return a refusal with ``code`` and the reason ``text``; ``limit`` and ``value`` are for the
+    client, -1 = none."""
     return Result(code, None, ErrorDetail(text, limit=limit, value=value))
 
 
 def over(name: str, limit: int, value: int) -> Result:
-    """Return a refusal by a named limit."""
+    """Return the refusal of a command after which ``name`` would be ``value``, above ``limit``."""
     return refused(Code.LIMIT_EXCEEDED, f"{name}: {value} would exceed the limit of {limit}",
                    limit, value)

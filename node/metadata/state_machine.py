@@ -174,7 +174,9 @@ class MetadataState:
     # ---- commands -------------------------------------------------------------------------------
 
     def apply(self, index: int, command: Command) -> Result:
-        """Apply the command at Raft index ``index``.  O(log topics + partitions of the topic)."""
+        """Apply the command at Raft index ``index``, and return its result, a refusal included.
+        Before the bootstrap all other commands are refused. O(log topics + partitions of the
+        topic)."""
         assert index > self.version, f"command {index} after {self.version}"
         self.version = index
         if not self.cluster_id and type(command) is not Bootstrap:
@@ -262,12 +264,11 @@ class MetadataState:
         return None
 
     def _place(self, topic: Topic) -> tuple[int, ...]:
-        """Return the groups of a new topic's partitions, and record those that differ from the
-        hash.
+        """Return the groups of a new topic's partitions: those of the hash, or others where the
+        hash's are full. Record the exceptions.
 
-        After a growth of the pool old groups are full, and many partitions differ.  Half of the
-        table is reserved for plans.
-        """
+        After a growth of the pool old groups are full, and many partitions differ. When half of the
+        table, which is reserved for plans, would be needed, all partitions follow the hash."""
         incarnations = range(topic.incarnation, topic.incarnation + topic.partitions)
         hashed = default_groups(topic.incarnation, topic.partitions, topic.pool_size,
                                 self.hash_seed)
@@ -334,7 +335,8 @@ class MetadataState:
         return Result(Code.OK, incarnation)
 
     def recovered(self, group: int) -> tuple[int, int]:
-        """Return (incarnation of a group, the node it was recovered from or 0)."""
+        """Return (present incarnation of a group, node that it was recovered from, 0 = it was never
+        recovered by force)."""
         return self._recovered.get(group, (FIRST_GROUP_INCARNATION, 0))
 
     @property
@@ -376,8 +378,9 @@ class MetadataState:
         return found[:count_max], len(found) > count_max
 
     def locate(self, incarnation: int) -> Location | None:
-        """Return the place where the partition takes appends; None = no such partition, or it was
-        deleted.  O(1) for a topic's first partition, O(log topics) for the others."""
+        """Return topic, group, epoch history and pending switch of a partition; None = no such
+        partition, or it was deleted. O(1) for a topic's first partition, O(log topics) for the
+        others."""
         topic = self._by_incarnation.get(incarnation)
         if topic is None:
             place = self._by_incarnation.bisect_right(incarnation) - 1
@@ -392,8 +395,8 @@ class MetadataState:
                         entry.start_offset, epoch_history, self.placed.switches.get(incarnation))
 
     def last_epoch_entries(self, topic: Topic, partitions: range) -> list[EpochEntry]:
-        """Return the entries that take appends of these partitions, in their order.  O(partitions
-        log pool)."""
+        """Return the last entry of the epoch history of each of these partitions, in order: the
+        group that takes its appends. O(partitions log pool)."""
         first = topic.incarnation + partitions.start
         entries = [_make_epoch_entry((FIRST_EPOCH, group, 0, 0)) for group in default_groups(
             first, len(partitions), topic.pool_size, self.hash_seed)]
@@ -494,7 +497,8 @@ class MetadataState:
         self._recovered = {group: tuple(row) for group, row in snapshot.get("recovered", ())}
 
     def _check(self) -> None:
-        """Assert every invariant.  O(partitions); for tests and the simulator."""
+        """Assert every invariant of the state and its tables. O(partitions); for tests and the
+        simulator."""
         counts = [0] * len(self._group_counts)
         chained, switched, end = 0, 0, 1
         for first, topic in self._by_incarnation.items():

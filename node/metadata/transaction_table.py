@@ -129,7 +129,8 @@ class _Sink:
         return VOID if self.is_void(txn) else COMMITTED
 
     def void_open(self) -> None:
-        """Make the open transaction void."""
+        """Make the open transaction void, and keep its nonce, so that its late tasks are refused.
+        """
         txn = self.newest_txn
         if self.voids and self.voids[-1][1] == txn - 1:
             self.voids[-1] = (self.voids[-1][0], txn)
@@ -149,7 +150,8 @@ class _Sink:
         return self.is_open and (command.batch, command.nonce) == (self.open_batch, self.nonce)
 
     def opened(self, number: int, command: BeginTransaction) -> BeginTransactionReply:
-        """Return the reply to a client that has joined the open transaction."""
+        """Return the reply to a client that has joined the open transaction of sink ``number``: its
+        number, topics and the number of the client's attempt."""
         attempt = 0 if command.task < 0 else self.attempts[command.task].index(command.attempt_id)
         return BeginTransactionReply(number, self.newest_txn, OPEN, tuple(self.topics), attempt)
 
@@ -172,9 +174,9 @@ class TransactionTable:
     def apply(
         self, command: BeginTransaction | CommitTransaction | AbortTransaction | VoidTransactions
     ) -> Result:
-        """Apply a command.  The value is a ``BeginTransactionReply``, None, or True if an aborted
-        transaction is committed.  O(log void ranges + transactions, topics and winners that the
-        command names)."""
+        """Apply a command. The value is a ``BeginTransactionReply`` for a begin; for an abort, True
+        if the transaction is committed; None otherwise. Refusals change nothing. O(log void ranges
+        + transactions, topics and winners that the command names)."""
         if type(command) is BeginTransaction:
             return self._begin_transaction(command)
         if type(command) is VoidTransactions:
@@ -233,11 +235,10 @@ class TransactionTable:
         self._open.add(number)
 
     def joined(self, command: BeginTransaction) -> BeginTransactionReply | None:
-        """Return the reply to a command that would change nothing, None = it has to be applied.
+        """Return the reply to a begin that would change nothing, None = it has to be applied.
 
         Nothing changes when the batch is committed, or when its transaction is open and has the
-        topics and the attempt.
-        """
+        topics and the attempt."""
         number = self._numbers.get(command.sink)
         if number is None:
             return None
@@ -277,9 +278,9 @@ class TransactionTable:
         return None
 
     def _too_wide(self, sink: _Sink, joins: bool, added: Iterable[TopicEnds]) -> Result | None:
-        """Return the refusal of a transaction that stages in too many topics or partitions; None =
-        it may.
-        """
+        """Return the refusal of topics or partitions above the limit of a transaction or of all
+        open transactions; None = within them. ``joins``: the topics are added to the open
+        transaction."""
         known = sink.topics if joins else {}
         topics = {**{topic.incarnation: topic.offsets for topic in added}, **known}
         if len(topics) > TOPICS_PER_TRANSACTION_MAX:
@@ -325,7 +326,8 @@ class TransactionTable:
         return Result(Code.OK, self.known_state(txn) == COMMITTED)
 
     def _void_transactions(self, command: VoidTransactions) -> Result:
-        """Make transactions void: all of them, or none when the limit would be exceeded."""
+        """Make the transactions that were not opened void: all of them, or none when the limit
+        would be exceeded. Opened ones are left alone."""
         new = {txn for txn in command.transactions if self.known_state(txn) == UNOPENED}
         if len(self._never) + len(new) > UNOPENED_VOID_MAX:
             return over("transactions that are void without having been opened", UNOPENED_VOID_MAX,
@@ -383,7 +385,8 @@ class TransactionTable:
                      for number in sorted(self._open))
 
     def rows(self, after: int, count_max: int) -> tuple[tuple[SinkRow, ...], bool]:
-        """Return sinks with numbers above ``after``, and True if there are more.  O(count)."""
+        """Return at most ``count_max`` sinks with numbers above ``after``, in order, and True if
+        there are more. O(count)."""
         found = tuple(SinkRow(number, sink.name, sink.last_batch, sink.last_txn, sink.newest_txn,
                               sink.open_batch)
                       for number, sink in islice(self._numbered(after), count_max))

@@ -114,7 +114,8 @@ class GroupHealthScan:
         self._last: Survey | None = None
 
     def request(self, answer: Callable[[Survey], None]) -> None:
-        """Pass a survey to ``answer`` on the loop, possibly before this call returns."""
+        """Pass a survey to ``answer`` on the loop: a last one that is fresh before this call
+        returns, otherwise that of a scan which starts now."""
         if self._last is not None and monotonic_ms() - self._last.taken_ms < FRESH_MS:
             answer(self._last)
             return
@@ -122,7 +123,8 @@ class GroupHealthScan:
         self._asked.set()
 
     async def fresh(self) -> Survey:
-        """Return a survey; for tasks of the loop."""
+        """Return a survey of at most ``FRESH_MS``, after a scan if there is none; for tasks of the
+        loop."""
         taken: list[Survey] = []
         done = trio.Event()
 
@@ -135,7 +137,7 @@ class GroupHealthScan:
         return taken[0]
 
     async def run(self) -> None:
-        """Run until cancelled."""
+        """Take a survey for each group of requests that wait, and answer them, until cancelled."""
         while True:
             await self._asked.wait()
             self._asked = trio.Event()
@@ -145,7 +147,8 @@ class GroupHealthScan:
                 answer(survey)
 
     async def take(self) -> Survey:
-        """Take a survey now."""
+        """Scan all groups, in slices, measure the disk space, and return the survey. O(groups and
+        members)."""
         survey = Survey()
         groups = self._core.status.groups()
         catching_up = self._catching_up()
@@ -204,13 +207,14 @@ class GroupHealthScan:
                 or status.leader_commit_seen < 0 or lag > self._lag_entries_max)
 
     def _lag(self, status: GroupStatus) -> int:
-        """Return the entries known to be committed that this replica does not have committed and
-        durable."""
+        """Return the number of entries known to be committed that this replica does not have
+        committed and durable."""
         return max(0, max(status.leader_commit_seen, status.commit)
                    - min(status.commit, status.durable_index))
 
     def _look_at_members(self, survey: Survey, status: GroupStatus) -> bool:
-        """Note the lag of each member; return True if a voter lacks too much."""
+        """Add the lag of each member of a group led here to the survey. Return True if a voter is
+        down, receives no entries or lacks too many."""
         lacking = False
         for member in status.members:
             entries = status.last_index - member.match
@@ -224,8 +228,9 @@ class GroupHealthScan:
         return lacking
 
     async def space_now(self) -> tuple[int, int, int]:
-        """Return (used, free, total) bytes, at most ``SPACE_FRESH_MS`` old, without a scan of
-        groups."""
+        """Return (used, free, total) bytes of the data directory, without a scan of groups. Measure
+        them on a thread unless they are fresh; repeat the last values while the disk does not
+        answer."""
         now_ms = monotonic_ms()
         if self._space_ms is not None and now_ms - self._space_ms < SPACE_FRESH_MS:
             return self._space_seen

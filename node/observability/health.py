@@ -32,11 +32,10 @@ class Verdict(NamedTuple):
 
 
 def health(life: Life, loop_silent_ms: int, disk_busy_ms: int, stall_ms_max: int) -> Verdict:
-    """Return the liveness of the node.
+    """Return the verdict if the process is healthy; always good outside the phase ``serving``.
 
     ``loop_silent_ms``: time since the round loop answered; ``disk_busy_ms``: age of the disk's
-    oldest unanswered job.
-    """
+    oldest unanswered job."""
     reason = ""
     if life.phase != SERVING:
         return Verdict(True, life.describe(), {"phase": life.phase})
@@ -49,7 +48,8 @@ def health(life: Life, loop_silent_ms: int, disk_busy_ms: int, stall_ms_max: int
 
 
 def readiness(life: Life, survey: Survey | None) -> Verdict:
-    """Return the readiness of the node.  ``survey`` None = the loop gave none in time."""
+    """Return the verdict if another node may be taken down; never good outside the phase
+    ``serving``. ``survey`` None = the loop gave none in time."""
     details: dict = {"phase": life.phase}
     if life.phase == RECOVERING:
         progress = life.recovery

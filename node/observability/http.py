@@ -94,7 +94,8 @@ class HttpThread:
         self._scraping = trio.Lock()
 
     def start(self) -> None:
-        """Bind and serve; do nothing when HTTP is off.  Raises ``BadConfig``."""
+        """Bind the port, and return once a thread of its own serves it; do nothing when HTTP is
+        off. Raises ``BadConfig``."""
         address = self._config.listen_address()
         if address is None:
             return
@@ -103,11 +104,11 @@ class HttpThread:
         self._running.wait()
 
     def attach(self, attached: Attached) -> None:
-        """Connect the server to a node."""
+        """Answer ``/metrics``, ``/readyz`` and ``/healthz`` from a running node from now on."""
         self._attached = attached
 
     def stop(self) -> None:
-        """End the thread and close its connections.  May be repeated."""
+        """End the thread and close its connections; returns when it has ended. May be repeated."""
         if not self._thread.is_alive():
             return
         assert self._token is not None and self._scope is not None
@@ -134,7 +135,7 @@ class HttpThread:
             await self._listener.serve()
 
     async def _handle(self, sock: socket.socket) -> None:
-        """Serve one connection, from its first request to its last."""
+        """Serve one connection, from its first request to its last, at most ``REQUESTS_MAX``."""
         stream = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
         connection = h11.Connection(h11.SERVER,
                                     max_incomplete_event_size=self._config.head_bytes_max)
@@ -149,7 +150,9 @@ class HttpThread:
 
     async def _exchange(self, stream: trio.SocketStream, connection: h11.Connection, first: bool,
                         last: bool) -> bool:
-        """Serve one request; return True if another one may follow."""
+        """Receive one request and send its reply. Return True if another request may follow, False
+        if the connection must end. ``first``: do not wait for an idle client; ``last``: announce
+        the end."""
         if not first and not connection.trailing_data[0]:
             with trio.move_on_after(self._config.idle_timeout_ms / 1000) as idle:
                 connection.receive_data(await stream.receive_some(RECEIVE_BYTES))
@@ -215,8 +218,8 @@ class HttpThread:
             self._life, sample.survey if sample is not None else None))
 
     async def _sample(self) -> Sample | None:
-        """Return a sample from the loop; None when no node is attached or it does not answer in
-        time."""
+        """Ask the loop for a sample, from the HTTP thread, and wait ``ASK_S`` for it. Return None
+        if no node is attached or the loop does not answer."""
         node = self._attached
         if node is None:
             return None

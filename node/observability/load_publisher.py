@@ -92,7 +92,8 @@ class LoadPublisher:
         return {OP: self._asked}
 
     async def run(self) -> None:
-        """Run until cancelled; return at once when publishing is off."""
+        """Publish the loads of each window at its end, and move the log starts, until cancelled.
+        Return at once when publishing is off."""
         if self._counts is None:
             return
         interval_ms = self._config.interval_ms
@@ -129,7 +130,8 @@ class LoadPublisher:
     # ---- one window ---------------------------------------------------------------------------
 
     async def _publish(self, window: Window, counted: Counted, counters: dict[str, int]) -> None:
-        """Append all parts of a window; retry each until it is appended."""
+        """Append all parts of a window, each again and again until it is in the log; the caller
+        limits the time."""
         fields = {**await self._node_fields(window), **counters, "left_out": counted.left_out,
                   "parts": max(1, -(-len(counted.partitions) // ROWS_PER_RECORD))}
         rows = iter(counted.partitions.items())
@@ -159,7 +161,8 @@ class LoadPublisher:
                 "groups_led": self._core.status.led_count, "lost_windows": self.lost}
 
     async def _appended(self, batch: bytes) -> bool:
-        """Try to append a batch; return True if it is in the log."""
+        """Try once to append a batch to this node's partition, here or at its leader. Return True
+        if it is in the log; without the topic, have it created."""
         topic = self._metadata_log.state.topic(TOPIC)
         try:
             if topic is None:
@@ -179,7 +182,8 @@ class LoadPublisher:
             return False
 
     async def _create(self) -> None:
-        """Create the topic if this node leads the metadata group.  Raises ``MultiRaftError``."""
+        """Create the topic if this node leads the metadata group; otherwise do nothing. Raises
+        ``MultiRaftError``."""
         if self._core.status.is_leader(METADATA_GROUP):
             await self._metadata_log.propose(state_machine.CreateTopic(
                 TOPIC, uuid.uuid4().bytes, PARTITIONS))
@@ -187,7 +191,8 @@ class LoadPublisher:
     # ---- appending ----------------------------------------------------------------------------
 
     async def _append_here(self, incarnation: int, batch: bytes) -> None:
-        """Append a batch to a partition that is led here.  Raises ``MultiRaftError``."""
+        """Append a batch to a partition that is led here, and wait for its commit. Raises
+        ``MultiRaftError``."""
         replies, done = [], trio.Event()
 
         def answer(reply: ProduceReply) -> None:
@@ -204,7 +209,8 @@ class LoadPublisher:
             raise exception_for(result.code, result.error or ErrorDetail(text="not appended"))
 
     async def _append_there(self, leader: int, incarnation: int, batch: bytes) -> None:
-        """Append a batch at another node.  Raises ``NoAnswer``, ``LeaderUnknown``."""
+        """Have the node ``leader`` append a batch, and wait for its reply. Raises ``NoAnswer``,
+        ``LeaderUnknown``."""
         answer = await self._bulk.ask(leader, {"op": OP, "incarnation": incarnation},
                                               [batch])
         if answer.header.get("code") != Code.OK:
@@ -212,8 +218,8 @@ class LoadPublisher:
 
     async def _asked(self, _peer: int, header: dict,
                      payload: memoryview) -> tuple[dict, tuple]:
-        """Append another node's record to a partition of the topic that is led here.  Raises
-        ``Malformed``."""
+        """Append another node's record to a partition of the topic that is led here, and return the
+        code for that node. Raises ``Malformed``."""
         incarnation = header.get("incarnation")
         if header.keys() != {"op", "incarnation"} or type(incarnation) is not int:
             raise Malformed(f"{OP} takes an incarnation")
@@ -229,7 +235,8 @@ class LoadPublisher:
     # ---- retention ----------------------------------------------------------------------------
 
     def _retain(self, now_ms: int) -> None:
-        """Move the log starts of the topic's partitions that are led here.  O(its partitions)."""
+        """Propose later log starts for the topic's partitions that are led here, past the records
+        older than ``retention_ms``. O(its partitions)."""
         state = self._metadata_log.state
         topic = state.topic(TOPIC)
         if topic is None:

@@ -69,8 +69,8 @@ class Counters(NamedTuple):
 
 
 def latency_us(now: Histogram, before: Histogram) -> int:
-    """Return the 99th percentile of the durations between the two in microseconds, exact to powers
-    of two; -1 = there were none.  O(buckets)."""
+    """Return the 99th percentile of the durations between the two counts in microseconds, rounded
+    up to a power of two. -1 = there were none. O(buckets)."""
     counts = [after - old for after, old in zip(now.counts, before.counts, strict=True)]
     total, seen = sum(counts), 0
     for bits, count in enumerate(counts):
@@ -137,7 +137,8 @@ def _by_column(names: Sequence[str], rows: Sequence[Sequence]) -> dict[str, list
 
 
 def encoded(node: int, fields: dict, now_ms: int) -> bytearray:
-    """Return a compressed batch of one record."""
+    """Return a gzip batch of one record with the time ``now_ms``: key ``node``, value ``fields`` as
+    JSON."""
     builder = BatchBuilder(RECORD_BYTES_MAX)
     value = json.dumps(fields, separators=(",", ":")).encode()
     builder.append(now_ms, b"%d" % node, value)

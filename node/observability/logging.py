@@ -128,7 +128,8 @@ class RateLimit(logging.Filter):
         self._windows: dict[str, _Window] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return True if the line is written."""
+        """Return True if the line is written; otherwise count it as left out of its event's window.
+        """
         if (record.levelno >= logging.CRITICAL or record.levelno <= logging.DEBUG
                 or record.msg == LEFT_OUT):
             return True
@@ -146,10 +147,10 @@ class RateLimit(logging.Filter):
         return False
 
     def take_left_out(self, now_ms: int | None = None) -> list[tuple[str, int, int]]:
-        """Return (event, level, lines left out) of windows that are over, or of all with None.
+        """Return (event, level, lines left out) of windows that are over, or of all windows if
+        ``now_ms`` is None.
 
-        Those events start with a new window.
-        """
+        Those events start with a new window."""
         due = [(event, window) for event, window in self._windows.items()
                if window.left_out and (now_ms is None or _is_over(window, now_ms))]
         for event, _window in due:
@@ -166,7 +167,8 @@ LEFT_OUT = "log_lines_suppressed"
 
 
 def tell_left_out(log: logging.Logger, now_ms: int | None = None) -> None:
-    """Log the number of lines left out in windows that are over, or in all with None."""
+    """Log the number of lines left out in windows that are over, or in all windows if ``now_ms`` is
+    None."""
     for limit in log.filters:
         if isinstance(limit, RateLimit):
             for event, level, lines in limit.take_left_out(now_ms):
@@ -174,7 +176,7 @@ def tell_left_out(log: logging.Logger, now_ms: int | None = None) -> None:
 
 
 async def tell_suppressed(log: logging.Logger) -> None:
-    """Report lines left out, once per window, until cancelled; also after the flood has ended."""
+    """Report lines left out every ``WINDOW_S``, until cancelled; also after the flood has ended."""
     while True:
         await trio.sleep(WINDOW_S)
         tell_left_out(log, monotonic_ms())
@@ -198,7 +200,8 @@ class LineWriter:
         self._thread.start()
 
     def write(self, line: str) -> None:
-        """Queue one line; never wait."""
+        """Queue one line for the thread; never wait. A line above ``LINES_MAX`` is dropped and
+        counted."""
         if self._lines.qsize() >= LINES_MAX:
             self.dropped += 1
             return
@@ -208,7 +211,7 @@ class LineWriter:
         """Do nothing: the thread flushes after each line."""
 
     def close(self) -> None:
-        """Write the remaining lines, within ``CLOSE_S``."""
+        """Wait until the thread has written the remaining lines, ``CLOSE_S`` at most."""
         self._lines.put(None)
         self._thread.join(CLOSE_S)
 
@@ -246,7 +249,8 @@ def _descriptor_of(stream: TextIO) -> int | None:
 
 def logger(node: int, stream: TextIO | LineWriter | None = None, style: str = "json",
            level: str = "info") -> logging.Logger:
-    """Return the node's logger, writing to ``stream``; None = standard output."""
+    """Return the node's logger with one handler that writes to ``stream`` (None = standard output),
+    and a rate limit. ``style``: ``json`` or ``text``."""
     log = logging.getLogger(f"multiraft.node.{node}")
     log.propagate = False
     log.setLevel(level.upper())

@@ -47,7 +47,7 @@ class Family(NamedTuple):
 
 
 def _one(key: str, scale: float = 1) -> Callable[[Sample], Rows]:
-    """Return a reader of one key of the snapshot, times ``scale``."""
+    """Return a reader of the counter ``key`` of a sample, times ``scale``."""
 
     def read(sample: Sample) -> Rows:
         return [((), sample.counters[key] * scale)]
@@ -70,7 +70,7 @@ def _rejections(sample: Sample) -> Rows:
 
 
 def _peers(which: int) -> Callable[[Sample], Rows]:
-    """Return a reader of each peer's lag: 0 = entries, 1 = bytes."""
+    """Return a reader of each peer's lag in a sample: ``which`` 0 = entries, 1 = bytes."""
     return lambda sample: [((str(peer),), lag[which])
                            for peer, lag in sorted(sample.survey.peer_lag.items())]
 
@@ -344,7 +344,8 @@ class _Once(Collector):
 
 
 def registry_of(life: Life, sample: Sample | None) -> CollectorRegistry:
-    """Return all metrics; ``sample`` None = the loop gave none."""
+    """Return a registry of all metrics for one scrape; ``sample`` None = only those that need no
+    loop."""
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     registry.register(_Once(life, sample))
@@ -352,6 +353,7 @@ def registry_of(life: Life, sample: Sample | None) -> CollectorRegistry:
 
 
 def render(life: Life, sample: Sample | None, accept: str) -> tuple[str, bytes]:
-    """Return (content type, body) in the format that ``accept`` asks for."""
+    """Return (content type, body) of all metrics in the format that the header ``accept`` asks for;
+    ``sample`` None = only those that need no loop."""
     encoder, content_type = choose_encoder(accept)
     return content_type, encoder(registry_of(life, sample))

@@ -13,7 +13,8 @@ READY, STOPPING = "READY=1", "STOPPING=1"
 
 
 def tell(environ: Mapping[str, str], state: str) -> bool:
-    """Send ``state``; return True if a datagram was sent."""
+    """Send ``state`` to the service manager. Return False if the environment names no socket or the
+    datagram was not taken."""
     path = environ.get("NOTIFY_SOCKET", "")
     if not path:
         return False

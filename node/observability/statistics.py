@@ -225,12 +225,13 @@ def _resident_bytes() -> int:
 
 
 def build() -> dict[str, str]:
-    """Return the build as labels."""
+    """Return release and Python version, as labels of the metric ``multiraft_build_info``."""
     return {"version": multiraft.__version__, "python": platform.python_version()}
 
 
 def of_plan(plan: ActivePlan | None) -> dict:
-    """Return the fields of the plan under way, as this node's metadata have it."""
+    """Return state and numbers of moves of the plan under way, by this node's metadata; None =
+    state ``none`` and zeros."""
     if plan is None:
         return {"plan_state": "none", "plan_moves": 0, "plan_moves_remaining": 0,
                 "plan_moves_in_progress": 0}

@@ -92,8 +92,8 @@ class Admission:
     # ---- what peers answer -----------------------------------------------------------------
 
     def welcomed(self, peer: int) -> None:
-        """Record that ``peer`` admitted this node. The peer has bound its incarnation, and
-        remembers this boot id unless it runs the previous release."""
+        """Record that ``peer`` admitted this node, has bound its incarnation, and remembers the
+        present boot id, if it remembers any."""
         self._met.add(peer)
         self._reported.pop(peer, None)
         self._remembered.pop(peer, None)
@@ -107,8 +107,9 @@ class Admission:
         self._on_answer(peer)
 
     def refused(self, peer: int, code: int, text: str, remembered: BootId | None = None) -> None:
-        """Record that ``peer`` did not admit this node. ``remembered``: the boot id of this node
-        that the peer remembers. Raises ``NodeRefused`` if the refusal is final."""
+        """Record that ``peer`` did not admit this node, and log a new reason. ``remembered``: the
+        boot id of this node that the peer remembers. Raises ``NodeRefused`` if the refusal is
+        final, or a duplicate was reported for too long."""
         text = f"node {peer}: {text}"
         self.check_final(code, text, remembered)
         if code == Code.UNLINKED_BOOT_ID:
@@ -130,7 +131,8 @@ class Admission:
             self._report(peer, text)
 
     def check_final(self, code: int, text: str, remembered: BootId | None = None) -> None:
-        """Raise ``NodeRefused`` if ``code`` means that this node can never be admitted."""
+        """Raise ``NodeRefused`` if ``code`` means that this node can never be admitted, after
+        marking the data directory as refused; return otherwise."""
         if code in _FINAL:
             self._end(f"{text}: {_FINAL[code]}", remembered)
 
@@ -139,9 +141,9 @@ class Admission:
         raise NodeRefused(text)
 
     def _await_duplicate(self, peer: int, text: str, remembered: BootId | None) -> None:
-        """Count the time since the last refusal, with a maximum per answer: after a pause, this
-        node reads answers from before the pause. Raises ``NodeRefused`` when the time is used
-        up."""
+        """Add the time since this peer's last such answer, at most ``DUPLICATE_STEP_MS_MAX``, to
+        the patience used. The maximum is for a paused node, which reads old answers. Raises
+        ``NodeRefused`` when the patience is used up."""
         now_ms = monotonic_ms()
         before_ms, used_ms = self._duplicates.get(peer, (now_ms, 0))
         used_ms += min(now_ms - before_ms, DUPLICATE_STEP_MS_MAX)
@@ -183,8 +185,8 @@ class Admission:
         return self._named.get(peer)
 
     async def linked(self, peer: int) -> bool:
-        """Wait until this node may name the boot id that ``peer`` asked for. Return False if the
-        peer asked for nothing new."""
+        """Wait until all peers were asked; from then on the hello to ``peer`` names the boot id
+        that it asked for. Return False at once if the peer asked for nothing new."""
         remembered = self._remembered.get(peer)
         if remembered is None or self._named.get(peer) == remembered:
             return False
@@ -193,8 +195,8 @@ class Admission:
         return True
 
     async def _all_asked(self) -> None:
-        """Wait for the answers of all peers, except those that take too long. A peer that still
-        supports an earlier boot of this node has not answered yet."""
+        """Wait until every peer has answered or ``ASK_MS_MAX`` has passed since the first call. As
+        long as a peer reports a duplicate of this node, the wait has no limit."""
         if self._asked_ms is None:
             self._asked_ms = monotonic_ms()
         while self._asking:
@@ -209,7 +211,8 @@ class Admission:
     # ---- taking part -----------------------------------------------------------------------
 
     async def wait_admitted(self) -> None:
-        """Wait until this node may take part."""
+        """Wait until all peers were asked, and a majority of the initial nodes that must know this
+        directory has admitted it. Makes the admission durable. Raises ``DiskFailed``."""
         await self._all_asked()
         while needs := self._known.admission_needs:
             if len(needs & self._met) >= len(needs) // 2 + 1:

@@ -72,8 +72,8 @@ class Gate(Protocol):
         """Record that the peer cannot be reached or does not answer."""
 
     async def linked(self, peer: int) -> bool:
-        """Wait until the next hello to the peer may name the boot id that it asked for; False =
-        nothing new."""
+        """Wait until the next hello to the peer may name the boot id that the peer asked for, and
+        return True. Return False at once if the peer asked for nothing new."""
 
 
 class PeerLink:
@@ -101,8 +101,8 @@ class PeerLink:
 
     def send(self, frames: list) -> None:
         """Write these frames, each a list of buffers, behind the bytes that the socket has not
-        taken yet. A link whose outbox overflows or whose socket fails is closed and dialled
-        again."""
+        taken yet. Drop them while the link is down. A link whose outbox overflows or whose socket
+        fails is closed and dialled again."""
         outbox = self._outbox
         if outbox is None:
             return
@@ -116,7 +116,9 @@ class PeerLink:
 
     async def run(self, on_connected: Callable[[PeerLink], None],
                   on_disconnected: Callable[[PeerLink], None]) -> None:
-        """Dial, serve until the connection breaks, and dial again; until ``end``."""
+        """Dial, serve until the connection breaks, and dial again after ``REDIAL_S``, until
+        ``end``. Each accepted connection calls ``on_connected``, and at its end
+        ``on_disconnected``."""
         with self._scope:
             while True:
                 opened = await self._open()
@@ -152,7 +154,8 @@ class PeerLink:
         return await dial(self._context, self._port)
 
     async def _open(self) -> tuple[socket.socket | TlsSocket, FrameReader] | None:
-        """Return a connection that the peer has accepted, and its reader; None = not now."""
+        """Dial the peer and run the handshake. Return the accepted connection and its reader; None
+        = unreachable, refused or too slow, which was reported to the gate."""
         sock = await self.dial()
         if sock is None:
             self._gate.on_unreachable(self.peer)
@@ -176,8 +179,8 @@ class PeerLink:
         return opened
 
     def _refused(self, error: NotAccepted) -> None:
-        """Report a refusal; without proof that it is the peer's, it is logged and has no other
-        effect."""
+        """Report a refusal to the gate; one that does not prove to be the peer's is passed on with
+        code 0, which is only logged."""
         if error.proven:
             self._gate.refused(self.peer, error.code, str(error), error.remembered)
         else:
@@ -256,7 +259,8 @@ class Peers:
             self._lost(peer)
 
     async def run(self) -> None:
-        """Run the tasks of the links and the reader of cold entries."""
+        """Run the tasks of the links and the reader of cold entries, until cancelled. Raises
+        ``DiskFailed``, and what the gate raises."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             for link in self._links.values():
@@ -275,7 +279,7 @@ class Peers:
         return self._frames_sent_before + sum(link.frames_sent for link in self._links.values())
 
     def send(self, envelopes: list) -> None:
-        """Collect envelopes; ``flush`` sends them."""
+        """Collect envelopes for ``flush``; those to unknown peers are dropped."""
         for to, message in envelopes:
             waiting = self._waiting.get(to)
             if waiting is not None:
@@ -283,8 +287,8 @@ class Peers:
                 self._collected = True
 
     def flush(self) -> None:
-        """Send one frame to each peer with collected messages. Peers with equal messages get the
-        same frame."""
+        """Send the collected messages of each connected peer as one frame, several only above the
+        limits; drop those of other peers. Peers with equal messages get the same buffers."""
         if not self._collected:
             return
         self._collected = False
@@ -303,7 +307,8 @@ class Peers:
                     link.send(frames)
 
     def _frames(self, peer: int, messages: list) -> list:
-        """Encode the messages as frames, in order."""
+        """Encode the messages as frames, in order. Appends that must be read from disk, or that
+        this node may no longer send, are left out."""
         frames: list = []
         items: list = []
         payload: list = []
@@ -324,8 +329,8 @@ class Peers:
         return frames
 
     def _filled(self, peer: int, message: Message) -> tuple[list | None, Sequence, int]:
-        """Return a message as item, entry buffers and their size; the item is None if it is sent
-        later or not at all."""
+        """Return item, entry buffers and their size of a message. The item is None if the append is
+        queued for ``_read_cold`` or dropped."""
         if type(message) is not Append or message.last_index <= message.prev_index:
             return codec.encode(message, 0), (), 0
         # The log is read only now, so this node must still lead in the term of the message: after a
@@ -345,8 +350,8 @@ class Peers:
         return codec.encode(message, size), buffers, size
 
     async def _read_cold(self) -> None:
-        """Send entries that are no longer in memory to peers that are behind: read in order, by a
-        thread if the disk may block."""
+        """Run the task that reads queued appends whose entries are no longer in memory, in order,
+        and sends each to its peer. Raises ``DiskFailed``."""
         while True:
             await self._cold_wanted.wait()
             self._cold_wanted = trio.Event()
@@ -376,7 +381,8 @@ class Peers:
 
     @staticmethod
     async def _entries_of(job: ReadJob) -> tuple[Entry, ...]:
-        """Read and verify the entries of a job."""
+        """Read and verify the entries of a job: small ones on the loop if they are in the page
+        cache, others on a thread."""
         small = job.count <= RESIDENT_ENTRIES_MAX and job.bytes <= RESIDENT_BYTES_MAX
         resident = job.run_from_page_cache() if small else None
         return resident if resident is not None else await trio.to_thread.run_sync(job.execute)

@@ -51,7 +51,9 @@ class Renewal:
         self._log = log
 
     async def run(self) -> None:
-        """Renew the boot id every ``RENEW_S`` in which something was written, until cancelled."""
+        """Wait for admission, then renew the boot id and introduce the node to its peers every
+        ``RENEW_S`` in which something was written. Runs until cancelled; raises what ``renew``
+        raises."""
         await self._admission.admitted.wait()
         before = self._written()
         while True:
@@ -62,7 +64,8 @@ class Renewal:
                 await self.renew()
 
     async def renew(self) -> None:
-        """Draw a number now, and introduce the node to its peers with it. Raises ``DiskFailed``,
+        """Draw a number now, and introduce the node to its peers with it, each within
+        ``INTRODUCE_S_MAX``. On a full disk keep the present number. Raises ``DiskFailed``,
         ``NodeRefused``."""
         try:
             boot_ids = await trio.to_thread.run_sync(self._renew)
@@ -79,13 +82,14 @@ class Renewal:
 
     async def _tell(self, peer: int) -> None:
         """Introduce the node to ``peer``, a second time if the peer asks for another number of this
-        directory."""
+        directory; give up after ``INTRODUCE_S_MAX``."""
         with trio.move_on_after(INTRODUCE_S_MAX):
             if not await self._introduced(peer) and await self._admission.linked(peer):
                 await self._introduced(peer)
 
     async def _introduced(self, peer: int) -> bool:
-        """Return True if the peer has accepted the present number."""
+        """Open a connection to ``peer``, run the handshake and close it. Return True if the peer
+        accepted the present number. Raises ``NodeRefused``."""
         sock = await self._dial(peer)
         if sock is None:
             return False

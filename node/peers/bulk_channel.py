@@ -62,7 +62,8 @@ class Bulk:
     # ---- asking --------------------------------------------------------------------------------
 
     async def ask(self, peer: int, header: dict, payload: Sequence = ()) -> Frame:
-        """Send a request to ``peer`` and return its reply. Raises ``NoAnswer``."""
+        """Send a request to ``peer`` and return its reply, after earlier requests to that peer. A
+        failure closes the connection. Raises ``NoAnswer``."""
         async with self._asking.setdefault(peer, trio.Lock()):
             try:
                 with trio.fail_after(ANSWER_TIMEOUT_S) as patience:
@@ -97,7 +98,8 @@ class Bulk:
             known[0].close()
 
     async def close_idle(self) -> None:
-        """Run the task that closes connections without use."""
+        """Run the task that closes connections without use for ``IDLE_S``, until cancelled, and
+        then all others."""
         try:
             while True:
                 unused = dict(self._connections)

@@ -14,7 +14,8 @@ UNACKNOWLEDGED_MS_MAX = 5_000
 
 
 async def dial(host: str, port: int) -> socket.socket | None:
-    """Return a connected non-blocking socket; None if there is none, and the caller retries."""
+    """Return a connected non-blocking socket; None = no connection within ``DIAL_TIMEOUT_S``, an
+    address that does not resolve, or no free descriptor."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         sock = trio.socket.socket(family, socket.SOCK_STREAM)

@@ -101,8 +101,8 @@ class Introduction:
         return _frame(wire.hello_header(self._hello))
 
     def answer(self, header: dict) -> bytes:
-        """Process a frame of the peer. Return the bytes to send next, b"" = none. Raises
-        ``NotAccepted``."""
+        """Process a frame of the peer. Return the bytes to send next, b"" once the peer's welcome
+        is accepted. Raises ``NotAccepted`` for a refusal, a wrong node or a missing proof."""
         try:
             said = wire.read_answer(header)
         except Malformed as error:
@@ -140,7 +140,8 @@ class Introduction:
                 raise NotAccepted("its proof of the cluster's secret is wrong")
 
     def _is_proven(self, proof: bytes | None) -> bool:
-        """Return True if the peer has proven its identity, as far as this cluster requires it."""
+        """Return True if ``proof`` shows that the peer knows the cluster's secret, or no secret is
+        configured here."""
         if self._secret is None:
             return True
         return (self._expected is not None and proof is not None
@@ -166,7 +167,8 @@ class Reception:
         return _frame(wire.challenge_header(self._challenge))
 
     def proven(self, header: dict) -> bytes:
-        """Check the dialler's proof and return this node's own. Raises ``NotAccepted``."""
+        """Check the proof in the dialler's frame, and return this node's own for the welcome.
+        Raises ``NotAccepted``."""
         try:
             given = wire.read_proof(header).proof
         except Malformed as error:

@@ -40,7 +40,8 @@ class LeaseEvents:
         self.loop_delay = Histogram()  # microseconds from a nudge until the loop handles it
 
     async def run(self) -> None:
-        """Receive events and answer nudges, until cancelled."""
+        """Deliver lease events to the core and answer nudges, until cancelled; probe the disk if it
+        was not written for ``probe_ms``. Raises ``LivenessFailed``."""
         liveness, probed_us = self._liveness, 0
         while True:
             await trio.lowlevel.wait_readable(liveness.wake_fd)

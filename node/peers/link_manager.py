@@ -37,12 +37,13 @@ class LinkManager:
         self._addresses: dict[int, str] = {}
 
     def follow(self, state: MetadataState) -> None:
-        """Adjust the links to metadata that were applied."""
+        """Take over the nodes of applied metadata, and adjust the links if the nodes are new."""
         if self._known.applied(state):
             self.changed()
 
     def changed(self) -> None:
-        """Adjust the links to the known nodes; the first call opens all of them."""
+        """Close links and leases of nodes that were removed, and open those of nodes that are new
+        or moved. A node with a malformed address is logged and left out."""
         wanted = {node.id: node.peer_address for node in self._known.peers()}
         for peer in [peer for peer in self._addresses if peer not in wanted]:
             del self._addresses[peer]

@@ -78,7 +78,8 @@ class PeerListener:
         self.refused = 0
 
     async def handle(self, accepted: socket.socket) -> None:
-        """Serve one connection from hello to end."""
+        """Serve one connection from hello to end, and close it; a liveness connection is handed to
+        its thread instead. Raises ``OSError`` and protocol errors of bulk connections."""
         sock: socket.socket | TlsSocket = accepted
         reader = FrameReader(HANDSHAKE_LIMITS)
         hello = None
@@ -124,7 +125,8 @@ class PeerListener:
 
     async def _receive_alone(self, sock: socket.socket | TlsSocket, reader: FrameReader,
                              hello: wire.Hello) -> None:
-        """Receive until the connection ends, or until the same node connects again."""
+        """Receive until the connection ends, or until the same node connects again. Closes that
+        node's earlier append connection first."""
         peer = hello.node
         with trio.CancelScope() as scope:
             self.end(peer)
@@ -162,8 +164,8 @@ class PeerListener:
 
     async def _proven(self, sock: socket.socket | TlsSocket, reader: FrameReader,
                       hello: wire.Hello) -> bytes | None:
-        """Return this node's own proof after verifying the dialler's; None = this cluster requires
-        none. Raises ``NotAccepted``."""
+        """Challenge the dialler, verify its proof and return this node's own; None = this cluster
+        requires none. Raises ``NotAccepted``."""
         reception = Reception(self._security, self._node, self._boot_epoch, hello)
         challenge = reception.challenge()
         if not challenge:
@@ -249,8 +251,8 @@ class _Incoming:
         self.problem: Exception | None = None
 
     def receive(self) -> bool:
-        """Receive and step what has arrived. Return True if a round is due. An error is kept for
-        the connection's own task."""
+        """Receive once and step what is complete, after messages left from the last turn. Return
+        True if a round is due. An error is kept in ``problem`` for the connection's own task."""
         if self._ended:
             return False
         self._left = MESSAGES_PER_TURN
@@ -280,9 +282,9 @@ class _Incoming:
         return self._take_frames()
 
     def _take_frames(self) -> bool:
-        """Step complete messages, as far as this turn has room. Return True if the core has work
-        afterwards: most acknowledgements complete no majority, have no effect, and cost no
-        round."""
+        """Step complete messages into the core, as far as this turn reaches; drop records while the
+        disk is full. Return True if the core has work afterwards: most acknowledgements complete no
+        majority, have no effect, and cost no round."""
         core, decoded, peer, stepped = self._core, self._decoded, self._peer, False
         space = self._listener.space
         self._more = False

@@ -193,7 +193,8 @@ class LivenessThread:
                 if peer not in self._dialled]
 
     def _tick(self, now_ms: int) -> None:
-        """Do what is due: nudge the loop, expire leases, dial peers, send heartbeats."""
+        """Do what is due in the liveness thread: nudge the loop, expire leases, close silent links,
+        dial peers, send heartbeats."""
         self.probed_us = monotonic_us()
         os.eventfd_write(self.wake_fd, 1)
         self._publish(now_ms)
@@ -226,7 +227,8 @@ class LivenessThread:
             os.eventfd_write(self.wake_fd, 1)
 
     def _move(self, peer: int, where: tuple[str, int] | None) -> None:
-        """Take over a peer that is new, has moved, or was removed."""
+        """Close the dialled link of ``peer``. ``where``: the address to dial from now on; None =
+        the peer was removed, so its leases end."""
         self._refused.discard(peer)  # the refusal concerned its old address
         if peer in self._dialled:
             self._close(self._dialled[peer])
@@ -300,7 +302,8 @@ class LivenessThread:
             self._receive(link)
 
     def _begin(self, link: Link) -> None:
-        """Begin a connected link: with TLS if it is configured, then with the hello."""
+        """Begin a connected link: start the TLS handshake if TLS is configured, otherwise send the
+        hello."""
         introduction = link.introduction
         assert introduction is not None and isinstance(link.sock, socket.socket)
         context = introduction.security.peer_client
@@ -313,7 +316,8 @@ class LivenessThread:
         self._send_bytes(link, introduction.first())
 
     def _handshake(self, link: Link) -> None:
-        """Continue the TLS handshake."""
+        """Continue the TLS handshake; at its end check the certificate and send the hello. A
+        failure closes the link."""
         introduction = link.introduction
         assert introduction is not None and isinstance(link.sock, TlsSocket)
         try:
@@ -351,7 +355,8 @@ class LivenessThread:
         self._take(link)
 
     def _take(self, link: Link) -> None:
-        """Handle the frames that are complete."""
+        """Handle the frames that are complete. A malformed frame or a refusal closes the link; a
+        peer that wants an earlier boot id is dialled again soon."""
         try:
             while (frame := link.reader.next_frame()) is not None:
                 self._frame(link, frame.header)
@@ -423,7 +428,7 @@ class LivenessThread:
             self._redial_at_ms[peer] = now_ms + REDIAL_MS
 
     def _not_connected(self, peer: int, error: int) -> None:
-        """Record a failed dial."""
+        """Record a failed dial; a refused connection may show that the peer's process has ended."""
         if error == errno.ECONNREFUSED:
             self._fast_redial_until_ms.pop(peer, None)  # the faster pace has found the refusal
             self._refused.add(peer)

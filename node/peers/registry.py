@@ -142,7 +142,8 @@ class PeerRegistry:
         return known.client_address if known is not None else ""
 
     def follow(self, state: MetadataState) -> bool:
-        """Take over the nodes of the metadata. Return True if anything was new."""
+        """Take over the nodes of the metadata unless the registry has newer facts. Return True if
+        anything was new."""
         return self.learn(state.table.nodes, state.table.removed, state.table.version)
 
     def applied(self, state: MetadataState) -> bool:
@@ -157,7 +158,8 @@ class PeerRegistry:
         return True
 
     def learn(self, nodes: dict[int, NodeRecord], removed: dict[int, int], version: int) -> bool:
-        """Take over nodes and removed ids at a metadata index. Return True if the index was new."""
+        """Take over nodes and removed ids as of metadata index ``version``, unless the known ones
+        are as new. Return True if they were taken over."""
         if version <= self.facts.version:
             return False
         self._take(nodes, removed, version)
@@ -257,12 +259,12 @@ class PeerRegistry:
         changed.set()
 
     async def changed(self) -> None:
-        """Wait until a fact changes."""
+        """Wait until a fact changes after this call."""
         await self._changed.wait()
 
     async def run(self) -> None:
-        """Run the task that saves changed facts. On a full disk it retries, because facts from the
-        metadata can be learned again."""
+        """Run the task that saves changed facts, until cancelled. On a full disk it retries after
+        ``FULL_RETRY_S``. Raises ``DiskFailed`` for another error."""
         while True:
             await self._unsaved.wait()
             # Replaced only in this task: a caller of ``_replace`` could otherwise set an event that
@@ -273,7 +275,8 @@ class PeerRegistry:
                 await trio.sleep(FULL_RETRY_S)
 
     async def _saved_if_room(self) -> bool:
-        """Save the facts. Return False if the disk is full."""
+        """Save the facts. Return False if the disk is full. Raises ``DiskFailed`` for another
+        error."""
         try:
             await self.save()
         except DiskFailed as error:

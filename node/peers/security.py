@@ -92,7 +92,8 @@ def _load(config: SecurityConfig) -> _Loaded:
 
 
 def _secrets(path: str) -> tuple[bytes, ...]:
-    """Return the secrets in a file, one per line. Errors never quote a secret."""
+    """Return the secrets in the file at ``path``, one per line; none without a path. Raises
+    ``ConfigError``, which never quotes a secret."""
     if not path:
         return ()
     try:

@@ -43,14 +43,16 @@ class Backoff:
         self._seen: _Seen | None = None
 
     async def on_pause(self, plan: ActivePlan) -> None:
-        """Note the log sizes at the beginning of a pause for slow appends.  O(moves)."""
+        """Observe and keep the log sizes of the groups still to be changed, at the beginning of a
+        pause for slow appends. O(moves)."""
         found = await self._observer().observe([move.subject for move in _left(plan)])
         self._seen = _Seen(plan.plan_id, self._runtime.monotonic_ms(),
                            {group: seen.bytes for group, seen in found.groups.items()})
 
     async def on_resume(self, plan: ActivePlan) -> int | None:
-        """Return a throttle in bytes per second below the present one; None = leave it.  O(moves).
-        """
+        """Return half of the present throttle in bytes per second, or more if replicas could not
+        catch up otherwise. None = leave it: rates are not known, or no lower one is possible.
+        O(moves)."""
         seen, self._seen = self._seen, None
         moves = _left(plan)
         if seen is None or seen.plan_id != plan.plan_id or not moves:

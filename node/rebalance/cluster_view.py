@@ -92,5 +92,6 @@ class ClusterView(NamedTuple):
 
 
 def member_of(group: ProbedGroup, node: int) -> ProbedMember | None:
-    """Return a member other than the leader, or None."""
+    """Return the report on ``node`` by the group's leader; None for the leader itself and for other
+    nodes."""
     return next((member for member in group.members if member.node == node), None)

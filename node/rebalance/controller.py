@@ -76,7 +76,8 @@ class Controller:
         self._refused: dict[int, str] = {}
 
     async def run(self) -> None:
-        """Run until cancelled."""
+        """Pace this node's streams, and carry out the plan under way while this node leads the
+        metadata group, until cancelled."""
         while True:
             plan = self._plan
             self._throttle.follow(plan)
@@ -94,7 +95,9 @@ class Controller:
                 await self._metadata_log.applied(self._metadata_log.state.version + 1, POLL_S)
 
     async def step(self, plan: ActivePlan) -> None:
-        """Observe, decide and act once."""
+        """Observe, decide and act once: execute the actions that are due, and pause or resume the
+        plan. Does nothing if another plan took its place meanwhile, or nodes are not heard of yet.
+        """
         view = await self.observer.observe_plan(plan, *subjects(plan))
         if plan is not self._plan or self._is_discovering(view):
             return
@@ -114,7 +117,8 @@ class Controller:
         return self._metadata_log.state.plans.active
 
     def _is_discovering(self, view: ClusterView) -> bool:
-        """Return True if nodes may be up that this new leader has not heard of yet."""
+        """Return True for ``DISCOVERY_MS`` after this node began to lead, while the state of a node
+        is unknown."""
         assert self._leads_since_ms is not None
         return (self._runtime.monotonic_ms() - self._leads_since_ms < DISCOVERY_MS
                 and any(node.state == "unknown" for node in view.nodes.values()))
@@ -150,7 +154,8 @@ class Controller:
             self._refused[action.seq] = result.error.text
 
     async def _send(self, action: Change | Transfer, request: Any) -> None:
-        """Send the request of an action to the leader of its group; record a refusal."""
+        """Send the request of an action to the leader of its group and wait at most
+        ``REQUEST_TIMEOUT_S``. Record a refusal as the reason for which the move waits."""
         why = await self._runtime.run_with_timeout(
             REQUEST_TIMEOUT_S, partial(self._request, action.leader, request)
         )
@@ -168,7 +173,8 @@ class Controller:
         return ""
 
     async def _control(self, plan: ActivePlan, action: str, why: str) -> None:
-        """Propose the pause or resumption that the safety check asks for."""
+        """Propose the pause or resumption that the safety check asks for; before a resumption lower
+        the throttle if the plan made appends slow. A failed proposal is logged."""
         self._log.warning("plan_control_proposed", extra={
             "plan": plan.plan_id[:12], "action": action, "reason": why})
         try:
@@ -182,7 +188,8 @@ class Controller:
             self._log.info("plan_control_deferred", extra={"reason": str(error)})
 
     async def _reduce_throttle(self, plan: ActivePlan) -> None:
-        """Lower the throttle of a plan that made appends slow."""
+        """Propose the lower throttle that ``Backoff.on_resume`` returns; nothing if it returns
+        None."""
         throttle = await self._backoff.on_resume(plan)
         if throttle is not None:
             why = f"{plan.limits.throttle} bytes per second made appends slow"

@@ -30,7 +30,8 @@ def incoming_bytes(plan: ActivePlan, view: ClusterView) -> dict[int, int]:
 
 
 def reserve(move: PlannedMove, view: ClusterView, found: dict[int, int]) -> None:
-    """Add the bytes that the move brings to ``found``, the bytes to come."""
+    """Add the bytes that the move still brings to each joining node to ``found``, node -> bytes to
+    come."""
     for node in move.joining:
         found[node] = found.get(node, 0) + _lacking(move, view.groups.get(move.subject), node)
 
@@ -45,8 +46,8 @@ def _lacking(move: PlannedMove, seen: ProbedGroup | None, node: int) -> int:
 
 
 def shortage(move: PlannedMove, view: ClusterView, found: dict[int, int]) -> str:
-    """Return the name of a node without space for the move's replica now, and the remedy; empty
-    when all have space.  ``found``: the result of ``incoming_bytes``."""
+    """Return a text that names a node without space for the move's replica and the remedy; empty
+    when all have space or report no size. ``found``: node -> bytes to come (``incoming_bytes``)."""
     for node in move.joining:
         disk = view.nodes[node]
         size, before = _lacking(move, view.groups.get(move.subject), node), found.get(node, 0)

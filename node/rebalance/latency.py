@@ -26,8 +26,10 @@ class RecentLatency:
         self._last_ms = -1
 
     def recent_ms(self, now_ms: int) -> int:
-        """Return a lower bound of the 99th percentile in milliseconds, exact to powers of two; -1 =
-        too few appends."""
+        """Return the 99th percentile of the last complete window in milliseconds, rounded down to a
+        power of two.
+
+        -1 = too few appends, or the last call was long ago."""
         if self._began_ms is None or now_ms - self._began_ms >= 2 * WINDOW_MS:
             # the last call is too long ago: its counts say nothing about the present
             self._begin(now_ms)

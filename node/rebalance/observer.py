@@ -54,7 +54,9 @@ class Observer:
         self._matches: dict[int, tuple[int, int]] = {}  # group -> (sum of matches, since)
 
     async def observe(self, groups: Iterable[int], partitions: Iterable[int] = ()) -> ClusterView:
-        """Return a view of these groups and partitions, and of all nodes."""
+        """Return a view of these groups and partitions, and of all nodes. Asks the groups' leaders
+        now, and nodes whose report is older than ``FACTS_MS``; waits at most about
+        ``ANSWER_TIMEOUT_S``."""
         by_leader, unreachable = self._by_leader(groups)
         now_ms = self._runtime.monotonic_ms()
         for node in self._state.table.nodes:
@@ -83,7 +85,8 @@ class Observer:
 
     async def observe_plan(self, plan: ActivePlan, groups: Iterable[int],
                        partitions: Iterable[int]) -> ClusterView:
-        """Return a view, with the time that each move of ``plan`` has waited."""
+        """Return a view of these groups and partitions. It tells how long each move of ``plan`` has
+        been in its phase, and each catch-up without progress."""
         view = await self.observe(groups, partitions)
         return view._replace(waited_ms=self._waited(plan), stalled_ms=self._stalled(plan, view))
 
@@ -114,8 +117,8 @@ class Observer:
 
     async def _collect(self, node: int, wanted: list[int], seen: dict[int, ProbedGroup],
                        leaders: dict[int, int]) -> str:
-        """Store a node's answers about the groups; return the reason why the remaining ones have
-        none."""
+        """Ask a node for its groups ``wanted`` and store the answers in ``seen`` and ``leaders``.
+        Return the reason for which the remaining ones have none."""
         for at in range(0, max(1, len(wanted)), GROUPS_MAX):
             reply = await self._request(node, ProbeGroups(tuple(wanted[at:at + GROUPS_MAX])))
             if isinstance(reply, str):
@@ -202,8 +205,8 @@ class Observer:
         return {seq: now_ms - since_ms for seq, (_, since_ms) in phases.items()}
 
     def _stalled(self, plan: ActivePlan, view: ClusterView) -> dict[int, int]:
-        """Return group -> milliseconds without progress of its catch-up.  Pauses of the plan do not
-        count."""
+        """Return group -> milliseconds since its joining replicas last advanced. The time restarts
+        while the plan is not running, and when nothing is lacking."""
         now_ms = self._runtime.monotonic_ms()
         matches = {}
         for seq in plan.under_way:

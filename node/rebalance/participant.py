@@ -78,7 +78,8 @@ class PlanParticipant:
     # ---- for who carries a plan out -------------------------------------------------------------
 
     async def probe_groups(self, request: wire.ProbeGroups) -> wire.ProbeGroupsReply:
-        """Return the state of the requested groups that this node leads, and of this node."""
+        """Return the state of the requested groups that this node leads, and disk, damage and
+        append latency of this node. Other groups are left out."""
         groups = []
         for at, group in enumerate(request.groups):
             if at % SLICE == SLICE - 1:
@@ -107,8 +108,9 @@ class PlanParticipant:
     async def start_replica_change(
         self, request: wire.StartReplicaChange
     ) -> wire.StartReplicaChangeReply:
-        """Start a change to these members.  Raises ``NotLeader``, ``InvalidRequest``, ``TimedOut``.
-        """
+        """Start a change to these members, without waiting for it. Raises ``NotLeader``,
+        ``InvalidRequest``, and ``TimedOut`` if the configuration is not the expected one or cannot
+        be changed now."""
         group = request.group
         index = self._led(group).configuration_index
         if index != request.expected_index:
@@ -126,7 +128,8 @@ class PlanParticipant:
     async def start_leader_transfer(
         self, request: wire.StartLeaderTransfer
     ) -> wire.StartLeaderTransferReply:
-        """Start a leadership transfer.  Raises ``NotLeader``, ``TimedOut``."""
+        """Start a leadership transfer, without waiting for it. Raises ``NotLeader``, and
+        ``TimedOut`` if it cannot start now."""
         self._led(request.group)
         try:
             self._core.transfer(request.group, request.to)
@@ -143,7 +146,8 @@ class PlanParticipant:
     # ---- loads ----------------------------------------------------------------------------------
 
     async def group_loads(self, request: wire.GroupLoads) -> wire.GroupLoadsReply:
-        """Return loads of groups led here, by id."""
+        """Return loads of groups led here, from ``first`` on, by id, at most ``count_max``, and if
+        there are more."""
         led = sorted(group for group in self._core.status.led_groups() if group >= request.first)
         moved = self._metadata_log.state.plans.moved
         rows = []
@@ -168,8 +172,9 @@ class PlanParticipant:
             len(led) > request.count_max)
 
     async def partition_loads(self, request: wire.PartitionLoads) -> wire.PartitionLoadsReply:
-        """Return loads of partitions in these groups, as far as they are led here, by incarnation.
-        """
+        """Return loads of partitions in those of these groups that are led here, with incarnations
+        above ``after``, in order. One page of ``ROWS_MAX``, and if there are more. Raises
+        ``LeaderUnknown``."""
         state = self._metadata_log.state
         if not state.cluster_id:
             raise LeaderUnknown("this node does not know the cluster's metadata yet; try again")

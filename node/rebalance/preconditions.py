@@ -19,7 +19,8 @@ NAMED_MAX = 3
 
 
 def faults(moves: Iterable[PlannedMove], view: ClusterView) -> list[str]:
-    """Return the reasons why the plan is stale or impossible, by move.  O(moves)."""
+    """Return one text for each move that is stale or impossible by ``view``. Moves of groups
+    without a report are not judged (``unseen``). O(moves)."""
     found = []
     for move in moves:
         why = _fault(move, view)
@@ -29,7 +30,8 @@ def faults(moves: Iterable[PlannedMove], view: ClusterView) -> list[str]:
 
 
 def unseen(moves: Iterable[PlannedMove], view: ClusterView) -> list[str]:
-    """Return moves of groups without a report, with the reason.  O(moves)."""
+    """Return one text for each leader transfer and replica change whose group has no report in
+    ``view``, with the reason. O(moves)."""
     return [f"{move.move_id}: {view.unreachable.get(move.subject, 'its leader did not answer')}"
             for move in moves if move.kind in (LEADER_TRANSFER, REPLICA_CHANGE)
             and move.subject not in view.groups]
@@ -94,7 +96,8 @@ def least_throttle(moves: Iterable[PlannedMove], limits: PlanLimits, rates: Mapp
 
 def too_low(moves: Iterable[PlannedMove], limits: PlanLimits, rates: Mapping[int, int],
             leaders: Mapping[int, int]) -> throttle.TooLow | None:
-    """Return the reason why the limits' throttle is refused; None = it is not."""
+    """Return the least throttle and the reason if the throttle of ``limits`` is below it; None = it
+    is high enough. ``rates``: appended bytes per second by group."""
     return throttle.too_low(limits.throttle, _copies(moves, rates, leaders),
                             limits.in_per_node_max, limits.out_per_node_max)
 

@@ -56,13 +56,15 @@ class PreferredLeaders:
         self.restored = 0
 
     async def run(self) -> None:
-        """Run until cancelled."""
+        """Run ``check`` every ``POLL_S``, until cancelled."""
         while True:
             await trio.sleep(POLL_S)
             self.check(monotonic_ms())
 
     def check(self, now_ms: int) -> None:
-        """Start some transfers.  O(nodes); O(preferences) while a node has just come up."""
+        """Start transfers of groups led here to preferred leaders that came up within
+        ``WINDOW_MS``, ``TRANSFERS_PER_CHECK`` at most. None while a plan is under way. O(nodes);
+        O(preferences) while a node has just come up."""
         state = self._metadata_log.state
         before, self._up = self._up, {}
         for node in state.table.nodes:

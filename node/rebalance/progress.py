@@ -38,7 +38,8 @@ class Meter:
 
     def update(self, plan: ActivePlan, view: ClusterView, waits: dict[int, str],
              now_ms: int) -> None:
-        """Take in the observations and decisions of one iteration.  O(moves)."""
+        """Take in the observations of one iteration, and the reasons for which moves wait; update
+        the rate. Another plan starts all measurements anew. O(moves)."""
         if plan.plan_id != self._plan_id:
             self._plan_id, self._lacking, self._before, self._rate = plan.plan_id, {}, None, 0.0
         self.waits = waits
@@ -75,7 +76,8 @@ class Meter:
         return sum(self.bytes_of(plan, seq)[1] for seq in plan.moves)
 
     def report(self, table: PlanTable) -> wire.PlanStatusReply:
-        """Return the reply to ``plan_status``.  O(moves)."""
+        """Return the reply to ``plan_status``, of the plan under way or the last one; state
+        ``none`` = there was none. O(moves)."""
         plan = table.plan
         if plan is None:
             return wire.PlanStatusReply("", "", "none", "", 0, wall_ms(), NO_LIMITS, 0, 0, 0, 0,

@@ -38,7 +38,8 @@ RETRY_MS = 5_000
 
 def next_step(plan: ActivePlan, move: PlannedMove, record: Record, view: ClusterView,
           result: Next) -> None:
-    """Add the next action of a move under way to ``result``, or the reason why it waits."""
+    """Add the next action of a move under way to ``result``, or the reason for which the move
+    waits; with a request both."""
     seen = view.groups.get(move.subject)
     if seen is None:
         result.waits[move.seq] = view.unreachable.get(move.subject, "its leader has not answered")
@@ -153,11 +154,11 @@ def _joint(plan: ActivePlan, move: PlannedMove, record: Record, view: ClusterVie
 
 def _given_up(plan: ActivePlan, move: PlannedMove, record: Record, view: ClusterView,
               seen: ProbedGroup, lost: list[int]) -> StepTo | Change:
-    """Remove the learners of a cancelled change whose joining nodes are lost, or fail the move.
+    """Return the change that removes the learners of a cancelled move whose joining nodes are lost,
+    or the step to FAILED when none is left.
 
-    No joining node votes yet, and a lost one may never return.  Without its learners the group
-    refuses an earlier request that arrives late.
-    """
+    No joining node votes yet, and a lost one may never return. Without its learners the group
+    refuses an earlier request that arrives late."""
     added = [node for node in seen.learners if node in move.joining]
     if added and move.subject != METADATA_GROUP:
         return _change(move, view, seen, seen.voters,
@@ -175,8 +176,8 @@ def _quorum_shortage(move: PlannedMove, view: ClusterView) -> str:
 
 
 def _successor(move: PlannedMove, view: ClusterView, seen: ProbedGroup) -> int:
-    """Return the node that takes over from a leader that leaves; 0 = the leader stays, or no voter
-    does."""
+    """Return the node that takes over from a leader that leaves the group. 0 = the leader stays, or
+    no voter does."""
     if view.leaders[move.subject] not in move.leaving:
         return 0
     staying = [node for node in seen.voters if node in move.new and view.is_up(node)]

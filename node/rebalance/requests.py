@@ -76,8 +76,8 @@ class PlanRequests:
         return wire.ApplyPlanReply(request.plan_id, state)
 
     async def _check(self, request: wire.ApplyPlan) -> None:
-        """Check that the plan fits the cluster.  Raises ``StalePlan``, ``LimitExceeded``,
-        ``LeaderUnknown``."""
+        """Compare the plan with the cluster and return if it fits. Raises ``InvalidRequest``,
+        ``StalePlan``, ``LimitExceeded``, and ``LeaderUnknown`` if groups cannot be observed."""
         state = self._metadata_log.state
         if len({(move.kind, move.subject) for move in request.moves}) < len(request.moves):
             raise InvalidRequest("the plan moves one of its subjects twice in the same way")
@@ -107,8 +107,9 @@ class PlanRequests:
 
     async def _check_throttle(self, moves: tuple[wire.PlannedMove, ...], limits: wire.PlanLimits,
                               before: ClusterView) -> None:
-        """Raise ``LimitExceeded`` when the throttle is so low that records are appended faster than
-        replicas catch up, or that a copy gets too little and is given up."""
+        """Measure append rates for ``MEASURE_S`` if the moves change replicas, and return if the
+        throttle suffices. Raises ``LimitExceeded`` if replicas could not catch up, or the throttle
+        is above the maximum."""
         changes = tuple(move for move in moves if move.kind == wire.REPLICA_CHANGE)
         _check_throttle_max(limits.throttle)
         if not changes:
@@ -165,7 +166,8 @@ class PlanRequests:
             tuple(state.plans.preferred.items()), active.plan_id if active is not None else "")
 
     async def _propose(self, command: Command) -> Any:
-        """Return the value of a command that succeeded.  Raises the error of its result."""
+        """Propose a command and return the value of its result once it is applied here. Raises the
+        error of a refusal, and what ``MetadataLog.propose`` raises."""
         result = await self._metadata_log.propose(command)
         if result.code != Code.OK:
             raise exception_for(result.code, result.error)

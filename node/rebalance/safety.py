@@ -84,7 +84,8 @@ class Monitor:
         return None
 
     def _update_cause(self, plan: ActivePlan, view: ClusterView, now_ms: int) -> None:
-        """Update whether the plan is the cause of slow appends."""
+        """Record that the plan is not the cause once appends stayed slow for ``SLOW_PATIENCE_MS``
+        of a pause for them; forget that when appends are fast."""
         if not _slow_appends(plan, view):
             self._slow_since_ms, self._is_other_cause = None, False
         elif plan.state != PAUSED or not plan.reason.startswith(SLOW_COMMITS):
@@ -116,7 +117,8 @@ def pause_reason(plan: ActivePlan, view: ClusterView, late: Container[int] = (),
 
 
 def abandoned_nodes(plan: ActivePlan) -> set[int]:
-    """Return the nodes that the plan empties because they are dead."""
+    """Return the nodes that moves with the reason ``REPAIR_DEAD`` take replicas from: they are
+    dead, and pause no plan."""
     return {node for move in plan.moves.values() if move.reason == REPAIR_DEAD
             for node in move.leaving}
 

@@ -52,7 +52,8 @@ def subjects(plan: ActivePlan) -> tuple[list[int], list[int]]:
 
 
 def candidates(plan: ActivePlan) -> list[int]:
-    """Return the next moves that have not started, in order, one sender after the other."""
+    """Return the first ``CANDIDATES_MAX`` moves that have not started, in the plan's order; none
+    unless the plan runs."""
     if plan.state != RUNNING:
         return []
     found: list[int] = []
@@ -86,12 +87,11 @@ def _continue_move(plan: ActivePlan, seq: int, view: ClusterView, result: Next) 
 # ---- beginning ----------------------------------------------------------------------------------
 
 def _start_moves(plan: ActivePlan, view: ClusterView, result: Next) -> None:
-    """Add a start for each move that may start.
+    """Add a start to ``result`` for each candidate that may start, its early end, or the reason for
+    which it waits.
 
-    Candidates are taken round-robin by sender.  One start per sender and iteration, because the
-    state machine counts the limits and each start changes them.  Disk space that a started move
-    takes is not available to the next ones.
-    """
+    One start per sender and iteration, because the state machine counts the limits and each start
+    changes them. Disk space that a started move takes is not available to the next ones."""
     started: dict[int, None] = {}
     incoming = disk_room.incoming_bytes(plan, view)
     for seq in candidates(plan):
@@ -120,7 +120,8 @@ def _start_moves(plan: ActivePlan, view: ClusterView, result: Next) -> None:
 
 def _early_end(plan: ActivePlan, move: PlannedMove, record: Record,
                   view: ClusterView) -> StepTo | None:
-    """Return the step that ends a move which need not or must not start; None = it may start."""
+    """Return the step to DONE or SKIPPED of a move that need not or must not start; None = it may
+    start or waits."""
     for seq in move.depends_on:
         if plan.records[seq].phase in (Phase.SKIPPED, Phase.FAILED, Phase.CANCELLED):
             return StepTo(move.seq, record.attempt, Phase.SKIPPED,
@@ -195,7 +196,8 @@ def _ready(move: PlannedMove, view: ClusterView) -> tuple[int, str]:
 
 def _transfer(plan: ActivePlan, move: PlannedMove, record: Record, view: ClusterView,
               result: Next) -> None:
-    """TRANSFERRING: ask the group's leader until the new leader leads."""
+    """Add the next action of a move in phase TRANSFERRING to ``result``: ask the group's leader
+    again, end the move, or try anew; or why it waits."""
     target = move.new[0]
     seen = view.groups.get(move.subject)
     if view.leaders.get(move.subject) == target and seen is not None:
@@ -247,10 +249,10 @@ def _switch_ended(move: PlannedMove, record: Record, view: ClusterView) -> StepT
 
 def _switch(plan: ActivePlan, move: PlannedMove, record: Record, view: ClusterView,
             result: Next) -> None:
-    """SWITCHING: propose the switch; once it is decided, its own driver carries it out.
+    """Add the next action of a move in phase SWITCHING to ``result``: propose the switch, or end
+    the move. A decided switch is carried out by its own driver.
 
-    A switch that the metadata have not decided can be skipped.
-    """
+    A switch that the metadata have not decided can be skipped."""
     ended = _switch_ended(move, record, view)
     if ended is not None:
         result.actions.append(ended)

@@ -44,13 +44,14 @@ class Plans:
         self.preferred_leaders = PreferredLeaders(core, metadata_log, request_round, log)
 
     async def run(self) -> None:
-        """Run until cancelled."""
+        """Run the controller and the transfers to preferred leaders, until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.controller.run)
             nursery.start_soon(self.preferred_leaders.run)
 
     async def _ask(self, node: int, request: Any) -> Any:
-        """Return the answer of any node, this one included."""
+        """Return the answer of a node; this node's own handler is called directly. Raises
+        ``MultiRaftError``."""
         if node == self._core.node:
             return await self.peer_handlers[type(request)](request)
         return await self._peers.ask(node, request)

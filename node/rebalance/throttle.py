@@ -25,7 +25,8 @@ UNLIMITED = ThrottleRates(0, {})
 
 
 def limits_of(plan: ActivePlan | None) -> ThrottleRates:
-    """Return rates by group and receiving node.  O(moves under way)."""
+    """Return the plan's rate of this node's streams, and the rate by group and receiving node; 0 =
+    stopped by a pause. O(moves under way)."""
     if plan is None:
         return UNLIMITED
     streams = [(plan.moves[seq].subject, node) for seq in plan.under_way
@@ -64,7 +65,8 @@ class PlanThrottle:
         self._seen = UNLIMITED
 
     def follow(self, plan: ActivePlan | None) -> None:
-        """Apply the rates of a plan after metadata were applied."""
+        """Pass the rates of ``plan`` on to consensus and request a round, if the rates have
+        changed."""
         limits = limits_of(plan)
         if limits != self._seen:
             self._seen = limits

@@ -39,7 +39,8 @@ class LeadershipDrain:
         self._refused: set[int] = set()  # groups without a target, logged once
 
     async def run(self) -> None:
-        """Transfer leaderships until none is left that another node can take."""
+        """Transfer leaderships, ``UNDER_WAY_MAX`` at a time, until this node leads only groups that
+        no other node can take."""
         while self._begin():
             self._request_round()
             await self._roles.wait(RETRY_S)
@@ -54,7 +55,8 @@ class LeadershipDrain:
         return under_way
 
     def _transfer(self, group: int) -> bool:
-        """Begin the transfer of one group. Return False if no node can take it."""
+        """Begin the transfer of one group, or find one in progress, and return True. Return False,
+        and log the reason once, if no node can take the group."""
         if self._core.status.of(group).transferee:
             return True  # in progress
         try:

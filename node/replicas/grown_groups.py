@@ -34,7 +34,8 @@ class NewGroups:
         self._last_known = -1  # groups above this one are new; -1 = not known yet
 
     def found(self, restored: GroupRestored | None) -> None:
-        """Take over what recovery has of the metadata group, or None."""
+        """Record if the replica of the metadata group that recovery found (None = none) covers all
+        that was applied here. A replica below a vote barrier does not."""
         self._is_first = restored is not None and not restored.vote_barrier_index
 
     def replaced(self) -> None:
@@ -43,8 +44,9 @@ class NewGroups:
         self._is_first = False
 
     def check(self) -> None:
-        """Check whether the applied metadata reach far enough. O(nodes) until they do, then
-        O(1)."""
+        """Record the last group of the pool as known, once the metadata applied here reach the end
+        of the recovered log. Does nothing while that replica is absent or quarantined. O(nodes)
+        until then, later O(1)."""
         if (self._last_known >= 0 or not self._is_first
                 or METADATA_GROUP not in self._core.status.groups()):
             return
@@ -56,5 +58,6 @@ class NewGroups:
             self._last_known = self._metadata_log.state.last_group
 
     def has(self, group: int) -> bool:
-        """Return True if the group cannot have had a replica here before."""
+        """Return True if the group cannot have had a replica here before the start; False also
+        while that is not known."""
         return 0 <= self._last_known < group

@@ -101,8 +101,11 @@ class Replicas:
     def on_create_requested(
         self, group: int, incarnation: int, sender: int, term: int, index: int
     ) -> None:
-        """Create the replica for which ``sender`` sent an append: it leads a group with this node
-        as a member, and would begin the log at ``index``."""
+        """Create the replica for which the leader ``sender`` sent an append with ``term`` that
+        would begin the log at ``index``. Does nothing if this node is not admitted or does not know
+        the group or incarnation yet. Nor does it for an append from before this node's replica was
+        removed. A metadata replica without a leader is scheduled for removal instead, and created
+        at a later append."""
         if not self._is_admitted():
             return  # not admitted yet: the data directory may have been wiped
         if group > max(self._pool_size, self._metadata_log.state.last_group):
@@ -187,7 +190,8 @@ class Replicas:
         self._core.repair.reincarnate(group, incarnation, named)
 
     def _create_new(self) -> None:
-        """Create replicas of the groups by which the pool grew."""
+        """Create replicas of the groups by which the pool grew, ``CREATED_PER_ROUND_MAX`` per call;
+        nothing before this node is admitted."""
         state = self._metadata_log.state
         if self._pool_checked >= state.last_group or not self._is_admitted():
             return

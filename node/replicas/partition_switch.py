@@ -95,13 +95,15 @@ class PartitionSwitcher:
         return {wire.OpenPartition: self.open}
 
     def check(self) -> None:
-        """Wake the driver: the metadata or the leader of a group changed. O(1)."""
+        """Wake the driver if any switch is open: the metadata or the leader of a group changed.
+        O(1)."""
         if self._state.placed.switches:
             changed, self._changed = self._changed, trio.Event()
             changed.set()
 
     async def run(self) -> None:
-        """Run the driver until cancelled."""
+        """Start a task for each open switch in which this node leads a group, and trim epoch
+        histories, until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._trim)
             while True:
@@ -145,8 +147,9 @@ class PartitionSwitcher:
         return any(map(self._core.status.is_leader, (place.group, switch.to_group)))
 
     async def step(self, partition: int, switch: Switch) -> bool:
-        """Do the step that is missing. Return False if the next step is another node's. Raises
-        ``MultiRaftError`` if the step cannot be done now."""
+        """Do the step that is missing: publish, or seal and hand over. Return True if this node has
+        a next step, False if it waits for another node or the metadata. Raises ``MultiRaftError``
+        if the step cannot be done now."""
         leads_next = self._core.status.is_leader(switch.to_group)
         if leads_next:
             opened = self._partition_states[switch.to_group].applied(partition)
@@ -169,13 +172,16 @@ class PartitionSwitcher:
         return leads_next
 
     def _sealed(self, place: Location, partition: int) -> PartitionSeal | None:
-        """Return the applied seal that ends the partition's present epoch, if it is here."""
+        """Return the seal that ends the partition's present epoch, if it is applied in its group's
+        replica here; None otherwise."""
         tail = self._partition_states.get(place.group)
         sealed = tail.sealed(partition) if tail is not None else None
         return sealed if sealed is not None and sealed.epoch == place.epoch else None
 
     async def _seal(self, place: Location, partition: int, switch: Switch) -> None:
-        """Ask the new group's leader for its consent, then seal and wait for the commit."""
+        """Ask the new group's leader for its consent, then propose the seal and wait for its
+        commit, ``COMMIT_WAIT_S`` at most. Return without a seal if this node lost its part
+        meanwhile. Raises ``MultiRaftError``."""
         group = place.group
         if not self._core.status.has_applied_in_term(group):
             raise LeaderUnknown(f"the leader of group {group} is new")
@@ -208,7 +214,8 @@ class PartitionSwitcher:
                                   sealed.windows)
 
     async def _ask_next(self, request: wire.OpenPartition) -> None:
-        """Send the request to the new group's leader."""
+        """Send the request to the new group's leader, or handle it here if that is this node, and
+        wait for the reply. Raises ``MultiRaftError``."""
         leader = self._core.status.leader_hint(request.to_group)[0]
         if leader == self._core.node:
             await self.open(request)
@@ -220,9 +227,10 @@ class PartitionSwitcher:
     # ---- at the next group's leader -------------------------------------------------------------
 
     async def open(self, request: wire.OpenPartition) -> wire.OpenPartitionReply:
-        """Open a partition in a group that this node leads, or with ``prepare`` consent to it.
-        Raises ``NotLeader``, ``LeaderUnknown``, ``StaleMetadata``, ``StaleEpoch``,
-        ``UnknownPartition``, ``TimedOut``."""
+        """Open a partition in a group that this node leads and wait until that is applied; with
+        ``prepare`` only consent to it. Without effect if the switch is published already. Raises
+        ``NotLeader``, ``LeaderUnknown``, ``StaleMetadata``, ``StaleEpoch``, ``UnknownPartition``,
+        ``TimedOut``."""
         if not await self._metadata_log.applied(request.metadata_index, METADATA_WAIT_S):
             raise StaleMetadata(f"this node has applied metadata {self._state.version}, "
                                 f"{request.metadata_index} is needed")
@@ -273,8 +281,8 @@ class PartitionSwitcher:
     # ------------------------------------------------------------------
 
     async def _trim(self) -> None:
-        """Drop entries of epoch histories that the log start has passed, at the leader of the last
-        entry."""
+        """Drop entries of epoch histories that the log start has passed, for partitions whose last
+        group this node leads, every ``TRIM_S`` until cancelled."""
         while True:
             await trio.sleep(TRIM_S)
             for at, (partition, history) in enumerate(

@@ -62,8 +62,8 @@ class Repairs:
         return self._repairer.repaired
 
     def on_damage(self, error: CorruptRange | CorruptFile) -> None:
-        """Quarantine the replica of a damaged entry until a peer has supplied a copy. For a damaged
-        checkpoint, which the scrub finds, another one is written."""
+        """Quarantine the replica of a damaged entry and wake the repair task, which fetches a copy
+        from a peer. For a damaged checkpoint, which the scrub finds, another one is written."""
         if isinstance(error, CorruptFile):
             self._log.warning("checkpoint_damaged", extra={"path": error.path})
         else:
@@ -73,7 +73,8 @@ class Repairs:
         self._request_round()
 
     def add_quarantined(self) -> None:
-        """Start the repair of recovered replicas, after all of them were added to the core."""
+        """Put the recovered replicas that are quarantined under repair, after all replicas were
+        added to the core."""
         self._repairer.add_quarantined()
         if self._repairer.groups:
             self._wanted.set()
@@ -85,7 +86,8 @@ class Repairs:
             self._wanted.set()
 
     async def run(self) -> None:
-        """Repair replicas until cancelled."""
+        """Take one step for each replica under repair, every ``TURN_S`` until none is left, then
+        wait for the next damage; until cancelled. Raises ``DiskFailed``."""
         if self._repairer.groups:
             self._wanted.set()
         while True:
@@ -130,8 +132,9 @@ class Repairs:
             self._repairer.on_response(answer)
 
     async def answer(self, _peer: int, header: dict, _payload: memoryview) -> tuple[dict, list]:
-        """Return the copies that this node has of entries that a peer lacks. Raises
-        ``Malformed``."""
+        """Return the copies that this node has of the entries that a peer requested, and which of
+        them it cannot supply. Damage that this read finds starts a repair here. Raises
+        ``Malformed``, ``DiskFailed``."""
         request = _read_request(header)
         found = self._repairer.copies_for(request)
         if found is None:

@@ -56,7 +56,8 @@ class LeadershipShedder:
                 await trio.sleep(POLL_S)
 
     def check(self, now_ms: int) -> None:
-        """Begin as many transfers as are allowed at a time. O(groups)."""
+        """Begin transfers of led groups, until ``UNDER_WAY_MAX`` are under way. Groups that must
+        stay, or whose transfer failed within ``RETRY_MS``, are left out. O(groups)."""
         core, under_way, begun = self._core, 0, []
         for group in core.status.led_groups():
             if under_way == UNDER_WAY_MAX:
@@ -72,7 +73,8 @@ class LeadershipShedder:
             self._request_round()
 
     def _transfer_one(self, group: int, now_ms: int) -> bool:
-        """Begin the transfer of a group. Return True if one has begun."""
+        """Begin the transfer of a group. Return False for the metadata group, a recent attempt, or
+        a group that no other node could lead."""
         if group == METADATA_GROUP or self._not_before_ms.get(group, now_ms) > now_ms:
             return False
         try:

@@ -114,7 +114,8 @@ class Snapshots:
 
     def compact(self) -> None:
         """Remove the entries that the last checkpoint covers, except the newest ones and those that
-        a node that is catching up needs."""
+        a node that is catching up needs. Wake ``run``, which drops a download that became useless.
+        """
         applied, limits = self._checkpoints.metadata_applied, self._limits
         # The replica may have been removed and created again since the checkpoint was captured.
         if (METADATA_GROUP in self._core.status.groups()
@@ -127,8 +128,8 @@ class Snapshots:
         self._offer.set()  # lets ``run`` drop a download that this replica's log has overtaken
 
     def _needed_from(self) -> int:
-        """Return the first index that a learner needs, or that a node that downloads a snapshot
-        will need after it."""
+        """Return the lowest index of a learner's next entry, or of the entry after a snapshot that
+        was requested within ``SNAPSHOT_LIFE_S``."""
         needed = self._core.needed_from(METADATA_GROUP)
         served = self._snapshot
         if served is not None and trio.current_time() - served.used_s <= SNAPSHOT_LIFE_S:
@@ -138,8 +139,9 @@ class Snapshots:
     # ---- serving -------------------------------------------------------------------------------
 
     async def answer(self, _peer: int, header: dict, _payload: memoryview) -> tuple[dict, list]:
-        """Return the requested chunk of a snapshot, or the first chunk of a new one. Raises
-        ``Malformed``."""
+        """Return the requested chunk of the snapshot that is served, or the first chunk of another
+        one; ``known`` False = there is none here. Takes a new snapshot on a thread if need be.
+        Raises ``Malformed``."""
         group, index, offset = (_number(header, name) for name in ("group", "index", "offset"))
         # A leader may serve what it has applied even before it has committed in its term: it may
         # need the requester's vote for that commit.
@@ -184,13 +186,15 @@ class Snapshots:
     # ---- fetching ------------------------------------------------------------------------------
 
     def on_snapshot_offer(self, group: int, leader: int) -> None:
-        """Record that ``leader`` has compacted the entries that this replica needs next."""
+        """Wake ``run`` to download from ``leader``, which has compacted the entries that this
+        replica needs next. Offers of other groups than the metadata group have no effect."""
         if group == METADATA_GROUP:
             self._leader = leader
             self._offer.set()
 
     async def run(self) -> None:
-        """Download and install offered snapshots, until cancelled. Raises ``DiskFailed``."""
+        """Download and install offered snapshots, one at a time, until cancelled. A failed download
+        is logged and resumed at the next offer. Raises ``DiskFailed``."""
         if self._download is None:
             self._download = await self._on_disk(self._partial.load)
         if self._download is not None:
@@ -228,8 +232,8 @@ class Snapshots:
         return tail is not None and tail.applied_index >= download.index
 
     async def _fetch(self, peer: int) -> PartialSnapshot | None:
-        """Download the whole snapshot; None = the peer has none to serve. Raises ``NoAnswer``,
-        ``Malformed``."""
+        """Download the rest of the snapshot from ``peer`` and return all of it; None = the peer has
+        none to serve. A wrong CRC drops the download. Raises ``NoAnswer``, ``Malformed``."""
         while True:
             known = self._download
             frame = await self._bulk.ask(peer, {
@@ -264,8 +268,8 @@ class Snapshots:
         await self._keep(known, payload)
 
     async def _keep(self, known: PartialSnapshot, chunk: memoryview) -> None:
-        """Write a chunk to disk for a restart, if enough space is free; otherwise it stays in
-        memory only."""
+        """Write a chunk to disk for a restart; if the disk is full or has little space, keep the
+        download in memory only. Raises ``DiskFailed`` for another error."""
         try:
             if len(known.data) == len(chunk):
                 if not self._space.full and self._space.free >= FREE_FACTOR * known.total:

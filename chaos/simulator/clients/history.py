@@ -103,7 +103,9 @@ class Recording:
     # ---- reads -----------------------------------------------------------------------------
 
     def read(self, read: ReadOperation) -> None:
-        """Record a read that a node serves: invocation and completion at one time."""
+        """Record a served read: invocation and completion at one time.
+
+        The first final read also records the end of the nemesis and begins the phase ``FINAL``."""
         final = self.all_healed and read.reader == FINAL_READER
         if final and not self._final:
             self._final = True

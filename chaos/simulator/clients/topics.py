@@ -76,7 +76,8 @@ class Topics:
         self._check()
 
     def create(self) -> bool:
-        """Request one more topic; False at ``TOPICS_MAX``."""
+        """Request one more topic with a free name; False when all ``TOPICS_MAX`` names are taken.
+        """
         free = [name for name in map("t{}".format, range(TOPICS_MAX)) if not self._wanted.get(name)]
         if not free:
             return False
@@ -90,7 +91,7 @@ class Topics:
         return True
 
     def delete(self) -> str:
-        """Request the deletion of a topic; return its name, empty = there is no topic."""
+        """Request the deletion of a random topic; return its name, empty = there is no topic."""
         names = sorted(name for name, topic_id in self._wanted.items() if topic_id)
         if not names:
             return ""
@@ -100,7 +101,8 @@ class Topics:
         return name
 
     def recreate(self) -> bool:
-        """Delete a topic and create another one of its name at once; False if there is no topic."""
+        """Request the deletion of a random topic and the creation of another one of its name at
+        once. False if there is no topic."""
         name = self.delete()
         if not name:
             return False
@@ -168,7 +170,8 @@ class Topics:
         return metadata_oracle.FIRST + incarnation in oracle.deleted_at
 
     def _end_plan(self, node: SimulatedNode) -> None:
-        """End a plan that is active after the faults: resume or cancel it."""
+        """Send the command that ends a plan which is active after the faults: cancel it, or resume
+        it if it is paused; no-op during the faults. A choice holds for the whole run."""
         world, plan = self._world, self._world.oracle.metadata.state.plans.active
         if plan is None or world.network.faulty:
             return
@@ -180,7 +183,8 @@ class Topics:
                                                world.queue.now_ms))
 
     def _keep_learners(self, node: SimulatedNode) -> None:
-        """Make every node a member of group 0, so that it has a copy of the metadata."""
+        """Propose that every node is a member of group 0, so that it has a copy of the metadata.
+        No-op while a change is open, or ``node`` does not know a missing one as its peer."""
         present = node.configuration(METADATA_GROUP)
         missing = [number for number in sorted(self._world.nodes)
                    if number not in present.members()]
@@ -190,7 +194,8 @@ class Topics:
     # ---- clients ---------------------------------------------------------------------------
 
     def _refresh_metadata(self) -> None:
-        """Take the metadata of some node, unless they are older than the known ones."""
+        """Take the metadata of some running node, unless they are no newer than the known ones;
+        then update the clients' placement. No-op while no node is up."""
         nodes = [node for _, node in sorted(self._world.nodes.items())
                  if node.is_up and not node.paused]
         if not nodes:
@@ -221,7 +226,8 @@ class Topics:
         return [extent for extents in found.values() for extent in extents]
 
     def some_partition(self) -> int:
-        """Draw a partition of a topic; 0 = use another partition this time."""
+        """Return a random partition of a created topic; 0 = the caller takes one of its own
+        partitions this time."""
         if self._rng.random() >= SHARE:
             return 0
         places = self.places()
@@ -270,7 +276,8 @@ class Topics:
         self._is_running = False
 
     def check_metadata(self, live: list[int]) -> None:
-        """Check the metadata of each node of ``live``.  Raises ``Violation``."""
+        """Check the metadata of each node of ``live`` against the committed commands. Raises
+        ``Violation``."""
         written = sum(batches.next_offset > 0 for group in self._world.state_checker.groups.values()
                       for partition, batches in group.partitions.items()
                       if partition >= metadata_oracle.FIRST)

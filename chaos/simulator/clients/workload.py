@@ -232,7 +232,8 @@ class Workload:
         self._send([append for append in appends if not append.done])
 
     def _missing_appends(self) -> int:
-        """Return how many appends lack for the wanted rate; open ones do not lack."""
+        """Return how many appends lack for the wanted rate, at most ``BURST_APPENDS_MAX``; not
+        positive = none lacks. Open ones do not lack."""
         elapsed_us = self._cluster.queue.now_us - self._started_us
         wanted = int(self._parameters.appends_per_second * elapsed_us / 1e6)
         return min(wanted - self.acked - self.open_appends, BURST_APPENDS_MAX)
@@ -314,7 +315,8 @@ class Workload:
         return append
 
     def _give_up(self, producer: int) -> None:
-        """Restart a producer: a higher epoch, sequences from 0; its open batches are abandoned."""
+        """Restart a producer: a higher epoch, sequences from 0. Its open batches end as ambiguous
+        and are not retried."""
         self._epochs[producer] += 1
         self._cluster.trace.line(0, -1, "producer", f"p{producer} epoch {self._epochs[producer]}")
         for (owner, _), stream in self._streams.items():
@@ -374,7 +376,8 @@ class Workload:
         self._cluster.network.send(client, node, "client", frame, receive)
 
     def _timed_out(self, attempts: list[int]) -> None:
-        """Retry the attempts without a reply."""
+        """Retry the attempts without a reply, and forget the known leaders of their groups.
+        Attempts that were answered are ignored."""
         for attempt in attempts:
             append = self._attempts.pop(attempt, None)
             if append is not None:
@@ -382,10 +385,11 @@ class Workload:
                 self._retry(append)
 
     def _retry(self, append: AppendOperation) -> None:
-        """Send a batch again with the next frame of its producer.
+        """Send a batch again with the next frame of its producer; without one that waits already,
+        the next frame leaves after a backoff.
 
-        Without one that waits already, the next frame leaves after a backoff.
-        """
+        A plain batch is ended instead, as ambiguous unless its last error was definite. No-op for a
+        batch that has ended."""
         if append.done:
             return
         if append.producer < 0:
@@ -435,7 +439,8 @@ class Workload:
         self._retry(append)
 
     def _gone(self, append: AppendOperation, node: int) -> None:
-        """End all open batches of a deleted partition; none of them can get another answer."""
+        """End all open batches of a deleted partition; none of them can get another answer. The
+        refused one has certainly failed if this was its only attempt, the others are ambiguous."""
         self.topics.record_gone(node, append.partition)
         opened = [append]
         for (_, partition), stream in self._streams.items():
@@ -468,10 +473,9 @@ class Workload:
             self.history.complete(append, kind, append.last_error)
 
     def _out_of_order(self, append: AppendOperation) -> None:
-        """Accept an OutOfOrderSequence while an earlier batch is open; otherwise count it.
-
-        Fails when the producer is stuck.
-        """
+        """Accept an OutOfOrderSequence while an earlier batch is open; otherwise count it. Raises
+        ``AssertionError`` when the producer is stuck: refused more than
+        ``OUT_OF_ORDER_REFUSALS_MAX`` times."""
         stream = self._streams[append.producer, append.partition]
         if stream.open and stream.open[0] is append:
             append.refusals += 1

@@ -184,7 +184,8 @@ class FaultAtlas:
         self._lost = 0 if self._lost == node else self._lost
 
     def choose(self, node: int, places: list[Place]) -> Rot | None:
-        """Return a bit flip that a node must survive, or None when none is allowed."""
+        """Return a bit flip in one of ``places`` that a node must survive, or None when none is
+        allowed. It is not made or recorded yet (``note``)."""
         others = self.damaged_nodes - {node}
         if not places or self._lost not in (0, node):
             return None
@@ -204,10 +205,10 @@ class FaultAtlas:
         return Rot(place, place.at + self._rng.randrange(checked, place.length), False)
 
     def misdirect(self, node: int, places: list[Place]) -> Misdirected | None:
-        """Return a write of the node that went to another position, or None when none is allowed.
+        """Return a write of the node that went to another position, or None when none is allowed or
+        the draw does not fit. It is not made or recorded yet.
 
-        The bytes land at the right offset within a sector, over entries that are durable.
-        """
+        The bytes land at the right offset within a sector, over entries that are durable."""
         if (not places or self.damaged_nodes - {node} or self._lost not in (0, node)
                 or not self._can_do_without(node)):
             return None

@@ -98,7 +98,8 @@ class DiskWorker:
         self._gathering.append(flight)
 
     def start_next(self) -> None:
-        """Write everything that has gathered; without writes, do the next piece of maintenance."""
+        """Write everything that has gathered; without writes, do the next piece of maintenance.
+        No-op while a blocking call is under way."""
         if self._busy_since_ms >= 0:
             return
         if self._gathering:
@@ -109,14 +110,16 @@ class DiskWorker:
             self._maintain()
 
     def probe(self) -> None:
-        """Write and sync a block when nothing was written for ``PROBE_MS``."""
+        """Write and sync a block when nothing was written for ``PROBE_MS``; no-op while a write
+        waits or a call is under way."""
         if (self._busy_since_ms < 0 and not self._gathering
                 and self._node.now_ms - self.last_write_ms >= PROBE_MS):
             file = self._filesystem.open(PROBE_FILE)
             self._begin(lambda: file.write([PROBE], 0, True), (), _nothing)
 
     def _maintain(self) -> None:
-        """Begin a checkpoint, or else prepare the next segment, or else seal a full one."""
+        """Begin a checkpoint, or else prepare the next segment, or else seal a full one; no-op when
+        none is due."""
         store = self._store
         if store.checkpoint_due and self._node.now_ms >= self._no_checkpoint_before_ms:
             tail = store.partition_states.get(METADATA_GROUP)
@@ -137,7 +140,8 @@ class DiskWorker:
         self._node.compact(applied)
 
     def _checkpoint_failed(self) -> None:
-        """Handle a checkpoint that failed for lack of disk space: the previous one stays valid."""
+        """Handle a checkpoint that failed for lack of disk space: the previous one stays valid.
+        Records are refused from now on, and the next attempt waits ``NO_SPACE_MS``."""
         self._store.checkpoint_failed()
         self._space_guard.refuse_records()
         self._no_checkpoint_before_ms = self._node.now_ms + NO_SPACE_MS
@@ -193,7 +197,7 @@ class DiskWorker:
         self._node.later(0, self._done, done)
 
     def release(self) -> None:
-        """End a hang: the completion that waited takes effect."""
+        """End a hang: a completion that waited takes effect now."""
         self.hangs = False
         completion, self._hung_completion = self._hung_completion, None
         if completion is not None:
@@ -259,7 +263,8 @@ class DiskWorker:
         return self._unsynced is not None and waited_ms >= self._parameters.flush_interval_ms
 
     def _flush(self, file: File) -> None:
-        """Sync a file at the end of the flush interval when no later write has synced it."""
+        """Sync a file at the end of the flush interval; no-op when a later write has synced it.
+        While a call is under way or no sync is due, try again a little later."""
         if self._unsynced is not file or self._over:
             return
         if self._busy_since_ms >= 0 or not self._sync_is_due():

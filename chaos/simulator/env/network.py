@@ -78,7 +78,8 @@ class SimulatedNetwork:
 
     def send(self, sender: int, to: int, channel: str, frame: Frame,
              deliver: Callable[[int, Frame], None]) -> None:
-        """Send ``frame``; ``deliver(sender, frame)`` runs when it arrives."""
+        """Send ``frame``; ``deliver(sender, frame)`` runs once for each copy that arrives. None
+        arrives over a cut link or channel; faults may lose, duplicate or shorten it."""
         self.frames += 1
         self.items += len(frame)
         if channel == "append":

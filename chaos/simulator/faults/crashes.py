@@ -21,7 +21,7 @@ def power_loss(injector: Injector) -> None:
 
 
 def kill(injector: Injector) -> None:
-    """Kill the process of a node."""
+    """Kill the process of a random node; uncounted when it was not alive."""
     if not injector.crash(injector.draw_node(), power=False):
         injector.uncount("kill")
 
@@ -49,7 +49,8 @@ def double_crash(injector: Injector) -> None:
 
 
 def _crash_twice(injector: Injector, node: SimulatedNode, power: bool) -> None:
-    """Crash a node, start it again, and take its power early in that boot."""
+    """Crash a node, start it again, and take its power early in that boot; no-op after the end of
+    the faults."""
     if not injector.is_running:
         return
     injector.world.faults["double-crash"] += injector.crash(node, power)
@@ -69,7 +70,7 @@ def crash_midway(injector: Injector) -> None:
 
 
 def cluster_power(injector: Injector) -> None:
-    """Take the power of all nodes at once."""
+    """Take the power of all nodes at once; each is started again after a random time of its own."""
     injector.trace(0, "power loss everywhere")
     if not any(node.alive for node in injector.world.nodes.values()):
         injector.uncount("cluster-power")
@@ -80,7 +81,8 @@ def cluster_power(injector: Injector) -> None:
 
 
 def pause(injector: Injector) -> None:
-    """Stop a process for a while."""
+    """Stop the process of a random node for a while; uncounted when it is not alive or already
+    paused."""
     node = injector.draw_node()
     if not node.alive or node.paused:
         injector.uncount("pause")

@@ -19,7 +19,8 @@ CLOCK_JUMP_US_MAX = 5_000_000
 
 
 def bit_rot(injector: Injector) -> None:
-    """Flip a durable bit; a scrub or a restart finds it."""
+    """Flip a durable bit of a random node, as the atlas permits; a scrub or a restart finds it.
+    Uncounted when no flip is permitted."""
     node, atlas = injector.draw_node(), injector.world.atlas
     atlas.refresh()
     rot = atlas.choose(node.node, node.durable_places()) if is_active(node) else None
@@ -33,7 +34,8 @@ def bit_rot(injector: Injector) -> None:
 
 
 def _find_damage(injector: Injector, node: SimulatedNode) -> None:
-    """Restart the node or schedule a scrub, at random."""
+    """Crash the node, which starts again later and finds the damage, or schedule a scrub, at
+    random."""
     if injector.rng.random() < 0.5:
         injector.crash(node, power=injector.rng.random() < 0.5)
     else:
@@ -41,10 +43,8 @@ def _find_damage(injector: Injector, node: SimulatedNode) -> None:
 
 
 def misdirected(injector: Injector) -> None:
-    """Turn a durable write into one that went to another position or file.
-
-    Its own place holds none of it, and the bytes in the other place are overwritten.
-    """
+    """Turn a durable write into one that went to another position or file, as the atlas permits.
+    Its own place holds none of it, and the bytes in the other place are overwritten."""
     node, atlas = injector.draw_node(), injector.world.atlas
     atlas.refresh()
     write = atlas.misdirect(node.node, node.durable_places()) if is_active(node) else None
@@ -58,11 +58,11 @@ def misdirected(injector: Injector) -> None:
 
 
 def rot_beside(injector: Injector) -> None:
-    """Flip a bit of an index file, which is a cache: no damage may be reported for it.
+    """Flip a bit of an index file of a random node, then restart or scrub that node. No damage may
+    be reported, because the file is a cache.
 
-    Where segments are damaged as well, the index file may be the only record of the end of a
-    log.  Its node then has a recovering head again, which is allowed on one node at a time.
-    """
+    A node with damaged segments may lose the only record of a log's end by it, and need head
+    recovery again. It is left alone unless the atlas allows that (one node at a time)."""
     node, atlas = injector.draw_node(), injector.world.atlas
     files = node.index_files() if is_active(node) else {}
     if not files or (node.rotten and not atlas.may_lose(node.node)):
@@ -78,7 +78,7 @@ def rot_beside(injector: Injector) -> None:
 
 
 def disk_slow(injector: Injector) -> None:
-    """Slow a disk down."""
+    """Slow the disk of a random node down for a while."""
     node = injector.draw_node()
     injector.trace(node.node, "slow disk")
     node.slow_disk(SLOW_DISK_FACTOR)

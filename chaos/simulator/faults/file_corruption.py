@@ -20,14 +20,15 @@ DIRECTORY_SYNCS_MAX = 4
 
 
 def _dispensable(injector: Injector) -> SimulatedNode | None:
-    """Return a node that is up and may lose everything that it knows; None = no node may."""
+    """Return a random node that is up and may lose everything that it knows; None = no node may."""
     nodes = [node for _, node in sorted(injector.world.nodes.items())
              if is_active(node) and injector.world.atlas.may_lose(node.node)]
     return injector.rng.choice(nodes) if nodes else None
 
 
 def _flip_and_crash(injector: Injector, node: SimulatedNode, path: str, at: int) -> None:
-    """Flip a bit and crash the node, because only a start reads these files."""
+    """Flip a bit of a file and note it in the atlas; then crash the node, because only a start
+    reads these files."""
     injector.world.atlas.note_lost(node.node)
     injector.trace(node.node, f"rot of {path} at {at}")
     node.rot(path, at, injector.rng.randrange(8))

@@ -66,7 +66,7 @@ class Injector:
             heal()
 
     def draw_node(self) -> SimulatedNode:
-        """Draw a node, running or not."""
+        """Return a random node, running or not."""
         return self.world.nodes[self.rng.choice(sorted(self.world.nodes))]
 
     def uncount(self, kind: str) -> None:
@@ -78,7 +78,8 @@ class Injector:
         self.world.trace.line(node, -1, "fault", text)
 
     def crash(self, node: SimulatedNode, power: bool) -> bool:
-        """Crash a node and schedule its start; False if it was not alive."""
+        """Crash a node and start it again after a random time, or at ``stop``; False if it was not
+        alive."""
         if not node.alive:
             return False
         self.trace(node.node, "power loss" if power else "kill")
@@ -87,7 +88,8 @@ class Injector:
         return True
 
     def arm_crash(self, node: SimulatedNode, kind: str, effects: int, power: bool) -> None:
-        """Arm a crash; the node is started again some time after it."""
+        """Arm a crash of a node after ``effects`` effects; the node is started again some time
+        after it. The fault ``kind`` is counted when the crash happens."""
         node.arm_crash(effects, power, lambda: self._count_crash(node, kind))
 
     def _count_crash(self, node: SimulatedNode, kind: str) -> None:
@@ -95,13 +97,14 @@ class Injector:
         self.heal_later(node.start)
 
     def block(self, links: list[Link], text: str) -> None:
-        """Cut links for a while."""
+        """Cut links for a random time, or until ``stop`` if that is sooner; ``text`` goes to the
+        trace."""
         self.trace(0, text)
         self.world.network.block(links)
         self.heal_later(lambda: self.world.network.unblock(links))
 
     def unclog_later(self, links: list[Link]) -> None:
-        """Make clogged links fast again after a while."""
+        """Make clogged links fast again after a random time, or at ``stop`` if that is sooner."""
         self.heal_later(lambda: self.world.network.unclog(links))
 
 

@@ -17,7 +17,8 @@ def _leads_any(node: SimulatedNode) -> bool:
 
 
 def members(injector: Injector) -> None:
-    """Change members of groups: add learners, promote them, remove voters."""
+    """Change members of groups that a random node leads: add learners, promote them, remove voters.
+    Uncounted when it leads none."""
     node = injector.draw_node()
     if not _leads_any(node):
         injector.uncount("members")
@@ -26,9 +27,8 @@ def members(injector: Injector) -> None:
 
 
 def return_voter(injector: Injector) -> None:
-    """Remove a voter and add it again as fast as its leader can, while its old messages are
-    under way.
-    """
+    """Let a random node remove a voter and add it again as fast as it can, while that voter's old
+    messages are under way. Uncounted when the node leads no group."""
     node, peer = injector.rng.sample(sorted(injector.world.nodes), 2)
     if not _leads_any(injector.world.nodes[node]):
         injector.uncount("return")
@@ -40,7 +40,8 @@ def return_voter(injector: Injector) -> None:
 
 
 def transfer(injector: Injector) -> None:
-    """Transfer or resign the leadership of a group."""
+    """Transfer or resign the leadership of a group that a random node leads. Uncounted when it
+    leads none."""
     node = injector.draw_node()
     if not _leads_any(node):
         injector.uncount("transfer")

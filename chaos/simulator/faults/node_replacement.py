@@ -58,7 +58,8 @@ class NodeReplacements:
                 f"new one is no voter of {sorted(self._groups_to_join)[:8]}")
 
     def may_wipe(self, node: SimulatedNode) -> bool:
-        """True if the cluster must survive the loss of this node's disk now."""
+        """True if the cluster must survive the loss of this node's disk now; False while another
+        node is being replaced."""
         return self.is_done and self._world.atlas.may_lose(node.node)
 
     def wipe(self, node: SimulatedNode, put_back: Callable[[], None] | None = None) -> None:
@@ -105,8 +106,8 @@ class NodeReplacements:
     # ---- the operator ----------------------------------------------------------------------
 
     def _check(self) -> None:
-        """Do the next step in each group; remove the lost node once no configuration contains it.
-        """
+        """Propose the next step in each group, and check again later. Once no configuration
+        contains the lost node, remove it instead."""
         world, lost = self._world, self._lost
         for node in list(world.nodes.values()):
             if node.is_up and not node.paused:

@@ -78,10 +78,10 @@ class UnhealedMinority:
             self._world.nodes[number].start()
 
     def fill_up(self) -> list[int]:
-        """Add voters to groups that lack some, one step per call; return these groups.
+        """Propose one more step in each group that lacks voters and has no change open. Return the
+        groups that still lack some, or whose change is open.
 
-        Groups lose voters when the nemesis changes their members.
-        """
+        Groups lose voters when the nemesis changes their members."""
         world = self._world
         wanted = world.parameters.replication_factor
         for node in world.nodes.values():

@@ -32,7 +32,8 @@ STEPS_MAX, EFFECTS_MAX = 8, 12
 
 
 def switch(injector: Injector) -> None:
-    """Decide the switch of a topic's partition to another group."""
+    """Send the command that switches a random partition of a topic to a random group. Uncounted
+    when there is no topic."""
     state = injector.world.oracle.metadata.state
     places = [place for topic in metadata_oracle.topics_of(state) for place in topic.partitions]
     if not places:
@@ -46,7 +47,8 @@ def switch(injector: Injector) -> None:
 
 
 def plan(injector: Injector) -> None:
-    """Apply a plan; or pause, resume, throttle or cancel the active one."""
+    """Send the command that applies a random plan; or one that pauses, resumes, throttles or
+    cancels the active plan. Uncounted when there is nothing to move."""
     active = injector.world.oracle.metadata.state.plans.active
     if active is not None and injector.rng.random() < CONTROLLED:
         action = injector.rng.choice(wire.ACTIONS)
@@ -161,7 +163,8 @@ def count_step(injector: Injector, node: SimulatedNode, what: str) -> None:
 
 
 def send_command(injector: Injector, payload: bytes) -> None:
-    """Send a command to the leader of the metadata group, if there is one."""
+    """Send a command to each running node that believes that it leads the metadata group; no-op
+    without one."""
     for _, node in sorted(injector.world.nodes.items()):
         if is_active(node) and node.leads(METADATA_GROUP):
             node.command(payload)

@@ -63,8 +63,8 @@ class RestoredCopies:
             kept.append(DirectoryCopy(disk, found.boot_ids[-1]))
 
     def strike(self) -> bool:
-        """Put a node's directory back, or start a copy beside it; False if there is no copy to use.
-        """
+        """Put the directory of a random node back for good, or start a copy beside it; a draw
+        decides, and the loss must be allowed. False if there is no copy to use."""
         ready = [node for _, node in sorted(self._world.nodes.items())
                  if self._older(node) and node.is_up]
         if not ready:
@@ -78,7 +78,8 @@ class RestoredCopies:
         return True
 
     def _older(self, node: SimulatedNode) -> list[DirectoryCopy]:
-        """Return the copies of a node that every other node can tell from the original."""
+        """Return the copies of a node that every other node can tell from the original; none if the
+        others remember different boot ids."""
         remembered = {other.remembers(node.node) for number, other in self._world.everyone.items()
                       if other is not node and not other.is_lost}
         if len(remembered) != 1:

@@ -9,7 +9,8 @@ from chaos.simulator.faults.injector import Fault, Injector
 
 
 def wipe(injector: Injector) -> None:
-    """Wipe the directory of a node permanently; a new node replaces it."""
+    """Wipe the directory of a random node permanently; a new node replaces it. Uncounted when no
+    node may be lost."""
     nodes = [node for _, node in sorted(injector.world.nodes.items())
              if injector.world.replacements.may_wipe(node)]
     if nodes:
@@ -19,9 +20,8 @@ def wipe(injector: Injector) -> None:
 
 
 def older_copy(injector: Injector) -> None:
-    """Replace a directory by an older copy of itself and start it repeatedly, or start such a
-    copy beside the original.
-    """
+    """Replace a directory by an older copy of itself and start it repeatedly, or start such a copy
+    beside the original. Uncounted without a usable copy."""
     if not injector.world.restored_copies.strike():
         injector.uncount("older-copy")
 

@@ -59,8 +59,8 @@ class Future:
 
 def start(coroutine: Coroutine[Future, None, Any], later: Later,
           over: Over = lambda _value, _error: None) -> None:
-    """Run ``coroutine`` up to its first ``Future`` without a result; ``over`` receives its result.
-    """
+    """Run ``coroutine`` up to its first ``Future`` without a result; each result resumes it through
+    ``later``. ``over`` receives its result, or its ``MultiRaftError``."""
 
     def step() -> None:
         try:
@@ -77,7 +77,8 @@ def start(coroutine: Coroutine[Future, None, Any], later: Later,
 
 async def together(calls: Sequence[Callable[[], Coroutine[Future, None, Any]]],
                    later: Later) -> None:
-    """Run all calls concurrently.  When the last one has ended, raise the first of their errors."""
+    """Run all calls concurrently and wait for all of them. When the last one has ended, raise the
+    first of their errors."""
     left: int = len(calls)
     failed: list[MultiRaftError] = []
     done = Future()

@@ -139,10 +139,11 @@ class DiskAndClock(FailPoints):
                    for configuration in (replica.configuration(), replica.group.configuration()))
 
     def disk_failed(self, error: OSError) -> None:
-        """End the process after a disk error.
+        """End the process after a disk error, and schedule its start. The state of the page cache
+        is unknown, so it is lost with the power or kept, at random.
 
-        The state of the page cache is unknown, so it is lost with the power or kept, at random.
-        """
+        Raises errors that no fault injects, and ``Violation`` when space was lacking although the
+        reserve was not released."""
         if error.errno not in (errno.EIO, errno.ENOSPC):
             raise error  # no fault injects this error
         reserve = SimulatedReserve(self._filesystem, self._world.parameters.disk.reserved_bytes)
@@ -160,19 +161,18 @@ class DiskAndClock(FailPoints):
         self._queue.after(self._rng.randrange(*RESTART_US), self._start_again)
 
     def _start_again(self) -> None:
-        """Start the process, as its supervisor would.
+        """Start the process, as its supervisor would; after the faults not if it is lost or stays
+        down.
 
-        This also happens after the end of the faults, because an error from before may be noticed
-        later.
-        """
+        An error from before the end of the faults may be noticed after it."""
         if self.faulty or not (self.is_lost or self._world.minority.keeps_off(self.node)):
             self.start()
 
     def _open_store(self, open_store: Callable[[], Store]) -> Store | None:
-        """Open the store like a real start; None = the node could not start.
+        """Open the store like a real start. None = the node could not start: its disk failed, or
+        its identity file is damaged and it is replaced.
 
-        Without any free disk space the reserve is released first.
-        """
+        Without any free disk space the reserve is released first."""
         reserve = SimulatedReserve(self._filesystem, self._world.parameters.disk.reserved_bytes)
         try:
             try:
@@ -194,10 +194,9 @@ class DiskAndClock(FailPoints):
             return None
 
     def _make_probe(self) -> bool:
-        """Create the probe block with its disk space, so that its write is never refused.
-
-        Return False when there was no disk space for it; the process ends then.
-        """
+        """Create the probe block with its disk space, so that its write is never refused; on a full
+        disk the reserve is released. Return False when there was no reserve either; the process
+        ends then."""
         exists = self._filesystem.exists(PROBE_FILE)
         file = self._filesystem.open(PROBE_FILE) if exists else self._filesystem.create(PROBE_FILE)
         try:
@@ -249,7 +248,8 @@ class DiskAndClock(FailPoints):
         self.request_round()
 
     def _shed_leadership(self) -> None:
-        """Shed leadership: transfer groups to nodes that accept records, as the real node does."""
+        """Transfer the groups led here to nodes that accept records, as the real node does, where
+        there is such a node."""
         for group in self.led_groups():
             if self._raft.shed_leadership(group):
                 self._event_counts["made way for records"] += 1

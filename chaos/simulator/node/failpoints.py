@@ -49,9 +49,8 @@ class FailPoints:
         self._disk_action = act
 
     def disk_began(self, latency_us: int) -> None:
-        """Handle the begin of a disk operation that takes ``latency_us``: schedule the armed action
-        within it.
-        """
+        """Handle the begin of a disk operation that takes ``latency_us``: schedule the armed
+        action, if any, within it."""
         act, self._disk_action = self._disk_action, None
         if act is not None:
             self.after_disk(int(self._rng.random() * latency_us), act)

@@ -65,8 +65,8 @@ def draw_members(rng: random.Random, present: Configuration, nodes: Sequence[int
 def change_members(raft: MultiRaft, rng: random.Random, nodes: Sequence[int], factor: int,
                    permits: Callable[[tuple[int, ...]], bool], change: Change,
                    trace: Trace) -> None:
-    """Change the members of some groups led here, where ``permits`` allows it in spite of damage.
-    """
+    """Propose a random change of members in some groups led here, where ``permits`` allows it in
+    spite of damage. A refusal of the core is traced and ignored."""
     led = [group for group in raft.status.groups() if raft.status.is_leader(group)]
     for group in rng.sample(led, min(len(led), CHANGES_AT_ONCE)):
         wanted = draw_members(rng, raft.status.of(group).configuration, nodes, factor)
@@ -91,7 +91,9 @@ def groups_with(raft: MultiRaft, peer: int,
 
 def return_step(raft: MultiRaft, group: int, peer: int, voters: tuple[int, ...],
                 permits: Callable[[tuple[int, ...]], bool], change: Change) -> bool:
-    """Try the next step for a voter that is removed and added again; True = steps are left."""
+    """Try the next step for a voter that is removed and added again; True = steps are left. False
+    also when this node leads the group no longer; a step that is not permitted or is refused is
+    left for the next call."""
     if not raft.status.is_leader(group):
         return False
     present = raft.status.of(group).configuration
@@ -151,7 +153,8 @@ class MembershipChanges(Transport):
         return self._raft.status.of(group).configuration
 
     def set_members(self, group: int, voters: tuple[int, ...], learners: tuple[int, ...]) -> None:
-        """Propose these members like an operator; the core may refuse, when it is too early."""
+        """Schedule a proposal of these members like an operator's; the core may refuse, when it is
+        too early."""
         self.later(0, self._set_members, group, voters, learners)
 
     def _set_members(self, group: int, voters: tuple[int, ...], learners: tuple[int, ...]) -> None:
@@ -172,8 +175,7 @@ class MembershipChanges(Transport):
 
     def _read_during_change(self, group: int, left: int) -> None:
         """Start a linearizable read while a change of a group led here is open, and again in the
-        next round.
-        """
+        next rounds, ``left`` times at most."""
         if not left or not self._raft.status.is_leader(group):
             return
         status = self._raft.status.of(group)
@@ -184,11 +186,11 @@ class MembershipChanges(Transport):
             self.request_round()
 
     def members_changed(self, group: int) -> None:
-        """Report the configuration that a leader on this node uses from now on.
+        """Report the configuration that a leader on this node uses from now on to the state
+        checker, which the fault atlas reads.
 
-        Its messages leave in the next round.  A fault before that round has to spare the nodes that
-        the group needs under this configuration.
-        """
+        Its messages leave in the next round. A fault before that round has to spare the nodes that
+        the group needs under this configuration."""
         status = self._raft.status.of(group)
         self._state_checker.replica(self.node, group).adopt(status.configuration,
                                                       status.configuration_index)

@@ -85,7 +85,8 @@ class MetadataReplica(PeerTable):
     # ---- commands --------------------------------------------------------------------------
 
     def command(self, command: bytes) -> None:
-        """Propose a command, if this node leads group 0."""
+        """Schedule the proposal of a command, which only the leader of group 0 makes; no-op while
+        the node is down or paused."""
         if self.is_up and not self.paused:
             self.later(0, self._command, command)
 
@@ -95,7 +96,8 @@ class MetadataReplica(PeerTable):
         self.request_round()
 
     def _restore_state(self) -> None:
-        """Restore the state from the newest checkpoint."""
+        """Restore the state from the newest checkpoint, and compare it with the committed commands.
+        Raises ``Violation``."""
         if self._store.extra:
             self._take_state(self._store.extra)
         if METADATA_GROUP in self._store.groups:
@@ -256,10 +258,11 @@ class MetadataReplica(PeerTable):
         self.request_round()
 
     def _checkpoint_now(self) -> bool:
-        """Write a checkpoint at once, like ``Checkpoints.write_now``; False = the disk failed.
+        """Write a checkpoint at once, like ``Checkpoints.write_now``. False = the disk failed and
+        the node has ended.
 
-        An armed crash may strike between any two of its file operations.
-        """
+        On a full disk the reserve is released and the write is tried once more. An armed crash may
+        strike between any two of its file operations."""
         job = self._store.checkpoint_job(self.commits(), self.extra())
         if self._effects_left:
             self._filesystem.operations_to_crash, self._effects_left = self._effects_left, 0

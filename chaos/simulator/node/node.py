@@ -160,7 +160,7 @@ class SimulatedNode(DamageRepair):
     # ---- start, crash, pause ---------------------------------------------------------------
 
     def start(self) -> None:
-        """Start the process and recover.  Does nothing when the node is up."""
+        """Start the process, which recovers a little later. No-op when it runs already."""
         if self.alive:
             return
         self.alive = True
@@ -233,7 +233,8 @@ class SimulatedNode(DamageRepair):
         self.request_round()
 
     def crash(self, power: bool) -> None:
-        """End this boot, with or without the page cache."""
+        """End this boot and tell the peers; no-op when the process is down. With ``power`` the page
+        cache is lost, unless the node keeps it (``_keeps_page_cache``)."""
         if not self.alive:
             return
         power = power and not self._keeps_page_cache()
@@ -257,7 +258,8 @@ class SimulatedNode(DamageRepair):
         self.paused = True
 
     def resume(self) -> None:
-        """Continue a paused process; everything that it missed happens now, in order."""
+        """Continue a paused process; no-op otherwise. Reads that waited are started first, then
+        everything that it missed is scheduled for now, in order."""
         if not self.paused:
             return
         self.paused = False
@@ -521,7 +523,8 @@ class SimulatedNode(DamageRepair):
     # ---- leadership ------------------------------------------------------------------------
 
     def transfer_some(self, rng: random.Random) -> None:
-        """Transfer the leadership of one group to another node, or resign it."""
+        """Schedule a transfer of the leadership of one group to another node, or its resignation.
+        No-op while the node is recovering or paused."""
         if self._raft is not None and not self.paused:
             self.later(0, self._transfer, rng)
 

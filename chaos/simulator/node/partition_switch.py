@@ -149,7 +149,9 @@ class PartitionSwitches:
         start(self._drive(partition, switch), self._node.later)
 
     async def _drive(self, partition: int, switch: Switch) -> None:
-        """Drive a switch like ``PartitionSwitcher._drive``, in virtual time."""
+        """Drive a switch like ``PartitionSwitcher._drive``, in virtual time, until this node has no
+        part in it. A failed step is tried again after a pause that doubles, or sooner by ``check``.
+        """
         pause_s = RETRY_S_MIN
         while self._driver.has_part(partition, switch):
             self._at_work[partition] = pause = Future()

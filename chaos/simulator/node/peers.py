@@ -133,7 +133,8 @@ class PeerTable(DiskAndClock):
         return history.origin_of(verdict.remembered) is peer_identity.BootIdOrigin.OWN
 
     def check_hello(self, said: peer_identity.PeerHello) -> peer_identity.Rejection | None:
-        """Return why this node refuses a hello; None = admitted, and its boot id is remembered."""
+        """Return why this node refuses a hello; None = admitted, and its boot id is remembered.
+        Raises ``Violation`` when it would admit an older copy."""
         incarnation = self._known.get(said.node)
         boot_id = self._boot_ids.get(said.node, peer_identity.NO_BOOT_ID)
         known = (peer_identity.KnownPeer(incarnation, 0, boot_id) if incarnation is not None
@@ -152,7 +153,8 @@ class PeerTable(DiskAndClock):
                 and self._raft.status.supported_epoch(peer) == boot_id.boot_epoch != 0)
 
     def _is_admitted(self, peer: int) -> bool:
-        """True if a peer admits this node now.  After a permanent refusal this node ends itself."""
+        """True if a peer admits this node now. A temporary refusal is asked again later; after a
+        permanent one this node ends itself."""
         verdict = self._ask_admission(peer)
         if verdict is None:
             return True

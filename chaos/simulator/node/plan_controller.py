@@ -143,9 +143,9 @@ class NodePlans:
         return {**self._participant.peer_handlers, wire.StartReplicaChange: self._change}
 
     async def _change(self, request: wire.StartReplicaChange) -> wire.StartReplicaChangeReply:
-        """Change the members of a group led here, if the fault atlas (``corruption.FaultAtlas``)
-        permits.
-        """
+        """Change the members of a group led here. Raises ``TimedOut`` where the fault atlas
+        (``corruption.FaultAtlas``) forbids it, and ``Violation`` for a change from other members
+        than the request names."""
         if not self._node.permits(request.voters):
             raise TimedOut(f"group {request.group} needs a replica that is damaged "
                            f"or stays down")

@@ -79,7 +79,8 @@ class LeadershipReturnCheck:
                 and self._world.nodes[other].will_hand_back(group, node)]
 
     def await_return(self, live: list[int]) -> None:
-        """Wait until groups are back at nodes that restarted lately.  Raises ``Violation``."""
+        """Wait until groups are back at nodes that restarted lately; no-op without preferred
+        leaders or while a plan is active. Raises ``Violation`` after ``BACK_MS``."""
         world = self._world
         if self._preferred() and not world.oracle.metadata.state.plans.active:
             world.run_for(2 * POLL_MS)  # until every node has checked which peers are up
@@ -90,9 +91,8 @@ class LeadershipReturnCheck:
             )
 
     def prove(self) -> None:
-        """Restart the node that most groups prefer, and wait until it leads them.  Raises
-        ``Violation``.
-        """
+        """Restart the node that most groups prefer, and wait until it leads them; no-op when no
+        recovered node is preferred. Raises ``Violation`` after ``BACK_MS``."""
         world = self._world
         wanted = Counter(node for node in self._preferred().values()
                          if world.nodes[node].has_recovered)

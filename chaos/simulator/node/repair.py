@@ -44,7 +44,7 @@ class DamageRepair(MoveServices):
         return durable_places(self._filesystem.images(f"{DIRECTORY}/lane-0", ".segment"))
 
     def rot(self, path: str, at: int, bit: int) -> None:
-        """Flip a bit of this node's disk."""
+        """Flip a bit of this node's disk, and note it as damage that is still to be found."""
         self.rotten = self._unscrubbed = self._unread_damage = True
         self._note_rotted(path, at, 1)
         self._filesystem.flip(path, at, bit)
@@ -99,7 +99,7 @@ class DamageRepair(MoveServices):
         self._filesystem.overwrite(write.to_path, write.to, data)
 
     def scrub_soon(self) -> None:
-        """Schedule a scrub of the whole journal."""
+        """Schedule a scrub of the whole journal for ``SCRUB_US`` from now."""
         self.later(SCRUB_US, self._scrub)
 
     def _scrub(self) -> None:

@@ -193,7 +193,8 @@ class Sessions:
     # ---- reads -----------------------------------------------------------------------------
 
     def fetch(self, request: FetchRequest) -> None:
-        """Serve records that are applied on this node."""
+        """Serve records that are applied on this node. No reply when the metadata of this node do
+        not place the offset in the requested group."""
         limit = None
         if request.partition >= FIRST:
             try:
@@ -219,11 +220,11 @@ class Sessions:
 
     def read(self, reader: int, group: int, partition: int, offset: int,
              bytes_max: int = READ_BYTES_MAX, limit: int | None = None) -> int:
-        """Serve one fetch; return the offset after the last record read.
+        """Serve one fetch; return the offset after the last record read, ``offset`` itself without
+        a replica, records or an intact disk.
 
-        The fetch is judged at once, because its reply may be lost.  ``limit`` is the end of the
-        partition's extent in this group.
-        """
+        The fetch is judged at once, because its reply may be lost. ``limit`` is the end of the
+        partition's extent in this group."""
         if group not in self._store.groups:
             return offset  # no replica here
         try:

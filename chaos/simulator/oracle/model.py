@@ -214,7 +214,8 @@ class ReplicaModel:
         self.forgotten |= dict.fromkeys(chains, ANY_TERM)
 
     def restart(self, log: LogModel, hard_state: HardState, applied: int) -> None:
-        """Begin a new boot with the recovered log."""
+        """Begin a new boot with the recovered log, which counts as durable and synced; pending
+        writes are dropped."""
         self.staged, self.durable = log, log.copy()
         self.hard_state = self.durable_hard_state = hard_state
         self.pending.clear()

@@ -68,7 +68,8 @@ def numbers(first: int, seeds: int | None, minutes: float | None) -> Iterator[in
 
 
 def run_seeds(seeds: Iterator[int], variant: Variant, jobs: int) -> Iterator[Result]:
-    """Yield the results of all seeds, ``jobs`` of which run at a time."""
+    """Yield the results of all seeds, ``jobs`` of which run at a time: with 1 in this process, else
+    in worker processes."""
     if jobs == 1:
         for seed in seeds:
             yield run_one(seed, variant)
@@ -116,7 +117,8 @@ def _run_and_send(seed: int, variant: Variant, sender: Connection) -> None:
 
 
 def _finished(running: list[Future[Result]]) -> Iterator[Result]:
-    """Yield the finished results in the order of their start; wait until there is one."""
+    """Wait until at least one of ``running`` has finished. Remove all finished ones from the list,
+    and yield their results in the order of their start."""
     done, _ = wait(running, return_when=FIRST_COMPLETED)
     finished = [future for future in running if future in done]
     running[:] = [future for future in running if future not in done]

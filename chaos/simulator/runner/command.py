@@ -120,7 +120,7 @@ def _prepare(output: Path) -> None:
 
 
 def _keep(failures: list[Result], variant: Variant, output: Path) -> None:
-    """Run each failed seed again, and write its folder."""
+    """Run each failed seed again, and write its folder below ``output``."""
     for failed in failures:
         click.echo(f"seed {failed.seed}: running it again for its folder", err=True)
         kept = _folders().Kept(output / str(failed.seed), failed.seed, variant)
@@ -180,7 +180,8 @@ def _run_many(variant: Variant, first: int, seeds: int | None, minutes: float | 
 
 @contextlib.contextmanager
 def _progress(totals: Totals, seeds: int | None, minutes: float | None) -> Iterator:
-    """Show a bar on a terminal, and a line per seed elsewhere."""
+    """Yield a function that shows a result: in a bar on a terminal, as a line per seed elsewhere.
+    The bar ends with the block."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield lambda result: click.echo(_line(result))
@@ -216,7 +217,8 @@ def _report_failure(result: Result, variant: Variant, traced: bool) -> None:
 
 
 def _report_smaller(result: Result, variant: Variant, budget_seconds: float) -> None:
-    """Shrink a failed seed, and print the smallest variant."""
+    """Shrink a failed seed for at most ``budget_seconds``, and print the smallest variant, or that
+    none was found; no-op without a budget."""
     if budget_seconds <= 0:
         return
     click.echo(f"seed {result.seed}: looking for a smaller variant, {budget_seconds:.0f} s at most",

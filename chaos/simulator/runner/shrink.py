@@ -27,7 +27,8 @@ def kind_of_failure(failure: str) -> str:
 
 def shrink(result: Result, variant: Variant, budget_seconds: float,
            run: Callable[[int, Variant], Result] = run_one) -> tuple[Variant, Result]:
-    """Return the smallest failing variant found within ``budget_seconds``, and its result."""
+    """Return the smallest variant found within ``budget_seconds`` that fails in the same way, and
+    its result. Without one, ``variant`` and ``result`` are returned."""
     deadline = time.monotonic() + budget_seconds
     kind, progress = kind_of_failure(result.failure), True
     while progress:

@@ -23,7 +23,8 @@ SOAK_FILE = Path(__file__).parents[2] / "soak.jsonl"
 
 
 def commit_of_run(before: str, after: str) -> str:
-    """Return the commit to record for a run that began at ``before`` and ended at ``after``."""
+    """Return ``before``, with a ``+`` (as of a changed tree) if the commit was another one when the
+    run ended."""
     return before if before == after else before.rstrip("+") + "+"
 
 
