@@ -40,7 +40,8 @@ def test_a_loss_of_power_takes_records_and_the_cluster_goes_on():
         forgotten += sum(len(replica.forgotten) for group in running.state_checker.groups.values()
                          for replica in group.replicas.values())
     assert losses > 100 and forgotten > 30
-    believed = [line for line in lines if " member_changed " in line and line.endswith(" lost_entries")]
+    believed = [line for line in lines
+                if " member_changed " in line and line.endswith(" lost_entries")]
     assert len(believed) > 10, "leaders that had not heard of the new life take its word"
 
 
