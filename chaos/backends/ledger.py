@@ -21,6 +21,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+from chaos import engine
 from chaos.backends import disk, host, throttle
 from chaos.backends.backend import BackendError
 from chaos.backends.host import ProcessId
@@ -118,9 +119,9 @@ def release(ledger: ResourceLedger) -> None:
         with _complaints(left):
             disk.thaw(Path(mount))
     _kill([ProcessId(int(pid), int(start)) for pid, start in ledger.of_kind(PROCESS)], left)
-    # The containers of an engine that does not run have ended; a later run with an engine finds
-    # them by their labels (``containers.remove_leftovers``).
-    if ledger.of_kind(CONTAINERS) and _engine_answers():
+    # Without an engine there is nothing to ask: its containers ended with it, and a later run with
+    # an engine finds what is left by the labels (``containers.remove_leftovers``).
+    if ledger.of_kind(CONTAINERS) and engine.running() is not None:
         with _complaints(left):
             remove_containers(ledger.run)
     for name, in ledger.of_kind(CGROUP):
@@ -166,20 +167,12 @@ def _kill(processes: list[ProcessId], left: list[str]) -> None:
             left.append(f"process {process.pid}")
 
 
-def _terminate(engine: ProcessId, left: list[str]) -> None:
+def _terminate(daemon: ProcessId, left: list[str]) -> None:
     """Send SIGTERM and wait: an engine cleans up its own objects then. One that still lives after
     ``GONE_S`` is added to ``left``."""
-    host.send(engine, signal.SIGTERM)
-    if not host.holds(lambda: not host.alive(engine), GONE_S):
-        left.append(f"dockerd, process {engine.pid}")
-
-
-def _engine_answers() -> bool:
-    try:
-        host.run("docker", "version", "--format", "{{.Server.Version}}")
-    except BackendError:
-        return False
-    return True
+    host.send(daemon, signal.SIGTERM)
+    if not host.holds(lambda: not host.alive(daemon), GONE_S):
+        left.append(f"dockerd, process {daemon.pid}")
 
 
 def remove_containers(run: str) -> None:
