@@ -9,15 +9,11 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
-from typing import TYPE_CHECKING
 
 import click
 
 from admin_cli.failures import PLAN_USAGE, CommandFailed, ExitCode
 from admin_cli.options import nearest
-
-if TYPE_CHECKING:
-    pass
 
 #: Entry points of this group are commands of other packages: name -> click command.
 ENTRY_POINT_GROUP = "multiraft.commands"

@@ -9,7 +9,7 @@ place.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from multiraft.wire import nodes as wire
 from multiraft.wire import placements, plans, sinks
@@ -17,9 +17,6 @@ from multiraft.wire.errors import AmbiguousOutcome, Code, ErrorDetail, exception
 from multiraft.wire.schema import Malformed, Shape
 from node.peers.bulk_channel import Bulk, Handler, NoAnswer
 from node.request_errors import REFUSED
-
-if TYPE_CHECKING:
-    pass
 
 REQUESTS = {**wire.PEER_REQUESTS, **placements.PEER_REQUESTS, **plans.PEER_REQUESTS,
             **sinks.PEER_REQUESTS}
