@@ -83,11 +83,6 @@ class NodePackets:
             self._holder.communicate()
             self._holder = None
 
-    @property
-    def is_holding(self) -> bool:
-        """True if a process delays packets at the moment."""
-        return self._holder is not None and self._holder.poll() is None
-
     def _hold(self, delay: Delay) -> None:
         self.release()
         options = ["--queue", str(QUEUE), "--ms", str(delay.ms), "--jitter-ms",

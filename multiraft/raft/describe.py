@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from multiraft.liveness.store_liveness import LeaseEvent
 from multiraft.raft.messages import (
     Append,
     AppendReply,
@@ -245,11 +244,6 @@ def event(node: int, value: Event) -> str:
         rest = " ".join(map(str, fields[1:]))
         return f"{where} {value.kind} {node_name(fields[0])} {rest}"
     return " ".join([where, value.kind, *map(str, fields)])
-
-
-def lease_event(node: int, value: LeaseEvent) -> str:
-    """Return a change of support as text, ``n1 lease HELD n2 1``."""
-    return f"{node_name(node)} {value.kind.name.lower()} {node_name(value.node)} {value.value}"
 
 
 # ---- pictures ----------------------------------------------------------------------------------

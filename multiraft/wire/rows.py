@@ -125,11 +125,3 @@ class GroupSummary(NamedTuple):
     leader: int
     voters: tuple[int, ...]
     learners: tuple[int, ...]
-
-
-class MemberRow(NamedTuple):
-    """A member as the leader sees it: ``state`` of its Progress, and its matched index."""
-
-    node: int
-    state: str
-    match: int
