@@ -4,7 +4,7 @@
     +- BadConfig        exit code 2: node.toml is invalid
     +- BadDirectory     exit code 3: the data directory is another node's, in use, or unreadable
     |  +- NodeRefused   ... because the cluster knows the node under another identity
-    +- DiskFailed       exit code 4: a write or fsync failed; never retried, the node stops
+    +- DiskFailed       exit code 4: a read, write or fsync failed; never retried, the node stops
 
     Crash               exit code 1, with its traceback in the log
     +- RoundFailed      a round of the loop ended in the middle
@@ -38,8 +38,8 @@ class NodeRefused(BadDirectory):
 
 
 class DiskFailed(NodeError):
-    """A write or fsync failed. The page cache may have dropped the data, so a retry could report a
-    success that is none."""
+    """The disk cannot be read, or a write or fsync failed. The page cache may have dropped written
+    data, so a retry could report a success that is none."""
 
     exit_code = 4
 
@@ -55,3 +55,8 @@ class RoundFailed(Crash):
 
 class LivenessFailed(Crash):
     """The liveness thread ended; ``__cause__`` is the reason."""
+
+
+def journal_unreadable(error: Exception) -> DiskFailed:
+    """Return the ``DiskFailed`` for an error that a read of the journal raised."""
+    return DiskFailed(f"the journal cannot be read: {error}")

@@ -16,7 +16,7 @@ from multiraft.storage.errors import CorruptRange
 from multiraft.wire.errors import Code, ErrorDetail
 from multiraft.wire.messages import ANY, ReportCorruption, ReportCorruptionReply
 from node.clients.read_view import ReadView, Refused
-from node.errors import DiskFailed
+from node.errors import journal_unreadable
 
 if TYPE_CHECKING:
     from multiraft.storage.io_jobs import VerifyJob
@@ -77,7 +77,7 @@ class CorruptionReports:
             self.confirmed += 1
             self._damaged(error)
         except OSError as error:
-            raise DiskFailed(f"the journal cannot be read: {error}") from error
+            raise journal_unreadable(error) from error
         finally:
             self._at_work -= 1
         answer(ReportCorruptionReply(damaged))

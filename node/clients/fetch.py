@@ -30,7 +30,7 @@ from multiraft.wire.messages import Fetch, FetchPart, FetchReply, FetchResult
 from node.clients.load_counts import LoadCounts
 from node.clients.read_view import ReadableRange, ReadView, Refused, not_known_yet, out_of_range
 from node.clock import monotonic_ms
-from node.errors import DiskFailed
+from node.errors import journal_unreadable
 from node.loop.outbox import IOV_BUFFERS_MAX
 from node.loop.turns import ROWS_PER_STEP, StepRunner, Turns, advanced, parts
 
@@ -357,12 +357,15 @@ class FetchHandler:
             yield from self._finish(fetch, results, read)
 
     def _read_resident(self, slot: int, job: FetchJob, results: list) -> list | None:
-        """Return the batches if they are in the page cache; None = a thread must read them."""
+        """Return the batches if they are in the page cache; None = a thread must read them. Raises
+        ``DiskFailed``: as an ``OSError`` it would be taken for an error of a connection."""
         try:
             buffers = job.run_from_page_cache()
         except CorruptRange as error:
             self._report_damage(slot, error, results)
             return []
+        except OSError as error:
+            raise journal_unreadable(error) from error
         if buffers is not None:
             self.resident_reads += 1
         return buffers
@@ -372,7 +375,7 @@ class FetchHandler:
         try:
             ranges = await self._background.read_each([job for _slot, job in cold])
         except OSError as error:
-            raise DiskFailed(f"the journal cannot be read: {error}") from error
+            raise journal_unreadable(error) from error
         for (slot, _plan), found in zip(cold, ranges, strict=True):
             if isinstance(found, CorruptRange):
                 self._report_damage(slot, found, results)

@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import trio
 
 from multiraft.errors import NotLeader, ProposalError
+from multiraft.storage.errors import CorruptRange
 from multiraft.types import METADATA_GROUP, Entry, EntryKind
 from multiraft.wire.errors import AmbiguousOutcome, LeaderUnknown
+from node.errors import journal_unreadable
 from node.metadata import state_machine
 from node.metadata.state_machine import Bootstrap, MetadataState
 from node.subscribers import Subscribers
@@ -115,10 +117,15 @@ class MetadataLog:
         and notify subscribers. Entries applied before are skipped.
 
         Entries are read from the disk only when they are not in memory: those above the last
-        checkpoint after recovery, and those that a follower received long before their commit."""
+        checkpoint after recovery, and those that a follower received long before their commit.
+        Raises ``DiskFailed`` if they cannot be read or are damaged; the next start repairs damaged
+        entries from the other nodes before it applies them."""
         entries = self._store.entries(METADATA_GROUP, first, last)
         if entries is None:
-            entries = self._store.read_job(METADATA_GROUP, first, last).execute()
+            try:
+                entries = self._store.read_job(METADATA_GROUP, first, last).execute()
+            except (OSError, CorruptRange) as error:
+                raise journal_unreadable(error) from error
         if self._begins_anew:
             self._begins_anew, self.state = False, MetadataState()
         for entry in entries:

@@ -27,7 +27,7 @@ from multiraft.storage.repair.coordinator import (
 )
 from multiraft.types import Entry
 from multiraft.wire.schema import Malformed
-from node.errors import DiskFailed
+from node.errors import journal_unreadable
 from node.peers.bulk_channel import Bulk, NoAnswer
 
 OPERATION = "repair"
@@ -111,7 +111,7 @@ class Repairs:
                 self.on_damage(error)
                 return
             except OSError as error:
-                raise DiskFailed(f"the journal cannot be read: {error}") from error
+                raise journal_unreadable(error) from error
             self._repairer.on_replay_read(group, entries)
 
     async def _ask(self, ask: SendRequest) -> None:
@@ -149,7 +149,7 @@ class Repairs:
             except Compacted:
                 continue
             except OSError as error:
-                raise DiskFailed(f"the journal cannot be read: {error}") from error
+                raise journal_unreadable(error) from error
         buffers = frame_entries(entries, 0, 0)[0] if entries else []
         return {"op": OPERATION, "known": True, "leads": answer.leads,
                 "absent": list(map(list, answer.absent)),

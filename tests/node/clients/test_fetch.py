@@ -1,11 +1,14 @@
 """Fetch and list-offsets at a real node: long polls, cold ranges, offsets out of range."""
 
+import errno
 import os
 
+import pytest
 import trio
 import trio.testing
 
 from multiraft.core import split_batches
+from multiraft.storage.io_jobs import FetchJob
 from multiraft.wire.errors import Code
 from multiraft.wire.messages import (
     EARLIEST,
@@ -16,6 +19,7 @@ from multiraft.wire.messages import (
     OffsetQuery,
 )
 from multiraft.wire.plans import GroupLoads
+from node.errors import DiskFailed
 from tests.node.harness import Client, in_trio, make_node, serving, until
 
 
@@ -271,3 +275,22 @@ async def test_a_damaged_range_quarantines_the_replica_and_nothing_else(tmp_path
     assert again.core.status.quarantined_count == 1, (
         "a damaged replica stays damaged across restarts")
     again.close()
+
+
+@in_trio
+async def test_a_range_in_the_page_cache_that_cannot_be_read_stops_the_node(tmp_path, monkeypatch):
+    def broken(job):
+        raise OSError(errno.EIO, "broken")
+
+    async with serving(tmp_path) as node, await Client.open(node) as client:
+        topic = await client.create("t")
+        await client.produce(topic, b"one")
+    monkeypatch.setattr(FetchJob, "run_from_page_cache", broken)
+
+    async def read(again, client):
+        await client.begin(fetch(topic, 0))
+        await trio.sleep_forever()
+
+    with pytest.raises(ExceptionGroup) as raised:
+        await restarted(tmp_path, node, read)
+    assert raised.group_contains(DiskFailed)

@@ -1,5 +1,6 @@
 """The metadata group at one node: what is proposed, applied, waited for."""
 
+import errno
 from types import SimpleNamespace
 
 import pytest
@@ -7,10 +8,12 @@ import trio
 import trio.testing
 
 from multiraft.errors import NotLeader, QueueFull
+from multiraft.storage.errors import CorruptRange
 from multiraft.types import METADATA_GROUP, Entry, EntryKind
 from multiraft.wire.errors import AmbiguousOutcome, Code, LeaderUnknown
 from node.bootstrap import initial_facts, plan_of
 from node.config import parse
+from node.errors import DiskFailed
 from node.metadata import log as metadata_log_module
 from node.metadata.log import MetadataLog
 from node.metadata.state_machine import AllocateProducerIds, MetadataState, encode_command
@@ -26,6 +29,7 @@ class ClusterView:
         self.leads = self.settled = True
         self.announced = 0
         self.refuse: Exception | None = None
+        self.problem: Exception | None = None  # raised by reads from disk; None = all is in memory
         self.extra = extra
         self.plan = plan_of(initial_facts(parse(one_node_table(), tmp_path)))
         self.log = MetadataLog(self, self, self.plan, lambda: None)
@@ -51,7 +55,13 @@ class ClusterView:
 
     # store
     def entries(self, group, first, last):
-        return tuple(self.entries_[first - 1:last])
+        return None if self.problem else tuple(self.entries_[first - 1:last])
+
+    def read_job(self, group, first, last):
+        return self
+
+    def execute(self):
+        raise self.problem
 
     def commit(self, first: int, last: int) -> None:
         """Apply a committed range as the round loop does."""
@@ -155,6 +165,15 @@ async def test_whoever_waits_for_an_index_is_woken_by_it(tmp_path):
         nursery.start_soon(wait)
         await trio.testing.wait_all_tasks_blocked()
         world.set_up()
+
+
+@pytest.mark.parametrize("problem", [OSError(errno.EIO, "broken"),
+                                     CorruptRange(METADATA_GROUP, 1, "crc")])
+def test_committed_commands_that_cannot_be_read_stop_the_node_as_a_failed_disk(tmp_path, problem):
+    world = ClusterView(tmp_path)
+    world.problem = problem
+    with pytest.raises(DiskFailed, match="cannot be read"):
+        world.log.apply(1, 1)
 
 
 def test_what_a_checkpoint_covers_is_not_applied_twice(tmp_path):
