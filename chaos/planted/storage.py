@@ -169,8 +169,8 @@ BUGS = (
     ),
     Bug(
         "cut-at-first-damage",
-        "multiraft.storage.recovery.recovery",
-        "_Recovery._classify_damage",
+        "multiraft.storage.recovery.torn_tail",
+        "classify",
         "if damaged.position >= durable:",
         "if True:",
         "the first bad checksum is taken for the log's end, and what follows is cut (S25)",

@@ -13,7 +13,7 @@ Modules, by concern:
 - Blocking work: ``io_jobs.py``.
 - Checkpoints: ``checkpointer.py`` decides when and what, ``checkpoint.py`` encodes and writes,
   ``chunked_cbor.py`` is CBOR in chunks, ``atomic_file.py`` replaces a file atomically.
-- Recovery: ``recovery/recovery.py`` tells a torn tail from corruption, ``recovery/rebuild.py``
+- Recovery: ``recovery/torn_tail.py`` tells a torn tail from corruption, ``recovery/rebuild.py``
   joins segments to logs, ``recovery/lost_truncations.py`` finds entries whose truncation record is
   damaged, ``recovery/report.py`` is the report, ``strays.py`` names files that are not this node's.
 - Repair: ``repair/repair.py`` changes this node's logs, ``repair/coordinator.py`` asks peers,

@@ -11,7 +11,7 @@ from node.assembly.metadata import MetadataParts
 from node.assembly.peers import PeerParts
 from node.assembly.reads import ReadParts
 from node.clients.connection_reaper import ConnectionReaper
-from node.clients.pending import PendingAppends
+from node.clients.pending_appends import PendingAppends
 from node.clients.produce import ProduceHandler, acknowledged, ambiguous
 from node.clients.session import Sessions
 from node.clients.staged_batches import StagedBatches

@@ -14,7 +14,7 @@ from node.assembly.peers import PeerParts
 from node.assembly.reads import ReadParts
 from node.assembly.replicas import ReplicaParts
 from node.assembly.storage import StorageParts
-from node.clients.pending import PendingAppends
+from node.clients.pending_appends import PendingAppends
 from node.loop.applier import Applier
 from node.loop.round_loop import RoundLoop
 from node.loop.watchdog import Watchdog

@@ -35,7 +35,7 @@ from multiraft.wire.messages import Produce, ProduceReply, ProduceResult
 from node.clients.error_codes import REFUSALS, DiskFull, Redirect, refusal
 from node.clients.load_counts import LoadCounts
 from node.clients.partition_open import partition_open_of
-from node.clients.pending import PendingAppends, ProduceRequest
+from node.clients.pending_appends import PendingAppends, ProduceRequest
 from node.clients.producer_ids import ProducerIds
 from node.clients.staged_batches import StagedBatches
 from node.clock import monotonic_ns

@@ -133,6 +133,7 @@ LAYERS = (
             "multiraft.partitions.**",
             "multiraft.codec.**",
             "multiraft.wire.**",
+            "multiraft.storage.errors",
             "placement.**",
             *BASE,
         ),

@@ -1,38 +1,16 @@
-"""Start after a crash: read the journal, tell a torn tail from corruption, rebuild everything.
+"""Start after a crash: read the journal, cut its torn tail, rebuild everything.
 
 Contract.  ``recover`` reads, judges, cuts the torn tail durably and returns; damage is a value in
 the result, never an exception.  Exceptions are: another node's or a newer format's files, and a
 disk that fails.  Nothing that was durable is cut.  Recovery that is interrupted and started again
 comes to the same result.
 
-The decision, per place P of the journal where no intact entry follows the one before it.  D is the
-highest journal position that anything intact (an entry's durable watermark, a checkpoint) calls
-durable.
-
-    at P                            P below D                        P at or above D
-    ------------------------------  -------------------------------  -----------------------------
-    anything but an intact header   damage: all groups of the        torn tail: cut at P, the rest
-      (zeros, garbage, wrong chain)   journal are quarantined          goes, intact or not
-    intact header, damaged batch    damage: its group is             torn tail: the same
-                                      quarantined, the entry stays
-    a segment's own header          damage: all groups               unfinished: file removed
-    the journal's end               damage: bytes are missing,       the clean end; bytes behind it
-                                      all groups                       that are not zeros are cut
-    between two segments (the next  damage: bytes are missing,       the same
-      one's first watermark is        all groups
-      not P)
-    an entry in conflict with       it is taken; entries that        the same
-      those before it (index, term)   conflict with it were truncated
-                                      (lost_truncations.py)
-
-Why.  One write is in flight at a time and its watermarks say what was durable *before* it.  So a
-later entry that calls P durable proves that P once was readable: that is corruption.  Later entries
-of the same write prove nothing, because pages reach the disk in any order.  What remains unprovable
-is the newest write of a node that never came to start another one (docs/decisions/0002).
+Whether a place is a torn tail or damage is decided in torn_tail.py.
 
 The cut is durable before anything is appended: later segments are removed newest first, then the
-file is truncated.  Intact bytes above D are written once more and synced: after a failed sync the
-page cache may show bytes that are not on disk and call them clean (Rebello et al., ATC 2020).
+file is truncated.  Intact bytes above the highest durable position are written once more and
+synced: after a failed sync the page cache may show bytes that are not on disk and call them clean
+(Rebello et al., ATC 2020).
 
 Files that cannot be the journal's are left alone and named (strays.py).  A segment at the journal's
 end whose header is neither intact nor zeros was never left by a crash, which has a header whole or
@@ -45,8 +23,6 @@ Elsewhere.  What the groups are by what was read: rebuild.py.
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 from multiraft.codec import layout
 from multiraft.storage.checkpoint import Checkpoint
@@ -63,14 +39,10 @@ from multiraft.storage.journal.journal import (
 )
 from multiraft.storage.journal.segment_index import SegmentIndex, without_removed_replicas
 from multiraft.storage.journal.segment_reader import read_unapplied, unapplied_ranges
-from multiraft.storage.journal.segment_scan import (
-    LATER_FORMAT,
-    DamagedRange,
-    SegmentScan,
-    scan_segment,
-)
+from multiraft.storage.journal.segment_scan import LATER_FORMAT, SegmentScan, scan_segment
 from multiraft.storage.recovery.rebuild import FoundDamage, rebuild
-from multiraft.storage.recovery.report import Damage, RecoveryProgress, RecoveryReport
+from multiraft.storage.recovery.report import RecoveryProgress, RecoveryReport
+from multiraft.storage.recovery.torn_tail import ExaminedSegment, Verdict, classify
 from multiraft.storage.strays import (
     SET_ASIDE,
     SeenSegment,
@@ -81,18 +53,6 @@ from multiraft.storage.strays import (
 )
 
 _HEADER_BYTES = layout.SEGMENT_HEADER_BYTES
-
-
-@dataclass(slots=True)
-class _Found:
-    """A segment file and what is in it."""
-
-    segment: Segment
-    size: int
-    seed: int | None  # None: the header is damaged
-    scan: SegmentScan
-    is_complete: bool = False  # an index file says that the last entry is the last there was
-    is_unfinished: bool = False  # no header was ever written
 
 
 def recover(journal: Journal, header: SegmentHeader, checkpoint: Checkpoint,
@@ -126,9 +86,10 @@ class _Recovery:
         durable = max([self._checkpoint.position]
                       + [each.scan.index.highest_durable for each in found])
         found = self._set_aside(found, durable)
-        cut = self._classify_damage(found, durable)
-        if cut >= 0:
-            found = self._cut(found, cut)
+        verdict = classify(found, self._checkpoint.journal_start, durable, self._journal.directory)
+        self._note(verdict)
+        if verdict.torn_at >= 0:
+            found = self._cut(found, verdict.torn_at)
         found = self._remove_empty_end(found, durable)
         self._rewrite_unsynced(found, durable)
         rebuild([(each.segment, each.scan.index) for each in found], self._found_damage,
@@ -156,7 +117,7 @@ class _Recovery:
             files.append((Segment(segment_path(directory, start), start, capacity, 0), last))
         return files
 
-    def _without_strays(self, found: list[_Found]) -> list[_Found]:
+    def _without_strays(self, found: list[ExaminedSegment]) -> list[ExaminedSegment]:
         """Return the segments that can be the journal's, with capacities that reach up to the next
         one.  The other files are reported as strays and stay on disk."""
         seen = [SeenSegment(each.segment.start, each.size, each.seed is not None,
@@ -175,7 +136,7 @@ class _Recovery:
         self._result.unindexed = [each for each in self._result.unindexed if each.path not in gone]
         return kept
 
-    def _set_aside(self, found: list[_Found], durable: int) -> list[_Found]:
+    def _set_aside(self, found: list[ExaminedSegment], durable: int) -> list[ExaminedSegment]:
         """Rename files at the journal's end that are no segments and were not left by a crash,
         because new segments will have their names.  Return the other segments."""
         kept = len(found)
@@ -190,7 +151,7 @@ class _Recovery:
                                              "its header was not intact, and it was set aside"))
         return found[:kept] + [each for each in found[kept:] if each.is_unfinished]
 
-    def _examine(self, segment: Segment, last: bool) -> _Found:
+    def _examine(self, segment: Segment, last: bool) -> ExaminedSegment:
         """Load a segment's entries from its index file or, if it is the last one or its index file
         does not do, by a scan."""
         size = self._filesystem.size(segment.path)
@@ -203,16 +164,17 @@ class _Recovery:
             if index is not None and self._read_unapplied(index, file):
                 segment.end = index.end
                 self._result.indexed_segments += 1
-                return _Found(segment, size, seed, SegmentScan(index, []), is_complete=True)
+                return ExaminedSegment(segment, size, seed, SegmentScan(index, []),
+                                       is_complete=True)
             scan = self._scan(segment, seed, file, min(size, SEGMENT_BYTES_LIMIT))
         finally:
             file.close()
             self._progress.segments_done += 1
         if not last and not scan.damaged_ranges:
             self._result.unindexed.append(segment)
-        return _Found(segment, size, seed, scan,
-                      is_complete=index is not None and index.end == scan.index.end,
-                      is_unfinished=not any(head))
+        return ExaminedSegment(segment, size, seed, scan,
+                               is_complete=index is not None and index.end == scan.index.end,
+                               is_unfinished=not any(head))
 
     def _seed(self, segment: Segment, data: bytes) -> int | None:
         """Return the seed of the segment's checksum chain from an intact header; None = the header
@@ -252,85 +214,17 @@ class _Recovery:
         self._result.scanned_segments += 1
         return scan
 
-    # ---- judging --------------------------------------------------------------------------------
-
-    def _classify_damage(self, found: list[_Found], durable: int) -> int:
-        """Record all damage below ``durable``, the highest position that anything intact calls
-        durable.  Return the position where a torn tail begins, which ends the search; -1 = none."""
-        previous, reached = None, -1
-        for each in found:
-            for missing in self._missing_before(each, previous, reached):
-                self._note_damage(each.segment.path, missing)
-                # Else what was lost is behind the ends that index files tell.
-                self._result.unindexed = [other for other in self._result.unindexed
-                                          if other.end < reached or other is each.segment]
-            for damaged in each.scan.damaged_ranges:
-                # Torn tail: nothing intact says that this place was ever durable.  Below the
-                # watermark the same bytes are corruption: a later write began, so this one had been
-                # synced.
-                if damaged.position >= durable:
-                    return damaged.position
-                self._note_damage(each.segment.path, damaged)
-            previous = each
-            if reached < 0 or each.scan.index.first_durable >= 0:
-                reached = each.scan.index.end
-        end = previous.scan.index.end if previous is not None else self._checkpoint.journal_start
-        # Not a torn tail, though nothing behind is unreadable: entries that were durable are gone.
-        if end < durable:
-            path = previous.segment.path if previous is not None else self._journal.directory
-            self._note_damage(path, DamagedRange(reached if reached >= 0 else end,
-                                         f"missing: {durable} was durable", -1, 0, durable))
-            return -1
-        return self._stray_from(found)
-
-    def _stray_from(self, found: list[_Found]) -> int:
-        """Return the position behind the last entry if other bytes than zeros follow, which are a
-        torn tail too; -1 = none."""
-        for each in reversed(found):
-            if each.scan.has_stray_bytes:
-                return each.scan.index.end
-            if each.scan.index.first_durable >= 0:
-                break
-        return -1
-
-    def _missing_before(
-        self, each: _Found, previous: _Found | None, reached: int
-    ) -> list[DamagedRange]:
-        """Return, as a list of one, the range of entries that are missing between the last readable
-        one and this segment; empty = none.
-
-        The segment's first entry carries the end of the segment before as its watermark and was
-        written after all of it.  So a difference is damage, never a torn tail.  ``reached``:
-        journal offset where the last readable entry ends, perhaps in an earlier segment."""
-        first_watermark = each.scan.index.first_durable
-        if (first_watermark < 0
-                or previous is not None and first_watermark == previous.scan.index.end):
-            return []
-        if previous is not None and previous.is_complete and first_watermark > each.segment.start:
-            return []  # the first entry is lost, and that is all
-        if previous is None:
-            journal_start = self._checkpoint.journal_start
-            if each.segment.start == journal_start:
-                return []
-            return [DamagedRange(journal_start, "missing: the first segment starts later", -1, 0,
-                          each.segment.start)]
-        why = f"missing: the next segment continues from {first_watermark}"
-        if first_watermark > each.segment.start:  # of what is before that entry no more is known
-            first_watermark = previous.scan.index.end + layout.ENTRY_HEADER_BYTES
-            if reached == previous.scan.index.end and first_watermark > each.segment.start:
-                return []  # the segment before could not hold another entry
-        return [DamagedRange(reached, why, -1, 0, first_watermark)]
-
-    def _note_damage(self, path: str, damaged: DamagedRange) -> None:
-        kind = damaged.reason.partition(":")[0]
-        kind = kind if kind in ("missing", "payload") else "entry"
-        why = f"unreadable below the durable watermark: {damaged.reason}"
-        damage = Damage(kind, path, damaged.position, damaged.group, damaged.index, why)
-        self._found_damage.append((damaged, damage))
+    def _note(self, verdict: Verdict) -> None:
+        """Add the damage of a verdict to the report.  Report no segment as lacking only its index
+        file if entries that were lost may have been in it."""
+        self._found_damage += verdict.damage
+        for reached, segment in verdict.gaps:
+            self._result.unindexed = [other for other in self._result.unindexed
+                                      if other.end < reached or other is segment]
 
     # ---- cutting --------------------------------------------------------------------------------
 
-    def _cut(self, found: list[_Found], position: int) -> list[_Found]:
+    def _cut(self, found: list[ExaminedSegment], position: int) -> list[ExaminedSegment]:
         """Remove everything of the journal from ``position`` on, durably: later files, then the end
         of the file that holds it.  Return the remaining segments, the last one scanned again."""
         at = max(slot for slot, each in enumerate(found) if each.segment.start <= position)
@@ -356,7 +250,8 @@ class _Recovery:
         torn.size = kept
         return found[:at + 1]
 
-    def _remove_empty_end(self, found: list[_Found], durable: int) -> list[_Found]:
+    def _remove_empty_end(self, found: list[ExaminedSegment],
+                          durable: int) -> list[ExaminedSegment]:
         """Remove the files at the journal's end that have no entries and begin at or above
         ``durable``, such as segments created ahead.  Return the other segments."""
         kept = len(found)
@@ -366,7 +261,7 @@ class _Recovery:
         self._remove(found[kept:])
         return found[:kept]
 
-    def _remove(self, found: list[_Found]) -> None:
+    def _remove(self, found: list[ExaminedSegment]) -> None:
         """Remove these segments and their index files, newest first, each removal durable: a crash
         in between leaves the same decision."""
         for each in reversed(found):
@@ -381,7 +276,7 @@ class _Recovery:
         if self._filesystem.exists(index_path(segment)):
             self._filesystem.remove(index_path(segment))
 
-    def _rewrite_unsynced(self, found: list[_Found], durable: int) -> None:
+    def _rewrite_unsynced(self, found: list[ExaminedSegment], durable: int) -> None:
         """Write all bytes of the segments above ``durable`` once more to their places, and sync
         them."""
         for each in found:
@@ -396,7 +291,7 @@ class _Recovery:
                 finally:
                     file.close()
 
-    def _resume(self, found: list[_Found], durable: int) -> None:
+    def _resume(self, found: list[ExaminedSegment], durable: int) -> None:
         """Make the journal continue behind the last entry: in its file, whose index file is removed
         then, or in a new segment.  A new one is due if that file is damaged or a snapshot replaces
         it."""

@@ -1,6 +1,6 @@
 """Pending appends: each is answered exactly once, and never with a definite refusal."""
 
-from node.clients.pending import PendingAppends, ProduceRequest
+from node.clients.pending_appends import PendingAppends, ProduceRequest
 
 
 class Table:

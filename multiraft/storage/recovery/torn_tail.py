@@ -1,0 +1,142 @@
+"""Torn tail or corruption: the decision for each place where the journal cannot be read.
+
+Contract.  ``classify`` is a function of what was read.  It reads and writes no file.
+
+The decision, per place P of the journal where no intact entry follows the one before it.  D is the
+highest journal position that anything intact (an entry's durable watermark, a checkpoint) calls
+durable.
+
+    at P                            P below D                        P at or above D
+    ------------------------------  -------------------------------  -----------------------------
+    anything but an intact header   damage: all groups of the        torn tail: cut at P, the rest
+      (zeros, garbage, wrong chain)   journal are quarantined          goes, intact or not
+    intact header, damaged batch    damage: its group is             torn tail: the same
+                                      quarantined, the entry stays
+    a segment's own header          damage: all groups               unfinished: file removed
+    the journal's end               damage: bytes are missing,       the clean end; bytes behind it
+                                      all groups                       that are not zeros are cut
+    between two segments (the next  damage: bytes are missing,       the same
+      one's first watermark is        all groups
+      not P)
+    an entry in conflict with       it is taken; entries that        the same
+      those before it (index, term)   conflict with it were truncated
+                                      (lost_truncations.py)
+
+Why.  One write is in flight at a time and its watermarks say what was durable *before* it.  So a
+later entry that calls P durable proves that P once was readable: that is corruption.  Later entries
+of the same write prove nothing, because pages reach the disk in any order.  What remains unprovable
+is the newest write of a node that never came to start another one (docs/decisions/0002).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from multiraft.codec import layout
+from multiraft.storage.journal.journal import Segment
+from multiraft.storage.journal.segment_scan import DamagedRange, SegmentScan
+from multiraft.storage.recovery.rebuild import FoundDamage
+from multiraft.storage.recovery.report import Damage
+
+
+@dataclass(slots=True)
+class ExaminedSegment:
+    """A segment file and what is in it."""
+
+    segment: Segment
+    size: int
+    seed: int | None  # None: the header is damaged
+    scan: SegmentScan
+    is_complete: bool = False  # an index file says that the last entry is the last there was
+    is_unfinished: bool = False  # no header was ever written
+
+
+@dataclass(slots=True)
+class Verdict:
+    """The torn tail and the damage of a journal."""
+
+    torn_at: int = -1  # position where a torn tail begins; -1 = none
+    damage: list[FoundDamage] = field(default_factory=list)
+    # (end of the last readable entry, segment behind the gap) of each gap: entries that were lost
+    # in it are behind the ends that index files tell
+    gaps: list[tuple[int, Segment]] = field(default_factory=list)
+
+
+def classify(found: Sequence[ExaminedSegment], journal_start: int, durable: int,
+             directory: str) -> Verdict:
+    """Return all damage below ``durable``, the highest position that anything intact calls durable,
+    and the position where a torn tail begins, which ends the search.  O(segments + damage).
+
+    ``found``: the journal's segments in its order.  ``directory`` is named where none is left."""
+    verdict = Verdict()
+    previous, reached = None, -1
+    for each in found:
+        for missing in _missing_before(each, previous, reached, journal_start):
+            verdict.damage.append(_damage(each.segment.path, missing))
+            verdict.gaps.append((reached, each.segment))
+        for damaged in each.scan.damaged_ranges:
+            # Torn tail: nothing intact says that this place was ever durable.  Below the watermark
+            # the same bytes are corruption: a later write began, so this one had been synced.
+            if damaged.position >= durable:
+                verdict.torn_at = damaged.position
+                return verdict
+            verdict.damage.append(_damage(each.segment.path, damaged))
+        previous = each
+        if reached < 0 or each.scan.index.first_durable >= 0:
+            reached = each.scan.index.end
+    end = previous.scan.index.end if previous is not None else journal_start
+    # Not a torn tail, though nothing behind is unreadable: entries that were durable are gone.
+    if end < durable:
+        path = previous.segment.path if previous is not None else directory
+        verdict.damage.append(_damage(path, DamagedRange(
+            reached if reached >= 0 else end, f"missing: {durable} was durable", -1, 0, durable)))
+        return verdict
+    verdict.torn_at = _stray_from(found)
+    return verdict
+
+
+def _stray_from(found: Sequence[ExaminedSegment]) -> int:
+    """Return the position behind the last entry if other bytes than zeros follow, which are a torn
+    tail too; -1 = none."""
+    for each in reversed(found):
+        if each.scan.has_stray_bytes:
+            return each.scan.index.end
+        if each.scan.index.first_durable >= 0:
+            break
+    return -1
+
+
+def _missing_before(each: ExaminedSegment, previous: ExaminedSegment | None, reached: int,
+                    journal_start: int) -> list[DamagedRange]:
+    """Return, as a list of one, the range of entries that are missing between the last readable one
+    and this segment; empty = none.
+
+    The segment's first entry carries the end of the segment before as its watermark and was written
+    after all of it.  So a difference is damage, never a torn tail.  ``reached``: journal offset
+    where the last readable entry ends, perhaps in an earlier segment."""
+    first_watermark = each.scan.index.first_durable
+    if (first_watermark < 0
+            or previous is not None and first_watermark == previous.scan.index.end):
+        return []
+    if previous is not None and previous.is_complete and first_watermark > each.segment.start:
+        return []  # the first entry is lost, and that is all
+    if previous is None:
+        if each.segment.start == journal_start:
+            return []
+        return [DamagedRange(journal_start, "missing: the first segment starts later", -1, 0,
+                             each.segment.start)]
+    why = f"missing: the next segment continues from {first_watermark}"
+    if first_watermark > each.segment.start:  # of what is before that entry no more is known
+        first_watermark = previous.scan.index.end + layout.ENTRY_HEADER_BYTES
+        if reached == previous.scan.index.end and first_watermark > each.segment.start:
+            return []  # the segment before could not hold another entry
+    return [DamagedRange(reached, why, -1, 0, first_watermark)]
+
+
+def _damage(path: str, damaged: DamagedRange) -> FoundDamage:
+    """Return damage with its entry for the report."""
+    kind = damaged.reason.partition(":")[0]
+    kind = kind if kind in ("missing", "payload") else "entry"
+    why = f"unreadable below the durable watermark: {damaged.reason}"
+    return damaged, Damage(kind, path, damaged.position, damaged.group, damaged.index, why)
