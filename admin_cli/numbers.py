@@ -63,7 +63,7 @@ class Real(click.FloatRange):
 
 
 def shown(value: str) -> str:
-    """Return the first ``_SHOWN_CHARACTERS`` characters of the input, in quotes."""
+    """Return the input in quotes; of a long one the first ``_SHOWN_CHARACTERS`` and "..."."""
     short = value if len(value) <= _SHOWN_CHARACTERS else f"{value[:_SHOWN_CHARACTERS]}..."
     return repr(short)
 

@@ -106,8 +106,8 @@ def by_urgency(items: Iterable[Item], above: int) -> list[tuple[int, Item]]:
 
 
 def urgent_first(found: tuple[int, Item]) -> tuple[int, int, int]:
-    """Return the sort key of a pair of ``by_urgency``: the highest bin first, down to the level,
-    then the largest items, ties by id."""
+    """Return the sort key of a pair (urgency, item) of ``by_urgency``: the highest urgency first,
+    then the largest item, ties by id."""
     urgency, item = found
     return (-urgency, *by_load(item))
 

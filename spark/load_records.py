@@ -182,7 +182,8 @@ def _per_second(name: str) -> Column:
 
 
 def partition_rows(records: DataFrame) -> DataFrame:
-    """Return one row per partition and window: rates, and the last reported place."""
+    """Return one row per partition and window: rates, summed over all records, and the topic,
+    group and chain (epoch, links, last switch) that the highest epoch reports."""
     rows = _exploded(records, "partitions").select(
         "*", _per_second("bytes_in").alias("ingress"), _per_second("bytes_out").alias("read"),
         _per_second("records_in").alias("records"))

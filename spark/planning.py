@@ -137,8 +137,9 @@ def _checked(small: Tables, rows: Iterable[cluster.PartitionRow]) -> cluster.Sna
 
 def _listed(frame: DataFrame, small: Tables, policy: Policy, options: Options, all_max: int,
             clock: _Clock) -> PartitionSample:
-    """Return the partitions that matter, fetched from Spark: all of a small cluster, none for a
-    scope that switches none."""
+    """Return the partitions that the planner needs for switches (moves of partitions between
+    groups): all if there are at most ``all_max``, else none unless the scope is ``SCOPE_ALL``, or
+    those that ``sample_partitions`` finds by queries to Spark."""
     if small.head.partitions <= all_max:
         rows = partition_rows(frame.toArrow())
         clock.ended("list", f"all {len(rows):,} partitions")

@@ -301,8 +301,8 @@ class ProducerState:
                               batches, timeout_ms))
 
     def _set_timer(self, queue: PartitionQueue, now_ms: int) -> None:
-        """Arm the timer of this partition for the time at which it must be checked without another
-        event; keep an earlier one."""
+        """Arm the timer of this partition, which has an unresolved batch, for the time at which it
+        must be checked without another event; keep an earlier one."""
         oldest = queue.oldest()
         assert oldest is not None
         at = oldest.deadline_ms

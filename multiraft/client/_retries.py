@@ -118,8 +118,13 @@ def _is_hopeless(core: ClientCore, begun_ms: int, address: str) -> bool:
 def _judge(core: ClientCore, request: messages.Request, target: str,
            outcome: ResponseEvent | Lost, repeatable: bool, begun_ms: int,
            hopeless: bool) -> str:
-    """Return the address to ask next after this outcome of a request to ``target`` ("" = any).
-    Raises the error that ends the operation."""
+    """Return the address to ask next ("" = any) after a refusal by ``target`` or a lost answer.
+
+    ``hopeless``: no node has answered, and none is waited for any longer.  Raises the error that
+    ends the operation: a refusal after which the request may not be repeated, or that comes at the
+    time limit; for a lost answer ``InvalidRequest`` if the request cannot be sent,
+    ``AmbiguousOutcome`` unless ``repeatable``, ``NoNodeAnswered`` if ``hopeless``, ``TimedOut`` at
+    the time limit."""
     elapsed_ms = core.now_ms - begun_ms
     op = messages.OPS[type(request)]
     if isinstance(outcome, Lost):

@@ -82,7 +82,8 @@ class Applier(Protocol):
         """Acknowledge appends with acks=leader: writes of this node have become durable."""
 
     def answer(self, now_ms: int) -> None:
-        """Send the replies that this round completed."""
+        """Do what is due at ``now_ms`` (replicas to create or remove, deadlines, long polls), then
+        send the replies that this round completed."""
 
     @property
     def answers_wait(self) -> bool: ...  # there are replies that only a round's end sends

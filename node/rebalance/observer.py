@@ -132,8 +132,8 @@ class Observer:
     async def _request(self, node: int, request: ProbeGroups) -> ProbeGroupsReply | str:
         """Return the answer, or the reason why there is none.
 
-        The request is sent twice: a connection that was idle may lead to a process that has ended,
-        which shows only at the next write.
+        After an error the request is sent again: a connection that was idle may lead to a process
+        that has ended, which shows only at the next write.
         """
         with contextlib.suppress(MultiRaftError):
             return await self._ask(node, request)

@@ -60,7 +60,8 @@ class SegmentHeader(NamedTuple):
 
     @classmethod
     def parse(cls, data: Buffer) -> SegmentHeader | None:
-        """Return the header in ``data``; None when the bytes are not an intact one."""
+        """Return the header in ``data``, of any version; None when its bytes are cut off or
+        damaged.  ``require`` checks the version."""
         if len(data) < _HEADER.size:
             return None
         magic, version, journal, start, cluster, node, seed, _, crc = _HEADER.unpack_from(data)

@@ -73,8 +73,8 @@ class _Rebuilding:
         self._first_positions: dict[int, dict[int, int]] = {}
 
     def join(self, found: list[FoundSegment], damage: list[FoundDamage]) -> list[FoundDamage]:
-        """Start with the checkpoint's groups and add every segment's runs in journal order; return
-        the damage that was not repaired or superseded since."""
+        """Start with the checkpoint's groups, add every segment's runs in journal order, and mark
+        the missing entries of each log. Return ``damage`` without that of obsolete copies."""
         for record in self._checkpoint.records.values():
             self._result.logs[record.group] = _log_of(record)
         for segment, index in found:
