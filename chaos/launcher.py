@@ -37,7 +37,7 @@ class TooLate(Exception):
 def command_line(command: Sequence[str], planted: Sequence[str] = (),
                  clock: Path | None = None) -> list[str]:
     """Return the command that starts a process which runs ``multiraft COMMAND`` with these bugs
-    planted, and with its clock following the file ``clock``, if one is named."""
+    planted. Its clock follows the file ``clock``, if one is named."""
     options = [word for name in planted for word in ("--planted", name)]
     options += ["--clock", str(clock)] if clock is not None else []
     # -P: a directory `node/` in the working directory of the process is not our package.
@@ -47,7 +47,7 @@ def command_line(command: Sequence[str], planted: Sequence[str] = (),
 def shift_clock(path: Path) -> ShiftedClock:
     """Replace the clock of the node in this process by one that follows ``path``, and return it.
     Raises ``TooLate`` when a module of the node has been imported, which may have taken the true
-    one."""
+    one; ``OSError`` or ``BadShift`` for the file."""
     if any(name.startswith("node.") for name in sys.modules):
         raise TooLate("modules of the node were imported before its clock was replaced")
     module = importlib.import_module(CLOCK_MODULE)

@@ -330,8 +330,8 @@ def _members(payload: bytes) -> list[list[int]]:
 
 
 def _batch(row: dict, run: int) -> LogBatch:
-    """Return the records of a data entry as values: ``CORRUPT`` for one without a tag of this run,
-    no values when the batch cannot be decoded."""
+    """Return the records of a data entry as values, ``CORRUPT`` for one without a tag of this run.
+    Without values if the batch cannot be decoded."""
     payload = _payload(row)
     found, keys = [], set()
     try:

@@ -66,8 +66,8 @@ def parse(record: bytes) -> TaggedRecord | None:
 
 
 def decode(run: int, key: str, record: bytes) -> int:
-    """Return the value of a record that was read at ``key``; ``CORRUPT`` when it is not intact,
-    ``FOREIGN`` when it is not of this run and key."""
+    """Return the value of a record that was read at ``key``. ``CORRUPT`` = it is not intact;
+    ``FOREIGN`` = it is not of this run and key."""
     found = parse(record)
     if found is None:
         return CORRUPT

@@ -229,8 +229,8 @@ class Cluster(Backend):
             raise BackendError("; ".join(problems))
 
     def _heal_node(self, node: int, problems: list[str]) -> None:
-        """Mend a failed or full disk of a node, end its clock fault, and start it, waiting until it
-        is up; add what fails to ``problems``. The caller has thawed and resumed the node."""
+        """Mend a failed or full disk of a node, end its clock fault, start it, and wait until it is
+        up; add what fails to ``problems``. The caller has thawed and resumed the node."""
         self._heal_disk(node, problems)
         with _problems(problems):
             if CLOCK in self.kinds:
@@ -309,7 +309,7 @@ class Cluster(Backend):
             time.sleep(ASK_S)
 
     def _is_up(self, node: int) -> bool:
-        """True if the node's log says that it is ready, and it answers a client; no answer is
+        """True if the node's log says that it is ready, and it answers a client. No answer is
         required while a link fault lies between it and the clients."""
         if not self._has_said_ready(node):
             return False

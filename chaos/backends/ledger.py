@@ -99,8 +99,8 @@ def release_orphans() -> list[str]:
     """Release the ledgers of runs whose process is gone; return the ids of the runs that leave
     nothing behind.
 
-    What cannot be removed is logged and stays in its ledger: names carry the run, so that the
-    objects of an earlier run do not stand in the way of a new one.
+    What cannot be removed is logged and stays in its ledger. Names carry the run, so the objects of
+    an earlier run do not stand in the way of a new one.
     """
     released = []
     for ledger in list(orphans()):

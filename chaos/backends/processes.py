@@ -210,9 +210,9 @@ def node_command(config: Path, clock: Path, planted: tuple[str, ...] | list[str]
 
 
 def share_mounts(book: ledger.ResourceLedger, directory: Path) -> None:
-    """Make ``directory`` a shared mount point, so that an unmount below it reaches all copies: a
-    mount namespace that another program creates meanwhile copies the mounts, and must not keep a
-    failed file system alive."""
+    """Make ``directory`` a shared mount point, so that an unmount below it reaches all copies of
+    the mounts. A mount namespace that another program creates meanwhile copies them, and must not
+    keep a failed file system alive."""
     book.note(ledger.SHARED, str(directory))
     host.run("mount", "--bind", str(directory), str(directory))
     host.run("mount", "--make-shared", str(directory))

@@ -101,7 +101,8 @@ class ConsumerNotes(Checker):
 
     def _measure_lag(self, key: Key, at: int, result: ReadResult) -> None:
         """Keep the longest time, and its key, from an acknowledgement with ``commit`` to the
-        invocation of the poll that begins at its record, offset ``at``; ignore any other record."""
+        invocation of the poll that begins at its record, offset ``at``. Other records are
+        ignored."""
         if not key.is_known(at) or not key.acked[at]:
             return
         home = self.ledger.values.home(key.slots[at])

@@ -47,7 +47,7 @@ class Faults:
 
     @property
     def nodes(self) -> set[int]:
-        """Return the nodes that the active faults name, ``CLIENTS`` among them."""
+        """Return the nodes that the active faults name; ``CLIENTS`` may be one of them."""
         return {node for _, nodes in self._on for node in nodes}
 
     def touch(self, node: int) -> bool:

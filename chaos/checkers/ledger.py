@@ -208,8 +208,8 @@ class Ledger:
         return found
 
     def deletion(self, topic: str, change: int, confirmed_us: int) -> None:
-        """Add ``change`` to the number of deletions asked for a topic's incarnation, and record the
-        time of a confirmed one (``confirmed_us``, -1 = none), for its present and later keys."""
+        """Add ``change`` to the number of deletions asked for a topic's incarnation, for its
+        present and later keys. ``confirmed_us``: when one was confirmed; -1 = none was."""
         count, before_us = self._deletions.get(topic, (0, -1))
         now = self._deletions[topic] = (count + change, max(before_us, confirmed_us))
         for key in self.by_topic.get(topic, ()):
@@ -218,8 +218,8 @@ class Ledger:
     # ---- appends ---------------------------------------------------------------------------
 
     def invoke_append(self, operation: int, data: dict) -> int:
-        """Record an invoked append and return its number. One that begins with a value that was
-        appended before repeats that value's append."""
+        """Record an invoked append and return its number. One with a value that was appended before
+        is a repetition of that value's append."""
         key = self.key(data["key"])
         number = self.appends.add(operation, key.number, key.seen_end, data)
         home = number << PLACE_BITS
@@ -318,8 +318,8 @@ class Ledger:
         self._establish(key, offset, value, source)
 
     def _establish(self, key: Key, offset: int, value: int, source: Evidence) -> None:
-        """Establish the base of a value's append from the value's offset, unless it is known;
-        report a value that is unknown, of another key, elsewhere than its append, or of a failed
+        """Establish the base of a value's append from the value's offset, unless it is known.
+        Report a value that is unknown, of another key, elsewhere than its append, or of a failed
         append."""
         home = self.values.home(value)
         if home < 0:
@@ -360,7 +360,7 @@ class Ledger:
 
     def appends_of(self, runs: Sequence[Sequence]) -> Iterator[int]:
         """Yield the numbers of the appends to which runs of records, (base, values), belong; an
-        append once for each time that its records follow those of another."""
+        append once for each time that its records follow other ones."""
         last = -1
         for _, values in runs:
             for value in values:
@@ -388,8 +388,8 @@ class Ledger:
 
     def walk(self, key: Key) -> Iterable[tuple[int, int, int, int]]:
         """Yield (offset, append, place of the first record in its append, records) for all records
-        of a key whose append is known, in the order of offsets; consecutive records of an append
-        are one row."""
+        of a key whose append is known. Consecutive records of an append are one row; the order is
+        that of offsets."""
         home_of = self.values.home
         begin, first, following = 0, -1, -1
         for offset, value in enumerate(key.slots):

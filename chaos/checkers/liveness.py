@@ -30,9 +30,8 @@ class _Demand:
         self.last_us = time_us
 
     def waited_us(self, now_us: int, from_us: int) -> int:
-        """Return how long clients have waited for an acknowledgement, counted from ``from_us`` at
-        the earliest, until now or, if no append is open, until the last one ended. Negative: not
-        since ``from_us``."""
+        """Return how long clients have waited for an acknowledgement since ``from_us``: until now
+        or, if no append is open, until the last one ended. Negative = not since ``from_us``."""
         until_us = now_us if self.open else self.last_us
         return until_us - max(self.since_us, from_us)
 

@@ -52,8 +52,7 @@ class GroupLogs:
 
     def voters(self) -> list[list[int]]:
         """Return the voters of each half of the configuration in force, as the best log, or else
-        the newest checkpoint, knows it; without either the nodes with a log. One list unless it is
-        joint."""
+        the newest checkpoint, knows it. Without either, these are the nodes with a log."""
         if self.best.members:
             voters, _, outgoing = self.best.members[max(self.best.members)]
         else:
@@ -321,8 +320,8 @@ class LogContents(Checker):
         self.found(f"partition {batch.partition} holds {what} at offset {batch.base_offset}", key)
 
     def has_logs_of(self, key: Key) -> bool:
-        """True if logs of all groups that held the key's records were given and can be read; there
-        are several groups when its partition was switched."""
+        """True if logs of all groups that held the key's records were given and can be read. A key
+        has several groups when its partition was switched."""
         return self._groups_of.get(key.number, {key.group}) <= self._groups
 
     def figures(self) -> dict[str, int]:
@@ -341,9 +340,9 @@ class LogContents(Checker):
 
 def _behind_logs(contents: LogContents, flags: Callable[[Key], bytearray],
                  ) -> Iterator[tuple[Key, int, int]]:
-    """Yield (key, offset, end): ``end`` is the end of what a majority of the logs holds, ``offset``
-    the first one from there whose flag is set. Only keys that have one, are not deleted, and whose
-    logs are whole."""
+    """Yield (key, offset, end): the end of what a majority of the logs holds, and the first offset
+    from there whose flag is set. Only keys that have one, are not deleted, and whose logs are
+    whole."""
     for key in contents.ledger.living():
         if contents.has_logs_of(key):
             end = contents.ends.get(key.number, 0)

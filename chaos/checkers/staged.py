@@ -120,8 +120,8 @@ class _PassedOver(Checker):
 
     def _counts(self, key: Key, offset: int) -> int:
         """Return the append of the record at an offset if readers of committed records have to be
-        given it: it was not staged, or is of a committed transaction and of the attempt that
-        counts. Otherwise -1."""
+        given it, else -1. They have to unless it was staged in a transaction that is not committed,
+        or by an attempt that does not count."""
         value = key.slots[offset]
         home = self.ledger.values.home(value) if value >= 0 else -1
         if home < 0:

@@ -110,8 +110,8 @@ class TopicIncarnation(Checker):
 
     @staticmethod
     def _is_gone(topic: _Topic, known: _Sight, incarnation: int, asked: Event) -> bool:
-        """True if an answer takes back an incarnation that was known before the question: it gives
-        an earlier one, or none (-1) though no client may have deleted the topic."""
+        """True if an answer takes back an incarnation that was known before the question. It does
+        if it gives an earlier one, or none (-1) though no client may have deleted the topic."""
         if incarnation >= known.incarnation or known.time_us >= asked.time_us:
             return False
         return incarnation >= 0 or not topic.may_be_gone(known.asked_us)

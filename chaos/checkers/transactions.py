@@ -58,8 +58,8 @@ class Transaction:
 
     @property
     def is_committed(self) -> bool:
-        """True if the transaction is certainly committed: an answer said so, or a reader of
-        committed records was given records of it and nothing says that it is void."""
+        """True if the transaction is certainly committed: an answer said so. Records that were
+        given to a reader of committed records prove that too, unless it is known as void."""
         return self.committed_by >= 0 or (bool(self.given) and self.void_by < 0)
 
     def counts(self, task: int, attempt: int) -> bool:
@@ -69,7 +69,7 @@ class Transaction:
 
     def is_beside(self, task: int, attempt: int) -> bool:
         """True if the commit names another attempt of the task, so that this one's records do not
-        count; False also for a task that no commit names."""
+        count. False for a task that no commit names."""
         return self.winners is not None and self.winners.get(task, attempt) != attempt
 
     def numbered(self, task: int, attempt: int, attempt_id: int) -> bool:

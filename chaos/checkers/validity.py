@@ -67,7 +67,7 @@ class Validity(Checker):
 
 
 def control_arm(verdict: Verdict, level: str) -> list[str]:
-    """Return why a control arm proves nothing, empty = it proves something: it must have lost
+    """Return why a control arm proves nothing; empty = it proves something. It must have lost
     records that were acknowledged with ``level``, or else the checkers or the faults cannot show a
     loss."""
     acknowledged = verdict.checked.get(f"acknowledged_{level}", 0)

@@ -58,7 +58,7 @@ class Field:
 
     def hot_leader(self) -> int:
         """Return the leader of a random group with much load, or of any group when no such leader
-        is known; 0 when no leader at all is."""
+        is known; 0 = no leader is."""
         leaders = self.leaders()
         hot = [group for group in self._hot_groups() if group in leaders]
         group = self.rng.choice(hot or sorted(leaders) or [0])

@@ -490,9 +490,8 @@ def _sync_s(cluster: Cluster, node: int, size: int) -> float:
 
 
 def _provoke(cluster: Cluster, seen: Callable[[], bool]) -> None:
-    """Append records through the nodes other than the first until ``seen`` returns true: their
-    leaders replicate to the first as well. Raises ``BackendError`` when it does not within
-    ``SOON_S``."""
+    """Make every node write until ``seen`` returns true, by appends of a client that knows all
+    nodes but the first. Raises ``BackendError`` when it does not within ``SOON_S``."""
     topic = f"provoked-{time.monotonic_ns()}"
     end_s = time.monotonic() + SOON_S
     while not seen():

@@ -118,8 +118,10 @@ def carry_out(
 def attempt(parameters: RunParameters, folder: Folder, control: Control | None,
             say: Callable[[str], None]) -> Verdict:
     """Open the backend, conduct the run and return the verdict on it.  Findings are not lost when
-    the cluster cannot be removed afterwards: that error becomes a note. Raises ``BackendError`` or
-    ``OSError`` when there are no findings yet."""
+    the cluster cannot be removed afterwards: that error becomes a note.
+
+    Raises ``Impossible``, and as ``run_phases`` when there are no findings yet.
+    """
     found: RunResult | None = None
     try:
         with (tempfile.TemporaryDirectory(prefix="multiraft-chaos-") as scratch,

@@ -71,8 +71,8 @@ def _of_findings(folder: Folder) -> Verdict:
 
 
 def limits_of(run: dict[str, Any]) -> CheckerLimits:
-    """Return the limits for the checkers from the facts in ``run.json``: those under ``limits``
-    (the fields of ``CheckerLimits``), and the nodes under ``parameters``; else the defaults."""
+    """Return the limits for the checkers from the facts in ``run.json``: under ``limits`` the
+    fields of ``CheckerLimits``, under ``parameters`` the nodes; else the defaults."""
     nodes = (run.get("parameters") or {}).get("nodes", LIMITS.nodes)
     given = {"nodes": nodes, **(run.get("limits") or {})}
     return CheckerLimits(
@@ -98,7 +98,7 @@ def who_led(folder: Folder) -> LeaderTrace | None:
 
 
 def dump_replicas(folder: Folder) -> list[str]:
-    """Write the logs of all nodes whose data are in the folder to its ``replicas/``; return a
+    """Write the logs of all nodes whose data are in the folder to its ``replicas/``. Return a
     sentence for each node that could not be dumped."""
     problems = []
     for data in sorted(folder.nodes.glob("*/data")):
@@ -121,8 +121,8 @@ def excuse(verdict: Verdict, control: Control) -> None:
 
 
 def control_sentence(verdict: Verdict, control: Control) -> str:
-    """Return the sentence that the report of a passed control arm begins with: how many records it
-    lost."""
+    """Return the sentence that stands for the verdict on a control arm that passed: how many
+    records it lost."""
     lost = verdict.checked.get(f"lost_{control.level}", 0)
     acknowledged = verdict.checked.get(f"acknowledged_{control.level}", 0)
     return (f"Control arm ({control.text}): {lost} of {acknowledged} records that were "

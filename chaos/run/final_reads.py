@@ -40,10 +40,12 @@ class Unreadable(Exception):
 
 async def read_everything(context: WorkloadContext, leadership: Leadership, crashes: Crashes,
                           ) -> list[Anomaly]:
-    """Read every partition of every topic on every replica, ``TOGETHER`` of them at a time; return
-    an anomaly for each replica or consumer that does not serve all of its part. An exception ends
-    the reads of its partition only, and is noted in ``crashes``. Raises ``Unreadable`` if the
-    topics cannot be listed."""
+    """Read every partition of every topic on every replica, ``TOGETHER`` of them at a time. Return
+    an anomaly for each replica or consumer that does not serve all of its part.
+
+    An exception ends the reads of its partition only, and is noted in ``crashes``. Raises
+    ``Unreadable`` if the topics cannot be listed.
+    """
     places = await existing(context)
     anomalies: list[Anomaly] = []
     limit = trio.CapacityLimiter(TOGETHER)
@@ -129,7 +131,7 @@ async def settled_links(
     context: WorkloadContext, place: PartitionRef
 ) -> tuple[EpochRow, ...] | None:
     """Return the epoch history of the partition (the groups that it was and is in) as soon as no
-    switch of it is open; None = there was no such answer within ``CATCH_UP_S``."""
+    switch of it is open. None = there was no such answer within ``CATCH_UP_S``."""
     with trio.move_on_after(CATCH_UP_S):
         async with context.client() as client:
             while True:

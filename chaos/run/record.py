@@ -53,7 +53,7 @@ def read(path: Path = RUNS_FILE) -> list[dict[str, Any]]:
 
 def table(entries: Iterable[dict[str, Any]]) -> list[str]:
     """Return the lines of a table with the sums of each commit and backend, in the order of their
-    first runs, below each its numbers of faults."""
+    first runs. Below each are its numbers of faults."""
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for entry in entries:
         groups.setdefault((entry["commit"], entry["backend"]), []).append(entry)

@@ -100,7 +100,7 @@ class NodePort(Protocol):
 
     def compact(self, applied: int) -> None:
         """Compact the commands of the metadata group up to ``applied``, which a checkpoint holds,
-        but for the newest ones; no-op when this replica has not applied so many, or is gone."""
+        but for the newest ones. No-op when this replica has not applied so many, or is gone."""
 
     # ---- liveness thread -------------------------------------------------------------------
 
@@ -230,8 +230,8 @@ class TopicsPort(Protocol):
     seen_index: int  # the newest metadata that clients know
 
     def some_partition(self) -> int:
-        """Return a random partition of a topic that clients know; 0 = the caller takes one of its
-        own partitions this time, always when no topic is known."""
+        """Return a random partition of a topic that clients know. 0 = the caller takes one of its
+        own partitions this time; always when no topic is known."""
 
     def group_at(self, partition: int, offset: int) -> int:
         """Return the group that holds an offset of a topic's partition, as far as clients know; 0 =
@@ -249,7 +249,7 @@ class TopicsPort(Protocol):
 
     def recreate(self) -> bool:
         """Request the deletion of a random topic and the creation of another one of its name at
-        once, and return True; False if there is no topic."""
+        once. Return False if there is no topic, else True."""
 
 
 class WorkloadPort(Protocol):
@@ -297,8 +297,8 @@ class CopiesPort(Protocol):
         its identity file is damaged, or it has never started."""
 
     def strike(self) -> bool:
-        """Put the directory of a random node back for good, or start an older copy beside it, and
-        return True; False if there is no copy to use."""
+        """Put the directory of a random node back for good, or start an older copy beside it.
+        Return False if there is no copy to use, else True."""
 
 
 class PartialHealPort(Protocol):

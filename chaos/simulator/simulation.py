@@ -355,8 +355,7 @@ class Simulation:
 
     def _misplaced_replicas(self, live: list[int]) -> list[str]:
         """Describe the nodes of ``live`` whose replicas do not match the members of a group: a
-        replica of a group that the node is no member of, or none of a group that it is a member
-        of."""
+        member without a replica, or a replica on a node that is no member."""
         found = []
         for number, group in self.state_checker.groups.items():
             members = group.configuration().members()

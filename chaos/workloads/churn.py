@@ -82,7 +82,7 @@ async def use(context: WorkloadContext, process: ClientProcess, client: Client, 
               sessions: Sessions, rng: random.Random, source: RecordSource, known: set[str],
               place: PartitionRef) -> None:
     """Send one append, read or description, at random, and record it. Without an answer about the
-    topic, a read or description replaces an append."""
+    topic, a read replaces an append."""
     dice = rng.random()
     if dice < 0.6 and await is_known(client, known, place):
         values, records = source.take(place)

@@ -178,7 +178,7 @@ async def offsets(
 
 async def describe(process: ClientProcess, client: Client, topic: str) -> int | None:
     """Describe a topic through the client and record it; return its incarnation, -1 = it does not
-    exist, None = no answer."""
+    exist, None = no answer or another refusal."""
     with process.invoke("describe", topic=topic) as operation:
         await client.catch_up()
         try:

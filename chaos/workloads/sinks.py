@@ -380,7 +380,7 @@ async def poll(
     positions: dict[PartitionRef, int],
 ) -> bool:
     """Poll all partitions once as a reader of committed records, record the result and update
-    ``positions``; return True if it succeeded, so that the reader can continue."""
+    ``positions``. Return True if it succeeded, so that the reader can continue."""
     asked = {place.key: at for place, at in positions.items()}
     with process.invoke("poll_committed", positions=asked) as operation:
         found: dict[str, list] = {}

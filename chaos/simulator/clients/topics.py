@@ -103,7 +103,7 @@ class Topics:
 
     def recreate(self) -> bool:
         """Request the deletion of a random topic and the creation of another one of its name at
-        once, and return True; False if there is no topic."""
+        once. Return False if there is no topic, else True."""
         name = self.delete()
         if not name:
             return False
@@ -172,9 +172,9 @@ class Topics:
         return metadata_oracle.FIRST + incarnation in oracle.deleted_at
 
     def _end_plan(self, node: SimulatedNode) -> None:
-        """Send through ``node``, the metadata leader, the command that ends a plan which is active
-        after the faults: cancel it, or resume it if it is paused. No-op during the faults and
-        without a plan. The choice holds for the whole run."""
+        """Send through ``node``, the metadata leader, the command that ends a plan which outlives
+        the faults: cancel it, or resume it if paused. No-op during the faults and without a plan.
+        The choice holds for the whole run."""
         world, plan = self._world, self._world.oracle.metadata.state.plans.active
         if plan is None or world.network.faulty:
             return
@@ -230,8 +230,8 @@ class Topics:
         return [extent for extents in found.values() for extent in extents]
 
     def some_partition(self) -> int:
-        """Return a random partition of a topic that clients know; 0 = the caller takes one of its
-        own partitions this time, always when no topic is known."""
+        """Return a random partition of a topic that clients know. 0 = the caller takes one of its
+        own partitions this time; always when no topic is known."""
         if self._rng.random() >= SHARE:
             return 0
         places = self.places()
@@ -239,7 +239,7 @@ class Topics:
 
     def record_gone(self, node: int, partition: int) -> None:
         """Record that a node replied definitely that a partition does not exist: clients use it no
-        longer.  Raises ``Violation`` if it should exist there."""
+        longer.  Raises ``Violation`` unless its deletion is committed."""
         self._world.oracle.metadata.refused(node, partition)
         self._gone.add(partition)
         self._world.event_counts["partition gone"] += 1
@@ -247,8 +247,8 @@ class Topics:
     # ---- the end ---------------------------------------------------------------------------
 
     def incomplete(self, live: list[int]) -> str:
-        """Describe the first thing that is not complete: commands, switches, or the metadata of a
-        node of ``live`` or of the clients; "" = all is."""
+        """Describe the first thing that is not complete: commands, switches, or the metadata of
+        clients or of a node of ``live``; "" = all is."""
         world, oracle = self._world, self._world.oracle.metadata
         if self._intents:
             return f"{len(self._intents)} commands, {self._intents[0].name} first"

@@ -363,7 +363,7 @@ class Workload:
             self._cluster.queue.after(self._parameters.timeout_ms * 1000, self._timed_out, attempts)
 
     def _node_for(self, append: AppendOperation, group: int) -> int:
-        """Return the node to ask and count the attempt: the known leader, or, without one and at
+        """Count the attempt, and return the node to ask: the known leader. Without one, and at
         every third attempt, any voter except the last one asked."""
         node = self._hints.get(group, 0)
         if not node or append.attempts % 3 == 2:

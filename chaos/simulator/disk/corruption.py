@@ -205,9 +205,8 @@ class FaultAtlas:
         return Rot(place, place.at + self._rng.randrange(checked, place.length), False)
 
     def misdirect(self, node: int, places: list[Place]) -> Misdirected | None:
-        """Return a write of the node, to one of ``places``, that went to another position, or None
-        when none is allowed or the draw does not fit. It is not made or recorded yet
-        (``note_lost``).
+        """Return a write of the node, to one of ``places``, that went to another position; None =
+        none is allowed, or the draw does not fit. It is not made or recorded yet (``note_lost``).
 
         The bytes land at the right offset within a sector, over entries that are durable.
         """
@@ -276,7 +275,7 @@ class FaultAtlas:
 
     def _is_elsewhere(self, node: int, place: Place) -> bool:
         """True if the disk of another node, a member by every configuration, holds the committed
-        entry now, and no other node's copy of it is damaged."""
+        entry, and no other node's copy of it is damaged."""
         group = self._groups[place.group]
         owner = self._entries.get((place.group, place.index), node)
         if owner != node or place.index > group.commit:

@@ -84,7 +84,7 @@ class Inode:
 
     def lose(self, rng: random.Random) -> None:
         """Apply a power loss: the disk keeps some version of each unsynced sector, and of the size,
-        drawn from ``rng``; the view shows the disk then."""
+        drawn from ``rng``. The view shows the disk then."""
         if self.dirty:
             _tear(self.disk, self.dirty, rng)
             self.dirty.clear()

@@ -44,9 +44,10 @@ def _find_damage(injector: Injector, node: SimulatedNode) -> None:
 
 def misdirected(injector: Injector) -> None:
     """Turn a durable write of a random node into one that went to another position or file, as the
-    atlas permits; a scrub or a restart finds it. Uncounted when none is permitted.
+    atlas permits. Uncounted when none is permitted.
 
-    Its own place holds none of it, and the bytes in the other place are overwritten.
+    Its own place holds none of it, and the bytes in the other place are overwritten. A scrub or a
+    restart finds the damage.
     """
     node, atlas = injector.draw_node(), injector.world.atlas
     atlas.refresh()

@@ -48,7 +48,7 @@ def rot_checkpoint(injector: Injector) -> None:
 
 
 def rot_header(injector: Injector) -> None:
-    """Damage the header of a segment of a node that the cluster can do without, and crash it: the
+    """Damage the header of a segment of a node that the cluster can do without, and crash it. The
     entries behind the header belong to unknown groups. Uncounted without such a node."""
     node = _dispensable(injector)
     paths = sorted({place.path for place in node.durable_places()}) if node is not None else ()

@@ -126,8 +126,8 @@ class NodeReplacements:
 
     def _next_members(self, group: int,
               present: Configuration) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return (voters, learners) of the next step of the replacement in a group, the present
-        ones when it is done; consensus may refuse the step as too early."""
+        """Return (voters, learners) of the next step of the replacement in a group; the present
+        ones when it is done. Consensus may refuse the step as too early."""
         lost, new = self._lost, self._new
         voters, learners = present.voters, present.learners
         if lost in learners:

@@ -72,8 +72,7 @@ class UnhealedMinority:
         return []
 
     def restart_damaged(self) -> None:
-        """Kill and start the nodes with damage that they have not repaired, so that their recovery
-        reads it."""
+        """Kill and start the nodes with damage that no recovery has read."""
         self._world.atlas.refresh()
         for number in sorted(self._world.atlas.damaged_nodes & {*self._world.nodes}):
             self._world.nodes[number].crash(power=False)

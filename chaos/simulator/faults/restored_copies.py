@@ -65,7 +65,7 @@ class RestoredCopies:
 
     def strike(self) -> bool:
         """Put the directory of a random node back for good, if a draw and the atlas allow that
-        loss, else start a copy beside it; return True. False if there is no copy to use."""
+        loss, else start a copy beside it. Return False if there is no copy to use, else True."""
         ready = [node for _, node in sorted(self._world.nodes.items())
                  if self._older(node) and node.is_up]
         if not ready:

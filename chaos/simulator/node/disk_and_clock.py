@@ -172,8 +172,8 @@ class DiskAndClock(FailPoints):
             self.start()
 
     def _open_store(self, open_store: Callable[[], Store]) -> Store | None:
-        """Open the store like a real start, and return it. None = the node could not start: its
-        disk failed, so it is started again later; or its identity file is damaged and it is
+        """Open the store like a real start, and return it. None = the node could not start. Its
+        disk failed and it is started again later, or its identity file is damaged and it is
         replaced.
 
         Without any free disk space the reserve is released first.
@@ -200,7 +200,7 @@ class DiskAndClock(FailPoints):
 
     def _make_probe(self) -> bool:
         """Create the probe block with its disk space, so that its write is never refused, and
-        return True; on a full disk the reserve is released. Return False when there was no reserve
+        return True. On a full disk the reserve is released. Return False when there was no reserve
         either; the process ends then."""
         exists = self._filesystem.exists(PROBE_FILE)
         file = self._filesystem.open(PROBE_FILE) if exists else self._filesystem.create(PROBE_FILE)

@@ -36,7 +36,7 @@ class LivenessExchange:
         self._healthy, self._full = True, False
 
     def add(self, peer: int) -> None:
-        """Add a peer and exchange heartbeats with it from now on; no-op for a known one."""
+        """Exchange heartbeats with a peer from now on; a known one keeps its state."""
         self._peers += (peer,) * (peer not in self._peers)
         self._liveness.add_peer(peer)
         self.reschedule()

@@ -204,7 +204,7 @@ class MembershipChanges(Transport):
 
     def return_some(self, peer: int, rng: random.Random) -> None:
         """Remove the voter ``peer`` from some groups led here, and make it a voter again, step by
-        step; no-op while the node is down or paused."""
+        step. No-op while the node is down or paused."""
         if self._raft is not None and not self.paused:
             for group, voters in groups_with(self._raft, peer, rng):
                 self.later(0, self._return, group, peer, voters, RETURN_STEPS)

@@ -143,10 +143,12 @@ class NodePlans:
         return {**self._participant.peer_handlers, wire.StartReplicaChange: self._change}
 
     async def _change(self, request: wire.StartReplicaChange) -> wire.StartReplicaChangeReply:
-        """Start a change of the members of a group led here, without waiting for it. Raises
-        ``TimedOut`` where the fault atlas (``corruption.FaultAtlas``) forbids it, the participant's
-        refusals, and ``Violation`` if the participant has accepted a change from another
-        configuration than the request names."""
+        """Start a change of the members of a group led here, without waiting for it.
+
+        Raises ``TimedOut`` where the fault atlas (``corruption.FaultAtlas``) forbids it, and the
+        participant's refusals. Raises ``Violation`` if the participant has accepted a change from
+        another configuration than the request names.
+        """
         if not self._node.permits(request.voters):
             raise TimedOut(f"group {request.group} needs a replica that is damaged "
                            f"or stays down")

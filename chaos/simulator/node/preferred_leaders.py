@@ -46,8 +46,8 @@ class LeadershipReturn(PreferredLeaders):
         self._schedule_check()
 
     def will_hand_back(self, group: int, node: int) -> bool:
-        """True if this node would hand the group to ``node``, if it led the group: ``node`` is up
-        for less than ``WINDOW_MS`` and has not led the group since."""
+        """True if this node would hand the group, if it led it, to ``node``: that one came up
+        within ``WINDOW_MS`` and has not led the group since."""
         _, since_ms = self._up.get(node, (0, -WINDOW_MS))
         return (self._node.now_ms - since_ms < WINDOW_MS
                 and group not in self._led.get(node, ()))
@@ -82,7 +82,7 @@ class LeadershipReturnCheck:
 
     def await_return(self, live: list[int]) -> None:
         """Run the cluster until no node of ``live`` is about to hand a group back to one that
-        restarted lately; no-op without preferred leaders or while a plan is active. Raises
+        restarted lately. No-op without preferred leaders or while a plan is active. Raises
         ``Violation`` after ``BACK_MS``."""
         world = self._world
         if self._preferred() and not world.oracle.metadata.state.plans.active:

@@ -141,8 +141,8 @@ class DamageRepair(MoveServices):
 
     @property
     def is_whole(self) -> bool:
-        """True if no damage is left on this node: it was never damaged, or it is up, a scrub has
-        read its journal, and no replica is under repair or quarantined."""
+        """True if no damage is left on this node. A node that was damaged must be up, a scrub must
+        have read its journal, and no replica may be under repair or quarantined."""
         return not self.rotten or (self.is_up and not self._unscrubbed
                                    and not self._repairer.groups
                                    and not any(self._quarantined()))

@@ -168,8 +168,8 @@ class LeaderCompleteness(Invariant):
 
     @staticmethod
     def _or_promised_loss(replica: ReplicaModel, term: int, index: int) -> None:
-        """Raise ``PromisedLoss`` if a relaxed power loss explains each of the first ``index``
-        committed entries that the leader lacks; otherwise, and when it lacks none, do nothing.
+        """Raise ``PromisedLoss`` if the leader lacks some of the first ``index`` committed entries,
+        and a relaxed power loss explains each of them.
 
         It does if a node forgot the entry in a power loss, and had not got it back in an earlier
         term.

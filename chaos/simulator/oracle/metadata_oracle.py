@@ -265,8 +265,8 @@ class MetadataOracle:
                             f"{state.version} that the commands up to there do not give")
 
     def accepted(self, node: int, state: MetadataState, partition: int, group: int) -> None:
-        """Check that a node with these metadata may append to a partition in a group: the partition
-        is not deleted by them, and was placed there.  Raises ``Violation``."""
+        """Check that a node with these metadata may append to a partition in a group: by them it is
+        not deleted, and it was placed there.  Raises ``Violation``."""
         deleted = self.deleted_at.get(partition)
         if deleted is not None and state.version >= deleted:
             raise Violation("DeletedStaysDeleted", f"n{node} appends to partition {partition}, "

@@ -86,7 +86,7 @@ class LogModel:
 
     def put(self, write: PendingWrite, count: int | None = None) -> None:
         """Apply ``write`` with its first ``count`` entries (None = all): drop the suffix that it
-        drops, then append. ``members`` stay as they are."""
+        drops, then append. New configuration entries are not added to ``members``."""
         if write.is_tombstone:
             self.drop_from(1)
         if write.drop_from:

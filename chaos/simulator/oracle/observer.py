@@ -287,7 +287,7 @@ class StateChecker:
     # ---- clients -----------------------------------------------------------------------------
 
     def acked(self, group: int, append: AppendOperation) -> None:
-        """Check an append that a client was told is acknowledged. Raises ``Violation``.
+        """Check an append that a client takes as acknowledged. Raises ``Violation``.
 
         ``group`` is where the client believes the partition to be; the partition may be in another
         group.

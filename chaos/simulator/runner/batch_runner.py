@@ -68,9 +68,9 @@ def numbers(first: int, seeds: int | None, minutes: float | None) -> Iterator[in
 
 
 def run_seeds(seeds: Iterator[int], variant: Variant, jobs: int) -> Iterator[Result]:
-    """Yield the results of all seeds as they are complete, ``jobs`` of which run at a time: with 1
-    in this process, else in worker processes. Raises ``ChildProcessError`` when the process of a
-    seed ends without a result."""
+    """Yield the results of all seeds as they are complete. ``jobs`` run at a time: 1 in this
+    process, more in worker processes. Raises ``ChildProcessError`` when the process of a seed ends
+    without a result."""
     if jobs == 1:
         for seed in seeds:
             yield run_one(seed, variant)
