@@ -359,8 +359,8 @@ class Ledger:
         return end
 
     def appends_of(self, runs: Sequence[Sequence]) -> Iterator[int]:
-        """Yield the numbers of the appends to which runs of records, (base, values), belong; an
-        append once for each time that its records follow other ones."""
+        """Yield the numbers of the appends to which runs of records, (base, values), belong. An
+        append is yielded once for each time that its records follow other ones."""
         last = -1
         for _, values in runs:
             for value in values:

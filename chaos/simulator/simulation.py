@@ -354,8 +354,8 @@ class Simulation:
         return found
 
     def _misplaced_replicas(self, live: list[int]) -> list[str]:
-        """Describe the nodes of ``live`` whose replicas do not match the members of a group: a
-        member without a replica, or a replica on a node that is no member."""
+        """Describe the nodes of ``live`` whose replicas do not match the members of a group. A
+        member has no replica, or a node that is no member has one."""
         found = []
         for number, group in self.state_checker.groups.items():
             members = group.configuration().members()

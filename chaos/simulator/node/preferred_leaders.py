@@ -46,7 +46,7 @@ class LeadershipReturn(PreferredLeaders):
         self._schedule_check()
 
     def will_hand_back(self, group: int, node: int) -> bool:
-        """True if this node would hand the group, if it led it, to ``node``: that one came up
+        """True if this node would hand the group, if it led it, to ``node``. That one came up
         within ``WINDOW_MS`` and has not led the group since."""
         _, since_ms = self._up.get(node, (0, -WINDOW_MS))
         return (self._node.now_ms - since_ms < WINDOW_MS

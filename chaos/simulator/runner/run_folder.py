@@ -120,7 +120,7 @@ def broken_off(events: Iterable[Event]) -> Iterator[Event]:
 
 def findings_of(result: Result) -> OwnFindings:
     """Return what the simulator itself found in a seed. A failure that is not of the checkers is an
-    anomaly; a seed that does not count gets a note, one with allowed losses is invalid."""
+    anomaly. A seed that does not count gets a note; one with allowed losses is invalid."""
     found = OwnFindings()
     reason = why_not(result)
     if result.event_counts["promised loss"]:
