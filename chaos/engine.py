@@ -53,7 +53,8 @@ class Engine:
         self._child = child
 
     def close(self) -> None:
-        """End the daemon that was started here; any other is left alone.  Idempotent."""
+        """End the daemon that was started here and wait for it, killing it after ``DOWN_S``; any
+        other is left alone.  Idempotent."""
         if self.process is None or self._child is None:
             return
         host.send(self.process, signal.SIGTERM)
@@ -67,7 +68,7 @@ class Engine:
 
 def running(url: str = "") -> Engine | None:
     """Return the engine that answers, at ``url`` or where the environment says; None when none
-    does."""
+    does. Nothing is started."""
     where = ["--host", url] if url else []
     try:
         version = host.run("docker", *where, "version", "--format", "{{.Server.Version}}",
@@ -78,8 +79,12 @@ def running(url: str = "") -> Engine | None:
 
 
 def require(started: Callable[[host.ProcessId], None] = lambda _daemon: None) -> Engine:
-    """Return an engine that answers.  ``started`` is called with a new daemon at once, so that the
-    caller can have it ended if this process dies.  Raises ``EngineUnavailable``."""
+    """Return the engine that answers, or one that is started here, after installing it if
+    necessary; both take root.
+
+    ``started`` is called with a new daemon at once, so that the caller can have it ended if this
+    process dies.  Raises ``EngineUnavailable``.
+    """
     found = running()
     if found is not None:
         return found
@@ -92,7 +97,8 @@ def require(started: Callable[[host.ProcessId], None] = lambda _daemon: None) ->
 
 
 def install() -> None:
-    """Install Debian's package of the engine.  Raises ``EngineUnavailable``."""
+    """Install Debian's packages of the engine and its command by ``apt-get``.  Raises
+    ``EngineUnavailable``."""
     if shutil.which("apt-get") is None:
         raise EngineUnavailable("no Docker engine answers, and this machine has no apt-get to "
                                 "install one with")
@@ -113,8 +119,12 @@ def _apt_get(*packages: str) -> None:
 
 def start(command: Sequence[str] = ("dockerd",), url: str = "",
           started: Callable[[host.ProcessId], None] = lambda _daemon: None) -> Engine:
-    """Start a daemon and wait until it answers at ``url`` (the usual place when empty).  Raises
-    ``EngineUnavailable``."""
+    """Start a daemon by ``command``, call ``started`` with it, and wait until it answers at ``url``
+    (the usual place when empty); return its engine.
+
+    Raises ``EngineUnavailable`` when it ends, or does not answer within ``UP_S``; it is killed
+    then.
+    """
     log = Path(tempfile.mkstemp(prefix="multiraft-dockerd-", suffix=".log")[1])
     try:
         with log.open("wb") as output:

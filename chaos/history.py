@@ -103,7 +103,7 @@ class HistoryWriter:
         self.events = 0
 
     def write(self, event: Event) -> None:
-        """Write one line.  Raises ``OSError`` of the file."""
+        """Write one event as a line, without flushing the file.  Raises ``OSError`` of the file."""
         self._write(self._encode(event) + "\n")
         self.events += 1
 
@@ -113,9 +113,11 @@ class BadHistory(Exception):
 
 
 def read_history(path: Path) -> Iterator[Event]:
-    """Yield the events of a file: a history need not fit into memory.  Raises ``BadHistory`` with
-    the line's number; an incomplete last line was being written when the run was broken off, and is
-    left out."""
+    """Yield the events of a file, read as they are needed: a history need not fit into memory.
+
+    Raises ``BadHistory`` with the line's number; an incomplete last line was being written when the
+    run was broken off, and is left out.
+    """
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             if not line.endswith(b"\n"):
@@ -150,7 +152,7 @@ def partition_of(key: str) -> int:
 
 
 def write_history(path: Path, events: Iterable[Event]) -> None:
-    """Write all events into a new file."""
+    """Write all events into a file, which is replaced if it exists."""
     with path.open("w", encoding="utf-8") as file:
         writer = HistoryWriter(file)
         for event in events:

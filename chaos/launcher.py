@@ -36,7 +36,8 @@ class TooLate(Exception):
 
 def command_line(command: Sequence[str], planted: Sequence[str] = (),
                  clock: Path | None = None) -> list[str]:
-    """Return the command that starts a process which runs ``multiraft COMMAND``."""
+    """Return the command that starts a process which runs ``multiraft COMMAND`` with these bugs
+    planted. Its clock follows the file ``clock``, if one is named."""
     options = [word for name in planted for word in ("--planted", name)]
     options += ["--clock", str(clock)] if clock is not None else []
     # -P: a directory `node/` in the working directory of the process is not our package.
@@ -44,8 +45,9 @@ def command_line(command: Sequence[str], planted: Sequence[str] = (),
 
 
 def shift_clock(path: Path) -> ShiftedClock:
-    """Replace the clock of the node in this process by one that follows ``path``.  Raises
-    ``TooLate`` when a module has taken the true one."""
+    """Replace the clock of the node in this process by one that follows ``path``, and return it.
+    Raises ``TooLate`` when a module of the node has been imported, which may have taken the true
+    one; ``OSError`` or ``BadShift`` for the file."""
     if any(name.startswith("node.") for name in sys.modules):
         raise TooLate("modules of the node were imported before its clock was replaced")
     module = importlib.import_module(CLOCK_MODULE)
@@ -57,7 +59,8 @@ def shift_clock(path: Path) -> ShiftedClock:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run ``python -m chaos.launcher``; ends as ``multiraft`` ends."""
+    """Run ``python -m chaos.launcher`` with these arguments, those of the process if None: plant
+    the bugs, shift the clock, then run the command. Ends as ``multiraft`` ends."""
     if not __debug__:
         sys.exit("chaos.launcher: refuses to run with python -O: a node's assertions are part of "
                  "its safety")

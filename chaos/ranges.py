@@ -22,7 +22,8 @@ class Whole(click.IntRange):
 
     def convert(self, value: object, param: click.Parameter | None,
                 ctx: click.Context | None) -> int:
-        """Convert an argument; overrides click's method."""
+        """Return an argument as a number; overrides click's method. Fails with a usage error for
+        anything but ASCII digits with a sign, and outside the range."""
         if isinstance(value, str) and not _WHOLE.fullmatch(value):
             self.fail(f"{value[:40]!r} is not a whole number.", param, ctx)
         return super().convert(value, param, ctx)
@@ -36,7 +37,8 @@ class Real(click.FloatRange):
 
     def convert(self, value: object, param: click.Parameter | None,
                 ctx: click.Context | None) -> float:
-        """Convert an argument; overrides click's method."""
+        """Return an argument as a number; overrides click's method. Fails with a usage error for
+        anything but a decimal number in ASCII, and outside the range."""
         if isinstance(value, str) and not _REAL.fullmatch(value):
             self.fail(f"{value[:40]!r} is not a number.", param, ctx)
         return super().convert(value, param, ctx)

@@ -92,7 +92,7 @@ class Batches:
             column.append(value)
 
     def set(self, place: int, batch: LogBatch | None) -> None:
-        """Set the records of an entry."""
+        """Set the records of the entry at a place; None = it has none."""
         row = _NO_BATCH
         if batch is not None:
             row = (batch.partition, batch.base_offset, batch.key, len(self.values),
@@ -102,7 +102,7 @@ class Batches:
             column[place] = value
 
     def cut(self, begin: int, end: int) -> None:
-        """Remove a range of entries."""
+        """Remove the entries at places [begin, end)."""
         for column in self._columns():
             del column[begin:end]
 
@@ -132,12 +132,13 @@ class ReplicaLog:
         return self.first_index + len(self.terms) - 1
 
     def term(self, index: int) -> int:
-        """Return the term at an index; ``UNREADABLE`` also outside of the log."""
+        """Return the term at an index; ``UNREADABLE`` where nothing can be read, and outside of the
+        log."""
         place = index - self.first_index
         return self.terms[place] if 0 <= place < len(self.terms) else UNREADABLE
 
     def batch(self, index: int) -> LogBatch | None:
-        """Return the records at an index, if it is a data entry that can be read."""
+        """Return the records at an index; None unless it is a data entry that can be read."""
         place, columns = index - self.first_index, self.batches
         if not 0 <= place < len(self.terms) or columns.first[place] < 0:
             return None
@@ -147,11 +148,12 @@ class ReplicaLog:
                      tuple(columns.values[first:first + columns.count[place]]))
 
     def put_batch(self, batch: LogBatch) -> None:
-        """Set the records of an existing entry."""
+        """Set the records of the entry at the batch's index, which must exist."""
         self.batches.set(batch.index - self.first_index, batch)
 
     def put(self, index: int, term: int, kind: str, content: int) -> None:
-        """Put an entry behind the last one, or replace one; skipped indexes are unreadable."""
+        """Put an entry, without records, behind the last one, or replace one; indexes that this
+        skips are unreadable."""
         if not self.terms:
             self.first_index = index
         while self.last_index < index - 1:
@@ -170,11 +172,12 @@ class ReplicaLog:
         self.batches.append()
 
     def drop_from(self, index: int) -> None:
-        """Remove the suffix from ``index``."""
+        """Remove the entries from ``index``; does nothing behind the last one."""
         self._cut(max(0, index - self.first_index), len(self.terms))
 
     def drop_head(self, first_index: int) -> None:
-        """Remove entries below ``first_index``; a snapshot has them."""
+        """Remove entries below ``first_index``, which a snapshot has; the log begins there from now
+        on."""
         self._cut(0, min(first_index - self.first_index, len(self.terms)))
         self.first_index = first_index
 
@@ -202,8 +205,9 @@ class Dump:
 
 def dump(directory: Path, node: int, run: int, to: Path,
          inspect: Sequence[str] = INSPECT) -> Path:
-    """Write the logs of a data directory into the folder ``to``; return the file.  Raises
-    ``BadDump``."""
+    """Write the logs of a data directory as ``NODE.jsonl`` into the folder ``to``, created if
+    necessary, and return that file. ``run``: number of the run, -1 = any; ``inspect``: the command.
+    Raises ``BadDump``."""
     found = from_rows(_inspected(directory, inspect), node, run)
     to.mkdir(parents=True, exist_ok=True)
     path = to / f"{node}.jsonl"
@@ -212,7 +216,8 @@ def dump(directory: Path, node: int, run: int, to: Path,
 
 
 def _inspected(directory: Path, inspect: Sequence[str]) -> Iterator[dict]:
-    """Yield the command's rows while it runs."""
+    """Yield the command's rows while it runs. Raises ``BadDump`` after the last one if it
+    failed."""
     command = [*inspect, str(directory), "--json", "--payload"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                           text=True) as process:
@@ -241,7 +246,7 @@ class _Reader:
         self._copy: tuple[int, int, int] | None = None  # group, index, term of a repair
 
     def take(self, row: dict) -> None:
-        """Take the next row."""
+        """Take the next row of ``log inspect``; rows of torn tails are ignored."""
         if "checkpoint_group" in row:
             self._checkpoints[-1][row["group"]] = row
         elif row.get("file") == "checkpoint":
@@ -253,7 +258,8 @@ class _Reader:
             self._entry(row)
 
     def _newest(self) -> dict[int, dict]:
-        """Return the groups of the newest checkpoint that can be read; empty without one."""
+        """Return group -> row of the newest checkpoint among those taken so far; empty without
+        one."""
         if not self._positions:
             return {}
         newest = max(range(len(self._positions)), key=self._positions.__getitem__)
@@ -310,7 +316,7 @@ def _payload(row: dict) -> bytes:
 
 
 def _content(row: dict) -> int:
-    """Return a CRC over the entry's contents, the same on every replica."""
+    """Return a number made of CRCs over the entry's contents, the same on every replica."""
     said = f"{row['kind']} {row['partition']} {row['base_offset']} {row['payload_crc']}"
     return zlib.crc32(said.encode()) << 31 ^ row["payload_crc"]
 
@@ -324,7 +330,8 @@ def _members(payload: bytes) -> list[list[int]]:
 
 
 def _batch(row: dict, run: int) -> LogBatch:
-    """Return the records of a data entry as values."""
+    """Return the records of a data entry as values, ``CORRUPT`` for one without a tag of this run.
+    Without values if the batch cannot be decoded."""
     payload = _payload(row)
     found, keys = [], set()
     try:
@@ -345,7 +352,7 @@ def _batch(row: dict, run: int) -> LogBatch:
 
 
 def write(path: Path, found: Dump) -> None:
-    """Write a dump to a file."""
+    """Write a dump to a file, which is replaced if it exists."""
     with path.open("w", encoding="utf-8") as file:
         groups = [{"group": group, "first_index": log.first_index, "commit": log.commit,
                    "applied": log.applied, "configuration": log.configuration,
@@ -375,7 +382,7 @@ def _rows(found: Dump) -> Iterator[list]:
 
 
 def ranges(found: Sequence[int]) -> list[list[int]]:
-    """Return [first, count] of consecutive numbers."""
+    """Return the numbers, in their order, as ranges [first, count] of consecutive ones."""
     result: list[list[int]] = []
     for value in found:
         if result and result[-1][0] + result[-1][1] == value:
@@ -418,6 +425,6 @@ def _load_row(found: Dump, row: list) -> None:
 
 
 def load_all(folder: Path) -> list[Dump]:
-    """Read the dumps of a run's folder, by node; none when there is no folder.  Raises
-    ``BadDump``."""
+    """Return the dumps in the folder ``replicas/`` of a run, by node; empty when there is no
+    folder.  Raises ``BadDump``."""
     return sorted((load(path) for path in folder.glob("*.jsonl")), key=lambda each: each.node)

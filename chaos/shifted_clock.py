@@ -42,7 +42,7 @@ class ClockShift(NamedTuple):
 
 
 def read_shift(path: Path) -> ClockShift:
-    """Read the shift from a file.  Raises ``BadShift``, and ``OSError`` of the file."""
+    """Return the shift that a file holds.  Raises ``BadShift``, and ``OSError`` of the file."""
     try:
         table = json.loads(path.read_text(encoding="utf-8"))
         shift = ClockShift(**table)
@@ -78,14 +78,15 @@ class ShiftedClock:
         self._seen: tuple[int, int] | None = None  # (inode, time of the last change) of the file
 
     def monotonic_ns(self) -> int:
-        """Return nanoseconds of the shifted monotonic clock."""
+        """Return nanoseconds of the shifted monotonic clock. Raises ``BadShift`` and ``OSError`` of
+        the file, which is checked every ``LOOK_MS``."""
         with self._lock:
             now_ns = self._true_monotonic_ns()
             self._look(now_ns)
             return self._shown_ns(now_ns)
 
     def time_ns(self) -> int:
-        """Return nanoseconds since 1970 of the shifted wall clock."""
+        """Return nanoseconds since 1970 of the shifted wall clock. Raises as ``monotonic_ns``."""
         with self._lock:
             self._look(self._true_monotonic_ns())
             return self._true_wall_ns() + self._shift.wall_ms * _MS

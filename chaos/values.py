@@ -33,7 +33,8 @@ def producer_of(value: int) -> int:
 
 
 def encode(run: int, key: str, value: int, padding: int = 0) -> bytes:
-    """Return the record of a value, with ``padding`` further bytes that follow from it."""
+    """Return the record of a value that is appended to ``key``, with ``padding`` further bytes that
+    follow from the value."""
     key_crc = crc_of_key(key)
     pad = bytes((value + place) & 0xFF for place in range(min(padding, 64)))
     pad = (pad * (padding // 64 + 1))[:padding]
@@ -65,8 +66,8 @@ def parse(record: bytes) -> TaggedRecord | None:
 
 
 def decode(run: int, key: str, record: bytes) -> int:
-    """Return the value of a record that was read at ``key``; ``CORRUPT`` or ``FOREIGN`` when it is
-    not a record of that key."""
+    """Return the value of a record that was read at ``key``. ``CORRUPT`` = it is not intact;
+    ``FOREIGN`` = it is not of this run and key."""
     found = parse(record)
     if found is None:
         return CORRUPT

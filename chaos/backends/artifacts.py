@@ -15,7 +15,8 @@ from chaos.backends import layout
 
 
 def copy_artifacts(files: layout.Layout, node: int, target: Path) -> None:
-    """Copy all files of a node to a directory of its own.  Raises ``OSError``."""
+    """Copy log, configuration and data directory (if there is one) of a node to ``target``, created
+    if necessary; the copies belong to this user. Raises ``OSError``."""
     target.mkdir(parents=True, exist_ok=True)
     for path in (files.log(node), files.config(node)):
         shutil.copyfile(path, target / path.name)
@@ -26,8 +27,8 @@ def copy_artifacts(files: layout.Layout, node: int, target: Path) -> None:
 
 
 def copy_if_present(source: str, target: str) -> str:
-    """Copy a file as it is now; a file that a running node has renamed or removed meanwhile is
-    skipped."""
+    """Copy a file as it is now and return ``target``, for ``shutil.copytree``. Skip a file that a
+    running node has renamed or removed meanwhile."""
     try:
         return shutil.copy2(source, target)
     except FileNotFoundError:
@@ -37,6 +38,6 @@ def copy_if_present(source: str, target: str) -> str:
 
 
 def _own(directory: Path) -> None:
-    """Give the copies of a container's files to this user."""
+    """Give a directory and everything below it, copied from a container, to this user."""
     for path in (directory, *directory.rglob("*")):
         os.chown(path, os.geteuid(), os.getegid())

@@ -136,7 +136,8 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     def up(self, timeout_s: float = UP_S) -> None:
-        """Create the cluster and start every node; return when every group has a leader."""
+        """Create the cluster and start every node; return when every group has a leader. Raises
+        ``BackendError`` when that takes longer than ``timeout_s``."""
 
     @abc.abstractmethod
     def close(self) -> None:
@@ -144,13 +145,17 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     def heal_all(self) -> None:
-        """End every fault and start every member node that does not run.  Idempotent; does not wait
-        until nodes have caught up (``await_whole``)."""
+        """End every fault, start every member node that does not run, and wait until it answers;
+        not until nodes have caught up (``await_whole``). Idempotent.
+
+        Raises ``BackendError`` with all problems, after everything else is healed.
+        """
 
     @abc.abstractmethod
     def await_whole(self, timeout_s: float = UP_S) -> None:
         """Wait until every member reports that it is ready: it runs and its replicas have caught
-        up.  Raises ``BackendError`` that names what is missing."""
+        up.  Raises ``BackendError`` for the first one that is not after ``timeout_s``, or that has
+        ended by itself."""
 
     @abc.abstractmethod
     def damaged_replicas(self, node: int) -> int:
@@ -174,22 +179,27 @@ class Backend(abc.ABC):
     @abc.abstractmethod
     def start(self, node: int, timeout_s: float = UP_S) -> None:
         """Start a node that does not run, and wait until it answers clients.  Where the network
-        cuts the node off, wait until its log says that it is ready.  A running node is left
-        alone."""
+        cuts the node off, wait until its log says that it is ready.  A running or removed node is
+        left alone.
+
+        Raises ``BackendError`` when the node ends by itself, or is not up after ``timeout_s``.
+        """
 
     @abc.abstractmethod
     def kill(self, node: int) -> None:
-        """Send SIGKILL, also to a paused node; return when the process is gone.  A hung disk holds
-        the process until the disk is thawed: then this returns at once, and ``start`` waits for its
-        end."""
+        """Send SIGKILL, also to a paused node, and wait until the process is gone; does nothing
+        when none lives.  A hung disk holds the process until the disk is thawed: then this returns
+        at once, and ``start`` waits for its end."""
 
     @abc.abstractmethod
     def stop(self, node: int, timeout_s: float = STOP_S) -> None:
-        """Send SIGTERM; the node is killed when it has not ended after ``timeout_s``."""
+        """Resume a node, send it SIGTERM and wait for its end; kill it when it has not ended after
+        ``timeout_s``."""
 
     @abc.abstractmethod
     def pause(self, node: int) -> None:
-        """Pause a node: none of its code runs until ``resume``."""
+        """Pause a node: none of its code runs until ``resume``. Does nothing when the node is
+        paused already or does not run."""
 
     @abc.abstractmethod
     def resume(self, node: int) -> None:
@@ -197,12 +207,14 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     def is_running(self, node: int) -> bool:
-        """True if the node's process lives, paused or not."""
+        """True if the node's process lives, paused or not; False also for an id that no node
+        has."""
 
     @abc.abstractmethod
     def exits(self) -> list[NodeExit]:
-        """Return every end of a node's process so far, in order of discovery.  A node that ended by
-        itself has the reason in its log: EIO (status 4), or a bug."""
+        """Return every end of a node's process so far, by the backend or by itself, in order of
+        discovery.  A node that ended by itself has the reason in its log: EIO (status 4), or a
+        bug."""
 
     # -- members --------------------------------------------------------------------------------
 
@@ -228,7 +240,8 @@ class Backend(abc.ABC):
     @abc.abstractmethod
     def command(self, *arguments: str, timeout_s: float = UP_S) -> str:
         """Run ``multiraft ARGUMENTS --servers ...`` as an operator would, from the place of the
-        clients; return its standard output.  Raises ``BackendError`` with its standard error."""
+        clients; return its standard output.  Raises ``BackendError`` with its standard error when
+        it fails, and when it has not ended after ``timeout_s``."""
 
     # -- network --------------------------------------------------------------------------------
 
@@ -238,7 +251,8 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     def lose(self, links: Collection[Link], probability: float) -> None:
-        """Drop packets of these links at random; replaces the previous loss; 0 or () heals."""
+        """Drop each packet of these links with this probability; replaces the previous loss; 0 or
+        () heals."""
 
     @abc.abstractmethod
     def delay(self, links: Collection[Link], delay: Delay | None) -> None:
@@ -265,7 +279,8 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     def slow_disk(self, node: int, bytes_per_s: int, operations_per_s: int) -> None:
-        """Bound the bytes and operations of the disk per second, 0 = unbounded; (0, 0) heals."""
+        """Bound the bytes and operations of the disk per second, also after restarts; 0 =
+        unbounded, (0, 0) heals."""
 
     @abc.abstractmethod
     def freeze_disk(self, node: int) -> None:
@@ -278,11 +293,12 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     def fill_disk(self, node: int, leave_bytes: int = 0) -> None:
-        """Fill the disk with a foreign file, all but ``leave_bytes``."""
+        """Fill the node's disk with a file that is not the node's, until ``leave_bytes`` are
+        free."""
 
     @abc.abstractmethod
     def free_disk(self, node: int) -> None:
-        """Remove the file that ``fill_disk`` created."""
+        """Remove the file that ``fill_disk`` created; does nothing when there is none."""
 
     @abc.abstractmethod
     def fail_disk(self, node: int) -> None:
@@ -292,7 +308,7 @@ class Backend(abc.ABC):
     @abc.abstractmethod
     def mend_disk(self, node: int) -> None:
         """Heal ``fail_disk``: kill the node if it still runs and mount the disk again; the caller
-        starts it."""
+        starts the node. Does nothing when the disk has not failed."""
 
     @abc.abstractmethod
     def data_directory(self, node: int) -> Path:
@@ -306,7 +322,10 @@ class Backend(abc.ABC):
                   drift_ppm: int = 0) -> None:
         """Set the node's clocks from now on, over restarts: the wall clock is off by ``wall_ms``
         and the monotonic clock gains ``drift_ppm`` microseconds a second.  The monotonic clock
-        jumps ahead by ``jump_ms`` (at least 0) now, and never goes back (``chaos.launcher``)."""
+        jumps ahead by ``jump_ms`` (at least 0) now, and never goes back (``chaos.launcher``).
+
+        The defaults end offset and drift; earlier jumps stay.
+        """
 
     # -- afterwards -----------------------------------------------------------------------------
 
@@ -322,6 +341,7 @@ class Backend(abc.ABC):
 
 
 def all_links(nodes: Collection[int], others: Collection[int]) -> frozenset[Link]:
-    """Return both directions between every one of ``nodes`` and every one of ``others``."""
+    """Return both directions between every one of ``nodes`` and every one of ``others``, without
+    links from a node to itself."""
     return frozenset(link for node in nodes for other in others if node != other
                      for link in (Link(node, other), Link(other, node)))

@@ -46,8 +46,8 @@ class Controller(NamedTuple):
         return (self.home if self.is_v1 else ROOT) / name
 
     def make(self, name: str) -> Path:
-        """Create the group ``name`` if it is missing and return its directory.  Raises
-        ``BackendError``."""
+        """Create the group ``name`` if it is missing, with this controller enabled, and return its
+        directory.  Raises ``BackendError``."""
         group = self.group(name)
         try:
             group.mkdir(exist_ok=True)
@@ -58,8 +58,8 @@ class Controller(NamedTuple):
         return group
 
     def group_of(self, pid: int) -> Path:
-        """Return the group of a process.  Raises ``BackendError``; ``FileNotFoundError`` or
-        ``ProcessLookupError`` when there is no such process."""
+        """Return the directory of the group that a process is in.  Raises ``BackendError``;
+        ``FileNotFoundError`` or ``ProcessLookupError`` when there is no such process."""
         for line in Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8").splitlines():
             _, controllers, path = line.split(":", 2)
             if self.is_v1 and self.v1 in controllers.split(","):

@@ -14,8 +14,9 @@ BACKENDS = {"process": "chaos.backends.processes:ProcessBackend",
 
 
 def open_backend(name: str, directory: Path, spec: ClusterSpec) -> Backend:
-    """Return a backend whose cluster is not up yet.  Raises ``BackendError`` (``EngineUnavailable``
-    among others) with one sentence."""
+    """Return a new backend by its name in ``BACKENDS``; its cluster is not up yet.  Raises
+    ``BackendError`` (``EngineUnavailable`` among others) when this machine cannot run it, or
+    ``directory`` has the nodes of another run."""
     module, _, attribute = BACKENDS[name].partition(":")
     try:
         kind = getattr(importlib.import_module(module), attribute)

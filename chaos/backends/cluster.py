@@ -93,7 +93,7 @@ class Cluster(Backend):
                                f"directory")
 
     def _probe(self) -> dict[str, str]:
-        """Return the kinds of fault that are left out, and why."""
+        """Return each kind of fault that this machine cannot inject -> the reason."""
         return probes.left_out(self.book)
 
     @abc.abstractmethod
@@ -102,14 +102,15 @@ class Cluster(Backend):
 
     @abc.abstractmethod
     def _reserve_endpoint(self, node: int) -> NodeEndpoint:
-        """Reserve an address for a node and return it."""
+        """Reserve an address for a node, record it in ``addresses``, and return the node's
+        endpoint."""
 
     @abc.abstractmethod
     def _make_network(self, endpoint: NodeEndpoint) -> NodePackets | None:
         """Create the node's end of the network; None = packets of the node cannot be filtered."""
 
     def _own_disk(self, node: int) -> None:
-        """Give a node's files to the user that it runs as."""
+        """Give a node's files to the user that it runs as; does nothing where that is this user."""
 
     @property
     def has_disks(self) -> bool:
@@ -189,7 +190,8 @@ class Cluster(Backend):
             ]
 
     def inside(self, node: int, *command: str) -> list[str]:
-        """Return a command that runs in the node's network."""
+        """Return a command that runs ``command`` in the node's network; ``command`` itself where
+        the node has none of its own."""
         packets = self._instance(node).packets
         return list(command) if packets is None else host.within(packets.namespace, *command)
 
@@ -227,7 +229,8 @@ class Cluster(Backend):
             raise BackendError("; ".join(problems))
 
     def _heal_node(self, node: int, problems: list[str]) -> None:
-        """Heal the faults of a node that need its lock, and start it."""
+        """Mend a failed or full disk of a node, end its clock fault, start it, and wait until it is
+        up; add what fails to ``problems``. The caller has thawed and resumed the node."""
         self._heal_disk(node, problems)
         with _problems(problems):
             if CLOCK in self.kinds:
@@ -306,8 +309,8 @@ class Cluster(Backend):
             time.sleep(ASK_S)
 
     def _is_up(self, node: int) -> bool:
-        """True if the node says that it is ready, and clients get answers where the network
-        permits."""
+        """True if the node's log says that it is ready, and it answers a client. No answer is
+        required while a link fault lies between it and the clients."""
         if not self._has_said_ready(node):
             return False
         faults = self.faults
@@ -321,7 +324,8 @@ class Cluster(Backend):
             return any(b'"event":"node_started"' in line.replace(b" ", b"") for line in file)
 
     def _has_ended(self, node: int) -> bool:
-        """True if the node ended by itself."""
+        """True if the node's process ended without the backend, and ``_discover`` has not noted
+        that yet."""
         return self._instance(node).should_run and not self._runner.alive(node)
 
     def _complaint(self, node: int) -> str:
@@ -497,7 +501,8 @@ class Cluster(Backend):
 
     def _begin(self, node: int, kind: str):
         """Note a disk fault of ``kind`` on a node, and return its disk. The fault is noted before
-        it begins, since the node may end of it at once."""
+        it begins, since the node may end of it at once. Raises ``BackendError`` if the node has no
+        disk of its own."""
         disk = self._disk(node)
         self._instance(node).disk_faults.add(kind)
         return disk
@@ -600,7 +605,8 @@ def _outcome(work: Callable, item: object) -> BackendError | None:
 
 @contextlib.contextmanager
 def _problems(problems: list[str]) -> Iterator[None]:
-    """Collect a backend error as a problem, so that healing continues with the next step."""
+    """Add an error of the body to ``problems`` instead of raising it, so that healing continues
+    with the next step."""
     try:
         yield
     except (BackendError, OSError) as error:

@@ -128,11 +128,12 @@ class DockerBackend(Cluster):
             os.chown(path, USER, USER)
 
     def container_name(self, node: int, role: str) -> str:
-        """Return the name that the engine's list shows."""
+        """Return the name of a node's container in the engine; ``role``: "node", or "network" for
+        its sandbox."""
         return f"multiraft-chaos-{self.book.run}-{node}-{role}"
 
     def sandbox_id(self, node: int) -> str:
-        """Return the container whose network the node uses."""
+        """Return the id of the container whose network the node uses."""
         return self._sandboxes[node].get_container_id()
 
     def close(self) -> None:
@@ -232,7 +233,8 @@ def _started(container: DockerContainer) -> DockerContainer:
 
 @contextlib.contextmanager
 def _engine(what: str) -> Iterator[None]:
-    """Raise a backend error when the engine refuses a request or does not answer."""
+    """Raise ``BackendError``, beginning with ``what``, when the engine refuses a request of the
+    body or does not answer."""
     try:
         yield
     except (docker.errors.DockerException, OSError) as error:  # a missing answer is an OSError
@@ -248,7 +250,8 @@ def _pid(container: DockerContainer) -> int:
 
 
 def remove_leftovers() -> list[str]:
-    """Remove what earlier runs have left in the engine, by label; return the names."""
+    """Remove the containers and networks, found by label, of runs whose process is gone; return the
+    ids of these runs."""
     removed = []
     client = docker.from_env()
     try:

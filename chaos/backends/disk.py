@@ -41,7 +41,7 @@ class LoopDisk:
         self.frozen = self.failed = False
 
     def create(self, size_bytes: int) -> None:
-        """Create the file system and mount it."""
+        """Create the file system in a file of ``size_bytes`` and mount it."""
         self.mount.mkdir(parents=True, exist_ok=True)
         self.image.parent.mkdir(parents=True, exist_ok=True)
         with self.image.open("wb") as file:
@@ -111,7 +111,8 @@ class LoopDisk:
         self.attach()
 
     def freeze(self) -> None:
-        """Block writes and syncs from now on; earlier writes are synced first."""
+        """Block writes and syncs from now on; earlier writes are synced first. Does nothing when
+        the disk is frozen already; raises ``BackendError`` when it is not mounted."""
         if not self.frozen:
             self._require_mounted()
             # before the call: an exception in between must not leave the disk frozen
@@ -119,12 +120,13 @@ class LoopDisk:
             self._control(_FIFREEZE, struct.pack("i", 0))
 
     def thaw(self) -> None:
-        """Unblock writes and syncs."""
+        """Unblock writes and syncs; does nothing when the disk is not frozen."""
         thaw(self.mount)
         self.frozen = False
 
     def fill(self, leave_bytes: int = 0) -> None:
-        """Fill the disk up to ``leave_bytes``.  Raises ``BackendError`` on a disk that fails."""
+        """Fill the disk until ``leave_bytes`` are free.  Raises ``BackendError`` on a disk that
+        fails or is not mounted."""
         self._require_mounted()
         try:
             self._fill(leave_bytes)
@@ -192,8 +194,8 @@ def opened(directory: Path) -> Iterator[int]:
 
 
 def thaw(mount: Path) -> None:
-    """Thaw the file system mounted there, however often it was frozen; does nothing if it is
-    not."""
+    """Thaw the file system mounted at ``mount``, however often it was frozen; does nothing if none
+    is mounted or it is not frozen."""
     if not host.is_mounted(mount):
         return
     with contextlib.suppress(OSError):  # EINVAL: it is not frozen

@@ -79,7 +79,7 @@ def packet_ids(data: bytes) -> Iterator[int]:
 
 
 def verdict(queue: int, packet: int) -> bytes:
-    """Return the verdict that releases a packet."""
+    """Return the netlink message with which the kernel releases a packet of ``queue``."""
     return _message(_VERDICT, queue, _attribute(_VERDICT_HDR, struct.pack(">II", _ACCEPT, packet)))
 
 
@@ -131,7 +131,8 @@ def _now_ms() -> float:
 
 
 def main() -> None:
-    """Run the program."""
+    """Read the options from the command line, print ``holding`` when the queue is open, and hold
+    its packets until standard input ends."""
     parser = argparse.ArgumentParser(prog="python -m chaos.backends.held_packets")
     parser.add_argument("--queue", type=int, required=True)
     parser.add_argument("--ms", type=float, required=True)

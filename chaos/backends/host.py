@@ -45,8 +45,11 @@ class ProcessId(NamedTuple):
 
 def run(*command: str, text: str = "", timeout_s: float = COMMAND_S,
         environment: dict[str, str] | None = None, statuses: Collection[int] = (0,)) -> str:
-    """Run a command of the system, with ``text`` as its input, and return its output.  Exit
-    statuses other than ``statuses`` raise ``BackendError``."""
+    """Run a command of the system, with ``text`` as its input, and return its standard output.
+
+    Raises ``BackendError`` when it ends with a status that is not in ``statuses``, cannot be
+    started, or takes longer than ``timeout_s``.
+    """
     try:
         done = subprocess.run(command, input=text, capture_output=True, text=True,
                               timeout=timeout_s, env=environment)
@@ -70,14 +73,16 @@ def within(namespace: Path, *command: str) -> list[str]:
 
 
 def module(name: str, *arguments: str) -> list[str]:
-    """Return the command of a module of this project, run by this interpreter."""
+    """Return the command that runs a module of this project, by its full dotted name, in this
+    interpreter."""
     # -P: a directory `node/` in the working directory of the process is not our package.
     return [sys.executable, "-P", "-m", name, *arguments]
 
 
 def run_python(name: str, *arguments: str, timeout_s: float = COMMAND_S,
                statuses: Collection[int] = (0,)) -> str:
-    """Run a module of this project to its end and return its output."""
+    """Run a module of this project, by its full dotted name, to its end and return its standard
+    output. Raises ``BackendError`` as ``run``."""
     return run(*module(name, *arguments), timeout_s=timeout_s, environment=environment(),
                statuses=statuses)
 
@@ -111,7 +116,8 @@ def lacking(*commands: str) -> str:
 
 
 def identify(pid: int) -> ProcessId:
-    """Return the identity of a process that lives now; start time 0 when it does not."""
+    """Return the identity of the process that has this pid now; its start time is 0 when there is
+    none."""
     return ProcessId(pid, process_table.start_time(pid) or 0)
 
 
@@ -126,21 +132,21 @@ def send(process: ProcessId, number: signal.Signals) -> bool:
 
 
 def is_mounted(directory: Path) -> bool:
-    """True if a file system or directory is mounted exactly there; unlike ``os.path.ismount`` also
-    a directory of the same file system."""
+    """True if a file system or directory is mounted exactly at ``directory``; unlike
+    ``os.path.ismount`` also for a directory of the same file system."""
     place = str(directory.absolute())
     rows = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
     return any(_unescaped(row.split(" ")[4]) == place for row in rows.splitlines())
 
 
 def _unescaped(name: str) -> str:
-    """Decode the octal numbers for blanks and the like."""
+    """Decode the octal escapes, of blanks and the like, in a path of ``mountinfo``."""
     return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), name)
 
 
 def holds(condition: Callable[[], bool], timeout_s: float, poll_s: float = POLL_S) -> bool:
-    """Block until ``condition`` holds, asking every ``poll_s``; False when it does not hold within
-    ``timeout_s``."""
+    """Block until ``condition`` holds, checking it every ``poll_s`` seconds, and return True; False
+    when it does not hold within ``timeout_s``."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline:
@@ -150,8 +156,8 @@ def holds(condition: Callable[[], bool], timeout_s: float, poll_s: float = POLL_
 
 
 def state_directory() -> Path:
-    """Return the directory of the ledgers of all runs, from which later runs clear what earlier
-    ones left."""
+    """Return the directory of the ledgers of all runs, created if necessary. Later runs clear from
+    it what earlier ones left."""
     directory = (Path("/run/multiraft-chaos") if is_root()
                  else Path(f"/tmp/multiraft-chaos-{os.getuid()}"))
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)

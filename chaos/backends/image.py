@@ -95,8 +95,8 @@ def ensure() -> str:
 
 
 def build(image: str) -> None:
-    """Build the image.  Raises ``ImageFailed``; ``NoBase`` where these sources are not the
-    cause."""
+    """Build the image of this source tree under the name ``image``.  Raises ``ImageFailed``;
+    ``NoBase`` where these sources are not the cause."""
     script = root() / "deploy" / "container" / "build.sh"
     if not script.exists():
         raise ImageFailed("an image is built from the source tree, and this is an installation")

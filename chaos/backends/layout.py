@@ -69,7 +69,7 @@ class Layout:
         return self.node(node) / "log"
 
     def clock(self, node: int) -> Path:
-        """Return the file that a node's clocks follow."""
+        """Return the file that says how far a node's clocks are off."""
         return self.node(node) / "clock"
 
     def disk(self, node: int) -> Path:
@@ -93,7 +93,7 @@ class Layout:
         set_clock(self.clock(endpoint.id), 0, 0, 0)
 
     def toml(self, endpoint: NodeEndpoint, members: Sequence[NodeEndpoint]) -> str:
-        """Return the text of one node's configuration."""
+        """Return the text of one node's configuration; ``members`` as for ``write``."""
         tables: dict[str, dict[str, object]] = {
             "node": _member(endpoint) | {"data_dir": f"{self.disk(0).name}/{DATA}"},
             "http": {"address": endpoint.http_address},
@@ -134,7 +134,8 @@ def _lines(table: Mapping[str, object]) -> list[str]:
 
 
 def set_clock(path: Path, wall_ms: int, monotonic_ms: int, drift_ppm: int) -> None:
-    """Replace the file that a node's clocks follow, atomically."""
+    """Replace atomically the file that a node's clocks follow: wall clock off by ``wall_ms``,
+    monotonic clock ahead by ``monotonic_ms`` and gaining ``drift_ppm`` microseconds a second."""
     fresh = path.with_name(path.name + ".new")
     fresh.write_text(json.dumps({"monotonic_ms": monotonic_ms, "drift_ppm": drift_ppm,
                                  "wall_ms": wall_ms}), encoding="utf-8")

@@ -69,14 +69,15 @@ class ResourceLedger:
             file.write(json.dumps([kind, *what]) + "\n")
 
     def rows(self) -> list[list[str]]:
-        """Return all recorded rows; a line that was incomplete when its writer died is left out."""
+        """Return all recorded rows, kind first; a line that was incomplete when its writer died is
+        left out. Empty when the ledger is gone."""
         if not self.path.exists():
             return []
         return [json.loads(line) for line in self.path.read_text(encoding="utf-8").splitlines(True)
                 if line.endswith("\n")]
 
     def of_kind(self, kind: str) -> list[list[str]]:
-        """Return the recorded names of one kind, each once."""
+        """Return the rows of one kind, each once and without the kind: the names of the object."""
         found = [row[1:] for row in self.rows() if row[0] == kind]
         return [row for number, row in enumerate(found) if row not in found[:number]]
 
@@ -95,10 +96,11 @@ def orphans() -> Iterator[ResourceLedger]:
 
 
 def release_orphans() -> list[str]:
-    """Release what earlier runs left; return the names of the runs that left nothing behind.
+    """Release the ledgers of runs whose process is gone; return the ids of the runs that leave
+    nothing behind.
 
-    What cannot be removed is logged and stays in its ledger: names carry the run, so that the
-    objects of an earlier run do not stand in the way of a new one.
+    What cannot be removed is logged and stays in its ledger. Names carry the run, so the objects of
+    an earlier run do not stand in the way of a new one.
     """
     released = []
     for ledger in list(orphans()):
@@ -152,7 +154,8 @@ def release(ledger: ResourceLedger) -> None:
 
 @contextlib.contextmanager
 def _complaints(left: list[str]) -> Iterator[None]:
-    """Collect an error, so that one object that cannot be removed does not stop the others."""
+    """Add an error of the body to ``left`` instead of raising it, so that one object that cannot be
+    removed does not stop the others."""
     try:
         yield
     except (BackendError, OSError) as error:
@@ -168,16 +171,17 @@ def _kill(processes: list[ProcessId], left: list[str]) -> None:
 
 
 def _terminate(daemon: ProcessId, left: list[str]) -> None:
-    """Send SIGTERM and wait: an engine cleans up its own objects then. One that still lives after
-    ``GONE_S`` is added to ``left``."""
+    """Send SIGTERM to a Docker daemon and wait: it cleans up its own objects then. One that still
+    lives after ``GONE_S`` is added to ``left``."""
     host.send(daemon, signal.SIGTERM)
     if not host.holds(lambda: not host.alive(daemon), GONE_S):
         left.append(f"dockerd, process {daemon.pid}")
 
 
 def remove_containers(run: str) -> None:
-    """Remove containers, then networks: a network in use stays.  The engine's own command is used,
-    so that the watchdog and later runs need no library."""
+    """Remove the containers of a run, then its networks: a network in use stays.  The engine's own
+    command is used, so that the watchdog and later runs need no library. Raises
+    ``BackendError``."""
     wanted = f"label={LABEL}={run}"
     paused = host.run("docker", "ps", "-q", "--filter", wanted, "--filter", "status=paused")
     for container in paused.split():

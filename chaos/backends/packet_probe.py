@@ -36,7 +36,8 @@ def listen(sock: socket.socket, sender, count: int, seconds: float) -> list[tupl
 
 
 def main() -> None:
-    """Run the program."""
+    """Bind the address of the command line, print ``listening``, receive datagrams, and print their
+    numbers and arrivals as JSON."""
     address, port, count, seconds = sys.argv[1:]
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.bind((address, int(port)))

@@ -36,8 +36,8 @@ class LinkFaults:
 
 
 def rules(node: int, addresses: Mapping[int, str], faults: LinkFaults) -> str:
-    """Return the input of ``iptables-restore`` for the namespace of ``node``; ``addresses`` of
-    every node and of ``CLIENTS``."""
+    """Return the input of ``iptables-restore`` for the namespace of ``node``. ``addresses``: node
+    -> address, of ``CLIENTS`` too; links from nodes without one are left out."""
     lines = ["*filter", ":INPUT ACCEPT [0:0]", ":OUTPUT ACCEPT [0:0]"]
     for links, action in (
             (faults.reset, "-p tcp -j REJECT --reject-with tcp-reset"),
@@ -64,7 +64,8 @@ class NodePackets:
         self._delay: Delay | None = None
 
     def apply(self, addresses: Mapping[int, str], faults: LinkFaults) -> None:
-        """Apply the link faults to the namespace."""
+        """Replace the namespace's packet rules by those for ``faults``, and start, replace or end
+        the process that delays packets. ``addresses`` as for ``rules``. Raises ``BackendError``."""
         concerned = any(link.target == self.node or link == Link(self.node, CLIENTS)
                         for link in faults.delayed)
         delay = faults.delay if concerned else None
@@ -76,7 +77,8 @@ class NodePackets:
             self.release()
 
     def release(self) -> None:
-        """End the process that delays packets; packets that wait are dropped with the queue."""
+        """End the process that delays packets, if any; packets that wait are dropped with the
+        queue. The packet rules stay."""
         self._delay = None
         if self._holder is not None:
             self._holder.kill()

@@ -54,22 +54,22 @@ def left_out(book: ledger.ResourceLedger) -> dict[str, str]:
 
 
 def without_launcher() -> dict[str, str]:
-    """Return the faults that need the launcher, when it is missing: it replaces a node's clock at
-    the start."""
+    """Return {``CLOCK``: reason} when the launcher, which replaces a node's clock at its start, is
+    missing; otherwise {}."""
     if importlib.util.find_spec("chaos.launcher") is None:
         return {CLOCK: "there is no launcher that replaces a node's clock"}
     return {}
 
 
 def without_root() -> dict[str, str]:
-    """Return the faults that need root."""
+    """Return kind -> reason for the faults that need root."""
     return dict.fromkeys((*_LINK_FAULTS, *DISK_KINDS),
                          "it takes root: a network and a disk of its own for every node")
 
 
 def rot_without_root() -> dict[str, str]:
-    """Return the faults that need root in containers: files of a container's user belong to another
-    user."""
+    """Return kind -> reason for the faults that need root in containers only: files of a
+    container's user belong to another user."""
     return {BIT_ROT: "it takes root: the files belong to the container's user"}
 
 

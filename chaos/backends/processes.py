@@ -81,7 +81,8 @@ class ProcessBackend(Cluster):
         share_mounts(self.book, self.directory)
 
     def _open_network(self) -> None:
-        """Create a bridge in a namespace of its own, and this machine's link to it."""
+        """Create a bridge in a network namespace of its own, and this machine's link to it, whose
+        address is that of ``CLIENTS``."""
         self._subnet = subnet.free(random.Random())
         clients, switch = self._subnet[-2], self._switch
         link = f"mrc{self.book.run}"
@@ -196,8 +197,8 @@ def in_namespace(name: str, *command: str) -> None:
 
 def node_command(config: Path, clock: Path, planted: tuple[str, ...] | list[str],
                  python: str = "") -> list[str]:
-    """Return the command that starts a node: by the launcher, with its clock and the planted
-    bugs."""
+    """Return the command that starts a node: by the launcher, if there is one, with its clock file
+    and the planted bugs. ``python``: the interpreter, "" = this one."""
     # Every role change is logged at this level; the checkers read them from the log.
     start = ["node", "start", "--config", str(config), "--log-level", "debug"]
     if importlib.util.find_spec("chaos.launcher") is None:
@@ -209,17 +210,17 @@ def node_command(config: Path, clock: Path, planted: tuple[str, ...] | list[str]
 
 
 def share_mounts(book: ledger.ResourceLedger, directory: Path) -> None:
-    """Share mounts below ``directory``, so that an unmount here reaches all copies: a mount
-    namespace that another program creates meanwhile copies them, and must not keep a failed file
-    system alive."""
+    """Make ``directory`` a shared mount point, so that an unmount below it reaches all copies of
+    the mounts. A mount namespace that another program creates meanwhile copies them, and must not
+    keep a failed file system alive."""
     book.note(ledger.SHARED, str(directory))
     host.run("mount", "--bind", str(directory), str(directory))
     host.run("mount", "--make-shared", str(directory))
 
 
 def _free_ports(count: int) -> list[int]:
-    """Return loopback ports that are free now and that the kernel does not assign while a node is
-    down."""
+    """Return ``count`` loopback ports that are free now and that the kernel does not assign while a
+    node is down. They are not reserved; raises ``BackendError`` when there are not enough."""
     found: list[int] = []
     for port in random.sample(NODE_PORTS, k=len(NODE_PORTS)):
         with contextlib.suppress(OSError), socket.socket() as sock:

@@ -36,14 +36,14 @@ def join(pid: int, member: int) -> None:
 
 
 def remove(name: str) -> None:
-    """Remove the group ``name``; does nothing when it is missing.  Raises ``BackendError`` when it
-    has processes."""
+    """Remove the group ``name``; does nothing when it is missing.  Raises ``BackendError`` when
+    that fails, as it does while the group has processes."""
     CONTROLLER.remove(name)
 
 
 def throttle(pid: int, device: str, bytes_per_s: int, operations_per_s: int) -> None:
-    """Bound writes of the group of ``pid`` to ``device`` (MAJOR:MINOR); 0 = unbounded.  Raises
-    ``BackendError``."""
+    """Bound what the group of ``pid`` writes to ``device`` (MAJOR:MINOR) per second; 0 = unbounded.
+    Does nothing when the process has ended.  Raises ``BackendError``."""
     try:
         group = CONTROLLER.group_of(pid)
     except (FileNotFoundError, ProcessLookupError):

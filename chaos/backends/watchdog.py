@@ -30,14 +30,15 @@ class CleanupWatchdog:
             stdout=subprocess.DEVNULL, start_new_session=True, env=host.environment())
 
     def dismiss(self) -> None:
-        """Tell the watchdog that the run has released everything itself, and wait for its end.
-        Idempotent."""
+        """Tell the watchdog that the run has released everything itself, so that it releases
+        nothing, and wait for its end. Idempotent."""
         if self._process.poll() is None and not self._process.stdin.closed:
             self._process.communicate(_DONE)
 
 
 def main() -> None:
-    """Run the program."""
+    """Wait until the pipe on standard input ends; release the ledger of the command line unless the
+    run has said that it did so."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     path = Path(sys.argv[1])
     if sys.stdin.buffer.read() != _DONE:

@@ -128,17 +128,18 @@ class Checker:
 
     def found(self, text: str, key: Key | None = None, operations: Sequence[int] = (),
               time_us: int = -1) -> None:
-        """Report an anomaly."""
+        """Report an anomaly of this checker; ``text``: one clause. Negative ``operations`` are left
+        out; ``time_us`` -1 = unknown."""
         known = tuple(operation for operation in operations if operation >= 0)
         self._findings.add(Anomaly(self.id, self.name, text, key.name if key else "", known,
                                    time_us))
 
     def notes(self) -> list[str]:
-        """Return observations that are reported and not judged."""
+        """Return observations that are reported and not judged; called after the last event."""
         return []
 
     def figures(self) -> dict[str, int]:
-        """Return how much was checked, by name."""
+        """Return how much was checked, by name; called after the last event."""
         return {}
 
     def operation_of(self, value: int) -> int:

@@ -30,8 +30,11 @@ class NoRun(Exception):
 
 def check_folder(path: Path) -> Verdict:
     """Return the verdict on a run's folder and write it to the folder's ``verdict.json``.  An
-    unchanged folder gives the verdict that the run itself came to.  Raises ``NoRun``,
-    ``BadHistory``, ``BadDump`` and ``BadFindings``."""
+    unchanged folder gives the verdict that the run itself came to.
+
+    Raises ``NoRun`` when there is no history or ``run.json`` cannot be parsed; ``BadHistory``,
+    ``BadDump`` and ``BadFindings`` for a damaged file of that kind.
+    """
     folder = Folder(path)
     if not folder.history.is_file():
         raise NoRun(f"{path} has no {folder.history.name}")
@@ -42,7 +45,8 @@ def check_folder(path: Path) -> Verdict:
 
 
 def _parameters(path: Path) -> dict[str, Any]:
-    """Return the parameters in ``run.json``; empty when the file is missing."""
+    """Return the parameters in ``run.json``; empty when the file is missing. Raises ``NoRun`` for a
+    file that is no JSON object."""
     try:
         found = json.loads(path.read_text())
     except FileNotFoundError:

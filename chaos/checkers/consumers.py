@@ -21,12 +21,13 @@ class _Positions:
         self._at: dict[int, dict[str, int]] = {}  # process -> key -> next offset
 
     def assign(self, process: int, positions: dict[str, int]) -> None:
-        """Set the positions of a consumer; it has none at keys with a negative offset."""
+        """Replace the positions of a consumer by these, key -> next offset; it has none at keys
+        with a negative offset."""
         self._at[process] = {key: offset for key, offset in positions.items() if offset >= 0}
 
     def advance(self, process: int, key: Key, result: ReadResult) -> int | None:
-        """Move a consumer behind a poll's records; return its position before, None = unknown or no
-        records."""
+        """Move a consumer's position at a key behind the records of a poll, if any; return its
+        position before, None = unknown or no records."""
         if not result.runs:
             return None
         positions = self._at.setdefault(process, {})
@@ -99,7 +100,9 @@ class ConsumerNotes(Checker):
                 counts[base:end] = counts[base:end].translate(_PLUS_ONE)
 
     def _measure_lag(self, key: Key, at: int, result: ReadResult) -> None:
-        """Keep the longest time from an acknowledgement to the poll that begins at its record."""
+        """Keep the longest time, and its key, from an acknowledgement with ``commit`` to the
+        invocation of the poll that begins at its record, offset ``at``. Other records are
+        ignored."""
         if not key.is_known(at) or not key.acked[at]:
             return
         home = self.ledger.values.home(key.slots[at])

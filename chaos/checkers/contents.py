@@ -181,7 +181,8 @@ def is_at(key: Key, offset: int, value: int) -> bool:
 
 
 def is_taken(key: Key, offset: int) -> bool:
-    """True if the offset holds another record, or certainly none because the key ends below it."""
+    """True if the offset is known to hold a record, or certainly holds none because the key ends at
+    or below it."""
     return key.is_known(offset) or (key.final_certain and offset >= key.final_end)
 
 
@@ -190,7 +191,7 @@ def _name(key: Key) -> str:
 
 
 def _place_of(checker: Checker, value: int) -> int:
-    """Return where a value is, by the known base of its append."""
+    """Return the offset at which a value has to be, by the known base of its append."""
     home = checker.ledger.values.home(value)
     return checker.ledger.appends.base[home >> PLACE_BITS] + (home & (PLACES_MAX - 1))
 

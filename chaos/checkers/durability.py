@@ -93,8 +93,8 @@ class Unseen(Checker):
 
 
 def _unread(key: Key, begin: int, end: int) -> Iterator[int]:
-    """Return offsets of records that were acknowledged with ``commit`` and that no reader was
-    shown."""
+    """Yield the offsets in [begin, end) whose records were acknowledged with ``commit`` and that no
+    reader was shown."""
     end = min(end, len(key.slots))
     at = key.read.find(0, begin, end) if begin < end else -1
     while at >= 0:
@@ -162,7 +162,9 @@ class AcksContract(Checker):
                        f"acknowledged with commit are lost; faults: {faults or 'none'}")
 
     def _fate(self, key: Key, number: int, covered: bool) -> tuple[bool, bool]:
-        """Return (lost, moved): whether an acknowledged append is gone, or at another offset."""
+        """Return (lost, moved): whether an acknowledged append is gone, and whether its records are
+        at another offset than acknowledged. ``covered``: as ``_is_covered``. Both are False for a
+        deleted key."""
         appends = self.ledger.appends
         base = appends.base[number]
         if key.deleted:
@@ -196,7 +198,8 @@ class AcksContract(Checker):
 
 
 def _is_covered(key: Key) -> bool:
-    """True if final reads cover the key up to a certain end."""
+    """True if final reads returned every offset of the key, up to an end that a linearizable answer
+    told."""
     end = key.final_end
     return key.final_certain and end <= len(key.final) and key.final.count(1, 0, end) == end
 

@@ -19,9 +19,11 @@ class Faults:
         self._on: list[tuple[str, tuple[int, ...]]] = []
 
     def take(self, event: Event) -> tuple[int, ...]:
-        """Begin or end a fault; return the nodes that it affects, empty = all.
+        """Begin or end the fault of an event; return the nodes that the change affects, empty =
+        all.
 
-        An end without its own begin ends the oldest fault of its kind, and names the nodes of both.
+        An end without its own begin ends the oldest active fault of its name, and returns the nodes
+        of both.
         """
         nodes = tuple(event.data.get("nodes") or ())
         if event.data.get("on"):
@@ -40,14 +42,14 @@ class Faults:
 
     @property
     def touch_all(self) -> bool:
-        """True if one of the faults names no node."""
+        """True if an active fault names no node, and so affects all."""
         return any(not nodes for _, nodes in self._on)
 
     @property
     def nodes(self) -> set[int]:
-        """Return the nodes that are named."""
+        """Return the nodes that the active faults name; ``CLIENTS`` may be one of them."""
         return {node for _, nodes in self._on for node in nodes}
 
     def touch(self, node: int) -> bool:
-        """True if one of the faults affects the node."""
+        """True if an active fault affects the node: it names the node, or none."""
         return any(not nodes or node in nodes for _, nodes in self._on)

@@ -50,8 +50,8 @@ class LeaderTrace:
         self.roles = list(roles)
 
     def nodes_that_led(self) -> dict[int, set[int]]:
-        """Return the nodes that ever led each group; ``NOBODY_KNOWS`` is among them when the leader
-        of some term is unknown."""
+        """Return group -> nodes that ever led it, without groups for which no leader is known.
+        ``NOBODY_KNOWS`` is among the nodes when the leader of some term in between is unknown."""
         led: dict[int, dict[int, int]] = {}
         for role in self.roles:
             if leader_of(role):
@@ -77,7 +77,8 @@ class LeaderTrace:
 
 
 def leader_of(role: RoleChange) -> int:
-    """Return the leader that this node names; 0 = it knows none."""
+    """Return the leader that the node of this change names, itself if it leads; 0 = it knows
+    none."""
     return role.node if role.role == LEADER else role.leader
 
 
@@ -95,7 +96,7 @@ class RoleTrace(Checker):
         self._trace = LeaderTrace()
 
     def judge(self, trace: LeaderTrace) -> None:
-        """Set the trace to judge when the history ends."""
+        """Set the trace that ``on_end`` judges."""
         self._trace = trace
 
     def on_end(self, time_us: int) -> None:
@@ -158,8 +159,8 @@ def read_trace(folder: Path, began: str = "") -> LeaderTrace | None:
 
 
 def _observed(path: Path) -> Iterator[RoleChange]:
-    """Yield the leaders that the run observed; the run counts as one more follower. Nothing without
-    the file; an incomplete last line is left out."""
+    """Yield the leaders in the file of those that the run observed, as changes of a follower
+    ``OBSERVER``. Nothing without the file; an incomplete last line is left out."""
     if not path.is_file():
         return
     with path.open(encoding="utf-8") as file:

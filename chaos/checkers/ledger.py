@@ -66,7 +66,7 @@ class Values:
         return self._strays.get(value, -1)
 
     def set_home(self, value: int, home: int) -> None:
-        """Record the home of a value."""
+        """Record the home of a value, as ``home`` returns it; an earlier one is replaced."""
         homes = self._arrays.get(value >> 32)
         if homes is None:
             homes = self._arrays[value >> 32] = array("q")
@@ -111,7 +111,8 @@ class Appends:
         return len(self.operation)
 
     def add(self, operation: int, key: int, floor: int, data: dict) -> int:
-        """Add an append and return its number."""
+        """Add an append and return its number. ``key``: the key's number; ``data``: of its
+        invocation; ``floor``: the column."""
         producer, sequence = data.get("producer", -1), data.get("sequence", -1)
         identity = -1
         if producer >= 0:
@@ -161,7 +162,8 @@ class Key:
         self.group = -1
 
     def grow(self, end: int) -> None:
-        """Extend the columns to offsets below ``end``."""
+        """Extend the columns to offsets below ``end``, with nothing known there; does nothing when
+        they are as long."""
         missing = end - len(self.slots)
         if missing > 0:
             self.slots.extend(array("q", (EMPTY,)) * missing)
@@ -190,12 +192,12 @@ class Ledger:
         self._ones = bytes((1,)) * 4096
 
     def ask(self, hook: str, *arguments: object) -> None:
-        """Call a hook of the checkers that have it."""
+        """Call a hook (``checker.HOOKS``) of all checkers that have it."""
         for check in self._hooks[hook]:
             check(*arguments)
 
     def key(self, name: str) -> Key:
-        """Return the key of this name; it is created when new."""
+        """Return the key of this name; a new one is created and reported by ``on_key``."""
         found = self.keys.get(name)
         if found is None:
             found = self.keys[name] = Key(name, len(self.by_number))
@@ -206,7 +208,8 @@ class Ledger:
         return found
 
     def deletion(self, topic: str, change: int, confirmed_us: int) -> None:
-        """Change the number of deletions asked for a topic's incarnation, or confirm one."""
+        """Add ``change`` to the number of deletions asked for a topic's incarnation, for its
+        present and later keys. ``confirmed_us``: when one was confirmed; -1 = none was."""
         count, before_us = self._deletions.get(topic, (0, -1))
         now = self._deletions[topic] = (count + change, max(before_us, confirmed_us))
         for key in self.by_topic.get(topic, ()):
@@ -215,7 +218,8 @@ class Ledger:
     # ---- appends ---------------------------------------------------------------------------
 
     def invoke_append(self, operation: int, data: dict) -> int:
-        """Record an append and return its number.  The same values again are a repetition."""
+        """Record an invoked append and return its number. One with a value that was appended before
+        is a repetition of that value's append."""
         key = self.key(data["key"])
         number = self.appends.add(operation, key.number, key.seen_end, data)
         home = number << PLACE_BITS
@@ -240,8 +244,9 @@ class Ledger:
 
     def complete_append(self, number: int, outcome: int, offset: int, values: Sequence[int],
                         time_us: int) -> None:
-        """Record the end of an append, and call the hooks that it concerns. Only an acknowledgement
-        with acks ``commit`` places its ``values``; one with ``leader`` is kept as claimed."""
+        """Record the end of an append: its ``outcome``, and if acknowledged its ``offset`` (-1 =
+        none given); call the hooks that it concerns. Only an acknowledgement with acks ``commit``
+        places its ``values``; one with ``leader`` is kept as claimed."""
         appends = self.appends
         appends.outcome[number], appends.time_us[number] = outcome, time_us
         key = self.by_number[appends.key[number]]
@@ -266,7 +271,7 @@ class Ledger:
             key.seen_end = max(key.seen_end, end)
 
     def ones(self, count: int) -> bytes:
-        """Return ``count`` set flags."""
+        """Return ``count`` bytes of value 1: flags that are set."""
         if count > len(self._ones):
             self._ones = bytes((1,)) * (2 * count)
         return self._ones[:count]
@@ -274,8 +279,12 @@ class Ledger:
     # ---- records at offsets -----------------------------------------------------------------
 
     def place(self, key: Key, base: int, values: Sequence[int], source: Evidence) -> bool:
-        """Place ``values`` at ``base`` and behind it, on the evidence of ``source``.  Returns False
-        when they cannot be there."""
+        """Place ``values`` at ``base`` and behind it, on the evidence of ``source``; report what
+        contradicts earlier evidence to the hooks.
+
+        Return False, with nothing placed, when they cannot be there: ``base`` is negative or they
+        end more than ``SPARSE_MIN`` behind all that was sent.
+        """
         end = base + len(values)
         if base < 0 or end > key.sent:
             self.ask("on_beyond", key, base, end, source)
@@ -290,7 +299,9 @@ class Ledger:
         return True
 
     def _place_one(self, key: Key, offset: int, value: int, source: Evidence) -> None:
-        """Place one value at an offset that held another value or none."""
+        """Place one value at an offset that held another value or none, and report a conflict. Over
+        another value only the first read there wins; an unreadable value is reported and not
+        placed."""
         if value < 0:
             self.ask("on_unreadable", key, offset, value, source)
             return
@@ -307,7 +318,9 @@ class Ledger:
         self._establish(key, offset, value, source)
 
     def _establish(self, key: Key, offset: int, value: int, source: Evidence) -> None:
-        """Establish the base of the append from one of its values at an offset."""
+        """Establish the base of a value's append from the value's offset, unless it is known.
+        Report a value that is unknown, of another key, elsewhere than its append, or of a failed
+        append."""
         home = self.values.home(value)
         if home < 0:
             self.ask("on_unknown", key, offset, value, source)
@@ -332,8 +345,9 @@ class Ledger:
 
     def shown(self, key: Key, base: int, values: Sequence[int], source: Evidence,
               final: bool) -> int:
-        """Record that a reader got these records, unless they cannot be there; return the offset
-        after them. ``final``: by a final read."""
+        """Record that a reader got these records, and return the offset after them. ``final``: by a
+        final read. Contradictions are reported to the hooks and recorded; records at negative
+        offsets, or far beyond all that were sent, are only reported."""
         end = base + len(values)
         if self.place(key, base, values, source):
             ones = self.ones(len(values))
@@ -345,8 +359,8 @@ class Ledger:
         return end
 
     def appends_of(self, runs: Sequence[Sequence]) -> Iterator[int]:
-        """Return the appends to which runs of records belong, each as often as its records follow
-        others."""
+        """Yield the numbers of the appends to which runs of records, (base, values), belong. An
+        append is yielded once for each time that its records follow other ones."""
         last = -1
         for _, values in runs:
             for value in values:
@@ -356,8 +370,8 @@ class Ledger:
                     yield last
 
     def told_end(self, key: Key, high_watermark: int, final: bool, certain: bool) -> None:
-        """Record that a reader was shown the high watermark; ignored above the number of values
-        ever sent. ``final``: by a final read; ``certain``: by a linearizable answer."""
+        """Record that an answer gave this high watermark; one above the number of values ever sent
+        is ignored. ``final``: of a final read or question; ``certain``: linearizable."""
         if high_watermark > key.sent:
             return  # reported by ``on_beyond``; believed, it would make every later append wrong
         key.high_watermark = max(key.high_watermark, high_watermark)
@@ -369,12 +383,13 @@ class Ledger:
     # ---- at the end --------------------------------------------------------------------------
 
     def living(self) -> Iterator[Key]:
-        """Return keys for which no deletion was asked."""
+        """Return keys without a deletion: none was asked for, or all of them were refused."""
         return (key for key in self.by_number if not key.deleted)
 
     def walk(self, key: Key) -> Iterable[tuple[int, int, int, int]]:
-        """Yield (offset, append or -1, place of the first record, records) for all known records of
-        a key, in the order of offsets; consecutive records of an append are one row."""
+        """Yield (offset, append, place of the first record in its append, records) for all records
+        of a key whose append is known. Consecutive records of an append are one row; the order is
+        that of offsets."""
         home_of = self.values.home
         begin, first, following = 0, -1, -1
         for offset, value in enumerate(key.slots):

@@ -30,7 +30,8 @@ class _Demand:
         self.last_us = time_us
 
     def waited_us(self, now_us: int, from_us: int) -> int:
-        """Return how long clients have waited, within the time after ``from_us``."""
+        """Return how long clients have waited for an acknowledgement since ``from_us``: until now
+        or, if no append is open, until the last one ended. Negative = not since ``from_us``."""
         until_us = now_us if self.open else self.last_us
         return until_us - max(self.since_us, from_us)
 
@@ -45,7 +46,8 @@ class _Demands:
         self._demand: dict[int, _Demand] = {}
 
     def on_append(self, key: Key, kind: str, number: int, time_us: int) -> None:
-        """Count an append that begins or ends."""
+        """Count an append that is invoked or ends as ``kind``, unless its acks are ``none``. One
+        that ends ``ok`` is judged, and the wait of its key begins again."""
         appends = self._ledger.appends
         if appends.acks[number] == NONE:
             return
@@ -59,7 +61,7 @@ class _Demands:
             demand.since_us, demand.operation = time_us, appends.operation[number]
 
     def judge_all(self, time_us: int) -> None:
-        """Judge the demands of all keys."""
+        """Judge the demands of all keys as they stand at ``time_us``."""
         for number, demand in self._demand.items():
             self._judge(self._ledger.by_number[number], demand, time_us)
 

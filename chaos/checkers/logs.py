@@ -43,7 +43,7 @@ class GroupLogs:
 
     @property
     def committed_end(self) -> int:
-        """Return the last index that is certainly committed."""
+        """Return the last index of the best log that is certainly committed; 0 = none."""
         known = max([0, *(log.commit for log in self.logs.values())])
         best = self.best
         if self.durable_end and best.term(self.durable_end) == best.term(best.last_index):
@@ -51,8 +51,8 @@ class GroupLogs:
         return min(known, best.last_index)
 
     def voters(self) -> list[list[int]]:
-        """Return the voters of each half of the configuration in force, as the best log and the
-        checkpoints know it."""
+        """Return the voters of each half of the configuration in force, as the best log, or else
+        the newest checkpoint, knows it. Without either, these are the nodes with a log."""
         if self.best.members:
             voters, _, outgoing = self.best.members[max(self.best.members)]
         else:
@@ -62,7 +62,8 @@ class GroupLogs:
         return [half for half in (voters, outgoing) if half]
 
     def holders(self, index: int) -> set[int]:
-        """Return nodes that hold, or may hold, the best log's entry at the index."""
+        """Return nodes that hold, or may hold, the best log's entry at the index: voters without a
+        dump and damaged replicas are among them."""
         term = self.best.term(index)
         missing = {node for half in self.voters() for node in half} - self._nodes
         return missing | {node for node, log in self.all.items()
@@ -80,7 +81,8 @@ class GroupLogs:
                 yield batch
 
     def _whole(self, index: int) -> LogBatch | None:
-        """Return the batch of another log where the best one is damaged."""
+        """Return the readable batch that another log has at the index and the best log's term; None
+        = none has it."""
         term = self.best.term(index)
         found = (log.batch(index) for log in self.logs.values()
                  if term in (log.term(index), UNREADABLE))
@@ -101,7 +103,8 @@ class GroupLogs:
         return True
 
     def _durable_end(self) -> int:
-        """Return the last index of the best log that a majority of each half holds, or may hold."""
+        """Return the last index of the best log up to which a majority of each half of the voters
+        holds it, or may hold it."""
         ends = []
         for half in self.voters():
             matches = sorted((self._match(node) for node in half), reverse=True)
@@ -111,7 +114,9 @@ class GroupLogs:
     def _match(self, node: int) -> int:
         """Return the last index up to which a node's log equals the best one.
 
-        0 without a log; ``_ANYTHING`` for a log that cannot be judged."""
+        0 without a log; ``_ANYTHING`` for a node without a dump or with a quarantined replica,
+        which cannot be judged.
+        """
         log = self.all.get(node)
         if node not in self._nodes or log is not None and log.quarantined:
             return _ANYTHING
@@ -125,8 +130,8 @@ def _reaches(log: ReplicaLog, index: int) -> bool:
 
 
 def _last_common(one: ReplicaLog, other: ReplicaLog) -> int:
-    """Return the highest index at which both logs have the same term.  Without one, return the
-    index before the first: the rest is in a snapshot."""
+    """Return the highest index at which both logs have the same term, or one of them cannot be
+    read.  Without one, return the index before both begin: the rest is in a snapshot."""
     index = min(one.last_index, other.last_index)
     first = max(one.first_index, other.first_index)
     while index >= first:
@@ -157,7 +162,8 @@ class DivergentLogs(Checker):
 
 
 def _are_equal(log: ReplicaLog, other: ReplicaLog, first: int, end: int) -> bool:
-    """Compare terms and contents of a range as memory; nearly all logs are equal."""
+    """True if terms and contents of two logs are equal from ``first`` to ``end``, inclusive;
+    compared as memory, since nearly all logs are equal."""
     mine = slice(first - log.first_index, end + 1 - log.first_index)
     others = slice(first - other.first_index, end + 1 - other.first_index)
     return log.terms[mine] == other.terms[others] and log.contents[mine] == other.contents[others]
@@ -209,7 +215,8 @@ class LeaderCompleteness(Checker):
 
     @staticmethod
     def _first(log: ReplicaLog, other: ReplicaLog) -> int:
-        """Return the first index that both logs hold; 0 = none."""
+        """Return the first index that ``log`` knows to be committed and at which ``other`` has an
+        entry of a higher term; 0 = none."""
         first = max(log.first_index, other.first_index)
         end = min(log.commit, log.last_index, other.last_index)
         if log is other or _are_equal(log, other, first, end):
@@ -292,7 +299,9 @@ class LogContents(Checker):
                 )
 
     def _key(self, batch: LogBatch) -> Key | None:
-        """Return the key of these records; None = a key that is not in this history."""
+        """Return the key of a batch's records, and remember it as the key of their partition. None
+        for a key that is not in this history; also, after reporting the anomaly, for one that is
+        not the partition's."""
         known = self._key_of.get(batch.partition)
         key = self._by_crc.get(batch.key)
         if key is None:
@@ -311,8 +320,8 @@ class LogContents(Checker):
         self.found(f"partition {batch.partition} holds {what} at offset {batch.base_offset}", key)
 
     def has_logs_of(self, key: Key) -> bool:
-        """True if the logs of the key's groups hold all its records; there are several groups when
-        its partition was switched."""
+        """True if logs of all groups that held the key's records were given and can be read. A key
+        has several groups when its partition was switched."""
         return self._groups_of.get(key.number, {key.group}) <= self._groups
 
     def figures(self) -> dict[str, int]:
@@ -331,8 +340,9 @@ class LogContents(Checker):
 
 def _behind_logs(contents: LogContents, flags: Callable[[Key], bytearray],
                  ) -> Iterator[tuple[Key, int, int]]:
-    """Yield keys with a flagged offset beyond the end of what a majority of the logs holds, that
-    offset and that end."""
+    """Yield (key, offset, end): the end of what a majority of the logs holds, and the first offset
+    from there whose flag is set. Only keys that have one, are not deleted, and whose logs are
+    whole."""
     for key in contents.ledger.living():
         if contents.has_logs_of(key):
             end = contents.ends.get(key.number, 0)

@@ -169,7 +169,7 @@ class Disturbances:
         self._all_us = -1
 
     def on_fault(self, event: Event) -> None:
-        """Record that a fault begins or ends."""
+        """Record that a fault begins or ends, at the time of the event."""
         nodes = self._faults.take(event)
         for node in nodes:
             self._last[node] = event.time_us
@@ -177,7 +177,8 @@ class Disturbances:
             self._all_us = event.time_us
 
     def last_us(self, node: int) -> float:
-        """Return the time of the last fault of a node; infinity while one affects it."""
+        """Return the last time at which a fault that affects the node began or ended; -1 = never,
+        infinity while one is active."""
         if self._faults.touch(node):
             return float("inf")
         return max(self._all_us, self._last.get(node, -1))

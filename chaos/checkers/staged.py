@@ -119,7 +119,9 @@ class _PassedOver(Checker):
                         self._say(key, offset, append, operation)
 
     def _counts(self, key: Key, offset: int) -> int:
-        """Return the append of the record at an offset that has to be given; else -1."""
+        """Return the append of the record at an offset if readers of committed records have to be
+        given it, else -1. They have to unless it was staged in a transaction that is not committed,
+        or by an attempt that does not count."""
         value = key.slots[offset]
         home = self.ledger.values.home(value) if value >= 0 else -1
         if home < 0:

@@ -72,7 +72,8 @@ class Stream:
                            "abort_transaction": self._transaction_completed}
 
     def event(self, event: Event) -> None:
-        """Take the next event."""
+        """Take the next event: pair it with its invocation, and pass it to ledger and checkers.
+        Raises ``BadHistory``."""
         self._time_us = event.time_us
         try:
             if event.kind == INVOKE:
@@ -143,7 +144,8 @@ class Stream:
         self._show(key, result, asked.get("mode") == LINEARIZABLE)
 
     def _show(self, key, result: ReadResult, certain: bool) -> None:
-        """Pass records and their end to the ledger."""
+        """Pass the records of a result, and the end that it tells, to the checkers and the ledger.
+        ``certain``: the read was linearizable."""
         source = Evidence(result.operation, True, result.time_us)
         self._ask("on_result", key, result)
         for base, values in result.runs:
@@ -242,14 +244,16 @@ class Stream:
     # ---- logs ------------------------------------------------------------------------------
 
     def logs(self, dumps: Sequence[Dump]) -> None:
-        """Take the logs that the replicas left, after the last event and before ``finish``."""
+        """Take the logs that the replicas left, group by group, after the last event and before
+        ``finish``."""
         for group in sorted({group for each in dumps for group in each.logs}):
             self._ask("on_logs", GroupLogs(group, dumps))
 
     # ---- the end ---------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """End the history: no event follows."""
+        """End the history: call ``on_batch`` for all known records, then ``on_end``. No event
+        follows."""
         for key in self.ledger.by_number:
             following, dense = 0, True
             for offset, number, place, count in self.ledger.walk(key):

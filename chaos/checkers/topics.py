@@ -27,7 +27,8 @@ class _Topic:
         self.asked_us = -1  # time of its request
 
     def may_be_gone(self, asked_us: int) -> bool:
-        """True if the topic may have been deleted since a question was asked at ``asked_us``."""
+        """True if the topic may have been deleted since a question was asked at ``asked_us``: a
+        deletion is open, or was confirmed after that time."""
         return self.open > 0 or self.deleted_us >= asked_us
 
 
@@ -109,7 +110,8 @@ class TopicIncarnation(Checker):
 
     @staticmethod
     def _is_gone(topic: _Topic, known: _Sight, incarnation: int, asked: Event) -> bool:
-        """True if an answer takes back an incarnation that was known before the question."""
+        """True if an answer takes back an incarnation that was known before the question. It does
+        if it gives an earlier one, or none (-1) though no client may have deleted the topic."""
         if incarnation >= known.incarnation or known.time_us >= asked.time_us:
             return False
         return incarnation >= 0 or not topic.may_be_gone(known.asked_us)
@@ -156,7 +158,7 @@ class TopicIncarnation(Checker):
 
 
 def life_of(data: dict[str, Any]) -> str:
-    """Return ``topic@incarnation`` of a deletion."""
+    """Return ``topic@incarnation`` from the data of a deletion's invocation."""
     return f"{data['topic']}@{data.get('incarnation', -1)}"
 
 

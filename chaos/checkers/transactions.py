@@ -58,20 +58,23 @@ class Transaction:
 
     @property
     def is_committed(self) -> bool:
-        """True if the transaction is certainly committed; a reader of committed records that was
-        given records of it proves that too."""
+        """True if the transaction is certainly committed: an answer said so. Records that were
+        given to a reader of committed records prove that too, unless it is known as void."""
         return self.committed_by >= 0 or (bool(self.given) and self.void_by < 0)
 
     def counts(self, task: int, attempt: int) -> bool:
-        """True if the records of an attempt are certainly those of its task."""
+        """True if the commit names this attempt as that of the task; False also while no commit was
+        asked for, and when two commits differ."""
         return self.winners is not None and self.winners.get(task, -1) == attempt
 
     def is_beside(self, task: int, attempt: int) -> bool:
-        """True if the records of an attempt certainly do not count."""
+        """True if the commit names another attempt of the task, so that this one's records do not
+        count. False for a task that no commit names."""
         return self.winners is not None and self.winners.get(task, attempt) != attempt
 
     def numbered(self, task: int, attempt: int, attempt_id: int) -> bool:
-        """Record the attempt id of a number; False when the number has another one."""
+        """Record the attempt id that belongs to a number of an attempt, and return True; False when
+        the number has another id already."""
         return self._attempts.setdefault((task, attempt), attempt_id) == attempt_id
 
 
@@ -115,13 +118,14 @@ class Transactions:
         return self._staged.get(append)
 
     def stage(self, append: int, data: dict[str, Any]) -> None:
-        """Record that an append is staged in a transaction."""
+        """Record that an append is staged in the transaction, task and attempt that ``data``, of
+        its invocation, names."""
         txn = self._transaction(data["sink"], data["transaction"])
         self._staged[append] = StagedAppend(txn, data["task"], data["attempt"])
 
     def give(self, appends: Iterable[int], operation: int) -> tuple[StagedAppend, ...]:
-        """Record that a reader was given records of these appends; return those that were
-        staged."""
+        """Record that a reader of committed records was given, by ``operation``, records of these
+        appends; return those that were staged."""
         found = tuple(self._staged[append] for append in appends if append in self._staged)
         for txn, task, attempt in found:
             txn.given.setdefault((task, attempt), operation)
@@ -130,7 +134,8 @@ class Transactions:
     # ---- the ledger's answers ------------------------------------------------------------------
 
     def take(self, event: Event, asked: Event) -> None:
-        """Record a request about a transaction (``event`` is ``asked`` then), or its answer."""
+        """Record a request about a transaction (``event`` is ``asked`` then), or the answer
+        ``event`` to the request ``asked``. Of requests, only those to commit say something."""
         if event.name == "begin_transaction" and event.kind == OK:
             self._opened(event, asked.data)
         elif event.name == "commit_transaction":

@@ -47,8 +47,8 @@ class Validity(Checker):
             self.acked_under_faults += 1
 
     def reasons(self, leader_changes: int | None) -> list[str]:
-        """Return why the run proves nothing; empty when it is valid.  ``leader_changes`` None =
-        unknown."""
+        """Return why the run proves nothing; empty when it is valid.  ``leader_changes``: after the
+        first fault; None = unknown, which is a reason too."""
         found = []
         if not {FINAL, END} <= self._phases:
             found.append("the run was broken off: it has no final reads, or no end")
@@ -67,8 +67,9 @@ class Validity(Checker):
 
 
 def control_arm(verdict: Verdict, level: str) -> list[str]:
-    """Return why a control arm proves nothing: it must have lost records that were acknowledged
-    with ``level``, or else the checkers or the faults cannot show a loss."""
+    """Return why a control arm proves nothing; empty = it proves something. It must have lost
+    records that were acknowledged with ``level``, or else the checkers or the faults cannot show a
+    loss."""
     acknowledged = verdict.checked.get(f"acknowledged_{level}", 0)
     if not acknowledged:
         return [f"the control arm acknowledged nothing with {level}"]

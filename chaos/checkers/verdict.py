@@ -39,8 +39,8 @@ class Verdict:
 
     @property
     def outcome(self) -> str:
-        """Return ``passed``, ``failed`` or ``invalid``; an anomaly counts also in an invalid
-        run."""
+        """Return ``failed`` if there is an anomaly, also in an invalid run; else ``invalid`` or
+        ``passed``."""
         if self.counts:
             return "failed"
         return "invalid" if self.invalid else "passed"

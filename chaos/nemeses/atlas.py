@@ -39,8 +39,9 @@ class FaultAtlas:
         self._files: dict[int, set[FileRegion]] = {}
 
     def may_hit(self, node: int, region: EntryRegion | FileRegion) -> bool:
-        """True if the damage leaves enough good copies: of an entry, or for files, undamaged nodes.
-        One file of a node is damaged once only."""
+        """True if damage of this region of a node leaves enough good copies. An entry may be
+        damaged on a minority of nodes, files on one minority of nodes in all, and one file of a
+        node once only."""
         if isinstance(region, EntryRegion):
             return len(self._entries.get(region, set()) | {node}) <= self.minority
         if any(other.path == region.path for other in self._files.get(node, ())):

@@ -33,7 +33,8 @@ def alone(node: int, nodes: Sequence[int]) -> Grudge:
 
 
 def bridge(rng: random.Random, nodes: Sequence[int]) -> Grudge:
-    """Return the links between two halves; one further node hears both."""
+    """Return the links between two halves of all nodes but one, drawn at random, which hears
+    both."""
     mixed = _mixed(rng, nodes)[1:]
     middle = len(mixed) // 2
     return all_links(mixed[:middle], mixed[middle:])

@@ -149,7 +149,7 @@ def _nodes(cut: grudges.Grudge) -> list[int]:
 
 
 def _text(cut: grudges.Grudge) -> str:
-    """Return the cut links as text."""
+    """Return the cut links as text: which node does not hear which others."""
     silent: dict[int, list[int]] = {}
     for link in sorted(cut):
         silent.setdefault(link.target, []).append(link.source)

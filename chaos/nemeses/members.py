@@ -139,11 +139,13 @@ class MemberChurn(Loop):
                                  str(self.rng.choice(targets)), timeout_s=MOVE_S)
 
     def _remove(self, extra: list[int]) -> None:
-        """Move the replicas of the extra node with the fewest away, then remove it; a node that has
-        replicas would be refused. With more replicas no turn would be long enough.
+        """Move all replicas of the node of ``extra`` with the fewest to other nodes, then remove
+        it; a node that has replicas would be refused. With more replicas no turn would be long
+        enough.
 
-        Returns early when a replica has no other place, or the nemesis is healed. Raises
-        ``BackendError``."""
+        Returns with the node in place when a replica has no other place, or the nemesis is healed.
+        Raises ``BackendError`` when a command fails.
+        """
         rows = [row for row in self.field.ask(lambda client: client.group_list()) or []
                 if row.group]
         if not rows:

@@ -45,8 +45,8 @@ class Field:
         self._hot_groups = hot_groups
 
     def aim(self, *aims: str) -> list[int]:
-        """Return the nodes of an aim drawn from ``aims``: all nodes, a random minority, or one
-        node. A random node stands for a leader that is unknown or no member."""
+        """Return the nodes of an aim drawn from ``aims``: all nodes, a random minority (one at
+        least), or a single node. A random node stands for a leader that is unknown or no member."""
         nodes = self.backend.nodes()
         aim = self.rng.choice(aims)
         if aim == ALL:
@@ -57,14 +57,16 @@ class Field:
         return [leader if leader in nodes else self.rng.choice(nodes)]
 
     def hot_leader(self) -> int:
-        """Return the leader of a group with much load; 0 when no leader is known."""
+        """Return the leader of a random group with much load, or of any group when no such leader
+        is known; 0 = no leader is."""
         leaders = self.leaders()
         hot = [group for group in self._hot_groups() if group in leaders]
         group = self.rng.choice(hot or sorted(leaders) or [0])
         return leaders.get(group, 0)
 
     def leaders(self) -> dict[int, int]:
-        """Return group -> leader, as a node that answers knows; groups without one are left out."""
+        """Return group -> leader, as a node that answers knows; groups without one are left out.
+        Empty when no node answers."""
         rows = self.ask(lambda client: client.group_list()) or []
         return {row.group: row.leader for row in rows if row.leader}
 
@@ -100,18 +102,21 @@ class Nemesis(abc.ABC):
 
     @abc.abstractmethod
     def plan(self) -> Strike:
-        """Choose targets and parameters; nothing is injected yet."""
+        """Choose targets and parameters, and return them for the history; nothing is injected
+        yet."""
 
     @abc.abstractmethod
     def begin(self) -> None:
-        """Inject the fault."""
+        """Inject the fault that ``plan`` has chosen."""
 
     def heal(self) -> None:
-        """End the fault; does nothing when starting the nodes is enough."""
+        """End the fault, however far ``begin`` came; does nothing where starting the nodes is
+        enough. A loop waits for its last step, at most ``LOOP_END_S``."""
         return None
 
     def is_over(self) -> bool:
-        """True if nothing of the fault remains once the backend has healed everything."""
+        """True if nothing of the fault remains once the backend has healed everything; False for a
+        loop that still runs."""
         return True
 
 
@@ -135,7 +140,8 @@ class Loop(Nemesis):
 
     @abc.abstractmethod
     def step(self) -> None:
-        """Do one step; raises ``BackendError`` when that is impossible at the moment."""
+        """Do one step, in the thread of the loop; raises ``BackendError`` when that is impossible
+        at the moment, which the loop counts as refused."""
 
     def begin(self) -> None:
         self._thread.start()
@@ -154,7 +160,7 @@ class Loop(Nemesis):
         return not self._thread.is_alive()
 
     def wait(self, seconds: float) -> bool:
-        """Block for ``seconds``, or until the nemesis is healed; True = it is healed."""
+        """Block for ``seconds``, or until the nemesis is healed; return True if it is healed."""
         return self._over.wait(seconds)
 
     def _run(self) -> None:

@@ -80,7 +80,7 @@ class NoBite(AssertionError):
 
 
 def require(seen: bool, what: str) -> None:
-    """Raise ``NoBite`` unless the effect was seen."""
+    """Raise ``NoBite(what)`` unless the effect was seen."""
     if not seen:
         raise NoBite(what)
 
@@ -89,7 +89,7 @@ def require(seen: bool, what: str) -> None:
 
 
 def prove_kill(cluster: Cluster) -> str:
-    """Prove that the process is gone, by the signal, and that it starts again."""
+    """Kill node 1; prove that its process is gone, by the signal, and that it starts again."""
     cluster.kill(1)
     require(not cluster.is_running(1) and cluster.exits()[-1].status == -9, "node 1 lives")
     cluster.start(1)
@@ -98,7 +98,8 @@ def prove_kill(cluster: Cluster) -> str:
 
 
 def prove_stop(cluster: Cluster) -> str:
-    """Prove that the process ends, and that its log shows an orderly shutdown."""
+    """Stop node 1; prove that its process ends, and that its log shows an orderly shutdown. Start
+    it again."""
     start = cluster.log_path(1).stat().st_size
     cluster.stop(1)
     require(not cluster.is_running(1), "node 1 lives")
@@ -109,7 +110,8 @@ def prove_stop(cluster: Cluster) -> str:
 
 
 def prove_pause(cluster: Cluster) -> str:
-    """Prove that the process exists and does not answer."""
+    """Pause node 1; prove that its process exists and does not answer, and answers again once it is
+    resumed."""
     cluster.pause(1)
     require(cluster.is_running(1) and not _answers(cluster, 1), "node 1 answers while it is paused")
     cluster.resume(1)
@@ -236,7 +238,7 @@ def prove_hung_disk(cluster: Cluster) -> str:
 
 
 def prove_full_disk(cluster: Cluster) -> str:
-    """Prove that there is no free space, then free space again."""
+    """Prove that a write fails with ``ENOSPC`` on the full disk, and succeeds once it is freed."""
     path = cluster.disk_directory(1) / "more"
     cluster.fill_disk(1)
     try:
@@ -264,7 +266,8 @@ def prove_failed_disk(cluster: Cluster) -> str:
 
 
 def prove_bit_rot(cluster: Cluster) -> str:
-    """Prove that ``log inspect`` finds the damage; tests of the atlas check its rules."""
+    """Flip a bit in a durable entry of node 1; prove that ``log inspect`` finds the damage, and
+    none after the bit is flipped back. Tests of the atlas check its rules."""
     _provoke(cluster, lambda: bool(_places(cluster)))
     flip = _places(cluster)[0]
     segment = rot.inspect(flip.path)
@@ -298,7 +301,8 @@ def prove_clock(cluster: Cluster) -> str:
 
 
 def _restarted_ms(cluster: Cluster, node: int) -> int:
-    """Restart a node and return the start time that it reports."""
+    """Restart a node and return the start time, in milliseconds of its wall clock, that it
+    registers. Raises ``NoBite`` when it registers none within ``SOON_S``."""
     found = [_started_ms(cluster, node)]
     before_ms = found[0]
     cluster.stop(node)
@@ -319,7 +323,8 @@ def _started_ms(cluster: Cluster, node: int) -> int:
 
 
 def prove_membership(cluster: Cluster) -> str:
-    """Prove that a node joins and leaves."""
+    """Prove that a node joins and is removed, and that it is refused when it is started once
+    more."""
     node = cluster.add_node()
     require(node in _known(cluster), f"node {node} has joined and is not listed")
     cluster.remove_node(node)
@@ -330,7 +335,7 @@ def prove_membership(cluster: Cluster) -> str:
 
 
 def prove_leadership(cluster: Cluster) -> str:
-    """Prove that another node leads."""
+    """Transfer the leadership of a group; prove that the chosen voter leads it."""
     with blocking.Client(cluster.servers()) as client:
         row = next(row for row in client.group_list() if row.group and row.leader)
         to = next(node for node in row.voters if node != row.leader)
@@ -346,7 +351,7 @@ def prove_leadership(cluster: Cluster) -> str:
 
 
 def prove_placement(cluster: Cluster) -> str:
-    """Prove that a partition is in another group."""
+    """Switch a partition of a new topic; prove that it is in the chosen group."""
     topic = "placement-proof"
     with blocking.Client(cluster.servers()) as client:
         client.create_topic(topic)
@@ -406,7 +411,8 @@ def _known(cluster: Cluster) -> Collection[int]:
 
 
 def _connect(cluster: Cluster, node: int) -> str:
-    """Return the outcome of a client's connection: "open", "reset" or "silence"."""
+    """Return the outcome of a client's connection to a node within ``SILENCE_S``: "open", "reset"
+    (refused, too) or "silence"."""
     try:
         with socket.create_connection(_peer(cluster, node), SILENCE_S):
             return "open"
@@ -417,8 +423,8 @@ def _connect(cluster: Cluster, node: int) -> str:
 
 
 def _datagrams(cluster: Cluster, source: int, target: int) -> list[tuple[int, float]]:
-    """Return the numbers of the datagrams that arrive, and their delay in milliseconds, in order of
-    arrival."""
+    """Send ``DATAGRAMS`` datagrams from one node's network to another's; return (number, delay in
+    milliseconds) of each that arrives, in order of arrival."""
     address = _peer(cluster, target)[0]
     listener = subprocess.Popen(
         cluster.inside(target, *host.module("chaos.backends.packet_probe", address,
@@ -484,8 +490,8 @@ def _sync_s(cluster: Cluster, node: int, size: int) -> float:
 
 
 def _provoke(cluster: Cluster, seen: Callable[[], bool]) -> None:
-    """Make every node write until ``seen`` returns true. Raises ``BackendError`` when it does not
-    within ``SOON_S``."""
+    """Make every node write until ``seen`` returns true, by appends of a client that knows all
+    nodes but the first. Raises ``BackendError`` when it does not within ``SOON_S``."""
     topic = f"provoked-{time.monotonic_ns()}"
     end_s = time.monotonic() + SOON_S
     while not seen():

@@ -72,16 +72,16 @@ class BitRot(Nemesis):
         raise BackendError(f"there is nothing on node {node} that may still be damaged")
 
     def _look(self, places: Places, node: int) -> list[Flip]:
-        """Find places on a node.  Raises ``BackendError`` where the disk cannot be read: another
-        fault has it, or a file was removed meanwhile."""
+        """Return the places that ``places`` finds on a node.  Raises ``BackendError`` where the
+        files cannot be read: the disk has another fault, or a file was removed meanwhile."""
         try:
             return list(places(self.rng, self.backend, node))
         except OSError as error:
             raise BackendError(f"the files of node {node} cannot be read: {error}") from error
 
     def _choose(self, node: int, found: list[Flip]) -> list[Flip]:
-        """Draw some places of ``found``, leave out those that the atlas forbids, and record the
-        others as damaged in it."""
+        """Draw some flips of ``found``, at most as many as drawn from ``FLIPS``, record them as
+        damage in the atlas, and return them. Those that the atlas forbids by then are left out."""
         chosen = []
         for flip in self.rng.sample(found, min(len(found), self.rng.choice(FLIPS))):
             if self._atlas.may_hit(node, flip.region):
@@ -100,7 +100,8 @@ class BitRot(Nemesis):
 
 
 def flip_bit(path: Path, offset: int, bit: int) -> None:
-    """Flip one bit; the file's length and times do not change."""
+    """Flip bit ``bit`` (0 to 7) of the byte at ``offset``, durably; the file's length and times do
+    not change. Raises ``OSError``."""
     status = path.stat()
     with path.open("r+b", buffering=0) as file:
         byte, = os.pread(file.fileno(), 1, offset)
@@ -110,7 +111,7 @@ def flip_bit(path: Path, offset: int, bit: int) -> None:
 
 
 def entries(rng: random.Random, backend: Backend, node: int) -> Iterator[Flip]:
-    """Yield payloads of durable records."""
+    """Yield a place in the payload of each durable data entry of one segment, chosen at random."""
     for path, row in _durable_rows(rng, backend, node):
         if row["kind"] == "data":
             start = row["position"] - _start(path)
@@ -120,7 +121,8 @@ def entries(rng: random.Random, backend: Backend, node: int) -> Iterator[Flip]:
 
 
 def hard_state(rng: random.Random, backend: Backend, node: int) -> Iterator[Flip]:
-    """Yield records of terms and votes, header included."""
+    """Yield a place, header included, in each durable record of term and vote of one segment,
+    chosen at random."""
     for path, row in _durable_rows(rng, backend, node):
         if row["kind"] == "hard_state":
             start = row["position"] - _start(path)
@@ -130,12 +132,13 @@ def hard_state(rng: random.Random, backend: Backend, node: int) -> Iterator[Flip
 
 
 def index_files(rng: random.Random, backend: Backend, node: int) -> Iterator[Flip]:
-    """Yield places in index files, which are caches: anywhere."""
+    """Yield one place, anywhere, in each index file; these files are caches."""
     return _whole_files(rng, backend, node, "lane-0/*.index")
 
 
 def checkpoints(rng: random.Random, backend: Backend, node: int) -> Iterator[Flip]:
-    """Yield places anywhere in the newer of the two checkpoints, each checkpoint only once."""
+    """Yield one place, anywhere, in the newer of the two checkpoints; nothing while there are
+    fewer. The atlas lets each checkpoint be damaged only once."""
     found = sorted(backend.data_directory(node).glob("checkpoint-" + "[0-9]" * 20))
     if len(found) >= 2:
         yield _in_file(rng, backend, node, found[-1])
@@ -174,7 +177,8 @@ def _durable_rows(rng: random.Random, backend: Backend, node: int) -> Iterator[t
 
 
 def inspect(path: Path) -> list[dict]:
-    """Return the entries of a segment, as ``multiraft log inspect`` lists them."""
+    """Return the entries of a segment, one dictionary each, as ``multiraft log inspect --json``
+    lists them. Raises ``BackendError``."""
     try:
         said = host.run_python("admin_cli", "log", "inspect", "--json", str(path),
                                timeout_s=INSPECT_S, statuses=(0, 1))

@@ -62,14 +62,14 @@ class Turn(NamedTuple):
 
 
 def names(kinds: Sequence[str] = KINDS) -> list[str]:
-    """Return the names of the nemeses of these kinds of fault."""
+    """Return the names of the nemeses of these kinds of fault, in the order of ``CLASSES``."""
     return [each.name for each in CLASSES if each.kind in kinds]
 
 
 def draw(rng: random.Random, enabled: Sequence[str], turn_s: tuple[float, float] = TURN_S,
          calm: float = CALM) -> Turn:
-    """Draw one turn: no fault, or a random set of the enabled nemeses, each kind of fault at most
-    once."""
+    """Draw one turn: no fault, with probability ``calm``, or up to ``TOGETHER_MAX`` of the enabled
+    nemeses, each kind of fault at most once. ``turn_s``: bounds of its duration."""
     seconds = rng.uniform(*turn_s)
     if not enabled or rng.random() < calm:
         return Turn((), seconds)
@@ -100,7 +100,7 @@ class Rotation:
 
     def run(self, stop: threading.Event) -> None:
         """Run turns until ``stop`` is set; blocks the calling thread. In the end everything is
-        healed, also after an error."""
+        healed, also after an error; raises ``BackendError`` when that fails."""
         try:
             while not stop.is_set():
                 self.turn(draw(self._schedule, self.enabled, self._turn_s, self._calm), stop)
@@ -108,8 +108,9 @@ class Rotation:
             self.backend.heal_all()
 
     def turn(self, turn: Turn, stop: threading.Event) -> None:
-        """Run one turn and heal it at its end, which ``stop`` brings forward. A turn with faults
-        begins when the damage of earlier ones is repaired, or after ``REPAIR_S``."""
+        """Run one turn and heal it at its end, which ``stop`` brings forward; blocks meanwhile. A
+        turn with faults begins when the damage of earlier ones is repaired, or after
+        ``REPAIR_S``."""
         self.turns.append(turn)
         if turn.names and self.atlas.count:
             self._await_repairs(stop)
@@ -161,9 +162,12 @@ class Rotation:
             self.refusals.append(f"{nemesis.name}: {error}")  # the fault may have begun halfway
 
     def _heal(self, begun: list[tuple[Nemesis, Strike]]) -> None:
-        """Heal all faults, the last one first, and start the nodes that are down; the history
-        records it afterwards. A fault that does not end is added to ``refusals`` and gets no end in
-        the history."""
+        """Heal the faults of ``begun``, the last one first, start the nodes that are down, then
+        record the ends in the history.
+
+        An error is added to ``refusals``, and the whole cluster is healed. So is a fault that does
+        not end, which gets no end in the history.
+        """
         for nemesis, _strike in reversed(begun):
             try:
                 nemesis.heal()

@@ -108,24 +108,27 @@ class Bug(NamedTuple):
 
     @property
     def layer(self) -> str:
-        """Return the layer that has to catch the bug."""
+        """Return the layer of ``proof``, which has to catch the bug."""
         return self.proof.layer
 
     def proof_in(self, layer: str) -> Proof | None:
-        """Return the proof of a layer that has to catch the bug, if there is one."""
+        """Return the proof of this bug that belongs to a layer: ``proof`` or ``seeds``; None =
+        neither does."""
         return next((proof for proof in (self.proof, self.seeds)
                      if proof is not None and proof.layer == layer), None)
 
 
 def plant(bug: Bug) -> None:
-    """Plant the bug until the process ends.  Raises ``StaleBug``."""
+    """Plant the bug in this process until it ends.  Raises ``StaleBug`` when the function, or the
+    text to replace in it, does not exist or occurs more than once."""
     target = _function(bug)
     target.__code__ = _mutated(bug, target)
 
 
 @contextmanager
 def planted(bug: Bug | None) -> Iterator[None]:
-    """Plant the bug while the context lasts; None plants nothing.  Raises ``StaleBug``."""
+    """Plant the bug in this process while the context lasts; None plants nothing.  Raises
+    ``StaleBug`` as ``plant``."""
     if bug is None:
         yield
         return
@@ -156,7 +159,8 @@ def _function(bug: Bug) -> FunctionType:
 
 
 def _mutated(bug: Bug, target: FunctionType) -> CodeType:
-    """Return the function's code with the bug in it."""
+    """Return the function's code with the bug in it.  Raises ``StaleBug`` when the text to replace
+    does not occur exactly once, or the code cannot be compiled alone."""
     source = textwrap.dedent(inspect.getsource(target))
     if source.count(bug.old) != 1:
         raise StaleBug(f"{bug.name}: {bug.module}.{bug.function} contains {bug.old!r} "

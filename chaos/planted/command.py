@@ -57,8 +57,11 @@ def planted(names: Sequence[str], layers: Sequence[str], jobs: int, as_json: boo
 
 
 def _findings(tasks: Sequence[tuple[Bug, str]], jobs: int) -> Iterator[Finding]:
-    """Yield the finding of each bug as it becomes known.  While a bug is planted, its process runs
-    no other proof, so that bugs do not interact."""
+    """Yield the finding of each bug as it becomes known; one whose proof could not run is not
+    caught.  While a bug is planted, its process runs no other proof, so that bugs do not interact.
+
+    Raises ``click.ClickException`` at the end if a test fails without any bug.
+    """
     ids = dict.fromkeys(each for bug, layer in tasks for each in proofs.tests_of(bug, layer))
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
         sound = pool.submit(proofs.check_tests, tuple(ids))

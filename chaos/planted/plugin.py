@@ -19,17 +19,19 @@ VARIABLE = "MULTIRAFT_PLANTED"
 
 
 def active() -> tuple[str, ...]:
-    """Return the bugs that are planted in this process and in those that its tests start."""
+    """Return the names of the bugs that the variable asks to plant, in this process and in those
+    that its tests start."""
     return tuple(name for name in os.environ.get(VARIABLE, "").split(",") if name)
 
 
 def pytest_configure(config: Any) -> None:
-    """Plant the bugs of the variable.  Raises ``bug.StaleBug``; an unknown name is a
-    ``KeyError``."""
+    """Plant the bugs of the variable in this process.  Raises ``bug.StaleBug``; an unknown name is
+    a ``KeyError``."""
     for name in active():
         bug.plant(BUGS[name])
 
 
 def pytest_report_header(config: Any) -> str:
-    """Report the planted bugs, so that such a run is not taken for a normal one."""
+    """Return the line of pytest's header that names the planted bugs, so that such a run is not
+    taken for a normal one."""
     return f"planted bugs: {', '.join(active()) or 'none'}"

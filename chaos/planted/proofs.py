@@ -69,8 +69,9 @@ class Finding(NamedTuple):
 
 
 def prove(bug: Bug, layer: str) -> Finding:
-    """Plant a bug where its proof in a layer runs, and run that.  Raises ``NoProof``,
-    ``StaleBug``."""
+    """Run the proof of a bug in a layer with the bug planted, and return whether it was caught.
+    Raises ``NoProof`` when the proof did not run, and ``StaleBug``. The bug must have a proof
+    there."""
     proof = bug.proof_in(layer)
     assert proof is not None, f"nothing in {layer} has to catch {bug.name}"
     began = time.monotonic()
@@ -88,14 +89,15 @@ def prove(bug: Bug, layer: str) -> Finding:
 
 
 def check_tests(ids: Sequence[str]) -> None:
-    """Check that the tests that are to catch bugs pass without them.  Raises ``NoProof``."""
+    """Run the tests that are to catch bugs, without any bug.  Raises ``NoProof`` when one fails."""
     failed = _failed_test(tuple(ids), ()) if ids else ""
     if failed:
         raise NoProof(f"without any bug planted: {failed}")
 
 
 def tests_of(bug: Bug, layer: str) -> tuple[str, ...]:
-    """Return the tests that are to catch a bug in a layer."""
+    """Return the ids of the tests that are to catch a bug in a layer; empty where something else
+    does."""
     proof = bug.proof_in(layer)
     return proof.ids if isinstance(proof, (Scripts, Tests, Nodes)) else ()
 
@@ -104,7 +106,8 @@ def tests_of(bug: Bug, layer: str) -> tuple[str, ...]:
 
 
 def _failed_test(ids: tuple[str, ...], names: tuple[str, ...]) -> str:
-    """Return the first test that fails with these bugs planted; empty when none does."""
+    """Run these tests with these bugs planted, in a process of their own; return the first that
+    fails, "" = none. Raises ``NoProof`` when pytest does not run them."""
     if not (ROOT / "tests").is_dir():
         raise NoProof("the tests are not installed: run this in a source tree")
     done = _pytest(["-x", "--tb=no", *ids], {VARIABLE: ",".join(names), PROFILE: "planted"})
@@ -131,7 +134,8 @@ def _pytest(arguments: list[str], environment: Mapping[str, str]) -> subprocess.
 
 
 def _failing_seed(bug: Bug, proof: Seeds) -> str:
-    """Return the command that replays the first seed that breaks an invariant; empty = none."""
+    """Run seeds with the bug, the pinned ones first; return the number and failure of the first
+    that breaks an invariant, "" = none."""
     for seed in dict.fromkeys((*proof.pinned, *range(1, SEEDS_MAX + 1))):
         with planted(bug):
             result = simulation.run(dense(seed, proof))
@@ -141,8 +145,9 @@ def _failing_seed(bug: Bug, proof: Seeds) -> str:
 
 
 def _failing_history(bug: Bug, proof: Histories) -> str:
-    """Return the first seed whose history shows one of the anomalies; empty = none.  Raises
-    ``NoProof`` when the checkers find an anomaly without the bug."""
+    """Return the first seed whose history shows one of the proof's anomalies, with what it shows;
+    "" = none.  Raises ``NoProof`` when the checkers find an anomaly in that seed without the
+    bug."""
     for seed in range(1, HISTORIES_MAX + 1):
         found = _anomalies(bug, seed, proof)
         if found & {*proof.anomalies}:
@@ -154,7 +159,8 @@ def _failing_history(bug: Bug, proof: Histories) -> str:
 
 
 def _anomalies(bug: Bug | None, seed: int, proof: Histories) -> set[str]:
-    """Return the anomalies that the checkers find in a seed, without the simulator's invariants."""
+    """Return the names of the anomalies that the checkers find in a seed with this bug (None =
+    without), without the simulator's invariants."""
     recording = Recording()
     with planted(bug):
         simulation.run(
@@ -164,7 +170,8 @@ def _anomalies(bug: Bug | None, seed: int, proof: Histories) -> set[str]:
 
 
 def dense(seed: int, proof: Seeds) -> Parameters:
-    """Return the parameters of a dense world: few groups, many faults and appends, tiny files."""
+    """Return the parameters of a seed in a dense world: few groups, many faults and appends, tiny
+    files, and the faults that the proof needs."""
     nodes = 4 if "plan" in proof.faults else 3  # with three a plan could move no replica
     parameters = Parameters.draw(seed, None if proof.members else nodes, 3, 15_000)
     disk = parameters.disk
@@ -190,7 +197,8 @@ def dense(seed: int, proof: Seeds) -> Parameters:
 
 
 def _failed_run(bug: Bug, proof: NemesisRun) -> str:
-    """Return the anomaly that a run against real nodes found; empty when it passed."""
+    """Run real nodes with the bug and the proof's nemeses; return the names of the anomalies found,
+    "" = it passed. Raises ``NoProof`` when the run breaks off or is invalid."""
     with tempfile.TemporaryDirectory(prefix="multiraft-planted-") as directory:
         command = [sys.executable, "-m", "admin_cli", "chaos", "run", "--planted", bug.name,
                    "--backend", bug.layer, "--seconds", str(proof.seconds),

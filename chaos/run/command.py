@@ -92,8 +92,11 @@ def run_command(output: Path | None, seed: int | None, nemeses: tuple[str, ...],
 def carry_out(
     parameters: RunParameters, say: Callable[[str], None], keep_data: bool = False
 ) -> int:
-    """Carry out a run and return the exit code.  Raises ``BackendError`` or ``Impossible`` when the
-    run cannot begin."""
+    """Carry out a run, write its verdict and report, and return the exit code. ``say`` takes
+    progress lines; the nodes' data are deleted after a passed run unless ``keep_data``.
+
+    Raises ``BackendError`` or ``Impossible`` when the run cannot begin.
+    """
     folder = Folder(parameters.output)
     folder.create()
     folder.note(parameters=parameters.to_json(),
@@ -114,8 +117,11 @@ def carry_out(
 
 def attempt(parameters: RunParameters, folder: Folder, control: Control | None,
             say: Callable[[str], None]) -> Verdict:
-    """Conduct and judge the run.  Findings are not lost when the cluster cannot be removed
-    afterwards: that error is reported beside them."""
+    """Open the backend, conduct the run and return the verdict on it.  Findings are not lost when
+    the cluster cannot be removed afterwards: that error becomes a note.
+
+    Raises ``Impossible``, and as ``run_phases`` when there are no findings yet.
+    """
     found: RunResult | None = None
     try:
         with (tempfile.TemporaryDirectory(prefix="multiraft-chaos-") as scratch,
@@ -136,7 +142,9 @@ def attempt(parameters: RunParameters, folder: Folder, control: Control | None,
 def schedule_of(
     parameters: RunParameters, control: Control | None, backend: Backend
 ) -> FaultSchedule:
-    """Return the fault schedule of the run.  Raises ``Impossible``."""
+    """Return the fault schedule of the run: that of the control arm, else a rotation of the
+    nemeses.  Raises ``Impossible`` when the backend cannot inject a fault that is needed or asked
+    for."""
     if control is None:
         wanted = [name for name in parameters.nemeses if name != ALL]
         return rotation(nemeses_of(wanted, backend))
@@ -146,7 +154,8 @@ def schedule_of(
 
 
 def spec_of(parameters: RunParameters, control: Control | None) -> ClusterSpec:
-    """Return the description of the cluster."""
+    """Return the description of the cluster; a control arm (None = none) adds its storage
+    settings."""
     return ClusterSpec(nodes=parameters.nodes, groups=parameters.groups,
                        replication_factor=min(COPIES, parameters.nodes),
                        settings={"storage": control.storage} if control else {},
@@ -161,7 +170,8 @@ def forget_data(folder: Folder) -> None:
 
 
 def finish(folder: Folder, verdict: Verdict, say: Callable[[str], None]) -> None:
-    """Build the report and print the verdict in words."""
+    """Build the report and print the verdict in words; without a history, print the reasons
+    only."""
     say("")
     if folder.history.is_file():
         page = build(folder.path)

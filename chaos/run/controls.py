@@ -80,7 +80,8 @@ async def power_losses(run_state: RunState) -> None:
 
 
 async def isolated_leaders(run_state: RunState) -> None:
-    """Isolate leaders from all other nodes while clients append to them with acks "leader"."""
+    """Isolate ``BLOWS`` leaders, one after the other, from all other nodes while clients append to
+    them with acks "leader". A blow is left out while no leader is known."""
     rng = run_state.context.rng()
     for _ in range(BLOWS):
         await trio.sleep(BETWEEN_S)
@@ -134,7 +135,7 @@ async def _append_there(
     places: list[PartitionRef],
 ) -> None:
     """Append to ``places`` and read there at one node, ``APPENDS_MAX`` times at most. A place whose
-    append was not acknowledged is left out from then on; without places left, return."""
+    append was not acknowledged is left out from then on; returns when no place is left."""
     process, led = context.recorder.process(), list(places)
     source = RecordSource(context.run, context.recorder.next_producer(), rng)
     async with Sessions() as sessions:
@@ -156,8 +157,8 @@ async def _append_at(
     node: int,
     place: PartitionRef,
 ) -> bool:
-    """Append once with acks "leader" at this very node; True = it was acknowledged. Any outcome is
-    recorded as an operation of ``process``.
+    """Append a few records once, with acks "leader", at this very node; return True if that was
+    acknowledged. Any outcome is recorded as an operation of ``process``.
 
     The acknowledged offset is not noted as an end of the partition, because the record may be lost.
     """

@@ -59,8 +59,8 @@ class Crashes:
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:
-    """Yield the exceptions of a group, and of its groups; tasks wrap the exception that ends
-    them."""
+    """Yield the exceptions in a group, and in its groups, that are no groups; another exception
+    itself. Tasks wrap the exception that ends them."""
     if isinstance(error, BaseExceptionGroup):
         for inner in error.exceptions:
             yield from leaves(inner)

@@ -27,7 +27,8 @@ from chaos.run.parameters import Folder
 
 
 def evaluate(folder: Folder, found: OwnFindings) -> Verdict:
-    """Judge the folder that ``run_phases`` left.  Raises ``BadHistory``."""
+    """Dump the nodes' logs, write the findings to the folder that ``run_phases`` left, and return
+    the verdict. What cannot be dumped makes it invalid.  Raises as ``verdict_on``."""
     found.invalid += dump_replicas(folder)
     found.write(folder.findings)
     return verdict_on(folder)
@@ -54,8 +55,8 @@ def verdict_on(folder: Folder) -> Verdict:
 
 
 def unfinished(folder: Folder, why: str) -> Verdict:
-    """Add ``why`` to the findings of a run that broke off, in their file. Return the verdict: these
-    findings, and that it proves nothing."""
+    """Add ``why`` to the findings of a run that broke off, in their file, as a reason that it
+    proves nothing. Return a verdict with these findings only."""
     found = findings.read(folder.findings)
     found.invalid.append(why)
     found.write(folder.findings)
@@ -70,8 +71,8 @@ def _of_findings(folder: Folder) -> Verdict:
 
 
 def limits_of(run: dict[str, Any]) -> CheckerLimits:
-    """Return the limits of a run: those under ``limits`` of ``run.json`` (the fields of
-    ``CheckerLimits``), and under ``parameters`` of its nodes; else the defaults."""
+    """Return the limits for the checkers from the facts in ``run.json``: under ``limits`` the
+    fields of ``CheckerLimits``, under ``parameters`` the nodes; else the defaults."""
     nodes = (run.get("parameters") or {}).get("nodes", LIMITS.nodes)
     given = {"nodes": nodes, **(run.get("limits") or {})}
     return CheckerLimits(
@@ -85,10 +86,11 @@ def control_of(folder: Folder) -> Control | None:
 
 
 def who_led(folder: Folder) -> LeaderTrace | None:
-    """Return who led when: from the nodes' logs, with what the run observed (``leadership.jsonl``)
-    as one more follower.
+    """Return the trace of leaders: from the nodes' logs, with what the run observed
+    (``leadership.jsonl``) as one more follower.
 
-    Without logged roles the observations alone are used; None without either."""
+    Without logged roles the observations alone are used; None without either.
+    """
     trace = read_trace(folder.path, folder.facts.get("began", ""))
     if trace or not folder.leadership.is_file():
         return trace
@@ -96,8 +98,8 @@ def who_led(folder: Folder) -> LeaderTrace | None:
 
 
 def dump_replicas(folder: Folder) -> list[str]:
-    """Write the logs of all nodes as files of the folder; return which could not be dumped, and
-    why."""
+    """Write the logs of all nodes whose data are in the folder to its ``replicas/``. Return a
+    sentence for each node that could not be dumped."""
     problems = []
     for data in sorted(folder.nodes.glob("*/data")):
         try:
@@ -119,7 +121,8 @@ def excuse(verdict: Verdict, control: Control) -> None:
 
 
 def control_sentence(verdict: Verdict, control: Control) -> str:
-    """Return the sentence for a control arm that passed."""
+    """Return the sentence that stands for the verdict on a control arm that passed: how many
+    records it lost."""
     lost = verdict.checked.get(f"lost_{control.level}", 0)
     acknowledged = verdict.checked.get(f"acknowledged_{control.level}", 0)
     return (f"Control arm ({control.text}): {lost} of {acknowledged} records that were "
@@ -128,7 +131,8 @@ def control_sentence(verdict: Verdict, control: Control) -> str:
 
 
 def as_json(verdict: Verdict, control: Control | None) -> dict[str, Any]:
-    """Return the verdict as data for ``verdict.json``."""
+    """Return the verdict as data for ``verdict.json``; a passed control arm (None = none) adds a
+    sentence."""
     written = verdict.to_json()
     if control is not None and verdict.outcome == "passed":
         written["control"] = control_sentence(verdict, control)
@@ -136,6 +140,6 @@ def as_json(verdict: Verdict, control: Control | None) -> dict[str, Any]:
 
 
 def write_verdict(folder: Folder, verdict: Verdict) -> None:
-    """Write ``verdict.json``."""
+    """Write ``verdict.json`` of the folder, replacing an earlier one."""
     text = json.dumps(as_json(verdict, control_of(folder)), indent=1)
     folder.verdict.write_text(text + "\n", encoding="utf-8")

@@ -26,8 +26,9 @@ class Impossible(Exception):
 
 
 def nemeses_of(wanted: Sequence[str], backend: Backend) -> list[str]:
-    """Return the nemeses of these names, or of these kinds of fault; () = all that are possible.
-    Raises ``Impossible``."""
+    """Return the names of the nemeses that ``wanted``, their names or kinds of fault, selects;
+    without any, of all that are possible. Raises ``Impossible`` when the backend cannot inject one
+    of them."""
     possible = names(sorted(backend.kinds))
     if not wanted:
         return possible
@@ -42,12 +43,13 @@ def nemeses_of(wanted: Sequence[str], backend: Backend) -> list[str]:
 
 
 def choices() -> list[str]:
-    """Return the names that may be requested."""
+    """Return the names of all nemeses and kinds of fault, sorted."""
     return sorted({*KINDS, *names()})
 
 
 def rotation(enabled: Sequence[str]) -> Callable[[RunState], Awaitable[None]]:
-    """Return the schedule of turns of the enabled nemeses."""
+    """Return a schedule that runs turns of the enabled nemeses for ``RunParameters.seconds``, in a
+    thread, and returns when all is healed. It raises ``BackendError`` when that fails."""
     async def schedule(run_state: RunState) -> None:
         token = trio.lowlevel.current_trio_token()
 
@@ -68,7 +70,8 @@ def rotation(enabled: Sequence[str]) -> Callable[[RunState], Awaitable[None]]:
 
 
 def record_fault(run_state: RunState, kind: str, on: bool, nodes: list[int], text: str) -> None:
-    """Record that a fault begins or ends."""
+    """Record in the history and for the progress line that a fault begins (``on``) or ends. Runs in
+    trio's thread."""
     run_state.context.recorder.fault(kind, on, tuple(nodes), text)
     met = ",".join(str(node) for node in nodes if node != CLIENTS)
     label = f"{text.partition(':')[0]} {met}".strip()
@@ -79,7 +82,8 @@ def record_fault(run_state: RunState, kind: str, on: bool, nodes: list[int], tex
 
 
 def note(run_state: RunState, turns: Rotation) -> None:
-    """Note which nemeses were used, and what could not begin."""
+    """Note in ``run.json`` which turns and nemeses were run, and there and in the findings what was
+    refused."""
     played = Counter(name for turn in turns.turns for name in turn.names)
     run_state.folder.note(
         turns=[[list(turn.names), round(turn.seconds, 1)] for turn in turns.turns],

@@ -40,8 +40,12 @@ class Unreadable(Exception):
 
 async def read_everything(context: WorkloadContext, leadership: Leadership, crashes: Crashes,
                           ) -> list[Anomaly]:
-    """Read every partition of every topic on every replica, ``TOGETHER`` of them at a time; return
-    the anomalies. A read that crashes is noted in ``crashes``. Raises ``Unreadable``."""
+    """Read every partition of every topic on every replica, ``TOGETHER`` of them at a time. Return
+    an anomaly for each replica or consumer that does not serve all of its part.
+
+    An exception ends the reads of its partition only, and is noted in ``crashes``. Raises
+    ``Unreadable`` if the topics cannot be listed.
+    """
     places = await existing(context)
     anomalies: list[Anomaly] = []
     limit = trio.CapacityLimiter(TOGETHER)
@@ -77,8 +81,8 @@ async def read_partition(
     context: WorkloadContext, leadership: Leadership, place: PartitionRef
 ) -> list[Anomaly]:
     """Read one partition on every replica, then by a consumer; return an anomaly for each that does
-    not serve all of it. One anomaly and no reads when its end or its groups could not be learned.
-    """
+    not serve all of it. One anomaly and no reads when its end or its groups could not be
+    learned."""
     end = await certain_end(context, place)
     if end is None:
         return [_behind(context, place, "its end could not be learned from a leader")]
@@ -126,8 +130,8 @@ async def certain_end(context: WorkloadContext, place: PartitionRef) -> int | No
 async def settled_links(
     context: WorkloadContext, place: PartitionRef
 ) -> tuple[EpochRow, ...] | None:
-    """Return the groups that the partition was and is in, as soon as no switch of it is open. None
-    = there was no such answer within ``CATCH_UP_S``."""
+    """Return the epoch history of the partition (the groups that it was and is in) as soon as no
+    switch of it is open. None = there was no such answer within ``CATCH_UP_S``."""
     with trio.move_on_after(CATCH_UP_S):
         async with context.client() as client:
             while True:
@@ -151,9 +155,12 @@ class ReplicaRange(NamedTuple):
 
 def parts_of(links: Sequence[EpochRow], end: int, members: Mapping[int, Collection[int]],
              nodes: Collection[int]) -> list[ReplicaRange]:
-    """Return the part of a partition with these links that each node serves; adjacent parts are
-    one, and a node that holds no records yet has an empty part.  Members of a group are unknown
-    when no leader reported them: then every one of ``nodes`` is asked."""
+    """Return the offsets that each node has to serve of a partition with the epoch history
+    ``links``, up to ``end``. Adjacent parts of a node are one; a node that holds no records yet has
+    an empty part.
+
+    ``members``: group -> nodes. Where no leader reported them, every one of ``nodes`` is asked.
+    """
     parts: dict[int, list[ReplicaRange]] = {}
     ends = [link.start_offset for link in links[1:]] + [end]
     for link, until in zip(links, ends):
@@ -168,11 +175,12 @@ def parts_of(links: Sequence[EpochRow], end: int, members: Mapping[int, Collecti
 
 async def read_replica(context: WorkloadContext, place: PartitionRef, part: ReplicaRange,
                        parts: Callable[[], Sequence[ReplicaRange]]) -> str:
-    """Read the part that one replica has, for at most ``CATCH_UP_S``; return what it failed to
-    serve, or an empty text.
+    """Read the part that one replica has, for at most ``CATCH_UP_S``; return a clause that says
+    what it failed to serve, "" = nothing.
 
-    ``parts``: the part of every node now; a replica that a move has removed no longer has to serve
-    anything."""
+    ``parts``: returns the part of every node now; a replica that a move has removed no longer has
+    to serve anything.
+    """
     process, offset, node, said = context.recorder.process(), part.first, part.node, ""
     async with Sessions() as sessions:
         with trio.move_on_after(CATCH_UP_S):
@@ -192,8 +200,9 @@ def _has(parts: Sequence[ReplicaRange], node: int, offset: int) -> bool:
 
 
 async def consume(context: WorkloadContext, place: PartitionRef, end: int) -> list[Anomaly]:
-    """Read the partition to ``end`` as an application would, which asks again when the first end
-    that it gets is too early. Return an anomaly if it does not come there within ``CATCH_UP_S``."""
+    """Read the partition to ``end`` as an application would, asking again when the first end that
+    it gets is too early. Return one anomaly if it does not come there within ``CATCH_UP_S``, else
+    none."""
     process = context.recorder.process()
     process.invoke("assign", positions={place.key: 0}, final=True).ok()
     async with context.client() as client:
@@ -218,8 +227,9 @@ async def consume(context: WorkloadContext, place: PartitionRef, end: int) -> li
 async def consume_committed(
     context: WorkloadContext, place: PartitionRef, end: int
 ) -> list[Anomaly]:
-    """Read a partition in which sinks have staged, to its end. No run is open at this time, so the
-    reader can reach the end; return an anomaly if it does not within ``CATCH_UP_S``."""
+    """Read a partition in which sinks have staged, to its end. No transaction is open at this time,
+    so the reader can reach ``end``; return one anomaly if it does not within ``CATCH_UP_S``, else
+    none."""
     process = context.recorder.process()
     async with context.client() as client:
         with process.invoke("poll_committed", positions={place.key: 0}, final=True) as operation:

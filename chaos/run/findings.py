@@ -32,13 +32,14 @@ class OwnFindings:
     invalid: list[str] = field(default_factory=list)  # why the run proves nothing
 
     def write(self, path: Path) -> None:
-        """Write the findings to a file."""
+        """Write the findings to a file, which is replaced if it exists."""
         found = {"anomalies": [anomaly._asdict() for anomaly in self.anomalies],
                  "notes": self.notes, "invalid": self.invalid}
         path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
     def add_to(self, verdict: Verdict) -> None:
-        """Add the findings to a verdict."""
+        """Add the findings to a verdict; of one name at most ``ANOMALIES_LISTED_MAX`` anomalies are
+        listed, all are counted."""
         for anomaly in self.anomalies:
             verdict.counts[anomaly.name] = verdict.counts.get(anomaly.name, 0) + 1
             if verdict.counts[anomaly.name] <= ANOMALIES_LISTED_MAX:
@@ -48,7 +49,7 @@ class OwnFindings:
 
 
 def read(path: Path) -> OwnFindings:
-    """Read findings from a file; none when there is no file.  Raises ``BadFindings``."""
+    """Return the findings in a file; empty ones when there is no file.  Raises ``BadFindings``."""
     if not path.is_file():
         return OwnFindings()
     try:

@@ -47,13 +47,14 @@ class HostStats:
                 self.note(began_s, self._now_us() / 1e6 - began_s - PAUSE_S, "waking up")
 
     def note(self, began_s: float, took_s: float, what: str) -> None:
-        """Keep a stall of ``took_s``, if that is more than ``LONG_S``; ``what`` names the stalled
-        work."""
+        """Keep a stall of ``took_s`` that began at ``began_s`` of the run, if it is longer than
+        ``LONG_S``; ``what`` names the stalled work."""
         if took_s > LONG_S:
             self.stalls.append((took_s, began_s, what))
 
     def notes(self) -> list[str]:
-        """Return the stalls as sentences."""
+        """Return one sentence with the number of stalls and the longest of them; empty without
+        any."""
         listed = sorted(self.stalls, reverse=True)[:LISTED_MAX]
         if not listed:
             return []
@@ -65,7 +66,7 @@ class HostStats:
 
 
 def sync(file: BinaryIO) -> float:
-    """Return the seconds that the disk takes for one block."""
+    """Write and sync one block; return the seconds that this took. Blocks."""
     began_s = time.monotonic()
     os.pwrite(file.fileno(), BLOCK, 0)
     os.fdatasync(file.fileno())

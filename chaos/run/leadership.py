@@ -41,7 +41,8 @@ class Belief(NamedTuple):
 
     @property
     def weight(self) -> tuple[int, bool, bool]:
-        """Return the weight of an answer; the heavier of two counts."""
+        """Return the weight of an answer, to compare with others about its group: term, whether the
+        leader itself answers, whether a leader is named. The heaviest counts."""
         return self.row.term, self.row.leader == self.node, bool(self.row.leader)
 
 
@@ -69,7 +70,7 @@ class Leadership:
 
     async def look(self, sessions: Sessions, nodes: dict[int, str]) -> None:
         """Ask every node once, all at the same time, and take the answers; a node that does not
-        answer is left out."""
+        answer within ``TIMEOUT_S`` is left out."""
         rows: list[Belief] = []
         async with trio.open_nursery() as nursery:
             for node, address in nodes.items():
@@ -77,7 +78,8 @@ class Leadership:
         self.learn(rows)
 
     def learn(self, beliefs: Sequence[Belief]) -> None:
-        """Take the answers of all nodes at one moment."""
+        """Take the answers of all nodes at one moment: of each group the heaviest, unless its term
+        is below the known one. Changes of leaders are written to the file."""
         self._learn_members(beliefs)
         best: dict[int, Belief] = {}
         for belief in beliefs:
@@ -92,7 +94,8 @@ class Leadership:
             self._note(group, row.term, row.leader)
 
     def _learn_members(self, beliefs: Sequence[Belief]) -> None:
-        """Take members from leaders only: a later term without a leader does not change them."""
+        """Take the members of a group from the answer of its leader only: a later term without a
+        leader does not change them."""
         for node, row in beliefs:
             if row.leader == node and row.term >= self._member_terms.get(row.group, 0):
                 self._member_terms[row.group] = row.term
@@ -125,7 +128,8 @@ async def _ask(sessions: Sessions, node: int, address: str, rows: list[Belief]) 
 
 
 def trace_of(path: Path) -> LeaderTrace:
-    """Return the trace of leaders in ``leadership.jsonl`` for the checkers."""
+    """Return the trace of leaders in ``leadership.jsonl`` for the checkers. Terms that the
+    observations skip are led by ``SOMEBODY``."""
     roles: list[RoleChange] = []
     terms: dict[int, int] = {}
     for line in path.read_text(encoding="utf-8").splitlines():

@@ -29,8 +29,8 @@ METADATA_GROUP = 0
 
 
 async def stuck_groups(context: WorkloadContext) -> list[Anomaly]:
-    """Append to every group at the same time, and create a topic. Return an anomaly for each group
-    that acknowledges nothing within ``BOUND_S``."""
+    """Append to a partition of every group at the same time, and create a topic. Return an anomaly
+    for each group, the metadata group included, that acknowledges nothing within ``BOUND_S``."""
     by_group = {place.group: place for place in context.topics.places}
     alive: set[int] = set()
     with trio.move_on_after(BOUND_S):
@@ -43,7 +43,8 @@ async def stuck_groups(context: WorkloadContext) -> list[Anomaly]:
 
 
 def anomaly(context: WorkloadContext, group: int, place: PartitionRef | None) -> Anomaly:
-    """Return the anomaly of a group that does not recover."""
+    """Return the anomaly of a group that does not recover. ``place``: the partition appended to;
+    None for the metadata group."""
     leader = context.leaders.get(group)
     seen = f"node {leader} was seen leading it last" if leader else "no leader was ever seen"
     return Anomaly("A28", "stuck-group",

@@ -27,7 +27,8 @@ def check_exits(exits: Sequence[NodeExit], log_of) -> tuple[list[Anomaly], list[
     """Return anomalies and notes on the ends that the backend did not request. An end by a failed
     disk is a note if a fault of that disk explains it, any other is an anomaly.
 
-    ``log_of(node)`` is the path of the node's log."""
+    ``log_of(node)`` returns the path of the node's log, whose end an anomaly quotes.
+    """
     anomalies, notes = [], []
     for node_exit in exits:
         if node_exit.requested:
@@ -48,7 +49,7 @@ def check_exits(exits: Sequence[NodeExit], log_of) -> tuple[list[Anomaly], list[
 
 
 def tail(log: Path) -> str:
-    """Return the last lines of a log."""
+    """Return the last ``QUOTED_LINES`` lines of a log; "(no log)" when there is no file."""
     if not log.is_file():
         return "(no log)"
     with log.open("rb") as file:

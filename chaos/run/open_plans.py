@@ -25,8 +25,8 @@ OVER, CANCELLING = ("none", "done", "cancelled"), "cancelling"
 
 
 async def end_plan(context: WorkloadContext) -> list[Anomaly]:
-    """Cancel every open plan and wait for its end. Return an anomaly when that takes longer than
-    ``BOUND_S``, or no node answers for so long."""
+    """Cancel every open plan and wait for its end; return an empty list then. Return one anomaly
+    when that takes longer than ``BOUND_S``, or no node answers for so long."""
     said = "no node answers whether there is one"
     with trio.move_on_after(BOUND_S):
         async with context.client() as client:

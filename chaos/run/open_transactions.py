@@ -27,7 +27,8 @@ RETRY_S = 0.2
 
 
 async def abort_open_transactions(context: WorkloadContext) -> list[Anomaly]:
-    """Abort every open transaction; return an anomaly when that takes longer than ``BOUND_S``."""
+    """Abort the open transaction of every sink, asking until none is open; return an empty list
+    then. Return one anomaly when that takes longer than ``BOUND_S``."""
     said = "no node answers whether there is one"
     with trio.move_on_after(BOUND_S):
         async with context.client() as client:
@@ -60,7 +61,7 @@ async def abort_open_transactions(context: WorkloadContext) -> list[Anomaly]:
 
 async def open_transactions(client: Client) -> list[SinkRow]:
     """Return the sinks with an open transaction, as a node answers that has applied all earlier
-    decisions."""
+    decisions. Raises ``MultiRaftError``."""
     await client.catch_up()
     rows, more = [], True
     while more:

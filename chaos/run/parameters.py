@@ -64,12 +64,13 @@ class RunParameters:
         return replace(self, **changes)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the parameters as data for ``run.json``."""
+        """Return the parameters as data for ``run.json``, the folder by its name only."""
         return {**asdict(self), "output": self.output.name}
 
 
 def run_number(seed: int, now_s: float) -> int:
-    """Return the number in every record of a run: two runs with one seed do not share records."""
+    """Return the 64-bit number in every record of a run, of its seed and start time: two runs with
+    one seed do not share records."""
     return (seed << 32 | int(now_s) & 0xFFFF_FFFF) & 0xFFFF_FFFF_FFFF_FFFF
 
 
@@ -132,15 +133,16 @@ class Folder:
             raise FileExistsError(f"{self.path} holds a run already")
 
     def note(self, **facts: Any) -> None:
-        """Add facts to ``run.json``, on disk at once: the file of a run that breaks off shows its
-        progress."""
+        """Add facts to ``facts`` and ``run.json``, on disk at once: the file of a run that breaks
+        off shows its progress. Facts of the same name are replaced."""
         self.facts |= facts
         text = json.dumps(self.facts, indent=2, default=str)
         (self.path / "run.json").write_text(text + "\n", encoding="utf-8")
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of the software on the harness's side."""
+    """Return the versions of the software on the harness's side, its commit, and the arguments of
+    its command, by name."""
     return {"commit": commit_of(Path(__file__).parent),
             "multiraft": metadata.version("multiraft"), "python": platform.python_version(),
             "kernel": platform.release(), "machine": platform.machine(),

@@ -31,7 +31,8 @@ class ProgressLine:
 
 
 def line(run_state) -> str:
-    """Return seconds, phase, outcomes so far and active faults."""
+    """Return one line: seconds, phase, outcomes of operations so far, leader changes and active
+    faults."""
     recorder = run_state.context.recorder
     kinds: Counter[str] = Counter()
     for (_, kind), count in recorder.counts.items():

@@ -24,8 +24,8 @@ CHECKED = ("operations", "acknowledged", "acknowledged_under_faults", "log_entri
 
 
 def entry_of(folder: Folder) -> dict[str, Any]:
-    """Return a run as a line of the file.  Raises ``OSError``, ``KeyError`` or ``ValueError`` when
-    the folder is not that of a run that came to its end."""
+    """Return the line for the run in a folder.  Raises ``OSError``, ``KeyError`` or ``ValueError``
+    when the folder is not that of a run that came to its end."""
     run = json.loads((folder.path / "run.json").read_text(encoding="utf-8"))
     verdict = json.loads(folder.verdict.read_text(encoding="utf-8"))
     parameters, phases = run["parameters"], run["phases"]
@@ -39,20 +39,21 @@ def entry_of(folder: Folder) -> dict[str, Any]:
 
 
 def record(entry: dict[str, Any], path: Path = RUNS_FILE) -> None:
-    """Append the line ``entry`` of one run to the file."""
+    """Append the line ``entry``, of one run, to the file."""
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(entry, separators=(",", ":")) + "\n")
 
 
 def read(path: Path = RUNS_FILE) -> list[dict[str, Any]]:
-    """Return all runs, oldest first."""
+    """Return the lines of all runs, oldest first; empty when there is no file."""
     if not path.exists():
         return []
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
 
 
 def table(entries: Iterable[dict[str, Any]]) -> list[str]:
-    """Return a table with the sums of each commit and backend, in the order of their first runs."""
+    """Return the lines of a table with the sums of each commit and backend, in the order of their
+    first runs. Below each are its numbers of faults."""
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for entry in entries:
         groups.setdefault((entry["commit"], entry["backend"]), []).append(entry)

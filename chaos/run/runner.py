@@ -84,7 +84,7 @@ class RunState:
     active: list[str] = field(default_factory=list)  # active faults, for the progress line
 
     def phase(self, name: str) -> None:
-        """Begin a phase."""
+        """Begin the phase ``name``: in the history and, with its time, in ``run.json``."""
         self.context.recorder.phase(name)
         at_s = self.context.recorder.now_us() / 1e6
         self.folder.note(phases={**self.folder.facts.get("phases", {}), name: at_s})
@@ -96,8 +96,9 @@ FaultSchedule = Callable[[RunState], Any]
 
 def run_phases(parameters: RunParameters, folder: Folder, backend: Backend, schedule: FaultSchedule,
             data: Path, say: Callable[[str], None]) -> RunResult:
-    """Conduct a run on a backend that is not up yet; see the module for phases and errors.  ``say``
-    takes the progress line."""
+    """Conduct a run on a backend that is not up yet, and return its findings; see the module for
+    phases and errors.  Blocks until its end. ``data``: folder for the nodes' data; ``say`` takes
+    progress lines."""
     try:
         return trio.run(_run_phases, parameters, folder, backend, schedule, data, say)
     except BaseExceptionGroup as group:  # tasks wrap the exception that ends them
@@ -229,9 +230,9 @@ async def _end_plan(run_state: RunState) -> None:
 
 async def _or_anomaly(run_state: RunState, when: str, action: Callable[..., Any], *arguments: Any,
                       ) -> None:
-    """Await an action; add a ``BackendError`` of it to the run's anomalies, any other error is
-    raised. Once a cluster was up, a node that does not start or catch up is a finding of the run.
-    """
+    """Await an action; add a ``BackendError`` of it, as a clause after ``when``, to the run's
+    anomalies. Any other error is raised. Once a cluster was up, a node that does not start or catch
+    up is a finding of the run."""
     try:
         await action(*arguments)
     except (BackendError, BaseExceptionGroup) as error:
@@ -265,7 +266,8 @@ async def _read_everything(run_state: RunState) -> None:
 
 
 def chosen(names: tuple[str, ...]) -> list[str]:
-    """Return the workloads of these names."""
+    """Return the workloads of these names, all if ``ALL`` is among them, in the order of
+    ``WORKLOADS``."""
     return [name for name in WORKLOADS if ALL in names or name in names]
 
 
@@ -274,8 +276,8 @@ def _node_table(backend: Backend) -> Callable[[], dict[int, str]]:
 
 
 async def _check_exits(backend: Backend, found: RunResult) -> None:
-    """Check unexpected ends of nodes before the nodes are stopped; an end that the backend did not
-    request is judged now."""
+    """Add anomalies and notes about ends of nodes that the backend did not request to ``found``.
+    Called before the nodes are stopped."""
     anomalies, notes = check_exits(await blocking(backend.exits), backend.log_path)
     found.anomalies += anomalies
     found.notes += notes
@@ -290,7 +292,8 @@ async def _stop(backend: Backend) -> None:
 
 
 async def blocking(method: Callable[..., Any], *arguments: Any) -> Any:
-    """Run a method of the backend in a thread; even a cancelled run waits for its end."""
+    """Run a method of the backend in a thread and return its result; even a cancelled run waits for
+    its end."""
     return await trio.to_thread.run_sync(method, *arguments)
 
 

@@ -126,9 +126,8 @@ class Simulation:
         self._command_count = 0
 
     def _rng(self, part: str) -> random.Random:
-        """Return the random stream of a part.  More draws by one part do not shift those of the
-        others.
-        """
+        """Return the random stream of a part, a function of the seed and its name.  More draws by
+        one part do not shift those of the others."""
         return random.Random(f"{self.parameters.seed}/{part}")
 
     def _register_all(self) -> None:
@@ -141,7 +140,8 @@ class Simulation:
             self._receivers[number] = node.receive_request
 
     def add_node(self, number: int) -> SimulatedNode:
-        """Return a new node without replicas, not started."""
+        """Add a new node without replicas under this number to the cluster, and return it, not
+        started."""
         node = SimulatedNode(number, self, {}, self._rng(f"node {number}"))
         self.nodes[number] = self.everyone[number] = node
         self._receivers[number] = node.receive_request
@@ -208,7 +208,7 @@ class Simulation:
             self.converge(self.minority.healthy_nodes)
 
     def _command_soon(self) -> None:
-        """Schedule the next command for group 0, as long as there are faults."""
+        """Schedule the next command for group 0; no-op once the faults are over."""
         if self.network.faulty:
             delay_us = 1 + int(self._commands.expovariate(self.parameters.commands_per_second)
                                * 1e6)
@@ -224,7 +224,7 @@ class Simulation:
         self._command_soon()
 
     def _safety(self) -> None:
-        """Run the phase of faults; every ``CHECK_MS`` the parts run their full checks."""
+        """Run the phase of faults; every ``CHECK_MS`` the nodes run their full checks."""
         left_ms = self.parameters.safety_ms
         while left_ms > 0:
             self.run_for(min(left_ms, CHECK_MS))
@@ -233,8 +233,8 @@ class Simulation:
                 node.check()
 
     def heal(self) -> list[int]:
-        """End all faults, except those of a minority if the atlas permits one, and the load. Wait
-        until nodes with a damaged identity file are replaced; return the healthy nodes."""
+        """End the load and all faults, except those of a minority if the atlas permits one. Run
+        until nodes with a damaged identity file are replaced, and return the healthy nodes."""
         self.trace.line(0, -1, "phase", "heal")
         self.workload.stop()
         self.nemesis.stop()
@@ -251,12 +251,14 @@ class Simulation:
         return self.minority.healthy_nodes
 
     def _unidentified(self) -> list[int]:
-        """Return the nodes whose identity file is damaged, and which their next start replaces."""
+        """Return the nodes that are down with a damaged identity file, and which their next start
+        replaces."""
         return [number for number, node in self.nodes.items()
                 if node.identity_is_rotten and not node.is_up]
 
     def converge(self, live: list[int]) -> None:
-        """Wait until every group commits and all replicas on the nodes ``live`` are equal.
+        """Run the cluster until every group commits and all replicas on the nodes ``live`` are
+        equal, then check that they serve all committed records.
 
         Raises ``Violation`` when that takes longer than ``CONVERGE_MS`` per step, or
         ``CATCH_UP_MS`` for steps in which logs are copied.
@@ -292,10 +294,12 @@ class Simulation:
         self.trace.line(0, -1, "phase", "converged")
 
     def _end_plan(self, live: list[int], deadline_ms: int) -> None:
-        """Wait until no plan is active and every move that was started has ended. Raises
+        """Run until no plan is active and every move that was started has ended. Raises
         ``Violation`` at the deadline.
 
-        A move that needs a node which stays down is cancelled."""
+        A plan that is being cancelled is not waited for while some nodes stay down, since it may
+        need them.
+        """
         all_nodes = len(live) == len(self.nodes)
         self._until(deadline_ms, lambda: not self.topics.plan(all_nodes),
                     lambda: f"a plan that does not end: {self.topics.plan(all_nodes)}")
@@ -350,9 +354,8 @@ class Simulation:
         return found
 
     def _misplaced_replicas(self, live: list[int]) -> list[str]:
-        """Describe the nodes of ``live`` whose replicas do not match the members of the groups: a
-        replica of a group that the node is no member of, or none of a group that it is a member of.
-        """
+        """Describe the nodes of ``live`` whose replicas do not match the members of a group. A
+        member has no replica, or a node that is no member has one."""
         found = []
         for number, group in self.state_checker.groups.items():
             members = group.configuration().members()
@@ -368,9 +371,9 @@ class Simulation:
             self.run_for(STEP_MS)
 
     def check_quiescence(self, live: list[int]) -> None:
-        """Check for ``QUIESCENCE_MS`` that the nodes ``live`` have no timers and send no peer
-        frames without work. Raises ``Violation`` when they do, a leader is unknown, or a read is
-        unanswered."""
+        """Run for ``QUIESCENCE_MS``, then check for as long again that the nodes ``live`` have no
+        timers and send no peer frames without work. Raises ``Violation`` when they do, a leader is
+        unknown, or a read is unanswered."""
         self.run_for(QUIESCENCE_MS)
         unknown = self._unknown_leaders(live)
         if unknown:
@@ -409,10 +412,12 @@ def place_partitions(parameters: Parameters) -> dict[int, tuple[int, ...]]:
 
 def run(parameters: Parameters, sink: Callable[[str], None] | None = None,
         history: Recording | None = None, check_invariants: bool = True) -> Result:
-    """Run one seed to its verdict: a broken invariant, an unexpected error of any part, or none.
+    """Run one seed and return its result. ``Result.failure`` describes a broken invariant, or an
+    unexpected error of any part; "" = neither.
 
-    ``history`` records requests and replies of clients.  ``check_invariants`` False switches off
-    the simulator's own judgement, for a run whose history other checkers judge.
+    ``sink`` gets every line of the trace; ``history`` records requests and replies of clients.
+    ``check_invariants`` False switches off the simulator's own judgement, for a run whose history
+    other checkers judge.
     """
     started = time.process_time()
     world = Simulation(parameters, sink, history, check_invariants)

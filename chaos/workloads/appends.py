@@ -32,7 +32,7 @@ ANSWER_TIMEOUT_S = 30.0
 
 
 async def run(context: WorkloadContext) -> None:
-    """Run the workload; see ``chaos.workloads``."""
+    """Append with one process for each of ``LEVELS``, until cancelled."""
     async with trio.open_nursery() as nursery:
         for acks in LEVELS:
             nursery.start_soon(appending, context, acks)
@@ -59,8 +59,8 @@ async def appending(context: WorkloadContext, acks: str) -> None:
 
 
 async def is_known(client: Client, known: set[str], place: PartitionRef) -> bool:
-    """True if the client knows this incarnation of the topic. Asks for a topic that is not in
-    ``known`` and adds it; False when no answer came or it was of another incarnation."""
+    """True if the client knows this incarnation of the topic. Asks a node about a topic that is not
+    in ``known`` and adds it; False when no answer came or it was of another incarnation."""
     if place.topic in known:
         return True
     try:
@@ -75,7 +75,8 @@ async def is_known(client: Client, known: set[str], place: PartitionRef) -> bool
 
 def send(client: Client, producer: Producer, place: PartitionRef, records: list[bytes],
          ) -> list[BatchDelivery]:
-    """Give the client one batch of records; it is sent at once."""
+    """Give the client one batch of records, which it sends without waiting for more; return the
+    deliveries of the records, to be awaited."""
     deliveries = [producer.send_nowait(Record(place.topic, record, partition=place.partition))
                   for record in records]
     client.work()
@@ -89,8 +90,9 @@ async def record_outcome(
     count: int,
     deliveries: list[BatchDelivery],
 ) -> None:
-    """Wait for the outcome of one append of ``count`` records, and record it. Records of two
-    appends in one batch are acknowledged in an unknown order: their outcome is ambiguous."""
+    """Wait for the outcome of one append of ``count`` records, at most ``ANSWER_TIMEOUT_S``, and
+    complete ``operation`` with it. Records of two appends in one batch are acknowledged in an
+    unknown order: their outcome is ambiguous."""
     with operation:
         with trio.fail_after(ANSWER_TIMEOUT_S):
             receipts = await outcomes(deliveries)

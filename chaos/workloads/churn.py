@@ -32,14 +32,15 @@ DELIVERY_TIMEOUT_MS = 6_000
 
 
 async def run(context: WorkloadContext) -> None:
-    """Run the workload; see ``chaos.workloads``."""
+    """Own ``NAMES`` topic names, one task each, until cancelled."""
     async with trio.open_nursery() as nursery:
         for number in range(NAMES):
             nursery.start_soon(owning, context, f"churn-{number}")
 
 
 async def owning(context: WorkloadContext, name: str) -> None:
-    """Own one name: create, use and delete its incarnations one after the other."""
+    """Create, use and delete incarnations of one topic name, one after the other, each with a new
+    client, until cancelled."""
     rng = context.rng()
     source = RecordSource(context.run, context.recorder.next_producer(), rng)
     while True:
@@ -57,8 +58,8 @@ async def one_life(
     source: RecordSource,
     name: str,
 ) -> None:
-    """Create, use and delete one incarnation of a topic. When the creation is refused or ambiguous,
-    delete the topic that exists, if one does."""
+    """Create, use and delete one incarnation of a topic, and read it once more. When the creation
+    is refused or ambiguous, delete the topic that exists, if one does."""
     await trio.sleep(context.pause_s(rng, PER_SECOND))
     places = await create(process, client, rng, name)
     if places is None:
@@ -80,7 +81,8 @@ async def one_life(
 async def use(context: WorkloadContext, process: ClientProcess, client: Client, producer: Producer,
               sessions: Sessions, rng: random.Random, source: RecordSource, known: set[str],
               place: PartitionRef) -> None:
-    """Send one append, read or description."""
+    """Send one append, read or description, at random, and record it. Without an answer about the
+    topic, a read replaces an append."""
     dice = rng.random()
     if dice < 0.6 and await is_known(client, known, place):
         values, records = source.take(place)
@@ -97,7 +99,8 @@ async def use(context: WorkloadContext, process: ClientProcess, client: Client, 
 
 async def create(process: ClientProcess, client: Client, rng: random.Random, name: str,
                  partitions: int = 0) -> list[PartitionRef] | None:
-    """Create a topic and return its partitions; None = refused or ambiguous."""
+    """Create a topic with ``partitions``, 0 = a random number, and return its partitions; None =
+    refused or ambiguous. The request and its outcome are recorded."""
     partitions = partitions or rng.randint(1, PARTITIONS_MAX)
     with process.invoke("create_topic", topic=name, partitions=partitions) as operation:
         topic = await client.create_topic(name, partitions)
@@ -107,7 +110,8 @@ async def create(process: ClientProcess, client: Client, rng: random.Random, nam
 
 
 async def delete(process: ClientProcess, client: Client, name: str, incarnation: int) -> bool:
-    """Delete an incarnation of a topic; True = the deletion was confirmed."""
+    """Delete an incarnation of a topic, and record that; return True if the deletion was confirmed,
+    False if it was refused or is ambiguous."""
     with process.invoke("delete_topic", topic=name, incarnation=incarnation) as operation:
         await client.delete_topic(name, incarnation)
         operation.ok()

@@ -31,7 +31,7 @@ UNAVAILABLE_MS = 8_000
 
 
 async def run(context: WorkloadContext) -> None:
-    """Run the workload; see ``chaos.workloads``."""
+    """Run ``CONSUMERS`` consumers, until cancelled."""
     async with trio.open_nursery() as nursery:
         for _ in range(CONSUMERS):
             nursery.start_soon(consuming, context)
@@ -51,8 +51,8 @@ async def consuming(context: WorkloadContext) -> None:
 
 def assignment(rng: random.Random, context: WorkloadContext, positions: dict[PartitionRef, int],
                ) -> dict[PartitionRef, int]:
-    """Return the partitions and offsets to read next: the same ones a little further back, or
-    others."""
+    """Return the partitions and offsets to read next: those of ``positions``, some of them further
+    back, or others from the start."""
     if positions and rng.random() < 0.6:
         return {place: rng.choice((at, at, max(0, at - rng.randint(1, 10)), 0))
                 for place, at in positions.items()}
@@ -67,8 +67,8 @@ async def assigned(
     rng: random.Random,
     positions: dict[PartitionRef, int],
 ) -> None:
-    """Record an assignment at ``positions`` and poll, until the consumer is reassigned at random, a
-    poll fails, or the process number changes. Updates ``positions``."""
+    """Record an assignment at ``positions`` and poll, until the consumer is to be reassigned, at
+    random, a poll fails, or the process number changes. Updates ``positions``."""
     process.invoke("assign", positions={place.key: at for place, at in positions.items()}).ok()
     readers = {place: client.consume(place.topic, place.partition, at,
                                      unavailable_ms=UNAVAILABLE_MS, prefer="nearest",
@@ -91,8 +91,8 @@ async def poll(
     readers: dict[PartitionRef, Consumer],
     positions: dict[PartitionRef, int],
 ) -> bool:
-    """Poll once and update ``positions``; True = the poll succeeded, and the consumer can continue.
-    """
+    """Poll once, record the result and update ``positions``; return True if it succeeded, so that
+    the consumer can continue."""
     with process.invoke("poll", keys=[place.key for place in readers]) as operation:
         found: dict[str, list] = {}
         for place, batches in (await take(readers)).items():
@@ -104,8 +104,8 @@ async def poll(
 
 
 async def take(readers: dict[PartitionRef, Consumer]) -> dict[PartitionRef, list[FetchedBatch]]:
-    """Return the batches that arrive at each partition within ``POLL_S``; partitions without any
-    are left out. Raises the error that ended a consumer."""
+    """Return the batches that arrive at each partition within ``POLL_S``, ``BATCHES_MAX`` at most;
+    partitions without any are left out. Raises the first error that ended a consumer."""
     batches: dict[PartitionRef, list[FetchedBatch]] = {}
     ended: list[MultiRaftError] = []
 

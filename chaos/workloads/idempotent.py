@@ -47,7 +47,8 @@ BATCH_BYTES_MAX = 64 << 10
 
 
 async def run(context: WorkloadContext) -> None:
-    """Run the workload; see ``chaos.workloads``."""
+    """Run a pipelining producer for each of ``LEVELS``, and ``BY_HAND`` producers on raw sessions,
+    until cancelled."""
     async with trio.open_nursery() as nursery:
         for acks in LEVELS:
             nursery.start_soon(pipelining, context, acks)
@@ -59,7 +60,8 @@ async def run(context: WorkloadContext) -> None:
 
 
 async def pipelining(context: WorkloadContext, acks: str) -> None:
-    """Run one producer with several appends under way."""
+    """Run one producer of the product with at most ``IN_FLIGHT_MAX`` appends under way, and record
+    their outcomes, until cancelled."""
     rng, process = context.rng(), context.recorder.process()
     number = context.recorder.next_producer()
     source = RecordSource(context.run, number, rng)
@@ -110,7 +112,8 @@ class ProducerSession:
 
 
 async def repeating(context: WorkloadContext) -> None:
-    """Run one producer that retries every append until it has an answer."""
+    """Run one producer on raw sessions, until cancelled. It retries each append until it has an
+    answer or gives up, and then continues with a new producer id."""
     rng, process = context.rng(), context.recorder.process()
     source = RecordSource(context.run, context.recorder.next_producer(), rng)
     identity: ProducerSession | None = None
@@ -126,8 +129,8 @@ async def repeating(context: WorkloadContext) -> None:
 async def identify(
     context: WorkloadContext, sessions: Sessions, rng: random.Random
 ) -> ProducerSession | None:
-    """Return a new producer id with its epoch; None = none was assigned by a random node, or by the
-    leader that it named."""
+    """Return a new producer id with its epoch; None = none was assigned by a random node, nor by
+    the leader that it named."""
     address = context.nodes()[context.any_node(rng)]
     for _ in range(2):
         try:
@@ -151,8 +154,9 @@ async def append(
     source: RecordSource,
     identity: ProducerSession,
 ) -> bool:
-    """Send one append with all its attempts, and perhaps send it again after its acknowledgement.
-    False = it was not acknowledged; its sequence may be missing in the log."""
+    """Send one append with all its attempts and record its outcome; return True if it was
+    acknowledged, then perhaps send it again. False = it was not, and its sequence may be missing in
+    the log."""
     place = context.topics.pick(rng)
     values, records = source.take(place)
     sequence = identity.sequences.get(place.incarnation, 0)
@@ -172,7 +176,7 @@ async def append(
 
 
 def build(records: list[bytes], identity: ProducerSession, sequence: int) -> bytearray:
-    """Return one batch with its producer's fields."""
+    """Return the records as one batch with the producer's id, epoch and this sequence."""
     builder = core.BatchBuilder(BATCH_BYTES_MAX)
     for record in records:
         took = builder.append(time.time_ns() // 1_000_000, None, record)
@@ -190,7 +194,8 @@ async def insist(
     """Send a batch until it is acknowledged, ``GIVE_UP_S`` have passed, or a refusal is definite;
     return its offset.
 
-    Raises ``AmbiguousOutcome`` when an attempt may have worked, else the last refusal."""
+    Raises ``AmbiguousOutcome`` when an attempt may have appended it, else the last refusal.
+    """
     deadline = trio.current_time() + GIVE_UP_S
     perhaps, hint = False, context.leader_address(place)
     while True:
@@ -231,7 +236,8 @@ async def replay(
     batch: bytearray,
     said: dict,
 ) -> None:
-    """Send an acknowledged batch again: an operation of its own, with the same sequence."""
+    """Send an acknowledged batch again, as an operation of its own with the same sequence; no-op
+    while its leader is unknown."""
     address = context.leader_address(place)
     if address is not None:
         with process.invoke("append", **said) as operation:

@@ -50,7 +50,7 @@ class ReadOutcome(NamedTuple):
 
 
 async def run(context: WorkloadContext) -> None:
-    """Run the workload; see ``chaos.workloads``."""
+    """Run ``READERS`` readers, until cancelled."""
     async with trio.open_nursery() as nursery:
         for _ in range(READERS):
             nursery.start_soon(reading, context)
@@ -77,7 +77,8 @@ async def reading(context: WorkloadContext) -> None:
 
 
 def offset_near(rng: random.Random, end: int) -> int:
-    """Return an offset to begin at: anywhere, near the end, or a little beyond it."""
+    """Return a random offset to begin a read at: anywhere below ``end``, or within its last
+    ``TAIL`` offsets, or a little beyond it."""
     low = max(0, end - TAIL) if rng.random() < 0.5 else 0
     return rng.randint(low, end + 2)
 
@@ -93,7 +94,8 @@ async def read(
     bytes_max: int = BYTES_MAX,
 ) -> ReadOutcome:
     """Read once at ``offset`` what the replica of ``node`` serves as committed, and record it. A
-    failed read has the reason in the result; damage is also reported to the node."""
+    failed read has the reason in the result, and ``offset`` as what it reached; damage is also
+    reported to the node."""
     asked = {"final": True} if final else {}
     operation = process.invoke("read", key=place.key, offset=offset, mode="committed", node=node,
                                **asked)
@@ -123,8 +125,8 @@ def address_of(context: WorkloadContext, node: int) -> str:
 
 
 async def fetch(sessions: Sessions, address: str, place: PartitionRef, offset: int, bytes_max: int):
-    """Return (``FetchResult``, bytes) of one partition from one node.  Raises as ``Session.ask``,
-    and the refusal of the partition."""
+    """Return (``FetchResult``, bytes) of one partition from the node at ``address``, any replica.
+    Raises as ``Session.ask``, and the refusal of the partition."""
     request = Fetch((FetchPart(place.incarnation, offset, bytes_max),), 1, bytes_max, 0, ANY)
     reply = await sessions.ask(address, request, timeout_s=TIMEOUT_S)
     result = reply.results[0]
@@ -136,7 +138,8 @@ async def fetch(sessions: Sessions, address: str, place: PartitionRef, offset: i
 async def report_corruption(
     sessions: Sessions, address: str, place: PartitionRef, offset: int
 ) -> None:
-    """Report that a batch failed its check, as clients do; the outcome is not awaited."""
+    """Report to the node that its batch failed the check, as clients do; whether the report arrives
+    does not matter."""
     try:
         await sessions.ask(
             address, ReportCorruption(place.incarnation, offset), timeout_s=TIMEOUT_S
@@ -154,8 +157,9 @@ async def offsets(
     mode: str,
     final: bool = False,
 ) -> tuple[int, int] | None:
-    """Return log start and next offset of a partition, as ``node`` knows them; None = no answer or
-    a refusal. ``mode`` "linearizable" asks the leader to confirm them."""
+    """Return log start and next offset of a partition, as ``node`` knows them, and record them;
+    None = no answer or a refusal. ``mode``: "linearizable" has the leader confirm them, "committed"
+    not."""
     asked = {"final": True} if final else {}
     operation = process.invoke("offsets", key=place.key, mode=mode, node=node, **asked)
     request = ListOffsets((OffsetQuery(place.incarnation, EARLIEST),
@@ -173,8 +177,8 @@ async def offsets(
 
 
 async def describe(process: ClientProcess, client: Client, topic: str) -> int | None:
-    """Describe a topic through the client; return its incarnation, -1 = it does not exist, None =
-    no answer."""
+    """Describe a topic through the client and record it; return its incarnation, -1 = it does not
+    exist, None = no answer or another refusal."""
     with process.invoke("describe", topic=topic) as operation:
         await client.catch_up()
         try:

@@ -54,7 +54,7 @@ class Recorder:
         return (self._clock_ns() - self._begun_ns) // 1000
 
     def process(self) -> "ClientProcess":
-        """Return a new process."""
+        """Return a new process, with a number that is not used yet."""
         return ClientProcess(self, self.next_process())
 
     def next_process(self) -> int:
@@ -77,12 +77,13 @@ class Recorder:
 
     def completed(self, kind: str, operation: int, process: int, name: str,
                 data: dict[str, Any]) -> None:
-        """Record the completion of an operation."""
+        """Record the completion of an operation; ``kind``: ``OK``, ``FAIL`` or ``INFO``."""
         self.open -= 1
         self._write(kind, operation, process, name, data)
 
     def fault(self, name: str, on: bool, nodes: tuple[int, ...], text: str) -> None:
-        """Record that a nemesis begins or ends a fault."""
+        """Record that a nemesis begins (``on``) or ends a fault of kind ``name``; ``nodes``: the
+        affected ones, 0 = the clients, () = all."""
         self.faults[name] += on
         self._write(FAULT, -1, -1, name, {"on": on, "nodes": list(nodes), "text": text})
 
@@ -105,7 +106,8 @@ class ClientProcess:
         self.number = number
 
     def invoke(self, name: str, **data: Any) -> "Operation":
-        """Invoke an operation."""
+        """Record the invocation of an operation and return the operation, which the caller
+        completes; as a context manager it completes itself when its body raises."""
         return Operation(self, self.recorder.invoked(self.number, name, data), name, data)
 
     def retire(self, number: int) -> None:
@@ -147,7 +149,7 @@ class Operation:
         return False
 
     def ok(self, **data: Any) -> None:
-        """Complete with ``ok``."""
+        """Complete with ``ok`` and this ``data``: it took effect."""
         recorder = self._process.recorder
         if self._name == "append" and self._asked["acks"] != "none":
             recorder.acknowledged[recorder.phase_name] += 1
@@ -164,7 +166,8 @@ class Operation:
             self.unknown(type(error).__name__, str(error))
 
     def unknown(self, error: str, text: str) -> None:
-        """Complete with ``info``: the outcome stays ambiguous."""
+        """Complete with ``info``: the outcome stays ambiguous, and the process takes a new number.
+        ``error``: name of its class."""
         self._complete(INFO, {"error": error, "text": text[:TEXT_MAX]})
         self._process.retire(self._asked_by)
 

@@ -30,7 +30,8 @@ class RecordSource:
         self._number = 0
 
     def take(self, place: PartitionRef) -> tuple[list[int], list[bytes]]:
-        """Return the values of a new append, and their records."""
+        """Return the values of a new append to a partition, and their records; no other append gets
+        these values."""
         taken, records = [], []
         for _ in range(self._rng.randint(1, RECORDS_MAX)):
             value = values.value_of(self._producer, self._number)
@@ -43,13 +44,14 @@ class RecordSource:
 
 
 def value_at(run: int, key: str, record: core.Record) -> int:
-    """Return the value of a record that was read at ``key``."""
+    """Return the value of a record that was read at ``key``; ``CORRUPT`` or ``FOREIGN`` as
+    ``values.decode``."""
     return CORRUPT if record.value is None else values.decode(run, key, record.value)
 
 
 def runs_of(run: int, key: str, batches: Iterable[FetchedBatch], runs: list | None = None) -> list:
-    """Return ``[[base offset, [value, ...]], ...]``; records that follow without a gap are one run.
-    Raises the errors of opening a batch."""
+    """Return ``[[base offset, [value, ...]], ...]`` of the batches, appended to ``runs`` if that is
+    given; records that follow without a gap are one run. Raises the errors of opening a batch."""
     runs = [] if runs is None else runs
     for batch in batches:
         found = [value_at(run, key, record) for record in batch.records()]
@@ -62,12 +64,12 @@ def runs_of(run: int, key: str, batches: Iterable[FetchedBatch], runs: list | No
 
 def fetched(place: PartitionRef, payload: memoryview, offset: int, high_watermark: int,
             ) -> list[FetchedBatch]:
-    """Return a fetch's bytes as batches, verified.  Raises ``CodecError``."""
+    """Return a fetch's bytes as batches, with their checksums verified.  Raises ``CodecError``."""
     return [FetchedBatch(place.topic, place.partition, part, core.batch_header(part), offset,
                          high_watermark)
             for part in core.split_batches(payload)]
 
 
 def next_offset(runs: list, otherwise: int) -> int:
-    """Return the offset after the last run."""
+    """Return the offset after the last run; ``otherwise`` if there is no run."""
     return runs[-1][0] + len(runs[-1][1]) if runs else otherwise

@@ -57,7 +57,8 @@ class Session:
         self._number = 0
 
     async def greet(self) -> None:
-        """Do the handshake.  Raises ``NotSent``."""
+        """Do the handshake.  Raises ``NotSent`` when the node refuses it or the connection
+        breaks."""
         try:
             await self._stream.send_all(b"".join(self._connection.send(Hello())))
             answer = await self._event()
@@ -68,8 +69,9 @@ class Session:
 
     async def ask(self, request: Request, payload: Sequence[Buffer] = (),
                   timeout_s: float = 5.0, metadata_index: int = 0) -> Reply | None:
-        """Send a request and return the reply; None for an append with acks "none".  Raises
-        ``NotSent``, ``NoAnswer``, or the exception of a refusal's code."""
+        """Send a request and return the reply; None for an append with acks "none", which has no
+        reply.  Raises ``NoAnswer`` when none came within ``timeout_s``, after which the session
+        cannot be used, or the exception of a refusal's code."""
         self._number += 1
         event = RequestEvent(self._number, request, max(metadata_index, self.metadata_index))
         buffers = self._connection.send(event, payload)
@@ -105,7 +107,8 @@ class Session:
 
 
 async def connect(address: str, timeout_s: float = CONNECT_TIMEOUT_S) -> Session:
-    """Return a session that is ready for requests; the caller closes it.  Raises ``NotSent``."""
+    """Return a session that is ready for requests; the caller closes it.  Raises ``NotSent``, also
+    when that takes longer than ``timeout_s``."""
     host, _, port = address.rpartition(":")
     stream = None
     try:
@@ -145,7 +148,8 @@ class Sessions:
 
     async def ask(self, address: str, request: Request, payload: Sequence[Buffer] = (),
                   timeout_s: float = 5.0, metadata_index: int = 0) -> Reply | None:
-        """Send a request to the node at ``address``, as ``Session.ask``."""
+        """Send a request to the node at ``address``, connecting first if there is no usable
+        session.  Raises as ``Session.ask``, and ``NotSent`` without a connection."""
         session = self._sessions.pop(address, None)
         if session is None or not session.usable:
             session = await connect(address)

@@ -68,7 +68,8 @@ UNAVAILABLE_MS = 8_000
 
 
 async def run(context: WorkloadContext) -> None:
-    """Run the workload; see ``chaos.workloads``."""
+    """Create the topics of ``TOPICS``, then run ``SINKS`` sinks and ``READERS`` readers, until
+    cancelled."""
     context.staged |= set(TOPICS)
     places = [place for name, count in TOPICS.items()
               for place in await insist_on_topic(context, name, count)]
@@ -82,8 +83,8 @@ async def run(context: WorkloadContext) -> None:
 async def insist_on_topic(
     context: WorkloadContext, name: str, partitions: int
 ) -> list[PartitionRef]:
-    """Create a topic and return its partitions, asking until there is an answer. A topic of this
-    name that exists already counts."""
+    """Create a topic and return its partitions, asking until that succeeds. A topic of this name
+    that exists already counts."""
     rng = context.rng()
     async with context.client() as client:
         while True:
@@ -110,7 +111,7 @@ class TaskAttempt:
 
     @property
     def said(self) -> dict[str, int]:
-        """Return the fields of the attempt in an append."""
+        """Return the fields that name the attempt in the invocation of an append."""
         return {"sink": self.sink, "transaction": self.transaction, "task": self.task,
                 "attempt": self.number}
 
@@ -130,7 +131,7 @@ class SinkBatch:
 
     @property
     def is_whole(self) -> bool:
-        """True if every task has ended well."""
+        """True if every task has an attempt whose appends were all acknowledged."""
         return len(self.ended) == self.tasks
 
 
@@ -200,8 +201,9 @@ class Writer:
             batch.ended[task] = rng.choice(well)
 
     async def begin(self, batch: SinkBatch, task: int) -> TaskAttempt | None:
-        """Join the transaction, or begin it; None = there is nothing to stage, or no partition to
-        stage in."""
+        """Join the transaction of the batch, or begin it, and return a new attempt of the task.
+        None = refused or ambiguous, or the batch is committed already, which ``batch.is_over``
+        says."""
         request = BeginTransaction(
             self.name, batch.number, batch.nonce, (), task, self.rng.getrandbits(64)
         )
@@ -228,7 +230,8 @@ class Writer:
 
     async def open(self, process: ClientProcess,
                    request: BeginTransaction) -> BeginTransactionReply | None:
-        """Ask the ledger for an attempt, or to note topics; None = refused or ambiguous."""
+        """Ask the ledger of transactions for an attempt, or to note topics, and record that; return
+        the reply, None = refused or ambiguous."""
         said = {"sink": request.sink, "batch": request.batch, "nonce": request.nonce.hex(),
                 "task": request.task, "attempt_id": request.attempt_id,
                 "topics": [row.incarnation for row in request.topics]}
@@ -240,7 +243,8 @@ class Writer:
         return None
 
     async def stage(self, attempt: TaskAttempt) -> bool:
-        """Send all appends of an attempt; return True if all of them were acknowledged."""
+        """Send appends of an attempt to some partitions and record them; return True if all were
+        acknowledged. It ends at the first that was not."""
         rng, process = self.rng, self.context.recorder.process()
         chosen = rng.choices(self.places, k=rng.randint(1, PLACES_PER_ATTEMPT_MAX))
         for place in chosen:
@@ -286,7 +290,8 @@ class Writer:
         self.number += operation.happened
 
     async def ask_to_commit(self, batch: SinkBatch) -> Operation:
-        """Send one request to commit."""
+        """Send one request to commit, naming the attempts that count, and return the completed
+        operation: its ``happened`` says if it was acknowledged."""
         process, winners = self.context.recorder.process(), sorted(batch.ended.items())
         with process.invoke("commit_transaction", sink=batch.sink, transaction=batch.transaction,
                             batch=batch.number, winners=winners) as operation:
@@ -302,7 +307,8 @@ class Writer:
             self.number += 1
 
     async def come_back(self, batch: SinkBatch) -> None:
-        """Continue a transaction that was left, late: its slow tasks, then its driver."""
+        """Continue a transaction that was left, late: stage its slow attempts, then ask to commit
+        it, or abort it."""
         for attempt in batch.slow:
             await self.stage(attempt)
         if batch.is_whole and self.rng.random() < COMMITTED_SHARE:
@@ -314,8 +320,8 @@ class Writer:
 async def abort(
     context: WorkloadContext, client: Client, sink: int, transaction: int
 ) -> bool | None:
-    """Ask to abort a transaction. True = it had been committed before, False = it is aborted, None
-    = no answer."""
+    """Ask to abort a transaction, and record that. Return True if it had been committed before,
+    False if it is aborted, None without an answer or after a refusal."""
     process = context.recorder.process()
     with process.invoke("abort_transaction", sink=sink, transaction=transaction) as operation:
         committed = (await client.sink_request(AbortTransaction(sink, transaction))).committed
@@ -336,7 +342,7 @@ async def writing(context: WorkloadContext, name: str, places: list[PartitionRef
 
 async def reading(context: WorkloadContext, places: list[PartitionRef]) -> None:
     """Read all places with one client after the other, until cancelled. Each continues where the
-    last one ended, or at random from the start."""
+    last one ended, or, at random, begins from the start."""
     rng = context.rng()
     positions = dict.fromkeys(places, 0)
     while True:
@@ -373,7 +379,8 @@ async def poll(
     readers: dict[PartitionRef, Consumer],
     positions: dict[PartitionRef, int],
 ) -> bool:
-    """Poll all partitions once; return True if the reader can continue."""
+    """Poll all partitions once as a reader of committed records, record the result and update
+    ``positions``. Return True if it succeeded, so that the reader can continue."""
     asked = {place.key: at for place, at in positions.items()}
     with process.invoke("poll_committed", positions=asked) as operation:
         found: dict[str, list] = {}

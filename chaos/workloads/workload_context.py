@@ -32,7 +32,7 @@ class PartitionRef(NamedTuple):
 
     @property
     def key(self) -> str:
-        """Return the name of the partition in the history."""
+        """Return the key of the partition's incarnation in the history."""
         return key_of(self.topic, self.topic_incarnation, self.partition)
 
 
@@ -53,20 +53,23 @@ class Topics:
         self._ends: dict[str, int] = {}
 
     def add(self, places: Iterable[PartitionRef], hot: bool = False) -> None:
-        """Add partitions."""
+        """Add partitions that live as long as the run; ``hot``: those that many requests
+        concern."""
         places = list(places)
         self.places += places
         if hot:
             self.hot += places
 
     def pick(self, rng: random.Random) -> PartitionRef:
-        """Return a random partition, often a hot one."""
+        """Return a random partition, with probability ``HOT_SHARE`` a hot one; there must be
+        one."""
         if self.hot and rng.random() < HOT_SHARE:
             return rng.choice(self.hot)
         return rng.choice(self.places)
 
     def end(self, key: str) -> int:
-        """Return the highest offset that was seen, plus one; 0 = none was."""
+        """Return the highest known end of a partition (offset after its last record), by its key; 0
+        = unknown."""
         return self._ends.get(key, 0)
 
     def heard(self, key: str, end: int) -> None:
@@ -91,12 +94,14 @@ class WorkloadContext:
     seeds_given: int = 0
 
     def rng(self) -> random.Random:
-        """Return a new random generator, another one for each caller."""
+        """Return a new random generator, another one at each call; the seed and the number of the
+        call decide it."""
         self.seeds_given += 1
         return random.Random(f"{self.seed}/{self.seeds_given}")
 
     def client(self) -> Client:
-        """Return the product's client; use it with ``async with``."""
+        """Return a new client of the product, which knows the present members; use it with ``async
+        with``."""
         return Client(list(self.nodes().values()), rng=self.rng())
 
     def pause_s(self, rng: random.Random, per_second: float) -> float:
@@ -105,7 +110,8 @@ class WorkloadContext:
         return min(2.0, rng.expovariate(per_second * self.pace))
 
     def leader_address(self, place: PartitionRef) -> str | None:
-        """Return the last known address of a partition's leader; None = unknown."""
+        """Return the last known address of a partition's leader; None = unknown, or no longer a
+        member."""
         return self.nodes().get(self.leaders.get(place.group, 0))
 
     def any_node(self, rng: random.Random) -> int:

@@ -58,7 +58,8 @@ class Recording:
         self._nemesis(True)
 
     def nemesis(self, world: ClusterPort, rng: random.Random) -> Nemesis:
-        """Return the nemesis of the run."""
+        """Return the nemesis of the run, which injects its faults into ``world``, drawn from
+        ``rng``."""
         return Nemesis(Injector(world, rng))
 
     def _add(self, kind: str, operation: int, process: int, name: str, data: dict) -> None:
@@ -84,17 +85,18 @@ class Recording:
             "sequence": append.sequence})
 
     def complete(self, append: AppendOperation, kind: str, error: str = "") -> None:
-        """Record the outcome ``kind`` of an append."""
+        """Record the outcome ``kind`` (``OK``, ``FAIL`` or ``INFO``) of an append that was invoked;
+        ``error``: its name unless ``OK``."""
         process = self._process(append)
         operation = self._open.pop(append)
         data = {"offset": append.base_offset} if kind == OK else {"error": error, "text": ""}
         self._add(kind, operation, process, "append", data)
 
     def _process(self, append: AppendOperation) -> int:
-        """Return the process of an append.
+        """Return the process number of an append.
 
         A producer has one process per epoch, because a producer that gives up restarts as a new
-        one.  Each plain append has a process of its own.
+        one.  Each plain append has a process of its own, while it is open.
         """
         if append.producer < 0:
             return PLAIN + self._open[append]
@@ -124,7 +126,8 @@ class Recording:
     # ---- topics ----------------------------------------------------------------------------
 
     def topic_asked(self, name: str, ends: bool) -> int:
-        """Record the request for a topic or its deletion; return the operation.
+        """Record the request for a topic, or with ``ends`` for its deletion; return the number of
+        the operation.
 
         A deletion may be requested before the topic exists.
         """
@@ -136,7 +139,8 @@ class Recording:
 
     def topic_done(self, operation: int, name: str, incarnation: int, ends: bool,
                    partitions: Sequence[int]) -> None:
-        """Record that the request is committed; ``partitions`` begin or end with it."""
+        """Record that the request ``operation`` is committed; ``partitions`` of the topic begin, or
+        with ``ends`` end, with it."""
         asked = self._asked.pop(operation)
         if ends:
             asked["incarnation"] = incarnation
@@ -149,7 +153,8 @@ class Recording:
         return self._keys.get(partition) or key_of("t", partition, 0)
 
     def finish(self) -> list[Event]:
-        """Return the history."""
+        """End the history, if it has not ended, and return its events, with the keys of topics'
+        partitions filled in."""
         if self.events[-1].name != END:
             self._phase(END)
         # Clients may append to a topic before its creation is recorded as complete, so the keys of
@@ -175,9 +180,8 @@ def _values(payload: bytes) -> list[int]:
 
 
 def _runs(read: ReadOperation) -> list[list]:
-    """Return runs of [first offset, values] from the requested offset on; a batch may begin below
-    it.
-    """
+    """Return runs of [first offset, values] of a read, from the requested offset on; a batch may
+    begin below it."""
     runs: list[list] = []
     for data in read.batches:
         base = core.batch_header(data).base_offset

@@ -66,7 +66,8 @@ class Topics:
     # ---- the operator ----------------------------------------------------------------------
 
     def start(self) -> None:
-        """Bootstrap the metadata, and create the first topics."""
+        """Bootstrap the metadata, create the first topics, and check every ``CHECK_US`` from now on
+        until ``stop``."""
         world = self._world
         payload = metadata_oracle.bootstrap(world.parameters, world.voters)
         self._intents.append(Intent(payload, "", b"", False))
@@ -76,8 +77,8 @@ class Topics:
         self._check()
 
     def create(self) -> bool:
-        """Request one more topic with a free name; False when all ``TOPICS_MAX`` names are taken.
-        """
+        """Request one more topic with a free name and return True; False when all ``TOPICS_MAX``
+        names are taken."""
         free = [name for name in map("t{}".format, range(TOPICS_MAX)) if not self._wanted.get(name)]
         if not free:
             return False
@@ -91,7 +92,7 @@ class Topics:
         return True
 
     def delete(self) -> str:
-        """Request the deletion of a random topic; return its name, empty = there is no topic."""
+        """Request the deletion of a random topic and return its name; "" = there is no topic."""
         names = sorted(name for name, topic_id in self._wanted.items() if topic_id)
         if not names:
             return ""
@@ -102,7 +103,7 @@ class Topics:
 
     def recreate(self) -> bool:
         """Request the deletion of a random topic and the creation of another one of its name at
-        once. False if there is no topic."""
+        once. Return False if there is no topic, else True."""
         name = self.delete()
         if not name:
             return False
@@ -150,7 +151,8 @@ class Topics:
                                oracle.partitions_of(incarnation))
 
     def _next(self) -> list[Intent]:
-        """Return the first command that is not committed, and sometimes the one behind it.
+        """Return the commands to propose now: the first that is not committed, if any, and
+        sometimes the one behind it.
 
         The deletion of a topic never leaves before its creation is committed.  A real client does
         not know the id before that.  Moreover a command is proposed repeatedly, so a creation could
@@ -170,8 +172,9 @@ class Topics:
         return metadata_oracle.FIRST + incarnation in oracle.deleted_at
 
     def _end_plan(self, node: SimulatedNode) -> None:
-        """Send the command that ends a plan which is active after the faults: cancel it, or resume
-        it if it is paused; no-op during the faults. A choice holds for the whole run."""
+        """Send through ``node``, the metadata leader, the command that ends a plan which outlives
+        the faults: cancel it, or resume it if paused. No-op during the faults and without a plan.
+        The choice holds for the whole run."""
         world, plan = self._world, self._world.oracle.metadata.state.plans.active
         if plan is None or world.network.faulty:
             return
@@ -183,8 +186,9 @@ class Topics:
                                                world.queue.now_ms))
 
     def _keep_learners(self, node: SimulatedNode) -> None:
-        """Propose that every node is a member of group 0, so that it has a copy of the metadata.
-        No-op while a change is open, or ``node`` does not know a missing one as its peer."""
+        """Propose through ``node``, the metadata leader, that every node is a member of group 0, so
+        that it has a copy of the metadata. No-op while a change is open, or ``node`` does not know
+        a missing one as its peer."""
         present = node.configuration(METADATA_GROUP)
         missing = [number for number in sorted(self._world.nodes)
                    if number not in present.members()]
@@ -194,8 +198,8 @@ class Topics:
     # ---- clients ---------------------------------------------------------------------------
 
     def _refresh_metadata(self) -> None:
-        """Take the metadata of some running node, unless they are no newer than the known ones;
-        then update the clients' placement. No-op while no node is up."""
+        """Take the metadata of a random running node, if newer than the known ones, and then update
+        the clients' placement. No-op while no node is up."""
         nodes = [node for _, node in sorted(self._world.nodes.items())
                  if node.is_up and not node.paused]
         if not nodes:
@@ -208,7 +212,7 @@ class Topics:
             self._world.workload.locate(self.places())
 
     def places(self) -> Iterable[tuple[int, int]]:
-        """Return (partition, group) of all partitions that clients believe to exist."""
+        """Return (partition, group) of all partitions of topics that clients believe to exist."""
         return [place for topic in self._known for place in topic.partitions
                 if place[0] not in self._gone]
 
@@ -226,17 +230,16 @@ class Topics:
         return [extent for extents in found.values() for extent in extents]
 
     def some_partition(self) -> int:
-        """Return a random partition of a created topic; 0 = the caller takes one of its own
-        partitions this time."""
+        """Return a random partition of a topic that clients know. 0 = the caller takes one of its
+        own partitions this time; always when no topic is known."""
         if self._rng.random() >= SHARE:
             return 0
         places = self.places()
         return self._rng.choice(places)[0] if places else 0
 
     def record_gone(self, node: int, partition: int) -> None:
-        """Record the definite reply of a node that a partition does not exist.  Raises
-        ``Violation``.
-        """
+        """Record that a node replied definitely that a partition does not exist: clients use it no
+        longer.  Raises ``Violation`` unless its deletion is committed."""
         self._world.oracle.metadata.refused(node, partition)
         self._gone.add(partition)
         self._world.event_counts["partition gone"] += 1
@@ -244,9 +247,8 @@ class Topics:
     # ---- the end ---------------------------------------------------------------------------
 
     def incomplete(self, live: list[int]) -> str:
-        """Describe the commands, switches and metadata that are not complete on all nodes; empty =
-        none.
-        """
+        """Describe the first thing that is not complete: commands, switches, or the metadata of
+        clients or of a node of ``live``; "" = all is."""
         world, oracle = self._world, self._world.oracle.metadata
         if self._intents:
             return f"{len(self._intents)} commands, {self._intents[0].name} first"
@@ -259,7 +261,7 @@ class Topics:
         return ""
 
     def plan(self, all_nodes: bool) -> str:
-        """Describe the active plan; empty = there is none.
+        """Describe the active plan and its open moves; "" = there is none.
 
         A plan that is being cancelled does not count unless ``all_nodes``, because it may wait for
         a node that stays down.
@@ -272,7 +274,7 @@ class Topics:
         return f"{plan.plan_id} is {plan.state} ({plan.reason}): {', '.join(left)}"
 
     def stop(self) -> None:
-        """End the checks of the operator."""
+        """End the checks of the operator: no command is proposed any longer."""
         self._is_running = False
 
     def check_metadata(self, live: list[int]) -> None:

@@ -133,7 +133,8 @@ class ProducerStream:
 
     @property
     def span(self) -> int:
-        """Number of batches from the oldest open one on, acknowledged ones included.
+        """Number of batches from the oldest open one on, acknowledged ones included; 0 = none is
+        open.
 
         The server remembers only so many batches of a producer.
         """
@@ -174,7 +175,8 @@ class Workload:
         self.records_read = 0
 
     def replace_node(self, old: int, new: int) -> None:
-        """Replace a node in the clients' placement."""
+        """Replace node ``old`` by ``new`` in the clients' knowledge of the voters of every
+        group."""
         voters = self._cluster.voters
         for group, nodes in voters.items():
             voters[group] = tuple(new if node == old else node for node in nodes)
@@ -201,7 +203,7 @@ class Workload:
             self._pace(action, per_second)
 
     def open_summary(self) -> str:
-        """Describe the first few open batches."""
+        """Describe the first few open batches; "" = there are none."""
         opened = [append for stream in self._streams.values() for append in stream.open]
         return "; ".join(f"{append!r}, group {self._group_of[append.partition]}, "
                          f"{append.attempts} attempts, last {append.last_error}"
@@ -210,7 +212,8 @@ class Workload:
     # ---- producers -------------------------------------------------------------------------
 
     def _append_some(self) -> None:
-        """Send a burst: runs of batches, each of one producer to one partition."""
+        """Send the batches that lack for the wanted rate, if any: runs of one producer to one
+        partition, and single ones without a producer. May restart a producer before its run."""
         rng, parameters = self._rng, self._parameters
         left = self._missing_appends()
         appends: list[AppendOperation] = []
@@ -239,7 +242,8 @@ class Workload:
         return min(wanted - self.acked - self.open_appends, BURST_APPENDS_MAX)
 
     def _some_partition(self) -> int:
-        """Draw a partition; a power of a uniform number makes a few of them hot."""
+        """Draw a partition, of a topic or of the workload's own; of those a power of a uniform
+        number makes a few groups hot."""
         if self.topics is not None and (partition := self.topics.some_partition()):
             return partition
         groups = self._groups
@@ -255,7 +259,8 @@ class Workload:
         return self.topics.seen_index if self.topics is not None else 0
 
     def _next_batch(self, producer: int, partition: int) -> AppendOperation | None:
-        """Return a new batch of an idempotent producer; None when its window is full."""
+        """Return a new open batch of an idempotent producer, not sent yet; None when its window is
+        full."""
         stream = self._streams.get((producer, partition))
         if stream is None:
             stream = self._streams[producer, partition] = ProducerStream()
@@ -271,9 +276,11 @@ class Workload:
         return append
 
     def append_final(self) -> None:
-        """Send one more batch to each group and topic, which must still commit.
+        """Send one more batch to each group and known partition of a topic, which must still
+        commit.
 
-        Each batch is from a producer whose window is not full.
+        Each batch is from a producer whose window is not full. Raises ``Violation`` if a partition
+        has none.
         """
         appends: list[AppendOperation] = []
         topics = self.topics.places() if self.topics is not None else ()
@@ -290,7 +297,7 @@ class Workload:
         raise Violation("Liveness", f"no producer has room for a batch to partition {partition}")
 
     def _build_plain(self, partition: int) -> AppendOperation:
-        """Return a batch without a producer id.
+        """Return a batch without a producer id, not sent yet.
 
         It is not retried: it may be lost, but must not be duplicated.
         """
@@ -332,7 +339,8 @@ class Workload:
     # ---- attempts --------------------------------------------------------------------------
 
     def _send(self, appends: list[AppendOperation]) -> None:
-        """Send one frame per client and node; plain appends are sent alone."""
+        """Send one frame per client and node, and retry after the timeout what was not answered;
+        plain appends are sent alone."""
         frames: dict[tuple[int, int], list[AppendRequest]] = {}
         attempts = []
         for append in appends:
@@ -355,7 +363,8 @@ class Workload:
             self._cluster.queue.after(self._parameters.timeout_ms * 1000, self._timed_out, attempts)
 
     def _node_for(self, append: AppendOperation, group: int) -> int:
-        """Return the node to ask: the known leader, or any voter except the last one asked."""
+        """Count the attempt, and return the node to ask: the known leader. Without one, and at
+        every third attempt, any voter except the last one asked."""
         node = self._hints.get(group, 0)
         if not node or append.attempts % 3 == 2:
             voters = self._cluster.voters[group]
@@ -439,8 +448,9 @@ class Workload:
         self._retry(append)
 
     def _gone(self, append: AppendOperation, node: int) -> None:
-        """End all open batches of a deleted partition; none of them can get another answer. The
-        refused one has certainly failed if this was its only attempt, the others are ambiguous."""
+        """End all open batches of a deleted partition, as ``node`` replied about ``append``; none
+        of them can get another answer. The refused one has certainly failed if this was its only
+        attempt, the others are ambiguous."""
         self.topics.record_gone(node, append.partition)
         opened = [append]
         for (_, partition), stream in self._streams.items():
@@ -473,8 +483,8 @@ class Workload:
             self.history.complete(append, kind, append.last_error)
 
     def _out_of_order(self, append: AppendOperation) -> None:
-        """Accept an OutOfOrderSequence while an earlier batch is open; otherwise count it. Raises
-        ``AssertionError`` when the producer is stuck: refused more than
+        """Accept an ``OutOfOrderSequence`` for a batch while an earlier one is open; count it for
+        the oldest open one. Raises ``AssertionError`` when its producer is stuck: refused more than
         ``OUT_OF_ORDER_REFUSALS_MAX`` times."""
         stream = self._streams[append.producer, append.partition]
         if stream.open and stream.open[0] is append:
@@ -498,12 +508,13 @@ class Workload:
                                                   READ_BYTES_MAX, self._seen_index),))
 
     def _group_at(self, partition: int, offset: int) -> int:
-        """Return the group from which a reader fetches an offset."""
+        """Return the group from which a reader fetches an offset, as far as clients know."""
         group = self.topics.group_at(partition, offset) if self.topics is not None else 0
         return group or self._group_of[partition]
 
     def was_read(self, group: int, read: ReadOperation) -> None:
-        """Record a fetch and check it, when a node serves it."""
+        """Record a fetch that a node serves, have the state checker check it, and advance the
+        reader's position. Raises ``Violation``."""
         self.reads += 1
         if self.history is not None:
             self.history.read(read)

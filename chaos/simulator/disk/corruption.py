@@ -76,9 +76,8 @@ class DiskOwner(Protocol):
 
 
 def durable_places(images: dict[str, bytes]) -> list[Place]:
-    """Return the entries of a journal below the durable watermark of a later intact entry, oldest
-    first.
-    """
+    """Return the entries of a journal (path of a segment -> bytes) below the durable watermark of
+    an intact entry, oldest first."""
     found: list[tuple[int, Place]] = []
     durable = 0
     for path, data in sorted(images.items()):
@@ -119,9 +118,8 @@ class FaultAtlas:
     def __init__(
         self, rng: random.Random, groups: dict[int, GroupModel], nodes: Iterable[DiskOwner]
     ):
-        """``groups`` and ``nodes`` are read at each call, so they must be the live collections of
-        the run.
-        """
+        """Begin without damage. ``groups`` and ``nodes`` are read at each call, so they must be the
+        live collections of the run."""
         self._rng = rng
         self._groups = groups
         self._nodes = nodes
@@ -168,7 +166,8 @@ class FaultAtlas:
         self._staying_down = tuple(nodes)
 
     def may_lose(self, node: int) -> bool:
-        """True if everything that a node stores may be lost for good."""
+        """True if everything that a node stores may be lost for good: no other node is damaged, and
+        every group can do without this one."""
         self.refresh()
         return not self.damaged_nodes - {node} and self._can_do_without(node)
 
@@ -180,12 +179,13 @@ class FaultAtlas:
         self._gone.add(node)
 
     def replaced(self, node: int) -> None:
-        """Record that no group needs the node ``node`` any longer."""
+        """Record that no group needs the node ``node`` any longer, so that other nodes may be
+        damaged."""
         self._lost = 0 if self._lost == node else self._lost
 
     def choose(self, node: int, places: list[Place]) -> Rot | None:
         """Return a bit flip in one of ``places`` that a node must survive, or None when none is
-        allowed. It is not made or recorded yet (``note``)."""
+        allowed there. It is not made or recorded yet (``note``)."""
         others = self.damaged_nodes - {node}
         if not places or self._lost not in (0, node):
             return None
@@ -205,10 +205,11 @@ class FaultAtlas:
         return Rot(place, place.at + self._rng.randrange(checked, place.length), False)
 
     def misdirect(self, node: int, places: list[Place]) -> Misdirected | None:
-        """Return a write of the node that went to another position, or None when none is allowed or
-        the draw does not fit. It is not made or recorded yet.
+        """Return a write of the node, to one of ``places``, that went to another position; None =
+        none is allowed, or the draw does not fit. It is not made or recorded yet (``note_lost``).
 
-        The bytes land at the right offset within a sector, over entries that are durable."""
+        The bytes land at the right offset within a sector, over entries that are durable.
+        """
         if (not places or self.damaged_nodes - {node} or self._lost not in (0, node)
                 or not self._can_do_without(node)):
             return None
@@ -227,7 +228,8 @@ class FaultAtlas:
         return found
 
     def _permanent_members(self, group: int) -> set[int]:
-        """Return the nodes that are members by each of these configurations."""
+        """Return the nodes that are members by each configuration of a group that is committed or
+        in a log."""
         found = self._permanent.get(group)
         if found is None:
             found = self._permanent[group] = set.intersection(
@@ -248,8 +250,8 @@ class FaultAtlas:
                                  for configuration in self._configurations(group))
 
     def _lacking_members(self, group: int) -> set[int]:
-        """Return the members without the last committed entry that a power loss took from one of
-        them.
+        """Return the members that do not hold durably the last committed entry that a power loss
+        took from a replica; empty = none took one.
 
         A member that has this entry has all entries before it.
         """
@@ -272,9 +274,8 @@ class FaultAtlas:
                 or not group.replicas[node].durable.holds(last, group.committed[last - 1])}
 
     def _is_elsewhere(self, node: int, place: Place) -> bool:
-        """True if another lasting member's disk holds the committed entry now, and no other node's
-        copy of it is damaged.
-        """
+        """True if the disk of another node, a member by every configuration, holds the committed
+        entry, and no other node's copy of it is damaged."""
         group = self._groups[place.group]
         owner = self._entries.get((place.group, place.index), node)
         if owner != node or place.index > group.commit:
@@ -286,12 +287,13 @@ class FaultAtlas:
         )
 
     def note(self, node: int, rot: Rot) -> None:
-        """Record that ``rot`` was done to the node."""
+        """Record that ``rot`` was done to the node, until the node is repaired."""
         if rot.header:
             self.note_lost(node)
         else:
             self._entries[rot.place.group, rot.place.index] = node
 
     def note_lost(self, node: int) -> None:
-        """Record damage of the node whose owner is unknown."""
+        """Record damage of the node that may belong to any group: nothing else may be damaged until
+        the node is repaired."""
         self._lost = node

@@ -77,7 +77,8 @@ class DiskWorker:
 
     @property
     def takes_writes(self) -> bool:
-        """True if the core may hand out writes now; otherwise they gather in the core."""
+        """True if the core may hand out writes now; otherwise they gather in the core. False while
+        one waits or a call is under way, unless the worker gathers."""
         return self._parameters.gathers or (self._busy_since_ms < 0 and not self._gathering)
 
     @property
@@ -98,8 +99,8 @@ class DiskWorker:
         self._gathering.append(flight)
 
     def start_next(self) -> None:
-        """Write everything that has gathered; without writes, do the next piece of maintenance.
-        No-op while a blocking call is under way."""
+        """Begin to write everything that has gathered; without writes, begin the next piece of
+        maintenance that is due. No-op while a blocking call is under way."""
         if self._busy_since_ms >= 0:
             return
         if self._gathering:
@@ -110,8 +111,8 @@ class DiskWorker:
             self._maintain()
 
     def probe(self) -> None:
-        """Write and sync a block when nothing was written for ``PROBE_MS``; no-op while a write
-        waits or a call is under way."""
+        """Begin to write and sync a block when nothing was written for ``PROBE_MS``; no-op while a
+        write waits or a call is under way."""
         if (self._busy_since_ms < 0 and not self._gathering
                 and self._node.now_ms - self.last_write_ms >= PROBE_MS):
             file = self._filesystem.open(PROBE_FILE)
@@ -148,10 +149,12 @@ class DiskWorker:
 
     def _begin(self, work: Callable[[], object], flights: Sequence[Flight],
                done: Callable[[], None], no_space: Callable[[], None] | None = None) -> None:
-        """Run ``work`` as a blocking call that ends in virtual time.
+        """Run ``work`` now, as a blocking call that takes effect on the disk and ends later in
+        virtual time.
 
-        ``done`` runs at its end; ``no_space`` runs instead when disk space was lacking and the call
-        can wait.
+        ``done`` runs at its end in the process, and the writes of ``flights`` are durable then.
+        ``no_space`` runs instead when disk space was lacking and the call can wait; after any other
+        ``OSError`` the node ends.
         """
         self._busy_since_ms = self._node.now_ms
         self._filesystem.begin(unseen=bool(flights) and self._rng.random() < 0.5)
@@ -176,7 +179,7 @@ class DiskWorker:
         return lambda: self.end(error)
 
     def end(self, error: OSError) -> None:
-        """End this worker and its node."""
+        """End this worker and its node, because of a disk error."""
         self._over = True
         self._node.disk_failed(error)
 
@@ -188,7 +191,8 @@ class DiskWorker:
         return latency * self.factor
 
     def _complete(self, flights: Sequence[Flight], done: Callable[[], None]) -> None:
-        """Make the effects of the call durable; this happens also while the process is paused."""
+        """Make the effects of the call durable, also while the process is paused, and schedule
+        ``done`` in the process. While the disk hangs, keep the completion for ``release``."""
         if self.hangs:
             self._hung_completion = (flights, done)
             return
@@ -197,14 +201,15 @@ class DiskWorker:
         self._node.later(0, self._done, done)
 
     def release(self) -> None:
-        """End a hang: a completion that waited takes effect now."""
+        """End a hang: a completion that waited, if any, takes effect now."""
         self.hangs = False
         completion, self._hung_completion = self._hung_completion, None
         if completion is not None:
             self._complete(*completion)
 
     def _done(self, done: Callable[[], None]) -> None:
-        """Run the completion in the process, then start the next call."""
+        """Run the completion in the process, then start the next call unless the worker has
+        ended."""
         self._busy_since_ms = -1
         self.last_write_ms = self._node.now_ms
         done()
@@ -212,8 +217,9 @@ class DiskWorker:
             self.start_next()
 
     def _write(self, staged: Sequence[StagedWrite]) -> None:
-        """Write all rounds in order.  A single one is written as the store itself would write it.
-        """
+        """Create the files of all rounds and write the rounds in order, each gathered write with a
+        sync unless durability is relaxed.  A single one is written as the store itself would write
+        it."""
         for one in staged:
             self._create(one)
         if self._store.relaxed:

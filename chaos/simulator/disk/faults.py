@@ -48,17 +48,16 @@ class DiskFaults:
         return max(0, self.capacity_bytes - self.used_bytes)
 
     def take(self, size: int, path: str) -> None:
-        """Take ``size`` bytes for the file ``path``.  Raises ``OSError`` (ENOSPC) when they are not
-        free.
-        """
+        """Count ``size`` bytes as used for the file ``path``.  Raises ``OSError`` (ENOSPC) when
+        they are not free."""
         if size > self.capacity_bytes - self.used_bytes:
             self.refusals += 1
             raise OSError(errno.ENOSPC, "no space left on device", path)
         self.used_bytes += size
 
     def written_before_error(self, size: int) -> int | None:
-        """Return the number of bytes that take effect before this write fails; None = it succeeds.
-        """
+        """Count down an armed error of writes; return the number of bytes of this write that take
+        effect before it fails, None = it succeeds."""
         if not self.writes_left:
             return None
         self.writes_left -= 1
@@ -69,7 +68,7 @@ class DiskFaults:
         return min(size, SECTOR_BYTES * self.rng.randrange(size // SECTOR_BYTES + 1))
 
     def sync_fails(self) -> bool:
-        """True if this sync fails."""
+        """Count down an armed error of file syncs; return True if this sync fails."""
         if not self.syncs_left:
             return False
         self.syncs_left -= 1
@@ -80,7 +79,7 @@ class DiskFaults:
         return True
 
     def directory_sync_fails(self) -> bool:
-        """True if this sync of a directory fails."""
+        """Count down an armed error of directory syncs; return True if this sync fails."""
         if not self.directory_syncs_left:
             return False
         self.directory_syncs_left -= 1

@@ -61,15 +61,14 @@ class Inode:
         self.dirty.clear()
 
     def copied(self) -> Inode:
-        """Return a file of its own that holds the visible bytes durably."""
+        """Return a copy of this file that holds the visible bytes durably."""
         copy = Inode()
         copy.view, copy.disk, copy.blocks = self.view[:], self.view[:], self.blocks
         return copy
 
     def fail(self, rng: random.Random) -> None:
-        """Apply a failed sync: the disk gets some version of each sector, and all pages count as
-        clean.
-        """
+        """Apply a failed sync: the disk keeps some version of each unsynced sector, drawn from
+        ``rng``, and all pages count as clean."""
         if self.cache is None:
             self.cache = bytearray(self.disk)
         for position, data in self.dirty:
@@ -84,7 +83,8 @@ class Inode:
             _apply(self.view, position, data)
 
     def lose(self, rng: random.Random) -> None:
-        """Apply a power loss: the disk keeps some version of each sector, and of the size."""
+        """Apply a power loss: the disk keeps some version of each unsynced sector, and of the size,
+        drawn from ``rng``. The view shows the disk then."""
         if self.dirty:
             _tear(self.disk, self.dirty, rng)
             self.dirty.clear()
@@ -237,7 +237,7 @@ class SimulatedFilesystem:
         self._unseen = False
 
     def copied(self) -> SimulatedFilesystem:
-        """Return a disk of its own that durably holds everything that can be read here now."""
+        """Return another disk that durably holds everything that can be read here now."""
         copy = SimulatedFilesystem()
         copy._directories = {path: {name: inode.copied() for name, inode in names.items()}
                              for path, names in self._directories.items()}
@@ -277,7 +277,8 @@ class SimulatedFilesystem:
     # ---- crashes ---------------------------------------------------------------------------
 
     def power_loss(self, rng: random.Random) -> None:
-        """Crash and lose the page cache; only bytes and names on the disk are left."""
+        """Crash and lose the page cache: only bytes and names on the disk are left, and of unsynced
+        ones those that ``rng`` draws. Open files and locks end."""
         self._cut_journal(rng)
         for directory, changes in self._dirty_names.items():
             names = self._disk_names[directory]
@@ -299,8 +300,7 @@ class SimulatedFilesystem:
 
     def process_death(self, rng: random.Random) -> None:
         """Crash and keep the page cache: all written bytes can be read, and no more of them is
-        synced.
-        """
+        synced. Of a call in flight some operations may never happen; open files and locks end."""
         self._cut_journal(rng)
         self._directories = {path: dict(names) for path, names in self._disk_names.items()}
         for directory, names in self._lost_names.items():
@@ -341,21 +341,20 @@ class SimulatedFilesystem:
 
     def image(self, path: str) -> bytes:
         """Return the bytes of a file as a process sees them, without faults and without virtual
-        time.
-        """
+        time. Raises ``FileNotFoundError``."""
         return bytes(self._existing(path).view)
 
     def flip(self, path: str, at: int, bit: int) -> None:
-        """Flip a bit on the disk; every reader of the file sees it, cached or not."""
+        """Flip a bit (0 to 7) of byte ``at`` of a file on the disk; every reader of the file sees
+        it, cached or not. A byte behind the end is left out."""
         inode = self._disk_names[dirname(path)][basename(path)]
         for image in (inode.disk, inode.view, inode.cache):
             if image is not None and at < len(image):
                 image[at] ^= 1 << bit
 
     def overwrite(self, path: str, at: int, data: bytes) -> bytes:
-        """Replace bytes on the disk and in the page cache, and return the bytes that were on the
-        disk.
-        """
+        """Replace bytes on the disk and in the page cache, as far as the file reaches, and return
+        the bytes that were on the disk."""
         inode = self._disk_names[dirname(path)][basename(path)]
         before = bytes(inode.disk[at:at + len(data)])
         for image in (inode.disk, inode.view, inode.cache):
@@ -367,7 +366,8 @@ class SimulatedFilesystem:
     # ---- effects ---------------------------------------------------------------------------
 
     def write(self, inode: Inode, position: int, data: bytes | None) -> None:
-        """Write bytes, or with ``data`` None set the size to ``position``."""
+        """Write bytes to the page cache, unsynced, or with ``data`` None set the size to
+        ``position``. Raises ``PowerLoss`` when no operation is left."""
         self._effect(inode.dirty.append, (position, data))
         if self._unseen:
             self._journal.append((_apply, (inode.view, position, data)))
@@ -376,22 +376,23 @@ class SimulatedFilesystem:
         self.bytes_written += len(data) if data is not None else 0
 
     def take(self, inode: Inode, size: int, path: str) -> None:
-        """Reserve disk space for the first ``size`` bytes of the file.  Raises ``OSError``
-        (ENOSPC).
-        """
+        """Reserve disk space for the first ``size`` bytes of the file, if it owns fewer.  Raises
+        ``OSError`` (ENOSPC) when they are not free."""
         if size > inode.blocks:
             self.faults.take(size - inode.blocks, path)
             inode.blocks = size
 
     def fail_write(self, inode: Inode, position: int, data: bytes, path: str) -> None:
-        """Raise ``OSError`` if the armed error strikes this write."""
+        """If the armed error strikes this write, write a part of ``data`` and raise ``OSError``
+        (EIO); otherwise do nothing: the caller writes."""
         kept = self.faults.written_before_error(len(data))
         if kept is not None:
             self.write(inode, position, data[:kept])
             raise io_error(path)
 
     def fail_sync(self, inode: Inode, path: str) -> None:
-        """Raise ``OSError`` if the armed error strikes this sync."""
+        """If the armed error strikes this sync, apply a failed sync and raise ``OSError`` (EIO);
+        otherwise do nothing: the caller syncs."""
         if self.faults.sync_fails():
             self._effect(Inode.fail, inode, self.faults.rng)
             raise io_error(path)

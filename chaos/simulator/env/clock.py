@@ -26,12 +26,14 @@ class SkewedClock:
         return int(self._here_us + (self._queue.now_us - self._there_us) * self.rate) // 1000
 
     def until_us(self, deadline_ms: int) -> int:
-        """Return the virtual time, in microseconds, until this clock shows ``deadline_ms``."""
+        """Return the virtual time, in microseconds, until this clock shows ``deadline_ms``; 0 when
+        it does already."""
         now_us = self._here_us + (self._queue.now_us - self._there_us) * self.rate
         return max(0, int((deadline_ms * 1000 - now_us) / self.rate) + (self.rate != 1.0))
 
     def drift(self, rate: float, jump_us: int = 0) -> None:
-        """Run at ``rate`` from now on, after a jump ahead."""
+        """Jump ahead by ``jump_us`` of this clock, and run at ``rate`` times the virtual time from
+        now on."""
         passed_us = (self._queue.now_us - self._there_us) * self.rate
         self._here_us += int(passed_us) + jump_us
         self._there_us = self._queue.now_us

@@ -62,7 +62,7 @@ class EventQueue:
                               arguments))
 
     def after(self, delay_us: int, callback: Callable[..., None], *arguments: Any) -> None:
-        """Schedule a call ``delay_us`` from now.  O(log n)."""
+        """Schedule a call ``delay_us`` from now; a negative delay means now.  O(log n)."""
         self._order += 1
         heappush(self._heap, (self.now_us + (delay_us if delay_us > 0 else 0), self._order,
                               callback, arguments))

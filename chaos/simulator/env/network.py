@@ -69,7 +69,8 @@ class SimulatedNetwork:
             self._clogged.pop(link, None)
 
     def heal(self) -> None:
-        """End all faults; frames that are already delayed or duplicated still arrive so."""
+        """End all faults, those of single frames included; frames that are already delayed or
+        duplicated still arrive so."""
         self.faulty = False
         self._blocked.clear()
         self._clogged.clear()
@@ -78,8 +79,8 @@ class SimulatedNetwork:
 
     def send(self, sender: int, to: int, channel: str, frame: Frame,
              deliver: Callable[[int, Frame], None]) -> None:
-        """Send ``frame``; ``deliver(sender, frame)`` runs once for each copy that arrives. None
-        arrives over a cut link or channel; faults may lose, duplicate or shorten it."""
+        """Send ``frame``; ``deliver(sender, frame)`` runs later, once for each copy that arrives.
+        None arrives over a cut link or channel; faults may lose, duplicate or shorten it."""
         self.frames += 1
         self.items += len(frame)
         if channel == "append":
@@ -104,7 +105,8 @@ class SimulatedNetwork:
                 self._queue.after(rng.randrange(within_us), deliver, sender, frame)
 
     def _damage(self, frame: Frame, draw: float) -> tuple[Frame, int]:
-        """Return the frame that is left of ``frame``, and the number of its copies that arrive."""
+        """Return what is left of ``frame``, and the number of its copies that arrive; ``draw``,
+        uniform from 0 to 1, selects the damage."""
         parameters = self._parameters
         if draw < parameters.loss:
             self._faults["loss"] += 1

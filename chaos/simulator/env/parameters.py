@@ -175,7 +175,7 @@ class Parameters:
         )
 
     def with_members(self) -> Parameters:
-        """Return these parameters with frequent changes of members."""
+        """Return these parameters with frequent changes of members, and without bit rot."""
         kinds = tuple(kind for kind in self.faults if kind != "bit-rot")
         more = ("members", "members", "return") * max(1, len(kinds) // 2)
         return replace(self, faults=kinds + more,

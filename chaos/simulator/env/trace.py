@@ -28,7 +28,8 @@ class Trace:
         self.tail: deque[str] = deque(maxlen=tail_lines)
 
     def line(self, node: int, group: int, kind: str, text: str = "") -> None:
-        """Add the line of one transition; node 0 = the simulation, group -1 = the whole node."""
+        """Add the line of one transition at the present time, also to the digest; node 0 = the
+        simulation, group -1 = the whole node."""
         where = f"n{node}" if node else "-"
         which = f"g{group:03d}" if group >= 0 else "-"
         line = "%12.6f %-4s %-5s %-21s %s" % (self._queue.now_us / 1e6, where, which, kind, text)

@@ -15,31 +15,33 @@ MIDWAY_EFFECTS_MAX = 40
 
 
 def power_loss(injector: Injector) -> None:
-    """Take the power of a node."""
+    """Take the power of a random node, which starts again after a while; uncounted when it was not
+    alive."""
     if not injector.crash(injector.draw_node(), power=True):
         injector.uncount("power-loss")
 
 
 def kill(injector: Injector) -> None:
-    """Kill the process of a random node; uncounted when it was not alive."""
+    """Kill the process of a random node, which starts again after a while; uncounted when it was
+    not alive."""
     if not injector.crash(injector.draw_node(), power=False):
         injector.uncount("kill")
 
 
 def crash_in_write(injector: Injector) -> None:
-    """Crash during the next disk operation.  Counted when it happens."""
+    """Crash a random node during its next disk operation.  Counted when it happens."""
     injector.uncount("crash-in-write")
     node, power = injector.draw_node(), injector.rng.random() < 0.5
     node.arm_disk_action(lambda: _crash_in_write(injector, node, power))
 
 
 def _crash_in_write(injector: Injector, node: SimulatedNode, power: bool) -> None:
-    """Crash a node, and count the fault if the node was alive."""
+    """Crash a node, by a power loss or a kill, and count the fault if the node was alive."""
     injector.world.faults["crash-in-write"] += injector.crash(node, power)
 
 
 def double_crash(injector: Injector) -> None:
-    """Crash during a write, and lose the power early in the next boot.
+    """Crash a random node during a disk operation, and take its power early in the next boot.
 
     Recovery must have made the result of the first crash durable.  Counted when it happens.
     """
@@ -60,7 +62,8 @@ def _crash_twice(injector: Injector, node: SimulatedNode, power: bool) -> None:
 
 
 def crash_midway(injector: Injector) -> None:
-    """Crash between two effects of a round or of the next recovery.  Counted when it happens."""
+    """Crash a random node between two effects of a round or of its next recovery.  Counted when it
+    happens."""
     injector.uncount("crash-midway")
     node = injector.draw_node()
     effects = injector.rng.randrange(1, MIDWAY_EFFECTS_MAX)
@@ -70,7 +73,8 @@ def crash_midway(injector: Injector) -> None:
 
 
 def cluster_power(injector: Injector) -> None:
-    """Take the power of all nodes at once; each is started again after a random time of its own."""
+    """Take the power of all nodes at once; each is started again after a random time of its own.
+    Uncounted when none was alive."""
     injector.trace(0, "power loss everywhere")
     if not any(node.alive for node in injector.world.nodes.values()):
         injector.uncount("cluster-power")

@@ -43,8 +43,12 @@ def _find_damage(injector: Injector, node: SimulatedNode) -> None:
 
 
 def misdirected(injector: Injector) -> None:
-    """Turn a durable write into one that went to another position or file, as the atlas permits.
-    Its own place holds none of it, and the bytes in the other place are overwritten."""
+    """Turn a durable write of a random node into one that went to another position or file, as the
+    atlas permits. Uncounted when none is permitted.
+
+    Its own place holds none of it, and the bytes in the other place are overwritten. A scrub or a
+    restart finds the damage.
+    """
     node, atlas = injector.draw_node(), injector.world.atlas
     atlas.refresh()
     write = atlas.misdirect(node.node, node.durable_places()) if is_active(node) else None
@@ -59,10 +63,11 @@ def misdirected(injector: Injector) -> None:
 
 def rot_beside(injector: Injector) -> None:
     """Flip a bit of an index file of a random node, then restart or scrub that node. No damage may
-    be reported, because the file is a cache.
+    be reported, because the file is a cache. Uncounted without such a file.
 
     A node with damaged segments may lose the only record of a log's end by it, and need head
-    recovery again. It is left alone unless the atlas allows that (one node at a time)."""
+    recovery again. It is left alone unless the atlas allows that (one node at a time).
+    """
     node, atlas = injector.draw_node(), injector.world.atlas
     files = node.index_files() if is_active(node) else {}
     if not files or (node.rotten and not atlas.may_lose(node.node)):
@@ -78,7 +83,7 @@ def rot_beside(injector: Injector) -> None:
 
 
 def disk_slow(injector: Injector) -> None:
-    """Slow the disk of a random node down for a while."""
+    """Slow the disk of a random node down, by ``SLOW_DISK_FACTOR``, for a while."""
     node = injector.draw_node()
     injector.trace(node.node, "slow disk")
     node.slow_disk(SLOW_DISK_FACTOR)
@@ -86,7 +91,7 @@ def disk_slow(injector: Injector) -> None:
 
 
 def disk_hung(injector: Injector) -> None:
-    """Complete no disk operation for seconds; the network continues to work."""
+    """Complete no disk operation of a random node for a while; its network continues to work."""
     node = injector.draw_node()
     injector.trace(node.node, "hung disk")
     node.hang_disk()
@@ -94,7 +99,8 @@ def disk_hung(injector: Injector) -> None:
 
 
 def eio_write(injector: Injector) -> None:
-    """Fail one of the next writes.  Counted when the write fails (disk/faults.py)."""
+    """Fail one of the next writes of a random node.  Counted when the write fails
+    (disk/faults.py)."""
     injector.uncount("eio-write")
     node, writes = injector.draw_node(), injector.rng.randrange(1, ERROR_OPERATIONS_MAX)
     injector.trace(node.node, f"write {writes} fails")
@@ -102,7 +108,7 @@ def eio_write(injector: Injector) -> None:
 
 
 def eio_sync(injector: Injector) -> None:
-    """Fail one of the next syncs.  Counted when the sync fails."""
+    """Fail one of the next file syncs of a random node.  Counted when the sync fails."""
     injector.uncount("eio-sync")
     node, syncs = injector.draw_node(), injector.rng.randrange(1, ERROR_OPERATIONS_MAX)
     injector.trace(node.node, f"sync {syncs} fails")
@@ -110,7 +116,7 @@ def eio_sync(injector: Injector) -> None:
 
 
 def disk_full(injector: Injector) -> None:
-    """Take nearly all disk space, like another program.
+    """Take nearly all disk space of a random node for a while, like another program.
 
     None is left, or little more than the limit below which the node refuses records.
     """
@@ -122,7 +128,7 @@ def disk_full(injector: Injector) -> None:
 
 
 def clock_drift(injector: Injector) -> None:
-    """Run a clock fast or slow until its next drift, some after a jump ahead."""
+    """Run the clock of a random node fast or slow until its next drift, some after a jump ahead."""
     node, rate = injector.draw_node(), injector.rng.uniform(*CLOCK_RATES)
     jump_us = injector.rng.randrange(CLOCK_JUMP_US_MAX) if injector.rng.random() < 0.3 else 0
     injector.trace(node.node, f"clock at {rate:.3f}, {jump_us / 1e6:.3f} s ahead")

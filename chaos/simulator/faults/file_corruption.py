@@ -36,7 +36,8 @@ def _flip_and_crash(injector: Injector, node: SimulatedNode, path: str, at: int)
 
 
 def rot_checkpoint(injector: Injector) -> None:
-    """Damage a checkpoint: recovery uses the one before it, or the journal alone."""
+    """Damage a checkpoint of a node that the cluster can do without, and crash it: recovery uses
+    the checkpoint before it, or the journal alone. Uncounted without such a node."""
     node = _dispensable(injector)
     files = node.checkpoint_files() if node is not None else {}
     if not files:
@@ -47,7 +48,8 @@ def rot_checkpoint(injector: Injector) -> None:
 
 
 def rot_header(injector: Injector) -> None:
-    """Damage the header of a segment, so that the entries behind it belong to unknown groups."""
+    """Damage the header of a segment of a node that the cluster can do without, and crash it. The
+    entries behind the header belong to unknown groups. Uncounted without such a node."""
     node = _dispensable(injector)
     paths = sorted({place.path for place in node.durable_places()}) if node is not None else ()
     if not paths:
@@ -58,7 +60,8 @@ def rot_header(injector: Injector) -> None:
 
 
 def rot_identity(injector: Injector) -> None:
-    """Damage ``node.json``: the node can no longer start, and another one replaces it."""
+    """Damage the identity file of a random node and crash it: it can no longer start, and another
+    one replaces it. Uncounted when no node may be lost."""
     nodes = [node for _, node in sorted(injector.world.nodes.items())
              if node.is_up and injector.world.replacements.may_wipe(node)]
     if not nodes:
@@ -74,8 +77,8 @@ def rot_identity(injector: Injector) -> None:
 
 
 def eio_directory(injector: Injector) -> None:
-    """Fail the sync of a directory: some changed names are on the disk, and the others are
-    never written.
+    """Fail one of the next directory syncs of a random node: some changed names are on the disk,
+    and the others are never written.
 
     Counted when the sync fails.
     """

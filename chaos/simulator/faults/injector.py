@@ -52,7 +52,7 @@ class Injector:
             action(*arguments)
 
     def heal_later(self, heal: Callable[[], None]) -> None:
-        """Heal a fault after a random time, or at ``stop`` if that is sooner."""
+        """Call ``heal`` once, after a random time, or at ``stop`` if that is sooner."""
         heal = self._observe_heal(heal)
         self._heal_count += 1
         number = self._heal_count
@@ -78,8 +78,8 @@ class Injector:
         self.world.trace.line(node, -1, "fault", text)
 
     def crash(self, node: SimulatedNode, power: bool) -> bool:
-        """Crash a node and start it again after a random time, or at ``stop``; False if it was not
-        alive."""
+        """Crash a node, start it again after a random time, or at ``stop``, and return True; False
+        if it was not alive."""
         if not node.alive:
             return False
         self.trace(node.node, "power loss" if power else "kill")
@@ -97,7 +97,7 @@ class Injector:
         self.heal_later(node.start)
 
     def block(self, links: list[Link], text: str) -> None:
-        """Cut links for a random time, or until ``stop`` if that is sooner; ``text`` goes to the
+        """Cut links, for a random time or until ``stop`` if that is sooner; ``text`` goes to the
         trace."""
         self.trace(0, text)
         self.world.network.block(links)

@@ -40,8 +40,8 @@ def return_voter(injector: Injector) -> None:
 
 
 def transfer(injector: Injector) -> None:
-    """Transfer or resign the leadership of a group that a random node leads. Uncounted when it
-    leads none."""
+    """Let a random node transfer or resign the leadership of a group that it leads. Uncounted when
+    it leads none."""
     node = injector.draw_node()
     if not _leads_any(node):
         injector.uncount("transfer")

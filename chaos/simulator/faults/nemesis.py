@@ -40,13 +40,14 @@ class Nemesis:
         self.injector = injector
 
     def start(self) -> None:
-        """Begin with the faults of the run's parameters."""
+        """Schedule faults of the kinds in the run's parameters, each at a random time, until
+        ``stop``."""
         self.injector.is_running = True
         if self.injector.world.parameters.faults:
             self._schedule()
 
     def stop(self) -> None:
-        """Cause no more faults, and heal the open ones."""
+        """Cause no more faults, and heal the open ones now."""
         self.injector.stop()
 
     def _schedule(self) -> None:
@@ -63,9 +64,11 @@ class Nemesis:
         self._schedule()
 
     def cause(self, kind: str) -> None:
-        """Cause a fault, which is counted already."""
+        """Cause a fault of ``kind`` at a target that it draws; it is counted already, and takes
+        that back if there is no target."""
         FAULTS[kind](self.injector)
 
     def count_step(self, node: SimulatedNode, what: str) -> None:
-        """Count a step of a move that ``node`` is about to take, a place for an armed crash."""
+        """Count a step ``what`` of a move that ``node`` is about to take; an armed crash may strike
+        the node soon after it."""
         rebalance.count_step(self.injector, node, what)

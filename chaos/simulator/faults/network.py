@@ -23,7 +23,7 @@ def partition_one(injector: Injector) -> None:
 
 
 def partition_halves(injector: Injector) -> None:
-    """Partition the nodes into two sides."""
+    """Partition the nodes into two random sides of any sizes."""
     nodes = sorted(injector.world.nodes)
     injector.rng.shuffle(nodes)
     cut = injector.rng.randrange(1, len(nodes))
@@ -89,7 +89,8 @@ def channel_cut(injector: Injector) -> None:
 
 
 def isolate_leader(injector: Injector) -> None:
-    """Cut the leader of a hot group off from all nodes, but not from its clients.
+    """Cut the leader of a hot group off from all nodes, but not from its clients. Uncounted when no
+    node leads the group.
 
     It appends entries that will be truncated, while the other voters elect a leader.
     """
@@ -105,7 +106,8 @@ def isolate_leader(injector: Injector) -> None:
 
 
 def clog(injector: Injector) -> None:
-    """Make links slow together, and fast again one by one (swizzle-clog, FoundationDB)."""
+    """Make random links slow together, and fast again one by one (swizzle-clog, FoundationDB).
+    Uncounted when none is drawn."""
     nodes = sorted(injector.world.nodes)
     links = [(a, b) for a in nodes for b in nodes if a != b and injector.rng.random() < 0.4]
     if not links:
@@ -117,7 +119,8 @@ def clog(injector: Injector) -> None:
 
 
 def disconnect(injector: Injector) -> None:
-    """Break a connection and make it again at once; frames under way may be lost."""
+    """Break the connection between two nodes and make it again at once; frames under way may be
+    lost. Uncounted when neither is up."""
     a, b = injector.rng.sample(sorted(injector.world.nodes), 2)
     if not (injector.world.nodes[a].is_up or injector.world.nodes[b].is_up):
         injector.uncount("disconnect")

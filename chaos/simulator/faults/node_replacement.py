@@ -47,11 +47,11 @@ class NodeReplacements:
 
     @property
     def is_done(self) -> bool:
-        """True if every lost node is replaced and removed."""
+        """True if no node is being replaced: every lost node is replaced and removed."""
         return not self._lost
 
     def describe(self) -> str:
-        """Describe the replacement that is not finished."""
+        """Describe the replacement under way, and the groups in which it is not finished."""
         left = [number for number, group in self._world.state_checker.groups.items()
                 if self._lost in group.configuration().members()]
         return (f"n{self._lost} is not replaced by n{self._new}: it is in groups {left[:8]}, the "
@@ -63,9 +63,12 @@ class NodeReplacements:
         return self.is_done and self._world.atlas.may_lose(node.node)
 
     def wipe(self, node: SimulatedNode, put_back: Callable[[], None] | None = None) -> None:
-        """End a node and its disk, and schedule the start of a new one.
+        """End a node and its disk, add a new one under an unused id, and schedule its start and the
+        operator's checks. The old one may be started again with its empty disk, and must be
+        refused.
 
-        ``put_back`` replaces the disk by an older copy instead of emptying it.
+        ``put_back`` replaces the disk by an older copy instead of emptying it. ``may_wipe`` must
+        allow it.
         """
         world, lost = self._world, node.node
         self._lost, self._new = lost, max(world.everyone) + 1
@@ -123,7 +126,8 @@ class NodeReplacements:
 
     def _next_members(self, group: int,
               present: Configuration) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return (voters, learners) of the next step, which consensus may refuse as too early."""
+        """Return (voters, learners) of the next step of the replacement in a group; the present
+        ones when it is done. Consensus may refuse the step as too early."""
         lost, new = self._lost, self._new
         voters, learners = present.voters, present.learners
         if lost in learners:
@@ -140,14 +144,15 @@ class NodeReplacements:
         return (*left, new), tuple(node for node in learners if node != new)
 
     def _is_removed(self, lost: int) -> bool:
-        """True if no configuration of any log contains the node."""
+        """True if no configuration of any group that is committed or in a log contains the node."""
         for group in self._world.state_checker.groups.values():
             if any(lost in {*each.members(), *each.outgoing} for each in group.configurations()):
                 return False
         return True
 
     def _remove(self, lost: int) -> None:
-        """Remove the lost node permanently at all others."""
+        """End the replacement; the other nodes remove the lost one from their peers permanently,
+        after delays of their own."""
         world = self._world
         world.trace.line(lost, -1, "replaced", f"by n{self._new}")
         world.event_counts["replaced"] += 1

@@ -43,7 +43,7 @@ class UnhealedMinority:
         self.mode = ""
 
     def choose(self) -> None:
-        """Draw the nodes that stay faulty.
+        """Draw the nodes that stay faulty and their fault; ``apply`` makes them faulty.
 
         None does while a node is damaged, because that node may need all others for copies, or to
         end its quarantines.
@@ -60,7 +60,8 @@ class UnhealedMinority:
         world.trace.line(0, -1, "phase", f"all are well but {nodes} {self.mode}".rstrip())
 
     def _draw(self) -> list[int]:
-        """Return as many nodes as every group can do without, at random."""
+        """Return nodes that every group can do without together, as many as possible, at random;
+        empty = none."""
         world = self._world
         minority = (world.parameters.replication_factor - 1) // 2
         for size in range(minority, 0, -1):
@@ -71,7 +72,7 @@ class UnhealedMinority:
         return []
 
     def restart_damaged(self) -> None:
-        """Restart the nodes with damage that no recovery has read."""
+        """Kill and start the nodes with damage that no recovery has read."""
         self._world.atlas.refresh()
         for number in sorted(self._world.atlas.damaged_nodes & {*self._world.nodes}):
             self._world.nodes[number].crash(power=False)
@@ -105,15 +106,15 @@ class UnhealedMinority:
 
     @property
     def healthy_nodes(self) -> list[int]:
-        """The healthy nodes."""
+        """Nodes of the cluster that do not stay faulty."""
         return [node for node in sorted(self._world.nodes) if node not in self.nodes]
 
     def keeps_off(self, node: int) -> bool:
-        """True if the node must not be started yet."""
+        """True if the node stays off for now and must not be started; ``heal_rest`` starts it."""
         return self.mode == OFF and node in self.nodes
 
     def apply(self) -> None:
-        """Make the drawn nodes faulty."""
+        """Make the drawn nodes faulty: crash them, hang their disks, or cut their links."""
         for number in self.nodes:
             node = self._world.nodes[number]
             node.resume()
@@ -126,7 +127,7 @@ class UnhealedMinority:
         self._world.network.block(self._links())
 
     def heal_rest(self) -> None:
-        """Heal the nodes that stayed faulty."""
+        """Heal and start the nodes that stayed faulty."""
         world = self._world
         world.trace.line(0, -1, "phase", f"{self.nodes} are well, too")
         world.network.unblock(self._links())

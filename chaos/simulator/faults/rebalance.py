@@ -47,8 +47,8 @@ def switch(injector: Injector) -> None:
 
 
 def plan(injector: Injector) -> None:
-    """Send the command that applies a random plan; or one that pauses, resumes, throttles or
-    cancels the active plan. Uncounted when there is nothing to move."""
+    """Send the command that applies a random plan; or, to an active plan, one that pauses, resumes,
+    throttles or cancels it. Uncounted when there is nothing to move."""
     active = injector.world.oracle.metadata.state.plans.active
     if active is not None and injector.rng.random() < CONTROLLED:
         action = injector.rng.choice(wire.ACTIONS)
@@ -87,7 +87,8 @@ def _limits(injector: Injector) -> wire.PlanLimits:
 
 
 def _draw_moves(injector: Injector) -> list[wire.PlannedMove]:
-    """Draw moves of groups as their leaders see them now, each group once."""
+    """Draw moves of groups as their leaders see them now, each group once, and switches of
+    partitions; empty = nothing was drawn."""
     led = {group: node.status(group) for _, node in sorted(injector.world.nodes.items())
            if is_active(node) for group in node.led_groups() if group}
     groups = injector.rng.sample(sorted(led), min(len(led), injector.rng.randrange(MOVES_MAX)))
@@ -142,7 +143,7 @@ def _draw_switches(injector: Injector, seq: int) -> list[wire.PlannedMove]:
 
 
 def mover_crash(injector: Injector) -> None:
-    """Crash the node that executes one of the next steps of a switch or a plan.
+    """Arm a crash of the node that takes one of the next steps of a switch or a plan.
 
     Counted when it happens.
     """
@@ -151,7 +152,8 @@ def mover_crash(injector: Injector) -> None:
 
 
 def count_step(injector: Injector, node: SimulatedNode, what: str) -> None:
-    """Count a step of a move: a request or a command that ``node`` is about to send."""
+    """Count a step of a move: a request or a command that ``node`` is about to send. At the step
+    that ``mover_crash`` has drawn, arm a crash of the node within its next effects."""
     if not injector.is_running or not injector.steps_to_crash:
         return
     injector.steps_to_crash -= 1

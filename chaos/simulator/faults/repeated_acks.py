@@ -36,8 +36,8 @@ class RepeatedAcksCheck:
     def prove(self, live: list[int], lagging: Callable[[list[int]], list[str]],
               deadline_ms: int) -> None:
         """Restart a random node of ``live`` while its append connections are cut and old frames of
-        it are repeated; then wait until replicas agree. Raises ``Violation`` if they still differ
-        at the deadline."""
+        it are repeated. Then run until ``lagging(live)``, the replicas that differ, is empty;
+        raises ``Violation`` if it is not at the deadline."""
         world = self._world
         number = self._rng.choice(live)
         world.trace.line(number, -1, "phase", "lives anew, and is heard from before")

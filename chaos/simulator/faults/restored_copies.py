@@ -53,7 +53,8 @@ class RestoredCopies:
         self._kept: dict[int, deque[DirectoryCopy]] = {}
 
     def keep(self, node: SimulatedNode) -> None:
-        """Copy the disk of a node that is about to start, unless its identity file is damaged."""
+        """Copy the disk of a node that is about to start, and keep the last ``KEPT_MAX`` copies.
+        No-op when its identity file is damaged, or it has never started."""
         if node.identity_is_rotten:
             return  # the start finds the damage itself
         disk = node.copied_directory()
@@ -63,8 +64,8 @@ class RestoredCopies:
             kept.append(DirectoryCopy(disk, found.boot_ids[-1]))
 
     def strike(self) -> bool:
-        """Put the directory of a random node back for good, or start a copy beside it; a draw
-        decides, and the loss must be allowed. False if there is no copy to use."""
+        """Put the directory of a random node back for good, if a draw and the atlas allow that
+        loss, else start a copy beside it. Return False if there is no copy to use, else True."""
         ready = [node for _, node in sorted(self._world.nodes.items())
                  if self._older(node) and node.is_up]
         if not ready:
@@ -78,8 +79,8 @@ class RestoredCopies:
         return True
 
     def _older(self, node: SimulatedNode) -> list[DirectoryCopy]:
-        """Return the copies of a node that every other node can tell from the original; none if the
-        others remember different boot ids."""
+        """Return the copies of a node that every other node can tell from the original; empty while
+        the others remember different boot ids."""
         remembered = {other.remembers(node.node) for number, other in self._world.everyone.items()
                       if other is not node and not other.is_lost}
         if len(remembered) != 1:
@@ -116,7 +117,8 @@ class RestoredCopies:
                 self._check_refusals(node, disk)
 
     def _check_refusals(self, node: SimulatedNode, disk: SimulatedFilesystem) -> None:
-        """Start a copy once: each peer that is up must refuse it.  Raises ``Violation``."""
+        """Start a copy on ``disk`` once: each peer that is up must refuse it and remember what it
+        remembered before, or ``Violation`` is raised. The copy records its final refusal."""
         number = peer_identity.DURABLE | self._rng.getrandbits(63)
         claimed = identity.claim(disk, DIRECTORY,
                                  identity.Identity(CLUSTER_ID, node.node, process=number), True)

@@ -27,19 +27,21 @@ def older_copy(injector: Injector) -> None:
 
 
 def topic_create(injector: Injector) -> None:
-    """Create a topic, if there are fewer than the maximum."""
+    """Request the creation of a topic; uncounted when there is the maximum of them."""
     if not injector.world.topics.create():
         injector.uncount("topic-create")
 
 
 def topic_delete(injector: Injector) -> None:
-    """Delete a topic while clients append to it."""
+    """Request the deletion of a random topic while clients append to it; uncounted when there is
+    none."""
     if not injector.world.topics.delete():
         injector.uncount("topic-delete")
 
 
 def topic_recreate(injector: Injector) -> None:
-    """Delete a topic, and create another one of its name at once."""
+    """Request the deletion of a random topic, and the creation of another one of its name at once;
+    uncounted when there is none."""
     if not injector.world.topics.recreate():
         injector.uncount("topic-recreate")
 

@@ -41,26 +41,27 @@ class Future:
         return self._value
 
     def set_result(self, value: Any = None, error: MultiRaftError | None = None) -> None:
-        """Set the result, or the error that the waiting coroutine gets, and resume that coroutine.
-        """
+        """Set the result, or the error that the waiting coroutine gets, and have that coroutine
+        resumed as an event of its own. Ignored when there is a result already."""
         if not self._is_done:
             self._is_done, self._value, self._error = True, value, error
             if self._resume is not None:
                 self._resume()
 
     def set_error(self, error: MultiRaftError) -> None:
-        """Set an error."""
+        """Set the error that the waiting coroutine gets, as ``set_result``."""
         self.set_result(None, error)
 
     def on_done(self, resume: Callable[[], None]) -> None:
-        """Set the callback that resumes the waiting coroutine."""
+        """Set the callback that ``set_result`` calls, which has the waiting coroutine resumed.
+        There must be no result yet."""
         self._resume = resume
 
 
 def start(coroutine: Coroutine[Future, None, Any], later: Later,
           over: Over = lambda _value, _error: None) -> None:
-    """Run ``coroutine`` up to its first ``Future`` without a result; each result resumes it through
-    ``later``. ``over`` receives its result, or its ``MultiRaftError``."""
+    """Run ``coroutine`` up to its first ``Future`` without a result, and return; each result
+    resumes it through ``later``. ``over`` receives its result, or its ``MultiRaftError``."""
 
     def step() -> None:
         try:

@@ -45,7 +45,8 @@ class SimulatedReserve:
         return self._filesystem.open(RESERVE_FILE).allocated()
 
     def allocate(self) -> bool:
-        """Take all bytes of the reserve, or none; True if they are taken."""
+        """Take all bytes of the reserve and return True; return False, with none taken, when they
+        are not free."""
         exists = self._filesystem.exists(RESERVE_FILE)
         file = (self._filesystem.open if exists else self._filesystem.create)(RESERVE_FILE)
         try:
@@ -58,7 +59,7 @@ class SimulatedReserve:
         return True
 
     def release(self) -> None:
-        """Remove the file, which frees its disk space."""
+        """Remove the file, which must exist; that frees its disk space."""
         self._filesystem.remove(RESERVE_FILE)
 
 
@@ -68,13 +69,13 @@ class DiskAndClock(FailPoints):
     # ---- slow and hung ---------------------------------------------------------------------
 
     def slow_disk(self, factor: int) -> None:
-        """Slow the disk down from now on, over all boots."""
+        """Slow the disk down by ``factor`` from now on, over all boots; 1 = no longer."""
         self._disk_factor = factor
         if self._disk is not None:
             self._disk.factor = factor
 
     def hang_disk(self) -> None:
-        """Complete no write from now on, over all boots."""
+        """Complete no write and no recovery from now on, over all boots, until ``release_disk``."""
         self.disk_hangs = True
         if self._disk is not None:
             self._disk.hangs = True
@@ -95,12 +96,14 @@ class DiskAndClock(FailPoints):
         return self._disk is not None and self._disk.is_stalled(self.clock.now_ms)
 
     def probe_disk(self) -> None:
-        """Write the probe block if it is due; the liveness thread calls this."""
+        """Begin to write the probe block if it is due; the liveness thread calls this. No-op while
+        the node is down."""
         if self._disk is not None:
             self._disk.probe()
 
     def clock_changed(self) -> None:
-        """Compute all deadlines again."""
+        """Compute all deadlines again, in the next round and in the liveness thread; no-op while
+        the node is down."""
         if self._raft is not None:
             self._wake_ms = None
             self.request_round()
@@ -169,10 +172,12 @@ class DiskAndClock(FailPoints):
             self.start()
 
     def _open_store(self, open_store: Callable[[], Store]) -> Store | None:
-        """Open the store like a real start. None = the node could not start: its disk failed, or
-        its identity file is damaged and it is replaced.
+        """Open the store like a real start, and return it. None = the node could not start. Its
+        disk failed and it is started again later, or its identity file is damaged and it is
+        replaced.
 
-        Without any free disk space the reserve is released first."""
+        Without any free disk space the reserve is released first.
+        """
         reserve = SimulatedReserve(self._filesystem, self._world.parameters.disk.reserved_bytes)
         try:
             try:
@@ -194,9 +199,9 @@ class DiskAndClock(FailPoints):
             return None
 
     def _make_probe(self) -> bool:
-        """Create the probe block with its disk space, so that its write is never refused; on a full
-        disk the reserve is released. Return False when there was no reserve either; the process
-        ends then."""
+        """Create the probe block with its disk space, so that its write is never refused, and
+        return True. On a full disk the reserve is released. Return False when there was no reserve
+        either; the process ends then."""
         exists = self._filesystem.exists(PROBE_FILE)
         file = self._filesystem.open(PROBE_FILE) if exists else self._filesystem.create(PROBE_FILE)
         try:
@@ -225,13 +230,15 @@ class DiskAndClock(FailPoints):
         return space_guard
 
     def fill_disk(self, left_bytes: int) -> None:
-        """Take all disk space except ``left_bytes``, like another program."""
+        """Take all disk space except ``left_bytes``, like another program, until ``free_disk``; the
+        node checks its disk space at once."""
         faults = self._filesystem.faults
         faults.capacity_bytes = faults.used_bytes + left_bytes
         self._check_disk_space()
 
     def free_disk(self) -> None:
-        """Free the disk space again."""
+        """Free the disk space again, and disarm all disk errors; the node notices it at its next
+        check."""
         self._filesystem.faults.heal()
 
     def _check_disk_space(self) -> None:
@@ -257,7 +264,7 @@ class DiskAndClock(FailPoints):
 
     @property
     def disk_is_full(self) -> bool:
-        """True if records are refused on this node."""
+        """True if this node refuses records for lack of disk space."""
         return self._space_guard.full
 
     def _watch_disk_space(self) -> None:
@@ -266,7 +273,8 @@ class DiskAndClock(FailPoints):
         self.later(CHECK_US, self._watch_disk_space)
 
     def _is_dropped_for_space(self, entries: Sequence[Entry]) -> bool:
-        """True if an append is dropped because it carries records and the disk is full.
+        """True if an append is to be dropped because it carries records and the disk is full;
+        counts it as refused then.
 
         Dropping an append is always safe.
         """

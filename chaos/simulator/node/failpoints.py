@@ -27,25 +27,25 @@ class FailPoints:
         self._disk_action: Callable[[], None] | None = None
 
     def _effect(self) -> None:
-        """Count an effect; raise ``PowerLoss`` at the armed one."""
+        """Count an effect, if a crash is armed; raise ``PowerLoss`` at the armed one."""
         if self._effects_left:
             self._effects_left -= 1
             if not self._effects_left:
                 raise PowerLoss
 
     def arm_crash(self, effects: int, power: bool, on_crash: Callable[[], None] = _nothing) -> None:
-        """Crash after ``effects`` effects of this boot, or of the next recovery; then call
-        ``on_crash``.
-        """
+        """Arm a crash after ``effects`` effects of this boot, or of the next recovery, with
+        ``power`` by a power loss; ``on_crash`` is called after it. Replaces an armed one."""
         self._effects_left, self._crash_power, self._on_crash = effects, power, on_crash
 
     def _crash_at_fail_point(self) -> None:
-        """Crash at the armed effect."""
+        """Crash as it was armed, then call the callback of the armed crash."""
         self.crash(self._crash_power)
         self._on_crash()
 
     def arm_disk_action(self, act: Callable[[], None]) -> None:
-        """Call ``act`` while the next disk operation is under way."""
+        """Arm ``act``, to be called once while the next disk operation of this boot is under
+        way."""
         self._disk_action = act
 
     def disk_began(self, latency_us: int) -> None:
@@ -56,7 +56,8 @@ class FailPoints:
             self.after_disk(int(self._rng.random() * latency_us), act)
 
     def disarm(self) -> None:
-        """Disarm the crash, the action and all disk errors."""
+        """Disarm the crash, the action and all disk errors, and lift the limit of the disk's
+        capacity."""
         self._disk_action = None
         self._effects_left = 0
         self._filesystem.operations_to_crash = -1

@@ -36,20 +36,21 @@ class LivenessExchange:
         self._healthy, self._full = True, False
 
     def add(self, peer: int) -> None:
-        """Add a peer."""
+        """Exchange heartbeats with a peer from now on; a known one keeps its state."""
         self._peers += (peer,) * (peer not in self._peers)
         self._liveness.add_peer(peer)
         self.reschedule()
 
     def remove(self, peer: int) -> None:
-        """Remove a peer."""
+        """Remove a peer: no heartbeats are exchanged with it any longer. No-op for an unknown
+        one."""
         if peer in self._peers:
             self._peers = tuple(each for each in self._peers if each != peer)
             self._liveness.remove_peer(peer)
             self._deliver_events()
 
     def publish(self) -> None:
-        """Publish the leadership digests of the loop, which the thread compares and sends."""
+        """Pass the leadership digests of the loop to the thread, which compares and sends them."""
         raft = self._raft
         self._published = ({peer: raft.status.leading_digest(peer) for peer in self._peers},
                            {peer: raft.status.followed_digest(peer) for peer in self._peers},
@@ -63,9 +64,8 @@ class LivenessExchange:
             self._liveness.publish(*self._published, *health)
 
     def wake(self, now_ms: int) -> None:
-        """Send due heartbeats, expire support that was not renewed, and sleep until the next
-        deadline.
-        """
+        """Probe the disk, send due heartbeats, expire support that was not renewed, and sleep until
+        the next deadline."""
         self._node.probe_disk()
         self._check_health()
         self._liveness.expire(now_ms)

@@ -39,7 +39,8 @@ Change = Callable[[int, tuple[int, ...], tuple[int, ...]], None]
 
 def draw_members(rng: random.Random, present: Configuration, nodes: Sequence[int],
                  factor: int) -> Members:
-    """Draw the next members of a group."""
+    """Draw (voters, learners) of the next configuration of a group; ``factor``: the number of
+    voters to keep about."""
     voters, learners = list(present.voters), list(present.learners)
     outsiders = [node for node in sorted(nodes) if node not in present.members()]
     kinds = ["add"] * 3 * bool(outsiders) + ["promote", "swap", "swap", "drop"] * bool(learners)
@@ -65,8 +66,9 @@ def draw_members(rng: random.Random, present: Configuration, nodes: Sequence[int
 def change_members(raft: MultiRaft, rng: random.Random, nodes: Sequence[int], factor: int,
                    permits: Callable[[tuple[int, ...]], bool], change: Change,
                    trace: Trace) -> None:
-    """Propose a random change of members in some groups led here, where ``permits`` allows it in
-    spite of damage. A refusal of the core is traced and ignored."""
+    """Propose by ``change`` a random change of members in some groups led here, where
+    ``permits(voters)`` allows it in spite of damage. A refusal of the core is traced and
+    ignored."""
     led = [group for group in raft.status.groups() if raft.status.is_leader(group)]
     for group in rng.sample(led, min(len(led), CHANGES_AT_ONCE)):
         wanted = draw_members(rng, raft.status.of(group).configuration, nodes, factor)
@@ -81,7 +83,8 @@ def change_members(raft: MultiRaft, rng: random.Random, nodes: Sequence[int], fa
 
 def groups_with(raft: MultiRaft, peer: int,
                 rng: random.Random) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Yield (group, voters) of some groups led here that can do without ``peer`` for a while."""
+    """Yield (group, voters) of some groups led here that have the voter ``peer`` and can do without
+    it for a while."""
     led = [group for group in raft.status.groups() if raft.status.is_leader(group)]
     for group in rng.sample(led, min(len(led), RETURNS_AT_ONCE)):
         voters = raft.status.of(group).configuration.voters
@@ -91,9 +94,9 @@ def groups_with(raft: MultiRaft, peer: int,
 
 def return_step(raft: MultiRaft, group: int, peer: int, voters: tuple[int, ...],
                 permits: Callable[[tuple[int, ...]], bool], change: Change) -> bool:
-    """Try the next step for a voter that is removed and added again; True = steps are left. False
-    also when this node leads the group no longer; a step that is not permitted or is refused is
-    left for the next call."""
+    """Try the next step for the voter ``peer``, which is removed and added again; return True if
+    steps are left. False also when this node leads the group no longer; a step that is not
+    permitted or is refused is left for the next call."""
     if not raft.status.is_leader(group):
         return False
     present = raft.status.of(group).configuration
@@ -115,7 +118,8 @@ def create_wanted(
     repairer: RepairCoordinator,
     event: Event,
 ) -> None:
-    """Create an empty replica of a group whose leader has this node as a member.
+    """Create an empty replica of a group whose leader, by ``event``, has this node as a member.
+    No-op when there is one, its tombstone is being written, or the event is older than the removal.
 
     As in the real node (``node/replicas/lifecycle.py``).
     """
@@ -137,7 +141,8 @@ class MembershipChanges(Transport):
     """Part of ``SimulatedNode``: membership changes."""
 
     def change_some(self, rng: random.Random) -> None:
-        """Change the members of some of the groups led here."""
+        """Schedule random changes of the members of some of the groups led here; no-op while the
+        node is down or paused."""
         if self._raft is not None and not self.paused:
             self.later(0, self._change, rng)
 
@@ -149,7 +154,8 @@ class MembershipChanges(Transport):
         self.request_round()
 
     def configuration(self, group: int) -> Configuration:
-        """Return the configuration of a group by this node's log."""
+        """Return the configuration in force of a group by this node's log; the node must be up and
+        have a replica."""
         return self._raft.status.of(group).configuration
 
     def set_members(self, group: int, voters: tuple[int, ...], learners: tuple[int, ...]) -> None:
@@ -170,7 +176,8 @@ class MembershipChanges(Transport):
         self._read_soon(group, READS_MAX)
 
     def _read_soon(self, group: int, left: int) -> None:
-        """Schedule linearizable reads for after the first messages of the change."""
+        """Schedule up to ``left`` linearizable reads, the first after the first messages of the
+        change."""
         self.later(self._round_us + 1, self._read_during_change, group, left)
 
     def _read_during_change(self, group: int, left: int) -> None:
@@ -196,7 +203,8 @@ class MembershipChanges(Transport):
                                                       status.configuration_index)
 
     def return_some(self, peer: int, rng: random.Random) -> None:
-        """Remove a voter from groups led here, and make it a voter again."""
+        """Remove the voter ``peer`` from some groups led here, and make it a voter again, step by
+        step. No-op while the node is down or paused."""
         if self._raft is not None and not self.paused:
             for group, voters in groups_with(self._raft, peer, rng):
                 self.later(0, self._return, group, peer, voters, RETURN_STEPS)
@@ -219,7 +227,8 @@ class MembershipChanges(Transport):
             self._round()
 
     def _start_read_index(self, group: int) -> None:
-        """Start a linearizable read; this happens beside each fetch that reaches a leader."""
+        """Start a linearizable read of a group, which a fetch at a leader does as well; no-op
+        unless this node leads the group."""
         if self._raft.status.is_leader(group):
             with contextlib.suppress(ProposalError):
                 self._raft.read_index(group, self._state_checker.groups[group].commit)

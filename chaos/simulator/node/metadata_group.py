@@ -96,8 +96,8 @@ class MetadataReplica(PeerTable):
         self.request_round()
 
     def _restore_state(self) -> None:
-        """Restore the state from the newest checkpoint, and compare it with the committed commands.
-        Raises ``Violation``."""
+        """Restore the state from the newest checkpoint, if there is one, and compare it with the
+        committed commands. Raises ``Violation``."""
         if self._store.extra:
             self._take_state(self._store.extra)
         if METADATA_GROUP in self._store.groups:
@@ -106,7 +106,8 @@ class MetadataReplica(PeerTable):
             self._world.oracle.metadata.check(self.node, self.metadata)
 
     def extra(self) -> list:
-        """Return the state as a checkpoint and a snapshot hold it."""
+        """Return the state of group 0 as a checkpoint and a snapshot hold it: [version, chain,
+        encoded metadata]."""
         return [*self.state, metadata_oracle.encoded(self.metadata)]
 
     def _take_state(self, extra: list) -> None:
@@ -115,13 +116,13 @@ class MetadataReplica(PeerTable):
             CommandState(version, bytes(chain)), metadata_oracle.decoded(encoded))
 
     def _place_for(self, partition: int, seen_index: int) -> metadata_oracle.Location:
-        """Return the location of a topic's partition.  Raises ``NoSuchPartition``,
-        ``StaleMetadata``.
-        """
+        """Return the location of a topic's partition by this node's metadata.  Raises
+        ``NoSuchPartition``, and ``StaleMetadata`` when they are older than ``seen_index``."""
         return metadata_oracle.place_for(self.metadata, partition, seen_index)
 
     def _accepts(self, partition: int, group: int) -> None:
-        """Report a batch that is about to be appended to a topic's partition."""
+        """Report to the oracle that a batch is about to be appended to a topic's partition in a
+        group. Raises ``Violation`` if the metadata do not allow it."""
         self._world.oracle.metadata.accepted(self.node, self.metadata, partition, group)
 
     def _apply_commands(self, first: int, last: int) -> None:
@@ -143,9 +144,8 @@ class MetadataReplica(PeerTable):
         self._world.oracle.check(self.node, self.state, max(last, self.state.version))
 
     def command_unreadable(self, error: UnreadableCommand) -> None:
-        """End the process because a committed command is damaged; the next recovery finds the
-        damage.
-        """
+        """End the process because a committed command is damaged, and schedule its start; the next
+        recovery finds the damage."""
         self._trace.line(self.node, METADATA_GROUP, "unreadable", str(error))
         self.crash(False)
         self._restart_soon()
@@ -153,7 +153,8 @@ class MetadataReplica(PeerTable):
     # ---- checkpoints and compaction --------------------------------------------------------
 
     def compact(self, applied: int) -> None:
-        """Compact the commands up to ``applied``, which a checkpoint holds.
+        """Compact the commands up to ``applied``, which a checkpoint holds; no-op when this replica
+        has not applied so many, or is gone.
 
         The newest commands stay, and those that a replica needs which catches up.
         """
@@ -204,9 +205,8 @@ class MetadataReplica(PeerTable):
     # ---- fetching --------------------------------------------------------------------------
 
     def snapshot_offered(self, leader: int) -> None:
-        """Request the next chunk, because ``leader`` has compacted the entries that this replica
-        needs.
-        """
+        """Request the next chunk of an image from ``leader``, which has compacted the entries that
+        this replica needs."""
         self._world.faults["snapshot-offered"] += 1
         known = self._download
         self._send_bulk(leader, ChunkRequest(known.index, len(known.data)) if known
@@ -230,7 +230,8 @@ class MetadataReplica(PeerTable):
             self._install(known)
 
     def _install(self, whole: Download) -> None:
-        """Install an image in one step of the loop, while the disk is idle."""
+        """Install an image in one step of the loop, as soon as the disk is idle; drop it when the
+        core needs it no longer."""
         if not self._disk.is_idle:
             self.later(INSTALL_PAUSE_US, self._install, whole)
             return
@@ -258,11 +259,12 @@ class MetadataReplica(PeerTable):
         self.request_round()
 
     def _checkpoint_now(self) -> bool:
-        """Write a checkpoint at once, like ``Checkpoints.write_now``. False = the disk failed and
-        the node has ended.
+        """Write a checkpoint at once, like ``Checkpoints.write_now``, and return True. False = the
+        disk failed and the node has ended.
 
         On a full disk the reserve is released and the write is tried once more. An armed crash may
-        strike between any two of its file operations."""
+        strike between any two of its file operations.
+        """
         job = self._store.checkpoint_job(self.commits(), self.extra())
         if self._effects_left:
             self._filesystem.operations_to_crash, self._effects_left = self._effects_left, 0

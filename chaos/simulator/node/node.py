@@ -110,7 +110,7 @@ class SimulatedNode(DamageRepair):
         self._begin_boot()
 
     def _begin_boot(self) -> None:
-        """Begin a new boot with empty memory."""
+        """Begin a new boot with empty memory: callbacks of earlier boots no longer run."""
         self._boot += 1
         self._raft: MultiRaft | None = None
         self._store: Store | None = None
@@ -141,7 +141,8 @@ class SimulatedNode(DamageRepair):
         return self.clock.now_ms
 
     def later(self, delay_us: int, callback: Callable[..., None], *arguments: object) -> None:
-        """Run ``callback`` in this boot; a paused node runs it after ``resume``."""
+        """Run ``callback`` after ``delay_us`` of virtual time, in this boot only; a paused node
+        runs it after ``resume``."""
         self._queue.after(delay_us, self._run, self._boot, callback, arguments)
 
     def _run(self, boot: int, callback: Callable[..., None], arguments: tuple) -> None:
@@ -160,7 +161,8 @@ class SimulatedNode(DamageRepair):
     # ---- start, crash, pause ---------------------------------------------------------------
 
     def start(self) -> None:
-        """Start the process, which recovers a little later. No-op when it runs already."""
+        """Start the process, which recovers after ``RECOVERY_US`` and is up then, unless its disk,
+        its identity or its peers refuse it. No-op when it runs already."""
         if self.alive:
             return
         self.alive = True
@@ -277,17 +279,18 @@ class SimulatedNode(DamageRepair):
         return self.alive and self._raft is not None
 
     def reconnect(self, peer: int) -> None:
-        """Break the append connection, and connect again if the peer is up."""
+        """Break the append connection to a peer, and connect again if the peer is up."""
         self.later(0, self._disconnect, peer)
         if self._world.everyone[peer].is_up:
             self.later(0, self._connect, peer)
 
     def peer_down(self, peer: int) -> None:
-        """Handle the end of a peer's process, which closes its side of the connection."""
+        """Schedule the end of the connection to a peer whose process has ended."""
         self.later(HANG_UP_US, self._disconnect, peer)
 
     def peer_up(self, peer: int) -> None:
-        """Handle the start of a peer, which accepts connections (again)."""
+        """Schedule a connection to a peer that has started; none is made if the peer is down by
+        then or refuses this node."""
         self.later(CONNECT_US, self._connect, peer)
 
     def _disconnect(self, peer: int) -> None:
@@ -310,7 +313,8 @@ class SimulatedNode(DamageRepair):
         self._arrived(self._serve_all, sender, frame)
 
     def receive_liveness(self, sender: int, frame: tuple) -> None:
-        """Receive a frame of the liveness thread, which answers at once, without the round loop."""
+        """Receive a frame of the liveness thread, which answers at once, without the round loop. A
+        paused node answers after ``resume``, one that is down never."""
         self._run(self._boot, self._liveness_arrived, (sender, frame))
 
     def send_liveness(self, peer: int, item: tuple) -> None:
@@ -323,7 +327,7 @@ class SimulatedNode(DamageRepair):
                 self._liveness.receive(self.now_ms, sender, item)
 
     def deliver_leases(self, events: list[LeaseEvent]) -> None:
-        """Queue the findings of the liveness thread for the next round."""
+        """Queue the findings of the liveness thread for the next round, and request that round."""
         self._inbox.append((self._take_leases, self.node, events))
         self.request_round()
 
@@ -399,7 +403,8 @@ class SimulatedNode(DamageRepair):
             self._liveness.publish()
 
     def _schedule_wake_up(self) -> None:
-        """Schedule the next round at the core's next deadline."""
+        """Schedule the next round at the core's next deadline, unless there is none or a sooner one
+        is scheduled."""
         deadline_ms = self._raft.next_deadline_ms()
         if deadline_ms is None or self._wake_ms is not None and self._wake_ms <= deadline_ms:
             return
@@ -476,8 +481,8 @@ class SimulatedNode(DamageRepair):
     # ---- disk ------------------------------------------------------------------------------
 
     def after_disk(self, delay_us: int, callback: Callable[..., None], *arguments: object) -> None:
-        """Run ``callback`` in this boot, also while the process is paused, because the disk is not.
-        """
+        """Run ``callback`` after ``delay_us``, in this boot only, also while the process is paused,
+        because the disk is not."""
         self._queue.after(delay_us, self._run_on_disk, self._boot, callback, arguments)
 
     def _run_on_disk(self, boot: int, callback: Callable[..., None], arguments: tuple) -> None:
@@ -490,12 +495,13 @@ class SimulatedNode(DamageRepair):
         return self._network.faulty
 
     def commits(self) -> dict[int, int]:
-        """Return the commit index of each group on this node."""
+        """Return group -> commit index, of each group with a replica on this node."""
         status = self._raft.status
         return {group: status.commit_index(group) for group in status.groups()}
 
     def report_durable(self, flights: Sequence[Flight]) -> None:
-        """Report writes to the state checker that are durable now."""
+        """Report to the state checker that the writes of ``flights`` are durable now, and with
+        relaxed durability whether nothing is unsynced."""
         for flight in flights:
             if flight.writes is not None:
                 self._state_checker.durable(self.node, flight.writes)
@@ -503,8 +509,8 @@ class SimulatedNode(DamageRepair):
             self._state_checker.synced(self.node)
 
     def wrote(self, flights: Sequence[Flight]) -> None:
-        """Handle the completion of writes: advance durable indexes, send the messages that waited.
-        """
+        """Handle the completion of writes, in the process: advance durable indexes, then send the
+        messages and answers that waited."""
         self._effect()
         for flight in flights:
             self._store.finish(flight.staged)
@@ -547,12 +553,13 @@ class SimulatedNode(DamageRepair):
     # ---- queries of the simulation ---------------------------------------------------------
 
     def leads(self, group: int) -> bool:
-        """True if this node believes that it leads the group."""
+        """True if this node is up and believes that it leads the group."""
         return (self.is_up and group in self._raft.status.groups()
                 and self._raft.status.leader_hint(group)[0] == self.node)
 
     def describe_active(self) -> list[str]:
-        """Describe the timer of this node and its groups that have not quiesced."""
+        """Describe the timer of this node and its groups that have not quiesced; empty = the node
+        is up and idle."""
         if self._raft is None:
             return [f"n{self.node} is not up"]
         deadline_ms = self._raft.next_deadline_ms()
@@ -561,35 +568,38 @@ class SimulatedNode(DamageRepair):
         return timers + [f"n{self.node} {status}" for status in statuses if not status.quiesced]
 
     def unanswered(self) -> list[str]:
-        """Describe the linearizable reads that wait on this node."""
+        """Describe the linearizable reads that wait on this node, one line per group."""
         return [f"n{self.node} {text}" for text in self._open_reads.unanswered()]
 
     def check(self) -> None:
-        """Check all invariants of the core and of the logs.  O(everything stored in memory)."""
+        """Check all invariants of the core and of the logs by assertions; no-op while the node is
+        down.  O(everything stored in memory)."""
         if self._raft is not None:
             self._raft._check()
             for tail in self._store.partition_states.values():
                 tail._check()
 
     def status(self, group: int) -> GroupStatus:
-        """Return the status of a replica of this node."""
+        """Return the status of a replica of this node, which must be up and have one."""
         return self._raft.status.of(group)
 
     def led_groups(self) -> list[int]:
-        """Return the groups that this node leads."""
+        """Return the groups that this node, which must be up, leads."""
         return [group for group in self._raft.status.groups() if self._raft.status.is_leader(group)]
 
     @property
     def groups(self) -> tuple[int, ...]:
-        """Groups with a replica on this node."""
+        """Groups with a replica on this node; empty while the node is down."""
         return self._raft.status.groups() if self._raft is not None else ()
 
     def hint(self, group: int) -> int:
-        """Return the leader of any group of the pool; 0 = this node does not know it."""
+        """Return the leader of any group of the pool, as this node, which must be up, knows it; 0 =
+        unknown."""
         return self._raft.status.leader_hint(group)[0]
 
     def read_everything(self, extents: Sequence[Extent]) -> list[tuple[Extent, int]]:
-        """Fetch each extent whose group has a replica here, from its start.
+        """Fetch each extent whose group has a replica here, from its start, as far as it is
+        applied; each fetch is checked like a client's.
 
         Return (extent, offset after its last record) pairs.
         """

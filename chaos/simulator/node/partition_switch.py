@@ -125,7 +125,8 @@ class PartitionSwitches:
         return wire.PublishSwitchReply()
 
     def check(self) -> None:
-        """Drive or resume all switches after a change that they may wait for.  O(switches)."""
+        """Begin to drive all switches that this node has a part in, and resume those that pause.
+        Called after a change that they may wait for, and again after ``POLL_S``.  O(switches)."""
         switches = self._node.metadata.placed.switches
         if not switches:
             return

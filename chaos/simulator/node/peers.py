@@ -48,35 +48,39 @@ class PeerTable(DiskAndClock):
         self.is_copy = False  # its directory was replaced by an older copy
 
     def lose_directory(self, incarnation: int) -> None:
-        """Empty the disk.  The next start initialises a new directory under the old node id."""
+        """Empty the disk for good.  The next start initialises a new directory with this
+        incarnation under the old node id, which the peers must refuse."""
         self.is_lost, self.is_registered, self.incarnation = True, False, incarnation
         faults = self._filesystem.faults
         self._filesystem = SimulatedFilesystem()
         self._filesystem.faults.rng, self._filesystem.faults.counts = faults.rng, faults.counts
 
     def put_back(self, older: SimulatedFilesystem) -> None:
-        """Replace the disk by an older copy of it, from some boots ago."""
+        """Replace the disk for good by ``older``, a copy of it from some boots ago, which the peers
+        must refuse."""
         self.is_lost = self.is_copy = True
         faults = self._filesystem.faults
         self._filesystem = older
         self._filesystem.faults.rng, self._filesystem.faults.counts = faults.rng, faults.counts
 
     def copied_directory(self) -> SimulatedFilesystem:
-        """Return a copy of the disk as it is now."""
+        """Return a copy of the disk as a process reads it now."""
         return self._filesystem.copied()
 
     def draw_process_number(self) -> int:
-        """Draw the random number of a boot id."""
+        """Draw the random number of the next boot's id."""
         return peer_identity.DURABLE | self._numbers.getrandbits(63)
 
     def remembers(self, peer: int) -> peer_identity.BootId:
-        """Return the boot id with which a peer was admitted last."""
+        """Return the boot id with which a peer was admitted here last; ``NO_BOOT_ID`` = it never
+        was."""
         return self._boot_ids.get(peer, peer_identity.NO_BOOT_ID)
 
     # ---- registered nodes ------------------------------------------------------------------
 
     def add_registrations(self, incarnations: dict[int, int]) -> None:
-        """Add registrations of other nodes: node -> incarnation of its directory."""
+        """Add registrations of other nodes, node -> incarnation of its directory, which
+        ``check_hello`` admits from now on. They do not become peers (``add_peer``)."""
         self._known |= incarnations
         self._removed -= {*incarnations}
 
@@ -85,7 +89,8 @@ class PeerTable(DiskAndClock):
         return {*nodes} <= {self.node, *self._peers}
 
     def add_peer(self, peer: int, incarnation: int) -> None:
-        """Add a newly registered node as a peer."""
+        """Add a registered node, and the incarnation of its directory, as a peer; connect both ways
+        if this node is up."""
         self.add_registrations({peer: incarnation})
         if peer not in self._peers:
             self._peers += (peer,)
@@ -95,7 +100,7 @@ class PeerTable(DiskAndClock):
             self._world.everyone[peer].peer_up(self.node)
 
     def remove_peer(self, peer: int) -> None:
-        """Remove a peer permanently."""
+        """Remove a peer permanently: its connection ends, and its hellos are refused."""
         self._removed.add(peer)
         self._boot_ids.pop(peer, None)
         self._peers = tuple(each for each in self._peers if each != peer)
@@ -106,12 +111,12 @@ class PeerTable(DiskAndClock):
     # ---- introductions ---------------------------------------------------------------------
 
     def introduction(self, peer: int) -> peer_identity.PeerHello:
-        """Return this boot's hello to a peer."""
+        """Return this boot's hello to a peer; the store must be open."""
         return peer_identity.PeerHello(self.node, self.incarnation, *self._store.boot_ids[-1],
                                        self._recalled.get(peer))
 
     def _ask_admission(self, peer: int) -> peer_identity.Rejection | None:
-        """Return a peer's verdict on this boot; None = admitted.
+        """Return why a peer refuses this boot; None = admitted.
 
         A peer that remembers an older boot id gets a second hello which names that boot id, if this
         directory has had it.
@@ -153,8 +158,8 @@ class PeerTable(DiskAndClock):
                 and self._raft.status.supported_epoch(peer) == boot_id.boot_epoch != 0)
 
     def _is_admitted(self, peer: int) -> bool:
-        """True if a peer admits this node now. A temporary refusal is asked again later; after a
-        permanent one this node ends itself."""
+        """True if a peer admits this node now. After a temporary refusal the connection is tried
+        again later; after a permanent one this node ends itself."""
         verdict = self._ask_admission(peer)
         if verdict is None:
             return True
@@ -175,7 +180,7 @@ class PeerTable(DiskAndClock):
         self.crash(False)
 
     def _was_refused(self) -> bool:
-        """True if the directory is marked as refused; the process ends then."""
+        """True if the directory is marked as refused; this process is ended then."""
         if refusal_record.read(self._filesystem, DIRECTORY) is None:
             return False
         self._trace.line(self.node, -1, "refused", "before")
@@ -186,7 +191,8 @@ class PeerTable(DiskAndClock):
     # ---- a directory that is not registered ------------------------------------------------
 
     def _may_participate(self) -> bool:
-        """True if this boot may take part.
+        """True if this boot may take part; otherwise this process is ended, and started again later
+        where that can help.
 
         No peer that is up may know this directory as an older copy.  In addition the directory is
         registered, or a majority of the other nodes admits it.
@@ -207,7 +213,9 @@ class PeerTable(DiskAndClock):
         return self.is_registered or self._is_admitted_by(others)
 
     def _is_admitted_by(self, others: list[Any]) -> bool:
-        """True if a majority of the other nodes admits a directory that is not registered."""
+        """True if a majority of the other nodes admits a directory that is not registered; it
+        counts as registered then. Otherwise this process is ended, and started again later unless
+        the refusal is permanent."""
         verdicts = [self._ask_admission(other.node) for other in others if other.is_up]
         for verdict in verdicts:
             if verdict is not None and verdict.refusal not in TEMPORARY:

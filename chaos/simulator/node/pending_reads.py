@@ -19,7 +19,8 @@ class PendingReads:
         self._waiting[group] = self._waiting.get(group, 0) + 1
 
     def answered(self, group: int) -> None:
-        """Count an answer, also from a leader that steps down in the round of the answer."""
+        """Count an answer to a read of a group, also from a leader that steps down in the round of
+        the answer."""
         left = self._waiting.pop(group, 0) - 1
         if left > 0:
             self._waiting[group] = left

@@ -143,9 +143,12 @@ class NodePlans:
         return {**self._participant.peer_handlers, wire.StartReplicaChange: self._change}
 
     async def _change(self, request: wire.StartReplicaChange) -> wire.StartReplicaChangeReply:
-        """Change the members of a group led here. Raises ``TimedOut`` where the fault atlas
-        (``corruption.FaultAtlas``) forbids it, and ``Violation`` for a change from other members
-        than the request names."""
+        """Start a change of the members of a group led here, without waiting for it.
+
+        Raises ``TimedOut`` where the fault atlas (``corruption.FaultAtlas``) forbids it, and the
+        participant's refusals. Raises ``Violation`` if the participant has accepted a change from
+        another configuration than the request names.
+        """
         if not self._node.permits(request.voters):
             raise TimedOut(f"group {request.group} needs a replica that is damaged "
                            f"or stays down")
@@ -167,7 +170,8 @@ class NodePlans:
         return await self._node.ask(peer, request)
 
     def _check(self, request: wire.StartReplicaChange) -> None:
-        """Check that the requested voters are the old or the new ones.  Raises ``Violation``."""
+        """Check that the requested voters are those that the controller has seen or those that its
+        move leads to.  Raises ``Violation``."""
         seen = self._node.configurations_at(request.group, request.expected_index)
         if any({*request.voters} == {*configuration.voters} for configuration in seen):
             return

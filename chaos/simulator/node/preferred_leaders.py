@@ -46,7 +46,8 @@ class LeadershipReturn(PreferredLeaders):
         self._schedule_check()
 
     def will_hand_back(self, group: int, node: int) -> bool:
-        """True if this node would hand the group to ``node``, if it led the group."""
+        """True if this node would hand the group, if it led it, to ``node``. That one came up
+        within ``WINDOW_MS`` and has not led the group since."""
         _, since_ms = self._up.get(node, (0, -WINDOW_MS))
         return (self._node.now_ms - since_ms < WINDOW_MS
                 and group not in self._led.get(node, ()))
@@ -61,14 +62,15 @@ class LeadershipReturnCheck:
         self._until = until
 
     def _preferred(self) -> dict[int, int]:
-        """Return group -> preferred leader, of leaders that are voters of their group."""
+        """Return group -> preferred leader, of leaders that are nodes of the cluster and voters of
+        their group."""
         world = self._world
         preferred = world.oracle.metadata.state.plans.preferred
         return {group: node for group, node in preferred.items() if node in world.nodes
                 and node in world.state_checker.groups[group].configuration().voters}
 
     def _led_elsewhere(self, node: int) -> list[str]:
-        """Describe the groups that prefer the node and are not led by it."""
+        """Return the groups that prefer the node and are not led by it, as texts."""
         return [f"g{group}" for group, preferred in self._preferred().items()
                 if preferred == node and not self._world.nodes[node].leads(group)]
 
@@ -79,8 +81,9 @@ class LeadershipReturnCheck:
                 and self._world.nodes[other].will_hand_back(group, node)]
 
     def await_return(self, live: list[int]) -> None:
-        """Wait until groups are back at nodes that restarted lately; no-op without preferred
-        leaders or while a plan is active. Raises ``Violation`` after ``BACK_MS``."""
+        """Run the cluster until no node of ``live`` is about to hand a group back to one that
+        restarted lately. No-op without preferred leaders or while a plan is active. Raises
+        ``Violation`` after ``BACK_MS``."""
         world = self._world
         if self._preferred() and not world.oracle.metadata.state.plans.active:
             world.run_for(2 * POLL_MS)  # until every node has checked which peers are up
@@ -91,8 +94,8 @@ class LeadershipReturnCheck:
             )
 
     def prove(self) -> None:
-        """Restart the node that most groups prefer, and wait until it leads them; no-op when no
-        recovered node is preferred. Raises ``Violation`` after ``BACK_MS``."""
+        """Restart the node that most groups prefer, and run the cluster until it leads them; no-op
+        when no recovered node is preferred. Raises ``Violation`` after ``BACK_MS``."""
         world = self._world
         wanted = Counter(node for node in self._preferred().values()
                          if world.nodes[node].has_recovered)

@@ -60,21 +60,22 @@ class MoveServices(MembershipChanges):
         self._switches = self._planning = None
 
     def _start_moves(self) -> None:
-        """Start the drivers of switches and plans after recovery."""
+        """Start the drivers of switches and plans after recovery; no-op in a run without topics."""
         if self._world.workload.topics is not None:
             self._switches = PartitionSwitches(self, self._raft, self._store)
             self._planning = NodePlans(self, self._raft, self._store)
             self._drive_moves()
 
     def _drive_moves(self) -> None:
-        """Drive pending switches, after metadata were applied or a role changed."""
+        """Drive pending switches, after metadata were applied or a role changed; no-op in a run
+        without topics."""
         if self._switches is not None:
             self._switches.check()
 
     # ---- interface for the product's parts ---------------------------------------------------
 
     def trace_line(self, kind: str, text: str) -> None:
-        """Write a line to the trace."""
+        """Write a line about this node to the trace."""
         self._trace.line(self.node, -1, kind, text)
 
     @property
@@ -103,27 +104,28 @@ class MoveServices(MembershipChanges):
         return self._world.state_checker.groups[group].configurations_at(index)
 
     def will_hand_back(self, group: int, node: int) -> bool:
-        """True if this node is about to hand a group that it leads back to the preferred leader
-        ``node``.
-        """
+        """True if this node would hand ``group``, if it led the group, back to its preferred leader
+        ``node``, which restarted lately."""
         return self._planning is not None and self._planning.leadership_return.will_hand_back(
             group, node
         )
 
     def count(self, kind: str) -> None:
-        """Count an event for the coverage of the run."""
+        """Count an event of this kind for the coverage of the run."""
         self._world.event_counts[kind] += 1
 
     def report_step(self, what: str) -> None:
-        """Report the next request or command of a move, a place for a crash, to the nemesis."""
+        """Report to the nemesis that this node is about to send a request or a command of a move:
+        an armed crash may strike there."""
         self._world.nemesis.count_step(self, what)
 
     # ---- requests --------------------------------------------------------------------------
 
     async def ask(self, peer: int, request: Any) -> Any:
-        """Return the reply of any node, this one included.
+        """Send a request to a node, this one included, and return its reply.
 
-        Raises the error of the reply, ``LeaderUnknown`` without a connection, ``TimedOut``.
+        Raises the error of the reply, ``LeaderUnknown`` without a connection, and ``TimedOut``
+        after ``ASK_US``.
         """
         if peer == self.node:
             return await self._handler(request)(request)
@@ -142,7 +144,8 @@ class MoveServices(MembershipChanges):
         return await answer
 
     async def ask_leader(self, request: Any) -> Any:
-        """Return the reply of the metadata group's leader.  Raises the errors of ``ask``."""
+        """Return the reply of the metadata group's leader.  Raises ``LeaderUnknown`` when this node
+        knows none, and the errors of ``ask``."""
         leader = self._raft.status.leader_hint(METADATA_GROUP)[0]
         if not leader:
             raise LeaderUnknown("the metadata group has no leader that this node knows of")
@@ -167,9 +170,11 @@ class MoveServices(MembershipChanges):
     # ---- the metadata group ----------------------------------------------------------------
 
     async def propose(self, payload: bytes) -> Any:
-        """Return the result of a command when it is applied on this node.
+        """Propose a command to the metadata group, and return its result when it is applied on this
+        node.
 
-        Raises ``NotLeader``, ``ProposalError``, ``AmbiguousOutcome``.
+        Raises ``NotLeader`` and ``ProposalError`` when it is not proposed, ``AmbiguousOutcome``
+        when another command takes its place or ``COMMAND_US`` have passed.
         """
         if not self._raft.status.is_leader(METADATA_GROUP):
             raise NotLeader(METADATA_GROUP, self._raft.status.leader_hint(METADATA_GROUP)[0])
@@ -183,9 +188,8 @@ class MoveServices(MembershipChanges):
         return await done
 
     def _command_applied(self, index: int, term: int, result: Any) -> None:
-        """Complete the command at ``index`` with its result, or as ambiguous when the term is
-        another one.
-        """
+        """Complete the command that waits at ``index``, if any, with its result, or as ambiguous
+        when the term is another one."""
         expected, waiting = self._commands.pop(index, (0, None))
         if waiting is not None and expected == term:
             waiting.set_result(result)
@@ -203,7 +207,8 @@ class MoveServices(MembershipChanges):
         self._drive_moves()
 
     async def metadata_applied(self, index: int, timeout_s: float) -> bool:
-        """True if the metadata up to ``index`` are applied on this node within ``timeout_s``."""
+        """Wait until the metadata up to ``index`` are applied on this node, at most ``timeout_s``;
+        return True if they are."""
         if self.metadata.version < index:
             waiting = (index, Future())
             self._versions.append(waiting)
@@ -217,7 +222,8 @@ class MoveServices(MembershipChanges):
     # ---- waiting for a group ---------------------------------------------------------------
 
     async def wait_applied(self, group: int, index: int, timeout_s: float) -> bool:
-        """True if the entry ``index`` of the group is applied on this node within ``timeout_s``."""
+        """Wait until the entry ``index`` of the group is applied on this node, at most
+        ``timeout_s``; return True if it is."""
         if not self._has_applied(group, index):
             waiting = (group, index, Future())
             self._applying.append(waiting)

@@ -40,11 +40,13 @@ class DamageRepair(MoveServices):
     """Part of ``SimulatedNode``: damage and its repair."""
 
     def durable_places(self) -> list[Place]:
-        """Return the entries whose damage must be found."""
+        """Return the entries of this node's journal whose damage must be found: those that later
+        ones prove durable."""
         return durable_places(self._filesystem.images(f"{DIRECTORY}/lane-0", ".segment"))
 
     def rot(self, path: str, at: int, bit: int) -> None:
-        """Flip a bit of this node's disk, and note it as damage that is still to be found."""
+        """Flip a bit of a file on this node's disk, and note it as damage that is still to be
+        found."""
         self.rotten = self._unscrubbed = self._unread_damage = True
         self._note_rotted(path, at, 1)
         self._filesystem.flip(path, at, bit)
@@ -63,12 +65,12 @@ class DamageRepair(MoveServices):
         self._filesystem.flip(path, at, bit)
 
     def index_files(self) -> dict[str, bytes]:
-        """Return path -> contents of the index files that are not empty."""
+        """Return path -> durable contents of the index files that are not empty."""
         images = self._filesystem.images(f"{DIRECTORY}/lane-0", ".index")
         return {path: image for path, image in images.items() if image}
 
     def checkpoint_files(self) -> dict[str, int]:
-        """Return path -> size of the checkpoints."""
+        """Return path -> durable size of the checkpoints that are not empty."""
         names = checkpoint_names(self._filesystem, DIRECTORY)
         paths = [f"{DIRECTORY}/{name}" for name in names]
         durable = self._filesystem.images(DIRECTORY, "")
@@ -85,12 +87,14 @@ class DamageRepair(MoveServices):
         self.rot(self.identity_file()[0], at, bit)
 
     def identity_lost(self) -> None:
-        """Replace this node: without its identity file, the directory counts as empty."""
+        """End this node, which a new one replaces: without its identity file, the directory counts
+        as empty."""
         self._world.event_counts["identity lost"] += 1
         self._world.replacements.wipe(self)
 
     def misdirect(self, write: Misdirected) -> None:
-        """Turn a durable write of this node into one that went to another position."""
+        """Turn a durable write of this node into one that went to another position: zeros are in
+        its own place. Note both as damage that is still to be found."""
         self.rotten = self._unscrubbed = self._unread_damage = True
         place = write.place
         self._note_rotted(place.path, place.at, place.length)
@@ -112,14 +116,15 @@ class DamageRepair(MoveServices):
         self._repair_soon()
 
     def _damaged(self, error: CorruptRange) -> None:
-        """Hand damage that a read found to repair.  Raises ``Violation`` if no bits rotted there.
-        """
+        """Hand damage that a read found to repair.  Raises ``Violation`` if no bits rotted there,
+        and the error itself if none ever did on this node."""
         if not self._has_rotted(error):
             raise Violation("NothingIsDamaged", f"n{self.node} reads what never rotted: {error}")
         self._take_damage(error)
 
     def _has_rotted(self, error: CorruptRange) -> bool:
-        """True if bits of the entry have changed, or the entry is known to be missing."""
+        """True if bits of the entry have changed, or the entry is known to be missing. For an entry
+        that is no longer in the log: if any bit of this node has."""
         log = self._store.table.logs.get(error.group)
         if log is None or not log.index.first_index <= error.index <= log.index.last_index:
             return self.rotten  # the entry was truncated or compacted meanwhile
@@ -136,15 +141,14 @@ class DamageRepair(MoveServices):
 
     @property
     def is_whole(self) -> bool:
-        """True if no damage is left on this node, damage of replicas that cannot be repaired
-        included.
-        """
+        """True if no damage is left on this node. A node that was damaged must be up, a scrub must
+        have read its journal, and no replica may be under repair or quarantined."""
         return not self.rotten or (self.is_up and not self._unscrubbed
                                    and not self._repairer.groups
                                    and not any(self._quarantined()))
 
     def _is_known_damaged(self, group: int) -> bool:
-        """True if the storage has found damage of the group.
+        """True if the storage has found damage of the group, or has no log of it any longer.
 
         Otherwise the core quarantined the replica for another reason, because it cannot accept what
         a leader sends; bit rot on the node does not excuse that.
@@ -166,7 +170,7 @@ class DamageRepair(MoveServices):
         return self.is_whole and not self._unread_damage
 
     def under_repair(self) -> list[str]:
-        """Describe the damage that is left."""
+        """Describe the quarantined replicas of this node, or that it is down; empty = none is."""
         if not self.is_up:
             return ["is down"]
         return sorted(self._quarantined())

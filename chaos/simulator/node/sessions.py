@@ -107,7 +107,8 @@ class Sessions:
                 group.setdefault(proposed.index, []).append(waiter)
 
     def _propose(self, request: AppendRequest) -> Proposed:
-        """Propose a batch, as the real session does: the first batch of a partition opens it."""
+        """Propose a batch, as the real session does: the first batch of a partition opens it.
+        Return its index and base offset; raises the refusals of consensus."""
         if request.partition >= FIRST:
             return self._propose_to_topic(request)
         payload = bytearray(request.payload)
@@ -157,7 +158,8 @@ class Sessions:
         self._answer(waiter.client, ClientReply(waiter.attempt, "", waiter.base_offset))
 
     def applied(self, group: int, first: int, last: int) -> None:
-        """Answer the clients that wait for indexes up to ``last``."""
+        """Answer the clients with acks ``commit`` that wait for indexes of the group up to
+        ``last``."""
         waiting = self._waiting.get(group)
         if not waiting:
             return
@@ -211,20 +213,20 @@ class Sessions:
                   request.bytes_max, limit)
 
     def _is_behind(self, place: Location, request: FetchRequest) -> bool:
-        """True if the partition left this group and returned, and the metadata of this node lack
-        that switch.
-        """
+        """True if this replica has applied a later epoch of the partition than the metadata of this
+        node know: it left this group and returned."""
         tail = self._store.partition_states.get(place.group)
         state = tail.applied(request.partition) if tail is not None else None
         return state is not None and state.epoch > place.epoch
 
     def read(self, reader: int, group: int, partition: int, offset: int,
              bytes_max: int = READ_BYTES_MAX, limit: int | None = None) -> int:
-        """Serve one fetch; return the offset after the last record read, ``offset`` itself without
-        a replica, records or an intact disk.
+        """Serve one fetch from applied records; return the offset after the last record read,
+        ``offset`` itself without a replica, records or an intact disk.
 
         The fetch is judged at once, because its reply may be lost. ``limit`` is the end of the
-        partition's extent in this group."""
+        partition's extent in this group, None = it has none yet.
+        """
         if group not in self._store.groups:
             return offset  # no replica here
         try:

@@ -26,9 +26,8 @@ class Transport(MetadataReplica):
     """Part of ``SimulatedNode``: messages to peers."""
 
     def _send_all(self, envelopes: Sequence[Envelope]) -> None:
-        """Send one frame per peer.  An append whose entries are not in memory follows after a disk
-        read.
-        """
+        """Send one frame per connected peer.  An append whose entries are not in memory follows
+        after a disk read; one of a lost leadership is dropped."""
         frames: dict[int, list[Message]] = {}
         for to, message in envelopes:
             if type(message) is Append and message.last_index != message.prev_index:

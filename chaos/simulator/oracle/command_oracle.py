@@ -22,7 +22,7 @@ class CommandState(NamedTuple):
     chain: bytes = b""
 
     def after(self, index: int, command: bytes) -> CommandState:
-        """Return the state after the command at ``index``."""
+        """Return the state that the command at ``index`` leads to from this one."""
         hasher = hashlib.blake2b(self.chain + index.to_bytes(8, "little"), digest_size=16)
         hasher.update(command)
         return CommandState(index, hasher.digest())
@@ -39,8 +39,8 @@ class CommandOracle:
         self.metadata = metadata_oracle.MetadataOracle()
 
     def check(self, node: int, state: CommandState, index: int) -> None:
-        """Compare a node's state at ``index`` with the committed commands.  Raises ``Violation``.
-        """
+        """Compare a node's state at ``index`` with that of all committed commands up to it.  Raises
+        ``Violation``."""
         for place in range(self._seen, self._group.commit):
             entry = self._group.entries[self._group.committed[place]]
             if entry.kind == EntryKind.METADATA:

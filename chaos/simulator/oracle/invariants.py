@@ -51,14 +51,14 @@ class Invariant:
     messages: ClassVar[tuple[type, ...]] = ()  # types of messages that ``on_send`` receives
 
     def require(self, holds: bool, text: str, *parts: object) -> None:
-        """Raise ``Violation`` unless ``holds``; ``text`` is formatted only then."""
+        """Raise ``Violation`` with the name of this invariant unless ``holds``; ``text`` is
+        formatted with ``parts`` only then."""
         if not holds:
             self.fail(text, *parts)
 
     def fail(self, text: str, *parts: object) -> None:
-        """Raise ``Violation``.  Checks on the hottest paths call this in an ``if``, instead of
-        ``require``.
-        """
+        """Raise ``Violation`` with the name of this invariant.  Checks on the hottest paths call
+        this in an ``if``, instead of ``require``."""
         raise Violation(type(self).__name__, text.format(*parts))
 
 
@@ -168,8 +168,8 @@ class LeaderCompleteness(Invariant):
 
     @staticmethod
     def _or_promised_loss(replica: ReplicaModel, term: int, index: int) -> None:
-        """Raise ``PromisedLoss`` if a relaxed power loss explains each committed entry that the
-        leader lacks.
+        """Raise ``PromisedLoss`` if the leader lacks some of the first ``index`` committed entries,
+        and a relaxed power loss explains each of them.
 
         It does if a node forgot the entry in a power loss, and had not got it back in an earlier
         term.
@@ -300,9 +300,11 @@ class DurableSurvives(Invariant):
 
 
     def _is_promised_loss(self, replica: ReplicaModel, log: LogModel) -> bool:
-        """True if a power loss with relaxed durability explains the recovered log.
+        """True if a power loss with relaxed durability explains the recovered log; its lost entries
+        are recorded as forgotten then.
 
-        The log must be a prefix that has everything synced, and the lost entries must be records.
+        The log must be a prefix that has everything synced, and the lost entries must be records;
+        ``Violation`` is raised for others.
         """
         left, held = log.last_index, replica.durable
         if not replica.synced <= left < held.last_index or log.chains != held.chains[:left]:

@@ -57,33 +57,34 @@ def is_command(payload: bytes) -> bool:
 
 
 def apply(state: MetadataState, index: int, payload: bytes) -> Result:
-    """Apply the command at ``index``; return its result."""
+    """Decode the command at ``index``, apply it to the state, and return its result."""
     return state.apply(index, decode_command(payload))
 
 
 def encoded(state: MetadataState) -> list | None:
-    """Return a state as plain values; None = the initial state."""
+    """Return a state as plain values, for ``decoded``; None = the initial state."""
     if not state.version:
         return None
     return _plain([(key, value) for key, value in state.snapshot().items()])
 
 
 def decoded(data: list | None) -> MetadataState:
-    """Return the state of ``encoded`` values."""
+    """Return a new state of values that ``encoded`` returned."""
     if data is None:
         return MetadataState()
     return MetadataState.restore({key: value for key, value in data})
 
 
 def _plain(value: Any) -> Any:
-    """Return the value with lists for all sequences, which every codec returns unchanged."""
+    """Return the value with a list for each list and tuple in it, which every codec returns
+    unchanged."""
     if isinstance(value, (list, tuple)):
         return [_plain(each) for each in value]
     return value
 
 
 def fingerprint(state: MetadataState) -> bytes:
-    """Return a hash that is equal for equal states."""
+    """Return a hash of a state that is equal for equal states only.  O(the state)."""
     return hashlib.blake2b(repr(encoded(state)).encode(), digest_size=16).digest()
 
 
@@ -105,7 +106,7 @@ def create_topic(name: str, topic_id: bytes, partitions: int) -> bytes:
 
 
 def delete_topic(name: str, topic_id: bytes) -> bytes:
-    """Return the command that deletes the topic with this id."""
+    """Return the command that deletes the topic of this name, if it has this id."""
     return encode_command(DeleteTopic(name, topic_id))
 
 
@@ -123,7 +124,8 @@ def apply_plan(plan_id: str, scope: str, expires_ms: int, now_ms: int, limits: P
 
 
 def control_plan(plan_id: str, action: str, value: int, now_ms: int) -> bytes:
-    """Return the command of an operator that pauses, resumes, throttles or cancels a plan."""
+    """Return the command of an operator that pauses, resumes, throttles (at ``value`` bytes per
+    second) or cancels a plan; ``action``: one of ``wire.ACTIONS``."""
     return encode_command(ControlPlan(plan_id, action, value, "", False, now_ms))
 
 
@@ -137,9 +139,10 @@ def place_of(state: MetadataState, partition: int) -> Location | None:
 
 
 def place_for(state: MetadataState, partition: int, seen_index: int) -> Location:
-    """Return the location of a partition, as ``node.clients.router`` does.
+    """Return the location of a partition of a topic by this state, as ``node.clients.router`` does.
 
-    Raises ``NoSuchPartition``, or ``StaleMetadata`` when this node is behind the client's metadata.
+    Raises ``NoSuchPartition`` for an unknown one, or ``StaleMetadata`` when the client, which has
+    seen ``seen_index``, has newer metadata.
     """
     place = place_of(state, partition)
     if place is not None:
@@ -164,14 +167,16 @@ class Extent(NamedTuple):
 
 
 def extents_of(place: Location, partition: int) -> list[Extent]:
-    """Return the extents of a partition, in order.  O(extents)."""
+    """Return the extents of a partition, in order of offsets; the last one takes appends.
+    O(extents)."""
     ends = [*(entry.start_offset for entry in place.epoch_history[1:]), None]
     return [Extent(partition, entry.group, entry.start_offset, end)
             for entry, end in zip(place.epoch_history, ends, strict=True)]
 
 
 def extent_at(place: Location, partition: int, offset: int) -> Extent:
-    """Return the extent that holds an offset.  O(extents)."""
+    """Return the extent that holds an offset; the first one for an offset below all.
+    O(extents)."""
     found = extents_of(place, partition)
     return next(each for each in reversed(found) if each.start <= max(offset, found[0].start))
 
@@ -195,7 +200,8 @@ def topics_of(state: MetadataState) -> list[LivingTopic]:
 
 
 def extents_in(state: MetadataState, living: list[LivingTopic]) -> dict[int, list[Extent]]:
-    """Return the extents of each partition of these topics.  O(partitions + extents)."""
+    """Return partition -> its extents, of all partitions of these topics.  O(partitions +
+    extents)."""
     return {partition: extents_of(state.locate(partition - FIRST), partition)
             for topic in living for partition, _ in topic.partitions}
 
@@ -217,7 +223,8 @@ class MetadataOracle:
         self._incarnations = 0  # highest incarnation that was assigned
 
     def apply(self, index: int, payload: bytes) -> None:
-        """Apply the next committed command."""
+        """Apply the next committed command.  Raises ``Violation`` if it gives an incarnation or a
+        topic id twice."""
         before = self.state.topics_count
         code, value, _ = apply(self.state, index, payload)
         self._fingerprints[index] = fingerprint(self.state)
@@ -246,18 +253,20 @@ class MetadataOracle:
             self.groups[FIRST + incarnation] = (self.state.locate(incarnation).group,)
 
     def partitions_of(self, incarnation: int) -> range:
-        """Return the partitions of a topic's incarnation."""
+        """Return the partitions of a topic's incarnation, which must have been created, also after
+        its deletion."""
         return range(FIRST + incarnation, FIRST + incarnation + self._sizes[incarnation])
 
     def check(self, node: int, state: MetadataState) -> None:
-        """Compare a node's state, restored, installed or final.  Raises ``Violation``."""
+        """Compare a node's state, restored, installed or final, with that of the committed commands
+        up to its version.  Raises ``Violation``."""
         if self._fingerprints.get(state.version) != fingerprint(state):
             raise Violation("MetadataAreWhatWasCommanded", f"n{node} has metadata of index "
                             f"{state.version} that the commands up to there do not give")
 
     def accepted(self, node: int, state: MetadataState, partition: int, group: int) -> None:
-        """Check that a node with these metadata may append to a partition.  Raises ``Violation``.
-        """
+        """Check that a node with these metadata may append to a partition in a group: by them it is
+        not deleted, and it was placed there.  Raises ``Violation``."""
         deleted = self.deleted_at.get(partition)
         if deleted is not None and state.version >= deleted:
             raise Violation("DeletedStaysDeleted", f"n{node} appends to partition {partition}, "
@@ -267,7 +276,8 @@ class MetadataOracle:
                             f"{group}, it is in {self.groups.get(partition)}")
 
     def refused(self, node: int, partition: int) -> None:
-        """Check a definite reply that a partition does not exist.  Raises ``Violation``."""
+        """Check a node's definite reply that a partition does not exist.  Raises ``Violation``
+        unless its deletion is committed."""
         if partition not in self.deleted_at:
             raise Violation("CreatedIsFound", f"n{node} says that there is no partition "
                             f"{partition}, which was created and not deleted")

@@ -85,7 +85,8 @@ class LogModel:
             self.members.pop()
 
     def put(self, write: PendingWrite, count: int | None = None) -> None:
-        """Apply ``write`` with its first ``count`` entries (None = all)."""
+        """Apply ``write`` with its first ``count`` entries (None = all): drop the suffix that it
+        drops, then append. New configuration entries are not added to ``members``."""
         if write.is_tombstone:
             self.drop_from(1)
         if write.drop_from:
@@ -168,9 +169,8 @@ class ReplicaModel:
         return f"n{self.node} g{self.group.group}"
 
     def stage(self, sequence: int, write: GroupWrite) -> PendingWrite:
-        """Apply a write to the log in memory; compute the chains of the new entries from their
-        bytes.
-        """
+        """Apply a write to the staged log, and return it as pending until ``make_durable``. The
+        chains of the new entries are computed from their bytes."""
         log, record = self.staged, write.lifecycle_record
         is_tombstone = record is not None and record.kind == EntryKind.TOMBSTONE
         if is_tombstone:
@@ -194,7 +194,7 @@ class ReplicaModel:
         return pending
 
     def make_durable(self, sequence: int) -> None:
-        """Make the writes up to ``sequence`` durable."""
+        """Apply the pending writes up to ``sequence`` to the durable log and hard state."""
         while self.pending and self.pending[0].sequence <= sequence:
             write = self.pending.popleft()
             if write.is_tombstone or write.chains:
@@ -210,7 +210,7 @@ class ReplicaModel:
             self.forgotten[chain] = min(self.forgotten[chain], self.hard_state.term)
 
     def forget(self, chains: Iterable[int]) -> None:
-        """Relaxed durability: record entries that a power loss took."""
+        """Record entries, by their chains, that a power loss with relaxed durability took."""
         self.forgotten |= dict.fromkeys(chains, ANY_TERM)
 
     def restart(self, log: LogModel, hard_state: HardState, applied: int) -> None:
@@ -227,23 +227,21 @@ class ReplicaModel:
         self.last_incarnation = LogModel()
 
     def lose(self, log: LogModel) -> None:
-        """Record the durable entries that ``log`` lacks as damaged, after a power loss partly as
-        forgotten.
-        """
+        """Record the durable entries that ``log``, the recovered one, lacks as damaged; after a
+        power loss the unsynced ones also as forgotten."""
         if self.power_lost:
             self.forget_unsynced(log)
         self.lost.update(chain for index, chain in enumerate(self.durable.chains, 1)
                          if not log.holds(index, chain))
 
     def repaired(self) -> None:
-        """End the quarantine of the replica."""
+        """Record that the replica is no longer quarantined and has lost nothing."""
         self.damaged = False
         self.lost.clear()
 
     def forget_unsynced(self, log: LogModel) -> None:
-        """Relaxed durability, after a power loss on a damaged disk: record unsynced records that
-        ``log`` lacks as forgotten, because the power loss may be the reason.
-        """
+        """Record unsynced records that ``log``, recovered from a damaged disk after a power loss,
+        lacks as forgotten, because the power loss may be the reason."""
         entries = self.group.entries
         self.forget(
             chain for index, chain in enumerate(self.durable.chains[self.synced:], self.synced + 1)
@@ -251,17 +249,18 @@ class ReplicaModel:
 
     def tombstones(self) -> list[HardState]:
         """Return the hard states of the tombstones that a restart may find: durable or in flight.
-        """
+        Empty = it must find none."""
         return [self.durable_hard_state] * self.is_durable_tombstone + [
             write.hard_state for write in self.pending if write.is_tombstone]
 
     def restart_removed(self, hard_state: HardState) -> None:
-        """Begin a new boot in which the replica is a tombstone."""
+        """Begin a new boot in which the replica is a tombstone with this hard state."""
         self.restart(LogModel(), hard_state, 0)
         self.is_tombstone = self.is_durable_tombstone = True
 
     def configuration(self) -> Configuration:
-        """Return the newest configuration of the staged log."""
+        """Return the newest configuration of the staged log; without an entry of one, that before
+        its first."""
         return self.staged.members[-1][1] if self.staged.members else self.first
 
     def adopt(self, configuration: Configuration, index: int) -> None:
@@ -301,8 +300,8 @@ class PartitionModel:
 
 
 def is_majority(configuration: Configuration, nodes: Sequence[int]) -> bool:
-    """True if ``nodes`` have a majority of the voters, and one of the outgoing voters if there are
-    some.
+    """True if ``nodes`` include a majority of the voters, and one of the outgoing voters if there
+    are some.
 
     False without voters.  The rule is written again here, so that the model does not share a bug of
     the product's quorum.
@@ -345,15 +344,15 @@ class GroupModel:
         return found
 
     def log_at(self, index: int) -> LogModel:
-        """Return the committed log up to ``index``."""
+        """Return a copy of the committed log up to ``index``.  O(index)."""
         log = LogModel()
         for chain in self.committed[:index]:
             log.append_known(chain, self.entries[chain])
         return log
 
     def follows(self, chain: int, log: LogModel) -> bool:
-        """True if ``chain`` may follow ``log``: a committed entry follows only the committed log.
-        """
+        """True if the entry of ``chain`` may come behind ``log``: a committed entry follows only
+        the committed log."""
         index = log.last_index
         return (index >= self.commit or chain != self.committed[index]
                 or log.holds(index, self.committed[index - 1] if index else 0))
@@ -417,19 +416,21 @@ class GroupModel:
                 or chain in replica.lost]
 
     def is_enough(self, replica: ReplicaModel, index: int, holders: Sequence[int]) -> bool:
-        """True if ``holders`` are a majority under a configuration that may have decided."""
+        """True if ``holders`` are a majority under a configuration by which ``index`` may have been
+        committed in the replica's term."""
         return any(is_majority(configuration, holders)
                    for configuration in self.configurations_from(replica, index))
 
     def committed_before_term(self, term: int) -> int:
-        """Return the highest index known to be committed by a leader of a term below ``term``."""
+        """Return the highest index known to be committed by a leader of a term below ``term``; 0 =
+        none."""
         for mark_term, index in reversed(self.commit_marks):
             if mark_term < term:
                 return index
         return 0
 
     def batch_of(self, entry: Entry) -> BatchModel:
-        """Return a committed DATA entry as a batch."""
+        """Return a DATA entry as a batch."""
         assert entry.kind == EntryKind.DATA and entry.batch is not None, entry
         info = entry.batch
         return BatchModel(entry.index, entry.base_offset, info.count,

@@ -94,14 +94,14 @@ class StateChecker:
             replica.make_durable(writes.sequence)
 
     def synced(self, node: int) -> None:
-        """Relaxed durability: mark everything written on the node as synced.  O(replicas written
-        to).
-        """
+        """Record that everything written on the node is synced (relaxed durability).  O(replicas
+        written to)."""
         for replica in self._unsynced.pop(node, {}).values():
             replica.synced = replica.durable.last_index
 
     def power_lost(self, node: int) -> None:
-        """Relaxed durability: unsynced records of the node may be lost."""
+        """Record that the next recovery of the node may lack unsynced records (relaxed
+        durability)."""
         for group in self.groups.values():
             if node in group.replicas:
                 group.replicas[node].power_lost = True
@@ -109,9 +109,11 @@ class StateChecker:
     def recovered(self, node: int, group: int, restored: GroupRestored,
                   entries: Iterable[Entry | DamagedEntry], damaged: bool = False,
                   known: LogModel | None = None, knows_its_damage: bool = False) -> LogModel:
-        """Compare a recovered replica with the model; return the recovered log.
+        """Compare a recovered replica with the model, begin a new boot of it there, and return the
+        recovered log. Raises ``Violation``.
 
-        ``entries`` are all verified entries that follow ``known``, and the damaged ones among them.
+        ``entries`` are all verified entries that follow ``known``, and the damaged ones among them;
+        without ``known`` they follow what is compacted. ``damaged``: the replica is quarantined.
         ``knows_its_damage``: the replica knows every entry that it lost, and has lost nothing else.
         """
         replica = self.replica(node, group)
@@ -147,7 +149,8 @@ class StateChecker:
         return log
 
     def installing(self, node: int, group: int, index: int, term: int) -> None:
-        """Check a snapshot at (index, term) that is about to replace the replica's log."""
+        """Check a snapshot at (index, term) that is about to replace the replica's log: it must be
+        committed, and newer than the log. Raises ``Violation``."""
         replica = self.replica(node, group)
         committed = replica.group.committed
         if index > len(committed) or replica.group.entries[committed[index - 1]].term != term:
@@ -159,7 +162,8 @@ class StateChecker:
         replica.installing = index
 
     def installed(self, node: int, group: int) -> None:
-        """Replace the log of the model, because the snapshot is durable."""
+        """Replace the log of the model by the snapshot that ``installing`` named, because that is
+        durable."""
         replica = self.replica(node, group)
         index, replica.first = replica.installing, replica.group.initial
         replica.restart(replica.group.log_at(index), replica.hard_state, index)
@@ -181,7 +185,8 @@ class StateChecker:
             check(replica, to, message)
 
     def created(self, node: int, group: int, restored: GroupRestored) -> None:
-        """Check an empty replica that was created where the node had none, or a tombstone."""
+        """Check an empty replica that was created where the node had none, or a tombstone, whose
+        hard state it must have. Raises ``Violation``."""
         replica = self.replica(node, group)
         if restored.bounds.last_index or replica.staged.last_index:
             raise Violation("LivesAreApart", f"{replica} is created with a log that ends at "
@@ -196,7 +201,8 @@ class StateChecker:
 
     def absent(self, node: int, here: Iterable[int], tombstones: Mapping[int, HardState],
                damaged: bool) -> None:
-        """Check the groups without a replica after a recovery.
+        """Check the groups without a replica after a recovery, and begin a new boot of them in the
+        model. Raises ``Violation`` when a replica or its tombstone is gone.
 
         ``here`` are the groups with a replica; ``tombstones`` holds the hard states of tombstones.
         With ``damaged`` the disk may have lost other replicas and tombstones.
@@ -232,16 +238,15 @@ class StateChecker:
                 group.replicas[node].is_tombstone = True
 
     def forgotten(self, node: int) -> None:
-        """Record that a node takes part under its old id with an empty directory, which its peers
-        should have refused.
-        """
+        """Begin all replicas of a node anew, empty: it takes part under its old id with an empty
+        directory, which its peers should have refused."""
         for group in self.groups.values():
             if node in group.replicas:
                 group.replicas[node].restart(LogModel(), NO_HARD_STATE, 0)
 
     @property
     def first_leaders(self) -> int:
-        """Groups that have had a leader; their first leader is no change of leaders."""
+        """Number of groups that have had a leader; their first leader is no change of leaders."""
         return sum(1 for group in self.groups.values() if group.leaders)
 
     def leads(self, replica: ReplicaModel, term: int) -> None:
@@ -250,7 +255,8 @@ class StateChecker:
             self._ask("on_leader", replica, term)
 
     def committed(self, node: int, group: int, first: int, last: int) -> None:
-        """Check the entries first..last, which ``node`` applies now."""
+        """Check the entries first..last, which ``node`` applies now, as committed and as applied in
+        order. Raises ``Violation``."""
         replica = self.replica(node, group)
         self._commit(replica, last, replica.hard_state.term)
         self._ask("on_apply", replica, first, last)
@@ -272,7 +278,8 @@ class StateChecker:
             check(replica, index, added if added > 0 else 0)
 
     def confirmed(self, node: int, group: int, index: int, floor: int) -> None:
-        """Check a confirmed linearizable read that started when ``floor`` was committed."""
+        """Check a confirmed linearizable read that started when ``floor`` was committed. Raises
+        ``Violation`` if ``index``, at which it is answered, is lower."""
         if index < floor:
             raise Violation("ReadsAreLinearizable", f"n{node} answers a read of g{group} at index "
                             f"{index}, {floor} was committed before it was asked")
@@ -280,7 +287,7 @@ class StateChecker:
     # ---- clients -----------------------------------------------------------------------------
 
     def acked(self, group: int, append: AppendOperation) -> None:
-        """Check an acknowledged append.
+        """Check an append that a client takes as acknowledged. Raises ``Violation``.
 
         ``group`` is where the client believes the partition to be; the partition may be in another
         group.
@@ -300,7 +307,8 @@ class StateChecker:
 
 
 def _chain_of_damaged(group: GroupModel, entry: DamagedEntry) -> int:
-    """Return the chain at the damaged entry, or at the entry that repair will put there."""
+    """Return the chain at the damaged entry, or at the committed entry that repair will put
+    there."""
     if not entry.term or (entry.in_question and entry.index <= group.commit):
         return group.committed[entry.index - 1]
     return group.chain_at[entry.index, entry.term]

@@ -56,10 +56,9 @@ class ReadBack:
         node: int,
         rotten: bool,
     ) -> None:
-        """Report all readable entries to the state checker; ``image`` returns the bytes of a file.
-
-        Raises ``CorruptRange`` when an entry is damaged on a disk that is not ``rotten``.
-        """
+        """Report the recovered log of each group to the state checker; ``image`` returns the bytes
+        of a file. Raises ``Violation``, and ``CorruptRange`` when an entry is damaged on a disk
+        that is not ``rotten``."""
         self._begin(store.table.journal, image)
         for group, restored in sorted(store.groups.items()):
             known, entries = self._read(store, group, rotten)
@@ -69,7 +68,8 @@ class ReadBack:
             self._note(store, group, log, damaged)
 
     def _begin(self, journal: Journal, image: Callable[[str], bytes]) -> None:
-        """Find the ranges of the journal that differ from the last read-back."""
+        """Take the bytes of all segments, and note the ranges of the journal that differ from the
+        last read-back."""
         before, self._images = self._images, {}
         self._changed = []
         for segment in journal.segments:
@@ -85,8 +85,8 @@ class ReadBack:
         self._changed.append((last.start + last.capacity if last else 0, _BEYOND))
 
     def _read(self, store: Store, group: int, rotten: bool) -> tuple[LogModel | None, list[Found]]:
-        """Return the unchanged part of a group's log (None = no part), and the entries behind it.
-        """
+        """Return the unchanged part of a group's log (None = no part), and the entries behind it,
+        damaged ones as ``DamagedEntry``. Raises ``CorruptRange`` for damage unless ``rotten``."""
         log = store.table.logs[group]
         known = self._known(store, log)
         found: list[Found] = []
@@ -106,7 +106,8 @@ class ReadBack:
         return known, found
 
     def _note(self, store: Store, group: int, log: LogModel, damaged: bool) -> None:
-        """Keep the recovered log for the next read-back, unless some of it is ``damaged``."""
+        """Keep the recovered log for the next read-back; forget the kept one if some of it is
+        ``damaged``."""
         held = store.table.logs[group]
         if damaged:
             self._known_logs.pop(group, None)
@@ -115,9 +116,10 @@ class ReadBack:
         self._known_logs[group] = _KnownLog(held.incarnation, positions[:], ends[:], log.copy())
 
     def _known(self, store: Store, log: StoredLog) -> LogModel | None:
-        """Return the part of the last read-back that is still valid.
+        """Return the part of the last read-back's log that is still valid; it may be empty.
 
-        None for a compacted log, which is short.
+        None for a log that was not read back, has missing entries, or is compacted and therefore
+        short.
         """
         look = self._known_logs.get(log.group)
         if (look is None or look.incarnation != log.incarnation or log.missing
@@ -133,9 +135,8 @@ class ReadBack:
 
     def _first_other(self, store: Store, group: int, known: LogModel, indexes: list[int],
                      none: int) -> int:
-        """Return the first of the indexes with no entry, or with another one than known; else
-        ``none``.
-        """
+        """Return the first of the indexes at which no entry can be read, or another one than in
+        ``known``; else ``none``."""
         for first, last in _runs(indexes):
             # ``_read`` reads a damaged entry again, and decides whether damage is allowed.
             entries, damaged = _readable(store, group, first, last)
@@ -170,9 +171,8 @@ def _readable(store: Store, group: int, first: int,
 
 
 def _knows_its_damage(log: StoredLog) -> bool:
-    """True if all damage of the log is known: entries that cannot be read, each with index and
-    term.
-    """
+    """True if all damage of the log is known, perhaps none: entries that cannot be read, each with
+    index and term."""
     return not (log.needs_head_recovery or log.permanently_quarantined
                 or log.term_unknown or log.maybe_truncated)
 
@@ -187,7 +187,8 @@ def _runs(indexes: list[int]) -> Iterator[tuple[int, int]]:
 
 
 def _common(before: array, now: array) -> int:
-    """Return the length of the common prefix.  O(n) at the speed of a comparison of bytes."""
+    """Return the length of the common prefix of two columns.  O(n) at the speed of a comparison of
+    bytes."""
     low, high = 0, min(len(before), len(now))
     if before[:high] == now[:high]:
         return high

@@ -40,7 +40,8 @@ def fresh_seed() -> int:
 
 def run_one(seed: int, variant: Variant, sink: Callable[[str], None] | None = None,
             recording: Recording | None = None) -> Result:
-    """Run one seed in this process.
+    """Run one seed in this process, and return its result. Unless the simulator found a failure, or
+    relaxed durability lost records as it may, anomalies of the checkers make it one.
 
     ``sink`` gets every line of its trace.  ``recording``, which must be new, gets the operations of
     its clients.
@@ -57,8 +58,7 @@ def run_one(seed: int, variant: Variant, sink: Callable[[str], None] | None = No
 
 def numbers(first: int, seeds: int | None, minutes: float | None) -> Iterator[int]:
     """Yield seeds from ``first`` on, ``seeds`` of them or for ``minutes``; with both, whichever
-    ends first.
-    """
+    ends first, with neither without end."""
     deadline = time.monotonic() + minutes * 60 if minutes is not None else None
     number = first
     while ((seeds is None or number < first + seeds)
@@ -68,8 +68,9 @@ def numbers(first: int, seeds: int | None, minutes: float | None) -> Iterator[in
 
 
 def run_seeds(seeds: Iterator[int], variant: Variant, jobs: int) -> Iterator[Result]:
-    """Yield the results of all seeds, ``jobs`` of which run at a time: with 1 in this process, else
-    in worker processes."""
+    """Yield the results of all seeds as they are complete. ``jobs`` run at a time: 1 in this
+    process, more in worker processes. Raises ``ChildProcessError`` when the process of a seed ends
+    without a result."""
     if jobs == 1:
         for seed in seeds:
             yield run_one(seed, variant)
@@ -94,7 +95,8 @@ def _in_pool(executor: ProcessPoolExecutor, seeds: Iterator[int], variant: Varia
 
 
 def _run_apart(seed: int, variant: Variant) -> Result:
-    """Run one seed in a fork of this process, which has no threads and has imported all code."""
+    """Run one seed in a fork of this process, which has no threads and has imported all code; wait
+    for its result. Raises ``ChildProcessError`` when it ends without one."""
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_run_and_send, args=(seed, variant, sender))

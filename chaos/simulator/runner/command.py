@@ -111,7 +111,8 @@ def _folders() -> ModuleType:
 
 
 def _prepare(output: Path) -> None:
-    """Create the folder of the output.  Raises ``click.BadParameter`` before anything runs."""
+    """Create the folder of the output.  Raises ``click.BadParameter`` before anything runs, when it
+    holds runs already or cannot be written."""
     try:
         _folders().prepare(output)
     except OSError as error:
@@ -120,7 +121,7 @@ def _prepare(output: Path) -> None:
 
 
 def _keep(failures: list[Result], variant: Variant, output: Path) -> None:
-    """Run each failed seed again, and write its folder below ``output``."""
+    """Run each failed seed again, and write its folder, ``output``/SEED."""
     for failed in failures:
         click.echo(f"seed {failed.seed}: running it again for its folder", err=True)
         kept = _folders().Kept(output / str(failed.seed), failed.seed, variant)
@@ -129,7 +130,8 @@ def _keep(failures: list[Result], variant: Variant, output: Path) -> None:
 
 
 def _write(kept) -> None:
-    """Write the folder of a seed; an error is printed, and ends nothing else."""
+    """Write the folder of a seed that was run, and print the path of its page; an error is printed,
+    and ends nothing else."""
     try:
         click.echo(f"seed {kept.result.seed}: {kept.write()}")
     except OSError as error:
@@ -137,7 +139,8 @@ def _write(kept) -> None:
 
 
 def _replay(seed: int, variant: Variant, trace: bool, output: Path | None) -> Result:
-    """Run one seed, and print its parameters, result and summary."""
+    """Run one seed, print its parameters, result and summary, and return the result; with
+    ``output`` its folder is written. ``trace``: print every transition."""
     click.echo("\n".join(variant.parameters(seed).describe()))
     also = click.echo if trace else None
     kept = _folders().Kept(output, seed, variant) if output is not None else None
@@ -155,7 +158,8 @@ def _replay(seed: int, variant: Variant, trace: bool, output: Path | None) -> Re
 
 def _run_many(variant: Variant, first: int, seeds: int | None, minutes: float | None, jobs: int,
               record: bool) -> list[Result]:
-    """Run seeds and print the summary; return the failed ones."""
+    """Run seeds from ``first`` on and print the summary; return the failed ones. It ends early
+    after ``FAILURES_MAX`` of them. ``record``: append the sums to the soak record."""
     totals, failures = Totals(), []
     commit = commit_of(soak_log.SOAK_FILE.parent) if record else ""
     seeds = SEEDS if seeds is None and minutes is None else seeds
@@ -180,8 +184,8 @@ def _run_many(variant: Variant, first: int, seeds: int | None, minutes: float | 
 
 @contextlib.contextmanager
 def _progress(totals: Totals, seeds: int | None, minutes: float | None) -> Iterator:
-    """Yield a function that shows a result: in a bar on a terminal, as a line per seed elsewhere.
-    The bar ends with the block."""
+    """Yield a function that shows a result, which ``totals`` has already: in a bar on a terminal,
+    as a line per seed elsewhere. The bar ends with the block."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield lambda result: click.echo(_line(result))
@@ -202,7 +206,7 @@ def _progress(totals: Totals, seeds: int | None, minutes: float | None) -> Itera
 
 
 def _line(result: Result) -> str:
-    """Return the line of one seed."""
+    """Return the line of output for the result of one seed."""
     speed = result.simulated_ms / 1000 / max(result.cpu_seconds, 1e-9)
     verdict = "FAILED" if result.failure else "short" if why_not(result) else "ok"
     return (f"seed {result.seed:<8} {verdict:<6} {result.simulated_ms / 1000:7.1f} s  "

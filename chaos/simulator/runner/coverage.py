@@ -19,7 +19,7 @@ FAULT_KINDS_MIN = 5
 
 
 def fault_kinds(result: Result) -> int:
-    """Return the number of kinds of fault that the nemesis caused.
+    """Return the number of kinds of fault (``FAULT_KINDS``) that the nemesis caused in a seed.
 
     Frames that the network lost at random, and other counters beside faults, are no kinds.
     """
@@ -27,7 +27,7 @@ def fault_kinds(result: Result) -> int:
 
 
 def why_not(result: Result) -> str:
-    """Return why a seed does not count; empty if it counts."""
+    """Return why a seed does not count as evidence; "" = it counts."""
     if result.failure:
         return "it failed"
     wanted = (("simulated seconds", result.simulated_ms // 1000, SIMULATED_MS_MIN // 1000),
@@ -76,12 +76,12 @@ class Totals:
 
     @property
     def speed(self) -> float:
-        """Simulated seconds per second of a core."""
+        """Simulated seconds per second of a core; 0 before the first seed."""
         return self.simulated_ms / 1000 / self.cpu_seconds if self.cpu_seconds else 0.0
 
     @property
     def acked_per_second(self) -> float:
-        """Acknowledged appends per simulated second."""
+        """Acknowledged appends per simulated second; 0 before the first seed."""
         return self.acked / self.simulated_ms * 1000 if self.simulated_ms else 0.0
 
     def lines(self) -> list[str]:

@@ -54,7 +54,8 @@ class Kept:
         self._run_trace = RunTrace()
 
     def run(self, also: Callable[[str], None] | None = None) -> Result:
-        """Run the seed; ``also`` gets every line of its trace."""
+        """Run the seed and return its result; ``also`` gets every line of its trace, which is kept
+        for ``write``."""
         sink = self._run_trace.line
 
         def both(line: str) -> None:
@@ -66,7 +67,8 @@ class Kept:
         return self.result
 
     def write(self) -> Path:
-        """Write the folder; return the path of its page.  Raises ``OSError``."""
+        """Write the folder of the seed, after ``run``, and return the path of its page.  Raises
+        ``OSError``, also when the folder holds a run."""
         folder, evidence, result = self._folder, self._run_trace, self.result
         folder.create()
         folder.note(**self._facts())
@@ -104,7 +106,8 @@ def parameters_of(parameters: Parameters, variant: Variant) -> dict[str, Any]:
 
 
 def broken_off(events: Iterable[Event]) -> Iterator[Event]:
-    """Yield a history that ended before the final reads, as one without final reads.
+    """Yield the history of a seed that broke an invariant as one without final reads: their phase
+    and their marks are left out.
 
     A checker that sees the phase of final reads would expect a final read of every record.
     """
@@ -116,7 +119,8 @@ def broken_off(events: Iterable[Event]) -> Iterator[Event]:
 
 
 def findings_of(result: Result) -> OwnFindings:
-    """Return what the simulator itself found in a seed."""
+    """Return what the simulator itself found in a seed. A failure that is not of the checkers is an
+    anomaly. A seed that does not count gets a note; one with allowed losses is invalid."""
     found = OwnFindings()
     reason = why_not(result)
     if result.event_counts["promised loss"]:

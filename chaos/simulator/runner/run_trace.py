@@ -103,11 +103,12 @@ class RunTrace(Recording):
     # ---- reports of the run ----------------------------------------------------------------
 
     def nemesis(self, world: ClusterPort, rng: random.Random) -> Nemesis:
-        """Return the nemesis of the run."""
+        """Return the nemesis of the run, whose heals are observed here."""
         return Nemesis(Injector(world, rng, self._observe_heal))
 
     def line(self, line: str) -> None:
-        """Evaluate a line of the trace."""
+        """Take the next line of the trace: keep it, and record the fault, leader or phase that it
+        tells."""
         self.lines.append(line)
         _, where, which, kind, *text = line.split(None, 4)
         node = int(where[1:]) if where != "-" else 0
@@ -161,7 +162,7 @@ class RunTrace(Recording):
         super()._add(kind, operation, process, name, data)
 
     def finish(self) -> list[Event]:
-        """Return the history with the faults."""
+        """End the history, and return its events with the faults, in the order of time."""
         self._begin_counted_faults()
         for at_us, kind in self._failed:  # errors that no node noticed
             self._fault(at_us, (kind, ()), True, "")
@@ -177,13 +178,15 @@ class RunTrace(Recording):
         return self.queue.now_us if self.queue is not None else 0
 
     def _now(self) -> Moment:
-        """Return this moment; complete the one before it."""
+        """Return this moment of virtual time; if time has passed, begin the faults of the one
+        before it."""
         if self._moment.at_us != self._now_us:
             self._begin_counted_faults()
         return self._moment
 
     def _begin_counted_faults(self) -> None:
-        """Begin the faults that were counted in the last moment."""
+        """Begin the faults that were counted in the last moment, end those of them that do not
+        last, and begin a new moment."""
         moment, self._moment = self._moment, Moment(self._now_us)
         nodes, text = tuple(sorted(moment.nodes)), "; ".join(moment.texts[:TEXT_LINES_MAX])
         moment.faults = [(kind, nodes) for kind, count in moment.counts.items() if count > 0]
@@ -227,7 +230,8 @@ class RunTrace(Recording):
             moment.down.add(node)
 
     def _assign_disk_errors(self) -> None:
-        """Assign the disk errors of the last time to a node that ends because of its disk."""
+        """Count the disk errors of the last ``NOTICED_US`` as faults of this moment, in which a
+        node ends because of its disk."""
         moment = self._now()
         for at_us, kind in self._failed:
             if moment.at_us - at_us <= NOTICED_US:
@@ -235,7 +239,7 @@ class RunTrace(Recording):
         self._failed = [row for row in self._failed if moment.at_us - row[0] > NOTICED_US]
 
     def _node_returned(self, node: int) -> None:
-        """Record that a node is up again, or was replaced."""
+        """Record that a node is up again, or was replaced; faults that only waited for it end."""
         self._now()
         self._lost.discard(node)
         for moment in (*self._open_faults, self._moment):
@@ -257,7 +261,7 @@ class RunTrace(Recording):
                 self._lead(group, term, 0)
 
     def _lead(self, group: int, term: int, leader: int) -> None:
-        """Record a leader, unless a later term is known already."""
+        """Record the leader of a group, 0 = none, unless a later term is known already."""
         if term >= self._led.get(group, (0, 0))[0]:
             self._led[group] = term, leader
             self.leadership.append((self._now_us, group, term, leader))

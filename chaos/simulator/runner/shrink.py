@@ -28,7 +28,8 @@ def kind_of_failure(failure: str) -> str:
 def shrink(result: Result, variant: Variant, budget_seconds: float,
            run: Callable[[int, Variant], Result] = run_one) -> tuple[Variant, Result]:
     """Return the smallest variant found within ``budget_seconds`` that fails in the same way, and
-    its result. Without one, ``variant`` and ``result`` are returned."""
+    its result. Without one, ``variant`` and ``result`` are returned. ``run`` runs each
+    candidate."""
     deadline = time.monotonic() + budget_seconds
     kind, progress = kind_of_failure(result.failure), True
     while progress:

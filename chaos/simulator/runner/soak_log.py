@@ -23,13 +23,13 @@ SOAK_FILE = Path(__file__).parents[2] / "soak.jsonl"
 
 
 def commit_of_run(before: str, after: str) -> str:
-    """Return ``before``, with a ``+`` (as of a changed tree) if the commit was another one when the
-    run ended."""
+    """Return ``before``, the commit when the run began, with a ``+`` (as of a changed tree) if
+    ``after``, that when it ended, is another one."""
     return before if before == after else before.rstrip("+") + "+"
 
 
 def entry_of(totals: Totals, first: int, commit: str) -> dict:
-    """Return a run as the object of a line."""
+    """Return the object of a line for a run of seeds from ``first`` on, recorded as of now."""
     return {"commit": commit, "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "first": first, "seeds": totals.seeds, "counting": totals.counting,
             "simulated_seconds": totals.simulated_ms // 1000, "acked": totals.acked,
@@ -39,7 +39,8 @@ def entry_of(totals: Totals, first: int, commit: str) -> dict:
 
 
 def record(entry: dict, path: Path = SOAK_FILE) -> None:
-    """Append one run, whole or not at all.  Raises ``OSError``."""
+    """Append one run's line to the file, whole or not at all; waits for other writers.  Raises
+    ``OSError``."""
     line = (json.dumps(entry, separators=(",", ":")) + "\n").encode()
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
@@ -53,7 +54,7 @@ def record(entry: dict, path: Path = SOAK_FILE) -> None:
 
 
 def read(path: Path = SOAK_FILE) -> list[dict]:
-    """Return all runs, oldest first."""
+    """Return the objects of all lines, oldest first; empty when there is no file."""
     if not path.exists():
         return []
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]

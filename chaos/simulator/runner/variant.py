@@ -41,7 +41,7 @@ class Variant(NamedTuple):
         return drawn
 
     def replay(self, seed: int) -> str:
-        """Return the command that replays the seed and prints its trace."""
+        """Return the command line that replays the seed in this variant and prints its trace."""
         options = [("--nodes", self.nodes), ("--groups", self.groups), ("--seconds", self.seconds),
                    ("--only-faults", ",".join(self.faults) if self.faults is not None else None),
                    ("--planted", self.bug)]
@@ -50,7 +50,8 @@ class Variant(NamedTuple):
         return f"multiraft chaos sim --seed {seed}{given}{calm} --trace"
 
     def smaller(self, seed: int, failed_after_ms: int) -> Iterator[Variant]:
-        """Yield smaller variants, those that save most time first.
+        """Yield variants that are smaller in one respect, those that save most time first; none is
+        run here.
 
         ``failed_after_ms`` is the simulated time at which this variant failed.
         """
@@ -70,7 +71,8 @@ class Variant(NamedTuple):
             yield self._replace(calm_network=True)
 
     def _fewer_faults(self, kinds: tuple[str, ...]) -> Iterator[Variant]:
-        """Yield variants with half of the kinds of fault, then with all but one."""
+        """Yield variants with half of the kinds of fault, then with all but one; nothing for a
+        single kind."""
         if len(kinds) < 2:
             return
         half = len(kinds) // 2
