@@ -359,7 +359,7 @@ class LostFromLogs(Checker):
 
     id, name = "A3", "lost-write"
 
-    contents: LogContents  # wired by the stream
+    contents: LogContents  # set by check.check
 
     def on_end(self, time_us: int) -> None:
         for key, offset, end in _behind_logs(self.contents, attrgetter("acked")):
@@ -375,7 +375,7 @@ class TakenFromLogs(Checker):
 
     id, name = "A17", "read-then-lost"
 
-    contents: LogContents  # wired by the stream
+    contents: LogContents  # set by check.check
 
     def on_end(self, time_us: int) -> None:
         for key, offset, end in _behind_logs(self.contents, attrgetter("read")):

@@ -12,7 +12,7 @@ attributes and methods that another part sets or defines.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -262,7 +262,7 @@ class WorkloadPort(Protocol):
         """Receive the replies in a frame of a node; those to attempts that have timed out are
         ignored."""
 
-    def was_read(self, attempt: int, read: ReadOperation) -> None:
+    def was_read(self, group: int, read: ReadOperation) -> None:
         """Record a fetch that a node serves, have the state checker check it, and advance the
         reader's position. Raises ``Violation``."""
 
@@ -270,7 +270,7 @@ class WorkloadPort(Protocol):
         """Replace node ``old`` by ``new`` in the clients' knowledge of the voters of every
         group."""
 
-    def locate(self, places: Sequence[tuple[int, int]]) -> None:
+    def locate(self, places: Iterable[tuple[int, int]]) -> None:
         """Update the clients' placement with (partition, group) pairs."""
 
 

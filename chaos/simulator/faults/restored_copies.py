@@ -128,11 +128,11 @@ class RestoredCopies:
             if other is node or not other.is_up:
                 continue
             before = other.remembers(node.node)
-            verdict = other.check_hello(said)
-            if verdict is None or other.remembers(node.node) != before:
+            rejection = other.check_hello(said)
+            if rejection is None or other.remembers(node.node) != before:
                 raise Violation("NoOlderCopyIsLetIn", f"n{other.node} lets in a copy of "
                                 f"n{node.node} with boot epoch {claimed.boot_epoch}")
-            if verdict.remembered is not None and history.origin_of(
-                    verdict.remembered) is not peer_identity.BootIdOrigin.OWN:
-                refusal_record.write(disk, DIRECTORY, refusal_record.RefusalRecord(verdict.text))
+            if rejection.remembered is not None and history.origin_of(
+                    rejection.remembered) is not peer_identity.BootIdOrigin.OWN:
+                refusal_record.write(disk, DIRECTORY, refusal_record.RefusalRecord(rejection.text))
                 self._world.faults["copy-refused"] += 1

@@ -108,9 +108,9 @@ class PeerTable(DiskAndClock):
             self._disconnect(peer)
             self._liveness.remove(peer)
 
-    # ---- introductions ---------------------------------------------------------------------
+    # ---- hellos and admission ---------------------------------------------------------------
 
-    def introduction(self, peer: int) -> peer_identity.PeerHello:
+    def hello_for(self, peer: int) -> peer_identity.PeerHello:
         """Return this boot's hello to a peer; the store must be open."""
         return peer_identity.PeerHello(self.node, self.incarnation, *self._store.boot_ids[-1],
                                        self._recalled.get(peer))
@@ -122,20 +122,20 @@ class PeerTable(DiskAndClock):
         directory has had it.
         """
         other = self._world.everyone[peer]
-        verdict = other.check_hello(self.introduction(peer))
+        rejection = other.check_hello(self.hello_for(peer))
         if (
-            verdict is not None
-            and verdict.refusal is peer_identity.Refusal.UNLINKED
-            and self._recalls(verdict)
+            rejection is not None
+            and rejection.refusal is peer_identity.Refusal.UNLINKED
+            and self._recalls(rejection)
         ):
-            self._recalled[peer] = verdict.remembered
-            verdict = other.check_hello(self.introduction(peer))
-        return verdict
+            self._recalled[peer] = rejection.remembered
+            rejection = other.check_hello(self.hello_for(peer))
+        return rejection
 
-    def _recalls(self, verdict: peer_identity.Rejection) -> bool:
+    def _recalls(self, rejection: peer_identity.Rejection) -> bool:
         """True if this directory has had the boot id that a peer remembers."""
         history = peer_identity.BootHistory(self._store.boot_ids)
-        return history.origin_of(verdict.remembered) is peer_identity.BootIdOrigin.OWN
+        return history.origin_of(rejection.remembered) is peer_identity.BootIdOrigin.OWN
 
     def check_hello(self, said: peer_identity.PeerHello) -> peer_identity.Rejection | None:
         """Return why this node refuses a hello; None = admitted, and its boot id is remembered.
@@ -144,14 +144,14 @@ class PeerTable(DiskAndClock):
         boot_id = self._boot_ids.get(said.node, peer_identity.NO_BOOT_ID)
         known = (peer_identity.KnownPeer(incarnation, 0, boot_id) if incarnation is not None
                  else None)
-        verdict = peer_identity.check_peer(said, self.node, known, said.node in self._removed,
+        rejection = peer_identity.check_peer(said, self.node, known, said.node in self._removed,
                                            lambda boot_id: self._is_alive(said.node, boot_id))
-        if verdict is None:
+        if rejection is None:
             if self._world.everyone[said.node].is_copy:
                 raise Violation("NoOlderCopyIsLetIn", f"n{self.node} lets in n{said.node}, whose "
                                 f"directory was put back, with boot epoch {said.boot_epoch}")
             self._boot_ids[said.node] = said.boot_id
-        return verdict
+        return rejection
 
     def _is_alive(self, peer: int, boot_id: peer_identity.BootId) -> bool:
         return (self._raft is not None and peer in self._connected
@@ -160,23 +160,23 @@ class PeerTable(DiskAndClock):
     def _is_admitted(self, peer: int) -> bool:
         """True if a peer admits this node now. After a temporary refusal the connection is tried
         again later; after a permanent one this node ends itself."""
-        verdict = self._ask_admission(peer)
-        if verdict is None:
+        rejection = self._ask_admission(peer)
+        if rejection is None:
             return True
-        if verdict.refusal in TEMPORARY:
+        if rejection.refusal in TEMPORARY:
             self.later(HELLO_RETRY_US, self._connect, peer)
         else:
-            self._refused(verdict)
+            self._refused(rejection)
         return False
 
-    def _refused(self, verdict: peer_identity.Rejection) -> None:
-        self._trace.line(self.node, -1, "refused", verdict.text)
+    def _refused(self, rejection: peer_identity.Rejection) -> None:
+        self._trace.line(self.node, -1, "refused", rejection.text)
         if not self.is_lost:
-            raise Violation("NoOriginalIsRefused", f"n{self.node}: {verdict.text}")
+            raise Violation("NoOriginalIsRefused", f"n{self.node}: {rejection.text}")
         self._world.faults["copy-refused" if self.is_copy else "wiped-refused"] += 1
         if self.is_copy:
             refusal_record.write(self._filesystem, DIRECTORY,
-                                 refusal_record.RefusalRecord(verdict.text))
+                                 refusal_record.RefusalRecord(rejection.text))
         self.crash(False)
 
     def _was_refused(self) -> bool:
@@ -205,10 +205,10 @@ class PeerTable(DiskAndClock):
             self.crash(False)
             return False
         for other in up:
-            verdict = other.check_hello(self.introduction(other.node))
-            if (verdict is not None and verdict.remembered is not None
-                    and not self._recalls(verdict)):
-                self._refused(verdict)
+            rejection = other.check_hello(self.hello_for(other.node))
+            if (rejection is not None and rejection.remembered is not None
+                    and not self._recalls(rejection)):
+                self._refused(rejection)
                 return False
         return self.is_registered or self._is_admitted_by(others)
 
@@ -216,12 +216,12 @@ class PeerTable(DiskAndClock):
         """True if a majority of the other nodes admits a directory that is not registered; it
         counts as registered then. Otherwise this process is ended, and started again later unless
         the refusal is permanent."""
-        verdicts = [self._ask_admission(other.node) for other in others if other.is_up]
-        for verdict in verdicts:
-            if verdict is not None and verdict.refusal not in TEMPORARY:
-                self._refused(verdict)
+        rejections = [self._ask_admission(other.node) for other in others if other.is_up]
+        for rejection in rejections:
+            if rejection is not None and rejection.refusal not in TEMPORARY:
+                self._refused(rejection)
                 return False
-        if 2 * verdicts.count(None) > len(others):
+        if 2 * rejections.count(None) > len(others):
             self.is_registered = True
             self._world.state_checker.forgotten(self.node)
             return True
