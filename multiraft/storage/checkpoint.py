@@ -262,7 +262,8 @@ def newest_checkpoint(filesystem: Filesystem,
     """Return the newest intact checkpoint, or an empty one, and the errors of damaged ones, which
     are set aside under another name.
 
-    If it contains an installed snapshot and no other file does, a copy is written first."""
+    If no other checkpoint has its installed snapshots, write a copy of it first, unless the disk is
+    full. Raises ``UnknownFormat`` for a checkpoint of a later release, ``OSError``."""
     damaged: list[CorruptFile] = []
     for name in reversed(checkpoint_names(filesystem, directory)):
         found = _intact(filesystem, directory, name, damaged)

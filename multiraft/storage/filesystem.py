@@ -80,7 +80,10 @@ class File(Protocol):
 
     def preallocate(self, size: int) -> None:
         """Allocate blocks for the first ``size`` bytes, so that writing them cannot fail for lack
-        of space; the readable content does not change.  Do nothing where the system cannot."""
+        of space; the readable content does not change.
+
+        Do nothing where the system cannot. Raises ``OSError``, also when the disk has too little
+        space."""
         ...
 
     def fileno(self) -> int:
@@ -135,8 +138,8 @@ class Filesystem(Protocol):
         ...
 
     def exists(self, path: str) -> bool:
-        """Return True if there is a file.  Raise ``OSError`` when the system cannot tell: a file
-        without access rights is not missing."""
+        """Return True if the path exists, also as a directory or a link that leads nowhere. Raise
+        ``OSError`` when the system cannot tell: a file without access rights is not missing."""
         ...
 
     def size(self, path: str) -> int: ...
@@ -152,7 +155,9 @@ class Filesystem(Protocol):
 
     def read_disk(self, path: str, length: int, position: int) -> Buffer:
         """Read durable bytes of a file from the disk, not from the page cache, which says nothing
-        about the disk.  The page cache is used where the file system has no other way."""
+        about the disk. Fewer than ``length`` are returned only at the end of the file.
+
+        The page cache is used where the file system has no other way."""
         ...
 
     def rename(self, old: str, new: str) -> None: ...

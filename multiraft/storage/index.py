@@ -88,8 +88,10 @@ class GroupIndex:
         positions.append(position)
 
     def append_next(self, index: int, term: int, position: int, size: int) -> bool:
-        """Append an entry if it follows the last one; return False, and change nothing,
-        otherwise."""
+        """Append an entry if it follows the last one, with a term not below that one's, and return
+        True.
+
+        Return False, and change nothing, otherwise, and always while the index is empty."""
         positions, ends, terms = self._positions, self._ends, self._run_terms
         if not terms or index != self.first_index + len(positions) or term < terms[-1]:
             return False
@@ -116,8 +118,8 @@ class GroupIndex:
                 ends[at] += change
 
     def set_term(self, index: int, term: int, until: int) -> None:
-        """Set the term of a lost entry.  Those behind it, up to ``until`` (exclusive), are lost
-        too, and their terms were guesses: they get at least that term.  O(elections)."""
+        """Set the term of a lost entry, and of the entries behind it up to ``until`` (exclusive),
+        which are lost too and whose terms were guesses. O(elections)."""
         runs = [(start, value) for start, value in self.term_runs() if not index <= start <= until]
         at = bisect_left(runs, (index, 0))
         if not at or runs[at - 1][1] != term:

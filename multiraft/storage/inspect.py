@@ -105,8 +105,10 @@ class _ReadOnly:
 
 
 def files_of(path: Path) -> list[tuple[str, Path]]:
-    """Return (kind, path) of the files to inspect, checkpoints first, segments in journal order.
-    Raises ``NotADataDirectory``."""
+    """Return (kind, path) of the files to inspect, checkpoints first, segments in journal order; of
+    a path that is a file, this file alone.
+
+    Raises ``NotADataDirectory`` if nothing there is a checkpoint, a segment or an index file."""
     if not path.is_dir():
         return [(_kind_of(path), path)]
     strays = {stray.path for stray in strays_of(path)}

@@ -56,8 +56,8 @@ class LogTable:
         return log
 
     def restore(self, group: int) -> GroupRestored:
-        """Describe a group's present state for ``MultiRaft.add_group``, and keep the description in
-        ``restored``.  O(runs of terms)."""
+        """Return a description of a group's present state for ``MultiRaft.add_group``, and keep it
+        in ``restored``. O(runs of terms). Raise ``UnknownGroup``."""
         restored = self.log(group).restored(self.partition_states[group].applied_index)
         self.restored[group] = restored
         return restored

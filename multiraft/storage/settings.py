@@ -34,7 +34,8 @@ class StorageSettings:
     scrub_bytes_per_second: int = 16 << 20
 
     def validate(self) -> StorageSettings:
-        """Return the settings.  Raise ``ConfigError``."""
+        """Return the settings. Raise ``ConfigError`` for an unknown durability, a flush interval
+        out of range, or a scrub interval without a rate."""
         if self.durability not in (FSYNC, RELAXED):
             raise ConfigError(f"storage.durability={self.durability!r} must be {FSYNC!r} or "
                               f"{RELAXED!r}")

@@ -105,13 +105,13 @@ class Store:
     def open(cls, directory: str, filesystem: Filesystem, identity: Identity,
              config: StorageConfig = StorageConfig(),
              progress: RecoveryProgress | None = None) -> Store:
-        """Lock the directory, check its identity, start a boot epoch and recover the logs.  Block;
-        keep ``progress`` up to date meanwhile.
+        """Lock the directory, created if necessary, check its identity, start a boot epoch and
+        recover the logs. Block; keep ``progress`` up to date meanwhile.
 
-        Raise ``DirectoryInUse``, ``WrongIdentity``, ``UnknownFormat``, ``CorruptFile`` (the
-        identity file), ``ConfigError``, ``OSError``.  Damage in the journal or a checkpoint is not
-        an exception: see ``damage`` and each group's ``quarantined``.
-        """
+        Raise ``DirectoryInUse`` if another process has the lock, ``ConfigError`` if settings of
+        ``config`` contradict each other, the errors of ``identity.claim`` and of ``recover``, and
+        ``OSError``. Damage in the journal or a checkpoint is not an exception: see ``damage`` and
+        each group's ``quarantined``."""
         config.validate()
         journal_directory = f"{directory}/{JOURNAL_DIRECTORY}"
         filesystem.make_directory(directory)
@@ -160,14 +160,14 @@ class Store:
     def create_group(self, group: int, incarnation: int, configuration: Configuration,
                      is_new: bool = False) -> GroupRestored:
         """Add a group's replica, in memory only, and return its state for ``MultiRaft.add_group``.
-        A group without entries has nothing on disk.  In place of a removed replica an empty one is
+        A group without entries has nothing on disk. In place of a removed replica an empty one is
         added that keeps its tombstone's term and vote.
 
         A group that recovery found keeps its log; its configuration is filled in when the journal
-        does not have it.  A later incarnation replaces the known one and its log.  In a journal
-        with damage, a group that recovery did not find starts quarantined, because the damaged
-        entries may be its own, unless it ``is_new`` on this node for sure.  Raise
-        ``StaleIncarnation``."""
+        does not have it. A later incarnation replaces the known one and its log; raise
+        ``StaleIncarnation`` for an earlier one. In a journal with damage, a group that recovery did
+        not find starts quarantined, because the damaged entries may be its own, unless it
+        ``is_new`` on this node for sure."""
         log = self._logs.get(group)
         if log is not None and incarnation < log.incarnation:
             raise StaleIncarnation(group, incarnation, log.incarnation)
@@ -252,10 +252,11 @@ class Store:
     # ---- a round ---------------------------------------------------------------------------------
 
     def stage(self, writes: Writes) -> StagedWrite:
-        """Place a round's records in the journal and index its entries; write nothing yet.
+        """Place a round's records in the journal, index its entries, and return the write, for the
+        disk thread to execute and for ``finish`` after that. O(entries).
 
-        O(entries).  Raise ``EntryTooLarge``, ``UnknownGroup``, and change nothing then.
-        """
+        Raise ``EntryTooLarge`` for an entry over ``entry_bytes_max``, ``UnknownGroup``; change
+        nothing then."""
         table = self.table
         assert writes.sequence > table.staged_sequence, (
             f"round {writes.sequence} after {table.staged_sequence}")

@@ -324,7 +324,8 @@ class DiskWorker:
 
 
 def _joined(parts: list) -> list:
-    """Merge adjacent parts of one file into one gathered write."""
+    """Return the parts as (file, buffers, position), with adjacent parts of one file merged into
+    one gathered write."""
     joined: list = []
     for handle, buffers, position in parts:
         if joined and joined[-1][0] is handle and joined[-1][3] == position:

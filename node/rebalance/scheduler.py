@@ -171,7 +171,8 @@ def _is_done(move: PlannedMove, seen: ProbedGroup, view: ClusterView) -> bool:
 
 
 def _ready(move: PlannedMove, view: ClusterView) -> tuple[int, str]:
-    """Return (sending node, reason why the move cannot start now or "")."""
+    """Return (node that sends the data, 0 = none; reason why the move cannot start now, "" = it
+    can)."""
     if move.kind not in (LEADER_TRANSFER, REPLICA_CHANGE):
         return 0, "" if move.subject in view.partitions else _UNSEEN
     seen = view.groups.get(move.subject)

@@ -70,8 +70,9 @@ class SegmentHeader(NamedTuple):
         return cls(version, journal, start, cluster, node, seed)
 
     def require(self, own: SegmentHeader, path: str) -> None:
-        """Raise ``UnknownFormat`` or ``WrongIdentity`` when the file does not belong to the node of
-        ``own``."""
+        """Raise ``UnknownFormat`` if the version differs from that of ``own``, and
+        ``WrongIdentity`` if the cluster or the node does. ``path``: the file that the error
+        names."""
         if self.version != own.version:
             raise UnknownFormat(path, self.version, own.version)
         if self.cluster != own.cluster:
@@ -119,7 +120,7 @@ class Segment:
 
     def unallocated_bytes(self) -> int:
         """Return the bytes of blocks that the file still lacks, because it was created on a full
-        disk or by another process.  Raise ``OSError``."""
+        disk or by another process; 0 while it is not open. Raise ``OSError``."""
         if self.is_allocated or self.file is None:
             return 0
         missing = max(0, self.capacity - self.file.allocated())

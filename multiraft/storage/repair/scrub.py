@@ -126,7 +126,8 @@ class ScrubJob:
         return found
 
     def _skip(self, data: Buffer) -> None:
-        """Skip the damaged first entry of the piece."""
+        """Add the damaged first entry of the piece as a suspect; the next piece begins with the
+        next credible entry."""
         self._suspect(data, 0, "entry")
 
     def _suspect(self, data: Buffer, at: int, why: str) -> None:
