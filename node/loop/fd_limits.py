@@ -44,7 +44,7 @@ def connections_that_fit(limits: Limits) -> int:
 
 def connections_max(limits: Limits, log: logging.Logger) -> int:
     """Return ``connections_that_fit``, and log a warning if it is below the configured limit.
-    Raises ``BadConfig``."""
+    Raises ``BadConfig`` if it is below ``CONNECTIONS_MIN``."""
     fitting = connections_that_fit(limits)
     if fitting < limits.connections_max:
         log.warning("connection_limit_lowered", extra={

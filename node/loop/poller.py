@@ -38,7 +38,8 @@ class Poller:
         self._waiting: dict[int, None] = {}
 
     def add(self, file_number: int, handler: Callable[[], bool]) -> None:
-        """Call ``handler()`` whenever ``file_number`` is readable, from now on."""
+        """Call ``handler()`` in ``poll`` whenever ``file_number`` is readable, from now on. It
+        returns True if a round is due."""
         self._handlers[file_number] = handler
         self._epoll.register(file_number, select.EPOLLIN)
 

@@ -210,9 +210,9 @@ class MetadataLog:
         """Return if this node leads the metadata group and its state is current: a leader that has
         not committed in its term may lack entries.
 
-        Raises ``NotLeader`` if it does not lead, ``LeaderUnknown`` if its state is not current yet
-        or the cluster is not bootstrapped; then also proposes the bootstrap if this node has its
-        plan."""
+        Raises ``NotLeader`` if it does not lead, and ``LeaderUnknown`` if its state is not current
+        yet or the cluster is not bootstrapped. In the last case it proposes the bootstrap first, if
+        it has the plan for it."""
         if not self._core.status.is_leader(METADATA_GROUP):
             raise NotLeader(METADATA_GROUP, self._core.status.leader_hint(METADATA_GROUP)[0])
         if not self._core.status.has_applied_in_term(METADATA_GROUP):

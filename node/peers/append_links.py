@@ -269,7 +269,7 @@ class Peers:
 
     async def dial(self, peer: int) -> socket.socket | None:
         """Return a connection to a peer for another purpose than appends; None = it cannot be
-        reached."""
+        reached, or is no peer."""
         link = self._links.get(peer)
         return await link.dial() if link is not None else None
 

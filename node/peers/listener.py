@@ -193,7 +193,8 @@ class PeerListener:
         self._log.warning("peer_connection_refused", extra={"reason": reason})
 
     def _check(self, hello: wire.Hello) -> None:
-        """Check a hello before any proof. Raises ``NotAccepted``."""
+        """Check a hello before any proof. Raises ``NotAccepted`` for an unknown version, a client,
+        or a node of another cluster."""
         if hello.version not in wire.VERSIONS_SUPPORTED:
             raise NotAccepted(f"version {hello.version} is not known here", Code.UNSUPPORTED)
         if hello.connection == "client":

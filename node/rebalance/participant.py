@@ -173,8 +173,9 @@ class PlanParticipant:
             len(led) > request.count_max)
 
     async def partition_loads(self, request: wire.PartitionLoads) -> wire.PartitionLoadsReply:
-        """Return loads of partitions in those of these groups that are led here, with incarnations
-        above ``after``, in order: one page of ``ROWS_MAX``, with a flag if there are more.
+        """Return one page of ``ROWS_MAX`` loads of partitions, by incarnation, with a flag if there
+        are more. They are in those of these groups that are led here, with incarnations above
+        ``after``.
 
         Raises ``LeaderUnknown`` while this node has no metadata of a cluster."""
         state = self._metadata_log.state

@@ -228,9 +228,12 @@ class PartitionSwitcher:
 
     async def open(self, request: wire.OpenPartition) -> wire.OpenPartitionReply:
         """Open a partition in a group that this node leads and wait until that is applied; with
-        ``prepare`` only consent to it. Without effect if the switch is published already. Raises
-        ``NotLeader``, ``LeaderUnknown``, ``StaleMetadata``, ``StaleEpoch``, ``UnknownPartition``,
-        ``TimedOut``."""
+        ``prepare`` only consent to it. Without effect if the switch is published already.
+
+        Raises ``StaleMetadata`` if this node lacks metadata, ``UnknownPartition`` or ``StaleEpoch``
+        if no such switch is decided, and ``NotLeader`` or ``LeaderUnknown`` if it does not lead or
+        is a new leader. Raises ``TimedOut`` if disks of voters are full or the commit takes too
+        long."""
         if not await self._metadata_log.applied(request.metadata_index, METADATA_WAIT_S):
             raise StaleMetadata(f"this node has applied metadata {self._state.version}, "
                                 f"{request.metadata_index} is needed")
@@ -257,7 +260,8 @@ class PartitionSwitcher:
 
     def _is_decided(self, request: wire.OpenPartition) -> bool:
         """Return True if the metadata decided this switch and wait for it; False = it is complete.
-        Raises ``UnknownPartition``, ``StaleEpoch``."""
+        Raises ``UnknownPartition`` for a partition that does not exist, ``StaleEpoch`` if no such
+        switch is decided."""
         place = self._state.locate(request.incarnation)
         if place is None:
             raise UnknownPartition(f"no partition has the incarnation {request.incarnation}")

@@ -113,9 +113,10 @@ class Snapshots:
     # ---- compaction ----------------------------------------------------------------------------
 
     def compact(self) -> None:
-        """Remove the entries that the last checkpoint covers, except the newest ones and those that
-        a node that is catching up needs. Wake ``run``, which drops a download that became useless.
-        """
+        """Remove the entries of the metadata group that the last checkpoint covers, except the
+        newest ones and those that a node that is catching up needs.
+
+        Wake ``run``, which drops a download that became useless."""
         applied, limits = self._checkpoints.metadata_applied, self._limits
         # The replica may have been removed and created again since the checkpoint was captured.
         if (METADATA_GROUP in self._core.status.groups()
@@ -320,8 +321,9 @@ _SNAPSHOT = (shapes.UINT, ([shapes.UINT],) * 3, shapes.ANYTHING, shapes.ANYTHING
 
 def _decode(download: PartialSnapshot) -> tuple[int, Configuration, PartitionStates, MetadataState,
                                         chunked_cbor.Encoded]:
-    """Decode a snapshot, on a thread. Return its parts, and the metadata once more as encoded for a
-    checkpoint. Raises ``Malformed`` or ``CodecError``."""
+    """Decode a snapshot, on a thread. Return its index, configuration, partition states and
+    metadata, and the metadata once more as encoded for a checkpoint. Raises ``Malformed`` or
+    ``CodecError``."""
     try:
         values: Any = chunked_cbor.loads(bytes(download.data))
         shapes.check(values, _SNAPSHOT, "the snapshot")
