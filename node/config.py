@@ -170,7 +170,8 @@ CONFIG_CHARACTERS_MAX = 1 << 20
 
 
 def load(path: Path) -> NodeConfig:
-    """Read ``node.toml``.  Raises ``BadConfig``."""
+    """Return the configuration in a ``node.toml``. Raises ``BadConfig`` if it cannot be read, has
+    an unknown key, or contradicts itself."""
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read(CONFIG_CHARACTERS_MAX + 1)
@@ -186,7 +187,8 @@ def load(path: Path) -> NodeConfig:
 
 
 def parse(table: dict, relative_to: Path) -> NodeConfig:
-    """Return the values of a parsed ``node.toml``. Raises ``BadConfig`` or ``ConfigError``."""
+    """Return the configuration in a parsed ``node.toml``. Raises ``BadConfig`` or ``ConfigError``
+    for an unknown key, a wrong value or a contradiction."""
     known = {"node", "cluster", "raft", "limits", "storage", "security", "http", "metrics"}
     _no_others(table, known, "the file")
     table, renamed = _with_present_names(table)

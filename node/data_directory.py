@@ -83,7 +83,8 @@ def refused_before(config_path: Path) -> tuple[NodeConfig, RefusalRecord | None]
 
 
 def clear_refusal(config: NodeConfig, record: RefusalRecord) -> None:
-    """Allow the data directory to start again. Raises ``BadDirectory``."""
+    """Allow the data directory to start again. Raises ``BadDirectory`` if it is in use, or cannot
+    be read or written."""
     filesystem, directory = RealFilesystem(), str(config.data_dir)
     try:
         lock = filesystem.lock(f"{directory}/{LOCK_FILE}")

@@ -42,11 +42,13 @@ Connect = Callable[[Sequence[str]], Any]  # client addresses -> a blocking clien
 
 def initialise(filesystem: Filesystem, config: NodeConfig, servers: Sequence[str],
                connect: Connect) -> tuple[Found, bool]:
-    """Return the identity of the data directory, and True if it is new: an existing one is checked
-    and left alone.
+    """Give the data directory its identity, unless it has one, which is only checked. Return the
+    identity, and True if it is new.
 
     ``servers``: client addresses of the cluster to join; without them the node belongs to a new
-    cluster. Raises ``BadConfig``, ``BadDirectory``."""
+    cluster. Raises ``BadDirectory`` for a directory that cannot be this node's or be written,
+    ``BadConfig`` if the cluster cannot be joined or begun, ``NodeRefused`` if it refuses the
+    node."""
     directory = str(config.data_dir)
     found = _existing(filesystem, config)
     if found is not None:
@@ -70,8 +72,8 @@ def initialise(filesystem: Filesystem, config: NodeConfig, servers: Sequence[str
 
 
 def identity_of(filesystem: Filesystem, config: NodeConfig) -> Found:
-    """Return the identity of the data directory. Raises ``BadDirectory``, and ``NodeRefused`` for a
-    directory that the cluster refused before."""
+    """Return the identity of the data directory. Raises ``BadDirectory`` if it has none or is
+    another node's, and ``NodeRefused`` for a directory that the cluster refused before."""
     found = _existing(filesystem, config)
     if found is None:
         raise BadDirectory(
@@ -175,7 +177,8 @@ def _begin(config: NodeConfig) -> tuple[int, Facts]:
 def _join(config: NodeConfig, incarnation: int, servers: Sequence[str],
           connect: Connect) -> tuple[int, Facts]:
     """Register this node with the cluster at ``servers``. Return the id and facts that it assigns.
-    Raises ``NodeRefused``, ``BadConfig``."""
+    Raises ``NodeRefused`` if it refuses or is another cluster, ``BadConfig`` if it cannot be
+    asked."""
     record = bootstrap.record_of(config.node, incarnation, 0, multiraft.__version__)
     try:
         with connect(servers) as client:

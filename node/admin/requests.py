@@ -150,7 +150,8 @@ class Admin:
         """Return metadata of the topics named, and the names that no topic has.
 
         A name that is given twice is answered once. O(partitions of the topics named), in turns.
-        Raises ``LimitExceeded`` before any of it is done."""
+        Raises ``LimitExceeded``, before any of it is done, for more than ``metadata_rows_max``
+        partitions."""
         state = self._metadata_log.state
         names = dict.fromkeys(request.topics or ())
         found = {name: state.topic(name) for name in names}

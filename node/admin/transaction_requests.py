@@ -165,7 +165,7 @@ class SinkAdmin:
         """Return the states of transactions by this node's copy of the ledger.
 
         A transaction that is given twice is answered twice. O(transactions and their winners), in
-        turns. Raises ``LimitExceeded``."""
+        turns. Raises ``LimitExceeded`` if they have more than ``WINNERS_PER_REPLY_MAX`` winners."""
         states: list[wire.TransactionState] = []
         winners = 0
         for part in parts(len(request.transactions)):
@@ -190,8 +190,8 @@ class SinkAdmin:
         return wire.SinkListReply(*self._sinks.rows(request.after, request.count_max))
 
     async def _confirm(self) -> None:
-        """Wait until all entries that were committed before the call are applied here.  Raises
-        ``LeaderUnknown``."""
+        """Wait until all entries that were committed before the call are applied here. Raises
+        ``LeaderUnknown`` if no majority confirms this leader."""
         told, sure = trio.Event(), []
 
         def then(confirmed: bool) -> None:

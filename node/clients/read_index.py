@@ -65,9 +65,12 @@ class ReadIndexRequests:
         self.confirmed = 0
 
     def ask(self, group: int, then: Then) -> bool:
-        """Ask for a confirmation of the leadership of ``group``, and request a round. ``then`` is
-        called later with the outcome. Return False, without ever calling ``then``, if this node
-        does not lead the group or too many requests wait."""
+        """Ask for a confirmation of the leadership of ``group``, and request a round. Later call
+        ``then``: with True once the read index is applied here, with False if there is no
+        confirmation in time.
+
+        Return False, without ever calling ``then``, if this node does not lead the group or too
+        many requests wait."""
         if len(self.waiting) >= CONFIRMATIONS_MAX:
             return False
         self._token += 1

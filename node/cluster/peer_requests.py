@@ -44,8 +44,8 @@ class PeerRequests:
             (bulk.handlers if served is None else served)[op] = self._handler(shape)
 
     async def ask(self, peer: int, request: Any) -> Any:
-        """Send a request to one node and return its reply. Raises ``RequestError``,
-        ``AmbiguousOutcome``."""
+        """Send a request to one node and return its reply. Raises ``RequestError`` for a refusal,
+        ``AmbiguousOutcome`` if no valid answer comes."""
         op = OPS[type(request)]
         try:
             answer = await self._bulk.ask(peer, {"op": op, **request._asdict()})

@@ -95,7 +95,7 @@ class HttpThread:
 
     def start(self) -> None:
         """Bind the port, and return once a thread of its own serves it; do nothing when HTTP is
-        off. Raises ``BadConfig``."""
+        off. Raises ``BadConfig`` if it cannot listen there."""
         address = self._config.listen_address()
         if address is None:
             return

@@ -230,10 +230,9 @@ class PartitionSwitcher:
         """Open a partition in a group that this node leads and wait until that is applied; with
         ``prepare`` only consent to it. Without effect if the switch is published already.
 
-        Raises ``StaleMetadata`` if this node lacks metadata, ``UnknownPartition`` or ``StaleEpoch``
-        if no such switch is decided, and ``NotLeader`` or ``LeaderUnknown`` if it does not lead or
-        is a new leader. Raises ``TimedOut`` if disks of voters are full or the commit takes too
-        long."""
+        Raises ``StaleMetadata`` if this node lacks metadata, and ``UnknownPartition`` or
+        ``StaleEpoch`` if no such switch is decided. Raises ``NotLeader``, ``LeaderUnknown`` for a
+        new leader, and ``TimedOut`` if disks of voters are full or the commit takes too long."""
         if not await self._metadata_log.applied(request.metadata_index, METADATA_WAIT_S):
             raise StaleMetadata(f"this node has applied metadata {self._state.version}, "
                                 f"{request.metadata_index} is needed")
