@@ -82,8 +82,11 @@ class Transaction:
 
     def stages_in(self, client: Client, topic: str) -> None:
         """Announce that the transaction stages records in ``topic``; call it before the first one,
-        so that ``committed_ranges`` end before them.  Costs one entry of the metadata group per
-        topic and transaction.  Raises ``UnknownTopic``, ``StaleTransaction``, ``LimitExceeded``."""
+        so that ``committed_ranges`` end before them. Costs one entry of the metadata group per
+        topic and transaction.
+
+        Raises ``UnknownTopic``, ``StaleTransaction`` if the transaction is over, ``LimitExceeded``
+        if it has too many topics or partitions."""
         if topic in self._names:
             return
         metadata = client.topic_metadata(topic)

@@ -166,8 +166,8 @@ class Connection:
     # ---- events out ----
 
     def next_event(self) -> Event | Signal:
-        """Return the next event, NEED_DATA or PAUSED (see the module's docstring).  At the end of
-        the stream it is ``ConnectionClosed``.
+        """Return the next event; NEED_DATA = receive more bytes first, PAUSED = a server has to
+        answer the Hello or a request first. At the end of the stream it is ``ConnectionClosed``.
 
         Raises ``RemoteProtocolError`` for bytes that violate the protocol, and from then on."""
         state = self.state

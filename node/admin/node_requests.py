@@ -75,7 +75,7 @@ class NodeAdmin:
 
     async def known_nodes(self, _request: wire.KnownNodes) -> wire.KnownNodesReply:
         """Return the nodes and the ids of removed nodes that this node knows of, and the metadata
-        index that they are from; also while the metadata group has no leader."""
+        index that they are from. Needs no leader of the metadata group."""
         facts = self._known.facts
         return wire.KnownNodesReply(tuple(wire.NodeRow(*row) for row in self._known.nodes()),
                                     tuple(sorted(facts.removed)), facts.version)

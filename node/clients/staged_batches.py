@@ -74,8 +74,9 @@ class StagedBatches:
         self.refused = 0  # batches of transactions that were never opened
 
     def waits(self, info: BatchInfo, seen_index: int, resume: Resume) -> bool:
-        """Return True if a staged batch was kept and ``resume`` will be called, with None to append
-        it or with the error that refuses it; False if its transaction is open.
+        """Return True if a staged batch was kept, and False if its transaction is open. A kept
+        batch has ``resume`` called later: with None to append it, or with the error that refuses
+        it.
 
         Raises ``StaleTransaction`` for a decided transaction, ``StaleMetadata`` if no question can
         be sent, ``QueueFull`` with limit and value. O(log void ranges)."""
