@@ -99,11 +99,13 @@ class Balancer:
         return max(0, self.state.load[node][position] - self.changes.shares[position].high[node])
 
     def deficit(self, node: int, position: int) -> int:
-        """Return the load that is missing to the lower edge of the band."""
+        """Return the load that a node lacks to the lower edge of the band around its share; 0 above
+        that. ``position``: the resource."""
         return max(0, self.changes.shares[position].low[node] - self.state.load[node][position])
 
     def headroom(self, node: int, position: int) -> int:
-        """Return the load that fits below the node's target; negative above it."""
+        """Return the load that fits below the node's target; negative above it. ``position``: the
+        resource."""
         return self.changes.shares[position].high[node] - self.state.load[node][position]
 
     def cost(self, node: int, group: int = NO_NODE, sign: int = 0, other: int = NO_NODE) -> int:
@@ -154,7 +156,8 @@ class Balancer:
         return ""
 
     def items(self, node: int, position: int) -> list[Item]:
-        """Return the replicas that may leave the node and are worth moving, largest first."""
+        """Return the replicas that may leave the node, largest first, without those that have no
+        load in the resource ``position``, and the smallest that together are negligible."""
         found = [Item(load, group) for group in self.state.held[node]
                  if (load := self.state.replica_load(group, position))
                  and not self.refusal(group)]

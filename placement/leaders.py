@@ -134,8 +134,9 @@ class _Leaders:
 
 
 def balance_leaders(state: State, policy: Policy, options: Options) -> tuple[dict[int, Why], bool]:
-    """Transfer leaders in ``state``. Return the reasons of the transfers by group, and False if
-    ``ROUNDS_MAX`` was reached. O(groups * replicas) per step at worst."""
+    """Transfer leaders in ``state``. Return the reasons of the transfers by group, and True if
+    nothing is left to do, False if ``ROUNDS_MAX`` was reached. O(groups * replicas) per step at
+    worst."""
     leaders = _Leaders(state, policy, options)
     vacate_nodes(leaders)
     for _ in range(ROUNDS_MAX):

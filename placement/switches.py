@@ -110,7 +110,8 @@ class _Pool:
         return max(0, self.state.ingress[group] - self.high[group])
 
     def urgency(self, group: int) -> int:
-        """Return the group's load above ``level``; 0 below it."""
+        """Return the group's load above ``level``, the load up to which the best possible plan may
+        have to leave groups; 0 below it."""
         return max(0, self.state.ingress[group] - self.level)
 
     def overloaded(self) -> list[int]:
@@ -238,9 +239,10 @@ class Relief(NamedTuple):
 
 
 def relief(state: State, policy: Policy) -> Relief:
-    """Return the relief that the present state needs.  O(partitions log partitions).
+    """Return the load that has to leave or pass through each group, as a request for the partitions
+    that can do it; empty if no group is above its target. O(partitions log partitions).
 
-    A snapshot need not list all partitions (``cluster``).  A planner that has more of them than it
+    A snapshot need not list all partitions (``cluster``). A planner that has more of them than it
     can list calls this, runs ``shed`` on all partitions of each group, and lists the result."""
     band = policy.band(GROUP_INGRESS)
     if band is None or not any(group for group in state.groups):

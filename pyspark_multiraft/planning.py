@@ -123,7 +123,9 @@ def batch_ranges(client: Client, options: ReadOptions,
 def offsets_of(client: Client, options: ReadOptions, side: str, position: Position,
                parts: Sequence[Partition]) -> dict[Partition, int]:
     """Return the offset of each partition at ``position``; ``side`` is "starting" or "ending".
-    Raises ``SourceError``."""
+
+    Raises ``OptionError`` if the position does not name each partition, and ``SourceError`` for a
+    start by time where there is no record so late, unless the options allow it."""
     if position.word:
         return {part: part.start_offset if position.word == "earliest" else part.decided_offset
                 for part in parts}
@@ -150,8 +152,8 @@ def _require_all(side: str, position: Position, parts: Sequence[Partition],
 def _by_time(client: Client, options: ReadOptions, side: str, position: Position,
              parts: Sequence[Partition], each: Mapping[tuple[str, int], int],
              ) -> dict[Partition, int]:
-    """Return the first offset at or after a time. Where there is none, return the end; a start by
-    time raises ``SourceError`` there, unless the option allows it."""
+    """Return for each partition the first offset at or after its time, or its end where there is
+    none. A start by time raises ``SourceError`` there, unless the option allows it."""
     times = {part: each.get((part.topic, part.number), position.timestamp_ms) for part in parts}
     asked = sorted({(part.topic, time) for part, time in times.items()})
     answers = {(topic, time): client.offsets_at(topic, time) for topic, time in asked}
@@ -168,7 +170,10 @@ def _by_time(client: Client, options: ReadOptions, side: str, position: Position
 
 
 def _range(part: Partition, start: int, end: int, options: ReadOptions) -> Range:
-    """Return one partition's range, within the existing offsets.  Raises ``SourceError``."""
+    """Return one partition's range, within the existing offsets.
+
+    Raises ``OptionError`` for a start after the end. With ``failOnDataLoss``, raises
+    ``SourceError`` for an offset beyond the end and ``LossError`` for offsets that are gone."""
     for side, offset in (("startingOffsets", start), ("endingOffsets", end)):
         if offset > part.end_offset and options.fail_on_data_loss:
             raise SourceError(f"{side}: offset {offset} of {part.name} is beyond the end, "

@@ -59,7 +59,8 @@ class MultiRaftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     # ---- the driver ----
 
     def initialOffset(self) -> dict:
-        """Return the offsets at which a query without a checkpoint begins."""
+        """Return the offsets at which a query without a checkpoint begins. Raises ``SourceError``,
+        also for an offset beyond the end."""
         with explained(self._options.connection.servers):
             parts = self._partitions(lambda name: False)
             starts = planning.offsets_of(self._open(), self._options, "starting",
@@ -199,7 +200,8 @@ class MultiRaftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _planned(self, part: Partition | None, key: Key, first: int, last: int,
                  begun: StreamOffsets, ended: StreamOffsets) -> Range | None:
-        """Return one partition's range of a batch; None where all of it is lost."""
+        """Return one partition's range of a batch; None where all of it is lost. Losses are logged,
+        or raise ``LossError`` with ``failOnDataLoss``."""
         name = f"{key[0]}/{key[1]}"
         if part is None or part.topic_incarnation != ended[key[0]].incarnation:
             self._lost(f"{name}: the topic of offsets {first}..{last - 1} was deleted")

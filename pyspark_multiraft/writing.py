@@ -190,8 +190,10 @@ def write_task(options: WriteOptions, attempt: Attempt,
 
 def stage_task(options: WriteOptions, attempt: Attempt, nonce: bytes,
                batches: Iterator[pa.RecordBatch]) -> transactions.Staged:
-    """Stage the rows of a task and wait until they are acknowledged.  Rows of a batch that was
-    committed before are computed and dropped."""
+    """Stage the rows of a task and wait until they are acknowledged. Rows of a batch that was
+    committed before are computed and dropped.
+
+    Raises ``SourceError``, also for a batch of too many tasks."""
     if attempt.task > layout.STAGED_TASKS_MAX:
         raise SourceError(f"mode=transactional takes {layout.STAGED_TASKS_MAX + 1} tasks of a "
                           "batch at most. Write from fewer partitions: .coalesce(n)")
@@ -207,8 +209,8 @@ def stage_task(options: WriteOptions, attempt: Attempt, nonce: bytes,
 
 
 def _append_all(sink: _Plain, batches: Iterator[pa.RecordBatch]) -> int:
-    """Append all rows and wait until they are acknowledged; return their number.  Raises
-    ``SourceError``."""
+    """Append all rows and wait until they are acknowledged; return their number. Raises
+    ``SourceError`` for a row that is too large, or a topic that does not exist."""
     try:
         for batch in batches:
             sink.add(batch)
@@ -255,7 +257,8 @@ class _Plain:
                               "it out.") from None
 
     def end(self) -> None:
-        """Wait until everything is acknowledged, or raise."""
+        """Wait until every record has its outcome, and close the producer. Raises the first
+        failure."""
         with self._producer:
             self._producer.flush()
 

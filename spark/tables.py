@@ -165,8 +165,8 @@ def time_text(milliseconds: int) -> str:
 # ---- reading ------------------------------------------------------------------------------------
 
 def read(directory: str) -> Tables:
-    """Return the small tables, and check that the large one can be read.  Raises
-    ``BadSnapshot``."""
+    """Return the tables of nodes and groups, and the ranges of the columns of the partitions, whose
+    files are only opened. Raises ``BadSnapshot`` for a missing, damaged or mixed snapshot."""
     system, path = located(directory)
     if system.get_file_info(path).type != fs.FileType.Directory:
         raise BadSnapshot(f"there is no snapshot {directory}: it is no directory.",
@@ -212,7 +212,8 @@ def located(directory: str) -> tuple[fs.FileSystem, str]:
 
 
 def _dataset(system: fs.FileSystem, directory: str, path: str, table: str) -> ds.Dataset:
-    """Return every file of a table as a dataset, after comparing its columns."""
+    """Return every file of a table as a dataset. Raises ``BadSnapshot`` if a file is missing or
+    damaged, or has other columns."""
     name = f"{directory}/{table}.parquet"
     try:
         return _compared(ds.dataset(f"{path}/{table}.parquet", format="parquet",

@@ -19,9 +19,9 @@ _UNDER_WAY = ("running", "paused", "cancelling")
 def plan_request(core: ClientCore, request: plans.Request) -> Operation[plans.Reply]:
     """Send one of the requests of ``multiraft.wire.plans`` and return its reply.
 
-    Raises ``StalePlan`` when the plan does not fit the cluster or is not the present one,
-    ``PlanActive`` while another plan is carried out, and ``AmbiguousOutcome`` when a change was not
-    answered in 10 s."""
+    Raises ``StalePlan`` when the plan does not fit the cluster or is not the present one, and
+    ``PlanActive`` while another plan is carried out. Raises ``AmbiguousOutcome`` when a change was
+    not answered in 10 s."""
     # A control without an id means the plan that is under way now.  Its id is filled in here, so
     # that a repetition cannot reach the next plan.
     if type(request) is plans.ControlPlan and not request.plan_id:
