@@ -118,7 +118,8 @@ def partitions(client: Any, topic: str) -> list[PartitionRow]:
 
 
 def offsets(client: Any, topic: str) -> dict[int, tuple[int, int]]:
-    """Return first and next offset of each partition, as a confirmed leader knows them."""
+    """Return first and next offset of each partition; its leader has confirmed them with a
+    majority. Raises ``OffsetNotAvailable`` if a leader does not answer."""
     return {partition: (span.start_offset, span.end_offset)
             for partition, span in client.list_offsets(topic).items()}
 
@@ -142,8 +143,8 @@ def desired_states(client: Any) -> dict[int, str]:
 
 
 def desired_states_if_known(client: Any) -> dict[int, str] | None:
-    """Return the wanted states for display beside other facts; None when the cluster cannot answer.
-    """
+    """Return node -> state that the operator wants, for display beside other facts, without nodes
+    that are to be alive; None when the cluster cannot answer."""
     try:
         return desired_states(client)
     except (MultiRaftError, blocking.NoNodeAnswered, OSError):
@@ -159,14 +160,15 @@ def group_transfer(client: Any, group: int, to: int) -> tuple[int, int]:
 
 def try_members(client: Any, found: Any, voters: tuple[int, ...],
                 learners: tuple[int, ...]) -> None:
-    """Start a change of members.  A refusal because of bad timing, or because another change came
-    first, is ignored: the caller polls."""
+    """Start a change of members, and return without waiting for it. Ignore a refusal because of bad
+    timing, or because another change came first: the caller polls."""
     with contextlib.suppress(wire.TimedOut, wire.LeaderUnknown, wire.AmbiguousOutcome):
         client.group_members(found.group, voters, learners, found.index)
 
 
 def kind_of(found: Any, node: int) -> str:
-    """Return the role of a node in a group, in words."""
+    """Return the role of a member in a group, in words; "incoming" and "outgoing" during a joint
+    configuration."""
     if node in found.voters:
         return "voter" if node in found.outgoing or not found.outgoing else "incoming voter"
     return "learner" if node in found.learners and node not in found.outgoing else "outgoing voter"
@@ -238,8 +240,8 @@ def _partitions_of(client: Any, group: int) -> int:
 
 
 def recover(client: Any, report: dict[str, Any]) -> int:
-    """Recover a group by force from the replica that the report names. Return the new incarnation.
-    Raises ``CommandFailed`` if a majority answers."""
+    """Recover a group by force from the ``survivor`` that a ``recovery_report`` names. Return the
+    new incarnation. Raises ``CommandFailed`` if a majority answers."""
     if report["has_majority"]:
         raise CommandFailed(f"group {report['group']} needs no recovery: a majority of its voters "
                             "answers.", "If it has no leader, wait for the election to end.")
@@ -424,7 +426,8 @@ class Appender:
             self._fail(error, isinstance(error, wire.AmbiguousOutcome))
 
     def flush_within(self, timeout_s: float) -> None:
-        """Wait at most ``timeout_s`` seconds until every record with a delivery has its outcome."""
+        """Wait at most ``timeout_s`` seconds until every record with a delivery has its outcome;
+        open batches are not sent earlier."""
         deadline = time.monotonic() + timeout_s
         while self._counts and time.monotonic() < deadline:
             self._client.turn_sometimes()

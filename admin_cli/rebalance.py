@@ -138,7 +138,8 @@ def _now_ms() -> int:
 
 
 def read_plan(path: Path) -> plans.Plan:
-    """Return the plan of a file.  Raises ``CommandFailed``."""
+    """Return the plan of a file. Raises ``CommandFailed`` for a file that cannot be read, is no
+    plan, or was edited."""
     try:
         return plans.load(read_file(path, plans.PLAN_BYTES_MAX))
     except OSError as error:
@@ -232,7 +233,8 @@ def plan(session: Session, scope: str, node: int | None, drain: tuple[int, ...],
 
 def options_of(scope: str, node: int | None, drain: tuple[int, ...], budget: int | None,
                rate: int | None) -> Options:
-    """Return the options of the flags.  Raises ``UsageError``."""
+    """Return the options of the flags. Raises ``UsageError`` for a node without the scope ``node``,
+    and for that scope without a node."""
     if (scope == SCOPE_NODE) != (node is not None):
         raise click.UsageError("use a node with --scope node, and only with it: --scope node 4.")
     default = Options()
@@ -240,7 +242,8 @@ def options_of(scope: str, node: int | None, drain: tuple[int, ...], budget: int
 
 
 def read_policy(path: Path | None) -> Policy:
-    """Return the policy of a file, merged into the default one.  Raises ``CommandFailed``."""
+    """Return the policy of a file, merged into the default one; None = the default one. Raises
+    ``CommandFailed`` for a file that cannot be read or is no policy."""
     default = Policy(moves_max=wire.MOVES_MAX)
     if path is None:
         return default

@@ -239,8 +239,9 @@ class Relief(NamedTuple):
 
 
 def relief(state: State, policy: Policy) -> Relief:
-    """Return the load that has to leave or pass through each group, as a request for the partitions
-    that can do it; empty if no group is above its target. O(partitions log partitions).
+    """Return a request for the partitions that can relieve groups: the load that has to leave or
+    pass through each group. It names no group if none is above its target. O(partitions log
+    partitions).
 
     A snapshot need not list all partitions (``cluster``). A planner that has more of them than it
     can list calls this, runs ``shed`` on all partitions of each group, and lists the result."""

@@ -124,8 +124,8 @@ def offsets_of(client: Client, options: ReadOptions, side: str, position: Positi
                parts: Sequence[Partition]) -> dict[Partition, int]:
     """Return the offset of each partition at ``position``; ``side`` is "starting" or "ending".
 
-    Raises ``OptionError`` if the position does not name each partition, and ``SourceError`` for a
-    start by time where there is no record so late, unless the options allow it."""
+    Raises ``OptionError`` if the position does not name each partition. Raises ``SourceError`` for
+    a start by time where there is no record so late, unless the options allow it."""
     if position.word:
         return {part: part.start_offset if position.word == "earliest" else part.decided_offset
                 for part in parts}
