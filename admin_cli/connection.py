@@ -152,8 +152,8 @@ def desired_states_if_known(client: Any) -> dict[int, str] | None:
 
 
 def group_transfer(client: Any, group: int, to: int) -> tuple[int, int]:
-    """Transfer leadership of a group to node ``to`` (0 = any), and wait for it, bounded. Return the
-    present leader and its term."""
+    """Transfer leadership of a group to node ``to`` (0 = any), and wait for it for a limited time.
+    Return (present leader, its term)."""
     reply = client.group_transfer(group, to)
     return reply.leader, reply.term
 
@@ -185,11 +185,10 @@ def members_json(found: Any) -> dict[str, Any]:
 
 
 def _all_replicas(client: Any, group: int) -> tuple[list[Any], list[int]]:
-    """Return the replicas of a group on all nodes, and the nodes that do not answer.
+    """Return (replicas of a group, as all nodes report them; nodes that do not answer).
 
     A silent node is asked again within the bound, because a replica that is not found may be given
-    up permanently.  Bounded by ``RECOVERY_TIMEOUT_S`` and one round of ``NODE_TIMEOUT_MS`` each.
-    """
+    up permanently. Bounded by ``RECOVERY_TIMEOUT_S`` and one round of ``NODE_TIMEOUT_MS`` each."""
     silent = {node.id: node.client_address for node in client.cluster_status().nodes}
     replicas: list[Any] = []
     deadline_s = time.monotonic() + RECOVERY_TIMEOUT_S
@@ -323,8 +322,8 @@ def node_ready(connect: Connect, address: str) -> bool:
 
 
 def leaderless_groups(connect: Connect, addresses: Sequence[str], total: int) -> tuple[int, int]:
-    """Return the number of groups without a known leader, and the number of groups. That is at
-    least ``total``, more after the pool has grown; without an answer all are leaderless."""
+    """Return (number of groups without a known leader, number of groups). That is at least
+    ``total``, more after the pool has grown; without an answer all are leaderless."""
     try:
         with connect(addresses) as client:
             client.catch_up()

@@ -20,8 +20,8 @@ LOG_TAIL_BYTES = 64 << 10
 
 
 def start_time(pid: int) -> int | None:
-    """Return the time at which a process started, in clock ticks from the boot (field 22 of
-    /proc/PID/stat); None when there is no such process or all of it has ended.
+    """Return the time at which a process started, in clock ticks from the boot. It is None when
+    there is no such process or all of it has ended.
 
     A killed process shows as a zombie as soon as its first thread has ended. While another thread
     is still in the kernel, syncing a file say, its ports and files are in use: the process has not

@@ -233,7 +233,8 @@ def _with_present_names(table: dict) -> tuple[dict, tuple[tuple[str, str], ...]]
 
 def _cluster(table: dict, node: Member) -> tuple[bytes, int, int, tuple[Member, ...]]:
     """Return (cluster id, groups, replication factor, nodes) of [cluster]. Empty values: a node
-    that joins has only the id or no table. Raises ``BadConfig``."""
+    that joins has only the id or no table. Raises ``BadConfig`` for a wrong value or a
+    contradiction."""
     if "cluster" not in table:
         return b"", 0, 0, ()
     cluster = _table(table, "cluster")

@@ -93,7 +93,8 @@ def identity_of(filesystem: Filesystem, config: NodeConfig) -> Found:
 
 
 def refusal_record_of(filesystem: Filesystem, config: NodeConfig) -> RefusalRecord | None:
-    """Return the refusal that the data directory records, if any. Raises ``BadDirectory``."""
+    """Return the refusal that the data directory records; None = it records none. Raises
+    ``BadDirectory`` if it cannot be read."""
     try:
         return refusal_record.read(filesystem, str(config.data_dir))
     except (StorageError, OSError) as error:
@@ -102,7 +103,8 @@ def refusal_record_of(filesystem: Filesystem, config: NodeConfig) -> RefusalReco
 
 def facts_of(filesystem: Filesystem, config: NodeConfig) -> Facts:
     """Return the facts about the other nodes from the data directory; for a directory of an earlier
-    release, from the configuration. Raises ``BadDirectory``."""
+    release, from the configuration. Raises ``BadDirectory`` if they cannot be read, or neither has
+    them."""
     try:
         facts = registry.read(filesystem, str(config.data_dir))
     except (StorageError, OSError) as error:

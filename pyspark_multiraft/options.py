@@ -175,13 +175,14 @@ def _unknown(name: str, known: tuple[str, ...], other: tuple[str, ...], side: st
 
 def parse_columns(options: Mapping[str, str]) -> tuple[str, ...]:
     """Return the columns that the options request; other values are not checked. Raises
-    ``OptionError``."""
+    ``OptionError`` for an unknown option or column."""
     return _columns(_Texts(options, CONNECTION + READ, WRITE, "reading"))
 
 
 def parse_read(options: Mapping[str, str], kind: str = BATCH) -> ReadOptions:
     """Return the options of a read; ``kind`` BATCH or STREAM decides about defaults and
-    contradictions. Raises ``OptionError``."""
+    contradictions. Raises ``OptionError`` for an unknown option, a wrong value or a
+    contradiction."""
     texts = _Texts(options, CONNECTION + READ, WRITE, "reading")
     starting = _position(texts, "starting", EARLIEST if kind == BATCH else LATEST)
     ending = _position(texts, "ending", LATEST)
@@ -205,7 +206,8 @@ def parse_read(options: Mapping[str, str], kind: str = BATCH) -> ReadOptions:
 
 
 def parse_write(options: Mapping[str, str]) -> WriteOptions:
-    """Return the options of a write.  Raises ``OptionError``."""
+    """Return the options of a write. Raises ``OptionError`` for an unknown option, a wrong value or
+    a contradiction."""
     texts = _Texts(options, CONNECTION + WRITE, READ, "writing")
     mode = texts.choice("mode", MODES)
     if texts.has("sinkId") and mode == AT_LEAST_ONCE:

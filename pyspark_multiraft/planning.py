@@ -60,9 +60,9 @@ def open_client(connection: Connection) -> Client:
 def partitions_of(client: Client, topics: Topics,
                   may_lack: Callable[[str], bool] = lambda name: False,
                   isolation: str = READ_COMMITTED) -> list[Partition]:
-    """Ask the cluster for the partitions that are read, by topic and number. Raises ``SourceError``
-    for a named topic that does not exist, unless it ``may_lack``, and for a partition that does
-    not.
+    """Ask the cluster for the partitions that are read, and return them by topic and number. Raises
+    ``SourceError`` for a named topic that does not exist, unless ``may_lack`` of its name is True,
+    and for an assigned partition that does not exist.
 
     O(partitions)."""
     names = _names(client, topics)
@@ -109,7 +109,8 @@ def _listed(what: str, names: Sequence[str]) -> str:
 def batch_ranges(client: Client, options: ReadOptions,
                  wanted: Callable[[Partition], bool] = lambda part: True) -> list[Range]:
     """Return the ranges of a batch read, of those partitions that are ``wanted``. Offsets that are
-    gone are left out or raise ``LossError`` (``failOnDataLoss``). Raises ``SourceError``."""
+    gone are left out or raise ``LossError`` (``failOnDataLoss``). Raises ``SourceError`` if no
+    topic matches, and as ``partitions_of`` and ``offsets_of``."""
     parts = partitions_of(client, options.topics, isolation=options.isolation)
     if not parts:
         raise SourceError(f"no topic matches subscribePattern={options.topics.pattern!r} (the "

@@ -201,7 +201,8 @@ def foreign(directory: str, table: str, others: int, rows: int) -> str:
 
 
 def located(directory: str) -> tuple[fs.FileSystem, str]:
-    """Return the filesystem of a directory, and its path there.  Raises ``BadSnapshot``."""
+    """Return the filesystem of a directory, and its path there. Raises ``BadSnapshot`` for a URI
+    that names no filesystem."""
     try:
         if "://" in directory:
             return fs.FileSystem.from_uri(directory)

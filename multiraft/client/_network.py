@@ -68,7 +68,8 @@ def backoff_ms(limits: NetworkLimits, failures: int, rng: random.Random,
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Return (host, port) of ``host:port`` or ``[v6]:port``.  Raises ``ConfigError``."""
+    """Return (host, port) of ``host:port`` or ``[v6]:port``. Raises ``ConfigError`` for other
+    text."""
     if not isinstance(text, str):
         raise ConfigError(f"server address {text!r:.80}: expected text, host:port")
     parsed = split_address(text.strip())
@@ -385,13 +386,14 @@ class Network:
         return {address: self._place(address).error for address in self.addresses()}
 
     def next_retry_ms(self) -> int | None:
-        """Return the time at which the first address leaves its pause.  O(addresses)."""
+        """Return the time at which the first address leaves its pause; in the past if one is in
+        none, None = no address is known. O(addresses)."""
         return min((self._place(address).retry_at_ms for address in self.addresses()), default=None)
 
     # ---- for the driver ----
 
     def take_changed(self) -> dict[Link, None]:
-        """Return ``changed`` and empty it."""
+        """Return the links that need the driver (``changed``), and forget them."""
         changed, self.changed = self.changed, {}
         return changed
 

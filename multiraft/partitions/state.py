@@ -130,11 +130,13 @@ class PartitionStates:
         """Return a leader's decision about a batch: its base offset, or the position of its
         original.
 
-        The original of a duplicate may still be uncommitted; the caller waits for its index.  A
+        The original of a duplicate may still be uncommitted; the caller waits for its index. A
         retry is answered even if the partition has been sealed since: the batch is in the log.
 
-        Raises ``UnknownPartition``, ``PartitionSealed``, ``ProducerFenced``,
-        ``OutOfOrderSequence``.  Nothing changes until ``append``."""
+        Raises ``UnknownPartition`` if the partition was never opened here, and ``PartitionSealed``
+        if it is sealed. Raises ``ProducerFenced`` for an epoch below the known one, and
+        ``OutOfOrderSequence`` for a sequence that is neither the next one nor a retry. Nothing
+        changes until ``append``."""
         state = self._states.get(partition)
         if state is None:
             raise UnknownPartition(f"partition {partition} is not open in group {self.group}")
@@ -193,8 +195,8 @@ class PartitionStates:
         return None
 
     def _retried(self, partition: int, info: BatchInfo, window: bytes) -> WindowBatch:
-        """Return the batch in the window with exactly these sequences.  Raises
-        ``OutOfOrderSequence``."""
+        """Return the batch in the window with exactly these sequences. Raises
+        ``OutOfOrderSequence`` if the window has none."""
         original = repeated(window, info)
         if original is not None:
             return original
@@ -403,7 +405,8 @@ class PartitionStates:
     # ---- queries --------------------------------------------------------------------------------
 
     def tail_state(self, partition: int) -> PartitionState:
-        """Return the state by which a leader decides.  Raises ``UnknownPartition``."""
+        """Return the partition's state after all entries of the log, by which a leader decides.
+        Raises ``UnknownPartition`` if it was never opened in this group."""
         state = self._states.get(partition)
         if state is None:
             raise UnknownPartition(f"partition {partition} is not open in group {self.group}")

@@ -242,7 +242,8 @@ def checkpoint_names(filesystem: Filesystem, directory: str) -> list[str]:
 
 
 def read_checkpoint(filesystem: ReadableFiles, path: str) -> Checkpoint:
-    """Read and check a checkpoint.  Raise ``CorruptFile`` or ``UnknownFormat``."""
+    """Read and check a checkpoint. Raise ``CorruptFile`` for a damaged one, ``UnknownFormat`` for
+    one of a later release."""
     body = read_envelope(filesystem, path, CHECKPOINT_MAGIC, *CHECKPOINT_VERSIONS_READ)
     try:
         fields = cbor2.loads(body)

@@ -165,8 +165,8 @@ class Filesystem(Protocol):
     def remove(self, path: str) -> None: ...
 
     def lock(self, path: str) -> Lock:
-        """Lock a file exclusively, created if necessary, without waiting.  Raises
-        ``DirectoryInUse``."""
+        """Lock a file exclusively, created if necessary, without waiting. Raises ``DirectoryInUse``
+        if another process holds it."""
         ...
 
 

@@ -105,8 +105,9 @@ def create(filesystem: Filesystem, directory: str, identity: Identity) -> None:
 
 
 def renew(filesystem: Filesystem, directory: str, step: int) -> tuple[BootId, ...]:
-    """Give the running process another boot id, durably: its last one plus ``step``.  Return the
-    latest boot ids, oldest first.  Raises ``CorruptFile``, ``UnknownFormat``, ``OSError``."""
+    """Give the running process another boot id, durably: its last one plus ``step``. Return the
+    latest boot ids, oldest first. Raises ``CorruptFile`` or ``UnknownFormat`` for an identity file
+    that cannot be read, ``OSError``."""
     found = read(filesystem, directory)
     assert found is not None and found.boot_ids, f"{directory} has no identity, or no boot id"
     assert step > 0, f"a step of {step}"
@@ -121,7 +122,7 @@ def adopt(filesystem: Filesystem, directory: str, boot_id: BootId) -> None:
     """Add ``boot_id`` to the directory's boot ids, if it is durable (``BootId.is_durable``), and
     make the next boot epoch larger than its epoch.
 
-    Raises ``CorruptFile``, ``UnknownFormat``."""
+    Raises ``CorruptFile`` or ``UnknownFormat`` for an identity file that cannot be read."""
     found = read(filesystem, directory)
     assert found is not None, f"{directory} has no identity"
     boot_ids = sorted({*found.boot_ids, boot_id}) if boot_id.is_durable else found.boot_ids
@@ -131,8 +132,8 @@ def adopt(filesystem: Filesystem, directory: str, boot_id: BootId) -> None:
 
 
 def read(filesystem: Filesystem, directory: str) -> Found | None:
-    """Return the directory's identity; None = it has none.  Raise ``UnknownFormat``,
-    ``CorruptFile``."""
+    """Return the directory's identity; None = it has none. Raise ``UnknownFormat`` for a file of a
+    later release, ``CorruptFile`` for a damaged one."""
     fields = read_signed(filesystem, directory, NODE_FILE)
     if fields is None:
         return None
@@ -155,7 +156,8 @@ def write_signed(filesystem: Filesystem, directory: str, name: str, fields: dict
 
 def read_signed(filesystem: Filesystem, directory: str, name: str) -> dict | None:
     """Return the fields of a file that ``write_signed`` wrote, after a check of its CRC; None =
-    there is no such file.  Raise ``UnknownFormat``, ``CorruptFile``."""
+    there is no such file. Raise ``UnknownFormat`` for a file of a later release, ``CorruptFile``
+    for a damaged one."""
     path = f"{directory}/{name}"
     if not filesystem.exists(path):
         return None
@@ -184,7 +186,8 @@ def _write(filesystem: Filesystem, directory: str, identity: Identity, claimed: 
 
 
 def _boot_id(boot_epoch: int, process: str) -> BootId:
-    """Return the boot id in a row of the file.  Raise ``TypeError``, ``ValueError``."""
+    """Return the boot id in a row of the file. Raise ``TypeError`` or ``ValueError`` for a
+    malformed row."""
     return BootId(int(boot_epoch), int(process, 16))
 
 

@@ -176,11 +176,13 @@ class GroupIndex:
         return self._positions[self._slot(index)]
 
     def size(self, index: int) -> int:
-        """Return the framed bytes of one entry.  Raise ``Compacted``."""
+        """Return the framed bytes of one entry. Raise ``Compacted`` for an index below the
+        first."""
         return self.bytes_between(index, index)
 
     def term(self, index: int) -> int:
-        """Return the term of an entry, or of the one before the first.  Raise ``Compacted``."""
+        """Return the term of an entry, or of the one before the first. Raise ``Compacted`` for a
+        lower index."""
         if index == self.first_index - 1:
             return self.prev_term
         self._slot(index)
@@ -191,7 +193,7 @@ class GroupIndex:
 
     def bytes_between(self, first: int, last: int) -> int:
         """Return the framed bytes of the entries first..last; 0 if ``last`` is before ``first``.
-        Raise ``Compacted``.  O(1)."""
+        Raise ``Compacted`` if ``first`` is below the first index. O(1)."""
         if last < first:
             return 0
         slot, ends = first - self.first_index, self._ends
@@ -202,7 +204,8 @@ class GroupIndex:
 
     def last_within(self, first: int, bytes_max: int) -> int:
         """Return the highest index such that the entries from ``first`` to it take at most
-        ``bytes_max``, at least ``first``.  Raise ``Compacted``."""
+        ``bytes_max``, at least ``first``. Raise ``Compacted`` if ``first`` is below the first
+        index."""
         slot = self._slot(first)
         before = self._ends[slot - 1] if slot else 0
         fit = bisect_right(self._ends, before + bytes_max, slot)

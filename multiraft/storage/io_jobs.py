@@ -183,7 +183,7 @@ class ReadJob:
 
     def run_from_page_cache(self) -> tuple[Entry, ...] | None:
         """Read as ``execute`` does, on the loop and without waiting; None when the page cache does
-        not have all of the bytes.  Raise ``CorruptRange``."""
+        not have all of the bytes. Raise ``CorruptRange`` for a damaged entry."""
         self._check_known()
         read = []
         with closing(self._files()) as files:
@@ -255,13 +255,13 @@ class FetchJob:
         return self._read.bytes
 
     def execute(self) -> list[Buffer]:
-        """Read the batches, verify them and return them.  Block, on any thread.  Raises
-        ``CorruptRange``."""
+        """Read the batches, verify them and return them. Block, on any thread. Raises
+        ``CorruptRange`` for a damaged one."""
         return _batches(self._read.execute())
 
     def run_from_page_cache(self) -> list[Buffer] | None:
         """Return the batches, verified, without waiting; None when the page cache does not have all
-        of them.  Raise ``CorruptRange``."""
+        of them. Raise ``CorruptRange`` for a damaged one."""
         entries = self._read.run_from_page_cache()
         return None if entries is None else _batches(entries)
 

@@ -396,8 +396,8 @@ class Store:
     # ---- reading ---------------------------------------------------------------------------------
 
     def entries(self, group: int, first: int, last: int) -> tuple[Entry, ...] | None:
-        """Return the entries first..last when all are in memory, else None.  Raise ``Compacted``.
-        """
+        """Return the entries first..last when all are in memory, else None. Raise ``Compacted`` if
+        ``first`` is below the log's first index."""
         cached = self._cached(group, first)
         if cached is None:
             return None
@@ -405,7 +405,8 @@ class Store:
 
     def framed(self, group: int, first: int, last: int) -> list[Buffer] | None:
         """Return the buffers that were written to the journal (header, payload, padding of each
-        entry), for a peer frame; None when not all are in memory.  Raise ``Compacted``."""
+        entry), for a peer frame; None when not all are in memory. Raise ``Compacted`` if ``first``
+        is below the log's first index."""
         cached = self._cached(group, first)
         if cached is None:
             return None
@@ -442,13 +443,13 @@ class Store:
     def fetch(self, group: int, partition: int, offset: int, bytes_max: int,
               below_offset: int) -> Fetch:
         """Return whole batches of a partition in ``group``, from the one that holds ``offset`` on,
-        with all records below ``below_offset``.  They are as many as fit into ``bytes_max``, at
+        with all records below ``below_offset``. They are as many as fit into ``bytes_max``, at
         least one.
 
         Batches come from memory or from a job that reads the disk, never mixed: a range that begins
-        on disk ends where memory begins.  Both are empty if nothing is readable; if an entry of the
-        group is missing, the job raises ``CorruptRange``.  O(log n + batches).  Raise
-        ``OffsetTooLow``, ``UnknownGroup``."""
+        on disk ends where memory begins. Both are empty if nothing is readable; if an entry of the
+        group is missing, the job raises ``CorruptRange``. O(log n + batches). Raise
+        ``OffsetTooLow`` if ``offset`` is below the first one here, ``UnknownGroup``."""
         log = self._logs.get(group) or self.table.log(group)
         batches = log.partitions.get(partition)
         if not batches:
@@ -505,8 +506,8 @@ class Store:
         """Return a job that checks the batch of ``group`` that holds ``offset``: its bytes on disk,
         and its copy in memory if there is one.
 
-        None when this store has no such batch, or not durably.  Raise ``Compacted``,
-        ``UnknownGroup``."""
+        None when this store has no such batch, or not durably. Raise ``Compacted`` if the batch's
+        entry is, ``UnknownGroup``."""
         log = self.table.log(group)
         batches = log.partitions.get(partition)
         slot = batches.find(offset) if batches else -1

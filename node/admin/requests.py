@@ -218,7 +218,7 @@ class Admin:
 
     def _check_room(self, partitions: int) -> None:
         """Return if a topic of so many partitions fits, or this node does not lead the metadata
-        group. Raises ``LimitExceeded``.
+        group. Raises ``LimitExceeded`` with the limit that it would exceed.
 
         Another node's refusal names the leader's address. Creations in progress count as if each
         were a topic of its own."""

@@ -554,8 +554,8 @@ class TlsSession(Session):
     __slots__ = ()
 
     def receive(self) -> bool:
-        """Receive until nothing is decrypted and unread: the kernel reports no readiness for those
-        bytes."""
+        """Receive as ``Session.receive`` does, until nothing is decrypted and unread: the kernel
+        reports no readiness for those bytes. Return True if a round is due."""
         due = super().receive()
         assert isinstance(self._sock, TlsSocket)
         while self._sock.pending and not self._paused and not self._over:

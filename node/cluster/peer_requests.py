@@ -76,7 +76,8 @@ class PeerRequests:
 
 
 def _refused(code: object, fields: dict) -> Exception:
-    """Return the error that a refusal stands for. Raises ``Malformed``."""
+    """Return the error that a refusal stands for. Raises ``Malformed`` if the fields are no
+    refusal."""
     text, leader = fields.get("text"), fields.get("leader")
     if type(code) is not int or type(text) is not str or type(leader) is not int:
         raise Malformed("neither an answer nor a refusal")

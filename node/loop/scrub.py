@@ -133,7 +133,7 @@ class Scrub:
 
     async def run(self) -> None:
         """Run passes until cancelled, one per ``scrub_interval_days``; 0 = only those that
-        ``begin`` requests. Raises ``DiskFailed``."""
+        ``begin`` requests. Raises ``DiskFailed`` if the disk cannot be read."""
         while True:
             if not self._settings.scrub_interval_days:
                 await self._wake.wait()

@@ -245,8 +245,8 @@ class HttpThread:
 
 async def _receive(stream: trio.SocketStream, connection: h11.Connection,
                    heads: list[h11.Request]) -> bool:
-    """Read the next request; put its head into ``heads``.  Return False at the end of the stream.
-    Raises ``RemoteProtocolError``."""
+    """Read the next request; put its head into ``heads``. Return False at the end of the stream.
+    Raises ``RemoteProtocolError`` for a malformed request or one with a body."""
     while True:
         event = connection.next_event()
         if event is h11.NEED_DATA:

@@ -212,7 +212,8 @@ class Admission:
 
     async def wait_admitted(self) -> None:
         """Wait until all peers were asked, and a majority of the initial nodes that must know this
-        directory has admitted it. Makes the admission durable. Raises ``DiskFailed``."""
+        directory has admitted it. Makes the admission durable. Raises ``DiskFailed`` if that cannot
+        be written."""
         await self._all_asked()
         while needs := self._known.admission_needs:
             if len(needs & self._met) >= len(needs) // 2 + 1:

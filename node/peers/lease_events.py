@@ -41,7 +41,8 @@ class LeaseEvents:
 
     async def run(self) -> None:
         """Deliver lease events to the core and answer nudges, until cancelled; probe the disk if it
-        was not written for ``probe_ms``. Raises ``LivenessFailed``."""
+        was not written for ``probe_ms``. Raises ``LivenessFailed`` when the liveness thread has
+        ended by an error."""
         liveness, probed_us = self._liveness, 0
         while True:
             await trio.lowlevel.wait_readable(liveness.wake_fd)

@@ -50,8 +50,8 @@ class Plans:
             nursery.start_soon(self.preferred_leaders.run)
 
     async def _ask(self, node: int, request: Any) -> Any:
-        """Return the answer of a node; this node's own handler is called directly. Raises
-        ``MultiRaftError``."""
+        """Return the answer of a node; this node's own handler is called directly. Raises the
+        errors of the handler, and those of ``PeerRequests.ask``."""
         if node == self._core.node:
             return await self.peer_handlers[type(request)](request)
         return await self._peers.ask(node, request)

@@ -58,14 +58,16 @@ class PeerCaller(Protocol):
     """Requests to other nodes: ``peer_requests.PeerRequests``."""
 
     async def ask(self, peer: int, request: Any) -> Any:
-        """Return the reply of ``peer``.  Raises ``MultiRaftError``."""
+        """Return the reply of ``peer``. Raises ``RequestError`` for a refusal, ``AmbiguousOutcome``
+        without a valid reply."""
 
 
 class MetadataCaller(Protocol):
     """Requests to the metadata leader: ``metadata_client.MetadataRequests``."""
 
     async def ask(self, request: Any) -> Any:
-        """Return the reply of the metadata leader.  Raises ``MultiRaftError``."""
+        """Return the reply of the metadata leader. Raises ``RequestError`` for a refusal,
+        ``AmbiguousOutcome`` without a valid reply, ``LeaderUnknown``."""
 
 
 class PartitionSwitcher:
@@ -215,7 +217,8 @@ class PartitionSwitcher:
 
     async def _ask_next(self, request: wire.OpenPartition) -> None:
         """Send the request to the new group's leader, or handle it here if that is this node, and
-        wait for the reply. Raises ``MultiRaftError``."""
+        wait for the reply. Raises the error of a refusal, and ``LeaderUnknown`` if this node knows
+        no leader."""
         leader = self._core.status.leader_hint(request.to_group)[0]
         if leader == self._core.node:
             await self.open(request)
@@ -231,8 +234,9 @@ class PartitionSwitcher:
         ``prepare`` only consent to it. Without effect if the switch is published already.
 
         Raises ``StaleMetadata`` if this node lacks metadata, and ``UnknownPartition`` or
-        ``StaleEpoch`` if no such switch is decided. Raises ``NotLeader``, ``LeaderUnknown`` for a
-        new leader, and ``TimedOut`` if disks of voters are full or the commit takes too long."""
+        ``StaleEpoch`` if no such switch is decided. Raises ``NotLeader`` if it does not lead the
+        group, and ``LeaderUnknown`` while it is a new leader. Raises ``TimedOut`` if disks of
+        voters are full or the commit takes too long."""
         if not await self._metadata_log.applied(request.metadata_index, METADATA_WAIT_S):
             raise StaleMetadata(f"this node has applied metadata {self._state.version}, "
                                 f"{request.metadata_index} is needed")

@@ -134,7 +134,7 @@ class Repairs:
     async def answer(self, _peer: int, header: dict, _payload: memoryview) -> tuple[dict, list]:
         """Return the copies that this node has of the entries that a peer requested, and which of
         them it cannot supply. Damage that this read finds starts a repair here. Raises
-        ``Malformed``, ``DiskFailed``."""
+        ``Malformed`` for an invalid request, ``DiskFailed`` if the disk cannot be read."""
         request = _read_request(header)
         found = self._repairer.copies_for(request)
         if found is None:
@@ -169,7 +169,8 @@ def _read_request(header: dict) -> RepairRequest:
 
 def _read_answer(request: RepairRequest, header: dict,
                  payload: memoryview) -> RepairResponse | None:
-    """Decode the reply of a peer; None = the peer does not know the group. Raises ``Malformed``."""
+    """Decode the reply of a peer; None = the peer does not know the group. Raises ``Malformed`` for
+    invalid fields or a damaged copy."""
     if header.get("op") != OPERATION or not header.get("known"):
         return None
     try:

@@ -142,7 +142,7 @@ class Snapshots:
     async def answer(self, _peer: int, header: dict, _payload: memoryview) -> tuple[dict, list]:
         """Return the requested chunk of the snapshot that is served, or the first chunk of another
         one; ``known`` False = there is none here. Takes a new snapshot on a thread if need be.
-        Raises ``Malformed``."""
+        Raises ``Malformed`` for an invalid request."""
         group, index, offset = (_number(header, name) for name in ("group", "index", "offset"))
         # A leader may serve what it has applied even before it has committed in its term: it may
         # need the requester's vote for that commit.
@@ -234,7 +234,8 @@ class Snapshots:
 
     async def _fetch(self, peer: int) -> PartialSnapshot | None:
         """Download the rest of the snapshot from ``peer`` and return all of it; None = the peer has
-        none to serve. A wrong CRC drops the download. Raises ``NoAnswer``, ``Malformed``."""
+        none to serve. A wrong CRC drops the download. Raises ``NoAnswer`` without a reply,
+        ``Malformed`` for an invalid one or a wrong CRC."""
         while True:
             known = self._download
             frame = await self._bulk.ask(peer, {
