@@ -124,7 +124,8 @@ class Node:
         self.metadata.admission.admitted.set()
 
     async def _admitted(self) -> None:
-        """Wait until the peers have admitted this node, then take part."""
+        """Wait until the peers have admitted this node, then add its replicas to the core, and vote
+        and acknowledge."""
         await self.metadata.admission.wait_admitted()
         self._take_part()
         freeze()

@@ -37,7 +37,8 @@ class Made(NamedTuple):
 
 
 def records(session: SparkSession, source: Source, since_ms: int) -> DataFrame:
-    """Return a frame of the topic's records from ``since_ms`` on, parsed."""
+    """Return a frame of the topic's records from ``since_ms`` on, as ``load_records.parsed``
+    returns them; records that retention removed are left out."""
     frame = (session.read.format("multiraft").options(**source.options)
              .option("subscribe", TOPIC).option("columns", "value")
              .option("failOnDataLoss", "false")  # records that retention removed are not needed

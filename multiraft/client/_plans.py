@@ -33,8 +33,8 @@ def plan_request(core: ClientCore, request: plans.Request) -> Operation[plans.Re
 
 def group_loads(core: ClientCore, address: str,
                 timeout_ms: int = 0) -> Operation[list[plans.GroupLoadsReply]]:
-    """Return the groups that the node at ``address`` leads and their loads, page by page;
-    ``timeout_ms`` as in ``node_status``."""
+    """Return the replies of the node at ``address``, one for each page of the groups that it leads
+    with their loads; ``timeout_ms`` as in ``node_status``."""
     pages: list[plans.GroupLoadsReply] = []
     first = 0
     while True:

@@ -91,8 +91,9 @@ class SinkAdmin:
         return self._metadata_log.state.sinks
 
     async def _open(self, request: wire.BeginTransaction) -> wire.BeginTransactionReply:
-        """Begin a transaction or join it, and return its number. All tasks of a transaction ask; a
-        request that changes nothing becomes no entry."""
+        """Begin a transaction or join it, and return its number; state COMMITTED = the batch was
+        committed before. All tasks of a transaction ask; a request that changes nothing becomes no
+        entry."""
         self._metadata_log.check_leading()
         joined = self._sinks.joined(request)
         return joined if joined is not None else await self._propose(request)

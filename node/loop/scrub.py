@@ -124,7 +124,8 @@ class Scrub:
             return dict(BEGIN)
 
     def _keep(self) -> None:
-        """Write the state without a sync: after a crash the lost part of the pass is read again."""
+        """Write the state without a sync: after a crash the lost part of the pass is read again. Do
+        nothing if it cannot be written."""
         try:
             self._path.write_text(json.dumps({"position": self.position,
                                               "completed_ms": self.completed_ms}))

@@ -123,8 +123,8 @@ class GroupHealthScan:
         self._asked.set()
 
     async def fresh(self) -> Survey:
-        """Return a survey of at most ``FRESH_MS``, after a scan if there is none; for tasks of the
-        loop."""
+        """Return a survey that is at most ``FRESH_MS`` old, after a scan if there is none; for
+        tasks of the loop."""
         taken: list[Survey] = []
         done = trio.Event()
 

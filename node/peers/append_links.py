@@ -202,7 +202,8 @@ class PeerLink:
             self._break()
 
     async def _watch(self, sock: socket.socket | TlsSocket, reader: FrameReader) -> None:
-        """Wait for the end of the stream: the peer sends nothing else on this connection."""
+        """Wait for the end of the stream, then end the use of the connection. A frame of the peer,
+        which should send none here, ends it too."""
         reason = ""
         try:
             while not reason and await receive_some(sock, reader):

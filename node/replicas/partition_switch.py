@@ -182,8 +182,11 @@ class PartitionSwitcher:
 
     async def _seal(self, place: Location, partition: int, switch: Switch) -> None:
         """Ask the new group's leader for its consent, then propose the seal and wait for its
-        commit, ``COMMIT_WAIT_S`` at most. Return without a seal if this node lost its part
-        meanwhile. Raises ``MultiRaftError``."""
+        commit, ``COMMIT_WAIT_S`` at most.
+
+        Return without a seal if this node lost its part meanwhile. Raises the error of a refusal,
+        ``LeaderUnknown`` while it is a new leader, and ``StaleMetadata`` if its metadata are behind
+        the group."""
         group = place.group
         if not self._core.status.has_applied_in_term(group):
             raise LeaderUnknown(f"the leader of group {group} is new")

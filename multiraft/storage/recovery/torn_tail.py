@@ -136,7 +136,7 @@ def _missing_before(each: ExaminedSegment, previous: ExaminedSegment | None, rea
 
 
 def _damage(path: str, damaged: DamagedRange) -> FoundDamage:
-    """Return damage with its entry for the report."""
+    """Return a damaged range paired with the ``Damage`` that reports it; ``path``: of its file."""
     kind = damaged.reason.partition(":")[0]
     kind = kind if kind in ("missing", "payload") else "entry"
     why = f"unreadable below the durable watermark: {damaged.reason}"
