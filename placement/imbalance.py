@@ -167,7 +167,8 @@ class Balancer:
 
     def may_move(self, group: int, source: int, target: int) -> bool:
         """True if the hard rules and the budget allow the move, it improves the balance, and it
-        makes no node the fullest."""
+        makes no node the fullest. In a plan for one node it must also not take that node below its
+        band."""
         return (self.changes.may_take(group, target, source)
                 and self.gain(group, source, target) > 0
                 and self.does_not_overload(target, source, group)

@@ -275,7 +275,8 @@ def _position(texts: _Texts, side: str, default: Position) -> Position:
 
 
 def _columns(texts: _Texts) -> tuple[str, ...]:
-    """Return the columns of the table, in the requested order."""
+    """Return the columns of the table, in the requested order. Raises ``OptionError`` for an
+    unknown or repeated column, or a contradiction."""
     if texts.has("columns"):
         clash = [name for name in ("includeValue", "includeHeaders") if texts.has(name)]
         if clash:

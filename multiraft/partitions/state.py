@@ -565,7 +565,8 @@ def _seal_fault(entry: Entry, state: PartitionState) -> str:
 
 
 def _upgraded(snapshot: dict) -> dict:
-    """Return a snapshot of version 1 in the present shape: no partition was sealed under it."""
+    """Return a snapshot of version 1 in the present shape, one of another version unchanged. No
+    partition was sealed under version 1."""
     if snapshot["version"] != 1:
         return snapshot
     rows = [[*row[:-1], 0, 0, row[-1]] for row in snapshot["partitions"]]

@@ -540,7 +540,8 @@ class Store:
         return self._checkpointer.capture(commits, extra)
 
     def checkpointed(self, job: CheckpointJob) -> None:
-        """Take a checkpoint job that was executed, so that its checkpoint is durable."""
+        """Record that the checkpoint of an executed job is durable; the next job may be made
+        then."""
         self._checkpointer.done(job)
 
     def checkpoint_failed(self) -> None:

@@ -66,8 +66,8 @@ class ReadIndexRequests:
 
     def ask(self, group: int, then: Then) -> bool:
         """Ask for a confirmation of the leadership of ``group``, and request a round. Later call
-        ``then``: with True once the read index is applied here, with False if the leadership or too
-        much time is lost before.
+        ``then``: with True once the read index is applied here, with False if the leadership is
+        lost, or ``CONFIRM_MS_MAX`` passes, before that.
 
         Return False, without ever calling ``then``, if this node does not lead the group or too
         many requests wait."""

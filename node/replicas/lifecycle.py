@@ -206,7 +206,7 @@ class Replicas:
 
     def _create_first(self, group: int, state: MetadataState) -> None:
         """Create this node's replica of a new group, if it is one of the first voters and still a
-        member."""
+        member. Add the one that recovery found without members, if there is one, in its place."""
         first = state.initial_configuration(group)
         is_first = self._core.node in first.voters
         if group in self._unplaced:

@@ -96,8 +96,8 @@ def _span_end(places: list[tuple], at: int) -> int:
 
 
 def _read_span(start: int, places: list[tuple[int, int, SegmentRun, int]], file: File) -> bool:
-    """Read the places, and the gaps between them, at once, and add their entries to the runs.
-    Return False if an entry is not the expected one."""
+    """Read the entries at ``places``, and the gaps between them, in one read, and add them to their
+    runs. Return False if an entry is not the expected one."""
     begin = places[0][0]
     data = memoryview(file.read(places[-1][0] + places[-1][1] - begin, begin - start))
     at = 0
