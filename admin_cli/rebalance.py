@@ -261,8 +261,9 @@ def read_policy(path: Path | None) -> Policy:
 
 def make(client: Any, options: Options, policy: Policy, window_s: float,
          session: Session, desired_states: Mapping[int, str] | None = None) -> plans.Plan:
-    """Measure the cluster for ``window_s`` seconds and return a plan for it. ``desired_states``:
-    wanted states of nodes to assume. Raises ``CommandFailed``."""
+    """Measure the cluster for ``window_s`` seconds and return a plan for it; print a note if
+    another plan is under way. ``desired_states``: wanted states of nodes to assume. Raises
+    ``CommandFailed`` when no plan can be made."""
     try:
         gathered = plan_input.collect(client, _now_ms(), options.scope == SCOPE_REPAIR, window_s,
                                       pause=session.pause)

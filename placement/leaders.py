@@ -71,7 +71,8 @@ class _Leaders:
         return beyond * PPM // shares.unit[node] if beyond > 0 else 0
 
     def ppm(self, node: int, position: int) -> int:
-        """Return a node's load in millionths of its share."""
+        """Return a node's load of the resource at ``position``, in millionths of its share; 0 for a
+        node without a share."""
         shares = self.shares.get(position)
         if shares is None or not shares.share[node]:
             return 0

@@ -258,8 +258,9 @@ def _topics(texts: _Texts) -> Topics:
 
 
 def _position(texts: _Texts, side: str, default: Position) -> Position:
-    """Return the position that the options of ``side`` ("starting" or "ending") name. Raises
-    ``OptionError``, also for more than one of them."""
+    """Return the position that the option of ``side`` ("starting" or "ending") names; ``default``
+    if none is given. Raises ``OptionError`` for a wrong value, and for more than one such
+    option."""
     by_offset, at, by_time = f"{side}Offsets", f"{side}Timestamp", f"{side}OffsetsByTimestamp"
     given = [name for name in (by_offset, at, by_time) if texts.has(name)]
     if len(given) > 1:

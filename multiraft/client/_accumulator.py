@@ -344,7 +344,9 @@ class Accumulator:
     def _append_alone(self, queue: PartitionQueue, record: Record, now_ms: int, timestamp: int,
                       delivery: Delivery | None = None) -> Delivery:
         """Put a record that is larger than ``batch_bytes`` into a batch of its own, after the open
-        one, and seal both.  A record with a ``delivery`` is counted in the buffer already."""
+        one, and seal both. Return the record's delivery. A record with a ``delivery`` is counted in
+        the buffer already. Any other raises ``BufferFull`` without room for it now, and
+        ``RecordTooLarge`` if the whole buffer is too small."""
         builder = self._alone(record, timestamp)
         if delivery is None:
             self._require_room(builder.size, record.topic)

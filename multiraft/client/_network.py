@@ -321,9 +321,9 @@ class Network:
 
     def request(self, address: str, request: messages.Request, payload: Sequence[Buffer],
                 timeout_ms: int, on_done: OnDone, now_ms: int) -> None:
-        """Send ``request`` to ``address``, over a new connection if there is none, and call
-        ``on_done`` with the outcome, at once if the address is invalid or in its pause.
-        ``timeout_ms`` counts from now and includes connecting. O(1)."""
+        """Send ``request`` to ``address``, over a new connection if there is none. Call ``on_done``
+        with the outcome: inside this call if the address is invalid or in its pause after a
+        failure. ``timeout_ms`` counts from now and includes connecting. O(1)."""
         link = self._links.get(address)
         if link is None:
             place = self._place(address)
