@@ -300,7 +300,8 @@ def _cluster_id(cluster: dict) -> bytes:
 
 def _section(kind: type, table: dict, where: str) -> Any:
     """Return a ``kind``, a dataclass of numbers, texts and booleans, from a TOML table; missing
-    keys have their defaults. Raises ``BadConfig``, also for unknown keys."""
+    keys have their defaults. Raises ``BadConfig`` for a value of the wrong type or out of range,
+    and for unknown keys."""
     if not isinstance(table, dict):
         raise BadConfig(f"{where} must be a table, not {table!r}")
     defaults = {item.name: item.default for item in fields(kind)}

@@ -125,7 +125,7 @@ def _commands() -> Iterator[Command]:
 
 def _write(core: MultiRaft, store: Store) -> None:
     """Write everything that the core has to write, and report it as durable and committed, until
-    nothing is left. Raises ``OSError``."""
+    nothing is left. Raises ``OSError`` if a write or sync fails."""
     while ready := core.ready():
         if ready.writes is not None:
             staged = store.stage(ready.writes)

@@ -166,8 +166,8 @@ def _has_data(filesystem: Filesystem, directory: str) -> bool:
 
 
 def _begin(config: NodeConfig) -> tuple[int, Facts]:
-    """Return id and facts of an initial node of a new cluster. Raises ``BadConfig``, also if its
-    replicas cannot be placed."""
+    """Return id and facts of an initial node of a new cluster. Raises ``BadConfig`` if [cluster]
+    names no initial nodes, or the cluster's replicas cannot be placed on them."""
     if not config.members:
         raise BadConfig("[cluster] does not say which nodes the new cluster begins with; a node "
                         "that joins a cluster needs --join HOST:PORT")

@@ -48,8 +48,7 @@ class _Leaders:
                 self.led[state.leader[group]][group] = None
 
     def compute_shares(self) -> None:
-        """Compute the shares of the present state, which depend on the places of
-        oversized items.
+        """Compute the shares of the present state, which depend on the places of oversized items.
         O(groups)."""
         self.shares = {position: node_shares(self.state, band)
                        for name, position in LEADER_RESOURCES

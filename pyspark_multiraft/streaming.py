@@ -59,8 +59,8 @@ class MultiRaftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     # ---- the driver ----
 
     def initialOffset(self) -> dict:
-        """Return the offsets at which a query without a checkpoint begins. Raises ``SourceError``,
-        also for an offset beyond the end."""
+        """Return the offsets at which a query without a checkpoint begins. Raises ``SourceError``
+        if the cluster refuses or does not answer, and for an offset beyond the end."""
         with explained(self._options.connection.servers):
             parts = self._partitions(lambda name: False)
             starts = planning.offsets_of(self._open(), self._options, "starting",
@@ -71,7 +71,8 @@ class MultiRaftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def latestOffset(self, start: dict, limit: ReadLimit) -> dict:
         """Return the offsets at which the next batch ends that begins at ``start``, within
-        ``limit``; ``start`` itself = there is nothing new. Raises ``SourceError``."""
+        ``limit``; ``start`` itself = there is nothing new. Raises ``SourceError`` if the cluster
+        refuses or does not answer, and for losses with failOnDataLoss."""
         with explained(self._options.connection.servers):
             begun = load_offsets(start)
             parts = self._partitions(begun.__contains__)
@@ -107,7 +108,8 @@ class MultiRaftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def partitions(self, start: dict, end: dict) -> Sequence[InputPartition]:
         """Return the tasks of the batch between two offsets; ranges whose topic was deleted are
-        reported as lost. Raises ``SourceError``."""
+        reported as lost. Raises ``SourceError`` for losses with failOnDataLoss, and if the cluster
+        refuses or does not answer."""
         with explained(self._options.connection.servers):
             begun, ended = load_offsets(start), load_offsets(end)
             by_key = {(part.topic, part.number): part for part in self._partitions()}

@@ -153,7 +153,9 @@ class MultiRaftStreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Append or, with mode=transactional, stage the rows of one task of one batch, and wait
-        until they are acknowledged. Raises ``SourceError``."""
+        until they are acknowledged. Return the task's message for the commit. Raises
+        ``SourceError`` for an unsuitable row or a refusal of the cluster, and if Spark does not
+        tell which batch of which query it is."""
         context = TaskContext.get()
         query, batch = (context.getLocalProperty(name) for name in _PROPERTIES)
         options = self._options
@@ -182,7 +184,8 @@ class MultiRaftStreamWriter(DataSourceStreamArrowWriter):
 
 def write_task(options: WriteOptions, attempt: Attempt,
                batches: Iterator[pa.RecordBatch]) -> Written:
-    """Append all rows of a task, and wait until they are acknowledged. Raises ``SourceError``."""
+    """Append all rows of a task, wait until they are acknowledged, and return their number as the
+    task's message. Raises ``SourceError`` for an unsuitable row or a refusal of the cluster."""
     with explained(options.connection.servers), planning.open_client(options.connection) as client:
         sink = (_Identified if options.mode == IDEMPOTENT else _Plain)(client, options, attempt)
         return Written(_append_all(sink, batches))
@@ -193,7 +196,8 @@ def stage_task(options: WriteOptions, attempt: Attempt, nonce: bytes,
     """Stage the rows of a task and wait until they are acknowledged. Rows of a batch that was
     committed before are computed and dropped.
 
-    Raises ``SourceError``, also for a batch of too many tasks."""
+    Raises ``SourceError`` for an unsuitable row, a refusal of the cluster, and a batch of too many
+    tasks."""
     if attempt.task > layout.STAGED_TASKS_MAX:
         raise SourceError(f"mode=transactional takes {layout.STAGED_TASKS_MAX + 1} tasks of a "
                           "batch at most. Write from fewer partitions: .coalesce(n)")

@@ -136,7 +136,7 @@ def write_tables(directory: str, head: Head,
 @contextlib.contextmanager
 def written(system: fs.FileSystem, path: str) -> Iterator[pa.NativeFile]:
     """Yield a file that becomes visible, whole, when the block ends: until then it has another
-    name.  Raises ``OSError``."""
+    name. Raises ``OSError`` if it cannot be written."""
     folder, _, name = path.rpartition("/")
     # Spark and Arrow ignore files whose name begins with an underscore
     unfinished = f"{folder}/_{name}"

@@ -360,7 +360,7 @@ class PartitionStates:
         return None if after == before else (entry.partition, before, after, ())
 
     def truncate(self, first_gone: int) -> None:
-        """Undo every entry from index ``first_gone`` on.
+        """Undo every entry from index ``first_gone`` on, none of which may be applied.
 
         O(removed entries), plus sorting the producers of each affected partition."""
         assert first_gone > self.applied_index, f"{first_gone} is applied ({self.applied_index})"
@@ -421,17 +421,18 @@ class PartitionStates:
         return state
 
     def next_offset(self, partition: int) -> int:
-        """Return the offset that the next batch will get (tail).  Raises ``UnknownPartition``."""
+        """Return the offset that the next batch will get, by all entries of the log. Raises
+        ``UnknownPartition`` for a partition that was never opened in this group."""
         return self.tail_state(partition).next_offset
 
     def high_watermark(self, partition: int) -> int:
-        """Return the first offset that no reader may see (applied).  Raises
-        ``UnknownPartition``."""
+        """Return the first offset that no reader may see yet, by the applied entries. Raises
+        ``UnknownPartition`` for a partition that is not open in this group."""
         return self.applied_state(partition).next_offset
 
     def log_start(self, partition: int) -> int:
-        """Return the first offset that is still readable (applied).  Raises
-        ``UnknownPartition``."""
+        """Return the first offset that is still readable, by the applied entries. Raises
+        ``UnknownPartition`` for a partition that is not open in this group."""
         return self.applied_state(partition).log_start
 
     def applied(self, partition: int) -> PartitionState | None:

@@ -57,7 +57,7 @@ class LogTable:
 
     def restore(self, group: int) -> GroupRestored:
         """Return a description of a group's present state for ``MultiRaft.add_group``, and keep it
-        in ``restored``. O(runs of terms). Raise ``UnknownGroup``."""
+        in ``restored``. O(runs of terms). Raise ``UnknownGroup`` for a group without a log here."""
         restored = self.log(group).restored(self.partition_states[group].applied_index)
         self.restored[group] = restored
         return restored

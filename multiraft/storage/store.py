@@ -126,7 +126,8 @@ class Store:
     @classmethod
     def _recover(cls, directory: str, filesystem: Filesystem, identity: Identity,
                  config: StorageConfig, progress: RecoveryProgress | None, lock: Any) -> Store:
-        """Build a store from the contents of a locked directory."""
+        """Return a store with the contents of a locked directory, or with the identity of a new
+        one. Raises as ``claim`` and ``recover``."""
         journal_directory = f"{directory}/{JOURNAL_DIRECTORY}"
         has_data = bool(
             filesystem.list(journal_directory) or checkpoint_names(filesystem, directory)
@@ -213,7 +214,7 @@ class Store:
 
     def tombstone(self, group: int) -> tuple[int, int]:
         """Return (term of the removed replica, incarnation of its group, 0 = that of its log).
-        Raise ``UnknownGroup``."""
+        Raise ``UnknownGroup`` for a group without a log here."""
         log = self.table.log(group)
         return log.hard_state.term, log.group_incarnation
 
@@ -373,7 +374,7 @@ class Store:
 
     def unallocated_bytes(self) -> int:
         """Return the bytes that the active segment still has to be allocated, because it was
-        created on a full disk.  Raise ``OSError``.  O(1)."""
+        created on a full disk. Raise ``OSError`` if the file's state cannot be read. O(1)."""
         return self._journal.unallocated_bytes()
 
     def preallocate(self) -> None:
@@ -484,9 +485,9 @@ class Store:
     def first_at(self, group: int, partition: int, timestamp_ms: int, from_offset: int,
                  below_offset: int) -> int | None:
         """Return the offset at which to begin a search for the first record at or after
-        ``timestamp_ms``: from ``from_offset`` up to it, no record of ``group`` is so late.  None if
-        no batch that ends below ``below_offset`` can have such a record.  O(log n).  Raise
-        ``UnknownGroup``.
+        ``timestamp_ms``: from ``from_offset`` up to it, no record of ``partition`` in ``group`` is
+        so late. None if no batch that ends below ``below_offset`` can have such a record. O(log n).
+        Raise ``UnknownGroup`` for a group without a log here.
 
         The offset is the first one of a batch with such a record, or ``from_offset`` when the batch
         that first reached the timestamp lies before it: the index has the highest timestamp so far,

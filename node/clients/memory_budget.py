@@ -20,7 +20,8 @@ class MemoryWaiter(Protocol):
     """A session whose large frame waits for memory."""
 
     def memory_freed(self) -> None:
-        """Notify the session that memory may be free; without success it waits again."""
+        """Notify the session that its large frame may fit now. It tries to reserve the memory
+        again, and waits again if another session has taken it."""
 
 
 class MemoryBudget:

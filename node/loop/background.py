@@ -71,7 +71,8 @@ class Background:
 
     async def read_each(self, jobs: Sequence) -> list:
         """Run all jobs on threads, in order, many small ones in one hand-over. Return for each its
-        result, or the ``CorruptRange`` that it raised. Raises ``OSError``."""
+        result, or the ``CorruptRange`` that it raised. Raises ``OSError`` if the disk cannot be
+        read."""
         read: list = []
         for portion in _portions(jobs):
             read += await self._on_thread(sum(job.bytes for job in portion), _execute_each,

@@ -76,7 +76,8 @@ class Space(DiskSpaceGuard):
                 f"taken again from {self.resume_bytes} on")
 
     def open(self) -> None:
-        """Check the free space at the start, and preallocate the reserve file if it fits."""
+        """Check the free space at the start as ``check`` does, which preallocates the reserve file
+        if it fits."""
         self.check()
 
     def on_full(self, free: int) -> None:

@@ -224,7 +224,8 @@ class DiskWorker:
 
     async def seal(self) -> None:
         """Run the task that indexes full segments on a thread, until cancelled; no write waits for
-        it. A full disk leaves the segment for later. Raises ``DiskFailed``."""
+        it. A full disk leaves the segment for later. Raises ``DiskFailed`` for any other error of
+        the disk."""
         while True:
             await self._seal_due.wait()
             self._seal_due = trio.Event()

@@ -131,7 +131,8 @@ class RoundLoop:
         """Request a round, from the loop thread; without effect once the loop is stopped. The round
         runs inside this call if the last one ended at least ``GATHER_NS`` ago. Otherwise the
         round-loop task, or the drain that runs now, runs it later for everything that arrived
-        meanwhile. Raises ``RoundFailed``, ``DiskFailed``."""
+        meanwhile. Raises ``RoundFailed`` if a round inside this call ends in the middle,
+        ``DiskFailed`` if a write has failed."""
         if self._stopped:
             return
         if self._draining:

@@ -174,8 +174,8 @@ class PlanParticipant:
 
     async def partition_loads(self, request: wire.PartitionLoads) -> wire.PartitionLoadsReply:
         """Return one page of ``ROWS_MAX`` loads of partitions, by incarnation, with a flag if there
-        are more. They are in those of these groups that are led here, with incarnations above
-        ``after``.
+        are more. Only partitions with incarnations above ``after`` are included, of those requested
+        groups that this node leads.
 
         Raises ``LeaderUnknown`` while this node has no metadata of a cluster."""
         state = self._metadata_log.state

@@ -148,7 +148,8 @@ class Replicas:
         self._log.info("replica_removed", extra={"group": group})
 
     def incarnation_of(self, group: int) -> int:
-        """Return the current incarnation of a group, according to the metadata here."""
+        """Return the current incarnation of a group according to this node's metadata; the first
+        one for a group that was never recovered by force."""
         return self._metadata_log.state.recovered(group)[0]
 
     def reconcile(self) -> None:

@@ -87,7 +87,8 @@ class Repairs:
 
     async def run(self) -> None:
         """Take one step for each replica under repair, every ``TURN_S`` until none is left, then
-        wait for the next damage; until cancelled. Raises ``DiskFailed``."""
+        wait for the next damage; until cancelled. Raises ``DiskFailed`` if a read or write of the
+        disk fails."""
         if self._repairer.groups:
             self._wanted.set()
         while True:

@@ -195,7 +195,8 @@ class Snapshots:
 
     async def run(self) -> None:
         """Download and install offered snapshots, one at a time, until cancelled. A failed download
-        is logged and resumed at the next offer. Raises ``DiskFailed``."""
+        is logged and resumed at the next offer. Raises ``DiskFailed`` if the file of the download
+        cannot be read or written."""
         if self._download is None:
             self._download = await self._on_disk(self._partial.load)
         if self._download is not None:
@@ -287,7 +288,8 @@ class Snapshots:
         await self._on_disk(self._partial.remove)
 
     async def _on_disk(self, call: Callable, *arguments: Any) -> Any:
-        """Return the result of ``call``, run on a thread. Raises ``DiskFailed``."""
+        """Return the result of ``call``, run on a thread. Raises ``DiskFailed`` for its
+        ``OSError``."""
         try:
             return await trio.to_thread.run_sync(call, *arguments)
         except OSError as error:
@@ -323,8 +325,8 @@ _SNAPSHOT = (shapes.UINT, ([shapes.UINT],) * 3, shapes.ANYTHING, shapes.ANYTHING
 def _decode(download: PartialSnapshot) -> tuple[int, Configuration, PartitionStates, MetadataState,
                                         chunked_cbor.Encoded]:
     """Decode a snapshot, on a thread. Return its index, configuration, partition states and
-    metadata, and the metadata once more as encoded for a checkpoint. Raises ``Malformed`` or
-    ``CodecError``."""
+    metadata, and the metadata once more as encoded for a checkpoint. Raises ``Malformed`` for bytes
+    that are no snapshot of the download's index, ``CodecError`` for damaged records in it."""
     try:
         values: Any = chunked_cbor.loads(bytes(download.data))
         shapes.check(values, _SNAPSHOT, "the snapshot")

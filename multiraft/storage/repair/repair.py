@@ -169,7 +169,8 @@ class LocalRepair:
         return (log.group_incarnation or log.incarnation) if log is not None else 0
 
     def term(self, group: int) -> int:
-        """Return the term of the group's replica.  Raise ``UnknownGroup``."""
+        """Return the term of the group's replica. Raise ``UnknownGroup`` for a group without a log
+        here."""
         return self._table.log(group).hard_state.term
 
     def needs_head_recovery(self, group: int) -> bool:
