@@ -141,7 +141,7 @@ class _Pool:
 
     def _closed(self, group: int) -> str:
         """Return the code of the reason for which a group neither gives nor takes partitions; empty
-        when it does."""
+        when it may do both."""
         if group in self.policy.excluded_groups:
             return EXCLUDED
         if self.state.groups[group].in_joint:
@@ -285,9 +285,8 @@ def _large_first(pool: _Pool) -> bool:
 def _shed_round(pool: _Pool) -> bool:
     """Shed every overloaded group's excess and place it. Return True if any partition moved.
 
-    When that takes more switches than there may be, the groups above ``level`` shed first, down to
-    one at which the switches suffice. At the bound of what any plan can do, the largest partitions
-    of all groups follow."""
+    When that takes more switches than there may be, only the most urgent of them are moved, as many
+    as may be switched and fit."""
     headroom = pool.headroom()
     cap = fitting_cap(headroom.values())
     leaving = {group: shed(pool.items[group], pool.excess(group), cap)

@@ -186,8 +186,8 @@ class MultiRaftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _limited(self, ranges: Sequence[Range], limit: ReadLimit,
                  bytes_of: Callable[[Range], float]) -> list[Range]:
-        """Limit the ranges to a number of rows and of bytes, shared out by the new records of
-        each."""
+        """Return the ranges, shortened to the limit's number of rows and of bytes, shared out by
+        the new records of each."""
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else 0
         size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else (
             self._options.bytes_per_trigger)

@@ -357,8 +357,8 @@ class Accumulator:
         return batch.deliveries[0]
 
     def _alone(self, record: Record, timestamp: int) -> core.BatchBuilder:
-        """Return a batch with this record alone.  Raises what encoding raises, and
-        ``RecordTooLarge``.  O(bytes)."""
+        """Return a batch with this record alone. Raises what encoding raises, and
+        ``RecordTooLarge`` for a record above the nodes' limit of a batch. O(bytes)."""
         limit = min(self._node_batch_bytes_max(), layout.BATCH_BYTES_MAX)
         builder = core.BatchBuilder(layout.BATCH_BYTES_MAX)
         try:

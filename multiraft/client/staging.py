@@ -111,9 +111,9 @@ class Transaction:
 def begin_transaction(client: Client, sink: str, batch: int, nonce: bytes,
                       task: int = 0) -> Transaction:
     """Begin the transaction of a sink's ``batch``, or join it (same ``nonce`` of ``NONCE_BYTES``),
-    as a new attempt of ``task``.  Fences the sink's earlier open transaction.  Costs one entry of
-    the metadata group.  Raises ``StaleTransaction`` when another transaction has taken over or a
-    later batch is committed, ``LimitExceeded``."""
+    as a new attempt of ``task``. Fences the sink's earlier open transaction. Costs one entry of the
+    metadata group. Raises ``StaleTransaction`` when another transaction has taken over or a later
+    batch is committed, ``LimitExceeded`` when a limit of the sink ledger is reached."""
     attempt_id = int.from_bytes(os.urandom(8), "big")
     request = BeginTransaction(sink, batch, nonce, (), task, attempt_id)
     return Transaction(request, client.sink_request(request))

@@ -103,6 +103,7 @@ class LeaderTable:
         return self.copied.get(node, 0) != self.announced.get(node, 0)
 
     def restarted(self, node: int) -> None:
-        """Forget the versions of ``node``, which restarted and counts them anew."""
+        """Forget up to which version changes of ``node`` are known: it restarted and counts
+        versions anew."""
         self.copied.pop(node, None)
         self.announced.pop(node, None)

@@ -264,7 +264,8 @@ def newest_checkpoint(filesystem: Filesystem,
     are set aside under another name.
 
     If no other checkpoint has its installed snapshots, write a copy of it first, unless the disk is
-    full. Raises ``UnknownFormat`` for a checkpoint of a later release, ``OSError``."""
+    full. Raises ``UnknownFormat`` for a checkpoint of a later release, ``OSError`` if the disk
+    cannot be read."""
     damaged: list[CorruptFile] = []
     for name in reversed(checkpoint_names(filesystem, directory)):
         found = _intact(filesystem, directory, name, damaged)

@@ -107,7 +107,7 @@ def create(filesystem: Filesystem, directory: str, identity: Identity) -> None:
 def renew(filesystem: Filesystem, directory: str, step: int) -> tuple[BootId, ...]:
     """Give the running process another boot id, durably: its last one plus ``step``. Return the
     latest boot ids, oldest first. Raises ``CorruptFile`` or ``UnknownFormat`` for an identity file
-    that cannot be read, ``OSError``."""
+    that cannot be read, ``OSError`` if the disk fails."""
     found = read(filesystem, directory)
     assert found is not None and found.boot_ids, f"{directory} has no identity, or no boot id"
     assert step > 0, f"a step of {step}"

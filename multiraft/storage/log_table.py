@@ -64,7 +64,8 @@ class LogTable:
 
     def read_job(self, group: int, first: int, last: int) -> ReadJob:
         """Return a job for a blocking, verified read of the entries first..last. O(entries). Raise
-        ``Compacted`` if ``first`` is below the log's first index, ``UnknownGroup``.
+        ``Compacted`` if ``first`` is below the log's first index, ``UnknownGroup`` for a group
+        without a log here.
 
         Entries in memory are taken from there now, because the newest entries of the range may be
         in no file yet: their round is still being written."""

@@ -256,8 +256,8 @@ class Store:
         """Place a round's records in the journal, index its entries, and return the write, for the
         disk thread to execute and for ``finish`` after that. O(entries).
 
-        Raise ``EntryTooLarge`` for an entry over ``entry_bytes_max``, ``UnknownGroup``; change
-        nothing then."""
+        Raise ``EntryTooLarge`` for an entry over ``entry_bytes_max``, ``UnknownGroup`` for a group
+        without a log here; change nothing then."""
         table = self.table
         assert writes.sequence > table.staged_sequence, (
             f"round {writes.sequence} after {table.staged_sequence}")
@@ -450,7 +450,8 @@ class Store:
         Batches come from memory or from a job that reads the disk, never mixed: a range that begins
         on disk ends where memory begins. Both are empty if nothing is readable; if an entry of the
         group is missing, the job raises ``CorruptRange``. O(log n + batches). Raise
-        ``OffsetTooLow`` if ``offset`` is below the first one here, ``UnknownGroup``."""
+        ``OffsetTooLow`` if ``offset`` is below the first one here, ``UnknownGroup`` for a group
+        without a log here."""
         log = self._logs.get(group) or self.table.log(group)
         batches = log.partitions.get(partition)
         if not batches:
@@ -508,7 +509,7 @@ class Store:
         and its copy in memory if there is one.
 
         None when this store has no such batch, or not durably. Raise ``Compacted`` if the batch's
-        entry is, ``UnknownGroup``."""
+        entry is compacted, ``UnknownGroup`` for a group without a log here."""
         log = self.table.log(group)
         batches = log.partitions.get(partition)
         slot = batches.find(offset) if batches else -1

@@ -160,7 +160,8 @@ class Connection:
             self._ended = True
 
     def receive_eof(self) -> None:
-        """Record the end of the stream."""
+        """Record the end of the stream; ``next_event`` reports it after the frames received
+        before."""
         self._ended = True
 
     # ---- events out ----

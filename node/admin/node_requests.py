@@ -156,7 +156,8 @@ class NodeAdmin:
         return wire.ScrubNodeReply(scrub.total_bytes, pace, passes)
 
     async def report_members(self, request: wire.ReportMembers) -> wire.ReportMembersReply:
-        """Record the members of a group as its leader reports them."""
+        """Record by a command the members of a group as its leader reports them. Raises the error
+        of a refusal."""
         await self._propose(state_machine.RecordMembers(*request))
         return wire.ReportMembersReply()
 

@@ -44,8 +44,8 @@ class MemberReports:
         self._wanted.set()
 
     async def run(self) -> None:
-        """Report the configurations of noted groups until cancelled; check those again every
-        ``RETRY_S`` that could not be reported."""
+        """Report the configurations of groups given to ``note`` to the metadata leader, until
+        cancelled. Those that could not be reported are checked again after ``RETRY_S``."""
         while True:
             await self._wanted.wait()
             self._wanted = trio.Event()

@@ -37,7 +37,8 @@ class MetadataLearners:
         self._log = log
 
     async def run(self) -> None:
-        """Check every ``POLL_S``, until cancelled."""
+        """Call ``check`` every ``POLL_S`` while this node leads the metadata group, until
+        cancelled."""
         while True:
             await trio.sleep(POLL_S)
             if self._core.status.has_applied_in_term(METADATA_GROUP):

@@ -42,7 +42,7 @@ class ReserveFile:
 
     def allocate(self) -> bool:
         """Preallocate the whole reserve. Return False if there is no space for it; the reserve
-        holds nothing then. Raises ``OSError``."""
+        holds nothing then. Raises ``OSError`` for any other error."""
         descriptor = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
             os.posix_fallocate(descriptor, 0, self._bytes_wanted)

@@ -92,8 +92,8 @@ class LoadPublisher:
         return {OP: self._asked}
 
     async def run(self) -> None:
-        """Publish the loads of each window at its end, and move the log starts, until cancelled.
-        Return at once when publishing is off."""
+        """Publish the loads of each window at its end, and propose that its topic drops expired
+        records, until cancelled. Return at once when publishing is off."""
         if self._counts is None:
             return
         interval_ms = self._config.interval_ms

@@ -117,7 +117,7 @@ class Bulk:
 
     async def serve(self, sock: socket.socket | TlsSocket, reader: FrameReader, peer: int) -> None:
         """Answer requests until the peer closes the connection. Raises ``RemoteProtocolError`` for
-        a malformed or unknown request, ``OSError``."""
+        a malformed or unknown request, ``OSError`` when the connection breaks."""
         reader.limits = self._limits
         while True:
             while (frame := reader.next_frame()) is None:

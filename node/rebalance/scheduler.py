@@ -251,7 +251,7 @@ def _switch_ended(move: PlannedMove, record: Record, view: ClusterView) -> StepT
 def _switch(plan: ActivePlan, move: PlannedMove, record: Record, view: ClusterView,
             result: Next) -> None:
     """Add the next action of a move in phase SWITCHING to ``result``: propose the switch, or end
-    the move. A decided switch is carried out by its own driver.
+    the move. A decided switch is carried out by the leaders of the two groups.
 
     A switch that the metadata have not decided can be skipped."""
     ended = _switch_ended(move, record, view)

@@ -61,7 +61,8 @@ def recover(journal: Journal, header: SegmentHeader, checkpoint: Checkpoint,
     append, and return the logs and the damage. Keep ``progress`` up to date meanwhile.
 
     Blocks for as long as it reads. Raises ``WrongIdentity`` for a segment of another cluster or
-    node, ``UnknownFormat`` for a segment or an entry of another release, ``OSError``."""
+    node, ``UnknownFormat`` for a segment or an entry of another release, ``OSError`` if the disk
+    fails."""
     return _Recovery(journal, header, checkpoint, progress or RecoveryProgress()).run()
 
 
