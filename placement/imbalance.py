@@ -245,8 +245,8 @@ class Balancer:
         )
 
     def move(self, group: int, source: int, target: int, position: int, reason: str) -> None:
-        """Move a replica that all rules allow, and record the reason, the bytes and the way back.
-        ``position``: the resource for which it moves."""
+        """Move a replica that all rules allow, and record the reason, the bytes, and what
+        ``rollback`` needs. ``position``: the resource for which it moves."""
         changes = self.changes
         self.undo_log.append((group, self.state.voters[group], self.state.leader[group]))
         changes.spent_bytes += self.bytes_to_copy(group, source, target)

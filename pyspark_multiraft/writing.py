@@ -135,8 +135,9 @@ class MultiRaftWriter(DataSourceArrowWriter):
         self._sink = uuid.uuid4().hex  # of this write: its tasks may be repeated, the write may not
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Append the rows of one task, and wait until they are acknowledged. Raises
-        ``SourceError``."""
+        """Append the rows of one task, and wait until they are acknowledged. Return the task's
+        message, with their number. Raises ``SourceError`` for an unsuitable row or a refusal of the
+        cluster."""
         context = TaskContext.get()
         attempt = Attempt(self._sink, context.partitionId(), 0)
         return write_task(self._options, attempt, iterator)

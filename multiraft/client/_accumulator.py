@@ -373,7 +373,8 @@ class Accumulator:
         return builder
 
     def _require_room(self, size: int, topic: str) -> None:
-        """Raise ``RecordTooLarge`` or ``BufferFull`` if ``size`` bytes do not fit now."""
+        """Raise ``BufferFull`` if ``size`` bytes do not fit into the buffer now, ``RecordTooLarge``
+        if they never do."""
         limit = self._buffer_bytes_max
         if size > limit:
             raise _too_large(topic, size, "buffer_bytes_max", limit)

@@ -42,7 +42,7 @@ class Watchdog:
         self.resigned = 0
 
     async def run(self) -> None:
-        """Check every ``POLL_S``, until cancelled."""
+        """Call ``check`` every ``POLL_S``, until cancelled."""
         while True:
             await trio.sleep(POLL_S)
             self.check(monotonic_ms())

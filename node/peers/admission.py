@@ -186,7 +186,8 @@ class Admission:
 
     async def linked(self, peer: int) -> bool:
         """Wait until all peers were asked; from then on the hello to ``peer`` names the boot id
-        that it asked for. Return False at once if the peer asked for nothing new."""
+        that it asked for, and True is returned. Return False at once if the peer asked for nothing
+        new."""
         remembered = self._remembered.get(peer)
         if remembered is None or self._named.get(peer) == remembered:
             return False

@@ -67,7 +67,7 @@ class MetadataCaller(Protocol):
 
     async def ask(self, request: Any) -> Any:
         """Return the reply of the metadata leader. Raises ``RequestError`` for a refusal,
-        ``AmbiguousOutcome`` without a valid reply, ``LeaderUnknown``."""
+        ``AmbiguousOutcome`` without a valid reply, ``LeaderUnknown`` if no leader is known."""
 
 
 class PartitionSwitcher:
@@ -97,7 +97,7 @@ class PartitionSwitcher:
         return {wire.OpenPartition: self.open}
 
     def check(self) -> None:
-        """Wake the driver if any switch is open: the metadata or the leader of a group changed.
+        """Wake ``run`` if any switch is open: the metadata or the leader of a group changed.
         O(1)."""
         if self._state.placed.switches:
             changed, self._changed = self._changed, trio.Event()
