@@ -369,12 +369,14 @@ class Appender:
 
     @property
     def ambiguous(self) -> int:
-        """Records that may or may not have been appended."""
+        """Records that may or may not have been appended: all failed ones, once a failure was
+        ambiguous."""
         return self._failed if self._saw_ambiguous else 0
 
     @property
     def refused(self) -> int:
-        """Records that certainly were not appended."""
+        """Records that certainly were not appended; 0 once a failure was ambiguous, because all
+        failed records then count in ``ambiguous``."""
         return 0 if self._saw_ambiguous else self._failed
 
     @property

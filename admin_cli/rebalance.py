@@ -106,12 +106,12 @@ class _HasPlanExits(click.Command):
     """Mixin of commands with these exit codes, also for errors of the command line."""
 
     def make_context(self, *arguments: Any, **settings: Any) -> click.Context:
-        """Make click's context, with these exit codes."""
+        """Make click's context, with the exit codes of plans."""
         with _plan_exits():
             return super().make_context(*arguments, **settings)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Invoke as click does, with these exit codes."""
+        """Invoke as click does, with the exit codes of plans."""
         with _plan_exits():
             return super().invoke(ctx)
 
