@@ -68,7 +68,7 @@ _FILE = (shapes.UINT, shapes.UINT, [shapes.BYTES], shapes.ANYTHING)
 
 
 class GroupRecord(NamedTuple):
-    """One group in a checkpoint."""
+    """State of one group's log and partitions in a checkpoint."""
 
     group: int
     incarnation: int
@@ -158,7 +158,7 @@ class GroupRecord(NamedTuple):
 
 @dataclass(slots=True)
 class Checkpoint:
-    """A whole checkpoint."""
+    """Contents of one checkpoint: the record of each group, and the state of the node."""
 
     position: int = 0  # everything of the journal before it was durable
     journal_start: int = 0  # start of the first segment

@@ -97,7 +97,7 @@ class File(Protocol):
 
 
 class Lock(Protocol):
-    """Held as long as it is not closed; ends with the process."""
+    """Exclusive lock on a file, held until it is closed or the process ends."""
 
     def close(self) -> None: ...
 
@@ -171,7 +171,7 @@ class Filesystem(Protocol):
 
 
 class RealFile:
-    """A descriptor."""
+    """File of the operating system, by its descriptor."""
 
     __slots__ = ("path", "_descriptor")
 
@@ -264,8 +264,8 @@ def _read_blocks(path: str, blocks: memoryview, position: int) -> int:
 
 
 class RealFilesystem:
-    """The operating system's.  Symbolic links are not followed for files: a data directory holds
-    its own data."""
+    """Filesystem of the operating system. Symbolic links are not followed for files: a data
+    directory holds its own data."""
 
     _FLAGS: ClassVar[int] = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
 

@@ -151,7 +151,8 @@ def spans_of(journal: Journal, places: Sequence[tuple[int, int, int, int]],
 
 
 class ReadJob:
-    """Entries of a group that are no longer in memory, and those behind them that are."""
+    """Read of a group's entries that are no longer in memory, returned together with those behind
+    them that are."""
 
     __slots__ = ("group", "incarnation", "spans", "cached_entries", "missing_index", "_filesystem")
 
@@ -239,7 +240,7 @@ class ReadJob:
 
 
 class FetchJob:
-    """Batches of a partition that are no longer in memory."""
+    """Read of a partition's batches that are no longer in memory."""
 
     __slots__ = ("_read",)
 

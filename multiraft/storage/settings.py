@@ -15,7 +15,7 @@ FSYNC, RELAXED = "fsync", "relaxed"
 
 @dataclass(frozen=True, slots=True)
 class StorageSettings:
-    """One node's disk."""
+    """The table [storage] of ``node.toml``: durability, reserved space and scrub of the disk."""
 
     #: ``fsync``: what is acknowledged is on the disk.  ``relaxed``: records are in the operating
     #: system's hands, and on the disk after ``flush_interval_ms``; term, vote, membership and

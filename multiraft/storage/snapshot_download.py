@@ -43,7 +43,7 @@ class PartialSnapshot:
 
 
 class SnapshotDownload:
-    """At most one, in one directory."""
+    """File of the snapshot that is being received: at most one in a data directory."""
 
     def __init__(self, filesystem: Filesystem, directory: str, bytes_max: int):
         self._filesystem = filesystem

@@ -25,7 +25,7 @@ class MemoryWaiter(Protocol):
 
 
 class MemoryBudget:
-    """The counters of one node, with their limits."""
+    """Memory and requests that all client sessions of one node hold, with their limits."""
 
     __slots__ = ("bytes", "bytes_max", "requests", "requests_max", "unsent", "unsent_max",
                  "waiting", "refused")

@@ -32,7 +32,8 @@ REFUSED_MAX = 1_024
 
 
 class ProducerIds:
-    """The check of one node, with the ids that it refused recently."""
+    """Check that the metadata have granted a batch's producer id and epoch, with those that it
+    refused recently."""
 
     def __init__(self, directory: Router, now_ms: Callable[[], int] = monotonic_ms):
         self._directory = directory

@@ -50,7 +50,8 @@ class _PendingRead:
 
 
 class ReadIndexRequests:
-    """The waiting requests of one node, by token of the core."""
+    """Requests of one node that wait until a majority confirms a leadership, by token of the
+    core."""
 
     def __init__(self, core: MultiRaft, partition_states: dict[int, PartitionStates],
                  request_round: Callable[[], None]):

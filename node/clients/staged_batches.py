@@ -60,7 +60,7 @@ class _Batch(NamedTuple):
 
 
 class StagedBatches:
-    """The waiting staged batches of one node."""
+    """Staged batches of one node that wait until the state of their transaction is known."""
 
     def __init__(self, metadata_log: MetadataLog, requests: MetadataRequests,
                  background: Background, request_round: Callable[[], None]):

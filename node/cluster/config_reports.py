@@ -28,7 +28,7 @@ SLICE = 256
 
 
 class MemberReports:
-    """The reporting task of one node."""
+    """Task that reports the members of groups led here to the metadata leader."""
 
     def __init__(self, core: MultiRaft, metadata_log: MetadataLog, requests: MetadataRequests):
         self._core = core

@@ -27,7 +27,8 @@ POLL_S = 0.25
 
 
 class MetadataLearners:
-    """The task that keeps the learners, active on the metadata leader."""
+    """Task of the metadata leader that makes every node without a vote a learner of the metadata
+    group."""
 
     def __init__(self, core: MultiRaft, metadata_log: MetadataLog,
                  request_round: Callable[[], None], log: logging.Logger):

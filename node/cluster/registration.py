@@ -43,7 +43,7 @@ ASK_S_MAX = 1.0
 
 
 class Registration:
-    """The registration task of one node."""
+    """Task that registers this node at the metadata leader, and watches for its removal."""
 
     def __init__(
         self,

@@ -28,7 +28,8 @@ BYTES_PER_READ_MAX = 1 << 20
 
 
 class Background:
-    """The owner of background tasks and of the threads that read cold ranges."""
+    """Owner of the background tasks of requests, and of the threads that read from the disk for
+    them."""
 
     def __init__(self, limits: Limits):
         self._bytes_max = limits.cold_read_bytes_max

@@ -44,7 +44,7 @@ class MetadataSource(Protocol):
 
 
 class Checkpoints:
-    """The checkpoint task of one node."""
+    """Writer of one node's checkpoints."""
 
     def __init__(self, store: Store, core: MultiRaft, metadata_log: MetadataSource,
                  space: Space | None = None):

@@ -32,7 +32,7 @@ class OutboxFull(OSError):
 
 
 class Outbox:
-    """The outgoing buffers of one socket."""
+    """Send queue of one non-blocking socket, limited in bytes."""
 
     __slots__ = ("_sock", "_buffers", "_space_freed", "_emptied", "size", "bytes_max", "sent_bytes")
 

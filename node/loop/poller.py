@@ -27,7 +27,8 @@ POLL_NS = 2_000_000
 
 
 class Poller:
-    """The hot sources of one node, by file descriptor."""
+    """Poller of one node's hot sources (sessions, peer sockets, disk completions), by file
+    descriptor."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()

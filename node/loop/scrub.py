@@ -60,7 +60,8 @@ def parse_state(data: bytes) -> dict[str, int]:
 
 
 class Scrub:
-    """The scrub task of one node."""
+    """Task that verifies the whole journal of one node within an interval, while the disk is
+    idle."""
 
     def __init__(self, store: Store, disk: DiskWorker, damaged: Callable[[StorageError], None],
                  directory: Path, settings: StorageSettings):

@@ -68,7 +68,7 @@ class Reply(NamedTuple):
 
 
 class Attached(NamedTuple):
-    """The entry points into a running node."""
+    """What the HTTP thread uses of a running node."""
 
     token: trio.lowlevel.TrioToken  # of the loop
     request_sample: Callable[[Callable[[Sample], None]], None]  # on the loop
@@ -77,7 +77,7 @@ class Attached(NamedTuple):
 
 
 class HttpThread:
-    """The port and its thread."""
+    """HTTP server for metrics and health, on a thread of its own."""
 
     def __init__(self, config: HttpConfig, life: Life):
         self._config = config

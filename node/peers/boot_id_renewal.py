@@ -36,8 +36,9 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Renewal:
-    """The renewal task. ``written()`` grows with every write. ``renew()`` makes a new number
-    durable; it blocks. ``dial`` and ``introduction`` open a connection to a peer."""
+    """Task that renews the node's boot id while it writes. ``written()`` grows with every write.
+    ``renew()`` makes a new number durable; it blocks. ``dial`` and ``introduction`` open a
+    connection to a peer."""
 
     def __init__(self, admission: Admission, known: PeerRegistry, written: Callable[[], int],
                  renew: Callable[[], tuple[BootId, ...]], dial: Callable[[int], Awaitable],

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class LeaseEvents:
-    """The task that receives the events of the liveness thread."""
+    """Task that passes the events of the liveness thread on to the core."""
 
     def __init__(self, core: MultiRaft, liveness: LivenessThread, disk: DiskWorker,
                  request_round: Callable[[], None], probe_file: int, probe_ms: int):

@@ -25,7 +25,8 @@ from node.rebalance.throttle import PlanThrottle
 
 
 class Plans:
-    """Controller, participant, throttle and preferred leaders of one node."""
+    """All parts of one node that serve plans: controller, participant, throttle and preferred
+    leaders."""
 
     def __init__(self, core: MultiRaft, metadata_log: MetadataLog, participant: PlanParticipant,
                  peers: PeerRequests, request_round: Callable[[], None],

@@ -45,7 +45,7 @@ def _ignore(_group: int) -> None:
 
 
 class Replicas:
-    """The replicas of one node."""
+    """Creation and removal of one node's replicas."""
 
     def __init__(self, core: MultiRaft, store: Store, metadata_log: MetadataLog, pool_size: int,
                  request_round: Callable[[], None], log: logging.Logger,

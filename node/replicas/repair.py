@@ -38,7 +38,7 @@ _U64 = (1 << 64) - 1
 
 
 class Repairs:
-    """The repair task of one node."""
+    """Task that repairs this node's quarantined replicas from copies of its peers."""
 
     def __init__(self, repairer: RepairCoordinator, bulk: Bulk, request_round: Callable[[], None],
                  log: logging.Logger):

@@ -34,7 +34,7 @@ RETRY_MS = 10_000
 
 
 class LeadershipShedder:
-    """The shedding task of one node."""
+    """Task that transfers leaderships to other nodes while this node's disk is full."""
 
     def __init__(self, core: MultiRaft, space: Space, roles: LeadershipNotifier,
                  request_round: Callable[[], None], log: logging.Logger):

@@ -31,7 +31,8 @@ _DATA = EntryKind.DATA
 
 
 class UnappliedRange(NamedTuple):
-    """One group's entries that a tail needs, up to the run's last one."""
+    """Entries of one group that its partition states have not applied, up to the last one of the
+    segment's run."""
 
     run: SegmentRun
     first: int

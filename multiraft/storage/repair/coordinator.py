@@ -64,14 +64,16 @@ class RepairResponse(NamedTuple):
 
 
 class SendRequest(NamedTuple):
-    """To be done: send the request to the peer, give its response to ``on_response``."""
+    """Step for the driver: send the request to the peer, and give its response to
+    ``on_response``."""
 
     peer: int
     request: RepairRequest
 
 
 class ReplayEntries(NamedTuple):
-    """To be done: execute the job on a thread, give its entries to ``on_replay_read``."""
+    """Step for the driver: execute the job on a thread, and give its entries to
+    ``on_replay_read``."""
 
     group: int
     job: ReadJob

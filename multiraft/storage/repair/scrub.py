@@ -43,7 +43,8 @@ class SuspectRange(NamedTuple):
 
 
 class ScrubJob:
-    """One piece.  ``suspects``, ``end`` and ``bytes`` are there once it was executed."""
+    """Check of one piece of the journal. ``suspects``, ``end`` and ``bytes`` are set once it was
+    executed."""
 
     __slots__ = ("segment", "position", "limit", "prev_crc", "durable", "end", "bytes",
                  "suspects", "resumed", "entries", "_filesystem")
@@ -149,7 +150,7 @@ class ScrubJob:
 
 
 class ScrubCheckpointsJob:
-    """All checkpoints.  ``damaged`` and ``bytes`` are there once it was executed."""
+    """Check of all checkpoints on disk. ``damaged`` and ``bytes`` are set once it was executed."""
 
     __slots__ = ("bytes", "damaged", "_directory", "_filesystem")
 
@@ -175,7 +176,7 @@ class ScrubCheckpointsJob:
 
 
 class Scrubber:
-    """Goes over a store's journal, again and again."""
+    """Maker of the jobs that verify a store's checkpoints and journal, pass after pass."""
 
     def __init__(self, store: Store, position: int = 0):
         self.position = position  # journal position up to which this pass has come
