@@ -68,7 +68,7 @@ class Reply(NamedTuple):
 
 
 class Attached(NamedTuple):
-    """What the HTTP thread uses of a running node."""
+    """Entry points into a running node that the HTTP thread uses."""
 
     token: trio.lowlevel.TrioToken  # of the loop
     request_sample: Callable[[Callable[[Sample], None]], None]  # on the loop
