@@ -20,8 +20,11 @@ def of_topics(client: Any, topics: Sequence[str]) -> list[Wait]:
 
 
 def of_open_transactions(client: Any) -> list[Wait]:
-    """Return such positions of all topics in which open transactions stage, read from where these
-    began; deleted topics are left out. O(partitions of open transactions + records after that)."""
+    """Return the positions at which readers of committed records stop before the end, in all topics
+    in which open transactions stage. These topics are read from where the transactions began;
+    deleted ones are left out.
+
+    O(partitions of open transactions + records after that)."""
     staged = client.sink_request(StagedTopics()).topics
     names = {row.incarnation: row.name for row in client.list_topics()} if staged else {}
     found: list[Wait] = []

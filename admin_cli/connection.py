@@ -118,7 +118,8 @@ def partitions(client: Any, topic: str) -> list[PartitionRow]:
 
 
 def offsets(client: Any, topic: str) -> dict[int, tuple[int, int]]:
-    """Return first and next offset of each partition, as a confirmed leader knows them."""
+    """Return first and next offset of each partition; its leader has confirmed them with a
+    majority. Raises ``OffsetNotAvailable`` if a leader does not answer."""
     return {partition: (span.start_offset, span.end_offset)
             for partition, span in client.list_offsets(topic).items()}
 
@@ -142,8 +143,8 @@ def desired_states(client: Any) -> dict[int, str]:
 
 
 def desired_states_if_known(client: Any) -> dict[int, str] | None:
-    """Return the wanted states for display beside other facts; None when the cluster cannot answer.
-    """
+    """Return node -> state that the operator wants, for display beside other facts, without nodes
+    that are to be alive; None when the cluster cannot answer."""
     try:
         return desired_states(client)
     except (MultiRaftError, blocking.NoNodeAnswered, OSError):
@@ -151,22 +152,23 @@ def desired_states_if_known(client: Any) -> dict[int, str] | None:
 
 
 def group_transfer(client: Any, group: int, to: int) -> tuple[int, int]:
-    """Transfer leadership of a group to node ``to`` (0 = any), and wait for it, bounded. Return the
-    present leader and its term."""
+    """Transfer leadership of a group to node ``to`` (0 = any), and wait for it for a limited time.
+    Return (present leader, its term)."""
     reply = client.group_transfer(group, to)
     return reply.leader, reply.term
 
 
 def try_members(client: Any, found: Any, voters: tuple[int, ...],
                 learners: tuple[int, ...]) -> None:
-    """Start a change of members.  A refusal because of bad timing, or because another change came
-    first, is ignored: the caller polls."""
+    """Start a change of members, and return without waiting for it. Ignore a refusal because of bad
+    timing, or because another change came first: the caller polls."""
     with contextlib.suppress(wire.TimedOut, wire.LeaderUnknown, wire.AmbiguousOutcome):
         client.group_members(found.group, voters, learners, found.index)
 
 
 def kind_of(found: Any, node: int) -> str:
-    """Return the role of a node in a group, in words."""
+    """Return the role of a member in a group, in words; "incoming" and "outgoing" during a joint
+    configuration."""
     if node in found.voters:
         return "voter" if node in found.outgoing or not found.outgoing else "incoming voter"
     return "learner" if node in found.learners and node not in found.outgoing else "outgoing voter"
@@ -183,11 +185,10 @@ def members_json(found: Any) -> dict[str, Any]:
 
 
 def _all_replicas(client: Any, group: int) -> tuple[list[Any], list[int]]:
-    """Return the replicas of a group on all nodes, and the nodes that do not answer.
+    """Return (replicas of a group, as all nodes report them; nodes that do not answer).
 
     A silent node is asked again within the bound, because a replica that is not found may be given
-    up permanently.  Bounded by ``RECOVERY_TIMEOUT_S`` and one round of ``NODE_TIMEOUT_MS`` each.
-    """
+    up permanently. Bounded by ``RECOVERY_TIMEOUT_S`` and one round of ``NODE_TIMEOUT_MS`` each."""
     silent = {node.id: node.client_address for node in client.cluster_status().nodes}
     replicas: list[Any] = []
     deadline_s = time.monotonic() + RECOVERY_TIMEOUT_S
@@ -238,8 +239,8 @@ def _partitions_of(client: Any, group: int) -> int:
 
 
 def recover(client: Any, report: dict[str, Any]) -> int:
-    """Recover a group by force from the replica that the report names. Return the new incarnation.
-    Raises ``CommandFailed`` if a majority answers."""
+    """Recover a group by force from the ``survivor`` that a ``recovery_report`` names. Return the
+    new incarnation. Raises ``CommandFailed`` if a majority answers."""
     if report["has_majority"]:
         raise CommandFailed(f"group {report['group']} needs no recovery: a majority of its voters "
                             "answers.", "If it has no leader, wait for the election to end.")
@@ -321,8 +322,8 @@ def node_ready(connect: Connect, address: str) -> bool:
 
 
 def leaderless_groups(connect: Connect, addresses: Sequence[str], total: int) -> tuple[int, int]:
-    """Return the number of groups without a known leader, and the number of groups. That is at
-    least ``total``, more after the pool has grown; without an answer all are leaderless."""
+    """Return (number of groups without a known leader, number of groups). That is at least
+    ``total``, more after the pool has grown; without an answer all are leaderless."""
     try:
         with connect(addresses) as client:
             client.catch_up()
@@ -368,12 +369,14 @@ class Appender:
 
     @property
     def ambiguous(self) -> int:
-        """Records that may or may not have been appended."""
+        """Records that may or may not have been appended: all failed ones, once a failure was
+        ambiguous."""
         return self._failed if self._saw_ambiguous else 0
 
     @property
     def refused(self) -> int:
-        """Records that certainly were not appended."""
+        """Records that certainly were not appended; 0 once a failure was ambiguous, because all
+        failed records then count in ``ambiguous``."""
         return 0 if self._saw_ambiguous else self._failed
 
     @property
@@ -424,7 +427,8 @@ class Appender:
             self._fail(error, isinstance(error, wire.AmbiguousOutcome))
 
     def flush_within(self, timeout_s: float) -> None:
-        """Wait at most ``timeout_s`` seconds until every record with a delivery has its outcome."""
+        """Wait at most ``timeout_s`` seconds until every record with a delivery has its outcome;
+        open batches are not sent earlier."""
         deadline = time.monotonic() + timeout_s
         while self._counts and time.monotonic() < deadline:
             self._client.turn_sometimes()

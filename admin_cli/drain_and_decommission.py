@@ -94,7 +94,7 @@ def _show(made: Plan, yes: bool) -> None:
 
 
 def _desired_state_of(client: Any, node_id: int) -> str:
-    """Return the present wanted state of a node."""
+    """Return the state that the operator wants of a node; ``ALIVE`` without one."""
     return connection.desired_states(client).get(node_id, wire.ALIVE)
 
 
@@ -133,7 +133,7 @@ def _is_unfinished(client: Any, desired: wire.DesiredState) -> bool:
 
 
 def _set_state(client: Any, desired: wire.DesiredState) -> None:
-    """Store a wanted state that requires no plan; print a note if a plan is under way."""
+    """Store a wanted state that needs no moves; print a note if a plan is under way."""
     status = client.plan_request(wire.PlanStatus())
     client.plan_request(wire.SetNodeState(*desired))
     if status.state in rebalance.EXCLUSIVE_STATES:

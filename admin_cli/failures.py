@@ -47,7 +47,8 @@ class CommandFailed(click.ClickException):
         self.exit_code = int(exit_code)  # type: ignore[misc]  # click reads it of the instance
 
     def show(self, file: IO[Any] | None = None) -> None:
-        """Write both sentences to standard error, control characters escaped."""
+        """Write the error and the lines of its remedy to standard error, control characters
+        escaped."""
         click.echo(printable(f"Error: {self.message}"), file=file, err=True)
         for line in self.do.splitlines():
             click.echo(printable(f"  {line}"), file=file, err=True)

@@ -184,11 +184,11 @@ def move(session: Session, group_id: int, source: int, target: int, as_json: boo
 
 def move_replica(client: Any, found: Any, source: int, target: int,
                  say: Callable[[str, int, int], object]) -> Any:
-    """Move a replica step by step, until the target votes and the source does not; return the group
-    then.
+    """Move a replica step by step, until the target votes, the source does not and no change is
+    open; return the members then.
 
-    ``say`` is called with the progress. Raises ``CommandFailed`` without progress for
-    ``PROGRESS_TIMEOUT_S``."""
+    ``say(text, have, total)`` is called with the progress. Raises ``CommandFailed`` without
+    progress for ``PROGRESS_TIMEOUT_S``."""
     progress, moved_s = None, time.monotonic()
     while target not in found.voters or source in found.voters + found.outgoing or found.is_open:
         have = next((row.match for row in found.rows if row.node == target), 0)
@@ -289,8 +289,9 @@ def _require_node(client: Any, node: int) -> None:
 
 def change_members(client: Any, found: Any, voters: tuple[int, ...],
                    learners: tuple[int, ...]) -> Any:
-    """Make these the members, in one change, and wait for it. Return the group when the change is
-    complete. Raises ``CommandFailed`` after ``PROGRESS_TIMEOUT_S``."""
+    """Make these the members, in one change, and wait for it; only wait if they are the members
+    already. Return the members when no change is open. Raises ``CommandFailed`` after
+    ``PROGRESS_TIMEOUT_S``."""
     if ({*voters}, {*learners}) != ({*found.voters}, {*found.learners}):
         client.group_members(found.group, voters, learners, found.index)
     return _await_committed(client, found.group)

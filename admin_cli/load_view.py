@@ -122,8 +122,8 @@ def _rest(count: int, noun: str) -> None:
 # ---- the picture --------------------------------------------------------------------------------
 
 def draw(made: Plan, path: Path) -> None:
-    """Write the picture of a plan's loads into ``path``, and print a note with its name. Raises as
-    ``write``."""
+    """Write the picture of a plan's loads into ``path``, and print a note with its name. Raises
+    ``CommandFailed`` without the drawing library, and when the file cannot be written."""
     write(made, path)
     note(f"Drawn: {path}")
 

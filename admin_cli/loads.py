@@ -50,7 +50,7 @@ def source(session: Session) -> Any:
 
 def facts(session: Session) -> Any:
     """Return facts of the cluster that windows do not contain: its nodes, groups and members.
-    Raises ``CommandFailed``."""
+    Raises ``CommandFailed`` if the cluster does not answer, or not as it should."""
     from spark.windows import Facts
 
     with connection.open_session(session) as client:

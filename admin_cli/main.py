@@ -150,7 +150,7 @@ def main(arguments: Sequence[str] | None = None,
 
 
 def _exit_code(arguments: Sequence[str] | None, check: Callable[[], None]) -> int:
-    """Run the command, show its error if it failed, and return its exit code."""
+    """Call ``check``, run the command, show its error if it failed, and return its exit code."""
     try:
         check()
         cli.main(args=arguments, prog_name="multiraft")

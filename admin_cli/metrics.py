@@ -88,7 +88,8 @@ def pipeline_(session: Session, output: str, once: bool, every: float | None, pe
 
 def export(client: Any, directory: str, window_s: float, session: Session) -> int:
     """Measure loads for ``window_s`` seconds, and write them as a snapshot into ``directory``.
-    Return the number of partitions. Raises ``CommandFailed``."""
+    Return the number of partitions. Raises ``CommandFailed`` if a package is missing, the nodes'
+    reports are invalid, or the directory cannot be written."""
     try:
         from spark import tables
         from spark.errors import SparkPlanError

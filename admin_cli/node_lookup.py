@@ -14,7 +14,8 @@ RECORDS_S = 20.0
 
 
 def require_known(client: Any, *nodes: int) -> None:
-    """Return if the cluster has all of ``nodes``. Raises ``NotFound`` otherwise."""
+    """Return if the cluster has all of ``nodes``. Raises ``NotFound`` for the first one that it has
+    not."""
     known = [row.node.id for row in client.node_list().nodes]
     for node_id in nodes:
         if node_id not in known:

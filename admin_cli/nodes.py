@@ -229,8 +229,8 @@ def scrub(session: Session, node_id: int, bytes_per_second: int | None, wait: bo
 
 
 def _address_of(client: Any, node_id: int) -> str:
-    """Return the client address of a node. Raises ``NotFound``, and ``Unreachable`` for a node that
-    is down."""
+    """Return the client address of a node. Raises ``NotFound`` for an unknown node, and
+    ``Unreachable`` for one that is down."""
     require_known(client, node_id)
     row = next(row for row in client.node_list().nodes if row.node.id == node_id)
     if row.state == "down":

@@ -253,8 +253,8 @@ def _now_ms() -> int:
 
 def complete_topic(context: click.Context, _parameter: click.Parameter,
                    incomplete: str) -> list[str]:
-    """Return names of topics for the shell; none when no cluster answers within ``COMPLETION_S``.
-    """
+    """Return the names of topics that begin with ``incomplete``, for the shell; none when no
+    cluster answers within ``COMPLETION_S``."""
     names: list[str] = []
     # A thread, because the lookup of a host name cannot be cancelled.
     asking = threading.Thread(target=_ask_topics, args=(context.obj, names), daemon=True)

@@ -21,7 +21,7 @@ WAITS = {DECIDED: "the leader of group {group} has to seal it; appends continue 
 
 def placements(client: Any, topic: str, partition: int | None) -> list[dict[str, Any]]:
     """Return the placement of each partition, or of one: its groups with offsets and reasons, and a
-    switch under way. Raises ``NotFound``."""
+    switch under way. Raises ``NotFound`` if the topic has no such partition."""
     rows = client.explain_placement(topic)
     if partition is not None and not 0 <= partition < len(rows):
         raise NotFound(f"topic {topic!r} has partitions 0 to {len(rows) - 1}, not {partition}.")
@@ -65,8 +65,8 @@ def _reason(link: Any, hashed_group: int) -> str:
 
 
 def _step(client: Any, row: Any, leaders: dict[int, int]) -> str:
-    """Return the last step of a switch that was taken: opened, sealed or decided, as far as the
-    leaders of both groups answer."""
+    """Return the last step that a switch under way has taken, as far as the leaders of both groups
+    answer: opened, sealed, or else decided."""
     addresses = {node.id: node.client_address for node in client.cluster_status().nodes}
     here = _replica(client, row, row.epoch_history[-1].group, leaders, addresses)
     there = _replica(client, row, row.switch_group, leaders, addresses)

@@ -114,7 +114,7 @@ def grow(session: Session, groups: int, yes: bool, no_wait: bool, as_json: bool)
 
 def _request_growth(client: Any, groups: int, dry_run: bool) -> GrowPoolReply:
     """Request the growth, and return what is decided or, with ``dry_run``, would be. Raises
-    ``PlanEnded`` when it is impossible."""
+    ``PlanEnded`` if it is above the limit or the pool cannot grow to that size."""
     try:
         return client.pool_grow(groups, dry_run)
     except wire.LimitExceeded as error:

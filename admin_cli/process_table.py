@@ -20,13 +20,12 @@ LOG_TAIL_BYTES = 64 << 10
 
 
 def start_time(pid: int) -> int | None:
-    """Return clock ticks from the boot, field 22 of /proc/PID/stat; None when there is no such
-    process or all of it has ended.
+    """Return the time at which a process started, in clock ticks from the boot. It is None when
+    there is no such process or all of it has ended.
 
-    A killed process shows as a zombie as soon as its first thread has ended.  While another thread
+    A killed process shows as a zombie as soon as its first thread has ended. While another thread
     is still in the kernel, syncing a file say, its ports and files are in use: the process has not
-    ended.
-    """
+    ended."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
@@ -38,11 +37,10 @@ def start_time(pid: int) -> int | None:
 
 
 def works_in(pid: int, directory: Path) -> bool:
-    """Tell whether the working directory of a process is ``directory``, under whatever name.
+    """Return True if the working directory of a process is ``directory``, under whatever name.
 
-    True as well where the kernel does not tell: for processes of other users, and for those whose
-    first thread has ended.
-    """
+    Also where the kernel does not tell: for processes of other users, for those whose first thread
+    has ended, and for a pid without a process."""
     try:
         return os.path.samestat(os.stat(f"/proc/{pid}/cwd"), os.stat(directory))
     except (FileNotFoundError, PermissionError, ProcessLookupError):

@@ -27,8 +27,8 @@ def size(count: int | None) -> str | None:
 
 
 def parse_size(text: str) -> int:
-    """Return the bytes of ``64MiB``, ``1.5 GiB``, ``65536``, rounded down.  Raises ``ValueError``.
-    """
+    """Return the bytes of ``64MiB``, ``1.5 GiB``, ``65536``, rounded down. Raises ``ValueError``
+    for other text."""
     found = _SIZE.fullmatch(text.strip())
     if found is None:
         raise ValueError(f"{text!r} is no size")

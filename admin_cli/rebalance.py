@@ -106,12 +106,12 @@ class _HasPlanExits(click.Command):
     """Mixin of commands with these exit codes, also for errors of the command line."""
 
     def make_context(self, *arguments: Any, **settings: Any) -> click.Context:
-        """Make click's context, with these exit codes."""
+        """Make click's context, with the exit codes of plans."""
         with _plan_exits():
             return super().make_context(*arguments, **settings)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Invoke as click does, with these exit codes."""
+        """Invoke as click does, with the exit codes of plans."""
         with _plan_exits():
             return super().invoke(ctx)
 
@@ -138,7 +138,8 @@ def _now_ms() -> int:
 
 
 def read_plan(path: Path) -> plans.Plan:
-    """Return the plan of a file.  Raises ``CommandFailed``."""
+    """Return the plan of a file. Raises ``CommandFailed`` for a file that cannot be read, is no
+    plan, or was edited."""
     try:
         return plans.load(read_file(path, plans.PLAN_BYTES_MAX))
     except OSError as error:
@@ -232,7 +233,8 @@ def plan(session: Session, scope: str, node: int | None, drain: tuple[int, ...],
 
 def options_of(scope: str, node: int | None, drain: tuple[int, ...], budget: int | None,
                rate: int | None) -> Options:
-    """Return the options of the flags.  Raises ``UsageError``."""
+    """Return the options of the flags. Raises ``UsageError`` for a node without the scope ``node``,
+    and for that scope without a node."""
     if (scope == SCOPE_NODE) != (node is not None):
         raise click.UsageError("use a node with --scope node, and only with it: --scope node 4.")
     default = Options()
@@ -240,7 +242,8 @@ def options_of(scope: str, node: int | None, drain: tuple[int, ...], budget: int
 
 
 def read_policy(path: Path | None) -> Policy:
-    """Return the policy of a file, merged into the default one.  Raises ``CommandFailed``."""
+    """Return the policy of a file, merged into the default one; None = the default one. Raises
+    ``CommandFailed`` for a file that cannot be read or is no policy."""
     default = Policy(moves_max=wire.MOVES_MAX)
     if path is None:
         return default
@@ -258,8 +261,9 @@ def read_policy(path: Path | None) -> Policy:
 
 def make(client: Any, options: Options, policy: Policy, window_s: float,
          session: Session, desired_states: Mapping[int, str] | None = None) -> plans.Plan:
-    """Measure the cluster for ``window_s`` seconds and return a plan for it. ``desired_states``:
-    wanted states of nodes to assume. Raises ``CommandFailed``."""
+    """Measure the cluster for ``window_s`` seconds and return a plan for it; print a note if
+    another plan is under way. ``desired_states``: wanted states of nodes to assume. Raises
+    ``CommandFailed`` when no plan can be made."""
     try:
         gathered = plan_input.collect(client, _now_ms(), options.scope == SCOPE_REPAIR, window_s,
                                       pause=session.pause)

@@ -20,12 +20,13 @@ def printable(text: str) -> str:
 
 
 def in_one_line(text: str) -> str:
-    """Return ``text`` with newlines and tabs escaped as well."""
+    """Return ``text`` with control characters, newlines, tabs and surrogates as escapes."""
     return printable(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def json_printable(text: str) -> str:
-    """Return JSON of the same meaning without control characters but newlines."""
+    """Return the JSON ``text`` with control characters, except newlines, as JSON's own escapes: its
+    meaning stays."""
     return _UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 

@@ -60,7 +60,8 @@ class JoiningNode(click.ParamType):
 
 
 def _whole(text: str, most: int) -> int:
-    """Return a whole number up to ``most``.  Raises ``ValueError``."""
+    """Return the whole number that ``text`` names. Raises ``ValueError`` for other text, and for a
+    number above ``most``."""
     if not (text.isascii() and text.isdecimal() and len(text) <= len(str(most))
             and int(text) <= most):
         raise ValueError

@@ -34,7 +34,7 @@ def initial_facts(config: NodeConfig) -> Facts:
 
 def plan_of(facts: Facts) -> Bootstrap | None:
     """Return the first command of a new cluster; None for a node that joined one. Raises
-    ``BadConfig``."""
+    ``BadConfig`` if the nodes cannot hold the replicas."""
     if not facts.initial:
         return None
     hash_seed = int.from_bytes(facts.cluster[:8], "big") >> 1

@@ -170,7 +170,8 @@ CONFIG_CHARACTERS_MAX = 1 << 20
 
 
 def load(path: Path) -> NodeConfig:
-    """Read ``node.toml``.  Raises ``BadConfig``."""
+    """Return the configuration in a ``node.toml``. Raises ``BadConfig`` if it cannot be read, has
+    an unknown key, or contradicts itself."""
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read(CONFIG_CHARACTERS_MAX + 1)
@@ -186,7 +187,8 @@ def load(path: Path) -> NodeConfig:
 
 
 def parse(table: dict, relative_to: Path) -> NodeConfig:
-    """Return the values of a parsed ``node.toml``. Raises ``BadConfig`` or ``ConfigError``."""
+    """Return the configuration in a parsed ``node.toml``. Raises ``BadConfig`` or ``ConfigError``
+    for an unknown key, a wrong value or a contradiction."""
     known = {"node", "cluster", "raft", "limits", "storage", "security", "http", "metrics"}
     _no_others(table, known, "the file")
     table, renamed = _with_present_names(table)
@@ -231,7 +233,8 @@ def _with_present_names(table: dict) -> tuple[dict, tuple[tuple[str, str], ...]]
 
 def _cluster(table: dict, node: Member) -> tuple[bytes, int, int, tuple[Member, ...]]:
     """Return (cluster id, groups, replication factor, nodes) of [cluster]. Empty values: a node
-    that joins has only the id or no table. Raises ``BadConfig``."""
+    that joins has only the id or no table. Raises ``BadConfig`` for a wrong value or a
+    contradiction."""
     if "cluster" not in table:
         return b"", 0, 0, ()
     cluster = _table(table, "cluster")
@@ -297,7 +300,8 @@ def _cluster_id(cluster: dict) -> bytes:
 
 def _section(kind: type, table: dict, where: str) -> Any:
     """Return a ``kind``, a dataclass of numbers, texts and booleans, from a TOML table; missing
-    keys have their defaults. Raises ``BadConfig``, also for unknown keys."""
+    keys have their defaults. Raises ``BadConfig`` for a value of the wrong type or out of range,
+    and for unknown keys."""
     if not isinstance(table, dict):
         raise BadConfig(f"{where} must be a table, not {table!r}")
     defaults = {item.name: item.default for item in fields(kind)}

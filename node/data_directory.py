@@ -38,7 +38,8 @@ def draw_process_number() -> int:
 
 def renew_boot_id(config: NodeConfig) -> tuple[BootId, ...]:
     """Give the running boot a new number, durably. Return all boot ids of the directory, the new
-    one last. Raises ``StorageError``, ``OSError``."""
+    one last. Raises ``StorageError`` or ``OSError`` if the identity file cannot be read or
+    written."""
     return identity.renew(RealFilesystem(), str(config.data_dir),
                           1 + secrets.randbelow(_STEP_MAX))
 
@@ -47,7 +48,7 @@ def open_store(config: NodeConfig, process: int = 0,
                progress: RecoveryProgress | None = None) -> Store:
     """Lock and recover the data directory, as a new boot with the number ``process``. 0: the store
     is used offline and never meets other nodes. On a full disk the reserve is freed first. Raises
-    ``BadDirectory``."""
+    ``BadDirectory`` if it cannot be opened, for any reason that ``Store.open`` names."""
     who = Identity(config.cluster_id, config.node.id, process=process)
 
     def opened() -> Store:
@@ -76,14 +77,15 @@ def record_refusal(directory: str, log: logging.Logger, reason: str, boot_id: Bo
 
 
 def refused_before(config_path: Path) -> tuple[NodeConfig, RefusalRecord | None]:
-    """Return the configuration, and the refusal that its data directory records, if any. Raises
-    ``NodeError``."""
+    """Return the configuration, and the refusal that its data directory records; None = it was not
+    refused. Raises ``NodeError`` if one of them cannot be read."""
     config = load(config_path)
     return config, setup.refusal_record_of(RealFilesystem(), config)
 
 
 def clear_refusal(config: NodeConfig, record: RefusalRecord) -> None:
-    """Allow the data directory to start again. Raises ``BadDirectory``."""
+    """Allow the data directory to start again. Raises ``BadDirectory`` if it is in use, or cannot
+    be read or written."""
     filesystem, directory = RealFilesystem(), str(config.data_dir)
     try:
         lock = filesystem.lock(f"{directory}/{LOCK_FILE}")

@@ -124,7 +124,8 @@ class Node:
         self.metadata.admission.admitted.set()
 
     async def _admitted(self) -> None:
-        """Wait until the peers have admitted this node, then take part."""
+        """Wait until the peers have admitted this node, then add its replicas to the core, and vote
+        and acknowledge."""
         await self.metadata.admission.wait_admitted()
         self._take_part()
         freeze()
@@ -247,7 +248,7 @@ class Node:
 
     def close(self) -> None:
         """Write a last checkpoint, then close the files. Called after ``run``. Raises
-        ``DiskFailed``."""
+        ``DiskFailed`` if that cannot be written, except on a full disk."""
         self.peers.liveness.stop()
         os.close(self.storage.probe_file)
         self.env.poller.close()
@@ -366,7 +367,7 @@ def _run(config: NodeConfig, log: logging.Logger, life: Life, http: HttpThread) 
 
 
 def _load_security(config: NodeConfig) -> Security:
-    """Load secrets and certificates. Raises ``BadConfig``."""
+    """Load secrets and certificates. Raises ``BadConfig`` if a file cannot be used."""
     try:
         return Security(config.security, config.cluster_id)
     except ConfigError as error:

@@ -78,8 +78,8 @@ def told(replica: Replica) -> str:
 
 def recover(store: Store, config: NodeConfig, rng: RandomSource) -> int:
     """Make this replica the only voter of the metadata group's next incarnation, durably, and
-    return that incarnation. Raises ``BadDirectory`` for a missing or damaged replica, ``OSError``.
-    """
+    return that incarnation. Raises ``BadDirectory`` for a missing or damaged replica, ``OSError``
+    if the disk fails."""
     replica = inspect(store)
     if replica.quarantined:
         raise BadDirectory(f"the replica is damaged: {replica.quarantined}")
@@ -97,8 +97,9 @@ def recover(store: Store, config: NodeConfig, rng: RandomSource) -> int:
 
 
 def _use_up(core: MultiRaft, store: Store) -> None:
-    """Elect this node as leader of the new incarnation, and append the commands that use up ids and
-    indexes. The next start applies them."""
+    """Elect this node as leader of the new incarnation, and append the commands that use up
+    producer ids and topic incarnations, which lost entries may have granted. The next start applies
+    them."""
     while not core.status.is_leader(METADATA_GROUP):
         deadline_ms = core.next_deadline_ms()
         assert deadline_ms is not None
@@ -125,7 +126,7 @@ def _commands() -> Iterator[Command]:
 
 def _write(core: MultiRaft, store: Store) -> None:
     """Write everything that the core has to write, and report it as durable and committed, until
-    nothing is left. Raises ``OSError``."""
+    nothing is left. Raises ``OSError`` if a write or sync fails."""
     while ready := core.ready():
         if ready.writes is not None:
             staged = store.stage(ready.writes)

@@ -42,11 +42,13 @@ Connect = Callable[[Sequence[str]], Any]  # client addresses -> a blocking clien
 
 def initialise(filesystem: Filesystem, config: NodeConfig, servers: Sequence[str],
                connect: Connect) -> tuple[Found, bool]:
-    """Return the identity of the data directory, and True if it is new: an existing one is checked
-    and left alone.
+    """Give the data directory its identity, unless it has one, which is only checked. Return the
+    identity, and True if it is new.
 
     ``servers``: client addresses of the cluster to join; without them the node belongs to a new
-    cluster. Raises ``BadConfig``, ``BadDirectory``."""
+    cluster. Raises ``BadDirectory`` for a directory that cannot be this node's or be written,
+    ``BadConfig`` if the cluster cannot be joined or begun, ``NodeRefused`` if it refuses the
+    node."""
     directory = str(config.data_dir)
     found = _existing(filesystem, config)
     if found is not None:
@@ -70,8 +72,8 @@ def initialise(filesystem: Filesystem, config: NodeConfig, servers: Sequence[str
 
 
 def identity_of(filesystem: Filesystem, config: NodeConfig) -> Found:
-    """Return the identity of the data directory. Raises ``BadDirectory``, and ``NodeRefused`` for a
-    directory that the cluster refused before."""
+    """Return the identity of the data directory. Raises ``BadDirectory`` if it has none or is
+    another node's, and ``NodeRefused`` for a directory that the cluster refused before."""
     found = _existing(filesystem, config)
     if found is None:
         raise BadDirectory(
@@ -91,7 +93,8 @@ def identity_of(filesystem: Filesystem, config: NodeConfig) -> Found:
 
 
 def refusal_record_of(filesystem: Filesystem, config: NodeConfig) -> RefusalRecord | None:
-    """Return the refusal that the data directory records, if any. Raises ``BadDirectory``."""
+    """Return the refusal that the data directory records; None = it records none. Raises
+    ``BadDirectory`` if it cannot be read."""
     try:
         return refusal_record.read(filesystem, str(config.data_dir))
     except (StorageError, OSError) as error:
@@ -100,7 +103,8 @@ def refusal_record_of(filesystem: Filesystem, config: NodeConfig) -> RefusalReco
 
 def facts_of(filesystem: Filesystem, config: NodeConfig) -> Facts:
     """Return the facts about the other nodes from the data directory; for a directory of an earlier
-    release, from the configuration. Raises ``BadDirectory``."""
+    release, from the configuration. Raises ``BadDirectory`` if they cannot be read, or neither has
+    them."""
     try:
         facts = registry.read(filesystem, str(config.data_dir))
     except (StorageError, OSError) as error:
@@ -162,8 +166,8 @@ def _has_data(filesystem: Filesystem, directory: str) -> bool:
 
 
 def _begin(config: NodeConfig) -> tuple[int, Facts]:
-    """Return id and facts of an initial node of a new cluster. Raises ``BadConfig``, also if its
-    replicas cannot be placed."""
+    """Return id and facts of an initial node of a new cluster. Raises ``BadConfig`` if [cluster]
+    names no initial nodes, or the cluster's replicas cannot be placed on them."""
     if not config.members:
         raise BadConfig("[cluster] does not say which nodes the new cluster begins with; a node "
                         "that joins a cluster needs --join HOST:PORT")
@@ -175,7 +179,8 @@ def _begin(config: NodeConfig) -> tuple[int, Facts]:
 def _join(config: NodeConfig, incarnation: int, servers: Sequence[str],
           connect: Connect) -> tuple[int, Facts]:
     """Register this node with the cluster at ``servers``. Return the id and facts that it assigns.
-    Raises ``NodeRefused``, ``BadConfig``."""
+    Raises ``NodeRefused`` if it refuses or is another cluster, ``BadConfig`` if it cannot be
+    asked."""
     record = bootstrap.record_of(config.node, incarnation, 0, multiraft.__version__)
     try:
         with connect(servers) as client:

@@ -57,12 +57,13 @@ def default_group(incarnation: int, pool_size: int, seed: int) -> int:
 
 def assign(incarnations: Sequence[int], counts: Sequence[int], total: int, seed: int,
            hashed: Sequence[int] | None = None) -> Assignment:
-    """Return the groups of new partitions, assigned one after the other.
+    """Return the groups of new partitions, assigned one after the other, and those of them that are
+    not in the group of their hash because that is full.
 
-    ``hashed``: the ``default_group`` of each partition, if the caller knows them.
-    ``counts[group]`` is the number of partitions in each group, ``counts[0]`` (the metadata group)
-    is ignored; ``total`` is their sum, so that nothing here is O(groups).  The pool has
-    ``len(counts) - 1`` groups.  Raises ``LimitExceeded``."""
+    ``hashed``: the ``default_group`` of each partition, if the caller knows them. ``counts[group]``
+    is the number of partitions in each group, ``counts[0]`` (the metadata group) is ignored;
+    ``total`` is their sum, so that nothing here is O(groups). The pool has ``len(counts) - 1``
+    groups. Raises ``LimitExceeded`` for a pool of an impossible size."""
     pool_size = len(counts) - 1
     if not 1 <= pool_size <= POOL_SIZE_MAX:
         raise LimitExceeded("pool_size", POOL_SIZE_MAX, pool_size)

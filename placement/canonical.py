@@ -74,7 +74,8 @@ def digest_of_rows(value: Any) -> str:
 
 
 def parse(data: bytes, bytes_max: int) -> Any:
-    """Parse JSON without floats and without repeated keys.  Raises ``InvalidDocument``."""
+    """Return the value of JSON without floats and without repeated keys. Raises ``InvalidDocument``
+    for other bytes, and for more than ``bytes_max``."""
     if len(data) > bytes_max:
         raise InvalidDocument(f"{len(data)} bytes, the limit is {bytes_max}")
     try:

@@ -131,7 +131,8 @@ class Snapshot(NamedTuple):
 
 def checked(snapshot: Snapshot) -> Snapshot:
     """Return the same snapshot with its rows in order, once its values and references are possible.
-    Raises ``InvalidSnapshot``, ``LimitExceeded``, ``InvalidTopology``. O(rows log rows)."""
+    Raises ``InvalidSnapshot`` for contradictory or impossible rows, ``LimitExceeded`` for too many,
+    and ``InvalidTopology`` for an impossible node. O(rows log rows)."""
     for rows, kind in ((snapshot.nodes, NodeRow), (snapshot.groups, GroupRow),
                        (snapshot.partitions, PartitionRow)):
         if any(type(row) is not kind for row in rows):
@@ -268,8 +269,8 @@ def save(snapshot: Snapshot) -> bytes:
 
 
 def load(data: bytes) -> Snapshot:
-    """Return the snapshot of a file, checked.  Raises ``InvalidDocument``, ``InvalidSnapshot``,
-    ``LimitExceeded``, ``InvalidTopology``."""
+    """Return the snapshot of a file, checked. Raises ``InvalidDocument`` if the bytes are no
+    snapshot of this format, and as ``checked``."""
     fields = canonical.parse(data, SNAPSHOT_BYTES_MAX)
     version = fields.get("format") if isinstance(fields, dict) else None
     if version != SNAPSHOT_FORMAT:

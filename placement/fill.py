@@ -16,8 +16,8 @@ TRADERS_MAX = 32
 
 
 def fill(balancer: Balancer) -> bool:
-    """Move replicas to nodes below the band until they reach it or no move helps. Return True if
-    any replica moved."""
+    """Move replicas to nodes whose load is below the band around their share, until they reach it
+    or no move helps. Return True if any replica moved."""
     moved = False
     for position in balancer.positions:
         shares = balancer.changes.shares[position]

@@ -99,11 +99,13 @@ class Balancer:
         return max(0, self.state.load[node][position] - self.changes.shares[position].high[node])
 
     def deficit(self, node: int, position: int) -> int:
-        """Return the load that is missing to the lower edge of the band."""
+        """Return the load that a node lacks to the lower edge of the band around its share; 0 above
+        that. ``position``: the resource."""
         return max(0, self.changes.shares[position].low[node] - self.state.load[node][position])
 
     def headroom(self, node: int, position: int) -> int:
-        """Return the load that fits below the node's target; negative above it."""
+        """Return the load that fits below the node's target; negative above it. ``position``: the
+        resource."""
         return self.changes.shares[position].high[node] - self.state.load[node][position]
 
     def cost(self, node: int, group: int = NO_NODE, sign: int = 0, other: int = NO_NODE) -> int:
@@ -154,7 +156,8 @@ class Balancer:
         return ""
 
     def items(self, node: int, position: int) -> list[Item]:
-        """Return the replicas that may leave the node and are worth moving, largest first."""
+        """Return the replicas that may leave the node, largest first, without those that have no
+        load in the resource ``position``, and the smallest that together are negligible."""
         found = [Item(load, group) for group in self.state.held[node]
                  if (load := self.state.replica_load(group, position))
                  and not self.refusal(group)]
@@ -164,7 +167,8 @@ class Balancer:
 
     def may_move(self, group: int, source: int, target: int) -> bool:
         """True if the hard rules and the budget allow the move, it improves the balance, and it
-        makes no node the fullest."""
+        makes no node the fullest. In a plan for one node it must also not take that node below its
+        band."""
         return (self.changes.may_take(group, target, source)
                 and self.gain(group, source, target) > 0
                 and self.does_not_overload(target, source, group)
@@ -241,8 +245,8 @@ class Balancer:
         )
 
     def move(self, group: int, source: int, target: int, position: int, reason: str) -> None:
-        """Move a replica that all rules allow, and record the reason, the bytes and the way back.
-        ``position``: the resource for which it moves."""
+        """Move a replica that all rules allow, and record the reason, the bytes, and what
+        ``rollback`` needs. ``position``: the resource for which it moves."""
         changes = self.changes
         self.undo_log.append((group, self.state.voters[group], self.state.leader[group]))
         changes.spent_bytes += self.bytes_to_copy(group, source, target)

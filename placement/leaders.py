@@ -48,8 +48,7 @@ class _Leaders:
                 self.led[state.leader[group]][group] = None
 
     def compute_shares(self) -> None:
-        """Compute the shares of the present state, which depend on the places of
-        oversized items.
+        """Compute the shares of the present state, which depend on the places of oversized items.
         O(groups)."""
         self.shares = {position: node_shares(self.state, band)
                        for name, position in LEADER_RESOURCES
@@ -71,7 +70,8 @@ class _Leaders:
         return beyond * PPM // shares.unit[node] if beyond > 0 else 0
 
     def ppm(self, node: int, position: int) -> int:
-        """Return a node's load in millionths of its share."""
+        """Return a node's load of the resource at ``position``, in millionths of its share; 0 for a
+        node without a share."""
         shares = self.shares.get(position)
         if shares is None or not shares.share[node]:
             return 0
@@ -134,8 +134,9 @@ class _Leaders:
 
 
 def balance_leaders(state: State, policy: Policy, options: Options) -> tuple[dict[int, Why], bool]:
-    """Transfer leaders in ``state``. Return the reasons of the transfers by group, and False if
-    ``ROUNDS_MAX`` was reached. O(groups * replicas) per step at worst."""
+    """Transfer leaders in ``state``. Return the reasons of the transfers by group, and True if
+    nothing is left to do, False if ``ROUNDS_MAX`` was reached. O(groups * replicas) per step at
+    worst."""
     leaders = _Leaders(state, policy, options)
     vacate_nodes(leaders)
     for _ in range(ROUNDS_MAX):

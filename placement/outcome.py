@@ -188,7 +188,7 @@ def _worst(shares: Shares, loads: Iterable[int], weights: Sequence[int],
 
 
 def _moved(start: State, end: State, before: Before, position: int) -> int:
-    """Return the load that changes its node."""
+    """Return the load in the resource ``position`` that the plan brings to another node."""
     if position in (R_DISK, R_INGRESS):
         return sum(end.replica_load(group, position)
                    * sum(node not in start.voters[group] for node in voters)

@@ -128,7 +128,7 @@ def check_policy(policy: Policy) -> None:
 
 def check_options(options: Options) -> None:
     """Return if the options fit together; the planner checks whether the nodes exist. Raises
-    ``InvalidPolicy``."""
+    ``InvalidPolicy`` for a contradiction, or a value out of its range."""
     if options.scope not in SCOPES:
         raise InvalidPolicy(f"no scope is called {options.scope!r:.60}; there are "
                             f"{', '.join(SCOPES)}")

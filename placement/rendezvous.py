@@ -91,7 +91,8 @@ def _ranked_nodes(group: int, rack: Rack, seed: int) -> list[int]:
 def replicas(group: int, replication_factor: int, topology: Topology, seed: int) -> tuple[int, ...]:
     """Return the ids of the nodes for a group's replicas, best first, in as many racks as possible.
 
-    Raises ``NotEnoughNodes``, ``LimitExceeded``. O(racks log racks + nodes of the chosen racks)."""
+    Raises ``NotEnoughNodes`` if the topology has fewer nodes, ``LimitExceeded`` for a factor out of
+    its range. O(racks log racks + nodes of the chosen racks)."""
     if not 1 <= replication_factor <= REPLICATION_FACTOR_MAX:
         raise LimitExceeded("replication_factor", REPLICATION_FACTOR_MAX, replication_factor)
     if topology.nodes_count < replication_factor:

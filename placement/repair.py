@@ -38,7 +38,9 @@ NAMED_MAX = 8
 
 def repair_dead(changes: ReplicaChanges) -> None:
     """Replace replicas on dead nodes, and add voters to groups with too few. A replica or voter
-    without a target is recorded in ``infeasible``."""
+    without a target is recorded in ``infeasible``.
+
+    A group whose members cannot be changed now is left alone, and the reason is recorded."""
     state = changes.state
     factor = state.snapshot.replication_factor
     for group in _largest_first(state):
@@ -59,7 +61,9 @@ def repair_dead(changes: ReplicaChanges) -> None:
 
 def drain(changes: ReplicaChanges) -> None:
     """Replace the replicas of draining nodes; a replica without a target stays and is recorded in
-    ``infeasible``."""
+    ``infeasible``.
+
+    A group whose members cannot be changed now is left alone, and the reason is recorded."""
     state = changes.state
     for group in _largest_first(state):
         leaving = [node for node in state.voters[group]
@@ -70,8 +74,8 @@ def drain(changes: ReplicaChanges) -> None:
 
 
 def spread_over_racks(changes: ReplicaChanges) -> None:
-    """Move replicas out of racks that have more of a group than their part, as long as there is a
-    target."""
+    """Move replicas out of racks that have more voters of a group than ``State.rack_limit``, as
+    long as there is a target and the group's members can be changed."""
     state = changes.state
     for group in _largest_first(state):
         crowded = _crowded(state, group)
@@ -124,8 +128,8 @@ def _largest_first(state: State) -> list[int]:
 
 
 def _crowded(state: State, group: int) -> list[int]:
-    """Return the voters in racks that have more of the group than their part; nodes to be emptied
-    do not count."""
+    """Return the voters in racks that have more voters of the group than ``State.rack_limit``;
+    nodes to be emptied do not count."""
     voters = state.voters[group]
     limit = state.rack_limit[len(voters)]
     return [node for node in voters if not state.nodes[node].is_evacuated

@@ -54,7 +54,7 @@ class PartitionSample(NamedTuple):
 def sample_partitions(snapshot: Snapshot, policy: Policy, above: Above,
                       shed: Shed) -> PartitionSample:
     """Return the partitions that a plan needs: those found by ``above``, then a few rounds of
-    ``shed``. None if the policy has no band for groups.
+    ``shed``; an empty sample if the policy has no band for groups.
 
     ``snapshot`` has every node and group, and no partition. A plan moves at most ``switches_max``
     partitions, so the queries end when it is full. O(rounds * listed log listed) here."""

@@ -211,8 +211,9 @@ class _Sequencer:
 
 def sequenced(start: State, end: State, reasons: Reasons, policy: Policy,
               options: Options) -> Sequence:
-    """Return the moves from ``start`` to ``end`` in order; ``start`` becomes their result.  O(moves
-    * waves) at worst, near O(moves) if nothing has to wait."""
+    """Return the moves from ``start`` to ``end`` in order, and those that no order allows;
+    ``start`` becomes the state after the former. O(moves * waves) at worst, near O(moves) if
+    nothing has to wait."""
     sequencer = _Sequencer(start, end, policy, options)
     pending = sorted(_moves_between(start, end, reasons), key=sequencer.priority)
     while pending:

@@ -131,7 +131,8 @@ def _high(level: tuple[int, int], weight: int, band: Band) -> int:
 
 def _bound(bins: Bins, pieces: Sequence[tuple[int, int]], total: int,
            weight: int) -> tuple[str, int]:
-    """Return the name and the value, in millionths, of the highest of the lower bounds."""
+    """Return (name, value) of the highest lower bound of the fullest bin's load, in millionths of
+    its share by weight."""
     heaviest = max(bins.weights)
     count = sum(bin_weight > 0 for bin_weight in bins.weights)
     largest = heapq.nlargest(count + 1, (load for load, _ in pieces))

@@ -153,7 +153,8 @@ class _Bin:
         return place
 
     def smallest_of_each_power(self) -> list[Item]:
-        """Return the last item of each length in bits, the largest lengths first."""
+        """Return, for each power of two that loads of the items fall into, the item with the least
+        load; the largest loads first."""
         found = []
         end = self.end
         while end > self.first:

@@ -188,7 +188,8 @@ class State:
         return [rack_limit(list(sizes.values()), voters) for voters in range(most + 1)]
 
     def rack_fits(self, group: int, target: int, leaving: int, voters_after: int) -> bool:
-        """True if the group may have a voter on ``target`` in place of the one on ``leaving``."""
+        """Return True if the group may have a voter on ``target`` in place of the one on
+        ``leaving``, so that it has ``voters_after`` voters."""
         limit = self.rack_limit[min(voters_after, len(self.rack_limit) - 1)]
         return self.in_rack(group, self.nodes[target].rack, leaving) < limit
 

@@ -110,7 +110,8 @@ class _Pool:
         return max(0, self.state.ingress[group] - self.high[group])
 
     def urgency(self, group: int) -> int:
-        """Return the group's load above ``level``; 0 below it."""
+        """Return the group's load above ``level``, the load up to which the best possible plan may
+        have to leave groups; 0 below it."""
         return max(0, self.state.ingress[group] - self.level)
 
     def overloaded(self) -> list[int]:
@@ -140,7 +141,7 @@ class _Pool:
 
     def _closed(self, group: int) -> str:
         """Return the code of the reason for which a group neither gives nor takes partitions; empty
-        when it does."""
+        when it may do both."""
         if group in self.policy.excluded_groups:
             return EXCLUDED
         if self.state.groups[group].in_joint:
@@ -238,9 +239,11 @@ class Relief(NamedTuple):
 
 
 def relief(state: State, policy: Policy) -> Relief:
-    """Return the relief that the present state needs.  O(partitions log partitions).
+    """Return a request for the partitions that can relieve groups: the load that has to leave or
+    pass through each group. It names no group if none is above its target. O(partitions log
+    partitions).
 
-    A snapshot need not list all partitions (``cluster``).  A planner that has more of them than it
+    A snapshot need not list all partitions (``cluster``). A planner that has more of them than it
     can list calls this, runs ``shed`` on all partitions of each group, and lists the result."""
     band = policy.band(GROUP_INGRESS)
     if band is None or not any(group for group in state.groups):
@@ -282,9 +285,8 @@ def _large_first(pool: _Pool) -> bool:
 def _shed_round(pool: _Pool) -> bool:
     """Shed every overloaded group's excess and place it. Return True if any partition moved.
 
-    When that takes more switches than there may be, the groups above ``level`` shed first, down to
-    one at which the switches suffice. At the bound of what any plan can do, the largest partitions
-    of all groups follow."""
+    When that takes more switches than there may be, only the most urgent of them are moved, as many
+    as may be switched and fit."""
     headroom = pool.headroom()
     cap = fitting_cap(headroom.values())
     leaving = {group: shed(pool.items[group], pool.excess(group), cap)

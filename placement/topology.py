@@ -50,8 +50,8 @@ class Topology(NamedTuple):
 
     @classmethod
     def of(cls, nodes: Iterable[NodePlace]) -> Topology:
-        """Return the topology of these nodes, without those of weight 0. Raises
-        ``InvalidTopology``, ``LimitExceeded``."""
+        """Return the topology of these nodes, without those of weight 0. Raises ``InvalidTopology``
+        for an impossible or repeated node, ``LimitExceeded`` for too many."""
         by_rack: dict[str, list[NodePlace]] = {}
         seen: dict[int, None] = {}
         for node in nodes:

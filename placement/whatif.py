@@ -35,8 +35,10 @@ class Change(NamedTuple):
 
 
 def hypothetical(snapshot: Snapshot, change: Change) -> Snapshot:
-    """Return the cluster right after the change, before any move. Raises ``InvalidChange`` and what
-    the module's docstring names. O(rows + new groups * nodes)."""
+    """Return the cluster right after the change, before any move. O(rows + new groups * nodes).
+
+    Raises ``InvalidChange`` for an impossible change of nodes or of the pool, ``NotEnoughNodes``,
+    ``LimitExceeded`` and ``InvalidTopology``."""
     _check(snapshot, change)
     nodes = (*(row._replace(state=cluster.DEAD) if row.id in change.lost else row
                for row in snapshot.nodes), *change.joins)

@@ -175,13 +175,14 @@ def _unknown(name: str, known: tuple[str, ...], other: tuple[str, ...], side: st
 
 def parse_columns(options: Mapping[str, str]) -> tuple[str, ...]:
     """Return the columns that the options request; other values are not checked. Raises
-    ``OptionError``."""
+    ``OptionError`` for an unknown option or column."""
     return _columns(_Texts(options, CONNECTION + READ, WRITE, "reading"))
 
 
 def parse_read(options: Mapping[str, str], kind: str = BATCH) -> ReadOptions:
     """Return the options of a read; ``kind`` BATCH or STREAM decides about defaults and
-    contradictions. Raises ``OptionError``."""
+    contradictions. Raises ``OptionError`` for an unknown option, a wrong value or a
+    contradiction."""
     texts = _Texts(options, CONNECTION + READ, WRITE, "reading")
     starting = _position(texts, "starting", EARLIEST if kind == BATCH else LATEST)
     ending = _position(texts, "ending", LATEST)
@@ -205,7 +206,8 @@ def parse_read(options: Mapping[str, str], kind: str = BATCH) -> ReadOptions:
 
 
 def parse_write(options: Mapping[str, str]) -> WriteOptions:
-    """Return the options of a write.  Raises ``OptionError``."""
+    """Return the options of a write. Raises ``OptionError`` for an unknown option, a wrong value or
+    a contradiction."""
     texts = _Texts(options, CONNECTION + WRITE, READ, "writing")
     mode = texts.choice("mode", MODES)
     if texts.has("sinkId") and mode == AT_LEAST_ONCE:
@@ -256,8 +258,9 @@ def _topics(texts: _Texts) -> Topics:
 
 
 def _position(texts: _Texts, side: str, default: Position) -> Position:
-    """Return the position that the options of ``side`` ("starting" or "ending") name. Raises
-    ``OptionError``, also for more than one of them."""
+    """Return the position that the option of ``side`` ("starting" or "ending") names; ``default``
+    if none is given. Raises ``OptionError`` for a wrong value, and for more than one such
+    option."""
     by_offset, at, by_time = f"{side}Offsets", f"{side}Timestamp", f"{side}OffsetsByTimestamp"
     given = [name for name in (by_offset, at, by_time) if texts.has(name)]
     if len(given) > 1:
@@ -273,7 +276,8 @@ def _position(texts: _Texts, side: str, default: Position) -> Position:
 
 
 def _columns(texts: _Texts) -> tuple[str, ...]:
-    """Return the columns of the table, in the requested order."""
+    """Return the columns of the table, in the requested order. Raises ``OptionError`` for an
+    unknown or repeated column, or a contradiction."""
     if texts.has("columns"):
         clash = [name for name in ("includeValue", "includeHeaders") if texts.has(name)]
         if clash:

@@ -60,9 +60,9 @@ def open_client(connection: Connection) -> Client:
 def partitions_of(client: Client, topics: Topics,
                   may_lack: Callable[[str], bool] = lambda name: False,
                   isolation: str = READ_COMMITTED) -> list[Partition]:
-    """Ask the cluster for the partitions that are read, by topic and number. Raises ``SourceError``
-    for a named topic that does not exist, unless it ``may_lack``, and for a partition that does
-    not.
+    """Ask the cluster for the partitions that are read, and return them by topic and number. Raises
+    ``SourceError`` for a named topic that does not exist, unless ``may_lack`` of its name is True,
+    and for an assigned partition that does not exist.
 
     O(partitions)."""
     names = _names(client, topics)
@@ -109,7 +109,8 @@ def _listed(what: str, names: Sequence[str]) -> str:
 def batch_ranges(client: Client, options: ReadOptions,
                  wanted: Callable[[Partition], bool] = lambda part: True) -> list[Range]:
     """Return the ranges of a batch read, of those partitions that are ``wanted``. Offsets that are
-    gone are left out or raise ``LossError`` (``failOnDataLoss``). Raises ``SourceError``."""
+    gone are left out or raise ``LossError`` (``failOnDataLoss``). Raises ``SourceError`` if no
+    topic matches, and as ``partitions_of`` and ``offsets_of``."""
     parts = partitions_of(client, options.topics, isolation=options.isolation)
     if not parts:
         raise SourceError(f"no topic matches subscribePattern={options.topics.pattern!r} (the "
@@ -123,7 +124,9 @@ def batch_ranges(client: Client, options: ReadOptions,
 def offsets_of(client: Client, options: ReadOptions, side: str, position: Position,
                parts: Sequence[Partition]) -> dict[Partition, int]:
     """Return the offset of each partition at ``position``; ``side`` is "starting" or "ending".
-    Raises ``SourceError``."""
+
+    Raises ``OptionError`` if the position does not name each partition. Raises ``SourceError`` for
+    a start by time where there is no record so late, unless the options allow it."""
     if position.word:
         return {part: part.start_offset if position.word == "earliest" else part.decided_offset
                 for part in parts}
@@ -150,8 +153,8 @@ def _require_all(side: str, position: Position, parts: Sequence[Partition],
 def _by_time(client: Client, options: ReadOptions, side: str, position: Position,
              parts: Sequence[Partition], each: Mapping[tuple[str, int], int],
              ) -> dict[Partition, int]:
-    """Return the first offset at or after a time. Where there is none, return the end; a start by
-    time raises ``SourceError`` there, unless the option allows it."""
+    """Return for each partition the first offset at or after its time, or its end where there is
+    none. A start by time raises ``SourceError`` there, unless the option allows it."""
     times = {part: each.get((part.topic, part.number), position.timestamp_ms) for part in parts}
     asked = sorted({(part.topic, time) for part, time in times.items()})
     answers = {(topic, time): client.offsets_at(topic, time) for topic, time in asked}
@@ -168,7 +171,10 @@ def _by_time(client: Client, options: ReadOptions, side: str, position: Position
 
 
 def _range(part: Partition, start: int, end: int, options: ReadOptions) -> Range:
-    """Return one partition's range, within the existing offsets.  Raises ``SourceError``."""
+    """Return one partition's range, within the existing offsets.
+
+    Raises ``OptionError`` for a start after the end. With ``failOnDataLoss``, raises
+    ``SourceError`` for an offset beyond the end and ``LossError`` for offsets that are gone."""
     for side, offset in (("startingOffsets", start), ("endingOffsets", end)):
         if offset > part.end_offset and options.fail_on_data_loss:
             raise SourceError(f"{side}: offset {offset} of {part.name} is beyond the end, "

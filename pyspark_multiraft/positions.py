@@ -36,7 +36,8 @@ LATEST = Position("latest")
 
 
 def parse_offsets(option: str, text: str, is_end: bool) -> Position:
-    """Parse the value of startingOffsets or endingOffsets.  Raises ``OptionError``."""
+    """Return the position that startingOffsets or endingOffsets names. Raises ``OptionError`` for
+    another form, or an offset that this option does not take."""
     if text.lower() in ("earliest", "latest"):
         return Position(text.lower())
     each = _by_partition(option, text, '"earliest", "latest" or {"topic":{"0":23,"1":-2}}')
@@ -48,7 +49,8 @@ def parse_offsets(option: str, text: str, is_end: bool) -> Position:
 
 
 def parse_timestamps(option: str, text: str) -> Position:
-    """Parse the value of startingOffsetsByTimestamp or endingOffsetsByTimestamp."""
+    """Return the position that startingOffsetsByTimestamp or endingOffsetsByTimestamp names. Raises
+    ``OptionError`` for another form, or a negative time."""
     each = _by_partition(option, text, '{"topic":{"0":1700000000000}}, milliseconds since 1970')
     for (topic, partition), timestamp_ms in each:
         if timestamp_ms < 0:
@@ -57,7 +59,8 @@ def parse_timestamps(option: str, text: str) -> Position:
 
 
 def parse_assignment(text: str) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """Parse the value of assign: partitions of topics."""
+    """Return (topic, partitions) of the option assign, in order. Raises ``OptionError`` for another
+    form."""
     wanted = '{"topic":[0,1],...}'
     found = _object("assign", text, wanted)
     for topic, partitions in found.items():

@@ -25,7 +25,8 @@ FETCH_BYTES = 4 << 20
 
 def read_task(options: ReadOptions, ranges: Sequence[Range]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of some ranges as record batches, over a connection of its own. Losses and
-    unreadable batches are logged or raise, as the options say. Raises ``SourceError``."""
+    unreadable batches are logged or raise, as the options say. The error is a ``SourceError``, as
+    for a cluster that refuses or does not answer."""
     settings = ConsumerSettings(partition_bytes_max=FETCH_BYTES, prefer=options.prefer,
                                 rack=options.rack, isolation=options.isolation)
     rows = Rows(options.columns)
@@ -52,7 +53,8 @@ class MultiRaftReader(DataSourceReader):
         self._bounds = Bounds()
 
     def partitions(self) -> list[InputPartition]:
-        """Ask the cluster, and return the tasks, each a tuple of ranges. Raises ``SourceError``."""
+        """Ask the cluster, and return the tasks, each a tuple of ranges. Raises ``SourceError`` for
+        offsets that do not fit the topic, and if the cluster refuses or does not answer."""
         options = self._options
         with explained(options.connection.servers), \
                 planning.open_client(options.connection) as client:

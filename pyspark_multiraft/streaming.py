@@ -59,7 +59,8 @@ class MultiRaftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     # ---- the driver ----
 
     def initialOffset(self) -> dict:
-        """Return the offsets at which a query without a checkpoint begins."""
+        """Return the offsets at which a query without a checkpoint begins. Raises ``SourceError``
+        if the cluster refuses or does not answer, and for an offset beyond the end."""
         with explained(self._options.connection.servers):
             parts = self._partitions(lambda name: False)
             starts = planning.offsets_of(self._open(), self._options, "starting",
@@ -70,7 +71,8 @@ class MultiRaftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def latestOffset(self, start: dict, limit: ReadLimit) -> dict:
         """Return the offsets at which the next batch ends that begins at ``start``, within
-        ``limit``; ``start`` itself = there is nothing new. Raises ``SourceError``."""
+        ``limit``; ``start`` itself = there is nothing new. Raises ``SourceError`` if the cluster
+        refuses or does not answer, and for losses with failOnDataLoss."""
         with explained(self._options.connection.servers):
             begun = load_offsets(start)
             parts = self._partitions(begun.__contains__)
@@ -106,7 +108,8 @@ class MultiRaftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def partitions(self, start: dict, end: dict) -> Sequence[InputPartition]:
         """Return the tasks of the batch between two offsets; ranges whose topic was deleted are
-        reported as lost. Raises ``SourceError``."""
+        reported as lost. Raises ``SourceError`` for losses with failOnDataLoss, and if the cluster
+        refuses or does not answer."""
         with explained(self._options.connection.servers):
             begun, ended = load_offsets(start), load_offsets(end)
             by_key = {(part.topic, part.number): part for part in self._partitions()}
@@ -183,8 +186,8 @@ class MultiRaftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _limited(self, ranges: Sequence[Range], limit: ReadLimit,
                  bytes_of: Callable[[Range], float]) -> list[Range]:
-        """Limit the ranges to a number of rows and of bytes, shared out by the new records of
-        each."""
+        """Return the ranges, shortened to the limit's number of rows and of bytes, shared out by
+        the new records of each."""
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else 0
         size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else (
             self._options.bytes_per_trigger)
@@ -199,7 +202,8 @@ class MultiRaftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _planned(self, part: Partition | None, key: Key, first: int, last: int,
                  begun: StreamOffsets, ended: StreamOffsets) -> Range | None:
-        """Return one partition's range of a batch; None where all of it is lost."""
+        """Return one partition's range of a batch; None where all of it is lost. Losses are logged,
+        or raise ``LossError`` with ``failOnDataLoss``."""
         name = f"{key[0]}/{key[1]}"
         if part is None or part.topic_incarnation != ended[key[0]].incarnation:
             self._lost(f"{name}: the topic of offsets {first}..{last - 1} was deleted")

@@ -65,7 +65,7 @@ def begin_transaction(
 
 def stages_in(client: Client, txn: staging.Transaction, topic: str) -> None:
     """Register ``topic`` with the ledger, before the transaction's first row in it; not again
-    later. Raises ``SourceError``."""
+    later. Raises ``SourceError`` when the ledger refuses."""
     with _ledger(f"number {txn.sink}"):
         txn.stages_in(client, topic)
 

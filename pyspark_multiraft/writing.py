@@ -135,8 +135,9 @@ class MultiRaftWriter(DataSourceArrowWriter):
         self._sink = uuid.uuid4().hex  # of this write: its tasks may be repeated, the write may not
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Append the rows of one task, and wait until they are acknowledged. Raises
-        ``SourceError``."""
+        """Append the rows of one task, and wait until they are acknowledged. Return the task's
+        message, with their number. Raises ``SourceError`` for an unsuitable row or a refusal of the
+        cluster."""
         context = TaskContext.get()
         attempt = Attempt(self._sink, context.partitionId(), 0)
         return write_task(self._options, attempt, iterator)
@@ -153,7 +154,9 @@ class MultiRaftStreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Append or, with mode=transactional, stage the rows of one task of one batch, and wait
-        until they are acknowledged. Raises ``SourceError``."""
+        until they are acknowledged. Return the task's message for the commit. Raises
+        ``SourceError`` for an unsuitable row or a refusal of the cluster, and if Spark does not
+        tell which batch of which query it is."""
         context = TaskContext.get()
         query, batch = (context.getLocalProperty(name) for name in _PROPERTIES)
         options = self._options
@@ -182,7 +185,8 @@ class MultiRaftStreamWriter(DataSourceStreamArrowWriter):
 
 def write_task(options: WriteOptions, attempt: Attempt,
                batches: Iterator[pa.RecordBatch]) -> Written:
-    """Append all rows of a task, and wait until they are acknowledged. Raises ``SourceError``."""
+    """Append all rows of a task, wait until they are acknowledged, and return their number as the
+    task's message. Raises ``SourceError`` for an unsuitable row or a refusal of the cluster."""
     with explained(options.connection.servers), planning.open_client(options.connection) as client:
         sink = (_Identified if options.mode == IDEMPOTENT else _Plain)(client, options, attempt)
         return Written(_append_all(sink, batches))
@@ -190,8 +194,11 @@ def write_task(options: WriteOptions, attempt: Attempt,
 
 def stage_task(options: WriteOptions, attempt: Attempt, nonce: bytes,
                batches: Iterator[pa.RecordBatch]) -> transactions.Staged:
-    """Stage the rows of a task and wait until they are acknowledged.  Rows of a batch that was
-    committed before are computed and dropped."""
+    """Stage the rows of a task and wait until they are acknowledged. Rows of a batch that was
+    committed before are computed and dropped.
+
+    Raises ``SourceError`` for an unsuitable row, a refusal of the cluster, and a batch of too many
+    tasks."""
     if attempt.task > layout.STAGED_TASKS_MAX:
         raise SourceError(f"mode=transactional takes {layout.STAGED_TASKS_MAX + 1} tasks of a "
                           "batch at most. Write from fewer partitions: .coalesce(n)")
@@ -207,8 +214,8 @@ def stage_task(options: WriteOptions, attempt: Attempt, nonce: bytes,
 
 
 def _append_all(sink: _Plain, batches: Iterator[pa.RecordBatch]) -> int:
-    """Append all rows and wait until they are acknowledged; return their number.  Raises
-    ``SourceError``."""
+    """Append all rows and wait until they are acknowledged; return their number. Raises
+    ``SourceError`` for a row that is too large, or a topic that does not exist."""
     try:
         for batch in batches:
             sink.add(batch)
@@ -255,7 +262,8 @@ class _Plain:
                               "it out.") from None
 
     def end(self) -> None:
-        """Wait until everything is acknowledged, or raise."""
+        """Wait until every record has its outcome, and close the producer. Raises the first
+        failure."""
         with self._producer:
             self._producer.flush()
 

@@ -44,7 +44,7 @@ def without_silent(tables: Tables) -> Tables:
 
 def small(tables: Tables, now_ms: int, age_max_ms: int) -> None:
     """Check age, coverage of nodes and groups, and contradictions; return if all is right. Raises
-    ``BadSnapshot``."""
+    ``BadSnapshot`` with the first that is not."""
     _check_age(tables, now_ms, age_max_ms)
     try:
         cluster.checked(as_snapshot(tables, ()))
@@ -66,7 +66,8 @@ def _check_age(tables: Tables, now_ms: int, age_max_ms: int) -> None:
 
 
 def _check_nodes(tables: Tables, age_max_ms: int) -> None:
-    """Return if every node that is not dead has been measured in time. Raises ``BadSnapshot``."""
+    """Return if every node that is not dead has been measured in time. Raises ``BadSnapshot`` that
+    names the others."""
     living = [row for row in tables.nodes if row["state"] != cluster.DEAD]
     silent = [row["node"] for row in living if not row["measured_ms"]]
     if silent:
@@ -82,7 +83,7 @@ def _check_nodes(tables: Tables, age_max_ms: int) -> None:
 
 def _check_groups(tables: Tables) -> None:
     """Return if nearly all groups of the pool have a row and a leader that reported them. Raises
-    ``BadSnapshot``."""
+    ``BadSnapshot`` that names the missing ones."""
     told = {row["group"] for row in tables.groups if row["leader"] or row["conf_index"]}
     missing = [group for group in range(1, tables.head.pool_size + 1) if group not in told]
     if len(missing) * 1000 > tables.head.pool_size * (1000 - COVERAGE_PERMILLE):
@@ -93,7 +94,7 @@ def _check_groups(tables: Tables) -> None:
 
 def large(tables: Tables, found: Found) -> None:
     """Check the results of a pass over the partitions: origin, values, coverage; return if all is
-    right. Raises ``BadSnapshot``."""
+    right. Raises ``BadSnapshot`` with the first that is not."""
     if found.foreign:
         raise BadSnapshot(foreign(tables.directory, "partitions", found.foreign, found.rows), _ANEW)
     for incarnation, column, value in found.worst:
@@ -116,7 +117,7 @@ def large(tables: Tables, found: Found) -> None:
 
 def sums(tables: Tables, sums: Mapping[int, tuple[int, int]], lifted: bool) -> Tables:
     """Return the tables with each group's rates at least those of its partitions together
-    (``sums``: group -> ingress, read). Raises ``BadSnapshot``.
+    (``sums``: group -> ingress, read). Raises ``BadSnapshot`` for a group without a row.
 
     In a snapshot of one window the sums must already agree: a greater sum is a contradiction. In
     one of several windows (``lifted``) the greatest rates of partitions need not be of the same

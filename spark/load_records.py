@@ -123,7 +123,7 @@ def parsed(frame: DataFrame) -> DataFrame:
 
 
 def _possible() -> list[Column]:
-    """Return the conditions that the numbers of a record satisfy."""
+    """Return the conditions that the numbers of a valid record satisfy."""
     length_ms, interval_ms, window_ms, part, parts = map(
         sf.col, ("length_ms", "interval_ms", "window_ms", "part", "parts"))
     return [length_ms > 0, interval_ms > 0, part >= 0, part < parts, window_ms >= 0,

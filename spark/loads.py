@@ -147,7 +147,10 @@ Batches = Iterable[pa.RecordBatch]
 
 
 def scan(wanted: Relief, known: Set[int]) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
-    """Return the function that runs in the workers, over all rows of some groups, in any order.
+    """Return the function that runs in the workers, over all rows of some groups, in any order. It
+    yields (incarnation, load, urgency) of the partitions to list: those that each group sheds, and
+    its largest ones.
+
     Rows stay columns, a few dozen bytes each; only rows that are inspected become items."""
     listed = np.array(sorted(known), np.int64)
     excess = {**wanted.passed_on, **wanted.excess}

@@ -206,7 +206,10 @@ def _exists(system: fs.FileSystem, path: str) -> bool:
 @contextlib.contextmanager
 def held(directory: str, cluster_id: str, period_ms: int) -> Iterator[None]:
     """Create the directory, or check that it belongs to this cluster and period, and hold it
-    exclusively while the block runs (where it is a local one).  Raises ``BadSnapshot``."""
+    exclusively while the block runs (where it is a local one).
+
+    Raises ``BadSnapshot`` if it belongs to another cluster or period, another pipeline runs on it,
+    or it cannot be written."""
     system, path = tables.located(directory)
     with contextlib.ExitStack() as stack:
         try:
@@ -257,7 +260,7 @@ def _head(system: fs.FileSystem, path: str, directory: str) -> dict:
 
 def snapshot_in(directory: str, complete: bool = True) -> str:
     """Return the directory of the snapshot in ``directory``: that itself, or the latest period of a
-    pipeline. Raises ``BadSnapshot``.
+    pipeline. Raises ``BadSnapshot`` for a pipeline without a period.
 
     ``complete``: the latest period in whose last window every node that is not dead reported its
     loads, or the latest of all if there is none."""

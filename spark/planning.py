@@ -81,12 +81,12 @@ class _Clock:
 def make(start: Callable[[], SparkSession], directory: str, policy: Policy, options: Options,
          now_ms: int, age_max_ms: int, tell: Callable[[Stage], None] = lambda stage: None,
          all_max: int = ALL_MAX) -> Made:
-    """Return the plan of the snapshot in ``directory``.  ``start`` returns a session, called once
+    """Return the plan of the snapshot in ``directory``. ``start`` returns a session, called once
     the gates that need none are passed.
 
-    Raises ``BadSnapshot``, ``NoSpark``, ``PlanRejected``; PySpark's own errors pass.  One pass over
-    the partitions for the gates, one for large partitions, and two per round.
-    """
+    Raises ``BadSnapshot`` for a snapshot that no plan can be made of, ``PlanRejected`` for a plan
+    that breaks a rule, and what ``start`` raises; PySpark's own errors pass. One pass over the
+    partitions for the gates, one for large partitions, and two per round."""
     clock = _Clock(tell)
     small = tables.read(directory)
     if options.scope == SCOPE_REPAIR:

@@ -71,7 +71,8 @@ _JAVA = ("Debian, Ubuntu: apt-get install -y default-jre-headless; or point JAVA
 
 
 def java_path() -> str | None:
-    """Return the Java that Spark would run: JAVA_HOME's, else the first of PATH."""
+    """Return the Java that Spark would run: JAVA_HOME's, else the first of PATH; None = there is
+    none."""
     home = os.environ.get("JAVA_HOME")
     if home:
         return shutil.which(os.path.join(home, "bin", "java"))
@@ -179,7 +180,7 @@ def sentence(error: Exception) -> str:
 
 
 def advice(said: str) -> str:
-    """Return the remedy for a ``sentence``."""
+    """Return the remedy for an error of Spark, by the text that ``sentence`` returned for it."""
     if said.startswith("ModuleNotFoundError"):
         return (f"Where tasks run, {', '.join(PACKAGES[1:])} and numpy are needed: PYSPARK_PYTHON "
                 f"names the Python there that has them, python3 of the path without it.")

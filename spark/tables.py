@@ -136,7 +136,7 @@ def write_tables(directory: str, head: Head,
 @contextlib.contextmanager
 def written(system: fs.FileSystem, path: str) -> Iterator[pa.NativeFile]:
     """Yield a file that becomes visible, whole, when the block ends: until then it has another
-    name.  Raises ``OSError``."""
+    name. Raises ``OSError`` if it cannot be written."""
     folder, _, name = path.rpartition("/")
     # Spark and Arrow ignore files whose name begins with an underscore
     unfinished = f"{folder}/_{name}"
@@ -165,8 +165,8 @@ def time_text(milliseconds: int) -> str:
 # ---- reading ------------------------------------------------------------------------------------
 
 def read(directory: str) -> Tables:
-    """Return the small tables, and check that the large one can be read.  Raises
-    ``BadSnapshot``."""
+    """Return the tables of nodes and groups, and the ranges of the columns of the partitions, whose
+    files are only opened. Raises ``BadSnapshot`` for a missing, damaged or mixed snapshot."""
     system, path = located(directory)
     if system.get_file_info(path).type != fs.FileType.Directory:
         raise BadSnapshot(f"there is no snapshot {directory}: it is no directory.",
@@ -201,7 +201,8 @@ def foreign(directory: str, table: str, others: int, rows: int) -> str:
 
 
 def located(directory: str) -> tuple[fs.FileSystem, str]:
-    """Return the filesystem of a directory, and its path there.  Raises ``BadSnapshot``."""
+    """Return the filesystem of a directory, and its path there. Raises ``BadSnapshot`` for a URI
+    that names no filesystem."""
     try:
         if "://" in directory:
             return fs.FileSystem.from_uri(directory)
@@ -212,7 +213,8 @@ def located(directory: str) -> tuple[fs.FileSystem, str]:
 
 
 def _dataset(system: fs.FileSystem, directory: str, path: str, table: str) -> ds.Dataset:
-    """Return every file of a table as a dataset, after comparing its columns."""
+    """Return every file of a table as a dataset. Raises ``BadSnapshot`` if a file is missing or
+    damaged, or has other columns."""
     name = f"{directory}/{table}.parquet"
     try:
         return _compared(ds.dataset(f"{path}/{table}.parquet", format="parquet",

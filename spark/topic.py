@@ -37,7 +37,8 @@ class Made(NamedTuple):
 
 
 def records(session: SparkSession, source: Source, since_ms: int) -> DataFrame:
-    """Return a frame of the topic's records from ``since_ms`` on, parsed."""
+    """Return a frame of the topic's records from ``since_ms`` on, as ``load_records.parsed``
+    returns them; records that retention removed are left out."""
     frame = (session.read.format("multiraft").options(**source.options)
              .option("subscribe", TOPIC).option("columns", "value")
              .option("failOnDataLoss", "false")  # records that retention removed are not needed
@@ -49,7 +50,8 @@ def records(session: SparkSession, source: Source, since_ms: int) -> DataFrame:
 def snapshot(session: SparkSession, source: Source, facts: Facts, now_ms: int, age_max_ms: int,
              directory: str, most: int = windows.WINDOWS) -> Made:
     """Write the snapshot of the newest windows that every node which is up has reported, at most
-    ``most``, to ``directory``. Raises ``BadSnapshot``."""
+    ``most``, to ``directory``. Return its description. Raises ``BadSnapshot`` if there is no such
+    window, or the directory cannot be written."""
     cluster_id = facts.snapshot.cluster_id
     wanted = {row.id for row in facts.snapshot.nodes} - set(facts.down)
     for back_ms in sorted({min(NEAR_MS, age_max_ms), age_max_ms}):

@@ -81,7 +81,8 @@ def present(told: Told, begin_ms: int) -> dict[int, list[dict]]:
 
 def chosen(told: Told, wanted: Iterable[int], now_ms: int, windows: int = WINDOWS) -> Span:
     """Return the newest windows that every wanted node has reported completely, ``windows`` at most
-    and without a gap.  Raises ``BadSnapshot``."""
+    and without a gap. Raises ``BadSnapshot`` if there is none, or the nodes publish at different
+    intervals."""
     interval_ms, wanted = interval_of(told), set(wanted)
     begins = sorted({row["window_ms"] for row in told.rows}, reverse=True)
     whole = [begin for begin in begins if wanted <= set(present(told, begin))]
@@ -101,7 +102,8 @@ def chosen(told: Told, wanted: Iterable[int], now_ms: int, windows: int = WINDOW
 
 def write(records: DataFrame, told: Told, facts: Facts, span: Span, directory: str) -> int:
     """Write the snapshot of ``span`` to ``directory``, and return its number of partitions.
-    ``records``: the usable ones of the span. Raises ``BadSnapshot``."""
+    ``records``: the usable ones of the span. Raises ``BadSnapshot`` if too few bytes are reported
+    by partition, or the directory cannot be written."""
     taken = facts.snapshot._replace(taken_ms=span.end_ms)
     head = tables.head_of(taken, span.interval_ms, 0)._replace(windows=len(span.begins_ms))
     records = records.cache()
@@ -146,7 +148,7 @@ def _possible(rate: int | None) -> int:
 
 def _check_coverage(groups: _Sums, sums: _Sums) -> None:
     """Return if nearly all appended bytes are reported partition by partition. Raises
-    ``BadSnapshot``."""
+    ``BadSnapshot`` otherwise."""
     whole = sum(ingress for ingress, _ in groups.values())
     apart = sum(ingress for ingress, _ in sums.values())
     if apart * 1000 < whole * COVERAGE_PERMILLE:

@@ -344,7 +344,9 @@ class Accumulator:
     def _append_alone(self, queue: PartitionQueue, record: Record, now_ms: int, timestamp: int,
                       delivery: Delivery | None = None) -> Delivery:
         """Put a record that is larger than ``batch_bytes`` into a batch of its own, after the open
-        one, and seal both.  A record with a ``delivery`` is counted in the buffer already."""
+        one, and seal both. Return the record's delivery. A record with a ``delivery`` is counted in
+        the buffer already. Any other raises ``BufferFull`` without room for it now, and
+        ``RecordTooLarge`` if the whole buffer is too small."""
         builder = self._alone(record, timestamp)
         if delivery is None:
             self._require_room(builder.size, record.topic)
@@ -355,8 +357,8 @@ class Accumulator:
         return batch.deliveries[0]
 
     def _alone(self, record: Record, timestamp: int) -> core.BatchBuilder:
-        """Return a batch with this record alone.  Raises what encoding raises, and
-        ``RecordTooLarge``.  O(bytes)."""
+        """Return a batch with this record alone. Raises what encoding raises, and
+        ``RecordTooLarge`` for a record above the nodes' limit of a batch. O(bytes)."""
         limit = min(self._node_batch_bytes_max(), layout.BATCH_BYTES_MAX)
         builder = core.BatchBuilder(layout.BATCH_BYTES_MAX)
         try:
@@ -371,7 +373,8 @@ class Accumulator:
         return builder
 
     def _require_room(self, size: int, topic: str) -> None:
-        """Raise ``RecordTooLarge`` or ``BufferFull`` if ``size`` bytes do not fit now."""
+        """Raise ``BufferFull`` if ``size`` bytes do not fit into the buffer now, ``RecordTooLarge``
+        if they never do."""
         limit = self._buffer_bytes_max
         if size > limit:
             raise _too_large(topic, size, "buffer_bytes_max", limit)

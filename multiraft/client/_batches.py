@@ -31,7 +31,8 @@ class Delivery:
         return self.outcome is not None
 
     def result(self) -> BatchReceipt:
-        """Return the receipt, or raise the error of the batch.  Only when ``done``."""
+        """Return the receipt, or raise the error of the batch; either counts as received by a
+        caller then. Only when ``done``."""
         assert self.outcome is not None, "not done yet"
         self.claimed = True
         if isinstance(self.outcome, BatchReceipt):

@@ -85,8 +85,10 @@ def limit_for(compressed_bytes: int) -> int:
 
 
 def decompress(codec: int, block: Buffer, limit: int | None = None) -> Buffer:
-    """Return the records block of a batch, decompressed.  Raises ``DecompressionTooLarge`` or
-    ``CorruptBatch``.  O(bytes up to the limit)."""
+    """Return the records block of a batch, decompressed. O(bytes up to the limit).
+
+    Raises ``DecompressionTooLarge`` above ``limit`` bytes (None = ``limit_for`` its size), and
+    ``CorruptBatch`` if it cannot be decompressed."""
     if codec == layout.CODEC_NONE:
         return block
     method = _METHODS.get(codec)

@@ -43,7 +43,7 @@ def fresh(error: _Error) -> _Error:
 
 def note_failure(error: BaseException | None, failure: MultiRaftError | None) -> None:
     """Raise ``failure``, which no caller has received; if ``error`` is raised already, add it there
-    as a note.  None = do nothing."""
+    as a note. Do nothing if ``failure`` is None, or ``error`` is no ``Exception``."""
     if failure is None:
         return
     if error is None:

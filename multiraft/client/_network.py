@@ -68,7 +68,8 @@ def backoff_ms(limits: NetworkLimits, failures: int, rng: random.Random,
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Return (host, port) of ``host:port`` or ``[v6]:port``.  Raises ``ConfigError``."""
+    """Return (host, port) of ``host:port`` or ``[v6]:port``. Raises ``ConfigError`` for other
+    text."""
     if not isinstance(text, str):
         raise ConfigError(f"server address {text!r:.80}: expected text, host:port")
     parsed = split_address(text.strip())
@@ -320,9 +321,9 @@ class Network:
 
     def request(self, address: str, request: messages.Request, payload: Sequence[Buffer],
                 timeout_ms: int, on_done: OnDone, now_ms: int) -> None:
-        """Send ``request`` to ``address``, over a new connection if there is none, and call
-        ``on_done`` with the outcome, at once if the address is in its pause.  ``timeout_ms`` counts
-        from now and includes connecting.  O(1)."""
+        """Send ``request`` to ``address``, over a new connection if there is none. Call ``on_done``
+        with the outcome: inside this call if the address is invalid or in its pause after a
+        failure. ``timeout_ms`` counts from now and includes connecting. O(1)."""
         link = self._links.get(address)
         if link is None:
             place = self._place(address)
@@ -385,13 +386,14 @@ class Network:
         return {address: self._place(address).error for address in self.addresses()}
 
     def next_retry_ms(self) -> int | None:
-        """Return the time at which the first address leaves its pause.  O(addresses)."""
+        """Return the time at which the first address leaves its pause; in the past if one is in
+        none, None = no address is known. O(addresses)."""
         return min((self._place(address).retry_at_ms for address in self.addresses()), default=None)
 
     # ---- for the driver ----
 
     def take_changed(self) -> dict[Link, None]:
-        """Return ``changed`` and empty it."""
+        """Return the links that need the driver (``changed``), and forget them."""
         changed, self.changed = self.changed, {}
         return changed
 

@@ -355,9 +355,9 @@ def scrub_node(core: ClientCore, node: int, address: str, bytes_per_second: int 
 
 
 def sink_request(core: ClientCore, request: sinks.Request) -> Operation[Any]:
-    """Send one of the requests of ``multiraft.wire.sinks`` and return its reply.  Raises
-    ``StaleTransaction``, ``AmbiguousOutcome`` when a change of the sink ledger was not answered in
-    10 s."""
+    """Send one of the requests of ``multiraft.wire.sinks`` and return its reply. Raises
+    ``StaleTransaction`` when the transaction is over, ``AmbiguousOutcome`` when a change of the
+    sink ledger was not answered in 10 s."""
     # All of these may be repeated: a transaction is opened once per nonce, and decisions are final.
     return (yield from ask(core, request))
 

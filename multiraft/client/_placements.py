@@ -28,7 +28,7 @@ def explain_placement(core: ClientCore, topic: str) -> Operation[list[PlacementR
 
 def topic_pool_size(core: ClientCore, topic: str) -> Operation[int]:
     """Return the pool's size, in groups, when the topic was created: its partitions are hashed over
-    these groups.  Raises ``UnknownTopic``."""
+    these groups. Raises ``UnknownTopic`` if it does not exist."""
     return (yield from ask(core, placements.ExplainPlacement(topic, 0, 1))).pool_size
 
 

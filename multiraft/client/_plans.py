@@ -17,8 +17,11 @@ _UNDER_WAY = ("running", "paused", "cancelling")
 
 
 def plan_request(core: ClientCore, request: plans.Request) -> Operation[plans.Reply]:
-    """Send one of the requests of ``multiraft.wire.plans`` and return its reply.  Raises
-    ``StalePlan``, ``PlanActive``, ``AmbiguousOutcome`` when a change was not answered in 10 s."""
+    """Send one of the requests of ``multiraft.wire.plans`` and return its reply.
+
+    Raises ``StalePlan`` when the plan does not fit the cluster or is not the present one, and
+    ``PlanActive`` while another plan is carried out. Raises ``AmbiguousOutcome`` when a change was
+    not answered in 10 s."""
     # A control without an id means the plan that is under way now.  Its id is filled in here, so
     # that a repetition cannot reach the next plan.
     if type(request) is plans.ControlPlan and not request.plan_id:
@@ -30,8 +33,8 @@ def plan_request(core: ClientCore, request: plans.Request) -> Operation[plans.Re
 
 def group_loads(core: ClientCore, address: str,
                 timeout_ms: int = 0) -> Operation[list[plans.GroupLoadsReply]]:
-    """Return the groups that the node at ``address`` leads and their loads, page by page;
-    ``timeout_ms`` as in ``node_status``."""
+    """Return the replies of the node at ``address``, one for each page of the groups that it leads
+    with their loads; ``timeout_ms`` as in ``node_status``."""
     pages: list[plans.GroupLoadsReply] = []
     first = 0
     while True:

@@ -74,8 +74,9 @@ def _field_bytes(name: str, field: bytes | None) -> int:
 
 
 def _headers_bytes(headers: Sequence[Header]) -> int:
-    """Return the bytes of headers.  Raises ``ValueError`` for a name without a UTF-8 encoding,
-    which other clients could not read.  O(headers)."""
+    """Return the bytes of headers. Raises ``TypeError`` for fields of a wrong type, and
+    ``ValueError`` for a name without a UTF-8 encoding, which other clients could not read.
+    O(headers)."""
     size = 0
     for header in headers:
         if not isinstance(header, (tuple, list)) or len(header) != 2:

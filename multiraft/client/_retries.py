@@ -88,9 +88,12 @@ def ask(core: ClientCore, request: messages.Request, repeatable: bool = True, ad
 
 def ask_node(core: ClientCore, request: messages.Request, address: str,
              timeout_ms: int) -> Operation[Any]:
-    """Return the reply of one node about itself.  With ``timeout_ms`` above 0 the node is asked
-    once and not waited for longer.  Raises ``TimedOut`` then, ``ConfigError`` for an invalid
-    address, else as ``ask``."""
+    """Return the reply of the node at ``address`` about itself.
+
+    With ``timeout_ms`` above 0 the node is asked once. Raises ``TimedOut`` then if it does not
+    answer in that time, ``InvalidRequest`` for a request that cannot be sent, and the error of a
+    refusal. Raises ``ConfigError`` for an invalid address. With 0, raises as ``ask``; an empty
+    address then stands for any node."""
     if address or timeout_ms:
         parse_address(address)
     if not timeout_ms:

@@ -58,7 +58,10 @@ SEARCHED_PER_REQUEST_MAX = 32
 def offsets_at(core: ClientCore, topic: TopicMetadata, timestamp_ms: int,
                timeout_ms: int) -> Operation[dict[int, int | None]]:
     """Return for each partition the offset of its first record at or after ``timestamp_ms``; None
-    when it has none."""
+    when it has none.
+
+    Raises ``OffsetNotAvailable`` when a leader does not answer in ``timeout_ms``,
+    ``UnreadableBatch`` for a damaged batch, and a refusal that another try does not change."""
     deadline_ms = core.now_ms + timeout_ms
     named = yield from _named_batches(core, topic, timestamp_ms)
     offsets = yield from _first_records(core, topic, timestamp_ms, named)
@@ -98,8 +101,9 @@ def _by_leader(core: ClientCore, parts: Sequence[PartitionMetadata],
 
 def _named_batches(core: ClientCore, topic: TopicMetadata, timestamp_ms: int,
                    ) -> Operation[dict[int, tuple[int | None, int]]]:
-    """Return partition incarnation -> result of ``_named_batch``, for the partitions whose leaders
-    answered at once."""
+    """Return partition incarnation -> (offset at which to begin the search, None = no record at or
+    after ``timestamp_ms``; the partition's end). Left out are partitions whose leaders did not
+    answer at once."""
     named: dict[int, tuple[int | None, int]] = {}
     for address, parts in _by_leader(core, topic.partitions, NAMED_PER_REQUEST_MAX):
         outcome = yield Exchange(address, ListOffsets(tuple(
@@ -118,8 +122,11 @@ def _named_batches(core: ClientCore, topic: TopicMetadata, timestamp_ms: int,
 def _first_records(core: ClientCore, topic: TopicMetadata, timestamp_ms: int,
                    named: dict[int, tuple[int | None, int]],
                    ) -> Operation[dict[int, int | None]]:
-    """Return partition -> offset of its first record so late, or None if it has none.  Partitions
-    whose record is not in the batch that was named are left out."""
+    """Return partition -> offset of its first record at or after ``timestamp_ms``, or None if it
+    has none. ``named``: result of ``_named_batches``.
+
+    Left out are partitions whose leaders did not answer at once, or whose record is not in the
+    first batch that was fetched."""
     offsets: dict[int, int | None] = {}
     wanted = []
     begins: dict[int, int] = {}
@@ -148,8 +155,8 @@ def _first_records(core: ClientCore, topic: TopicMetadata, timestamp_ms: int,
 
 def _named_batch(core: ClientCore, topic: TopicMetadata, part: PartitionMetadata,
                  timestamp_ms: int, deadline_ms: int) -> Operation[tuple[int | None, int]]:
-    """Return (offset at which the search begins, None = no record is so late; the partition's end),
-    as its leader names them.  Raises as ``_at_leader``."""
+    """Return (offset at which to begin the search, None = no record at or after ``timestamp_ms``;
+    the partition's end), as its leader names them. Raises as ``_at_leader``."""
     latest = ListOffsets((OffsetQuery(part.incarnation, LATEST),))
     reply = yield from _at_leader(core, topic, part, latest, deadline_ms)
     end = reply.results[0].offset
@@ -161,8 +168,9 @@ def _named_batch(core: ClientCore, topic: TopicMetadata, part: PartitionMetadata
 
 def _look_into(core: ClientCore, topic: TopicMetadata, part: PartitionMetadata, timestamp_ms: int,
                offset: int, deadline_ms: int) -> Operation[tuple[int | None, int]]:
-    """Fetch batches from ``offset`` on.  Return the offset of their first record so late, or None,
-    and the offset at which to search next.  Raises ``UnreadableBatch`` at a damaged batch."""
+    """Fetch batches from ``offset`` on. Return the offset of their first record at or after
+    ``timestamp_ms``, or None, and the offset at which to search next. Raises ``UnreadableBatch`` at
+    a damaged batch."""
     request = Fetch((FetchPart(part.incarnation, offset, SEARCH_BYTES),), 1, SEARCH_BYTES)
     reply = yield from _at_leader(core, topic, part, request, deadline_ms)
     record, offset, damage = _record_in(topic, part, reply.payload, timestamp_ms, offset)
@@ -174,8 +182,8 @@ def _look_into(core: ClientCore, topic: TopicMetadata, part: PartitionMetadata, 
 def _record_in(topic: TopicMetadata, part: PartitionMetadata, payload: memoryview,
                timestamp_ms: int, offset: int,
                ) -> tuple[int | None, int, MultiRaftError | None]:
-    """Return (offset of the first record so late or None, offset to search next, error of the batch
-    there or None) of fetched bytes."""
+    """Return, of fetched bytes, (offset of the first record at or after ``timestamp_ms`` or None,
+    offset to search next, error of a damaged batch there or None)."""
     batches, damage = intact_batches(payload)
     for data, header in batches:
         batch = FetchedBatch(topic.name, part.partition, data, header, offset, 0)

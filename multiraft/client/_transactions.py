@@ -158,7 +158,8 @@ class Transactions:
                 self._decide(txn, row)
 
     def lost(self) -> None:
-        """End a request of ``wanted`` that got no answer."""
+        """Record that the request for the states that readers wait for got no answer, so that they
+        may be requested again."""
         self.asking = False
 
     # ---- for the driver: the metadata leader ----

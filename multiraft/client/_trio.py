@@ -44,7 +44,7 @@ class _NotOpen:
     """Clock of a client whose block was not entered."""
 
     def current_time(self) -> float:
-        """Raise ``Closed``."""
+        """Raise ``Closed``, because the client was not entered yet."""
         raise Closed("the client is not open: use it with async with")
 
 

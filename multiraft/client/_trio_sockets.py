@@ -29,7 +29,8 @@ class LinkOwner(Protocol):
         ...
 
     def lost(self, link: Link, error: OSError) -> None:
-        """Report a broken connection to the client core, which closes the link."""
+        """Report a broken connection to the client core, which closes the link, and wake the pump
+        task."""
         ...
 
 

@@ -49,7 +49,8 @@ class OversizedBatch(UnreadableBatch, DecompressionTooLarge):
 
 def unreadable(topic: str, partition: int, base_offset: int, last_offset: int,
                cause: Exception) -> UnreadableBatch:
-    """Return the error of a batch by its cause."""
+    """Return the error of a batch that cannot be read: an ``OversizedBatch`` if ``cause`` is a
+    ``DecompressionTooLarge``."""
     if isinstance(cause, DecompressionTooLarge):
         return OversizedBatch(topic, partition, base_offset, last_offset, cause)
     return UnreadableBatch(topic, partition, base_offset, last_offset, cause)

@@ -82,8 +82,11 @@ class Transaction:
 
     def stages_in(self, client: Client, topic: str) -> None:
         """Announce that the transaction stages records in ``topic``; call it before the first one,
-        so that ``committed_ranges`` end before them.  Costs one entry of the metadata group per
-        topic and transaction.  Raises ``UnknownTopic``, ``StaleTransaction``, ``LimitExceeded``."""
+        so that ``committed_ranges`` end before them. Costs one entry of the metadata group per
+        topic and transaction.
+
+        Raises ``UnknownTopic``, ``StaleTransaction`` if the transaction is over, ``LimitExceeded``
+        if it has too many topics or partitions."""
         if topic in self._names:
             return
         metadata = client.topic_metadata(topic)
@@ -108,9 +111,9 @@ class Transaction:
 def begin_transaction(client: Client, sink: str, batch: int, nonce: bytes,
                       task: int = 0) -> Transaction:
     """Begin the transaction of a sink's ``batch``, or join it (same ``nonce`` of ``NONCE_BYTES``),
-    as a new attempt of ``task``.  Fences the sink's earlier open transaction.  Costs one entry of
-    the metadata group.  Raises ``StaleTransaction`` when another transaction has taken over or a
-    later batch is committed, ``LimitExceeded``."""
+    as a new attempt of ``task``. Fences the sink's earlier open transaction. Costs one entry of the
+    metadata group. Raises ``StaleTransaction`` when another transaction has taken over or a later
+    batch is committed, ``LimitExceeded`` when a limit of the sink ledger is reached."""
     attempt_id = int.from_bytes(os.urandom(8), "big")
     request = BeginTransaction(sink, batch, nonce, (), task, attempt_id)
     return Transaction(request, client.sink_request(request))

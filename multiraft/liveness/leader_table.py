@@ -84,8 +84,9 @@ class LeaderTable:
         self.announced: dict[int, int] = {}
 
     def learn(self, node: int, change: Change) -> None:
-        """Record the report of ``node`` that it leads a group, or no longer does.  A report of a
-        lower term than the known one is ignored."""
+        """Record the report of ``node`` that it leads a group, or no longer does. Ignore a report
+        of a lower term than the known one, and the end of a leadership that is not the known
+        one."""
         group, _, term, leads = change
         leader, known_term = self._leaders.get(group, (0, 0))
         if leads and term >= known_term:
@@ -102,6 +103,7 @@ class LeaderTable:
         return self.copied.get(node, 0) != self.announced.get(node, 0)
 
     def restarted(self, node: int) -> None:
-        """Forget the versions of ``node``, which restarted and counts them anew."""
+        """Forget up to which version changes of ``node`` are known: it restarted and counts
+        versions anew."""
         self.copied.pop(node, None)
         self.announced.pop(node, None)

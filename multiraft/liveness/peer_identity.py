@@ -168,8 +168,8 @@ class BootHistory:
         self._oldest = kept[0] if len(kept) >= BOOT_IDS_KEPT else NO_BOOT_ID
 
     def origin_of(self, remembered: BootId) -> BootIdOrigin:
-        """Tell if the boot id that a peer remembers is one of this directory, of another copy of
-        it, or too old to know.  O(1)."""
+        """Return the origin of the boot id that a peer remembers: this directory (also for
+        ``NO_BOOT_ID``), another copy of it, or too old to know. O(1)."""
         if remembered == NO_BOOT_ID or remembered in self._own:
             return BootIdOrigin.OWN
         return BootIdOrigin.FORGOTTEN if remembered < self._oldest else BootIdOrigin.FOREIGN

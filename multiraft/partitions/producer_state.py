@@ -132,8 +132,8 @@ def export_windows(windows: dict[int, bytes]) -> bytes:
 
 def import_windows(data: bytes | memoryview, index: int) -> dict[int, bytes]:
     """Return producer -> window of the bytes that ``export_windows`` returned, with ``index``, that
-    of the entry which opens the partition, as the index of each batch.  Raises ``CorruptEntry``.
-    O(producers)."""
+    of the entry which opens the partition, as the index of each batch. Raises ``CorruptEntry`` for
+    other bytes. O(producers)."""
     windows: dict[int, bytes] = {}
     at, end = 0, len(data)
     while at < end:

@@ -87,7 +87,8 @@ def continue_payload(sealed: PartitionSeal, term: int) -> bytes:
 
 
 def parse_open(payload: Payload) -> PartitionOpen:
-    """Return the fields of a PARTITION_OPEN payload.  Raises ``CorruptEntry``."""
+    """Return the fields of a PARTITION_OPEN payload. Raises ``CorruptEntry`` for another length or
+    version, and for impossible offsets."""
     if len(payload) < OPEN_STRUCT.size:
         raise CorruptEntry(f"a PARTITION_OPEN payload has {OPEN_STRUCT.size} bytes or more, this "
                            f"one {len(payload)}")
@@ -113,7 +114,8 @@ def seal_payload(epoch: int) -> bytes:
 
 
 def parse_seal(payload: Payload) -> int:
-    """Return the epoch that a PARTITION_SEAL payload ends.  Raises ``CorruptEntry``."""
+    """Return the epoch that a PARTITION_SEAL payload ends. Raises ``CorruptEntry`` for another
+    length or version."""
     if len(payload) != SEAL_STRUCT.size:
         raise CorruptEntry(f"a PARTITION_SEAL payload has {SEAL_STRUCT.size} bytes, this one "
                            f"{len(payload)}")

@@ -130,11 +130,13 @@ class PartitionStates:
         """Return a leader's decision about a batch: its base offset, or the position of its
         original.
 
-        The original of a duplicate may still be uncommitted; the caller waits for its index.  A
+        The original of a duplicate may still be uncommitted; the caller waits for its index. A
         retry is answered even if the partition has been sealed since: the batch is in the log.
 
-        Raises ``UnknownPartition``, ``PartitionSealed``, ``ProducerFenced``,
-        ``OutOfOrderSequence``.  Nothing changes until ``append``."""
+        Raises ``UnknownPartition`` if the partition was never opened here, and ``PartitionSealed``
+        if it is sealed. Raises ``ProducerFenced`` for an epoch below the known one, and
+        ``OutOfOrderSequence`` for a sequence that is neither the next one nor a retry. Nothing
+        changes until ``append``."""
         state = self._states.get(partition)
         if state is None:
             raise UnknownPartition(f"partition {partition} is not open in group {self.group}")
@@ -193,8 +195,8 @@ class PartitionStates:
         return None
 
     def _retried(self, partition: int, info: BatchInfo, window: bytes) -> WindowBatch:
-        """Return the batch in the window with exactly these sequences.  Raises
-        ``OutOfOrderSequence``."""
+        """Return the batch in the window with exactly these sequences. Raises
+        ``OutOfOrderSequence`` if the window has none."""
         original = repeated(window, info)
         if original is not None:
             return original
@@ -358,7 +360,7 @@ class PartitionStates:
         return None if after == before else (entry.partition, before, after, ())
 
     def truncate(self, first_gone: int) -> None:
-        """Undo every entry from index ``first_gone`` on.
+        """Undo every entry from index ``first_gone`` on, none of which may be applied.
 
         O(removed entries), plus sorting the producers of each affected partition."""
         assert first_gone > self.applied_index, f"{first_gone} is applied ({self.applied_index})"
@@ -403,7 +405,8 @@ class PartitionStates:
     # ---- queries --------------------------------------------------------------------------------
 
     def tail_state(self, partition: int) -> PartitionState:
-        """Return the state by which a leader decides.  Raises ``UnknownPartition``."""
+        """Return the partition's state after all entries of the log, by which a leader decides.
+        Raises ``UnknownPartition`` if it was never opened in this group."""
         state = self._states.get(partition)
         if state is None:
             raise UnknownPartition(f"partition {partition} is not open in group {self.group}")
@@ -418,17 +421,18 @@ class PartitionStates:
         return state
 
     def next_offset(self, partition: int) -> int:
-        """Return the offset that the next batch will get (tail).  Raises ``UnknownPartition``."""
+        """Return the offset that the next batch will get, by all entries of the log. Raises
+        ``UnknownPartition`` for a partition that was never opened in this group."""
         return self.tail_state(partition).next_offset
 
     def high_watermark(self, partition: int) -> int:
-        """Return the first offset that no reader may see (applied).  Raises
-        ``UnknownPartition``."""
+        """Return the first offset that no reader may see yet, by the applied entries. Raises
+        ``UnknownPartition`` for a partition that is not open in this group."""
         return self.applied_state(partition).next_offset
 
     def log_start(self, partition: int) -> int:
-        """Return the first offset that is still readable (applied).  Raises
-        ``UnknownPartition``."""
+        """Return the first offset that is still readable, by the applied entries. Raises
+        ``UnknownPartition`` for a partition that is not open in this group."""
         return self.applied_state(partition).log_start
 
     def applied(self, partition: int) -> PartitionState | None:
@@ -562,7 +566,8 @@ def _seal_fault(entry: Entry, state: PartitionState) -> str:
 
 
 def _upgraded(snapshot: dict) -> dict:
-    """Return a snapshot of version 1 in the present shape: no partition was sealed under it."""
+    """Return a snapshot of version 1 in the present shape, one of another version unchanged. No
+    partition was sealed under version 1."""
     if snapshot["version"] != 1:
         return snapshot
     rows = [[*row[:-1], 0, 0, row[-1]] for row in snapshot["partitions"]]

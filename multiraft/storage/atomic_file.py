@@ -30,8 +30,10 @@ def write_envelope(filesystem: Filesystem, directory: str, name: str, magic: byt
 
 
 def read_envelope(filesystem: ReadableFiles, path: str, magic: bytes, *versions: int) -> bytes:
-    """Return the body of a file of one of ``versions``.  Raise ``CorruptFile`` or
-    ``UnknownFormat``."""
+    """Return the body of a file that ``write_envelope`` wrote.
+
+    Raise ``CorruptFile`` if its size, magic, CRC or length is wrong, and ``UnknownFormat`` if its
+    version is none of ``versions``."""
     size = filesystem.size(path)
     if not _HEAD.size + _CRC.size <= size <= ENVELOPE_BYTES_LIMIT:
         raise CorruptFile(path, f"its size is {size}")

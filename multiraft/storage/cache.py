@@ -23,7 +23,8 @@ ENTRY_OVERHEAD_BYTES = 512
 
 
 class EntryCache:
-    """``StoredLog.cached`` of all groups, bounded together."""
+    """Recent entries of all groups' logs in memory (``StoredLog.cached``), with one bound for all
+    of them together."""
 
     __slots__ = ("bytes", "bytes_max", "_order")
 

@@ -68,7 +68,7 @@ _FILE = (shapes.UINT, shapes.UINT, [shapes.BYTES], shapes.ANYTHING)
 
 
 class GroupRecord(NamedTuple):
-    """One group in a checkpoint."""
+    """State of one group's log and partitions in a checkpoint."""
 
     group: int
     incarnation: int
@@ -158,7 +158,7 @@ class GroupRecord(NamedTuple):
 
 @dataclass(slots=True)
 class Checkpoint:
-    """A whole checkpoint."""
+    """Contents of one checkpoint: the record of each group, and the state of the node."""
 
     position: int = 0  # everything of the journal before it was durable
     journal_start: int = 0  # start of the first segment
@@ -242,7 +242,8 @@ def checkpoint_names(filesystem: Filesystem, directory: str) -> list[str]:
 
 
 def read_checkpoint(filesystem: ReadableFiles, path: str) -> Checkpoint:
-    """Read and check a checkpoint.  Raise ``CorruptFile`` or ``UnknownFormat``."""
+    """Read and check a checkpoint. Raise ``CorruptFile`` for a damaged one, ``UnknownFormat`` for
+    one of a later release."""
     body = read_envelope(filesystem, path, CHECKPOINT_MAGIC, *CHECKPOINT_VERSIONS_READ)
     try:
         fields = cbor2.loads(body)
@@ -262,7 +263,9 @@ def newest_checkpoint(filesystem: Filesystem,
     """Return the newest intact checkpoint, or an empty one, and the errors of damaged ones, which
     are set aside under another name.
 
-    If it contains an installed snapshot and no other file does, a copy is written first."""
+    If no other checkpoint has its installed snapshots, write a copy of it first, unless the disk is
+    full. Raises ``UnknownFormat`` for a checkpoint of a later release, ``OSError`` if the disk
+    cannot be read."""
     damaged: list[CorruptFile] = []
     for name in reversed(checkpoint_names(filesystem, directory)):
         found = _intact(filesystem, directory, name, damaged)

@@ -56,8 +56,9 @@ class Checkpointer:
         return is_due and not self._in_flight
 
     def require_copy(self) -> None:
-        """Write the next checkpoint in two files: a snapshot was installed, and no other file
-        describes that group's state, so damage of one file must not lose it."""
+        """Require that the next checkpoint is written in two files, because a snapshot was
+        installed. No other file describes that group's state, so damage of one file must not lose
+        it."""
         self._write_copy = True
 
     def replace_damaged(self) -> None:
@@ -66,11 +67,11 @@ class Checkpointer:
         self._write_copy, self._position = True, _LONG_AGO
 
     def capture(self, commits: Mapping[int, int], extra: object) -> CheckpointJob:
-        """Return a job that writes the applied state of every group as it is now; no other one may
-        be under way.
+        """Return a job that writes the applied state of every group as it is now. No other job may
+        be captured until ``done`` or ``failed`` is called.
 
         ``commits``: commit index of each group that has one; ``extra``: CBOR-able state of the
-        node, not to be changed afterwards.  O(groups + partitions of changed groups)."""
+        node, not to be changed afterwards. O(groups + partitions of changed groups)."""
         assert not self._in_flight, "one checkpoint at a time"
         self._in_flight = True
         journal = self._table.journal

@@ -80,7 +80,10 @@ class File(Protocol):
 
     def preallocate(self, size: int) -> None:
         """Allocate blocks for the first ``size`` bytes, so that writing them cannot fail for lack
-        of space; the readable content does not change.  Do nothing where the system cannot."""
+        of space; the readable content does not change.
+
+        Do nothing where the system cannot. Raises ``OSError``, also when the disk has too little
+        space."""
         ...
 
     def fileno(self) -> int:
@@ -94,7 +97,7 @@ class File(Protocol):
 
 
 class Lock(Protocol):
-    """Held as long as it is not closed; ends with the process."""
+    """Exclusive lock on a file, held until it is closed or the process ends."""
 
     def close(self) -> None: ...
 
@@ -135,8 +138,8 @@ class Filesystem(Protocol):
         ...
 
     def exists(self, path: str) -> bool:
-        """Return True if there is a file.  Raise ``OSError`` when the system cannot tell: a file
-        without access rights is not missing."""
+        """Return True if the path exists, also as a directory or a link that leads nowhere. Raise
+        ``OSError`` when the system cannot tell: a file without access rights is not missing."""
         ...
 
     def size(self, path: str) -> int: ...
@@ -152,7 +155,9 @@ class Filesystem(Protocol):
 
     def read_disk(self, path: str, length: int, position: int) -> Buffer:
         """Read durable bytes of a file from the disk, not from the page cache, which says nothing
-        about the disk.  The page cache is used where the file system has no other way."""
+        about the disk. Fewer than ``length`` are returned only at the end of the file.
+
+        The page cache is used where the file system has no other way."""
         ...
 
     def rename(self, old: str, new: str) -> None: ...
@@ -160,13 +165,13 @@ class Filesystem(Protocol):
     def remove(self, path: str) -> None: ...
 
     def lock(self, path: str) -> Lock:
-        """Lock a file exclusively, created if necessary, without waiting.  Raises
-        ``DirectoryInUse``."""
+        """Lock a file exclusively, created if necessary, without waiting. Raises ``DirectoryInUse``
+        if another process holds it."""
         ...
 
 
 class RealFile:
-    """A descriptor."""
+    """File of the operating system, by its descriptor."""
 
     __slots__ = ("path", "_descriptor")
 
@@ -259,8 +264,8 @@ def _read_blocks(path: str, blocks: memoryview, position: int) -> int:
 
 
 class RealFilesystem:
-    """The operating system's.  Symbolic links are not followed for files: a data directory holds
-    its own data."""
+    """Filesystem of the operating system. Symbolic links are not followed for files: a data
+    directory holds its own data."""
 
     _FLAGS: ClassVar[int] = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
 

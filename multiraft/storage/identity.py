@@ -66,11 +66,13 @@ class Claimed(NamedTuple):
 
 
 def claim(filesystem: Filesystem, directory: str, identity: Identity, has_data: bool) -> Claimed:
-    """Check the directory's identity, or create it, and start a new boot epoch, durably.  Block.
+    """Check the directory's identity, or write that of a new directory; begin the next boot epoch,
+    durably, and return the directory's numbers. Block.
 
-    A directory without identity is refused if it ``has_data``, or if ``identity`` has no fresh
-    incarnation.  Raises ``IdentityMissing``, ``WrongIdentity``, ``UnknownFormat``,
-    ``CorruptFile``."""
+    Raises ``WrongIdentity`` for a directory of another cluster or node, and ``UnknownFormat`` for
+    an identity file of a later release. Without an identity, raises ``CorruptFile`` if the
+    directory ``has_data``, ``IdentityMissing`` if ``identity`` has no fresh incarnation.
+    ``CorruptFile`` is also raised for a damaged identity file."""
     assert len(identity.cluster) == 16, f"cluster id of {len(identity.cluster)} bytes"
     path = f"{directory}/{NODE_FILE}"
     found = read(filesystem, directory)
@@ -96,15 +98,16 @@ def claim(filesystem: Filesystem, directory: str, identity: Identity, has_data: 
 
 
 def create(filesystem: Filesystem, directory: str, identity: Identity) -> None:
-    """Write the identity of a new directory, which has not been started yet (boot epoch 0)."""
+    """Write the identity of a directory that has none and was not started yet (boot epoch 0)."""
     assert identity.fresh_incarnation, "a new directory needs an incarnation"
     assert not filesystem.exists(f"{directory}/{NODE_FILE}"), f"{directory} has an identity"
     _write(filesystem, directory, identity, Claimed(identity.fresh_incarnation, 0))
 
 
 def renew(filesystem: Filesystem, directory: str, step: int) -> tuple[BootId, ...]:
-    """Give the running process another boot id, durably: its last one plus ``step``.  Return the
-    latest boot ids, oldest first.  Raises ``CorruptFile``, ``UnknownFormat``, ``OSError``."""
+    """Give the running process another boot id, durably: its last one plus ``step``. Return the
+    latest boot ids, oldest first. Raises ``CorruptFile`` or ``UnknownFormat`` for an identity file
+    that cannot be read, ``OSError`` if the disk fails."""
     found = read(filesystem, directory)
     assert found is not None and found.boot_ids, f"{directory} has no identity, or no boot id"
     assert step > 0, f"a step of {step}"
@@ -116,8 +119,10 @@ def renew(filesystem: Filesystem, directory: str, step: int) -> tuple[BootId, ..
 
 
 def adopt(filesystem: Filesystem, directory: str, boot_id: BootId) -> None:
-    """Make a durable ``boot_id`` one of the directory's boot ids, and the next boot epoch larger
-    than its.  Raises ``CorruptFile``, ``UnknownFormat``."""
+    """Add ``boot_id`` to the directory's boot ids, if it is durable (``BootId.is_durable``), and
+    make the next boot epoch larger than its epoch.
+
+    Raises ``CorruptFile`` or ``UnknownFormat`` for an identity file that cannot be read."""
     found = read(filesystem, directory)
     assert found is not None, f"{directory} has no identity"
     boot_ids = sorted({*found.boot_ids, boot_id}) if boot_id.is_durable else found.boot_ids
@@ -127,8 +132,8 @@ def adopt(filesystem: Filesystem, directory: str, boot_id: BootId) -> None:
 
 
 def read(filesystem: Filesystem, directory: str) -> Found | None:
-    """Return the directory's identity; None = it has none.  Raise ``UnknownFormat``,
-    ``CorruptFile``."""
+    """Return the directory's identity; None = it has none. Raise ``UnknownFormat`` for a file of a
+    later release, ``CorruptFile`` for a damaged one."""
     fields = read_signed(filesystem, directory, NODE_FILE)
     if fields is None:
         return None
@@ -151,7 +156,8 @@ def write_signed(filesystem: Filesystem, directory: str, name: str, fields: dict
 
 def read_signed(filesystem: Filesystem, directory: str, name: str) -> dict | None:
     """Return the fields of a file that ``write_signed`` wrote, after a check of its CRC; None =
-    there is no such file.  Raise ``UnknownFormat``, ``CorruptFile``."""
+    there is no such file. Raise ``UnknownFormat`` for a file of a later release, ``CorruptFile``
+    for a damaged one."""
     path = f"{directory}/{name}"
     if not filesystem.exists(path):
         return None
@@ -180,7 +186,8 @@ def _write(filesystem: Filesystem, directory: str, identity: Identity, claimed: 
 
 
 def _boot_id(boot_epoch: int, process: str) -> BootId:
-    """Return the boot id in a row of the file.  Raise ``TypeError``, ``ValueError``."""
+    """Return the boot id in a row of the file. Raise ``TypeError`` or ``ValueError`` for a
+    malformed row."""
     return BootId(int(boot_epoch), int(process, 16))
 
 

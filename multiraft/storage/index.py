@@ -88,8 +88,10 @@ class GroupIndex:
         positions.append(position)
 
     def append_next(self, index: int, term: int, position: int, size: int) -> bool:
-        """Append an entry if it follows the last one; return False, and change nothing,
-        otherwise."""
+        """Append an entry if it follows the last one, with a term not below that one's, and return
+        True.
+
+        Return False, and change nothing, otherwise, and always while the index is empty."""
         positions, ends, terms = self._positions, self._ends, self._run_terms
         if not terms or index != self.first_index + len(positions) or term < terms[-1]:
             return False
@@ -116,8 +118,8 @@ class GroupIndex:
                 ends[at] += change
 
     def set_term(self, index: int, term: int, until: int) -> None:
-        """Set the term of a lost entry.  Those behind it, up to ``until`` (exclusive), are lost
-        too, and their terms were guesses: they get at least that term.  O(elections)."""
+        """Set the term of a lost entry, and of the entries behind it up to ``until`` (exclusive),
+        which are lost too and whose terms were guesses. O(elections)."""
         runs = [(start, value) for start, value in self.term_runs() if not index <= start <= until]
         at = bisect_left(runs, (index, 0))
         if not at or runs[at - 1][1] != term:
@@ -174,11 +176,13 @@ class GroupIndex:
         return self._positions[self._slot(index)]
 
     def size(self, index: int) -> int:
-        """Return the framed bytes of one entry.  Raise ``Compacted``."""
+        """Return the framed bytes of one entry. Raise ``Compacted`` for an index below the
+        first."""
         return self.bytes_between(index, index)
 
     def term(self, index: int) -> int:
-        """Return the term of an entry, or of the one before the first.  Raise ``Compacted``."""
+        """Return the term of an entry, or of the one before the first. Raise ``Compacted`` for a
+        lower index."""
         if index == self.first_index - 1:
             return self.prev_term
         self._slot(index)
@@ -189,7 +193,7 @@ class GroupIndex:
 
     def bytes_between(self, first: int, last: int) -> int:
         """Return the framed bytes of the entries first..last; 0 if ``last`` is before ``first``.
-        Raise ``Compacted``.  O(1)."""
+        Raise ``Compacted`` if ``first`` is below the first index. O(1)."""
         if last < first:
             return 0
         slot, ends = first - self.first_index, self._ends
@@ -200,7 +204,8 @@ class GroupIndex:
 
     def last_within(self, first: int, bytes_max: int) -> int:
         """Return the highest index such that the entries from ``first`` to it take at most
-        ``bytes_max``, at least ``first``.  Raise ``Compacted``."""
+        ``bytes_max``, at least ``first``. Raise ``Compacted`` if ``first`` is below the first
+        index."""
         slot = self._slot(first)
         before = self._ends[slot - 1] if slot else 0
         fit = bisect_right(self._ends, before + bytes_max, slot)

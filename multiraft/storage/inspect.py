@@ -105,8 +105,10 @@ class _ReadOnly:
 
 
 def files_of(path: Path) -> list[tuple[str, Path]]:
-    """Return (kind, path) of the files to inspect, checkpoints first, segments in journal order.
-    Raises ``NotADataDirectory``."""
+    """Return (kind, path) of the files to inspect, checkpoints first, segments in journal order; of
+    a path that is a file, this file alone.
+
+    Raises ``NotADataDirectory`` if nothing there is a checkpoint, a segment or an index file."""
     if not path.is_dir():
         return [(_kind_of(path), path)]
     strays = {stray.path for stray in strays_of(path)}
@@ -218,12 +220,13 @@ def _checkpoint_facts(path: Path) -> dict[str, object]:
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
-    """Read and decode a checkpoint file.  Raise ``CorruptFile`` or ``UnknownFormat``."""
+    """Read and decode a checkpoint file. Raise ``CorruptFile`` for a damaged one, ``UnknownFormat``
+    for one of a later release."""
     return read_checkpoint(_ReadOnly(), str(path))
 
 
 def group_rows(path: Path) -> list[dict[str, object]]:
-    """Return a row for each group of a checkpoint.  Raise ``CorruptFile`` or ``UnknownFormat``."""
+    """Return a row for each group of a checkpoint. Raise as ``load_checkpoint``."""
     checkpoint = load_checkpoint(path)
     rows = []
     for group, record in sorted(checkpoint.records.items()):

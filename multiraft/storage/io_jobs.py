@@ -151,7 +151,8 @@ def spans_of(journal: Journal, places: Sequence[tuple[int, int, int, int]],
 
 
 class ReadJob:
-    """Entries of a group that are no longer in memory, and those behind them that are."""
+    """Read of a group's entries that are no longer in memory, returned together with those behind
+    them that are."""
 
     __slots__ = ("group", "incarnation", "spans", "cached_entries", "missing_index", "_filesystem")
 
@@ -183,7 +184,7 @@ class ReadJob:
 
     def run_from_page_cache(self) -> tuple[Entry, ...] | None:
         """Read as ``execute`` does, on the loop and without waiting; None when the page cache does
-        not have all of the bytes.  Raise ``CorruptRange``."""
+        not have all of the bytes. Raise ``CorruptRange`` for a damaged entry."""
         self._check_known()
         read = []
         with closing(self._files()) as files:
@@ -239,7 +240,7 @@ class ReadJob:
 
 
 class FetchJob:
-    """Batches of a partition that are no longer in memory."""
+    """Read of a partition's batches that are no longer in memory."""
 
     __slots__ = ("_read",)
 
@@ -255,13 +256,13 @@ class FetchJob:
         return self._read.bytes
 
     def execute(self) -> list[Buffer]:
-        """Read the batches, verify them and return them.  Block, on any thread.  Raises
-        ``CorruptRange``."""
+        """Read the batches, verify them and return them. Block, on any thread. Raises
+        ``CorruptRange`` for a damaged one."""
         return _batches(self._read.execute())
 
     def run_from_page_cache(self) -> list[Buffer] | None:
         """Return the batches, verified, without waiting; None when the page cache does not have all
-        of them.  Raise ``CorruptRange``."""
+        of them. Raise ``CorruptRange`` for a damaged one."""
         entries = self._read.run_from_page_cache()
         return None if entries is None else _batches(entries)
 

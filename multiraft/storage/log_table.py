@@ -48,27 +48,27 @@ class LogTable:
                 self.restore(group)
 
     def log(self, group: int) -> StoredLog:
-        """Return a group's log, also when only a tombstone is left of it.  Raise
-        ``UnknownGroup``."""
+        """Return a group's log, also when only a tombstone is left of it. Raise ``UnknownGroup`` if
+        this node never had a replica of it."""
         log = self.logs.get(group)
         if log is None:
             raise UnknownGroup(f"group {group} is not on this node")
         return log
 
     def restore(self, group: int) -> GroupRestored:
-        """Describe a group's present state for ``MultiRaft.add_group``, and keep the description in
-        ``restored``.  O(runs of terms)."""
+        """Return a description of a group's present state for ``MultiRaft.add_group``, and keep it
+        in ``restored``. O(runs of terms). Raise ``UnknownGroup`` for a group without a log here."""
         restored = self.log(group).restored(self.partition_states[group].applied_index)
         self.restored[group] = restored
         return restored
 
     def read_job(self, group: int, first: int, last: int) -> ReadJob:
-        """Return a job for a blocking, verified read of the entries first..last.  O(entries).
-        Raise ``Compacted``, ``UnknownGroup``.
+        """Return a job for a blocking, verified read of the entries first..last. O(entries). Raise
+        ``Compacted`` if ``first`` is below the log's first index, ``UnknownGroup`` for a group
+        without a log here.
 
         Entries in memory are taken from there now, because the newest entries of the range may be
-        in no file yet: their round is still being written.
-        """
+        in no file yet: their round is still being written."""
         log = self.log(group)
         first_cached = first
         while first_cached <= last and first_cached not in log.cached:

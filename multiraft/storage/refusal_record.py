@@ -52,8 +52,8 @@ def write(filesystem: Filesystem, directory: str, record: RefusalRecord) -> None
 
 
 def read(filesystem: Filesystem, directory: str) -> RefusalRecord | None:
-    """Return the record of the directory; None = it has none.  Raises ``CorruptFile``,
-    ``UnknownFormat``."""
+    """Return the record of the directory; None = it has none. Raises ``CorruptFile`` for a damaged
+    record, ``UnknownFormat`` for one of a later release."""
     fields = read_signed(filesystem, directory, REFUSED_FILE)
     if fields is None:
         return None
@@ -66,9 +66,8 @@ def read(filesystem: Filesystem, directory: str) -> RefusalRecord | None:
 
 
 def clear(filesystem: Filesystem, directory: str, record: RefusalRecord) -> None:
-    """Adopt the record's boot id and remove the record, so that the directory can start.  After a
-    crash in between it is still refused.  Raises ``CorruptFile``, ``UnknownFormat``,
-    ``OSError``."""
+    """Adopt the record's boot id and remove the record, so that the directory can start. After a
+    crash in between it is still refused. Raises as ``identity.adopt``, and ``OSError``."""
     if record.boot_id != NO_BOOT_ID:
         adopt(filesystem, directory, record.boot_id)
     filesystem.remove(f"{directory}/{REFUSED_FILE}")

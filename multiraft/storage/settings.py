@@ -15,7 +15,7 @@ FSYNC, RELAXED = "fsync", "relaxed"
 
 @dataclass(frozen=True, slots=True)
 class StorageSettings:
-    """One node's disk."""
+    """The table [storage] of ``node.toml``: durability, reserved space and scrub of the disk."""
 
     #: ``fsync``: what is acknowledged is on the disk.  ``relaxed``: records are in the operating
     #: system's hands, and on the disk after ``flush_interval_ms``; term, vote, membership and
@@ -34,7 +34,8 @@ class StorageSettings:
     scrub_bytes_per_second: int = 16 << 20
 
     def validate(self) -> StorageSettings:
-        """Return the settings.  Raise ``ConfigError``."""
+        """Return the settings. Raise ``ConfigError`` for an unknown durability, a flush interval
+        out of range, or a scrub interval without a rate."""
         if self.durability not in (FSYNC, RELAXED):
             raise ConfigError(f"storage.durability={self.durability!r} must be {FSYNC!r} or "
                               f"{RELAXED!r}")

@@ -43,7 +43,7 @@ class PartialSnapshot:
 
 
 class SnapshotDownload:
-    """At most one, in one directory."""
+    """File of the snapshot that is being received: at most one in a data directory."""
 
     def __init__(self, filesystem: Filesystem, directory: str, bytes_max: int):
         self._filesystem = filesystem
@@ -52,8 +52,8 @@ class SnapshotDownload:
         self._end = 0  # of what is intact in the file; 0 = there is none
 
     def begin(self, arrived: PartialSnapshot) -> None:
-        """Replace the file by one of this snapshot, with its received part.  Raise ``OSError``, and
-        leave no file then."""
+        """Replace the file by one of this snapshot, with its received part. Raise ``OSError`` if it
+        cannot be written, and leave no file then."""
         self.remove()
         head = _HEAD.pack(_MAGIC, _VERSION, 0, arrived.index, arrived.term, arrived.total,
                           arrived.crc)
@@ -69,8 +69,8 @@ class SnapshotDownload:
             self.append(arrived.data)
 
     def append(self, chunk: bytes | bytearray | memoryview) -> None:
-        """Append received bytes; do nothing when there is no file.  Raise ``OSError``, and leave no
-        file then."""
+        """Append received bytes; do nothing when there is no file. Raise ``OSError`` if they cannot
+        be written, and leave no file then."""
         if not self._end:
             return
         crc = core.crc32c(chunk, core.crc32c(_LENGTH.pack(len(chunk))))

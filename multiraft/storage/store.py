@@ -105,13 +105,13 @@ class Store:
     def open(cls, directory: str, filesystem: Filesystem, identity: Identity,
              config: StorageConfig = StorageConfig(),
              progress: RecoveryProgress | None = None) -> Store:
-        """Lock the directory, check its identity, start a boot epoch and recover the logs.  Block;
-        keep ``progress`` up to date meanwhile.
+        """Lock the directory, created if necessary, check its identity, start a boot epoch and
+        recover the logs. Block; keep ``progress`` up to date meanwhile.
 
-        Raise ``DirectoryInUse``, ``WrongIdentity``, ``UnknownFormat``, ``CorruptFile`` (the
-        identity file), ``ConfigError``, ``OSError``.  Damage in the journal or a checkpoint is not
-        an exception: see ``damage`` and each group's ``quarantined``.
-        """
+        Raise ``DirectoryInUse`` if another process has the lock, ``ConfigError`` if settings of
+        ``config`` contradict each other, the errors of ``identity.claim`` and of ``recover``, and
+        ``OSError``. Damage in the journal or a checkpoint is not an exception: see ``damage`` and
+        each group's ``quarantined``."""
         config.validate()
         journal_directory = f"{directory}/{JOURNAL_DIRECTORY}"
         filesystem.make_directory(directory)
@@ -126,7 +126,8 @@ class Store:
     @classmethod
     def _recover(cls, directory: str, filesystem: Filesystem, identity: Identity,
                  config: StorageConfig, progress: RecoveryProgress | None, lock: Any) -> Store:
-        """Build a store from the contents of a locked directory."""
+        """Return a store with the contents of a locked directory, or with the identity of a new
+        one. Raises as ``claim`` and ``recover``."""
         journal_directory = f"{directory}/{JOURNAL_DIRECTORY}"
         has_data = bool(
             filesystem.list(journal_directory) or checkpoint_names(filesystem, directory)
@@ -160,14 +161,14 @@ class Store:
     def create_group(self, group: int, incarnation: int, configuration: Configuration,
                      is_new: bool = False) -> GroupRestored:
         """Add a group's replica, in memory only, and return its state for ``MultiRaft.add_group``.
-        A group without entries has nothing on disk.  In place of a removed replica an empty one is
+        A group without entries has nothing on disk. In place of a removed replica an empty one is
         added that keeps its tombstone's term and vote.
 
         A group that recovery found keeps its log; its configuration is filled in when the journal
-        does not have it.  A later incarnation replaces the known one and its log.  In a journal
-        with damage, a group that recovery did not find starts quarantined, because the damaged
-        entries may be its own, unless it ``is_new`` on this node for sure.  Raise
-        ``StaleIncarnation``."""
+        does not have it. A later incarnation replaces the known one and its log; raise
+        ``StaleIncarnation`` for an earlier one. In a journal with damage, a group that recovery did
+        not find starts quarantined, because the damaged entries may be its own, unless it
+        ``is_new`` on this node for sure."""
         log = self._logs.get(group)
         if log is not None and incarnation < log.incarnation:
             raise StaleIncarnation(group, incarnation, log.incarnation)
@@ -213,7 +214,7 @@ class Store:
 
     def tombstone(self, group: int) -> tuple[int, int]:
         """Return (term of the removed replica, incarnation of its group, 0 = that of its log).
-        Raise ``UnknownGroup``."""
+        Raise ``UnknownGroup`` for a group without a log here."""
         log = self.table.log(group)
         return log.hard_state.term, log.group_incarnation
 
@@ -252,10 +253,11 @@ class Store:
     # ---- a round ---------------------------------------------------------------------------------
 
     def stage(self, writes: Writes) -> StagedWrite:
-        """Place a round's records in the journal and index its entries; write nothing yet.
+        """Place a round's records in the journal, index its entries, and return the write, for the
+        disk thread to execute and for ``finish`` after that. O(entries).
 
-        O(entries).  Raise ``EntryTooLarge``, ``UnknownGroup``, and change nothing then.
-        """
+        Raise ``EntryTooLarge`` for an entry over ``entry_bytes_max``, ``UnknownGroup`` for a group
+        without a log here; change nothing then."""
         table = self.table
         assert writes.sequence > table.staged_sequence, (
             f"round {writes.sequence} after {table.staged_sequence}")
@@ -372,7 +374,7 @@ class Store:
 
     def unallocated_bytes(self) -> int:
         """Return the bytes that the active segment still has to be allocated, because it was
-        created on a full disk.  Raise ``OSError``.  O(1)."""
+        created on a full disk. Raise ``OSError`` if the file's state cannot be read. O(1)."""
         return self._journal.unallocated_bytes()
 
     def preallocate(self) -> None:
@@ -395,8 +397,8 @@ class Store:
     # ---- reading ---------------------------------------------------------------------------------
 
     def entries(self, group: int, first: int, last: int) -> tuple[Entry, ...] | None:
-        """Return the entries first..last when all are in memory, else None.  Raise ``Compacted``.
-        """
+        """Return the entries first..last when all are in memory, else None. Raise ``Compacted`` if
+        ``first`` is below the log's first index."""
         cached = self._cached(group, first)
         if cached is None:
             return None
@@ -404,7 +406,8 @@ class Store:
 
     def framed(self, group: int, first: int, last: int) -> list[Buffer] | None:
         """Return the buffers that were written to the journal (header, payload, padding of each
-        entry), for a peer frame; None when not all are in memory.  Raise ``Compacted``."""
+        entry), for a peer frame; None when not all are in memory. Raise ``Compacted`` if ``first``
+        is below the log's first index."""
         cached = self._cached(group, first)
         if cached is None:
             return None
@@ -441,13 +444,14 @@ class Store:
     def fetch(self, group: int, partition: int, offset: int, bytes_max: int,
               below_offset: int) -> Fetch:
         """Return whole batches of a partition in ``group``, from the one that holds ``offset`` on,
-        with all records below ``below_offset``.  They are as many as fit into ``bytes_max``, at
+        with all records below ``below_offset``. They are as many as fit into ``bytes_max``, at
         least one.
 
         Batches come from memory or from a job that reads the disk, never mixed: a range that begins
-        on disk ends where memory begins.  Both are empty if nothing is readable; if an entry of the
-        group is missing, the job raises ``CorruptRange``.  O(log n + batches).  Raise
-        ``OffsetTooLow``, ``UnknownGroup``."""
+        on disk ends where memory begins. Both are empty if nothing is readable; if an entry of the
+        group is missing, the job raises ``CorruptRange``. O(log n + batches). Raise
+        ``OffsetTooLow`` if ``offset`` is below the first one here, ``UnknownGroup`` for a group
+        without a log here."""
         log = self._logs.get(group) or self.table.log(group)
         batches = log.partitions.get(partition)
         if not batches:
@@ -482,9 +486,9 @@ class Store:
     def first_at(self, group: int, partition: int, timestamp_ms: int, from_offset: int,
                  below_offset: int) -> int | None:
         """Return the offset at which to begin a search for the first record at or after
-        ``timestamp_ms``: from ``from_offset`` up to it, no record of ``group`` is so late.  None if
-        no batch that ends below ``below_offset`` can have such a record.  O(log n).  Raise
-        ``UnknownGroup``.
+        ``timestamp_ms``: from ``from_offset`` up to it, no record of ``partition`` in ``group`` is
+        so late. None if no batch that ends below ``below_offset`` can have such a record. O(log n).
+        Raise ``UnknownGroup`` for a group without a log here.
 
         The offset is the first one of a batch with such a record, or ``from_offset`` when the batch
         that first reached the timestamp lies before it: the index has the highest timestamp so far,
@@ -504,8 +508,8 @@ class Store:
         """Return a job that checks the batch of ``group`` that holds ``offset``: its bytes on disk,
         and its copy in memory if there is one.
 
-        None when this store has no such batch, or not durably.  Raise ``Compacted``,
-        ``UnknownGroup``."""
+        None when this store has no such batch, or not durably. Raise ``Compacted`` if the batch's
+        entry is compacted, ``UnknownGroup`` for a group without a log here."""
         log = self.table.log(group)
         batches = log.partitions.get(partition)
         slot = batches.find(offset) if batches else -1
@@ -538,7 +542,8 @@ class Store:
         return self._checkpointer.capture(commits, extra)
 
     def checkpointed(self, job: CheckpointJob) -> None:
-        """Take a checkpoint job that was executed, so that its checkpoint is durable."""
+        """Record that the checkpoint of an executed job is durable; the next job may be made
+        then."""
         self._checkpointer.done(job)
 
     def checkpoint_failed(self) -> None:

@@ -115,7 +115,8 @@ class StoredLog:
         return self.configurations[-1][1]
 
     def set_initial_configuration(self, configuration: Configuration) -> None:
-        """Set the members before the first entry, unless the log knows them."""
+        """Set the configuration before the first entry; do nothing if the log knows it, or follows
+        a removed replica of the group (vote barrier)."""
         if self.configurations[0] == (0, NO_CONFIGURATION) and not self.vote_barrier_index:
             self.configurations[0] = (0, configuration)
 

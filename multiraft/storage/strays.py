@@ -43,7 +43,8 @@ _RECORD = re.compile("[a-z_]+[.]json")
 
 
 class Stray(NamedTuple):
-    """A name that is none of ours."""
+    """A file or name in a data directory that the node did not write, with the reason for which it
+    is none of its own."""
 
     path: str
     why: str

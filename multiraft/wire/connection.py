@@ -160,14 +160,15 @@ class Connection:
             self._ended = True
 
     def receive_eof(self) -> None:
-        """Record the end of the stream."""
+        """Record the end of the stream; ``next_event`` reports it after the frames received
+        before."""
         self._ended = True
 
     # ---- events out ----
 
     def next_event(self) -> Event | Signal:
-        """Return the next event, NEED_DATA or PAUSED (see the module's docstring).  At the end of
-        the stream it is ``ConnectionClosed``.
+        """Return the next event; NEED_DATA = receive more bytes first, PAUSED = a server has to
+        answer the Hello or a request first. At the end of the stream it is ``ConnectionClosed``.
 
         Raises ``RemoteProtocolError`` for bytes that violate the protocol, and from then on."""
         state = self.state

@@ -76,8 +76,9 @@ class Frame(NamedTuple):
 
 
 def decode_header(data: Buffer) -> dict[str, Any]:
-    """Return the decoded header ``data``, which was stored without a frame.  The caller bounds
-    ``len(data)``.  Raises ``RemoteProtocolError``.  O(bytes)."""
+    """Return the decoded header ``data``, which was stored without a frame. The caller bounds
+    ``len(data)``. Raises ``RemoteProtocolError`` for bytes that are no CBOR of a header.
+    O(bytes)."""
     try:
         return core.decode_header(data, 0, len(data))
     except MalformedHeader as error:

@@ -518,8 +518,8 @@ def hello_header(hello: Hello) -> dict[str, Any]:
 
 
 def read_hello(header: dict[str, Any]) -> Hello:
-    """Return the ``Hello`` of the first frame's header.  Of an unsupported version only the version
-    is read: the caller decides on it.  Raises ``Malformed``."""
+    """Return the ``Hello`` of the first frame's header. Of an unsupported version only the version
+    is read: the caller decides on it. Raises ``Malformed`` for another frame, or invalid fields."""
     fields = dict(header)
     if fields.pop("op", None) != "hello":
         raise Malformed("the first frame is not a hello")
@@ -554,7 +554,8 @@ def proof_header(proof: Proof) -> dict[str, Any]:
 
 
 def read_proof(header: dict[str, Any]) -> Proof:
-    """Return the ``Proof`` in a header, the answer to a challenge.  Raises ``Malformed``."""
+    """Return the ``Proof`` in a header, the answer to a challenge. Raises ``Malformed`` for another
+    frame, or invalid fields."""
     fields = dict(header)
     if fields.pop("op", None) != "proof":
         raise Malformed("the answer to a challenge is no proof")
@@ -563,7 +564,7 @@ def read_proof(header: dict[str, Any]) -> Proof:
 
 def read_answer(header: dict[str, Any]) -> Challenge | Welcome | Refused:
     """Return the answer to a node's Hello, from its header: a challenge, a welcome or a refusal.
-    Raises ``Malformed``."""
+    Raises ``Malformed`` for another frame, or invalid fields."""
     if header.get("op") != "challenge":
         return read_welcome(header)
     fields = dict(header)
@@ -581,8 +582,8 @@ def refused_header(refused: Refused) -> dict[str, Any]:
 
 
 def read_welcome(header: dict[str, Any]) -> Welcome | Refused:
-    """Return the answer to a client's Hello, from its header: a welcome or a refusal.  Raises
-    ``Malformed``."""
+    """Return the answer to a client's Hello, from its header: a welcome or a refusal. Raises
+    ``Malformed`` for another frame, or invalid fields."""
     fields = dict(header)
     op = fields.pop("op", None)
     if op == "refused":

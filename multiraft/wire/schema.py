@@ -105,15 +105,15 @@ def byte_string(bytes_max: int) -> Check:
 
 
 def boolean(value: Any) -> bool:
-    """Return ``value`` if it is a bool; numbers are refused.  Raises ``Malformed``."""
+    """Return ``value`` if it is a bool. Raises ``Malformed`` for other values, numbers too."""
     if type(value) is not bool:
         raise Malformed(f"expected a boolean, got {_show(value)}")
     return value
 
 
 def plain_map(value: Any) -> dict[Any, Any]:
-    """Return ``value`` if it is any map (node statistics, whose keys its reader knows).  Raises
-    ``Malformed``."""
+    """Return ``value`` if it is any map (node statistics, whose keys its reader knows). Raises
+    ``Malformed`` for other values."""
     if type(value) is not dict:
         raise Malformed(f"expected a map, got {_show(value)}")
     return value

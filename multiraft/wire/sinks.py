@@ -115,7 +115,7 @@ def transaction_ref(producer_id: int, producer_epoch: int) -> TransactionRef:
 
 
 def task_attempt(producer_id: int) -> tuple[int, int]:
-    """Return the task and the attempt of a staged batch."""
+    """Return (task, attempt) of a staged batch, from its producer id."""
     return (producer_id >> _TASK_AT & layout.STAGED_TASKS_MAX,
             producer_id & layout.STAGED_ATTEMPTS_MAX)
 

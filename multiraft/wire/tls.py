@@ -137,8 +137,8 @@ class TlsSocket:
 
     def sendmsg(self, buffers: Sequence) -> int:
         """Send as a socket does, but all or none of the first ``SEND_BYTES_MAX`` bytes, and return
-        their number.  Raises ``BlockingIOError``; then repeat the call with the same bytes (see
-        Invariants)."""
+        their number. Raises ``BlockingIOError`` when the socket takes nothing now; then repeat the
+        call with the same bytes (see Invariants)."""
         if not self._owed:
             self._owed = self._tls.write(_head(buffers))
         if not self._send_ciphertext():

@@ -74,8 +74,8 @@ class NodeAdmin:
         return await self._registered(state_machine.RegisterNode(NodeRecord(*request.node)))
 
     async def known_nodes(self, _request: wire.KnownNodes) -> wire.KnownNodesReply:
-        """Return the nodes that this node knows and the leaders that it knows of, also while the
-        metadata group has no leader."""
+        """Return the nodes and the ids of removed nodes that this node knows of, and the metadata
+        index that they are from. Needs no leader of the metadata group."""
         facts = self._known.facts
         return wire.KnownNodesReply(tuple(wire.NodeRow(*row) for row in self._known.nodes()),
                                     tuple(sorted(facts.removed)), facts.version)
@@ -136,9 +136,11 @@ class NodeAdmin:
         return wire.RemoveNodeReply()
 
     async def _scrub_node(self, request: wire.ScrubNode) -> wire.ScrubNodeReply:
-        """Start a scrub of this node, without waiting for it. The request names the node, because
-        its address may belong to another node by now. Raises ``UnknownNode``, ``LimitExceeded``,
-        ``InvalidRequest``."""
+        """Start a scrub of this node, without waiting for it. Raises ``UnknownNode`` if the request
+        names another node, to which the address belonged before.
+
+        Raises ``LimitExceeded`` for a rate below the least, ``InvalidRequest`` if neither the
+        request nor the configuration names one."""
         if request.node != self._node:
             raise UnknownNode(f"this is node {self._node}, not node {request.node}")
         if 0 < request.bytes_per_second < SCRUB_BYTES_PER_SECOND_MIN:
@@ -154,7 +156,8 @@ class NodeAdmin:
         return wire.ScrubNodeReply(scrub.total_bytes, pace, passes)
 
     async def report_members(self, request: wire.ReportMembers) -> wire.ReportMembersReply:
-        """Record the members of a group as its leader reports them."""
+        """Record by a command the members of a group as its leader reports them. Raises the error
+        of a refusal."""
         await self._propose(state_machine.RecordMembers(*request))
         return wire.ReportMembersReply()
 

@@ -69,8 +69,8 @@ class Pool:
         return await self._reply(state, pool_size, placed)
 
     def _check(self, groups: int, state: MetadataState) -> None:
-        """Return if the pool may grow to ``groups`` groups. Raises ``InvalidRequest`` for a smaller
-        size or during a growth, ``LimitExceeded``."""
+        """Return if the pool may grow to ``groups`` groups. Raises ``InvalidRequest`` for a size
+        that is not larger or during a growth, ``LimitExceeded`` above ``groups_max``."""
         if state.last_group > state.pool_size:
             raise InvalidRequest(f"the pool is growing from {state.pool_size} to "
                                  f"{state.last_group} groups: wait for that",

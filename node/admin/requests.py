@@ -150,7 +150,8 @@ class Admin:
         """Return metadata of the topics named, and the names that no topic has.
 
         A name that is given twice is answered once. O(partitions of the topics named), in turns.
-        Raises ``LimitExceeded`` before any of it is done."""
+        Raises ``LimitExceeded``, before any of it is done, for more than ``metadata_rows_max``
+        partitions."""
         state = self._metadata_log.state
         names = dict.fromkeys(request.topics or ())
         found = {name: state.topic(name) for name in names}
@@ -217,7 +218,7 @@ class Admin:
 
     def _check_room(self, partitions: int) -> None:
         """Return if a topic of so many partitions fits, or this node does not lead the metadata
-        group. Raises ``LimitExceeded``.
+        group. Raises ``LimitExceeded`` with the limit that it would exceed.
 
         Another node's refusal names the leader's address. Creations in progress count as if each
         were a topic of its own."""

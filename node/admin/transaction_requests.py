@@ -91,8 +91,9 @@ class SinkAdmin:
         return self._metadata_log.state.sinks
 
     async def _open(self, request: wire.BeginTransaction) -> wire.BeginTransactionReply:
-        """Begin a transaction or join it, and return its number. All tasks of a transaction ask; a
-        request that changes nothing becomes no entry."""
+        """Begin a transaction or join it, and return its number; state COMMITTED = the batch was
+        committed before. All tasks of a transaction ask; a request that changes nothing becomes no
+        entry."""
         self._metadata_log.check_leading()
         joined = self._sinks.joined(request)
         return joined if joined is not None else await self._propose(request)
@@ -165,7 +166,7 @@ class SinkAdmin:
         """Return the states of transactions by this node's copy of the ledger.
 
         A transaction that is given twice is answered twice. O(transactions and their winners), in
-        turns. Raises ``LimitExceeded``."""
+        turns. Raises ``LimitExceeded`` if they have more than ``WINNERS_PER_REPLY_MAX`` winners."""
         states: list[wire.TransactionState] = []
         winners = 0
         for part in parts(len(request.transactions)):
@@ -190,8 +191,8 @@ class SinkAdmin:
         return wire.SinkListReply(*self._sinks.rows(request.after, request.count_max))
 
     async def _confirm(self) -> None:
-        """Wait until all entries that were committed before the call are applied here.  Raises
-        ``LeaderUnknown``."""
+        """Wait until all entries that were committed before the call are applied here. Raises
+        ``LeaderUnknown`` if no majority confirms this leader."""
         told, sure = trio.Event(), []
 
         def then(confirmed: bool) -> None:

@@ -35,7 +35,8 @@ class AdminParts:
 
 def build_admin(env: NodeEnv, storage: StorageParts, metadata: MetadataParts, peers: PeerParts,
                 reads: ReadParts) -> AdminParts:
-    """Build these parts, and add the handlers of requests from other nodes to ``peers``."""
+    """Build the handlers of administrative requests, and add the handlers of requests from other
+    nodes to ``peers``."""
     config, core, log, turns = env.config, env.core, metadata.log, env.turns
     nodes = NodeAdmin(core, log, metadata.known, config.node.id, storage.scrub, turns)
     placements = PlacementAdmin(core, env.store.partition_states, log, turns)

@@ -29,7 +29,8 @@ class ClientParts:
 
 def build_clients(env: NodeEnv, metadata: MetadataParts, peers: PeerParts, reads: ReadParts,
                   admin: AdminParts) -> ClientParts:
-    """Build these parts; ``reads`` and ``admin`` answer all other requests of a session."""
+    """Build the handlers of appends and the sessions; ``reads`` and ``admin`` answer all other
+    requests of a session."""
     config, limits, request_round = env.config, env.config.limits, env.loop.request
     pending = PendingAppends(ambiguous, acknowledged)
     staged = StagedBatches(metadata.log, peers.metadata_requests, reads.background, request_round)

@@ -32,8 +32,8 @@ class MembershipParts:
 
 def build_membership(env: NodeEnv, metadata: MetadataParts, peers: PeerParts,
                      replicas: ReplicaParts, driver: DriverParts) -> MembershipParts:
-    """Build these parts and connect to the known peers.  From now on links, then switches, follow
-    the metadata."""
+    """Build the peer port and the registration, and connect to the known peers. From now on links,
+    then switches, follow the metadata."""
     config, store, log = env.config, env.store, env.log
     known, admission = metadata.known, metadata.admission
     listener = PeerListener(

@@ -30,8 +30,9 @@ class MetadataParts:
 
 
 def build_metadata(env: NodeEnv, facts: Facts) -> MetadataParts:
-    """Restore the known nodes of the data directory and the metadata of the last checkpoint.
-    Raises ``BadConfig``, ``BadDirectory``."""
+    """Restore the known nodes of the data directory and the metadata of the last checkpoint. Raises
+    ``BadConfig`` if the new cluster's replicas cannot be placed, ``BadDirectory`` for malformed
+    metadata."""
     config, store = env.config, env.store
     directory = str(config.data_dir)
     plan = bootstrap.plan_of(facts)

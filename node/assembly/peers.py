@@ -70,7 +70,7 @@ def build_peers(env: NodeEnv, storage: StorageParts, metadata: MetadataParts) ->
 
 def make_link(env: NodeEnv, admission: Admission, introduce: Introduce, peer: int,
               where: Address) -> PeerLink:
-    """Make the append connection to a peer."""
+    """Return the append connection to a peer, which is not dialled yet."""
     return PeerLink(peer, where.host, where.port, introduce,
                     env.config.limits.peer_send_buffer_bytes_max, admission, env.log)
 

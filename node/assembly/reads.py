@@ -31,8 +31,8 @@ class ReadParts:
 
 
 def build_reads(env: NodeEnv, storage: StorageParts, metadata: MetadataParts) -> ReadParts:
-    """Build these parts.  Fetches that wait for a group are evaluated again when a partition leaves
-    the group."""
+    """Build the handlers of fetches and list offsets, and what both wait for. Fetches that wait for
+    a group are evaluated again when a partition leaves the group."""
     core, store, request_round = env.core, env.store, env.loop.request
     limits, metrics = env.config.limits, env.config.metrics
     damaged = storage.damage_found.notify

@@ -28,7 +28,8 @@ class RebalanceParts:
 def build_rebalance(env: NodeEnv, storage: StorageParts, metadata: MetadataParts,
                     peers: PeerParts, reads: ReadParts, admin: AdminParts,
                     clients: ClientParts) -> RebalanceParts:
-    """Build these parts, and add their handlers to those of ``admin`` and ``peers``."""
+    """Build the execution of plans and the publication of loads, and add their handlers to those of
+    ``admin`` and ``peers``."""
     core, store, request_round = env.core, env.store, env.loop.request
     produce_handler, fetch_handler, group_health = (
         clients.produce_handler,

@@ -39,8 +39,8 @@ class ReplicaParts:
 
 def build_replicas(env: NodeEnv, storage: StorageParts, metadata: MetadataParts, peers: PeerParts,
                    admin: AdminParts) -> ReplicaParts:
-    """Build these parts. Before the peers admit this node, no replica is created and no request is
-    sent to a peer."""
+    """Build the parts that create, move, repair and remove this node's replicas. Before the peers
+    admit this node, no replica is created and no request is sent to a peer."""
     core, store, request_round, log = env.core, env.store, env.loop.request, env.log
     repairs = Repairs(storage.repairer, peers.bulk, request_round, log)
     storage.damage_found.subscribe(repairs.on_damage)

@@ -25,7 +25,8 @@ class StorageParts:
 
 
 def build_storage(env: NodeEnv) -> StorageParts:
-    """Build these parts.  Raises ``DiskFailed`` when the disk has no room for the probe."""
+    """Build the disk worker, the probe, local repair and scrub. Raises ``DiskFailed`` when the disk
+    has no room for the probe."""
     settings = env.config.storage
     flush_interval_ms = settings.flush_interval_ms if settings.durability == RELAXED else 0
     disk = DiskWorker(env.store, env.loop.wrote, env.poller, env.space, flush_interval_ms)

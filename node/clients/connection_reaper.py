@@ -63,7 +63,7 @@ class _Observed(NamedTuple):
 
 
 class ConnectionReaper:
-    """The reaper of one node's client connections."""
+    """Task that closes a node's client connections that break a deadline."""
 
     def __init__(self, limits: Limits, sessions: Callable[[], Iterable[WatchedConnection]],
                  memory_contended: Callable[[], bool]):

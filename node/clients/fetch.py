@@ -358,7 +358,8 @@ class FetchHandler:
 
     def _read_resident(self, slot: int, job: FetchJob, results: list) -> list | None:
         """Return the batches if they are in the page cache; None = a thread must read them. Raises
-        ``DiskFailed``: as an ``OSError`` it would be taken for an error of a connection."""
+        ``DiskFailed`` for an ``OSError`` of the read, which would otherwise be taken for an error
+        of a connection."""
         try:
             buffers = job.run_from_page_cache()
         except CorruptRange as error:

@@ -158,7 +158,8 @@ class Offsets:
         return OffsetResult(query.incarnation, Code.OK, offset)
 
     def _offset(self, query: OffsetQuery, waiting: _Request) -> int:
-        """Return the offset that a query asks for, -1 = none. Raises ``Refused``."""
+        """Return the offset that a query asks for, -1 = none. Raises ``Refused`` if the partition
+        is not served here, or its end is not certain."""
         if query.position == TIMESTAMP:
             return self._time(query, waiting)
         linearizable = waiting.request.linearizable
@@ -171,7 +172,8 @@ class Offsets:
 
     def _time(self, query: OffsetQuery, waiting: _Request) -> int:
         """Return the begin of the first batch with a record at or after the query's time, in its
-        epoch or later; -1 = none. O(entries log n). Raises ``Refused``."""
+        epoch or later; -1 = none. O(entries log n). Raises ``Refused`` as ``_offset``, and where
+        the answer may be in records that are not known here yet."""
         replica = LEADER if waiting.request.linearizable else ANY
         place = self._read_view.location(query.incarnation, waiting.seen_index)
         if query.epoch > place.epoch:

@@ -28,7 +28,7 @@ class Counted(NamedTuple):
 
 
 class LoadCounts:
-    """The counters of one node."""
+    """Counts of bytes and records of the partitions led on one node, since the last ``take``."""
 
     __slots__ = ("_partitions_max", "_partitions", "_groups", "_left_out")
 

@@ -20,11 +20,12 @@ class MemoryWaiter(Protocol):
     """A session whose large frame waits for memory."""
 
     def memory_freed(self) -> None:
-        """Notify the session that memory may be free; without success it waits again."""
+        """Notify the session that its large frame may fit now. It tries to reserve the memory
+        again, and waits again if another session has taken it."""
 
 
 class MemoryBudget:
-    """The counters of one node, with their limits."""
+    """Memory and requests that all client sessions of one node hold, with their limits."""
 
     __slots__ = ("bytes", "bytes_max", "requests", "requests_max", "unsent", "unsent_max",
                  "waiting", "refused")

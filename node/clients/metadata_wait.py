@@ -28,7 +28,7 @@ class NamedPartition(Protocol):
 
 
 class MetadataWaiter:
-    """The parked requests of one node."""
+    """Requests of one node that wait until it has applied metadata that their client has seen."""
 
     def __init__(self, metadata_log: MetadataLog, directory: Router, background: Background,
                  request_round: Callable[[], None]):

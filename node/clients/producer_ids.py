@@ -32,7 +32,8 @@ REFUSED_MAX = 1_024
 
 
 class ProducerIds:
-    """The check of one node, with the ids that it refused recently."""
+    """Check that the metadata have granted a batch's producer id and epoch, with those that it
+    refused recently."""
 
     def __init__(self, directory: Router, now_ms: Callable[[], int] = monotonic_ms):
         self._directory = directory
@@ -40,9 +41,11 @@ class ProducerIds:
         self._refused_since_ms: dict[tuple[int, int], int] = {}  # (id, epoch) -> first refused, ms
 
     def check(self, info: BatchInfo, seen_index: int) -> None:
-        """Return if the metadata have granted id and epoch of the batch, or never grant such ids.
+        """Return if the metadata have granted id and epoch of the batch, or the id is one of a
+        staged batch, which they never grant. O(1).
+
         Raises ``StaleMetadata`` while the grant may still arrive here, then ``UnknownProducer``.
-        ``seen_index``: the newest metadata index that the client knows. O(1)."""
+        ``seen_index``: the newest metadata index that the client knows."""
         producer, epoch = info.producer_id, info.producer_epoch
         if producer >= STAGED_PRODUCER_MIN:
             return

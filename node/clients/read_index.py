@@ -50,7 +50,8 @@ class _PendingRead:
 
 
 class ReadIndexRequests:
-    """The waiting requests of one node, by token of the core."""
+    """Requests of one node that wait until a majority confirms a leadership, by token of the
+    core."""
 
     def __init__(self, core: MultiRaft, partition_states: dict[int, PartitionStates],
                  request_round: Callable[[], None]):
@@ -65,9 +66,12 @@ class ReadIndexRequests:
         self.confirmed = 0
 
     def ask(self, group: int, then: Then) -> bool:
-        """Ask for a confirmation of the leadership of ``group``, and request a round. ``then`` is
-        called later with the outcome. Return False, without ever calling ``then``, if this node
-        does not lead the group or too many requests wait."""
+        """Ask for a confirmation of the leadership of ``group``, and request a round. Later call
+        ``then``: with True once the read index is applied here, with False if the leadership is
+        lost, or ``CONFIRM_MS_MAX`` passes, before that.
+
+        Return False, without ever calling ``then``, if this node does not lead the group or too
+        many requests wait."""
         if len(self.waiting) >= CONFIRMATIONS_MAX:
             return False
         self._token += 1

@@ -84,7 +84,9 @@ class ReadView:
     ) -> ReadableRange:
         """Return the readable part of the epoch entry that holds ``offset``, of the last one if it
         is ``END``. ``replica`` ANY: from any replica on this node, else from its leader only.
-        ``seen_index``: the newest metadata index that the client knows. Raises ``Refused``."""
+
+        ``seen_index``: the newest metadata index that the client knows. Raises ``Refused`` as
+        ``location`` and ``readable_part`` do."""
         place = self.location(partition, seen_index)
         at = len(place.epoch_history) - 1
         if offset != END:

@@ -83,8 +83,9 @@ class RequestHandler(Protocol):
     """Handler of one kind of requests of all sessions."""
 
     def handle(self, request: Any, answer: Any, seen_index: int) -> Iterator[None] | None:
-        """Answer ``request``, at once or later. Return None, or an iterator over the remaining
-        steps, which the session runs in turns."""
+        """Call ``answer`` once, before this returns or later. Return None, or an iterator over the
+        remaining steps, which the session runs in turns. ``seen_index``: the newest metadata index
+        that the client knows."""
 
 
 class FetchRequests(RequestHandler, Protocol):
@@ -94,14 +95,14 @@ class FetchRequests(RequestHandler, Protocol):
         """Drop the fetches of a session that ended."""
 
     def answer_long_polls(self, session: Session) -> None:
-        """Answer the waiting fetches of a session now."""
+        """Have the next round answer the waiting fetches of a session, with what they have."""
 
 
 class AdminRequests(Protocol):
     """Handler of all requests that are not about records."""
 
     def handle(self, event: RequestEvent, answer: Answer) -> None:
-        """Answer the request of ``event`` later."""
+        """Call ``answer`` once, later; above the limit of requests refuse at once."""
 
     def forget(self, session: Session) -> None:
         """Cancel the requests of a session that ended."""
@@ -553,8 +554,8 @@ class TlsSession(Session):
     __slots__ = ()
 
     def receive(self) -> bool:
-        """Receive until nothing is decrypted and unread: the kernel reports no readiness for those
-        bytes."""
+        """Receive as ``Session.receive`` does, until nothing is decrypted and unread: the kernel
+        reports no readiness for those bytes. Return True if a round is due."""
         due = super().receive()
         assert isinstance(self._sock, TlsSocket)
         while self._sock.pending and not self._paused and not self._over:

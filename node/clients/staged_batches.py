@@ -60,7 +60,7 @@ class _Batch(NamedTuple):
 
 
 class StagedBatches:
-    """The waiting staged batches of one node."""
+    """Staged batches of one node that wait until the state of their transaction is known."""
 
     def __init__(self, metadata_log: MetadataLog, requests: MetadataRequests,
                  background: Background, request_round: Callable[[], None]):
@@ -74,10 +74,12 @@ class StagedBatches:
         self.refused = 0  # batches of transactions that were never opened
 
     def waits(self, info: BatchInfo, seen_index: int, resume: Resume) -> bool:
-        """Return True if a staged batch was kept and ``resume`` will be called; False if its
-        transaction is open. Raises ``StaleTransaction`` for a decided transaction,
-        ``StaleMetadata`` if no question can be sent, ``QueueFull`` with limit and value. O(log void
-        ranges)."""
+        """Return True if a staged batch was kept, and False if its transaction is open. A kept
+        batch has ``resume`` called later: with None to append it, or with the error that refuses
+        it.
+
+        Raises ``StaleTransaction`` for a decided transaction, ``StaleMetadata`` if no question can
+        be sent, ``QueueFull`` with limit and value. O(log void ranges)."""
         txn = transaction_ref(info.producer_id, info.producer_epoch)
         if txn not in self._waiting:
             state = self._state(txn)

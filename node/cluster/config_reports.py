@@ -28,7 +28,7 @@ SLICE = 256
 
 
 class MemberReports:
-    """The reporting task of one node."""
+    """Task that reports the members of groups led here to the metadata leader."""
 
     def __init__(self, core: MultiRaft, metadata_log: MetadataLog, requests: MetadataRequests):
         self._core = core
@@ -44,8 +44,8 @@ class MemberReports:
         self._wanted.set()
 
     async def run(self) -> None:
-        """Report the configurations of noted groups until cancelled; check those again every
-        ``RETRY_S`` that could not be reported."""
+        """Report the configurations of groups given to ``note`` to the metadata leader, until
+        cancelled. Those that could not be reported are checked again after ``RETRY_S``."""
         while True:
             await self._wanted.wait()
             self._wanted = trio.Event()

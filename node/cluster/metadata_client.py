@@ -28,7 +28,10 @@ class MetadataRequests:
 
     async def ask(self, request: Any) -> Any:
         """Send the request to the metadata leader, or handle it here if that is this node, and
-        return the reply. Raises ``RequestError``, ``AmbiguousOutcome``, ``LeaderUnknown``."""
+        return the reply.
+
+        Raises ``RequestError`` for a refusal, ``AmbiguousOutcome`` without an answer, and
+        ``LeaderUnknown`` if this node knows no leader."""
         if self._core.status.is_leader(METADATA_GROUP):
             return await self._handlers[type(request)](request)
         leader, _term = self._core.status.leader_hint(METADATA_GROUP)

@@ -27,7 +27,8 @@ POLL_S = 0.25
 
 
 class MetadataLearners:
-    """The task that keeps the learners, active on the metadata leader."""
+    """Task of the metadata leader that makes every node without a vote a learner of the metadata
+    group."""
 
     def __init__(self, core: MultiRaft, metadata_log: MetadataLog,
                  request_round: Callable[[], None], log: logging.Logger):
@@ -37,7 +38,8 @@ class MetadataLearners:
         self._log = log
 
     async def run(self) -> None:
-        """Check every ``POLL_S``, until cancelled."""
+        """Call ``check`` every ``POLL_S`` while this node leads the metadata group, until
+        cancelled."""
         while True:
             await trio.sleep(POLL_S)
             if self._core.status.has_applied_in_term(METADATA_GROUP):

@@ -44,8 +44,8 @@ class PeerRequests:
             (bulk.handlers if served is None else served)[op] = self._handler(shape)
 
     async def ask(self, peer: int, request: Any) -> Any:
-        """Send a request to one node and return its reply. Raises ``RequestError``,
-        ``AmbiguousOutcome``."""
+        """Send a request to one node and return its reply. Raises ``RequestError`` for a refusal,
+        ``AmbiguousOutcome`` if no valid answer comes."""
         op = OPS[type(request)]
         try:
             answer = await self._bulk.ask(peer, {"op": op, **request._asdict()})
@@ -76,7 +76,8 @@ class PeerRequests:
 
 
 def _refused(code: object, fields: dict) -> Exception:
-    """Return the error that a refusal stands for. Raises ``Malformed``."""
+    """Return the error that a refusal stands for. Raises ``Malformed`` if the fields are no
+    refusal."""
     text, leader = fields.get("text"), fields.get("leader")
     if type(code) is not int or type(text) is not str or type(leader) is not int:
         raise Malformed("neither an answer nor a refusal")

@@ -43,7 +43,7 @@ ASK_S_MAX = 1.0
 
 
 class Registration:
-    """The registration task of one node."""
+    """Task that registers this node at the metadata leader, and watches for its removal."""
 
     def __init__(
         self,
@@ -66,7 +66,8 @@ class Registration:
 
     async def run(self) -> None:
         """Register this node once it is admitted, then watch for its removal from the cluster,
-        until cancelled. Raises ``NodeRefused``."""
+        until cancelled. Raises ``NodeRefused`` when it was removed, or the cluster refuses it for
+        good."""
         await self._admission.admitted.wait()
         pause_s = RETRY_S_MIN
         while not await self._registered():
@@ -83,7 +84,8 @@ class Registration:
 
     async def _registered(self) -> bool:
         """Make one attempt to register this node, and take over the nodes in the reply. Return
-        False, after logging a new reason, if it failed. Raises ``NodeRefused``."""
+        False, after logging a new reason, if it failed. Raises ``NodeRefused`` for a refusal that
+        is final."""
         try:
             reply = await self._requests.ask(RegisterNode(NodeRow(*self._record)))
         except RequestError as error:

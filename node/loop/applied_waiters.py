@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class AppliedEntries:
-    """The waiting tasks of one node, by group."""
+    """Tasks of one node that wait until an entry is applied here, by group."""
 
     def __init__(self, partition_states: dict[int, PartitionStates]):
         self._partition_states = partition_states  # group -> its partitions

@@ -38,7 +38,7 @@ class Metadata(Protocol):
 
 
 class Appends(Protocol):
-    """Appends without an answer."""
+    """Appends that wait for their acknowledgement."""
 
     @property
     def earliest_ms(self) -> int: ...

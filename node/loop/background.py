@@ -28,7 +28,8 @@ BYTES_PER_READ_MAX = 1 << 20
 
 
 class Background:
-    """The owner of background tasks and of the threads that read cold ranges."""
+    """Owner of the background tasks of requests, and of the threads that read from the disk for
+    them."""
 
     def __init__(self, limits: Limits):
         self._bytes_max = limits.cold_read_bytes_max
@@ -71,7 +72,8 @@ class Background:
 
     async def read_each(self, jobs: Sequence) -> list:
         """Run all jobs on threads, in order, many small ones in one hand-over. Return for each its
-        result, or the ``CorruptRange`` that it raised. Raises ``OSError``."""
+        result, or the ``CorruptRange`` that it raised. Raises ``OSError`` if the disk cannot be
+        read."""
         read: list = []
         for portion in _portions(jobs):
             read += await self._on_thread(sum(job.bytes for job in portion), _execute_each,

@@ -44,7 +44,7 @@ class MetadataSource(Protocol):
 
 
 class Checkpoints:
-    """The checkpoint task of one node."""
+    """Writer of one node's checkpoints."""
 
     def __init__(self, store: Store, core: MultiRaft, metadata_log: MetadataSource,
                  space: Space | None = None):
@@ -62,7 +62,8 @@ class Checkpoints:
 
     async def run(self) -> None:
         """Write a checkpoint whenever the store reports one as due, until cancelled. After a full
-        disk, retry ``DISK_FULL_RETRY_S`` later. Raises ``DiskFailed``."""
+        disk, retry ``DISK_FULL_RETRY_S`` later. Raises ``DiskFailed`` for any other error of the
+        disk."""
         while True:
             await trio.sleep(ASK_S)
             async with self.alone:
@@ -72,7 +73,7 @@ class Checkpoints:
     def write_now(self, metadata: Encoded | None = None) -> None:
         """Write a checkpoint before the loop continues, using the disk reserve if no other space is
         left. ``metadata``: the encoded state of the metadata group, if the caller has it. Raises
-        ``DiskFailed``."""
+        ``DiskFailed`` if it cannot be written."""
         job, applied = self._capture(metadata)
         try:
             try:

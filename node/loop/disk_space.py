@@ -42,7 +42,7 @@ class ReserveFile:
 
     def allocate(self) -> bool:
         """Preallocate the whole reserve. Return False if there is no space for it; the reserve
-        holds nothing then. Raises ``OSError``."""
+        holds nothing then. Raises ``OSError`` for any other error."""
         descriptor = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
             os.posix_fallocate(descriptor, 0, self._bytes_wanted)
@@ -76,7 +76,8 @@ class Space(DiskSpaceGuard):
                 f"taken again from {self.resume_bytes} on")
 
     def open(self) -> None:
-        """Check the free space at the start, and preallocate the reserve file if it fits."""
+        """Check the free space at the start as ``check`` does, which preallocates the reserve file
+        if it fits."""
         self.check()
 
     def on_full(self, free: int) -> None:

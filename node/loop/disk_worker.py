@@ -47,9 +47,9 @@ PROBE_BYTES = 512
 
 
 def open_probe(directory: Path, space: Space) -> int:
-    """Open the file that ``DiskWorker.probe`` writes. Its block is allocated now, from the reserve
-    if need be, because a probe that met a full disk would stop the node. Raises ``DiskFailed``,
-    ``OSError``."""
+    """Open the file that ``DiskWorker.probe`` writes, and return its descriptor. Its block is
+    allocated now, from the reserve if need be, because a probe that met a full disk would stop the
+    node. Raises ``DiskFailed`` if there is no space for it, ``OSError`` for any other error."""
     file_number = os.open(directory / "probe", os.O_CREAT | os.O_RDWR, 0o600)
     try:
         os.posix_fallocate(file_number, 0, PROBE_BYTES)
@@ -203,7 +203,8 @@ class DiskWorker:
 
     async def prepare(self) -> None:
         """Run the task that creates the file of a waiting write, or else the next one ahead of its
-        use, until cancelled. Then start the gathered writes. Raises ``DiskFailed``."""
+        use, until cancelled. Then start the gathered writes. Raises ``DiskFailed`` if a file cannot
+        be created, unless it is ahead of its use and the disk is full."""
         while True:
             await self._prepare_due.wait()
             self._prepare_due = trio.Event()
@@ -223,7 +224,8 @@ class DiskWorker:
 
     async def seal(self) -> None:
         """Run the task that indexes full segments on a thread, until cancelled; no write waits for
-        it. A full disk leaves the segment for later. Raises ``DiskFailed``."""
+        it. A full disk leaves the segment for later. Raises ``DiskFailed`` for any other error of
+        the disk."""
         while True:
             await self._seal_due.wait()
             self._seal_due = trio.Event()
@@ -289,7 +291,8 @@ class DiskWorker:
 
     def collect(self) -> bool:
         """Take the completions of the thread; report finished writes to ``on_durable`` and start
-        those that have gathered. Return True if a round is due. Raises ``DiskFailed``."""
+        those that have gathered. Return True if a round is due. Raises ``DiskFailed`` if a write
+        failed, which is never retried."""
         due = False
         os.eventfd_read(self._wake_fd)
         for token, error, size, micros in self._queue.completions():
@@ -324,7 +327,8 @@ class DiskWorker:
 
 
 def _joined(parts: list) -> list:
-    """Merge adjacent parts of one file into one gathered write."""
+    """Return the parts as (file, buffers, position), with adjacent parts of one file merged into
+    one gathered write."""
     joined: list = []
     for handle, buffers, position in parts:
         if joined and joined[-1][0] is handle and joined[-1][3] == position:

@@ -24,7 +24,9 @@ CONNECTIONS_MIN = 16
 
 def connections_that_fit(limits: Limits) -> int:
     """Raise the soft limit of open files as far as needed and allowed. Return ``connections_max``,
-    or the smaller number of connections that the limit then leaves. Raises ``BadConfig``."""
+    or the smaller number of connections that the limit then leaves.
+
+    Raises ``BadConfig`` if that is less than ``CONNECTIONS_MIN``."""
     reserved = DESCRIPTORS_OWN + limits.peer_connections_max
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = reserved + limits.connections_max
@@ -42,7 +44,7 @@ def connections_that_fit(limits: Limits) -> int:
 
 def connections_max(limits: Limits, log: logging.Logger) -> int:
     """Return ``connections_that_fit``, and log a warning if it is below the configured limit.
-    Raises ``BadConfig``."""
+    Raises ``BadConfig`` if it is below ``CONNECTIONS_MIN``."""
     fitting = connections_that_fit(limits)
     if fitting < limits.connections_max:
         log.warning("connection_limit_lowered", extra={

@@ -41,7 +41,7 @@ def freeze() -> None:
 
 
 class Garbage(trio.abc.Instrument):
-    """The instrument that is given to ``trio.run``."""
+    """Instrument for ``trio.run`` that collects garbage between passes of the event loop."""
 
     def __init__(self) -> None:
         self._young_due_ns = 0

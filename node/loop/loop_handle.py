@@ -13,7 +13,9 @@ class RoundLoop(Protocol):
     """The calls of the round loop that lower parts make."""
 
     def request(self) -> None:
-        """Request a round, from the loop thread. Raises ``RoundFailed``, ``DiskFailed``."""
+        """Request a round, from the loop thread. The round may run inside this call. In that case
+        raises ``RoundFailed`` if the round ends in the middle, ``DiskFailed`` if a write has
+        failed."""
 
     def wrote(self, staged: list) -> bool:
         """Release the messages and acknowledgements that waited for these staged writes to become
@@ -34,7 +36,8 @@ class LoopHandle:
         self._loop = loop
 
     def request(self) -> None:
-        """Request a round from the loop thread.  Raises ``RoundFailed``, ``DiskFailed``."""
+        """Request a round from the loop thread; it may run inside this call. In that case raises
+        ``RoundFailed`` if the round ends in the middle, ``DiskFailed`` if a write has failed."""
         assert self._loop is not None
         self._loop.request()
 

@@ -28,7 +28,7 @@ class Core(Protocol):
 
 
 class LoopTime(trio.abc.Instrument):
-    """The instrument that is given to ``trio.run``."""
+    """Instrument for ``trio.run`` that sets the core's time in each pass of the event loop."""
 
     def __init__(self, core: Core):
         self._core = core

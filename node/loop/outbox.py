@@ -32,7 +32,7 @@ class OutboxFull(OSError):
 
 
 class Outbox:
-    """The outgoing buffers of one socket."""
+    """Send queue of one non-blocking socket, limited in bytes."""
 
     __slots__ = ("_sock", "_buffers", "_space_freed", "_emptied", "size", "bytes_max", "sent_bytes")
 
@@ -46,7 +46,8 @@ class Outbox:
         self.sent_bytes = 0
 
     def push(self, buffers: list) -> None:
-        """Queue ``buffers``. Raises ``OutboxFull``, and queues nothing then."""
+        """Queue ``buffers``. Raises ``OutboxFull`` if they exceed the limit of the outbox, and
+        queues nothing then."""
         size = self.size + sum(map(len, buffers))
         if size > self.bytes_max:
             raise OutboxFull(self.bytes_max, size)

@@ -27,7 +27,8 @@ POLL_NS = 2_000_000
 
 
 class Poller:
-    """The hot sources of one node, by file descriptor."""
+    """Poller of one node's hot sources (sessions, peer sockets, disk completions), by file
+    descriptor."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
@@ -38,7 +39,8 @@ class Poller:
         self._waiting: dict[int, None] = {}
 
     def add(self, file_number: int, handler: Callable[[], bool]) -> None:
-        """Call ``handler()`` whenever ``file_number`` is readable, from now on."""
+        """Call ``handler()`` in ``poll`` whenever ``file_number`` is readable, from now on. It
+        returns True if a round is due."""
         self._handlers[file_number] = handler
         self._epoll.register(file_number, select.EPOLLIN)
 

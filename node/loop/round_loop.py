@@ -59,21 +59,24 @@ class Peers(Protocol):
     """The transport of envelopes to other nodes."""
 
     def send(self, envelopes: list) -> None:
-        """Send the envelopes, or drop those that cannot be sent: the protocol tolerates every
-        loss."""
+        """Collect the envelopes for ``flush``; drop those that cannot be sent: the protocol
+        tolerates every loss."""
 
     def flush(self) -> None:
-        """Write the buffered bytes of this round to the sockets."""
+        """Write the collected envelopes to the sockets; drop those to peers without a
+        connection."""
 
 
 class Applier(Protocol):
     """The consumer of events, commits and confirmed reads."""
 
     def observe(self, events: list) -> None:
-        """Process role changes and other events, before the commits of the same round."""
+        """Process the events of a round before its commits: fail what a lost leadership ends, and
+        record removed and quarantined replicas."""
 
     def apply(self, committed: list) -> None:
-        """Apply ranges that are committed and durable on this node, in order."""
+        """Apply ranges that are committed and durable on this node, in order, and acknowledge the
+        appends in them."""
 
     def confirmed(self, reads: list) -> None:
         """Release the reads that are linearizable now, after the commits of the same round."""
@@ -128,7 +131,8 @@ class RoundLoop:
         """Request a round, from the loop thread; without effect once the loop is stopped. The round
         runs inside this call if the last one ended at least ``GATHER_NS`` ago. Otherwise the
         round-loop task, or the drain that runs now, runs it later for everything that arrived
-        meanwhile. Raises ``RoundFailed``, ``DiskFailed``."""
+        meanwhile. Raises ``RoundFailed`` if a round inside this call ends in the middle,
+        ``DiskFailed`` if a write has failed."""
         if self._stopped:
             return
         if self._draining:

@@ -60,7 +60,8 @@ def parse_state(data: bytes) -> dict[str, int]:
 
 
 class Scrub:
-    """The scrub task of one node."""
+    """Task that verifies the whole journal of one node within an interval, while the disk is
+    idle."""
 
     def __init__(self, store: Store, disk: DiskWorker, damaged: Callable[[StorageError], None],
                  directory: Path, settings: StorageSettings):
@@ -124,7 +125,8 @@ class Scrub:
             return dict(BEGIN)
 
     def _keep(self) -> None:
-        """Write the state without a sync: after a crash the lost part of the pass is read again."""
+        """Write the state without a sync: after a crash the lost part of the pass is read again. Do
+        nothing if it cannot be written."""
         try:
             self._path.write_text(json.dumps({"position": self.position,
                                               "completed_ms": self.completed_ms}))
@@ -133,7 +135,7 @@ class Scrub:
 
     async def run(self) -> None:
         """Run passes until cancelled, one per ``scrub_interval_days``; 0 = only those that
-        ``begin`` requests. Raises ``DiskFailed``."""
+        ``begin`` requests. Raises ``DiskFailed`` if the disk cannot be read."""
         while True:
             if not self._settings.scrub_interval_days:
                 await self._wake.wait()

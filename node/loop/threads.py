@@ -12,7 +12,7 @@ import threading
 
 
 def name_this_thread(name: str) -> None:
-    """Set the name of the calling thread."""
+    """Set the name of the calling thread, as the system shows it; do nothing without ``/proc``."""
     try:
         with open(f"/proc/self/task/{threading.get_native_id()}/comm", "w") as comm:
             comm.write(name)

@@ -45,7 +45,8 @@ class _Step:
 
 
 class Turns:
-    """The scheduler of one node: rows left in this turn, and waiting steps by owner."""
+    """Scheduler of long work on one node's event loop: rows left in this turn, and waiting steps by
+    owner."""
 
     def __init__(self, rows_per_turn: int):
         self._rows_per_turn = rows_per_turn

@@ -29,7 +29,8 @@ POLL_S = 0.5
 
 
 class Watchdog:
-    """The watchdog task. ``waiting()`` returns group -> index of its oldest pending proposal."""
+    """Task that resigns the leadership of groups that commit nothing. ``waiting()`` returns group
+    -> index of its oldest pending proposal."""
 
     def __init__(self, core: MultiRaft, waiting: Callable[[], dict[int, int]],
                  request_round: Callable[[], None], group_stall_ms_max: int, log: logging.Logger):
@@ -42,7 +43,7 @@ class Watchdog:
         self.resigned = 0
 
     async def run(self) -> None:
-        """Check every ``POLL_S``, until cancelled."""
+        """Call ``check`` every ``POLL_S``, until cancelled."""
         while True:
             await trio.sleep(POLL_S)
             self.check(monotonic_ms())

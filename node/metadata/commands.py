@@ -244,7 +244,7 @@ _replicas = list_of(list_of(_node_id, NODES_MAX), POOL_SIZE_MAX + 1)
 
 
 def _node(value: Any) -> NodeRecord:
-    """Read a node's row; a row of an older release lacks the last two fields."""
+    """Return the node of a row; a row of an older release lacks the last two fields."""
     if type(value) is list and len(value) == _FIELDS_OF_NODE_0_1:
         value = [*value, "", 0]
     return _row_of_node(value)
@@ -262,7 +262,8 @@ class RenamedShape(Shape):
         self._field_of = dict(zip(self.names, fields, strict=True))
 
     def read(self, fields: dict[str, Any], payload: Payload = b"") -> Any:
-        """Return the command.  Raises ``Malformed``.  O(fields)."""
+        """Return the command that these fields, by their keys on disk, describe. Raises
+        ``Malformed`` for an unknown, missing or invalid field. O(fields)."""
         for key in fields:
             if key not in self._field_of:
                 raise Malformed(f"unknown field {key!r:.60}")
@@ -322,7 +323,8 @@ def encode_command(command: Command) -> bytes:
 
 
 def decode_command(payload: Payload) -> Command:
-    """Return the command in a METADATA entry's payload.  Raises ``InvalidCommand``.  O(bytes)."""
+    """Return the command in a METADATA entry's payload. Raises ``InvalidCommand`` for more than
+    ``COMMAND_BYTES_MAX``, another version, and malformed bytes. O(bytes)."""
     if len(payload) > COMMAND_BYTES_MAX:
         raise InvalidCommand(f"a command of {len(payload)} bytes, the limit is {COMMAND_BYTES_MAX}")
     try:

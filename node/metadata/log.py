@@ -208,8 +208,11 @@ class MetadataLog:
 
     def check_leading(self) -> None:
         """Return if this node leads the metadata group and its state is current: a leader that has
-        not committed in its term may lack entries. Raises ``NotLeader`` or ``LeaderUnknown``
-        otherwise, and proposes the bootstrap if it is missing."""
+        not committed in its term may lack entries.
+
+        Raises ``NotLeader`` if it does not lead, and ``LeaderUnknown`` if its state is not current
+        yet or the cluster is not bootstrapped. In the last case it proposes the bootstrap first, if
+        it has the plan for it."""
         if not self._core.status.is_leader(METADATA_GROUP):
             raise NotLeader(METADATA_GROUP, self._core.status.leader_hint(METADATA_GROUP)[0])
         if not self._core.status.has_applied_in_term(METADATA_GROUP):
@@ -219,11 +222,11 @@ class MetadataLog:
             raise LeaderUnknown("the cluster is being set up; try again")
 
     async def propose(self, command: Command) -> Result:
-        """Propose ``command`` and return its result once it is applied here.
+        """Propose ``command`` and return its result, a refusal included, once it is applied here.
 
-        Raises ``NotLeader``, ``LeaderUnknown`` or ``ProposalError`` when the command was not
-        appended, ``AmbiguousOutcome`` when its outcome is not known.
-        """
+        Raises ``ProposalError`` or the errors of ``check_leading`` when the command was not
+        appended, and ``AmbiguousOutcome`` when leadership was lost or ``COMMAND_TIMEOUT_S`` passed
+        before it was applied."""
         self.check_leading()
         proposed = self._core.propose(METADATA_GROUP, EntryKind.METADATA,
                                       state_machine.encode_command(command))

@@ -83,7 +83,8 @@ class NodeTable:
 
     def grow(self, command: GrowPool, pool_size: int, replication_factor: int) -> Result:
         """Add the groups from ``pool_size`` + 1 to the command's pool size, with its voters. A
-        repetition changes nothing; refused while an earlier growth is not open. O(groups)."""
+        repetition changes nothing. Refused while an earlier growth is not open, if the pool would
+        not grow, or if the voters do not fit. O(groups)."""
         wanted, last = command.pool_size, len(self.replicas) - 1
         if wanted == last > pool_size:
             return Result(Code.OK)  # proposed twice: the voters of the first proposal count
@@ -152,8 +153,8 @@ class NodeTable:
         return None
 
     def remove(self, index: int, command: RemoveNode) -> Result:
-        """Remove a node and never use its id again; the value is its record. Refused while the node
-        is a member of a group. O(groups)."""
+        """Remove a node and never use its id again; the value is its record, None if it was removed
+        before. Refused for an unknown node, and while it is a member of a group. O(groups)."""
         id_ = command.node
         if id_ in self.removed:
             return Result(Code.OK)  # proposed twice
@@ -182,7 +183,8 @@ class NodeTable:
         return node in configuration.members()
 
     def set_state(self, command: SetNodeState) -> Result:
-        """Set the state that the operator wants of a node, which plans respect."""
+        """Set the state that the operator wants of a node, which plans respect. Refused for an
+        unknown node."""
         if command.node not in self.nodes:
             return refused(Code.UNKNOWN_NODE, f"there is no node {command.node}")
         if command.state == ALIVE:

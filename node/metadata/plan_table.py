@@ -233,8 +233,8 @@ class PlanTable:
 
     @staticmethod
     def _fault(command: ApplyPlan, cluster_id: str) -> Result | None:
-        """Return the refusal of a plan that is for another cluster, has expired, or whose moves
-        contradict each other; None = it may start."""
+        """Return the refusal of a plan that is for another cluster, has expired, has no move or
+        more than ``MOVES_MAX``, or whose moves contradict each other; None = it may start."""
         if command.cluster_id != cluster_id:
             return refused(Code.STALE_PLAN, f"the plan is for cluster {command.cluster_id:.40}, "
                            f"this is {cluster_id}")

@@ -51,7 +51,8 @@ class ProducerTable:
         self._epochs: dict[int, int] = {}
 
     def allocate(self, command: AllocateProducerIds) -> Result:
-        """Allocate ids that were never granted before.  O(1)."""
+        """Allocate ids that were never granted before; the value is the ``ProducerIds``. Refused
+        when none are left. O(1)."""
         first = self.next_id
         if first + command.count > I64_MAX:
             return over("producer ids", I64_MAX, first + command.count)

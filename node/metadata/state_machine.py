@@ -371,8 +371,8 @@ class MetadataState:
         return self._topics.get(name)
 
     def list_topics(self, after: str = "", count_max: int = 1000) -> tuple[list[Topic], bool]:
-        """Return topics with names after ``after`` in order, and True if there are more.  O(log
-        topics + count)."""
+        """Return at most ``count_max`` topics with names after ``after`` in order, and True if
+        there are more. O(log topics + count)."""
         names = self._topics.irange(after, inclusive=(False, True))
         found = [self._topics[name] for name, _ in zip(names, range(count_max + 1), strict=False)]
         return found[:count_max], len(found) > count_max

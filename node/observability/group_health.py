@@ -114,8 +114,8 @@ class GroupHealthScan:
         self._last: Survey | None = None
 
     def request(self, answer: Callable[[Survey], None]) -> None:
-        """Pass a survey to ``answer`` on the loop: a last one that is fresh before this call
-        returns, otherwise that of a scan which starts now."""
+        """Pass a survey to ``answer`` on the loop: the last one, before this call returns, if it is
+        fresh; otherwise that of a scan which starts now."""
         if self._last is not None and monotonic_ms() - self._last.taken_ms < FRESH_MS:
             answer(self._last)
             return
@@ -123,8 +123,8 @@ class GroupHealthScan:
         self._asked.set()
 
     async def fresh(self) -> Survey:
-        """Return a survey of at most ``FRESH_MS``, after a scan if there is none; for tasks of the
-        loop."""
+        """Return a survey that is at most ``FRESH_MS`` old, after a scan if there is none; for
+        tasks of the loop."""
         taken: list[Survey] = []
         done = trio.Event()
 

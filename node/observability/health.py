@@ -32,7 +32,8 @@ class Verdict(NamedTuple):
 
 
 def health(life: Life, loop_silent_ms: int, disk_busy_ms: int, stall_ms_max: int) -> Verdict:
-    """Return the verdict if the process is healthy; always good outside the phase ``serving``.
+    """Return a good verdict if the round loop and the disk have answered within ``stall_ms_max``,
+    and always outside the phase ``serving``.
 
     ``loop_silent_ms``: time since the round loop answered; ``disk_busy_ms``: age of the disk's
     oldest unanswered job."""
@@ -48,8 +49,8 @@ def health(life: Life, loop_silent_ms: int, disk_busy_ms: int, stall_ms_max: int
 
 
 def readiness(life: Life, survey: Survey | None) -> Verdict:
-    """Return the verdict if another node may be taken down; never good outside the phase
-    ``serving``. ``survey`` None = the loop gave none in time."""
+    """Return a good verdict if another node may be taken down; never outside the phase ``serving``.
+    ``survey`` None = the loop gave none in time."""
     details: dict = {"phase": life.phase}
     if life.phase == RECOVERING:
         progress = life.recovery

@@ -68,7 +68,7 @@ class Reply(NamedTuple):
 
 
 class Attached(NamedTuple):
-    """The entry points into a running node."""
+    """Entry points into a running node that the HTTP thread uses."""
 
     token: trio.lowlevel.TrioToken  # of the loop
     request_sample: Callable[[Callable[[Sample], None]], None]  # on the loop
@@ -77,7 +77,7 @@ class Attached(NamedTuple):
 
 
 class HttpThread:
-    """The port and its thread."""
+    """HTTP server for metrics and health, on a thread of its own."""
 
     def __init__(self, config: HttpConfig, life: Life):
         self._config = config
@@ -95,7 +95,7 @@ class HttpThread:
 
     def start(self) -> None:
         """Bind the port, and return once a thread of its own serves it; do nothing when HTTP is
-        off. Raises ``BadConfig``."""
+        off. Raises ``BadConfig`` if it cannot listen there."""
         address = self._config.listen_address()
         if address is None:
             return
@@ -245,8 +245,8 @@ class HttpThread:
 
 async def _receive(stream: trio.SocketStream, connection: h11.Connection,
                    heads: list[h11.Request]) -> bool:
-    """Read the next request; put its head into ``heads``.  Return False at the end of the stream.
-    Raises ``RemoteProtocolError``."""
+    """Read the next request; put its head into ``heads``. Return False at the end of the stream.
+    Raises ``RemoteProtocolError`` for a malformed request or one with a body."""
     while True:
         event = connection.next_event()
         if event is h11.NEED_DATA:

@@ -92,8 +92,8 @@ class LoadPublisher:
         return {OP: self._asked}
 
     async def run(self) -> None:
-        """Publish the loads of each window at its end, and move the log starts, until cancelled.
-        Return at once when publishing is off."""
+        """Publish the loads of each window at its end, and propose that its topic drops expired
+        records, until cancelled. Return at once when publishing is off."""
         if self._counts is None:
             return
         interval_ms = self._config.interval_ms
@@ -182,8 +182,8 @@ class LoadPublisher:
             return False
 
     async def _create(self) -> None:
-        """Create the topic if this node leads the metadata group; otherwise do nothing. Raises
-        ``MultiRaftError``."""
+        """Create the topic if this node leads the metadata group; otherwise do nothing. Raises as
+        ``MetadataLog.propose``."""
         if self._core.status.is_leader(METADATA_GROUP):
             await self._metadata_log.propose(state_machine.CreateTopic(
                 TOPIC, uuid.uuid4().bytes, PARTITIONS))
@@ -191,8 +191,8 @@ class LoadPublisher:
     # ---- appending ----------------------------------------------------------------------------
 
     async def _append_here(self, incarnation: int, batch: bytes) -> None:
-        """Append a batch to a partition that is led here, and wait for its commit. Raises
-        ``MultiRaftError``."""
+        """Append a batch to a partition that is led here, and wait for its commit. Raises the error
+        of its result if it was not appended."""
         replies, done = [], trio.Event()
 
         def answer(reply: ProduceReply) -> None:
@@ -209,8 +209,8 @@ class LoadPublisher:
             raise exception_for(result.code, result.error or ErrorDetail(text="not appended"))
 
     async def _append_there(self, leader: int, incarnation: int, batch: bytes) -> None:
-        """Have the node ``leader`` append a batch, and wait for its reply. Raises ``NoAnswer``,
-        ``LeaderUnknown``."""
+        """Have the node ``leader`` append a batch, and wait for its reply. Raises ``NoAnswer``
+        without a reply, ``LeaderUnknown`` if it did not append the batch."""
         answer = await self._bulk.ask(leader, {"op": OP, "incarnation": incarnation},
                                               [batch])
         if answer.header.get("code") != Code.OK:
@@ -219,7 +219,7 @@ class LoadPublisher:
     async def _asked(self, _peer: int, header: dict,
                      payload: memoryview) -> tuple[dict, tuple]:
         """Append another node's record to a partition of the topic that is led here, and return the
-        code for that node. Raises ``Malformed``."""
+        code for that node. Raises ``Malformed`` for a request without exactly one incarnation."""
         incarnation = header.get("incarnation")
         if header.keys() != {"op", "incarnation"} or type(incarnation) is not int:
             raise Malformed(f"{OP} takes an incarnation")

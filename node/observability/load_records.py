@@ -81,7 +81,8 @@ def latency_us(now: Histogram, before: Histogram) -> int:
 
 
 def counter_fields(now: Counters, before: Counters) -> dict[str, int]:
-    """Return the counts between two moments, all partitions and groups together."""
+    """Return the counts between two moments, all partitions and groups together, and the 99th
+    percentiles of disk writes and commits between them."""
     done = {name: after - old for name, after, old in
             zip(COUNTER_FIELDS, now.totals, before.totals, strict=True)}
     return {**done, "fsync_p99_us": latency_us(now.disk, before.disk),

@@ -20,7 +20,7 @@ NOTHING = "-"
 
 
 class LogEvent(NamedTuple):
-    """One event."""
+    """One event of the log: its name, level and fields, its meaning, and what an operator does."""
 
     name: str
     level: str

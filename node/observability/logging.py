@@ -200,8 +200,8 @@ class LineWriter:
         self._thread.start()
 
     def write(self, line: str) -> None:
-        """Queue one line for the thread; never wait. A line above ``LINES_MAX`` is dropped and
-        counted."""
+        """Queue one line for the thread; never wait. While ``LINES_MAX`` lines are queued, drop the
+        line and count it."""
         if self._lines.qsize() >= LINES_MAX:
             self.dropped += 1
             return

@@ -186,7 +186,8 @@ class Admission:
 
     async def linked(self, peer: int) -> bool:
         """Wait until all peers were asked; from then on the hello to ``peer`` names the boot id
-        that it asked for. Return False at once if the peer asked for nothing new."""
+        that it asked for, and True is returned. Return False at once if the peer asked for nothing
+        new."""
         remembered = self._remembered.get(peer)
         if remembered is None or self._named.get(peer) == remembered:
             return False
@@ -212,7 +213,8 @@ class Admission:
 
     async def wait_admitted(self) -> None:
         """Wait until all peers were asked, and a majority of the initial nodes that must know this
-        directory has admitted it. Makes the admission durable. Raises ``DiskFailed``."""
+        directory has admitted it. Makes the admission durable. Raises ``DiskFailed`` if that cannot
+        be written."""
         await self._all_asked()
         while needs := self._known.admission_needs:
             if len(needs & self._met) >= len(needs) // 2 + 1:

@@ -72,8 +72,9 @@ class Gate(Protocol):
         """Record that the peer cannot be reached or does not answer."""
 
     async def linked(self, peer: int) -> bool:
-        """Wait until the next hello to the peer may name the boot id that the peer asked for, and
-        return True. Return False at once if the peer asked for nothing new."""
+        """Wait until all peers were asked; from then on the hello to ``peer`` names the boot id
+        that it asked for, and True is returned. Return False at once if the peer asked for nothing
+        new."""
 
 
 class PeerLink:
@@ -202,7 +203,8 @@ class PeerLink:
             self._break()
 
     async def _watch(self, sock: socket.socket | TlsSocket, reader: FrameReader) -> None:
-        """Wait for the end of the stream: the peer sends nothing else on this connection."""
+        """Wait for the end of the stream, then end the use of the connection. A frame of the peer,
+        which should send none here, ends it too."""
         reason = ""
         try:
             while not reason and await receive_some(sock, reader):
@@ -269,7 +271,7 @@ class Peers:
 
     async def dial(self, peer: int) -> socket.socket | None:
         """Return a connection to a peer for another purpose than appends; None = it cannot be
-        reached."""
+        reached, or is no peer."""
         link = self._links.get(peer)
         return await link.dial() if link is not None else None
 
@@ -351,7 +353,7 @@ class Peers:
 
     async def _read_cold(self) -> None:
         """Run the task that reads queued appends whose entries are no longer in memory, in order,
-        and sends each to its peer. Raises ``DiskFailed``."""
+        and sends each to its peer. Raises ``DiskFailed`` if the disk cannot be read."""
         while True:
             await self._cold_wanted.wait()
             self._cold_wanted = trio.Event()

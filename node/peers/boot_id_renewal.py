@@ -36,8 +36,9 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Renewal:
-    """The renewal task. ``written()`` grows with every write. ``renew()`` makes a new number
-    durable; it blocks. ``dial`` and ``introduction`` open a connection to a peer."""
+    """Task that renews the node's boot id while it writes. ``written()`` grows with every write.
+    ``renew()`` makes a new number durable; it blocks. ``dial`` and ``introduction`` open a
+    connection to a peer."""
 
     def __init__(self, admission: Admission, known: PeerRegistry, written: Callable[[], int],
                  renew: Callable[[], tuple[BootId, ...]], dial: Callable[[int], Awaitable],
@@ -65,8 +66,8 @@ class Renewal:
 
     async def renew(self) -> None:
         """Draw a number now, and introduce the node to its peers with it, each within
-        ``INTRODUCE_S_MAX``. On a full disk keep the present number. Raises ``DiskFailed``,
-        ``NodeRefused``."""
+        ``INTRODUCE_S_MAX``. On a full disk keep the present number. Raises ``DiskFailed`` if the
+        number cannot be kept, ``NodeRefused`` for a refusal that is final."""
         try:
             boot_ids = await trio.to_thread.run_sync(self._renew)
         except (OSError, StorageError) as error:
@@ -89,7 +90,7 @@ class Renewal:
 
     async def _introduced(self, peer: int) -> bool:
         """Open a connection to ``peer``, run the handshake and close it. Return True if the peer
-        accepted the present number. Raises ``NodeRefused``."""
+        accepted the present number. Raises ``NodeRefused`` for a refusal that is final."""
         sock = await self._dial(peer)
         if sock is None:
             return False

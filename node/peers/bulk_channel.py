@@ -63,7 +63,8 @@ class Bulk:
 
     async def ask(self, peer: int, header: dict, payload: Sequence = ()) -> Frame:
         """Send a request to ``peer`` and return its reply, after earlier requests to that peer. A
-        failure closes the connection. Raises ``NoAnswer``."""
+        failure closes the connection. Raises ``NoAnswer`` if the peer cannot be reached, refuses,
+        or does not reply within ``ANSWER_TIMEOUT_S``."""
         async with self._asking.setdefault(peer, trio.Lock()):
             try:
                 with trio.fail_after(ANSWER_TIMEOUT_S) as patience:
@@ -115,8 +116,8 @@ class Bulk:
     # ---- answering -----------------------------------------------------------------------------
 
     async def serve(self, sock: socket.socket | TlsSocket, reader: FrameReader, peer: int) -> None:
-        """Answer requests until the peer closes the connection. Raises ``RemoteProtocolError``,
-        ``OSError``."""
+        """Answer requests until the peer closes the connection. Raises ``RemoteProtocolError`` for
+        a malformed or unknown request, ``OSError`` when the connection breaks."""
         reader.limits = self._limits
         while True:
             while (frame := reader.next_frame()) is None:

@@ -93,7 +93,8 @@ def frame(items: list, payload: Sequence[Buffer] = ()) -> list[Buffer]:
 
 
 def decode(received: Frame) -> list:
-    """Return the messages of a frame, in order. Raises ``RemoteProtocolError``."""
+    """Return the messages of a frame, in order. Raises ``RemoteProtocolError`` for a malformed or
+    unknown item, a damaged entry, and too many items."""
     header, payload = received
     items = header.get("i")
     if type(items) is not list:

@@ -157,8 +157,8 @@ class Reception:
         self._challenge = wire.Challenge(node, boot_epoch, os.urandom(wire.NONCE_BYTES))
 
     def challenge(self) -> bytes:
-        """Return the challenge frame; b"" = this cluster requires no proof. Raises
-        ``NotAccepted``."""
+        """Return the challenge frame; b"" = this cluster requires no proof. Raises ``NotAccepted``
+        if one is required and the hello offers none."""
         if not self._security.secrets:
             return b""
         if self._hello.nonce is None:
@@ -168,7 +168,7 @@ class Reception:
 
     def proven(self, header: dict) -> bytes:
         """Check the proof in the dialler's frame, and return this node's own for the welcome.
-        Raises ``NotAccepted``."""
+        Raises ``NotAccepted`` if the proof is wrong."""
         try:
             given = wire.read_proof(header).proof
         except Malformed as error:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class LeaseEvents:
-    """The task that receives the events of the liveness thread."""
+    """Task that passes the events of the liveness thread on to the core."""
 
     def __init__(self, core: MultiRaft, liveness: LivenessThread, disk: DiskWorker,
                  request_round: Callable[[], None], probe_file: int, probe_ms: int):
@@ -41,7 +41,8 @@ class LeaseEvents:
 
     async def run(self) -> None:
         """Deliver lease events to the core and answer nudges, until cancelled; probe the disk if it
-        was not written for ``probe_ms``. Raises ``LivenessFailed``."""
+        was not written for ``probe_ms``. Raises ``LivenessFailed`` when the liveness thread has
+        ended by an error."""
         liveness, probed_us = self._liveness, 0
         while True:
             await trio.lowlevel.wait_readable(liveness.wake_fd)

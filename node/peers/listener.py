@@ -165,7 +165,7 @@ class PeerListener:
     async def _proven(self, sock: socket.socket | TlsSocket, reader: FrameReader,
                       hello: wire.Hello) -> bytes | None:
         """Challenge the dialler, verify its proof and return this node's own; None = this cluster
-        requires none. Raises ``NotAccepted``."""
+        requires none. Raises ``NotAccepted`` for a missing or wrong proof."""
         reception = Reception(self._security, self._node, self._boot_epoch, hello)
         challenge = reception.challenge()
         if not challenge:
@@ -193,7 +193,8 @@ class PeerListener:
         self._log.warning("peer_connection_refused", extra={"reason": reason})
 
     def _check(self, hello: wire.Hello) -> None:
-        """Check a hello before any proof. Raises ``NotAccepted``."""
+        """Check a hello before any proof. Raises ``NotAccepted`` for an unknown version, a client,
+        or a node of another cluster."""
         if hello.version not in wire.VERSIONS_SUPPORTED:
             raise NotAccepted(f"version {hello.version} is not known here", Code.UNSUPPORTED)
         if hello.connection == "client":
@@ -328,8 +329,8 @@ class _TlsIncoming(_Incoming):
     __slots__ = ()
 
     def receive(self) -> bool:
-        """Receive until nothing is decrypted and unread: the kernel reports no readiness for those
-        bytes."""
+        """Receive as ``_Incoming.receive`` does, until nothing is decrypted and unread: the kernel
+        reports no readiness for those bytes. Return True if a round is due."""
         due = super().receive()
         assert isinstance(self._sock, TlsSocket)
         while self._sock.pending and not self._ended and not self._more:

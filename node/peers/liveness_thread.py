@@ -443,7 +443,7 @@ class LivenessThread:
 
 def _values(kind: type[Any], values: object) -> Any:
     """Decode a heartbeat or a response, which consist of integers and booleans. Raises
-    ``RemoteProtocolError``."""
+    ``RemoteProtocolError`` for other values."""
     if type(values) is not list or len(values) != len(kind._fields):
         raise RemoteProtocolError(f"not a liveness {kind.__name__}: {values!r}")
     for value in values:

@@ -147,10 +147,10 @@ class PeerRegistry:
         return self.learn(state.table.nodes, state.table.removed, state.table.version)
 
     def applied(self, state: MetadataState) -> bool:
-        """Take over the nodes of metadata that were just applied, as ``follow`` does. Facts learned
-        from other nodes may come from metadata entries that a forced recovery has undone. They are
-        replaced once the applied metadata reach the same index: a shorter prefix may lack the node
-        that leads now."""
+        """Take over the nodes of metadata that were just applied, as ``follow`` does. Return True
+        if anything was new. Facts learned from other nodes may come from metadata entries that a
+        forced recovery has undone. They are replaced once the applied metadata reach the same
+        index: a shorter prefix may lack the node that leads now."""
         table = state.table
         if not table.version < self.facts.version <= state.version:
             return self.follow(state)
@@ -286,7 +286,8 @@ class PeerRegistry:
         return True
 
     async def save(self) -> None:
-        """Make the present facts durable. Raises ``DiskFailed``."""
+        """Make the present facts durable. Raises ``DiskFailed`` if they cannot be written, also on
+        a full disk."""
         async with self._saving:
             facts = self.facts
             if facts is self._saved:
@@ -311,8 +312,8 @@ def write(filesystem: Filesystem, directory: str, facts: Facts) -> None:
 
 
 def read(filesystem: Filesystem, directory: str) -> Facts | None:
-    """Return the facts of a data directory; None = no file. Raises ``CorruptFile``,
-    ``UnknownFormat``."""
+    """Return the facts of a data directory; None = no file. Raises ``CorruptFile`` for a damaged
+    file, ``UnknownFormat`` for one of a later release."""
     fields = read_signed(filesystem, directory, KNOWN_NODES_FILE)
     if fields is None:
         return None

@@ -54,7 +54,7 @@ class Security:
 
     def reload(self) -> None:
         """Read the files again; connections opened from now on use the new content. Raises
-        ``ConfigError``."""
+        ``ConfigError`` if a file cannot be used; the earlier content is kept then."""
         self._now = _load(self.config)
 
     @property

@@ -108,9 +108,10 @@ class PlanParticipant:
     async def start_replica_change(
         self, request: wire.StartReplicaChange
     ) -> wire.StartReplicaChangeReply:
-        """Start a change to these members, without waiting for it. Raises ``NotLeader``,
-        ``InvalidRequest``, and ``TimedOut`` if the configuration is not the expected one or cannot
-        be changed now."""
+        """Start a change of a group led here to these members, without waiting for it.
+
+        Raises ``NotLeader``, ``InvalidRequest`` for members that a group cannot have, and
+        ``TimedOut`` if the configuration is not the expected one or cannot be changed now."""
         group = request.group
         index = self._led(group).configuration_index
         if index != request.expected_index:
@@ -146,8 +147,8 @@ class PlanParticipant:
     # ---- loads ----------------------------------------------------------------------------------
 
     async def group_loads(self, request: wire.GroupLoads) -> wire.GroupLoadsReply:
-        """Return loads of groups led here, from ``first`` on, by id, at most ``count_max``, and if
-        there are more."""
+        """Return this node's disk usage and the loads of the groups led here, from group ``first``
+        on, ascending, at most ``count_max``, with a flag if there are more."""
         led = sorted(group for group in self._core.status.led_groups() if group >= request.first)
         moved = self._metadata_log.state.plans.moved
         rows = []
@@ -172,9 +173,11 @@ class PlanParticipant:
             len(led) > request.count_max)
 
     async def partition_loads(self, request: wire.PartitionLoads) -> wire.PartitionLoadsReply:
-        """Return loads of partitions in those of these groups that are led here, with incarnations
-        above ``after``, in order. One page of ``ROWS_MAX``, and if there are more. Raises
-        ``LeaderUnknown``."""
+        """Return one page of ``ROWS_MAX`` loads of partitions, by incarnation, with a flag if there
+        are more. Only partitions with incarnations above ``after`` are included, of those requested
+        groups that this node leads.
+
+        Raises ``LeaderUnknown`` while this node has no metadata of a cluster."""
         state = self._metadata_log.state
         if not state.cluster_id:
             raise LeaderUnknown("this node does not know the cluster's metadata yet; try again")

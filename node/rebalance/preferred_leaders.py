@@ -63,7 +63,9 @@ class PreferredLeaders:
 
     def check(self, now_ms: int) -> None:
         """Start transfers of groups led here to preferred leaders that came up within
-        ``WINDOW_MS``, ``TRANSFERS_PER_CHECK`` at most. None while a plan is under way. O(nodes);
+        ``WINDOW_MS``, have been up for ``CALM_MS`` and have not led the group since.
+
+        At most ``TRANSFERS_PER_CHECK`` are started, and none while a plan is under way. O(nodes);
         O(preferences) while a node has just come up."""
         state = self._metadata_log.state
         before, self._up = self._up, {}

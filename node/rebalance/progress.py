@@ -27,7 +27,8 @@ NO_LIMITS = wire.PlanLimits(1)
 
 
 class Meter:
-    """The measurements of one controller; a new controller starts without any."""
+    """Progress of the plan under way, measured by one controller; a new controller starts without
+    any."""
 
     def __init__(self) -> None:
         self._plan_id = ""

@@ -39,7 +39,7 @@ RETRY_MS = 5_000
 def next_step(plan: ActivePlan, move: PlannedMove, record: Record, view: ClusterView,
           result: Next) -> None:
     """Add the next action of a move under way to ``result``, or the reason for which the move
-    waits; with a request both."""
+    waits. A request to a group's leader adds both."""
     seen = view.groups.get(move.subject)
     if seen is None:
         result.waits[move.seq] = view.unreachable.get(move.subject, "its leader has not answered")
@@ -106,7 +106,8 @@ def _learning(plan: ActivePlan, move: PlannedMove, record: Record, view: Cluster
 
 
 def _lacking(move: PlannedMove, seen: ProbedGroup) -> str:
-    """Return the bytes and entries that a joining replica lacks; empty when they are few enough."""
+    """Return a text that says how many bytes and entries a joining replica still lacks; empty when
+    all joining replicas lack few enough to vote."""
     for node in move.joining:
         member = member_of(seen, node)
         if member is None:

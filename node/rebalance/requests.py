@@ -76,8 +76,11 @@ class PlanRequests:
         return wire.ApplyPlanReply(request.plan_id, state)
 
     async def _check(self, request: wire.ApplyPlan) -> None:
-        """Compare the plan with the cluster and return if it fits. Raises ``InvalidRequest``,
-        ``StalePlan``, ``LimitExceeded``, and ``LeaderUnknown`` if groups cannot be observed."""
+        """Compare the plan with the cluster and return if it fits.
+
+        Raises ``InvalidRequest`` if it moves a subject twice, and ``StalePlan`` if the cluster is
+        another one or has changed. Raises ``LeaderUnknown`` if groups cannot be observed, and
+        ``LimitExceeded`` if the throttle is too low or too high."""
         state = self._metadata_log.state
         if len({(move.kind, move.subject) for move in request.moves}) < len(request.moves):
             raise InvalidRequest("the plan moves one of its subjects twice in the same way")

@@ -56,7 +56,8 @@ class Monitor:
 
     @property
     def is_cause(self) -> bool:
-        """True unless appends stayed slow while the plan was paused."""
+        """True if the plan may be the cause of slow appends: they did not stay slow while it was
+        paused."""
         return not self._is_other_cause
 
     def judge(self, plan: ActivePlan, view: ClusterView, now_ms: int) -> tuple[str, str] | None:

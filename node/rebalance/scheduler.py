@@ -171,7 +171,8 @@ def _is_done(move: PlannedMove, seen: ProbedGroup, view: ClusterView) -> bool:
 
 
 def _ready(move: PlannedMove, view: ClusterView) -> tuple[int, str]:
-    """Return (sending node, reason why the move cannot start now or "")."""
+    """Return (node that sends the data, 0 = none; reason why the move cannot start now, "" = it
+    can)."""
     if move.kind not in (LEADER_TRANSFER, REPLICA_CHANGE):
         return 0, "" if move.subject in view.partitions else _UNSEEN
     seen = view.groups.get(move.subject)
@@ -250,7 +251,7 @@ def _switch_ended(move: PlannedMove, record: Record, view: ClusterView) -> StepT
 def _switch(plan: ActivePlan, move: PlannedMove, record: Record, view: ClusterView,
             result: Next) -> None:
     """Add the next action of a move in phase SWITCHING to ``result``: propose the switch, or end
-    the move. A decided switch is carried out by its own driver.
+    the move. A decided switch is carried out by the leaders of the two groups.
 
     A switch that the metadata have not decided can be skipped."""
     ended = _switch_ended(move, record, view)

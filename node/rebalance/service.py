@@ -25,7 +25,8 @@ from node.rebalance.throttle import PlanThrottle
 
 
 class Plans:
-    """Controller, participant, throttle and preferred leaders of one node."""
+    """All parts of one node that serve plans: controller, participant, throttle and preferred
+    leaders."""
 
     def __init__(self, core: MultiRaft, metadata_log: MetadataLog, participant: PlanParticipant,
                  peers: PeerRequests, request_round: Callable[[], None],
@@ -50,8 +51,8 @@ class Plans:
             nursery.start_soon(self.preferred_leaders.run)
 
     async def _ask(self, node: int, request: Any) -> Any:
-        """Return the answer of a node; this node's own handler is called directly. Raises
-        ``MultiRaftError``."""
+        """Return the answer of a node; this node's own handler is called directly. Raises the
+        errors of the handler, and those of ``PeerRequests.ask``."""
         if node == self._core.node:
             return await self.peer_handlers[type(request)](request)
         return await self._peers.ask(node, request)

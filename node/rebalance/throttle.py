@@ -57,7 +57,7 @@ def catching_up_on(plan: ActivePlan | None, node: int) -> frozenset[int]:
 
 
 class PlanThrottle:
-    """Passes changed rates on to consensus."""
+    """Throttle of this node's streams for a plan: passes changed rates on to consensus."""
 
     def __init__(self, core: MultiRaft, request_round: Callable[[], None]):
         self._core = core

@@ -28,7 +28,7 @@ RETRY_S = 0.2
 
 
 class LeadershipDrain:
-    """The transfers of one stop of one node."""
+    """Transfer of all leaderships of a node that stops."""
 
     def __init__(self, core: MultiRaft, roles: LeadershipNotifier,
                  request_round: Callable[[], None], log: logging.Logger):

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 
 def describe_group(node: int, core: MultiRaft, store: Store, group: int) -> GroupDescribeReply:
-    """Return the description of this node's replica of ``group``. Raises ``InvalidRequest``."""
+    """Return the description of this node's replica of ``group``. Raises ``InvalidRequest`` if
+    there is none."""
     try:
         status = core.status.of(group)
     except UnknownGroup as error:

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 
 class NewGroups:
-    """The decision for one start of one node."""
+    """Groups that the pool has grown by and that cannot have had a replica on this node before its
+    start."""
 
     def __init__(self, core: MultiRaft, metadata_log: MetadataLog):
         self._core = core

@@ -45,7 +45,7 @@ def _ignore(_group: int) -> None:
 
 
 class Replicas:
-    """The replicas of one node."""
+    """Creation and removal of one node's replicas."""
 
     def __init__(self, core: MultiRaft, store: Store, metadata_log: MetadataLog, pool_size: int,
                  request_round: Callable[[], None], log: logging.Logger,
@@ -148,7 +148,8 @@ class Replicas:
         self._log.info("replica_removed", extra={"group": group})
 
     def incarnation_of(self, group: int) -> int:
-        """Return the current incarnation of a group, according to the metadata here."""
+        """Return the current incarnation of a group according to this node's metadata; the first
+        one for a group that was never recovered by force."""
         return self._metadata_log.state.recovered(group)[0]
 
     def reconcile(self) -> None:
@@ -206,7 +207,7 @@ class Replicas:
 
     def _create_first(self, group: int, state: MetadataState) -> None:
         """Create this node's replica of a new group, if it is one of the first voters and still a
-        member."""
+        member. Add the one that recovery found without members, if there is one, in its place."""
         first = state.initial_configuration(group)
         is_first = self._core.node in first.voters
         if group in self._unplaced:

@@ -58,14 +58,16 @@ class PeerCaller(Protocol):
     """Requests to other nodes: ``peer_requests.PeerRequests``."""
 
     async def ask(self, peer: int, request: Any) -> Any:
-        """Return the reply of ``peer``.  Raises ``MultiRaftError``."""
+        """Return the reply of ``peer``. Raises ``RequestError`` for a refusal, ``AmbiguousOutcome``
+        without a valid reply."""
 
 
 class MetadataCaller(Protocol):
     """Requests to the metadata leader: ``metadata_client.MetadataRequests``."""
 
     async def ask(self, request: Any) -> Any:
-        """Return the reply of the metadata leader.  Raises ``MultiRaftError``."""
+        """Return the reply of the metadata leader. Raises ``RequestError`` for a refusal,
+        ``AmbiguousOutcome`` without a valid reply, ``LeaderUnknown`` if no leader is known."""
 
 
 class PartitionSwitcher:
@@ -95,7 +97,7 @@ class PartitionSwitcher:
         return {wire.OpenPartition: self.open}
 
     def check(self) -> None:
-        """Wake the driver if any switch is open: the metadata or the leader of a group changed.
+        """Wake ``run`` if any switch is open: the metadata or the leader of a group changed.
         O(1)."""
         if self._state.placed.switches:
             changed, self._changed = self._changed, trio.Event()
@@ -180,8 +182,11 @@ class PartitionSwitcher:
 
     async def _seal(self, place: Location, partition: int, switch: Switch) -> None:
         """Ask the new group's leader for its consent, then propose the seal and wait for its
-        commit, ``COMMIT_WAIT_S`` at most. Return without a seal if this node lost its part
-        meanwhile. Raises ``MultiRaftError``."""
+        commit, ``COMMIT_WAIT_S`` at most.
+
+        Return without a seal if this node lost its part meanwhile. Raises the error of a refusal,
+        ``LeaderUnknown`` while it is a new leader, and ``StaleMetadata`` if its metadata are behind
+        the group."""
         group = place.group
         if not self._core.status.has_applied_in_term(group):
             raise LeaderUnknown(f"the leader of group {group} is new")
@@ -215,7 +220,8 @@ class PartitionSwitcher:
 
     async def _ask_next(self, request: wire.OpenPartition) -> None:
         """Send the request to the new group's leader, or handle it here if that is this node, and
-        wait for the reply. Raises ``MultiRaftError``."""
+        wait for the reply. Raises the error of a refusal, and ``LeaderUnknown`` if this node knows
+        no leader."""
         leader = self._core.status.leader_hint(request.to_group)[0]
         if leader == self._core.node:
             await self.open(request)
@@ -228,9 +234,12 @@ class PartitionSwitcher:
 
     async def open(self, request: wire.OpenPartition) -> wire.OpenPartitionReply:
         """Open a partition in a group that this node leads and wait until that is applied; with
-        ``prepare`` only consent to it. Without effect if the switch is published already. Raises
-        ``NotLeader``, ``LeaderUnknown``, ``StaleMetadata``, ``StaleEpoch``, ``UnknownPartition``,
-        ``TimedOut``."""
+        ``prepare`` only consent to it. Without effect if the switch is published already.
+
+        Raises ``StaleMetadata`` if this node lacks metadata, and ``UnknownPartition`` or
+        ``StaleEpoch`` if no such switch is decided. Raises ``NotLeader`` if it does not lead the
+        group, and ``LeaderUnknown`` while it is a new leader. Raises ``TimedOut`` if disks of
+        voters are full or the commit takes too long."""
         if not await self._metadata_log.applied(request.metadata_index, METADATA_WAIT_S):
             raise StaleMetadata(f"this node has applied metadata {self._state.version}, "
                                 f"{request.metadata_index} is needed")
@@ -257,7 +266,8 @@ class PartitionSwitcher:
 
     def _is_decided(self, request: wire.OpenPartition) -> bool:
         """Return True if the metadata decided this switch and wait for it; False = it is complete.
-        Raises ``UnknownPartition``, ``StaleEpoch``."""
+        Raises ``UnknownPartition`` for a partition that does not exist, ``StaleEpoch`` if no such
+        switch is decided."""
         place = self._state.locate(request.incarnation)
         if place is None:
             raise UnknownPartition(f"no partition has the incarnation {request.incarnation}")

@@ -38,7 +38,7 @@ _U64 = (1 << 64) - 1
 
 
 class Repairs:
-    """The repair task of one node."""
+    """Task that repairs this node's quarantined replicas from copies of its peers."""
 
     def __init__(self, repairer: RepairCoordinator, bulk: Bulk, request_round: Callable[[], None],
                  log: logging.Logger):
@@ -87,7 +87,8 @@ class Repairs:
 
     async def run(self) -> None:
         """Take one step for each replica under repair, every ``TURN_S`` until none is left, then
-        wait for the next damage; until cancelled. Raises ``DiskFailed``."""
+        wait for the next damage; until cancelled. Raises ``DiskFailed`` if a read or write of the
+        disk fails."""
         if self._repairer.groups:
             self._wanted.set()
         while True:
@@ -134,7 +135,7 @@ class Repairs:
     async def answer(self, _peer: int, header: dict, _payload: memoryview) -> tuple[dict, list]:
         """Return the copies that this node has of the entries that a peer requested, and which of
         them it cannot supply. Damage that this read finds starts a repair here. Raises
-        ``Malformed``, ``DiskFailed``."""
+        ``Malformed`` for an invalid request, ``DiskFailed`` if the disk cannot be read."""
         request = _read_request(header)
         found = self._repairer.copies_for(request)
         if found is None:
@@ -169,7 +170,8 @@ def _read_request(header: dict) -> RepairRequest:
 
 def _read_answer(request: RepairRequest, header: dict,
                  payload: memoryview) -> RepairResponse | None:
-    """Decode the reply of a peer; None = the peer does not know the group. Raises ``Malformed``."""
+    """Decode the reply of a peer; None = the peer does not know the group. Raises ``Malformed`` for
+    invalid fields or a damaged copy."""
     if header.get("op") != OPERATION or not header.get("known"):
         return None
     try:

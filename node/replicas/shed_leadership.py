@@ -34,7 +34,7 @@ RETRY_MS = 10_000
 
 
 class LeadershipShedder:
-    """The shedding task of one node."""
+    """Task that transfers leaderships to other nodes while this node's disk is full."""
 
     def __init__(self, core: MultiRaft, space: Space, roles: LeadershipNotifier,
                  request_round: Callable[[], None], log: logging.Logger):
@@ -56,8 +56,9 @@ class LeadershipShedder:
                 await trio.sleep(POLL_S)
 
     def check(self, now_ms: int) -> None:
-        """Begin transfers of led groups, until ``UNDER_WAY_MAX`` are under way. Groups that must
-        stay, or whose transfer failed within ``RETRY_MS``, are left out. O(groups)."""
+        """Begin transfers of led groups, until ``UNDER_WAY_MAX`` are under way. Left out are the
+        metadata group, groups that no other node could lead, and those whose transfer began within
+        ``RETRY_MS``. O(groups)."""
         core, under_way, begun = self._core, 0, []
         for group in core.status.led_groups():
             if under_way == UNDER_WAY_MAX:

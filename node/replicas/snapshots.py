@@ -113,9 +113,10 @@ class Snapshots:
     # ---- compaction ----------------------------------------------------------------------------
 
     def compact(self) -> None:
-        """Remove the entries that the last checkpoint covers, except the newest ones and those that
-        a node that is catching up needs. Wake ``run``, which drops a download that became useless.
-        """
+        """Remove the entries of the metadata group that the last checkpoint covers, except the
+        newest ones and those that a node that is catching up needs.
+
+        Wake ``run``, which drops a download that became useless."""
         applied, limits = self._checkpoints.metadata_applied, self._limits
         # The replica may have been removed and created again since the checkpoint was captured.
         if (METADATA_GROUP in self._core.status.groups()
@@ -141,7 +142,7 @@ class Snapshots:
     async def answer(self, _peer: int, header: dict, _payload: memoryview) -> tuple[dict, list]:
         """Return the requested chunk of the snapshot that is served, or the first chunk of another
         one; ``known`` False = there is none here. Takes a new snapshot on a thread if need be.
-        Raises ``Malformed``."""
+        Raises ``Malformed`` for an invalid request."""
         group, index, offset = (_number(header, name) for name in ("group", "index", "offset"))
         # A leader may serve what it has applied even before it has committed in its term: it may
         # need the requester's vote for that commit.
@@ -194,7 +195,8 @@ class Snapshots:
 
     async def run(self) -> None:
         """Download and install offered snapshots, one at a time, until cancelled. A failed download
-        is logged and resumed at the next offer. Raises ``DiskFailed``."""
+        is logged and resumed at the next offer. Raises ``DiskFailed`` if the file of the download
+        cannot be read or written."""
         if self._download is None:
             self._download = await self._on_disk(self._partial.load)
         if self._download is not None:
@@ -233,7 +235,8 @@ class Snapshots:
 
     async def _fetch(self, peer: int) -> PartialSnapshot | None:
         """Download the rest of the snapshot from ``peer`` and return all of it; None = the peer has
-        none to serve. A wrong CRC drops the download. Raises ``NoAnswer``, ``Malformed``."""
+        none to serve. A wrong CRC drops the download. Raises ``NoAnswer`` without a reply,
+        ``Malformed`` for an invalid one or a wrong CRC."""
         while True:
             known = self._download
             frame = await self._bulk.ask(peer, {
@@ -285,7 +288,8 @@ class Snapshots:
         await self._on_disk(self._partial.remove)
 
     async def _on_disk(self, call: Callable, *arguments: Any) -> Any:
-        """Return the result of ``call``, run on a thread. Raises ``DiskFailed``."""
+        """Return the result of ``call``, run on a thread. Raises ``DiskFailed`` for its
+        ``OSError``."""
         try:
             return await trio.to_thread.run_sync(call, *arguments)
         except OSError as error:
@@ -320,8 +324,9 @@ _SNAPSHOT = (shapes.UINT, ([shapes.UINT],) * 3, shapes.ANYTHING, shapes.ANYTHING
 
 def _decode(download: PartialSnapshot) -> tuple[int, Configuration, PartitionStates, MetadataState,
                                         chunked_cbor.Encoded]:
-    """Decode a snapshot, on a thread. Return its parts, and the metadata once more as encoded for a
-    checkpoint. Raises ``Malformed`` or ``CodecError``."""
+    """Decode a snapshot, on a thread. Return its index, configuration, partition states and
+    metadata, and the metadata once more as encoded for a checkpoint. Raises ``Malformed`` for bytes
+    that are no snapshot of the download's index, ``CodecError`` for damaged records in it."""
     try:
         values: Any = chunked_cbor.loads(bytes(download.data))
         shapes.check(values, _SNAPSHOT, "the snapshot")

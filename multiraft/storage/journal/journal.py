@@ -70,8 +70,9 @@ class SegmentHeader(NamedTuple):
         return cls(version, journal, start, cluster, node, seed)
 
     def require(self, own: SegmentHeader, path: str) -> None:
-        """Raise ``UnknownFormat`` or ``WrongIdentity`` when the file does not belong to the node of
-        ``own``."""
+        """Raise ``UnknownFormat`` if the version differs from that of ``own``, and
+        ``WrongIdentity`` if the cluster or the node does. ``path``: the file that the error
+        names."""
         if self.version != own.version:
             raise UnknownFormat(path, self.version, own.version)
         if self.cluster != own.cluster:
@@ -119,7 +120,8 @@ class Segment:
 
     def unallocated_bytes(self) -> int:
         """Return the bytes of blocks that the file still lacks, because it was created on a full
-        disk or by another process.  Raise ``OSError``."""
+        disk or by another process; 0 while it is not open. Raise ``OSError`` if the file's state
+        cannot be read."""
         if self.is_allocated or self.file is None:
             return 0
         missing = max(0, self.capacity - self.file.allocated())
@@ -295,7 +297,7 @@ class Journal:
 
     def unallocated_bytes(self) -> int:
         """Return the bytes of blocks that the active segment lacks; the next one gets all of its
-        own when it is created.  Raise ``OSError``."""
+        own when it is created. Raise ``OSError`` if the file's state cannot be read."""
         return self._active.unallocated_bytes() if self._active is not None else 0
 
     def preallocate(self) -> None:

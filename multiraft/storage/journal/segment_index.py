@@ -145,7 +145,7 @@ class SegmentRun:
 
 @dataclass(slots=True)
 class SegmentIndex:
-    """The whole segment."""
+    """Index of a whole segment: its bounds and checksums, and the run of each group in it."""
 
     start: int
     seed: int

@@ -31,7 +31,8 @@ _DATA = EntryKind.DATA
 
 
 class UnappliedRange(NamedTuple):
-    """One group's entries that a tail needs, up to the run's last one."""
+    """Entries of one group that its partition states have not applied, up to the last one of the
+    segment's run."""
 
     run: SegmentRun
     first: int
@@ -96,8 +97,8 @@ def _span_end(places: list[tuple], at: int) -> int:
 
 
 def _read_span(start: int, places: list[tuple[int, int, SegmentRun, int]], file: File) -> bool:
-    """Read the places, and the gaps between them, at once, and add their entries to the runs.
-    Return False if an entry is not the expected one."""
+    """Read the entries at ``places``, and the gaps between them, in one read, and add them to their
+    runs. Return False if an entry is not the expected one."""
     begin = places[0][0]
     data = memoryview(file.read(places[-1][0] + places[-1][1] - begin, begin - start))
     at = 0

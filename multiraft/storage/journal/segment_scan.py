@@ -267,7 +267,8 @@ class _Scanner:
         run.copy_entries[copy.index] = entry
 
     def _void_damaged_copies(self, group: int, first_removed: int = 0) -> None:
-        """Void the damaged copies of truncated entries, as ``void_copies`` does intact ones."""
+        """Set the index of a group's damaged copies from ``first_removed`` on to 0, because their
+        entries were truncated; ``void_copies`` does so for intact ones."""
         self._damaged_ranges = [each._replace(index=0) if each.copy_group == group
                         and each.index >= first_removed else each for each in self._damaged_ranges]
 

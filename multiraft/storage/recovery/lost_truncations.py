@@ -126,7 +126,8 @@ def _truncates(run: SegmentRun, index: int) -> bool:
 
 
 def conflicts_with(log: StoredLog, copy: Copy) -> bool:
-    """Return True if the log has another entry at the copy's index, written before the copy."""
+    """Return True if the log has an entry of another term at the copy's index, whose term is no
+    guess and which was written before the copy."""
     at = copy.index
     return (log.index.first_index <= at <= log.index.last_index and at not in log.term_unknown
             and log.index.position(at) < copy.position and log.index.term(at) != copy.term)

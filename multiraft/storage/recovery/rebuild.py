@@ -176,7 +176,8 @@ class _Rebuilding:
             unapplied_entries.pop()
 
     def _forget_copies(self, group: int) -> None:
-        """Forget copies that belong to an earlier incarnation."""
+        """Forget the copies and first positions noted for the group: the incarnation of the replica
+        that they belong to has ended."""
         self._pending_copies.pop(group, None)
         self._first_positions.pop(group, None)
 

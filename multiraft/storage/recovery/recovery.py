@@ -57,11 +57,12 @@ _HEADER_BYTES = layout.SEGMENT_HEADER_BYTES
 
 def recover(journal: Journal, header: SegmentHeader, checkpoint: Checkpoint,
             progress: RecoveryProgress | None = None) -> RecoveryReport:
-    """Read the journal's directory, cut the torn tail that a crash left, and make ``journal`` ready
-    to append.  Keep ``progress`` up to date meanwhile.
+    """Read the journal's directory, cut the torn tail that a crash left, make ``journal`` ready to
+    append, and return the logs and the damage. Keep ``progress`` up to date meanwhile.
 
-    Blocks for as long as it reads; damage is in the result.  Raises ``WrongIdentity``,
-    ``UnknownFormat``, ``OSError``."""
+    Blocks for as long as it reads. Raises ``WrongIdentity`` for a segment of another cluster or
+    node, ``UnknownFormat`` for a segment or an entry of another release, ``OSError`` if the disk
+    fails."""
     return _Recovery(journal, header, checkpoint, progress or RecoveryProgress()).run()
 
 

@@ -66,9 +66,10 @@ class Verdict:
 def classify(found: Sequence[ExaminedSegment], journal_start: int, durable: int,
              directory: str) -> Verdict:
     """Return all damage below ``durable``, the highest position that anything intact calls durable,
-    and the position where a torn tail begins, which ends the search.  O(segments + damage).
+    and the position where a torn tail begins (-1 = none), which ends the search.
 
-    ``found``: the journal's segments in its order.  ``directory`` is named where none is left."""
+    ``found``: the journal's segments in its order. ``directory`` is named where none is left.
+    O(segments + damage)."""
     verdict = Verdict()
     previous, reached = None, -1
     for each in found:
@@ -135,7 +136,7 @@ def _missing_before(each: ExaminedSegment, previous: ExaminedSegment | None, rea
 
 
 def _damage(path: str, damaged: DamagedRange) -> FoundDamage:
-    """Return damage with its entry for the report."""
+    """Return a damaged range paired with the ``Damage`` that reports it; ``path``: of its file."""
     kind = damaged.reason.partition(":")[0]
     kind = kind if kind in ("missing", "payload") else "entry"
     why = f"unreadable below the durable watermark: {damaged.reason}"

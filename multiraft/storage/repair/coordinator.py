@@ -64,14 +64,16 @@ class RepairResponse(NamedTuple):
 
 
 class SendRequest(NamedTuple):
-    """To be done: send the request to the peer, give its response to ``on_response``."""
+    """Step for the driver: send the request to the peer, and give its response to
+    ``on_response``."""
 
     peer: int
     request: RepairRequest
 
 
 class ReplayEntries(NamedTuple):
-    """To be done: execute the job on a thread, give its entries to ``on_replay_read``."""
+    """Step for the driver: execute the job on a thread, and give its entries to
+    ``on_replay_read``."""
 
     group: int
     job: ReadJob
@@ -210,11 +212,13 @@ class RepairCoordinator:
         return others
 
     def on_response(self, response: RepairResponse) -> None:
-        """Submit the copies in a peer's response, whose checksums match, or give up entries that
-        its leader does not have.
+        """Submit the write of the wanted copies in a peer's response; the caller has checked their
+        checksums. Truncate the log instead where a committed entry among them contradicts it.
 
-        Entries that are not wanted with the same term now are ignored: a late response may be to a
-        request for one exact entry, while now the committed entry of that index is wanted."""
+        Without a wanted copy, compact applied entries that the peer has compacted; else give up the
+        entries that a response of the leader calls absent or compacted. Entries that are not wanted
+        with the same term now are ignored: a late response may be to a request for one exact entry,
+        while now the committed entry of that index is wanted."""
         group, repair = response.group, self._store.repair
         log = repair.quarantined(group)
         if (log is None or response.incarnation != repair.incarnation(group)

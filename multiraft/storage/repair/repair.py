@@ -128,10 +128,11 @@ class LocalRepair:
 
     def suspect_all(self, begin: int, end: int, why: str) -> list[int]:
         """Quarantine every group that has not cleared damage in a range to which no log points.
-        Return the groups that consensus has to exclude, following ones included.
+        Return the groups that consensus has to exclude, also those that are in head recovery
+        already.
 
-        The range may have held any group's hard state or truncation record.  Memory still has the
-        contents, but the next start could not tell.  So each group must be cleared by its leader
+        The range may have held any group's hard state or truncation record. Memory still has the
+        contents, but the next start could not tell. So each group must be cleared by its leader
         now, while the other nodes are intact; an earlier clearance does not cover this damage."""
         not_cleared = self._logs_not_cleared(begin, end)
         self._table.journal_damage.unattributed_ranges.append((begin, end))
@@ -168,7 +169,8 @@ class LocalRepair:
         return (log.group_incarnation or log.incarnation) if log is not None else 0
 
     def term(self, group: int) -> int:
-        """Return the term of the group's replica.  Raise ``UnknownGroup``."""
+        """Return the term of the group's replica. Raise ``UnknownGroup`` for a group without a log
+        here."""
         return self._table.log(group).hard_state.term
 
     def needs_head_recovery(self, group: int) -> bool:
@@ -226,8 +228,11 @@ class LocalRepair:
 
     def copy_jobs(self, group: int, wanted: Sequence[tuple[int, int]],
                     bytes_max: int) -> list[ReadJob]:
-        """Return jobs that read, for a peer, those (index, term) that this log has intact: one job
-        each, as many as fit into ``bytes_max`` and at least one.  O(wanted)."""
+        """Return jobs that read, for a peer, those ``wanted`` (index, term) that this log has
+        intact; with the term ``ANY_COMMITTED``, those that are applied.
+
+        One job for each entry: as many as fit into ``bytes_max``, and at least one if the log has
+        any. O(wanted)."""
         log, total = self._table.log(group), 0
         jobs: list[ReadJob] = []
         first, applied = log.index.first_index, self._table.partition_states[group].applied_index

@@ -43,7 +43,8 @@ class SuspectRange(NamedTuple):
 
 
 class ScrubJob:
-    """One piece.  ``suspects``, ``end`` and ``bytes`` are there once it was executed."""
+    """Check of one piece of the journal. ``suspects``, ``end`` and ``bytes`` are set once it was
+    executed."""
 
     __slots__ = ("segment", "position", "limit", "prev_crc", "durable", "end", "bytes",
                  "suspects", "resumed", "entries", "_filesystem")
@@ -126,7 +127,8 @@ class ScrubJob:
         return found
 
     def _skip(self, data: Buffer) -> None:
-        """Skip the damaged first entry of the piece."""
+        """Add the damaged first entry of the piece as a suspect; the next piece begins with the
+        next credible entry."""
         self._suspect(data, 0, "entry")
 
     def _suspect(self, data: Buffer, at: int, why: str) -> None:
@@ -148,7 +150,7 @@ class ScrubJob:
 
 
 class ScrubCheckpointsJob:
-    """All checkpoints.  ``damaged`` and ``bytes`` are there once it was executed."""
+    """Check of all checkpoints on disk. ``damaged`` and ``bytes`` are set once it was executed."""
 
     __slots__ = ("bytes", "damaged", "_directory", "_filesystem")
 
@@ -174,7 +176,7 @@ class ScrubCheckpointsJob:
 
 
 class Scrubber:
-    """Goes over a store's journal, again and again."""
+    """Maker of the jobs that verify a store's checkpoints and journal, pass after pass."""
 
     def __init__(self, store: Store, position: int = 0):
         self.position = position  # journal position up to which this pass has come
