@@ -15,6 +15,9 @@ When a process ends, its connections break at once and its host refuses new ones
 that node end before their time. Both signs are required: connections break for many reasons, and a
 refusal may come from a packet filter in one direction.
 
+A node that stops in order announces it on its links, so that the others can tell the stop from a
+failure.  The announcement changes no lease: the node serves until it ends.
+
 Invariants. At most one dialled and one adopted link per peer. A silent link is closed and dialled
 again: after a partition TCP would wait about as long as the partition lasted. If the thread ends
 without ``stop``, ``failure`` holds the reason and ``wake_fd`` is readable: a node without leases
@@ -100,6 +103,9 @@ class LivenessThread:
         #: Peers whose working link broke -> end of the time in which they are dialled faster.
         self._fast_redial_until_ms: dict[int, int] = {}
         self._adopting: deque = deque()
+        #: Peer -> boot epoch that announced its stop; written here, read by the loop.
+        self._stopping_peers: dict[int, int] = {}
+        self._is_stop_announced = False
         self._waker_receive, self._waker_send = socket.socketpair()
         self._waker_receive.setblocking(False)
         self._waker_send.setblocking(False)
@@ -150,6 +156,20 @@ class LivenessThread:
         thread."""
         self._moves.append((peer, None))
         self._wake()
+
+    def announce_stop(self) -> None:
+        """Tell the peers that this node is about to end in order.  Called from the loop thread."""
+        self._is_stop_announced = True
+        self._wake()
+
+    def has_announced_stop(self, peer: int, boot_epoch: int) -> bool:
+        """Return True if that boot of ``peer`` announced its stop; on any thread."""
+        return self._stopping_peers.get(peer) == boot_epoch
+
+    def is_refusing(self, peer: int) -> bool:
+        """Return True if the port of ``peer`` refused the last dial: its process has ended; on any
+        thread."""
+        return peer in self._refused
 
     def _wake(self) -> None:
         try:
@@ -238,6 +258,7 @@ class LivenessThread:
             self._members[peer] = where
             self._liveness.add_peer(peer)
         elif self._members.pop(peer, None) is not None:
+            self._stopping_peers.pop(peer, None)
             if peer in self._adopted:
                 self._close(self._adopted[peer])
             self._liveness.remove_peer(peer)
@@ -246,6 +267,11 @@ class LivenessThread:
         self._waker_receive.recv(4096)
         while self._moves:
             self._move(*self._moves.popleft())
+        if self._is_stop_announced:
+            self._is_stop_announced = False
+            for link in list(self._dialled.values()):
+                if link.ready:
+                    self._send(link, {"stopping": self._liveness.boot_epoch})
         while self._adopting:
             peer, sock, reader = self._adopting.popleft()
             sock.setblocking(False)
@@ -385,6 +411,9 @@ class LivenessThread:
             if said:
                 self._send_bytes(link, said)
             return
+        if "stopping" in header:
+            self._stopping_peers[link.peer] = _boot_epoch(header["stopping"])
+            return
         heartbeat = _values(Heartbeat, header.get("heartbeat"))
         self._publish(now_ms)
         response = self._liveness.on_heartbeat(now_ms, link.peer, heartbeat)
@@ -439,6 +468,13 @@ class LivenessThread:
         from it exists."""
         if peer in self._refused and peer not in self._adopted and peer not in self._dialled:
             self._liveness.ended(peer)
+
+
+def _boot_epoch(value: object) -> int:
+    """Decode the boot epoch of an announced stop.  Raises ``RemoteProtocolError``."""
+    if type(value) is not int:
+        raise RemoteProtocolError(f"not a boot epoch: {value!r}")
+    return value
 
 
 def _values(kind: type[Any], values: object) -> Any:
