@@ -100,6 +100,7 @@ class HttpThread:
         if address is None:
             return
         self._listener = Listener(listen(address), self._handle, self._config.connections_max)
+        self._life.http_port = address.port
         self._thread.start()
         self._running.wait()
 

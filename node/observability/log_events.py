@@ -139,6 +139,11 @@ SECTIONS = (
         LogEvent("peer_connection_refused", WARNING, ("reason",),
                  "This node refuses a connection to its peer port, for the same reasons.",
                  "As `reason` says; a stranger may be dialling."),
+        LogEvent("foreign_client_rejected", WARNING, ("port", "host", "protocol", "reason"),
+                 "A client at `host` speaks another protocol than the port `client` or `peer`: "
+                 "HTTP, Kafka, TLS where the port has none, or no TLS where it has; or it is a "
+                 "node on the client port.",
+                 "As `reason` says: correct the address or the settings of that client."),
         LogEvent("client_connection_closed", INFO, ("reason",),
                  "A client violated the protocol or reached a time limit, which `reason` names."),
         LogEvent("node_registered", INFO, ("boot_epoch",),
