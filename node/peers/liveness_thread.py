@@ -41,6 +41,7 @@ from multiraft.wire import frames
 from multiraft.wire.errors import Code, RemoteProtocolError
 from multiraft.wire.tls import TlsSocket
 from node.clock import monotonic_ms, monotonic_us
+from node.histogram import Histogram
 from node.loop.threads import name_this_thread
 from node.peers.handshake import Introduction, NotAccepted, check_certificate
 
@@ -77,6 +78,8 @@ class Link:
     connected: bool = True
     handshaking: bool = False  # TLS handshake in progress
     answered: bool = False  # a dialled link that has received a response
+    sequence: int = 0  # of the last heartbeat
+    sent_us: int = 0  # time of the last heartbeat; 0 = it was answered
 
 
 class LivenessThread:
@@ -118,6 +121,8 @@ class LivenessThread:
         self.loop_seen_ms = monotonic_ms()
         self.probed_us = 0  # time of the last nudge
         self.messages = 0  # heartbeats and answers sent
+        #: Peer -> microseconds from a heartbeat until its response; read by the loop.
+        self.round_trips: dict[int, Histogram] = {}
 
     def start(self) -> None:
         """Start the thread."""
@@ -229,6 +234,7 @@ class LivenessThread:
         for peer, heartbeat in self._liveness.heartbeats(now_ms):
             link = self._dialled.get(peer)
             if link is not None and link.ready:
+                link.sequence, link.sent_us = heartbeat.sequence, monotonic_us()
                 self._send(link, {"heartbeat": list(heartbeat)})
 
     def _publish(self, now_ms: int) -> None:
@@ -259,6 +265,7 @@ class LivenessThread:
             self._liveness.add_peer(peer)
         elif self._members.pop(peer, None) is not None:
             self._stopping_peers.pop(peer, None)
+            self.round_trips.pop(peer, None)
             if peer in self._adopted:
                 self._close(self._adopted[peer])
             self._liveness.remove_peer(peer)
@@ -401,8 +408,12 @@ class LivenessThread:
             if link.ready:
                 link.answered = True
                 self._publish(now_ms)
-                self._liveness.on_response(
-                    now_ms, link.peer, _values(HeartbeatResponse, header.get("response")))
+                response = _values(HeartbeatResponse, header.get("response"))
+                if response.sequence == link.sequence and link.sent_us:
+                    self.round_trips.setdefault(link.peer, Histogram()).observe(
+                        monotonic_us() - link.sent_us)
+                    link.sent_us = 0
+                self._liveness.on_response(now_ms, link.peer, response)
                 return
             introduction = link.introduction
             assert introduction is not None
@@ -416,9 +427,9 @@ class LivenessThread:
             return
         heartbeat = _values(Heartbeat, header.get("heartbeat"))
         self._publish(now_ms)
-        response = self._liveness.on_heartbeat(now_ms, link.peer, heartbeat)
-        if response is not None:
-            self._send(link, {"response": list(response)})
+        answer = self._liveness.on_heartbeat(now_ms, link.peer, heartbeat)
+        if answer is not None:
+            self._send(link, {"response": list(answer)})
 
     def _send(self, link: Link, header: dict) -> None:
         self.messages += 1

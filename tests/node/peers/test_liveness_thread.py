@@ -176,6 +176,17 @@ async def test_a_stop_that_was_announced_is_told_from_a_crash():
 
 
 @in_trio
+async def test_the_round_trip_of_each_answered_heartbeat_is_measured():
+    async with Pair(LONG_MS) as pair:
+        thread = pair.one.thread
+        await until(lambda: 2 in thread.round_trips and sum(thread.round_trips[2].counts) >= 3)
+        assert sum(thread.round_trips[2].counts) <= thread._liveness._peers[2].sequence_sent
+        assert thread.round_trips[2].total_us > 0
+        thread.remove(2)
+        await until(lambda: not thread.round_trips, "a removed node has no round trip")
+
+
+@in_trio
 async def test_a_broken_connection_alone_ends_no_lease():
     async with Pair(LONG_MS) as pair:
         before = len(pair.one.events)
