@@ -190,6 +190,7 @@ class Node:
             replicas.partition_switcher.run,
             rebalance.plans.run,
             driver.watchdog.run,
+            driver.changes.run,
             self.metadata.known.run,
             admin.pool.run,
             membership.registration.run,
@@ -233,9 +234,11 @@ class Node:
             lambda: loop_silent_ms(liveness), lambda: disk_busy_ms(disk)))
 
     async def _hand_over(self) -> None:
-        """Transfer the leaderships of this node, for ``shutdown_timeout_ms`` at most; its groups
-        serve until then. Then refuse new requests, answer open ones, and run no further round."""
+        """Announce the stop to the peers and transfer the leaderships of this node, for
+        ``shutdown_timeout_ms`` at most; its groups serve until then. Then refuse new requests,
+        answer open ones, and run no further round."""
         self.life.phase = STOPPING
+        self.peers.liveness.announce_stop()
         sd_notify.tell(os.environ, sd_notify.STOPPING)
         self.log.info("shutdown_started", extra={"groups_leading": self.core.status.led_count})
         with trio.move_on_after(self.config.limits.shutdown_timeout_ms / 1000):
@@ -244,6 +247,7 @@ class Node:
         self.clients.sessions.stopping = True
         self.driver.applier.stop()
         self.driver.rounds.stop()
+        await self.driver.changes.write()
         self.log.info("node_stopped", extra={"groups_leading": self.core.status.led_count})
 
     def close(self) -> None:

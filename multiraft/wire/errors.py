@@ -5,6 +5,7 @@
     |  +- LocalProtocolError     fault of this side: an event that may not be sent now
     |  +- RemoteProtocolError    fault of the other side: bytes that violate the protocol
     |     +- FrameTooLarge       a length over a limit, with limit and value
+    |     +- ForeignProtocol     bytes of another protocol (foreign_protocols.py)
     +- ConnectionRefused         the peer answered the Hello with an error; it names its versions
     +- RequestError              one request was refused: *definite*, it had no effect
     |  +- NotLeader LeaderUnknown OffsetOutOfRange OffsetNotAvailable UnknownTopic

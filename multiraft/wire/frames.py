@@ -10,7 +10,8 @@ payloads are writable views of that memory.  The reader never writes to the memo
 frame again, so a payload may be stamped, stored and served without a copy while a reference to it
 exists.  Each length is compared with its limit before memory of that size is allocated.  The frames
 do not depend on how the byte stream is cut.  Bytes that violate the protocol raise
-``RemoteProtocolError`` and no other exception, and the reader is finished after it.
+``RemoteProtocolError`` and no other exception, and the reader is finished after it; the first bytes
+of another protocol raise its subclass ``ForeignProtocol``.
 
 Theory.  Small frames share a chunk, which is replaced when it is full.  A large frame that does not
 fit into the rest of the chunk gets a buffer of exactly its size.  Bytes of it that arrived before
@@ -28,6 +29,7 @@ from typing import Any, Callable, NamedTuple, NoReturn, Sequence
 from multiraft import core
 from multiraft.errors import MalformedHeader
 from multiraft.wire.errors import FrameTooLarge, RemoteProtocolError
+from multiraft.wire.foreign_protocols import BYTES_MIN, ForeignProtocol, recognise
 
 Buffer = bytes | bytearray | memoryview
 
@@ -126,7 +128,7 @@ class FrameReader:
         #: (bytes) -> True if a large frame may have that memory now.  It is called again until it
         #: returns True, and the driver must not receive meanwhile.  None = no limit.
         self.admit: Callable[[int], bool] | None = None
-        self.header_bytes = 0  # of the last frame
+        self.header_bytes = 0  # of the last frame; 0 = none arrived yet
         self._chunk_bytes = CHUNK_BYTES_MIN
         self._chunk: bytearray = core.unset_memory(self._chunk_bytes)
         self._view = memoryview(self._chunk)
@@ -202,12 +204,21 @@ class FrameReader:
             self._failed = RemoteProtocolError(f"header is not acceptable CBOR: {error}")
             raise self._failed from None
         except RemoteProtocolError as error:
-            self._failed = error
-            raise
+            self._failed = self._explained(error)
+            raise self._failed from None
         self._start = end
         self._peek = False
         self.header_bytes = header_bytes
         return _new(Frame, (header, self._view[payload_at:end]))
+
+    def _explained(self, error: RemoteProtocolError) -> RemoteProtocolError:
+        """Return the error to raise: ``ForeignProtocol`` if the first bytes of the stream belong to
+        another protocol."""
+        protocol = None
+        if not self.header_bytes:
+            protocol = recognise(bytes(self._view[self._start:min(self._end,
+                                                                  self._start + BYTES_MIN)]))
+        return error if protocol is None else ForeignProtocol(protocol)
 
     def _next_large(self) -> Frame | None:
         whole = self._large

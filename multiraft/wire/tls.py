@@ -17,6 +17,8 @@ from __future__ import annotations
 import ssl
 from typing import TYPE_CHECKING, Any, Sequence
 
+from multiraft.wire.foreign_protocols import BYTES_MIN, NotTls, is_tls, recognise_plain
+
 if TYPE_CHECKING:
     from multiraft.wire.frames import Buffer
 
@@ -32,7 +34,8 @@ CONTROL_BYTES_MAX = 64 << 10
 class TlsSocket:
     """TLS connection over a connected non-blocking socket."""
 
-    __slots__ = ("_sock", "_tls", "_incoming", "_outgoing", "_unsent", "_owed", "pending")
+    __slots__ = ("_sock", "_tls", "_incoming", "_outgoing", "_unsent", "_owed", "_beginning",
+                 "pending")
 
     def __init__(self, sock: Any, context: ssl.SSLContext,
                  server_name: str | None = None):
@@ -44,24 +47,30 @@ class TlsSocket:
                                      server_side=server_name is None, server_hostname=server_name)
         self._unsent = memoryview(b"")  # ciphertext that the kernel has not taken
         self._owed = 0  # plaintext that was encrypted and not yet reported as sent
+        #: First bytes received by a server, until the handshake is complete.
+        self._beginning: bytes | None = b"" if server_name is None else None
         self.pending = False
 
     # ---- the handshake ----
 
     def handshake(self) -> bool:
         """Continue the handshake as far as possible without waiting.  Returns True when it is
-        complete.  Raises ``OSError`` when the certificate of the other side is refused, or the
-        other side does not speak TLS; an alert with the reason is sent to it."""
+        complete.  Raises ``OSError`` when the certificate of the other side is refused; an alert
+        with the reason is sent to it.  Raises ``NotTls``, and sends nothing, when a client does not
+        speak TLS."""
         while True:
             try:
                 self._tls.do_handshake()
             except ssl.SSLWantReadError:
                 done = False
-            except ssl.SSLError:
+            except ssl.SSLError as error:
+                if self._beginning and not is_tls(self._beginning):
+                    raise NotTls(recognise_plain(self._beginning)) from error
                 self._give_alert()
                 raise
             else:
                 done = True
+                self._beginning = None
             if not self._send_ciphertext():
                 return False
             if done:
@@ -125,6 +134,8 @@ class TlsSocket:
             return False
         if data:
             self._incoming.write(data)
+            if self._beginning is not None and len(self._beginning) < BYTES_MIN:
+                self._beginning += data[:BYTES_MIN]
         else:
             self._incoming.write_eof()
         return True
@@ -178,6 +189,10 @@ class TlsSocket:
         """Accept only False: a ``TlsSocket`` never blocks."""
         assert not flag, "a TlsSocket does not block"
         self._sock.setblocking(False)
+
+    def getpeername(self) -> Any:
+        """Return the address of the other side.  Raises ``OSError`` when it is gone."""
+        return self._sock.getpeername()
 
     def shutdown(self, how: int) -> None:
         """Shut the connection down, which wakes tasks that wait for its descriptor."""

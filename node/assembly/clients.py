@@ -54,6 +54,7 @@ def build_clients(env: NodeEnv, metadata: MetadataParts, peers: PeerParts, reads
         turns=env.turns,
         log=env.log,
         security=env.security,
+        http_port=lambda: env.life.http_port,
     )
     connection_reaper = ConnectionReaper(
         limits, lambda: sessions.open, lambda: bool(sessions.budget.waiting)

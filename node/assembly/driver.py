@@ -19,6 +19,7 @@ from node.loop.applier import Applier
 from node.loop.round_loop import RoundLoop
 from node.loop.watchdog import Watchdog
 from node.metadata.log import MetadataLog
+from node.observability.change_reports import ChangeReports
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,7 @@ class DriverParts:
     applier: Applier
     rounds: RoundLoop
     watchdog: Watchdog
+    changes: ChangeReports
 
 
 def build_driver(env: NodeEnv, storage: StorageParts, metadata: MetadataParts, peers: PeerParts,
@@ -35,9 +37,11 @@ def build_driver(env: NodeEnv, storage: StorageParts, metadata: MetadataParts, p
                  replicas: ReplicaParts) -> DriverParts:
     """Build the round loop and attach it to the handle that all other parts have."""
     core, pending = env.core, clients.pending
+    changes = ChangeReports(core, peers.liveness, lambda node: node in metadata.known.facts.nodes,
+                            env.log)
     applier = Applier(
         core, env.store, metadata.log, pending, reads.fetch_handler, reads.read_index_requests,
-        clients.sessions, admin.roles, replicas.replicas, env.log,
+        clients.sessions, admin.roles, replicas.replicas, changes, env.log,
         replicas.member_reports.note, replicas.applied, replicas.partition_switcher.check,
         replicas.snapshots.on_snapshot_offer)
     rounds = RoundLoop(core, env.store, storage.disk, peers.links, applier,
@@ -46,7 +50,7 @@ def build_driver(env: NodeEnv, storage: StorageParts, metadata: MetadataParts, p
     env.loop.attach(rounds)
     watchdog = Watchdog(core, functools.partial(_oldest_waiting, pending, metadata.log),
                         env.loop.request, env.config.limits.group_stall_ms_max, env.log)
-    return DriverParts(applier, rounds, watchdog)
+    return DriverParts(applier, rounds, watchdog, changes)
 
 
 def _oldest_waiting(pending: PendingAppends, metadata_log: MetadataLog) -> dict[int, int]:

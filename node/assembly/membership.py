@@ -39,7 +39,7 @@ def build_membership(env: NodeEnv, metadata: MetadataParts, peers: PeerParts,
     listener = PeerListener(
         env.core, driver.rounds.request, peers.liveness, env.security, config.node.id,
         store.boot_epoch, known, config.raft.frame_bytes_max, config.limits.hello_timeout_ms,
-        env.poller, log, peers.bulk, env.space)
+        env.poller, log, peers.bulk, env.space, lambda: env.life.http_port)
     link = functools.partial(make_link, env, admission, peers.introduce("append"))
     link_manager = LinkManager(known, peers.links, peers.liveness, link, listener.end, log)
     metadata.log.state_changed.subscribe(link_manager.follow)

@@ -59,6 +59,8 @@ def build_status(env: NodeEnv, storage: StorageParts, metadata: MetadataParts, p
             sessions=clients.sessions,
             lease_events=peers.lease_events,
             connections=connections,
+            known=metadata.known,
+            security=env.security,
         )
     )
     status = NodeStatusRequests(env.config.node.id, statistics, admin.group_health)

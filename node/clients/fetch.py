@@ -29,8 +29,9 @@ from multiraft.wire.errors import Code, ErrorDetail
 from multiraft.wire.messages import Fetch, FetchPart, FetchReply, FetchResult
 from node.clients.load_counts import LoadCounts
 from node.clients.read_view import ReadableRange, ReadView, Refused, not_known_yet, out_of_range
-from node.clock import monotonic_ms
+from node.clock import monotonic_ms, monotonic_ns
 from node.errors import journal_unreadable
+from node.histogram import Histogram
 from node.loop.outbox import IOV_BUFFERS_MAX
 from node.loop.turns import ROWS_PER_STEP, StepRunner, Turns, advanced, parts
 
@@ -59,7 +60,8 @@ class WaitingFetch:
     """A fetch that waits: for a commit, for a deadline, or for a confirmation of leadership."""
 
     __slots__ = ("request", "answer", "deadline_ms", "groups", "number", "seen_index", "records",
-                 "led", "confirmed", "unconfirmed", "confirmations_open", "has_awaited_metadata")
+                 "accepted_ns", "led", "confirmed", "unconfirmed", "confirmations_open",
+                 "has_awaited_metadata")
 
     def __init__(self, request: Fetch, answer: Answer, deadline_ms: int, number: int,
                  seen_index: int):
@@ -73,6 +75,7 @@ class WaitingFetch:
         self.unconfirmed: set[int] = set()  # groups whose confirmation failed
         self.confirmations_open = 0  # confirmations in flight
         self.records = 0  # found by the last try
+        self.accepted_ns = monotonic_ns()  # 0 = it has waited for records
         self.led: list[tuple[int, int, int]] = []  # from groups led here: slot, group, records
         self.has_awaited_metadata = False  # has waited for the metadata that its client has seen
 
@@ -118,6 +121,7 @@ class FetchHandler:
         self.records = 0  # from the requested offsets on
         self.cold_reads = 0
         self.resident_reads = 0
+        self.latency = Histogram()  # microseconds, of fetches that did not wait for records
         self.replica_bytes = 0  # of ``bytes``: served by a replica that does not lead
         self.led_bytes: dict[int, int] = {}  # of ``bytes``: by group, while it was led here
         self.refusals: dict[int, int] = {}  # wire code -> partitions
@@ -407,10 +411,13 @@ class FetchHandler:
             self.led_bytes[group] = self.led_bytes.get(group, 0) + size
             if self._counts is not None and size:
                 self._counts.read(group, results[slot].incarnation, records, size)
+        if fetch.accepted_ns:
+            self.latency.observe((monotonic_ns() - fetch.accepted_ns) // 1000)
         fetch.answer(FetchReply(tuple(results)), payload)
 
     def _wait(self, fetch: WaitingFetch, groups: list[int]) -> None:
         fetch.groups = tuple(dict.fromkeys(groups))
+        fetch.accepted_ns = 0
         fetch.confirmed.clear()  # by the next try another node may lead
         fetch.unconfirmed.clear()
         self._deadlines.add(fetch)

@@ -46,6 +46,7 @@ from multiraft.wire.errors import (
     ProtocolError,
     RemoteProtocolError,
 )
+from multiraft.wire.foreign_protocols import Foreign, ForeignProtocol, NotTls
 from multiraft.wire.frames import Buffer, WireLimits
 from multiraft.wire.messages import (
     VERSIONS_SUPPORTED,
@@ -61,6 +62,7 @@ from multiraft.wire.messages import (
 from multiraft.wire.tls import TlsSocket
 from node.clients.connection_reaper import ConnectionSample
 from node.clients.memory_budget import MemoryBudget
+from node.loop.foreign_clients import ForeignClients
 from node.loop.outbox import Outbox
 from node.loop.receive import secured
 from node.loop.turns import ROWS_PER_STEP, Turns
@@ -532,6 +534,7 @@ class Session:
             text, code = f"version {hello.version} is not known here", Code.UNSUPPORTED
         elif hello.connection != "client":
             text = "this is the client port; nodes use the peer port"
+            service.foreign.reject(self._sock, Foreign.PEER)
         elif hello.cluster is not None and hello.cluster != service.cluster_id:
             text, code = "this node belongs to another cluster", Code.WRONG_CLUSTER
         if text:
@@ -592,7 +595,8 @@ class Sessions:
                  offsets: RequestHandler, corruption_reports: RequestHandler, admin: AdminRequests,
                  directory: Router, limits: Limits, batch_bytes_max: int, cluster_id: bytes,
                  node: int, boot_epoch: int, request_round: Callable[[], None], poller: Poller,
-                 turns: Turns, log: logging.Logger, security: Security | None = None):
+                 turns: Turns, log: logging.Logger, security: Security | None = None,
+                 http_port: Callable[[], int] = lambda: 0):
         self.produce_handler = produce_handler
         self.fetch_handler = fetch_handler
         self.offsets = offsets
@@ -614,6 +618,7 @@ class Sessions:
         self._security = security
         self._directory = directory
         self._log = log
+        self.foreign = ForeignClients("client", http_port, log)
         self.stopping = False  # new requests are refused, those under way are answered
         self.closed_by_error = 0
         self.refusals: dict[int, int] = {}  # wire code -> whole requests
@@ -625,24 +630,37 @@ class Sessions:
 
     async def handle(self, sock: socket.socket) -> None:
         """Serve one connection of the client port until it ends, after the TLS handshake if TLS is
-        configured. Protocol and TLS errors are logged; raises ``OSError``."""
+        configured. Protocol and TLS errors are logged; a client of another protocol receives a
+        farewell. Raises ``OSError``."""
         context = None if self._security is None else self._security.client_server
         try:
             if context is None:
-                await Session(self, sock).run()
+                await self._run(Session(self, sock), sock)
                 return
             tls = None
             with trio.move_on_after(self.limits.hello_timeout_ms / 1000):
                 tls = await secured(sock, context)
             if tls is not None:
                 with tls:
-                    await TlsSession(self, tls).run()
+                    await self._run(TlsSession(self, tls), tls)
+        except NotTls as error:
+            self.closed_by_error += 1
+            self.foreign.reject(sock, error.protocol)
         except ProtocolError as error:
             self.closed_by_error += 1
             self._log.info("client_connection_closed", extra={"reason": str(error)})
         except ssl.SSLError as error:
             self.closed_by_error += 1
             self._log.info("client_connection_closed", extra={"reason": f"TLS: {error}"})
+
+    async def _run(self, session: Session, sock: socket.socket | TlsSocket) -> None:
+        """Run a session to its end. Raises ``OSError``, and ``ProtocolError`` unless the client
+        speaks another protocol."""
+        try:
+            await session.run()
+        except ForeignProtocol as error:
+            self.closed_by_error += 1
+            self.foreign.reject(sock, error.protocol)
 
     def flush(self) -> None:
         """Write the replies of all sessions to their sockets, at the end of a round."""

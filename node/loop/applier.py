@@ -114,6 +114,20 @@ class ReplicaChanges(Protocol):
     def on_removed(self, group: int) -> None: ...
 
 
+class Changes(Protocol):
+    """Collector of changes that are logged a moment later, many as one."""
+
+    def support_changed(self, peer: int, kind: str, boot_epoch: int = 0, /) -> None: ...
+
+    def role_changed(self, group: int, role: Role, leader: int, reason: str, /) -> None: ...
+
+    def transfer_changed(self, group: int, target: int, state: str, /) -> None: ...
+
+    def configuration_changed(self, group: int, /) -> None: ...
+
+    def replica_removed(self, group: int, /) -> None: ...
+
+
 class LeadershipNotifier:
     """A condition for tasks that wait until the known leader of some group changes."""
 
@@ -138,7 +152,8 @@ class Applier:
     def __init__(self, core: MultiRaft, store: Store, metadata_log: Metadata,
                  pending: Appends, fetch_handler: Fetches, read_index_requests: Confirmations,
                  sessions: Answers, roles: LeadershipNotifier, replicas: ReplicaChanges,
-                 log: logging.Logger, members_changed: Callable[[int], None] = lambda _group: None,
+                 changes: Changes, log: logging.Logger,
+                 members_changed: Callable[[int], None] = lambda _group: None,
                  applied: AppliedEntries | None = None,
                  leads_changed: Callable[[], None] = lambda: None,
                  on_snapshot_offer: Callable[[int, int], None] = lambda _group, _leader: None):
@@ -151,6 +166,7 @@ class Applier:
         self._sessions = sessions
         self._roles = roles
         self._replicas = replicas
+        self._changes = changes
         self._log = log
         self._members_changed = members_changed  # reports the members of groups led here
         self._applied = applied or AppliedEntries({})
@@ -166,19 +182,27 @@ class Applier:
             if event.kind == "role_changed":
                 if self._log.isEnabledFor(logging.DEBUG):
                     self._log_role(event.group, *event.fields)
-                self._role(event.group, event.fields[0] is Role.LEADER)
+                role, _term, leader, why = event.fields
+                self._changes.role_changed(event.group, role, leader, why)
+                self._role(event.group, role is Role.LEADER)
+            elif event.kind == "leadership_transfer":
+                self._changes.transfer_changed(event.group, *event.fields)
             elif event.kind == "configuration_changed":
+                self._changes.configuration_changed(event.group)
                 self._members_changed(event.group)
             elif event.kind == "replica_requested":
                 self._replicas.on_create_requested(event.group, *event.fields)
             elif event.kind == "replica_removed":
                 self._replicas.on_removed(event.group)
+                self._changes.replica_removed(event.group)
                 self._fetch_handler.committed(event.group)  # redirects its long polls to the leader
             elif event.kind == "snapshot_offered":
                 self._on_snapshot_offer(event.group, event.fields[0])
             elif event.kind in LOGGED_EVENTS:
                 self._log_event(event)
-                if event.kind == "replica_repaired":
+                if event.kind == "lease_changed":
+                    self._changes.support_changed(*event.fields)
+                elif event.kind == "replica_repaired":
                     self._replicas.due = True
                 elif event.kind == "replica_quarantined":
                     self._store.quarantine(event.group, event.fields[0])

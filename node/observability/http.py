@@ -19,6 +19,7 @@ import json
 import socket
 import threading
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import TYPE_CHECKING, NamedTuple
 
 import h11
@@ -100,6 +101,7 @@ class HttpThread:
         if address is None:
             return
         self._listener = Listener(listen(address), self._handle, self._config.connections_max)
+        self._life.http_port = address.port
         self._thread.start()
         self._running.wait()
 
@@ -267,7 +269,9 @@ async def _send(stream: trio.SocketStream, connection: h11.Connection, head_only
                ("Cache-Control", "no-store"), *reply.headers]
     if last:
         headers.append(("Connection", "close"))
-    data = connection.send(h11.Response(status_code=reply.status, headers=headers))
+    data = connection.send(h11.Response(
+        status_code=reply.status, headers=headers,
+        reason=HTTPStatus(reply.status).phrase.encode()))
     if not head_only:
         data += connection.send(h11.Data(data=reply.body))
     await stream.send_all(data + (connection.send(h11.EndOfMessage()) or b""))

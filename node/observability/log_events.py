@@ -87,6 +87,23 @@ SECTIONS = (
                  "Check the reader: a pipe or the journal daemon."),
     )),
     Section("Nodes and connections", (
+        LogEvent("node_lost", WARNING, ("peer", "boot_epoch", "groups_leading", "reason"),
+                 "`peer` was up and is down, as far as this node can tell; `boot_epoch` is the "
+                 "one that it had, `groups_leading` what this node leads at that moment.",
+                 "Check `peer`, its log and the network."),
+        LogEvent("node_returned", WARNING, ("peer", "boot_epoch", "down_ms"),
+                 "A lost node is up again; a higher `boot_epoch` than in `node_lost`: it was "
+                 "started again."),
+        LogEvent("peer_stopped", INFO, ("peer", "boot_epoch", "groups_leading"),
+                 "`peer` is down after it announced that it stops (SIGTERM); "
+                 "`peer_restarted` reports its return."),
+        LogEvent("quorum_lost", WARNING, ("groups", "first_groups", "peers"),
+                 "So many groups with a replica here have no majority of voters that are up: "
+                 "they take no records. `peers` are the nodes that are missing.",
+                 "Bring nodes of `peers` back: [*Lost majority*](operations.md#lost-majority)."),
+        LogEvent("quorum_regained", WARNING, ("groups", "first_groups", "groups_remaining"),
+                 "So many of those groups have their majority again; `groups_remaining` have "
+                 "not."),
         LogEvent("support_gained", INFO, ("peer", "boot_epoch"),
                  "`peer` supports this node (store liveness)."),
         LogEvent("support_lost", INFO, ("peer",),
@@ -122,6 +139,11 @@ SECTIONS = (
         LogEvent("peer_connection_refused", WARNING, ("reason",),
                  "This node refuses a connection to its peer port, for the same reasons.",
                  "As `reason` says; a stranger may be dialling."),
+        LogEvent("foreign_client_rejected", WARNING, ("port", "host", "protocol", "reason"),
+                 "A client at `host` speaks another protocol than the port `client` or `peer`: "
+                 "HTTP, Kafka, TLS where the port has none, or no TLS where it has; or it is a "
+                 "node on the client port.",
+                 "As `reason` says: correct the address or the settings of that client."),
         LogEvent("client_connection_closed", INFO, ("reason",),
                  "A client violated the protocol or reached a time limit, which `reason` names."),
         LogEvent("node_registered", INFO, ("boot_epoch",),
@@ -142,6 +164,12 @@ SECTIONS = (
                  "Another change of the metadata group's members is open; the node retries."),
     )),
     Section("Groups and replicas", (
+        LogEvent("leadership_changed", INFO,
+                 ("groups", "leader_before", "leader", "reason", "group_ids"),
+                 "So many groups, which this node leads now or led before, changed their leader "
+                 "within a second, for the same reason; 0 = no leader is known. One line names up "
+                 "to 500 groups.",
+                 "See [*When did a group move?*](operations.md#when-did-a-group-move)."),
         LogEvent("replica_role_changed", DEBUG, ("group", "term", "role", "leader", "reason"),
                  "A replica changed its role or its leader; `leader` 0 = none known."),
         LogEvent("replica_created", INFO, ("group", "leader"),

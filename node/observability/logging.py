@@ -35,6 +35,10 @@ BURST = 50
 #: The same for errors, which are rarer; each may name another group, and those of a large pool stay
 #: readable.
 ERROR_BURST = 1_000
+#: Events that bound themselves and that explain an outage: a line about each node of a large
+#: cluster, or about each of its failovers, may come at once.  They have the burst of errors.
+OUTAGES = frozenset({"node_lost", "node_returned", "peer_stopped", "quorum_lost",
+                     "quorum_regained", "leadership_changed"})
 WINDOW_S = 10.0
 #: Events that are tracked; a few dozen exist.
 EVENTS_MAX = 1_000
@@ -141,7 +145,8 @@ class RateLimit(logging.Filter):
                 self._windows.clear()
             window = self._windows[event] = _Window(now_ms, record.levelno)
         window.count += 1
-        if window.count <= (ERROR_BURST if record.levelno >= logging.ERROR else BURST):
+        is_rare = record.levelno >= logging.ERROR or event in OUTAGES
+        if window.count <= (ERROR_BURST if is_rare else BURST):
             return True
         window.left_out += 1
         return False

@@ -75,6 +75,22 @@ def _peers(which: int) -> Callable[[Sample], Rows]:
                            for peer, lag in sorted(sample.survey.peer_lag.items())]
 
 
+def _peers_up(sample: Sample) -> Rows:
+    return [((str(peer),), int(is_up)) for peer, is_up in sorted(sample.peers_up.items())]
+
+
+def _round_trips(sample: Sample) -> Rows:
+    return [((str(peer),), histogram) for peer, histogram in sorted(sample.round_trips.items())]
+
+
+def _certificates(sample: Sample) -> Rows:
+    return [((port,), end) for port, end in sorted(sample.certificates.items())]
+
+
+def _metadata_leader_known(sample: Sample) -> Rows:
+    return [((), int(sample.counters["metadata_leader"] > 0))]
+
+
 #: States of a plan that is not over; ``node.metadata.plan_table`` has the names.
 _PLAN_STATES = (RUNNING, PAUSED, CANCELLING)
 
@@ -103,6 +119,13 @@ FAMILIES = (
     Family("multiraft_cold_reads_total", COUNTER, (),
            "Fetches that read from disk.",
            _one("cold_reads")),
+    Family("multiraft_resident_reads_total", COUNTER, (),
+           "Ranges of entries that fetches found in the page cache.",
+           _one("resident_reads")),
+    Family("multiraft_fetch_duration_seconds", HISTOGRAM, (),
+           "Time from the receipt of a fetch to its reply, of fetches that did not wait for "
+           "records.",
+           _histogram("fetch")),
     Family("multiraft_append_duration_seconds", HISTOGRAM, ("acks",),
            "Time from the receipt of a produce request to its reply, by ack level.",
            _histograms(commit="append_commit", leader="append_leader")),
@@ -145,6 +168,18 @@ FAMILIES = (
     Family("multiraft_peer_lag_bytes", GAUGE, ("peer",),
            "Bytes that a peer lacks of all groups led here.",
            _peers(1)),
+    Family("multiraft_peer_up", GAUGE, ("peer",),
+           "1 if a peer supports this node or is supported by it, 0 if not.",
+           _peers_up),
+    Family("multiraft_metadata_leader_known", GAUGE, (),
+           "1 if this node knows a leader of the metadata group whose node is up.",
+           _metadata_leader_known),
+    Family("multiraft_topics", GAUGE, (),
+           "Topics of the cluster, as this node has applied the metadata.",
+           _one("topics")),
+    Family("multiraft_partitions", GAUGE, (),
+           "Partitions of these topics.",
+           _one("partitions")),
     # ---- disk and log
     Family("multiraft_disk_write_duration_seconds", HISTOGRAM, (),
            "Time of one write to the journal, its sync included.",
@@ -257,6 +292,9 @@ FAMILIES = (
     Family("multiraft_liveness_messages_sent_total", COUNTER, (),
            "Heartbeats and responses to them that were sent.",
            _one("liveness_messages_sent")),
+    Family("multiraft_peer_round_trip_seconds", HISTOGRAM, ("peer",),
+           "Time from a heartbeat to a peer until its response.",
+           _round_trips),
     Family("multiraft_client_connections", GAUGE, (),
            "Open client connections.",
            _one("client_connections")),
@@ -269,6 +307,22 @@ FAMILIES = (
     Family("multiraft_client_protocol_errors_total", COUNTER, (),
            "Client connections closed because of a protocol violation.",
            _one("client_protocol_errors")),
+    Family("multiraft_client_requests_in_flight", GAUGE, (),
+           "Unanswered requests of all clients.",
+           _one("client_requests_in_flight")),
+    Family("multiraft_client_requests_in_flight_limit", GAUGE, (),
+           "Their limit, limits.node_requests_in_flight_max.",
+           _one("client_requests_in_flight_max")),
+    Family("multiraft_client_in_flight_bytes", GAUGE, (),
+           "Bytes of unanswered appends, and of large frames that are arriving.",
+           _one("client_bytes_in_flight")),
+    Family("multiraft_client_in_flight_limit_bytes", GAUGE, (),
+           "Their limit, limits.node_bytes_in_flight_max.",
+           _one("client_bytes_in_flight_max")),
+    Family("multiraft_certificate_expiry_timestamp_seconds", GAUGE, ("port",),
+           "Unix time at which the certificate of the port client or peer ends; absent without "
+           "TLS.",
+           _certificates),
     # ---- the process
     Family("multiraft_boot_epoch", GAUGE, (),
            "Number of starts of the data directory.",

@@ -13,13 +13,14 @@ RECOVERING, STARTING, SERVING, STOPPING = "recovering", "starting", "serving", "
 
 
 class Life:
-    """The phase of one process, and its times."""
+    """The phase of one process, its times, and its HTTP port."""
 
     def __init__(self) -> None:
         self.phase = RECOVERING
         self.recovery = RecoveryProgress()  # recovery writes into it, on the main thread
         self.recovery_ms = 0  # duration in milliseconds, 0 = not over
         self.started_ms = monotonic_ms()
+        self.http_port = 0  # of metrics and health, 0 = off
 
     @property
     def uptime_ms(self) -> int:

@@ -1,9 +1,9 @@
 """Counters of one node in one place, for ``node_status`` and metrics.
 
-Contract.  ``snapshot`` and ``sample`` run on the loop, are O(1) in topics and groups and take no
-lock; values that need a scan of all groups come from a ``Survey``.  Every key of ``snapshot`` is
-documented in ``docs/protocol.md``, in this order.  Counters start with the process.  The parts keep
-plain attributes; no event calls this module.
+Contract.  ``snapshot`` and ``sample`` run on the loop, are O(nodes), O(1) in topics and groups, and
+take no lock; values that need a scan of all groups come from a ``Survey``.  Every key of
+``snapshot`` is documented in ``docs/protocol.md``, in this order.  Counters start with the process.
+The parts keep plain attributes; no event calls this module.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import multiraft
 from multiraft.raft.multi_raft import MultiRaft
 from multiraft.storage.store import Store
+from multiraft.types import METADATA_GROUP
 from node.clients.fetch import FetchHandler
 from node.clients.listener import ConnectionCounts
 from node.clients.produce import ProduceHandler
@@ -37,6 +38,8 @@ from node.peers.append_links import Peers
 from node.peers.bulk_channel import Bulk
 from node.peers.lease_events import LeaseEvents
 from node.peers.liveness_thread import LivenessThread
+from node.peers.registry import PeerRegistry
+from node.peers.security import Security
 from node.replicas.lifecycle import Replicas
 from node.replicas.partition_switch import PartitionSwitcher
 from node.replicas.repair import Repairs
@@ -55,6 +58,12 @@ class Sample:
     histograms: dict[str, Histogram] = field(default_factory=dict)
     #: Kind of request -> wire code -> count.
     refusals: dict[str, dict[int, int]] = field(default_factory=dict)
+    #: Other node of the cluster -> True if it is up, as far as this node can tell.
+    peers_up: dict[int, bool] = field(default_factory=dict)
+    #: Other node -> microseconds from a heartbeat until its response.
+    round_trips: dict[int, Histogram] = field(default_factory=dict)
+    #: Port ``client`` or ``peer`` -> Unix time at which its certificate ends.
+    certificates: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +95,8 @@ class CountingParts:
     lease_events: LeaseEvents
     #: Of the client port.
     connections: ConnectionCounts
+    known: PeerRegistry
+    security: Security
 
 
 class Statistics:
@@ -132,6 +143,9 @@ class Statistics:
             "disk_total_bytes": survey.disk_total_bytes,
             "elections_won": parts.applier.elections,
             "leadership_resignations": parts.watchdog.resigned,
+            "topics": parts.metadata_log.state.topics_count,
+            "partitions": parts.metadata_log.state.partitions_count,
+            "metadata_leader": self._metadata_leader(),
         }
 
     def _of_requests(self) -> dict:
@@ -144,6 +158,7 @@ class Statistics:
             "records_fetched": parts.fetch_handler.records,
             "bytes_fetched": parts.fetch_handler.bytes,
             "cold_reads": parts.fetch_handler.cold_reads,
+            "resident_reads": parts.fetch_handler.resident_reads,
         }
 
     def _of_parts(self) -> dict:
@@ -186,7 +201,17 @@ class Statistics:
             "client_connections_accepted": parts.connections.accepted,
             "client_connections_rejected": parts.connections.rejected,
             "client_protocol_errors": parts.sessions.closed_by_error,
+            "client_requests_in_flight": parts.sessions.budget.requests,
+            "client_requests_in_flight_max": parts.sessions.budget.requests_max,
+            "client_bytes_in_flight": parts.sessions.budget.bytes,
+            "client_bytes_in_flight_max": parts.sessions.budget.bytes_max,
         }
+
+    def _metadata_leader(self) -> int:
+        """Return the leader of the metadata group; 0 = none is known whose node is up."""
+        status = self._parts.core.status
+        leader, _term = status.leader_hint(METADATA_GROUP)
+        return leader if leader and status.node_state(leader) == "up" else 0
 
     def sample(self, survey: Survey) -> Sample:
         """Return a sample for metrics: copies, which another thread may read at any time."""
@@ -198,6 +223,7 @@ class Statistics:
             {
                 "append_commit": latencies["commit"].copy(),
                 "append_leader": latencies["leader"].copy(),
+                "fetch": parts.fetch_handler.latency.copy(),
                 "disk_write": parts.disk.latency.copy(),
                 "loop_delay": parts.lease_events.loop_delay.copy(),
                 "round": parts.rounds.durations.copy(),
@@ -207,6 +233,11 @@ class Statistics:
                 "fetch": dict(parts.fetch_handler.refusals),
                 "whole": dict(parts.sessions.refusals),
             },
+            {node.id: parts.core.status.node_state(node.id) == "up"
+             for node in parts.known.peers()},
+            {peer: histogram.copy()
+             for peer, histogram in list(parts.liveness.round_trips.items())},
+            dict(parts.security.expiries),
         )
 
 

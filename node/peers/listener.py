@@ -30,9 +30,11 @@ from multiraft.raft.messages import Append, Message
 from multiraft.types import EntryKind
 from multiraft.wire import messages as wire
 from multiraft.wire.errors import Code, RemoteProtocolError
+from multiraft.wire.foreign_protocols import ForeignProtocol, NotTls
 from multiraft.wire.frames import HANDSHAKE_LIMITS, FrameReader, WireLimits, encode_frame
 from multiraft.wire.schema import Malformed
 from multiraft.wire.tls import TlsSocket
+from node.loop.foreign_clients import ForeignClients
 from node.loop.receive import secured
 from node.peers import codec
 from node.peers.handshake import NotAccepted, Reception, check_certificate, next_header
@@ -58,7 +60,8 @@ class PeerListener:
     def __init__(self, core: MultiRaft, request_round: Callable[[], None], liveness: LivenessThread,
                  security: Security, node: int, boot_epoch: int, known: PeerRegistry,
                  frame_bytes_max: int, hello_timeout_ms: int, poller: Poller, log: logging.Logger,
-                 bulk: Bulk | None = None, space: Space | None = None):
+                 bulk: Bulk | None = None, space: Space | None = None,
+                 http_port: Callable[[], int] = lambda: 0):
         self.space = space
         self._core = core
         self._request_round = request_round
@@ -73,6 +76,7 @@ class PeerListener:
         self.poller = poller
         self._bulk = bulk
         self._log = log
+        self._foreign = ForeignClients("peer", http_port, log)
         self._receiving: dict[int, tuple[trio.CancelScope, int]] = {}  # with the boot epoch
         self.frames = 0
         self.refused = 0
@@ -96,6 +100,10 @@ class PeerListener:
     async def _secured(self, sock: socket.socket, context: ssl.SSLContext) -> TlsSocket:
         try:
             return await secured(sock, context)
+        except NotTls as error:
+            self.refused += 1
+            self._foreign.reject(sock, error.protocol)
+            raise
         except OSError as error:
             self._note_refused(f"no TLS: {error}")
             raise
@@ -147,6 +155,10 @@ class PeerListener:
             self._check(hello)
             check_certificate(sock, hello.node, self._cluster_id)
             proof = await self._proven(sock, reader, hello)
+        except ForeignProtocol as error:
+            self.refused += 1
+            self._foreign.reject(sock, error.protocol)
+            return None
         except (Malformed, RemoteProtocolError) as error:
             self._refuse(sock, RefusedHello(Code.INVALID_REQUEST, str(error)))
             return None

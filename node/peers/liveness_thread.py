@@ -15,6 +15,9 @@ When a process ends, its connections break at once and its host refuses new ones
 that node end before their time. Both signs are required: connections break for many reasons, and a
 refusal may come from a packet filter in one direction.
 
+A node that stops in order announces it on its links, so that the others can tell the stop from a
+failure.  The announcement changes no lease: the node serves until it ends.
+
 Invariants. At most one dialled and one adopted link per peer. A silent link is closed and dialled
 again: after a partition TCP would wait about as long as the partition lasted. If the thread ends
 without ``stop``, ``failure`` holds the reason and ``wake_fd`` is readable: a node without leases
@@ -38,6 +41,7 @@ from multiraft.wire import frames
 from multiraft.wire.errors import Code, RemoteProtocolError
 from multiraft.wire.tls import TlsSocket
 from node.clock import monotonic_ms, monotonic_us
+from node.histogram import Histogram
 from node.loop.threads import name_this_thread
 from node.peers.handshake import Introduction, NotAccepted, check_certificate
 
@@ -74,6 +78,8 @@ class Link:
     connected: bool = True
     handshaking: bool = False  # TLS handshake in progress
     answered: bool = False  # a dialled link that has received a response
+    sequence: int = 0  # of the last heartbeat
+    sent_us: int = 0  # time of the last heartbeat; 0 = it was answered
 
 
 class LivenessThread:
@@ -100,6 +106,9 @@ class LivenessThread:
         #: Peers whose working link broke -> end of the time in which they are dialled faster.
         self._fast_redial_until_ms: dict[int, int] = {}
         self._adopting: deque = deque()
+        #: Peer -> boot epoch that announced its stop; written here, read by the loop.
+        self._stopping_peers: dict[int, int] = {}
+        self._is_stop_announced = False
         self._waker_receive, self._waker_send = socket.socketpair()
         self._waker_receive.setblocking(False)
         self._waker_send.setblocking(False)
@@ -112,6 +121,8 @@ class LivenessThread:
         self.loop_seen_ms = monotonic_ms()
         self.probed_us = 0  # time of the last nudge
         self.messages = 0  # heartbeats and answers sent
+        #: Peer -> microseconds from a heartbeat until its response; read by the loop.
+        self.round_trips: dict[int, Histogram] = {}
 
     def start(self) -> None:
         """Start the thread."""
@@ -150,6 +161,20 @@ class LivenessThread:
         thread."""
         self._moves.append((peer, None))
         self._wake()
+
+    def announce_stop(self) -> None:
+        """Tell the peers that this node is about to end in order.  Called from the loop thread."""
+        self._is_stop_announced = True
+        self._wake()
+
+    def has_announced_stop(self, peer: int, boot_epoch: int) -> bool:
+        """Return True if that boot of ``peer`` announced its stop; on any thread."""
+        return self._stopping_peers.get(peer) == boot_epoch
+
+    def is_refusing(self, peer: int) -> bool:
+        """Return True if the port of ``peer`` refused the last dial: its process has ended; on any
+        thread."""
+        return peer in self._refused
 
     def _wake(self) -> None:
         try:
@@ -209,6 +234,7 @@ class LivenessThread:
         for peer, heartbeat in self._liveness.heartbeats(now_ms):
             link = self._dialled.get(peer)
             if link is not None and link.ready:
+                link.sequence, link.sent_us = heartbeat.sequence, monotonic_us()
                 self._send(link, {"heartbeat": list(heartbeat)})
 
     def _publish(self, now_ms: int) -> None:
@@ -238,6 +264,8 @@ class LivenessThread:
             self._members[peer] = where
             self._liveness.add_peer(peer)
         elif self._members.pop(peer, None) is not None:
+            self._stopping_peers.pop(peer, None)
+            self.round_trips.pop(peer, None)
             if peer in self._adopted:
                 self._close(self._adopted[peer])
             self._liveness.remove_peer(peer)
@@ -246,6 +274,11 @@ class LivenessThread:
         self._waker_receive.recv(4096)
         while self._moves:
             self._move(*self._moves.popleft())
+        if self._is_stop_announced:
+            self._is_stop_announced = False
+            for link in list(self._dialled.values()):
+                if link.ready:
+                    self._send(link, {"stopping": self._liveness.boot_epoch})
         while self._adopting:
             peer, sock, reader = self._adopting.popleft()
             sock.setblocking(False)
@@ -375,8 +408,12 @@ class LivenessThread:
             if link.ready:
                 link.answered = True
                 self._publish(now_ms)
-                self._liveness.on_response(
-                    now_ms, link.peer, _values(HeartbeatResponse, header.get("response")))
+                response = _values(HeartbeatResponse, header.get("response"))
+                if response.sequence == link.sequence and link.sent_us:
+                    self.round_trips.setdefault(link.peer, Histogram()).observe(
+                        monotonic_us() - link.sent_us)
+                    link.sent_us = 0
+                self._liveness.on_response(now_ms, link.peer, response)
                 return
             introduction = link.introduction
             assert introduction is not None
@@ -385,11 +422,14 @@ class LivenessThread:
             if said:
                 self._send_bytes(link, said)
             return
+        if "stopping" in header:
+            self._stopping_peers[link.peer] = _boot_epoch(header["stopping"])
+            return
         heartbeat = _values(Heartbeat, header.get("heartbeat"))
         self._publish(now_ms)
-        response = self._liveness.on_heartbeat(now_ms, link.peer, heartbeat)
-        if response is not None:
-            self._send(link, {"response": list(response)})
+        answer = self._liveness.on_heartbeat(now_ms, link.peer, heartbeat)
+        if answer is not None:
+            self._send(link, {"response": list(answer)})
 
     def _send(self, link: Link, header: dict) -> None:
         self.messages += 1
@@ -439,6 +479,13 @@ class LivenessThread:
         from it exists."""
         if peer in self._refused and peer not in self._adopted and peer not in self._dialled:
             self._liveness.ended(peer)
+
+
+def _boot_epoch(value: object) -> int:
+    """Decode the boot epoch of an announced stop.  Raises ``RemoteProtocolError``."""
+    if type(value) is not int:
+        raise RemoteProtocolError(f"not a boot epoch: {value!r}")
+    return value
 
 
 def _values(kind: type[Any], values: object) -> Any:

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from multiraft.client.tls import TlsFiles, client_context, server_context
 from multiraft.errors import ConfigError
+from node.peers.certificate_expiry import expiry_of
 from node.security_config import SecurityConfig
 
 #: Least length of a secret. A shorter one could be guessed from one recorded handshake: 32
@@ -42,6 +43,8 @@ class _Loaded(NamedTuple):
     peer_server: ssl.SSLContext | None = None
     peer_client: ssl.SSLContext | None = None
     client_server: ssl.SSLContext | None = None
+    #: ``client`` or ``peer`` -> Unix time at which the certificate of that port ends.
+    expiries: dict[str, int] = {}
 
 
 class Security:
@@ -77,6 +80,12 @@ class Security:
         """TLS context of client connections; None = without TLS."""
         return self._now.client_server
 
+    @property
+    def expiries(self) -> dict[str, int]:
+        """Ports ``client`` and ``peer`` that have a certificate, each with the Unix time at which
+        its certificate ends."""
+        return self._now.expiries
+
 
 def _load(config: SecurityConfig) -> _Loaded:
     peer_server = peer_client = client_server = None
@@ -88,7 +97,23 @@ def _load(config: SecurityConfig) -> _Loaded:
     if config.client_certificate:
         client_server = server_context(TlsFiles(config.client_ca, config.client_certificate,
                                                 config.client_key))
-    return _Loaded(_secrets(config.peer_secret), peer_server, peer_client, client_server)
+    return _Loaded(_secrets(config.peer_secret), peer_server, peer_client, client_server,
+                   _expiries(config))
+
+
+def _expiries(config: SecurityConfig) -> dict[str, int]:
+    """Return the ends of the certificates, whose files were loaded before. Raises
+    ``ConfigError``."""
+    found = {}
+    for port, path in (("client", config.client_certificate), ("peer", config.peer_certificate)):
+        try:
+            end = expiry_of(path) if path else 0
+        except OSError as error:  # replaced a moment ago
+            raise ConfigError(f"security.{port}_certificate: cannot read {path}: "
+                              f"{error.strerror}") from error
+        if end:
+            found[port] = end
+    return found
 
 
 def _secrets(path: str) -> tuple[bytes, ...]:

@@ -4,13 +4,15 @@ node."""
 from __future__ import annotations
 
 import contextlib
+import json
 
 import pytest
 import trio
 
 from multiraft.client import Client, RequestError, blocking
 from tests.e2e.load import Load, verify
-from tests.e2e.world import POLL_S, WAIT_S
+from tests.e2e.readiness import is_ready
+from tests.e2e.world import POLL_S, WAIT_S, wait_for
 
 SHAPE = {"nodes": 3, "groups": 8, "factor": 3}
 PARTITIONS = 3
@@ -124,3 +126,70 @@ def test_an_idle_cluster_serves_what_only_its_disks_have(world):
         read = [record.value for batch in client.consume("cold", until_end=True)
                 for record in batch]
     assert read == values
+
+
+# ---- the log of the others ---------------------------------------------------------------------
+
+
+def all_ready(world) -> None:
+    """Wait until every replica of every node knows its leader."""
+    wait_for(lambda: all(is_ready(world, node) for node in world.ids()), "all nodes ready")
+
+
+def lines_since(world, node: int, begin: int, *events: str) -> list[dict]:
+    """Return the lines of these events in a node's log, from line number ``begin`` on."""
+    lines = map(json.loads, world.log_lines(node)[begin:])
+    return [line for line in lines if line.get("event") in events]
+
+
+def test_the_log_says_which_node_was_lost_and_which_groups_moved_because_of_it(world):
+    all_ready(world)
+    rows = world.groups(1)
+    victim = max(world.ids(), key=lambda node: sum(row.leader == node for row in rows))
+    led = [row.group for row in rows if row.leader == victim]
+    begin = {node: len(world.log_lines(node)) for node in world.ids() if node != victim}
+    world.dev.kill(victim)
+    for node in begin:
+        wait_for(lambda node=node: lines_since(world, node, begin[node], "node_lost"), "the loss")
+        [lost] = lines_since(world, node, begin[node], "node_lost")
+        assert (lost["level"], lost["peer"]) == ("warning", victim)
+        assert lost["reason"].startswith("its process ended")
+
+    def moved() -> list[dict]:
+        return [line for node in begin
+                for line in lines_since(world, node, begin[node], "leadership_changed")
+                if line["leader_before"] == victim]
+
+    wait_for(lambda: sum(line["groups"] for line in moved()) >= len(led), "the moves")
+    assert sorted(group for line in moved() for group in line["group_ids"]) == sorted(led)
+    assert {line["reason"] for line in moved()} == {f"node {victim} is down"}
+    world.dev.start(victim)
+    for node in begin:
+        [returned] = wait_for(
+            lambda node=node: lines_since(world, node, begin[node], "node_returned"), "the return")
+        assert (returned["peer"], returned["down_ms"] > 0) == (victim, True)
+
+
+def test_the_log_tells_a_stop_in_order_from_a_crash_and_a_start_warns_of_nothing(world):
+    all_ready(world)
+    begin = {node: len(world.log_lines(node)) for node in world.ids()}
+    world.dev.stop(2)
+    wait_for(lambda: lines_since(world, 1, begin[1], "peer_stopped"), "the stop")
+    world.dev.start(2)
+    all_ready(world)
+    for node in world.ids():
+        assert not lines_since(world, node, begin[node], "node_lost", "quorum_lost")
+
+
+def test_the_log_says_that_majorities_are_lost_in_one_line(world):
+    all_ready(world)
+    begin = len(world.log_lines(1))
+    world.dev.kill(2)
+    world.dev.kill(3)
+    [lost] = wait_for(lambda: lines_since(world, 1, begin, "quorum_lost"), "the lost majorities")
+    assert (lost["level"], lost["groups"], lost["peers"]) == (
+        "warning", SHAPE["groups"] + 1, [2, 3])
+    world.dev.up()
+    [regained] = wait_for(lambda: [line for line in lines_since(world, 1, begin, "quorum_regained")
+                                   if not line["groups_remaining"]], "their return")
+    assert regained["groups"] <= SHAPE["groups"] + 1

@@ -203,7 +203,8 @@ def handshakes() -> list[bytes]:
 
 def liveness_headers() -> list[bytes]:
     """Return a heartbeat that has a response."""
-    return [cbor2.dumps({"heartbeat": [1, 2, 3, 4], "response": [1, 2, 3, 0]})]
+    return [cbor2.dumps({"heartbeat": [1, 2, 3, 4], "response": [1, 2, 3, 0],
+                         "stopping": 1})]
 
 
 def repair_frames() -> list[bytes]:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from multiraft.codec.layout import HEADER_CONTAINERS_MAX, HEADER_DEPTH_MAX
 from multiraft.wire.errors import FrameTooLarge, RemoteProtocolError
+from multiraft.wire.foreign_protocols import ForeignProtocol
 from multiraft.wire.frames import (
     CHUNK_BYTES_MAX,
     CHUNK_BYTES_MIN,
@@ -103,7 +104,7 @@ def test_a_frame_over_the_limit_is_refused_from_its_length_alone(length):
 
 
 def test_http_on_our_port_is_refused_cleanly():
-    with pytest.raises(FrameTooLarge):
+    with pytest.raises(ForeignProtocol, match="HTTP request"):
         feed(FrameReader(), b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 
 

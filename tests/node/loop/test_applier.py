@@ -18,6 +18,7 @@ class ClusterView:
 
     def __init__(self):
         self.log: list = []
+        self.changes: list = []
         self.here = {3}
         self.sessions = SimpleNamespace(flush=self.note("flush"), to_flush={})
         self.fetch_handler = SimpleNamespace(
@@ -39,12 +40,19 @@ class ClusterView:
                  durable=self.note("durable"), groups_waiting_for_durable=lambda: (3,),
                  expire=self.note("expire"), stop=self.note("stop pending"), earliest_ms=7),
             self.fetch_handler, self.read_index_requests, self.sessions, LeadershipNotifier(),
-            SimpleNamespace(due=False), silent_log())
+            SimpleNamespace(due=False), part(
+                role_changed=self.change("role"), support_changed=self.change("support"),
+                transfer_changed=self.change("transfer"), replica_removed=self.change("removed"),
+                configuration_changed=self.change("configuration")),
+            silent_log())
 
     def durable_index(self, group: int) -> int:
         if group not in self.here:
             raise UnknownGroup(f"group {group}")
         return 5
+
+    def change(self, name: str):
+        return lambda *args: self.changes.append((name, *args))
 
     def note(self, name: str):
         return lambda *args: self.log.append((name, *args))
@@ -94,6 +102,17 @@ def test_what_is_logged_names_group_and_term(caplog):
                     ("replica_role_changed", "DEBUG", 4, 4, None),
                     ("support_lost", "INFO", None, None, 2)]
     assert caplog.records[0].reason == "crc"
+
+
+def test_changes_of_nodes_leadership_and_members_are_collected():
+    world = ClusterView()
+    world.applier.observe([
+        Event("lease_changed", -1, (2, "held", 6)), Event("lease_changed", -1, (2, "lost")),
+        Event("leadership_transfer", 3, (2, "started")), role(3, Role.LEADER),
+        Event("configuration_changed", 3, ((1, 2), ()))])
+    assert world.changes == [
+        ("support", 2, "held", 6), ("support", 2, "lost"), ("transfer", 3, 2, "started"),
+        ("role", 3, Role.LEADER, 1, ""), ("configuration", 3)]
 
 
 def test_the_metadata_are_applied_before_the_core_hears_of_it():

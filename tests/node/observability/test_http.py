@@ -95,6 +95,17 @@ def test_during_recovery_a_node_is_alive_not_ready_and_says_how_far_it_is():
         assert b"multiraft_appended_records_total" not in body, "nobody knows it yet"
 
 
+@pytest.mark.parametrize(("request_line", "status"), [
+    (b"GET / HTTP/1.1", b"HTTP/1.1 200 OK"), (b"GET /x HTTP/1.1", b"HTTP/1.1 404 Not Found"),
+    (b"POST / HTTP/1.1", b"HTTP/1.1 405 Method Not Allowed"),
+    (b"GET /readyz HTTP/1.1", b"HTTP/1.1 503 Service Unavailable"),
+    (b"no HTTP", b"HTTP/1.1 400 Bad Request")])
+def test_a_status_line_has_a_reason_phrase(request_line, status):
+    with world() as node:
+        answer = node.raw(request_line + b"\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert answer.split(b"\r\n")[0] == status
+
+
 def test_without_an_address_http_is_off():
     off = HttpThread(HttpConfig(address=""), Life())
     off.start()

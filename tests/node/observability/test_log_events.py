@@ -129,7 +129,8 @@ def test_names_are_noun_and_verb_and_texts_are_complete(event: LogEvent):
 
 #: Warnings that need no operator: what they report ends by itself.
 ACTIONLESS = {"group_recovery_forced", "head_recovery_started", "peer_leadership_distrusted",
-              "snapshot_needed", "snapshot_download_failed", "load_window_lost"}
+              "snapshot_needed", "snapshot_download_failed", "load_window_lost",
+              "node_returned", "quorum_regained"}
 
 
 def test_a_call_with_an_unknown_name_or_field_is_found():

@@ -102,6 +102,18 @@ def test_a_flood_is_a_few_lines_and_the_number_of_those_left_out(monkeypatch):
     assert events(stream)[-1]["event"] == "client_connection_closed", "a window begins anew"
 
 
+def test_lost_nodes_and_moved_leadership_of_a_large_cluster_are_not_left_out(monkeypatch):
+    Clock(monkeypatch)
+    log, stream = written("json")
+    for peer in range(200):
+        log.warning("node_lost", extra={"peer": peer})
+        log.info("leadership_changed", extra={"groups": peer})
+    assert len(events(stream)) == 400
+    for _ in range(2_000):
+        log.warning("node_lost")
+    assert len(events(stream)) == 200 + log_module.ERROR_BURST, "but not without a bound"
+
+
 def test_nothing_is_told_before_the_window_is_over_but_at_the_end_all(monkeypatch):
     clock = Clock(monkeypatch)
     log, stream = written("json")

@@ -132,6 +132,11 @@ async def test_a_real_node_exposes_exactly_the_table_in_both_formats(tmp_path):
         survey.peer_lag[2] = (3, 40)
         sample = node.status.statistics.sample(survey)
         sample.refusals["produce"][1] = 5
+        assert not sample.peers_up and not sample.round_trips, "a cluster of one has no peers"
+        sample.peers_up.update({2: True, 3: False})
+        sample.round_trips[2] = Histogram()
+        sample.round_trips[2].observe(300)
+        sample.certificates["client"] = 1_900_000_000
         for accept in ("", "application/openmetrics-text; version=1.0.0"):
             content_type, body = metrics.render(node.life, sample, accept)
             types = dict(re.findall(r"^# TYPE (multiraft_\w+) (\w+)$", body.decode(),
@@ -142,6 +147,11 @@ async def test_a_real_node_exposes_exactly_the_table_in_both_formats(tmp_path):
             assert types == {name: kind for name, (kind, _labels) in TYPES.items()}
         text = body.decode()
     assert 'multiraft_peer_lag_bytes{peer="2"} 40.0' in text
+    assert 'multiraft_peer_up{peer="2"} 1.0' in text
+    assert 'multiraft_peer_up{peer="3"} 0.0' in text
+    assert 'multiraft_peer_round_trip_seconds_bucket{le="0.000512",peer="2"} 1.0' in text
+    assert 'multiraft_certificate_expiry_timestamp_seconds{port="client"} 1.9e+09' in text
+    assert "multiraft_metadata_leader_known 1.0" in text
     assert 'multiraft_rejections_total{reason="NOT_LEADER",request="produce"} 5.0' in text
     assert 'multiraft_disk_write_duration_seconds_bucket{le="0.000128"}' in text
 

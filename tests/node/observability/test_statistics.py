@@ -25,6 +25,10 @@ async def test_counters_count(tmp_path):
         await client.produce(topic, b"one", b"two")
         snapshot = node.status.statistics.snapshot(await node.admin.group_health.fresh())
         assert snapshot["records_appended"] == 2
+        assert (snapshot["topics"], snapshot["partitions"]) == (1, 1)
+        assert snapshot["metadata_leader"] == 1
+        assert snapshot["client_requests_in_flight"] == 0
+        assert snapshot["client_requests_in_flight_max"] > 0
         assert snapshot["batches_appended"] == 1
         assert snapshot["elections_won"] == 3
         assert snapshot["client_connections"] == 1
@@ -44,10 +48,22 @@ async def test_what_is_fetched_appended_and_refused_is_counted_where_it_happens(
     counted = {name: sum(histogram.counts) for name, histogram in sample.histograms.items()}
     assert (counted["append_commit"], counted["append_leader"]) == (1, 1), "refusals are no appends"
     assert sample.counters["records_fetched"] == 4 + 3
+    assert counted["fetch"] == 4, "none of them waited for records"
     assert sample.refusals == {"produce": {Code.UNKNOWN_PARTITION: 1},
                                "fetch": {Code.UNKNOWN_PARTITION: 1}, "whole": {}}
     assert counted["disk_write"] == sample.counters["disk_writes"]
     assert counted["round"] == sample.counters["rounds"]
+
+
+@in_trio
+async def test_a_fetch_that_waited_for_records_is_no_slow_fetch(tmp_path):
+    async with serving(tmp_path) as node, await Client.open(node) as client:
+        topic = await client.create("t")
+        await client.ask(Fetch((FetchPart(topic, 0, 1 << 20),), wait_max_ms=50, bytes_min=1))
+        assert sum(node.reads.fetch_handler.latency.counts) == 0
+        await client.produce(topic, b"one")
+        await client.ask(Fetch((FetchPart(topic, 0, 1 << 20),), wait_max_ms=50, bytes_min=1))
+        assert sum(node.reads.fetch_handler.latency.counts) == 1
 
 
 @in_trio

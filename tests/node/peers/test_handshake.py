@@ -247,7 +247,8 @@ async def test_who_cannot_prove_who_it_is_reaches_nothing(tmp_path, caplog, case
     assert not receiver.core.stepped
     assert not sender.core.connections
     reasons = [record.reason for record in caplog.records
-               if record.getMessage() == "peer_connection_refused"]
+               if record.getMessage() in ("peer_connection_refused", "foreign_client_rejected")]
+    assert reasons
     assert all(why in reason for reason in reasons), reasons
     assert SECRET not in caplog.text and OTHER not in caplog.text
 

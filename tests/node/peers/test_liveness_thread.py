@@ -161,6 +161,32 @@ async def test_a_process_that_ended_is_not_waited_for():
 
 
 @in_trio
+async def test_a_stop_that_was_announced_is_told_from_a_crash():
+    async with Pair(LONG_MS) as pair:
+        thread = pair.one.thread
+        assert not thread.has_announced_stop(2, 1)
+        pair.two.thread.announce_stop()
+        await until(lambda: thread.has_announced_stop(2, 1), "the announcement")
+        assert not thread.has_announced_stop(2, 2), "a later start is not announced"
+        assert pair.one.holds and pair.one.grants, "it serves until it ends"
+        assert not thread.is_refusing(2)
+        await pair.two.end()
+        await until(lambda: ended(pair.one))
+        assert thread.is_refusing(2)
+
+
+@in_trio
+async def test_the_round_trip_of_each_answered_heartbeat_is_measured():
+    async with Pair(LONG_MS) as pair:
+        thread = pair.one.thread
+        await until(lambda: 2 in thread.round_trips and sum(thread.round_trips[2].counts) >= 3)
+        assert sum(thread.round_trips[2].counts) <= thread._liveness._peers[2].sequence_sent
+        assert thread.round_trips[2].total_us > 0
+        thread.remove(2)
+        await until(lambda: not thread.round_trips, "a removed node has no round trip")
+
+
+@in_trio
 async def test_a_broken_connection_alone_ends_no_lease():
     async with Pair(LONG_MS) as pair:
         before = len(pair.one.events)
@@ -220,7 +246,8 @@ async def test_digests_and_versions_reach_the_other_side():
 @in_trio
 async def test_hostile_frames_end_their_connection_and_the_leases_live_on():
     async with Pair(LONG_MS) as pair:
-        for header in ({"heartbeat": [1]}, {"heartbeat": "?"}, {}, {"heartbeat": [None] * 4}):
+        for header in ({"heartbeat": [1]}, {"heartbeat": "?"}, {}, {"heartbeat": [None] * 4},
+                       {"stopping": "?"}, {"stopping": True}):
             near, far = connected_pair()
             pair.one.thread.adopt(3, near, FrameReader(LIVENESS_LIMITS))
             far.setblocking(True)
