@@ -33,6 +33,8 @@ _DIGITS_MAX = 25
 class Whole(click.IntRange):
     """A whole number from ``least`` to ``most``."""
 
+    name = "n"  # as help shows it
+
     def __init__(self, least: int, most: int):
         super().__init__(least, most)
 
@@ -50,6 +52,8 @@ class Whole(click.IntRange):
 
 class Real(click.FloatRange):
     """A number from ``least`` to ``most``, with a fraction if need be."""
+
+    name = "number"
 
     def __init__(self, least: float, most: float):
         super().__init__(least, most)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 #: Names of --servers in other systems: accepted, not advertised.
 SERVERS_ALIASES = ("--server", "--bootstrap-server", "--bootstrap-servers", "--broker",
-                     "--brokers", "--broker-list", "--seed-brokers")
+                     "--brokers", "--broker-list", "--seed-brokers", "--endpoints")
 
 #: Names of ack levels in other systems -> the name here.
 ACKS_ALIASES = {"all": "commit", "-1": "commit", "quorum": "commit", "1": "leader",
@@ -107,33 +107,44 @@ def _remember_tls(context: click.Context, parameter: click.Parameter, value: str
         context.obj.tls_options[parameter.name.removesuffix("_aliases")] = value
 
 
+class ConnectionOption(click.Option):
+    """An option of the connection, which help shows behind the command's own options."""
+
+
+class _TlsOption(ConnectionOption):
+    """An option that only `multiraft help tls` shows."""
+
+    def get_help_record(self, ctx: click.Context) -> None:
+        """Return None: the command's help leaves the option out."""
+
+
 def _tls_options(command: Command) -> Command:
     """Add the ``--tls...`` flags, which are stored in the session."""
     for flag, (text, aliases) in reversed(TLS_FLAGS.items()):
         name = flag.removeprefix("--").replace("-", "_")
         metavar = "NAME" if flag == "--tls-server-name" else "FILE"
-        variable = servers.tls_variable(name)
         command = click.option(flag, name, metavar=metavar, expose_value=False, is_eager=True,
-                               callback=_remember_tls, help=f"{text} [env: {variable}]")(command)
+                               callback=_remember_tls, help=text, cls=_TlsOption)(command)
         if aliases:
             command = click.option(*aliases, f"{name}_aliases", hidden=True, is_eager=True,
                                    expose_value=False, callback=_remember_tls)(command)
     return click.option("--tls", is_flag=True, default=None, expose_value=False, is_eager=True,
-                        callback=_remember_tls, help="Use TLS; implied by the flags below. [env: "
-                                                     f"{servers.tls_variable('tls')}=1]")(command)
+                        callback=_remember_tls, cls=ConnectionOption,
+                        help="Use TLS. With it go --tls-ca, --tls-cert, --tls-key and "
+                             "--tls-server-name: see `multiraft help tls`.")(command)
 
 
 def servers_option(command: Command) -> Command:
     """Add ``--servers`` and the TLS flags to ``command``. Their values are stored in the session
     and not passed to the command."""
     command = _tls_options(command)
-    shown = click.option("--servers", metavar="HOST:PORT,...", expose_value=False,
-                         callback=_remember_servers, is_eager=True,
-                         help="Client addresses of the cluster. Default: $MULTIRAFT_SERVERS, "
-                              "else the local development cluster.")
+    said = click.option("--servers", metavar="HOST:PORT,...", expose_value=False,
+                        callback=_remember_servers, is_eager=True, cls=ConnectionOption,
+                        help=f"Client addresses of the cluster. Default: ${servers.VARIABLE}, "
+                             "else the local development cluster.")
     hidden = click.option(*SERVERS_ALIASES, "servers_aliases", hidden=True,
                           expose_value=False, callback=_remember_servers, is_eager=True)
-    return shown(hidden(command))
+    return said(hidden(command))
 
 
 json_option = click.option("--json", "as_json", is_flag=True,
