@@ -295,7 +295,8 @@ LAYERS = (
     Layer(
         "`chaos`",
         ("chaos/**.py",),
-        ("chaos.**", "multiraft.**", "placement.**", "admin_cli.process_table"),
+        ("chaos.**", "multiraft.**", "placement.**", "admin_cli.process_table",
+         "admin_cli.extras"),
         ("sortedcontainers", "click", "rich", "trio"),
         (),
         {
@@ -311,7 +312,7 @@ LAYERS = (
 
 #: Only the simulator of ``chaos`` opens the box; everything else there sees a client's view.
 CHAOS_OUTSIDE = ("chaos.**", "multiraft.client.**", "multiraft.wire.**", *CODEC,
-                 "admin_cli.process_table")
+                 "admin_cli.process_table", "admin_cli.extras")
 
 #: What to do instead, for the failure's text.
 INSTEAD = {
