@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from admin_cli import dev_state, quantities, servers
+from admin_cli import dev_choice, quantities, servers
 from admin_cli.failures import NotFound, reason
 from admin_cli.numbers import COUNT_MAX, Whole, shown
 from admin_cli.session import Session
+from admin_cli.text import printable
 from admin_cli.times import FORMS, At, parse_time
 from multiraft.codec.layout import STAGED_SINKS_MAX, STAGED_TRANSACTIONS_MAX
 from placement import throttle
@@ -176,16 +177,19 @@ def existing_directory(context: click.Context, _parameter: click.Parameter,
     ``NotFound`` if there is none."""
     if value is not None:
         return value
-    directory, _how = dev_state.find_directory(context.obj.environ)
-    if directory is None:
+    chosen = dev_choice.find(context.obj.environ)
+    if chosen.directory is None:
         raise NotFound("there is no local development cluster.",
                        "Start one with `multiraft dev up`, or name its directory with --dir.")
-    return directory
+    if chosen.passed_over is not None and not context.resilient_parsing:
+        click.echo(printable(f"Note: the cluster in {chosen.passed_over} is stopped; this is the "
+                             f"one in {chosen.directory}."), err=True)
+    return chosen.directory
 
 
 dir_option = click.option("--dir", "directory", type=Directory(), callback=existing_directory,
                           metavar="D", help="The cluster's directory. Default: ./dev-cluster, "
-                                            "else the cluster started last.")
+                                            "unless only the cluster started last runs.")
 
 
 class Word(click.Choice):
@@ -297,6 +301,8 @@ class Text(click.ParamType):
 
 TEXT = Text()
 topic_argument = click.argument("topic", metavar="TOPIC", type=TEXT, shell_complete=complete_topic)
+topics_argument = click.argument("topics", metavar="TOPIC...", type=TEXT, nargs=-1, required=True,
+                                 shell_complete=complete_topic)
 
 
 def nearest(word: str, words: list[str]) -> str | None:
