@@ -14,7 +14,6 @@ import click
 from admin_cli import servers, times
 from admin_cli.failures import PLAN_USAGE, CommandFailed, ExitCode
 from admin_cli.options import COMPRESSIONS, TLS_FLAGS, ConnectionOption, nearest
-from admin_cli.output import say
 from admin_cli.text import in_one_line
 
 #: What a script does about each exit code.
@@ -144,11 +143,11 @@ def help_command(ctx: click.Context, words: tuple[str, ...]) -> None:
     Pages: connection, tls, times, exit-codes, formats.
     """
     if len(words) == 1 and words[0] in PAGES:
-        say(PAGES[words[0]][0]().rstrip())
+        click.echo(PAGES[words[0]][0]().rstrip())
         return
-    say(_help_of(ctx.find_root(), words))
+    click.echo(_help_of(ctx.find_root(), words))
     if not words:
-        say(f"\nPages of `multiraft help`:\n"
+        click.echo(f"\nPages of `multiraft help`:\n"
             f"{_rows({name: text for name, (_page, text) in PAGES.items()})}".rstrip())
 
 
