@@ -46,13 +46,13 @@ def plain(*arguments: str) -> subprocess.CompletedProcess:
     (["rebalance", "plan", "--picture", "{tmp}/plan.svg", *NOWHERE], "pictures", 1),
     (["rebalance", "show", "{tmp}/plan", "--picture", "{tmp}/plan.svg"], "pictures", 1),
     (["placement", "whatif", "--picture", "{tmp}/plan.svg", *NOWHERE], "pictures", 1)])
-def test_a_command_without_its_extra_names_the_line_to_run(tmp_path, arguments, extra, code):
-    done = plain(*(word.format(tmp=tmp_path) for word in arguments))
+def test_a_command_without_its_extra_names_the_line_to_run(elsewhere, arguments, extra, code):
+    done = plain(*(word.format(tmp=elsewhere) for word in arguments))
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
     assert "is not installed." in done.stderr
     assert f"This needs: {extras.install_line(extra)}" in done.stderr
-    assert list(tmp_path.iterdir()) == []
+    assert list(elsewhere.iterdir()) == []
 
 
 @pytest.mark.parametrize("arguments", [
