@@ -16,5 +16,6 @@ answer, standard error everything else.
     options.py      flags that many commands share output.py       tables, JSON, progress
     failures.py     exit codes                     packages.py     foreign packages on the path
     streams.py      standard input and output      numbers.py      ranges of numbers
-    text.py         control characters
+    text.py         control characters            hints.py         words of other products
+    help_pages.py   `multiraft help`              extras.py        packages that may be missing
 """

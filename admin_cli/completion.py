@@ -9,6 +9,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from admin_cli.failures import CommandFailed, ExitCode
+from admin_cli.help_pages import HelpfulCommand
 from admin_cli.options import Word
 from admin_cli.output import say
 
@@ -22,7 +23,7 @@ INSTALL = {
 VARIABLE = "_MULTIRAFT_COMPLETE"
 
 
-@click.command()
+@click.command(cls=HelpfulCommand)
 @click.argument("shell", type=Word(tuple(INSTALL)), required=False)
 @click.pass_context
 def completion(ctx: click.Context, shell: str | None) -> None:

@@ -53,6 +53,7 @@ class PartitionRow(NamedTuple):
     leader: int | None
     start_offset: int | None
     end_offset: int | None
+    leader_epoch: int | None = None
 
 
 class TopicRow(NamedTuple):
@@ -114,7 +115,7 @@ def partitions(client: Any, topic: str) -> list[PartitionRow]:
     """Return a topic's partitions with leaders and offsets, in order."""
     described = client.describe_topic(topic)
     return [PartitionRow(row.partition, row.group, row.leader or None, row.start_offset,
-                         row.end_offset) for row in described.partitions]
+                         row.end_offset, row.leader_epoch) for row in described.partitions]
 
 
 def offsets(client: Any, topic: str) -> dict[int, tuple[int, int]]:

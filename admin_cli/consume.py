@@ -19,6 +19,7 @@ import click
 
 from admin_cli import connection
 from admin_cli.failures import Incomplete
+from admin_cli.help_pages import HelpfulCommand
 from admin_cli.numbers import COUNT, PARTITION
 from admin_cli.options import TEXT, Start, Word, json_option, servers_option, topic_argument
 from admin_cli.output import note, plural, progress_bar
@@ -30,7 +31,7 @@ from multiraft.client.blocking import UnreadableBatch, Wait
 Encode = Callable[[Any, Sequence[Any]], bytes]  # (batch, records) -> bytes to write
 
 
-@click.command()
+@click.command(cls=HelpfulCommand)
 @topic_argument
 @click.option("--partition", "-p", type=PARTITION, help="Only this partition.")
 @click.option("--from", "start", type=Start(), default="earliest", show_default=True,

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import contextlib
+import heapq
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
 from rich.progress import TaskID
 
-from admin_cli import dev_state
+from admin_cli import dev_choice, dev_logs, dev_state
 from admin_cli.command_group import HelpfulGroup
 from admin_cli.connection import open_client
 from admin_cli.dev_cluster import UP_TIMEOUT_S, DevCluster, Report, unreported
 from admin_cli.dev_process import node_command
-from admin_cli.failures import CommandFailed, ExitCode, reason
+from admin_cli.failures import CommandFailed, ExitCode, NotFound, reason
 from admin_cli.numbers import DAY_S, NODE, Real, Whole
 from admin_cli.options import Directory, dir_option, json_option
 from admin_cli.output import note, plural, print_json, print_table, progress_bar
+from admin_cli.servers import VARIABLE
 from admin_cli.session import Session
 from placement import POOL_SIZE_MAX
 
 DEFAULT_NODES = 3
 DEFAULT_GROUPS = 64
+#: Lines of each log that `dev logs` begins with, and the interval at which it looks for new ones.
+LOG_LINES = 20
+LOG_INTERVAL_S = 0.2
 #: More replicas cost every append and add no useful safety.
 REPLICAS_MAX = 7
 
@@ -100,17 +105,35 @@ def up(session: Session, directory: Path, nodes: int | None, groups: int | None,
     what = f"Started {plural(len(started), 'node')}" if started else "Already up"
     note(f"{what}: {plural(record.groups, 'group')}, replication factor "
          f"{record.replication_factor}, in {directory}.")
-    note(f"Clients: {','.join(cluster.addresses)} (commands find them by themselves)")
+    found, needed = _how_to_name(session, cluster)
+    note(f"Clients: {','.join(cluster.addresses)} ({found})")
     shown = [f"http://{node.http_address}/" for node in record.nodes if node.http_address]
     if shown:
         note(f"Metrics: {' '.join(shown)} (/metrics, /healthz, /readyz)")
-    note("Try:     multiraft topic create greetings && echo hello | multiraft produce greetings")
+    note(f"Try:     multiraft topic create greetings{needed} && echo hello | multiraft produce "
+         f"greetings{needed}")
+
+
+def _how_to_name(session: Session, cluster: DevCluster) -> tuple[str, str]:
+    """Return what commands in this directory need to find the cluster: in words, and as text behind
+    a command, which is empty if they need nothing."""
+    named = f" --servers {cluster.addresses[0]}"
+    variable = session.environ.get(VARIABLE, "")
+    if cluster.addresses[0] in variable:
+        return f"commands find them by {VARIABLE}", ""
+    if variable:
+        return f"commands use {VARIABLE} unless you pass{named}", named
+    chosen = dev_choice.find(session.environ).directory
+    if chosen != cluster.directory:
+        return (f"commands here use the cluster in {chosen}: pass{named}; "
+                f"`multiraft dev`: pass --dir {cluster.directory}", named)
+    return "commands find them by themselves", ""
 
 
 def _mention_other(session: Session, cluster: DevCluster) -> None:
     """Print a note if another cluster would be found by default: its records may be expected here.
     """
-    other, _how = dev_state.find_directory(session.environ)
+    other = dev_choice.find(session.environ).directory
     if other is not None and other != cluster.directory:
         note(f"Note: this is a new cluster; there is another one in {other} (multiraft dev up "
              f"--dir {other}).")
@@ -262,3 +285,65 @@ def restart(session: Session, node: int | None, every: bool, timeout: float,
         nodes = [each.id for each in cluster.members()] if node is None else [node]
         cluster.restart(nodes, timeout)
     note(f"Restarted {plural(len(nodes), 'node')}; all are ready.")
+
+
+#: Level -> the colour of its name on a terminal.
+_COLOURS = {"warning": "yellow", "error": "red", "critical": "red"}
+
+
+@dev.command()
+@click.argument("nodes", metavar="[NODE]...", type=NODE, nargs=-1)
+@click.option("--follow", "-f", is_flag=True, help="Show new lines as they come, until Ctrl-C.")
+@click.option("--lines", "-n", "count", type=Whole(0, dev_logs.LINES_MAX), default=LOG_LINES,
+              show_default=True, help="Last lines of each node to begin with.")
+@click.option("--level", type=click.Choice(dev_logs.LEVELS), default=dev_logs.LEVELS[0],
+              show_default=True, help="Minimum level that is shown.")
+@click.option("--json", "as_json", is_flag=True, help="Print the lines of JSON as they are.")
+@dir_option
+@click.pass_obj
+def logs(session: Session, nodes: tuple[int, ...], follow: bool, count: int, level: str,
+         as_json: bool, directory: Path) -> None:
+    """Show the logs of NODE, or of all nodes, in the order of time.
+
+    Lines that are no events, such as a message of the interpreter, are shown at every level.
+    """
+    record = dev_state.load(directory)
+    files: dict[int, dev_logs.LogFile] = {}
+    for node in nodes or [each.id for each in record.nodes]:
+        path = dev_state.log_path(directory, record.node(node).id)
+        files[node] = dev_logs.LogFile(path, node, dev_logs.tail(path, node, count, level))
+    for line in heapq.merge(*(file.read_all() for file in files.values()), key=dev_logs.by_time):
+        _print_line(line, level, as_json)
+    while follow:
+        session.pause(LOG_INTERVAL_S)
+        if not nodes and not _add_new_logs(directory, files):
+            note(f"The cluster in {directory} was removed.")
+            return
+        lines = [line for file in files.values() for line in file.read()]
+        for line in sorted(lines, key=dev_logs.by_time):
+            _print_line(line, level, as_json)
+
+
+def _add_new_logs(directory: Path, files: dict[int, dev_logs.LogFile]) -> bool:
+    """Add the logs of nodes that joined since.  Return False if the cluster was removed."""
+    try:
+        record = dev_state.load(directory)
+    except NotFound:
+        return False
+    for node in record.nodes:
+        if node.id not in files:
+            path = dev_state.log_path(directory, node.id)
+            files[node.id] = dev_logs.LogFile(path, node.id, 0)
+    return True
+
+
+def _print_line(line: dev_logs.Line, level: str, as_json: bool) -> None:
+    if not dev_logs.is_of(line, level):
+        return
+    if as_json:
+        click.echo(dev_logs.as_json(line))
+        return
+    said = line.event.get("level") if line.event is not None else None
+    colour = _COLOURS.get(str(said))
+    text = dev_logs.shown(line)
+    click.echo(click.style(text, fg=colour) if colour else text)

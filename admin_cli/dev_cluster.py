@@ -265,13 +265,8 @@ class DevCluster:
     # -- parts ----------------------------------------------------------------------------------
 
     def _alive(self, node: NodeRecord) -> bool:
-        """Return True if the recorded process of the node runs on this directory.
-
-        A copy of the directory records processes that run on the original: those do not count.
-        """
-        return (node.pid is not None and dev_process.alive(_identity(node))
-                and process_table.works_in(node.pid,
-                                           dev_state.node_directory(self.directory, node.id)))
+        """Return True if the recorded process of the node runs on this directory."""
+        return dev_process.node_alive(self.directory, node)
 
     def _spawn(self, record: ClusterRecord, node: NodeRecord) -> None:
         """Start one process and record it; the caller holds the lock."""
@@ -295,8 +290,8 @@ class DevCluster:
                 node.wanted = wanted
                 dev_state.save(self.directory, record)
             number = signal.SIGKILL if wanted == dev_state.KILL else signal.SIGTERM
-            if living and dev_process.send_signal(_identity(node), number):
-                return _identity(node)
+            if living and dev_process.send_signal(dev_process.identity(node), number):
+                return dev_process.identity(node)
             return None
 
     def _signal_running(self, node_id: int, wanted: str) -> Identity:
@@ -356,7 +351,7 @@ class DevCluster:
         time.sleep(dev_process.POLL_INTERVAL_S)
 
     def _explain_death(self, node: NodeRecord) -> tuple[str, str]:
-        status = dev_process.exit_status(_identity(node))
+        status = dev_process.exit_status(dev_process.identity(node))
         how = {None: "", EXIT_WRONG_DIRECTORY: ": its data directory belongs to another node or "
                "cluster, or another process uses it"}.get(status, f" with exit status {status}")
         return f"node {node.id} ended before it was ready{how}.", self._quote_log(node.id)
@@ -367,11 +362,6 @@ class DevCluster:
         quoted = "".join(f"\n| {line}" for line in tail.splitlines())
         said = f"Its log, {log}, ends:{quoted}" if quoted else f"Its log, {log}, is empty."
         return f"{said}\nShow or stop its nodes: multiraft dev status|down --dir {self.directory}"
-
-
-def _identity(node: NodeRecord) -> Identity:
-    assert node.pid is not None
-    return Identity(node.pid, node.start_time, node.boot)
 
 
 def _is_ready_line(line: bytes) -> bool:

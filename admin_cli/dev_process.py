@@ -20,7 +20,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from admin_cli import process_table
+from admin_cli import dev_state, process_table
+from admin_cli.dev_state import NodeRecord
 from admin_cli.failures import CommandFailed
 from admin_cli.packages import distribution_root
 
@@ -98,6 +99,21 @@ def alive(process: Identity) -> bool:
     """Return True if this very process still runs; reap it when it was a child and has ended."""
     exit_status(process)
     return process.boot == boot_id() and process_table.start_time(process.pid) == process.start_time
+
+
+def identity(node: NodeRecord) -> Identity:
+    """Return the last process of a node that was started."""
+    assert node.pid is not None
+    return Identity(node.pid, node.start_time, node.boot)
+
+
+def node_alive(directory: Path, node: NodeRecord) -> bool:
+    """Return True if the recorded process of a node runs on ``directory``.
+
+    A copy of the directory records processes that run on the original: those do not count.
+    """
+    return (node.pid is not None and alive(identity(node))
+            and process_table.works_in(node.pid, dev_state.node_directory(directory, node.id)))
 
 
 def exit_status(process: Identity) -> int | None:

@@ -301,27 +301,20 @@ def write_pointer(directory: Path, environ: Mapping[str, str]) -> str | None:
 def drop_pointer(directory: Path, environ: Mapping[str, str]) -> None:
     """Remove the pointer if it names ``directory``."""
     path = pointer_path(environ)
-    if path is not None and _read_pointer(environ) == directory:
+    if path is not None and _pointed(environ) == directory:
         path.unlink(missing_ok=True)
 
 
-def _read_pointer(environ: Mapping[str, str]) -> Path | None:
+def read_pointer(environ: Mapping[str, str]) -> Path | None:
+    """Return the directory of the cluster that was started last; None if none is there any more."""
+    pointed = _pointed(environ)
+    return pointed if pointed is not None and exists(pointed) else None
+
+
+def _pointed(environ: Mapping[str, str]) -> Path | None:
     path = pointer_path(environ)
     try:
         text = path.read_text(encoding="utf-8").strip() if path else ""
     except OSError:
         return None
     return Path(text) if text else None
-
-
-def find_directory(environ: Mapping[str, str]) -> tuple[Path | None, str]:
-    """Return the directory of the cluster that commands use by default, and how it was found; None
-    = there is none."""
-    with contextlib.suppress(FileNotFoundError):  # the current directory was removed
-        here = Path.cwd() / DEFAULT_DIRECTORY
-        if exists(here):
-            return here, "found in the current directory"
-    pointed = _read_pointer(environ)
-    if pointed is not None and exists(pointed):
-        return pointed, "the one started last"
-    return None, ""

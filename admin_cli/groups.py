@@ -6,6 +6,7 @@ commands here poll until it is complete; running an interrupted command again fi
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -41,7 +42,10 @@ group.add_command(pool)
 @servers_option
 @click.pass_obj
 def list_(session: Session, as_json: bool) -> None:
-    """List the groups; group 0 is the metadata group."""
+    """List the Raft groups; group 0 is the metadata group.
+
+    They are no consumer groups: each consumer keeps its own offsets.
+    """
     with connection.open_session(session) as client:
         rows, pool_size = connection.groups(client), client.pool_status().pool_size
     if as_json:
@@ -50,6 +54,8 @@ def list_(session: Session, as_json: bool) -> None:
     print_table(("group", "leader", "term", "voters", "learners"),
                 [(row.group, row.leader, row.term, ", ".join(map(str, row.voters)),
                   ", ".join(map(str, row.learners)) or None) for row in rows])
+    if sys.stdout.isatty():
+        note("These are Raft groups, no consumer groups: each consumer keeps its own offsets.")
     if rows and rows[-1].group > pool_size:
         note(f"Groups {pool_size + 1} to {rows[-1].group} are new: topics do not use them yet "
              f"(`multiraft group pool show`).")

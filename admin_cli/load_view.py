@@ -7,13 +7,11 @@ the loads, and send no requests.  The picture needs matplotlib, which only the e
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import click
 
-from admin_cli import plan_left
-from admin_cli.failures import CommandFailed
+from admin_cli import extras, plan_left
 from admin_cli.output import note, plural, print_table, say, write_file
 from placement.plan import GroupOutcome, NodeOutcome, Plan
 from placement.policy import GROUP_INGRESS, NODE_RESOURCES
@@ -28,11 +26,13 @@ TITLES = dict(zip(NODE_RESOURCES, ("bytes on disk", "appended, all replicas",
                                    "sent by leaders", "groups led"), strict=True))
 
 
-def _picture_path(_context: click.Context, _parameter: click.Parameter,
+def _picture_path(context: click.Context, _parameter: click.Parameter,
                   value: Path | None) -> Path | None:
     if value is not None and value.suffix not in KINDS:
         raise click.UsageError(f"--picture writes {' or '.join(KINDS)} files, and {value} is "
                                f"neither.")
+    if value is not None and not context.resilient_parsing and not can_draw():
+        raise extras.missing("pictures", "matplotlib")
     return value
 
 
@@ -130,15 +130,14 @@ def draw(made: Plan, path: Path) -> None:
 
 def can_draw() -> bool:
     """Return True if the drawing library is installed."""
-    return importlib.util.find_spec("matplotlib") is not None
+    return extras.is_installed("matplotlib")
 
 
 def write(made: Plan, path: Path) -> None:
     """Write the picture of a plan's loads in the format of the name of ``path``. Raises
     ``CommandFailed`` without the drawing library, and when the file cannot be written."""
     if not can_draw():
-        raise CommandFailed("pictures are drawn by matplotlib, which is not installed.",
-                            "pip install 'multiraft[pictures]'")
+        raise extras.missing("pictures", "matplotlib")
     from admin_cli import plan_picture
 
     write_file(path, plan_picture.drawn(made, path.suffix[1:]))

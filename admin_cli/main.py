@@ -19,8 +19,10 @@ from admin_cli import streams
 from admin_cli.command_group import (
     ENTRY_POINT_GROUP,
     HelpfulGroup,
+    explain_option,
     load_command,
     load_plugin,
+    summary,
 )
 from admin_cli.failures import CommandFailed, ExitCode, Interrupted, of_this_machine
 from admin_cli.options import servers_option
@@ -45,29 +47,13 @@ COMMANDS = {
     "completion": ("admin_cli.completion:completion", "Set up shell completion for bash, zsh and "
                                                       "fish."),
     "version": ("admin_cli.version:version", "Show the versions of installed packages."),
-}
-
-#: Names of commands in other systems -> the name here.
-COMMAND_ALIASES = {
-    "topics": "topic list", "kafka-topics": "topic list", "ls": "topic list",
-    "list": "topic list", "create": "topic create", "stream": "topic", "streams": "topic list",
-    "describe": "topic describe", "delete": "topic delete",
-    "groups": "group list", "partition": "topic describe", "partitions": "topic describe",
-    "brokers": "node list", "broker": "node list", "nodes": "node list",
-    "status": "cluster status", "health": "cluster status", "info": "cluster status",
-    "pub": "produce", "publish": "produce", "producer": "produce", "write": "produce",
-    "send": "produce", "append": "produce",
-    "sub": "consume", "subscribe": "consume", "consumer": "consume", "read": "consume",
-    "cat": "consume", "tail": "consume --follow", "fetch": "consume",
-    "up": "dev up", "start": "dev up", "down": "dev down", "stop": "dev down", "kill": "dev kill",
-    "restart": "dev restart",
+    "help": ("admin_cli.help_pages:help_command", "Show a page (connection, tls, times, "
+                                                  "exit-codes, formats) or a command's help."),
 }
 
 
 class Root(HelpfulGroup):
     """Built-in commands by table, others by entry point, all imported on use."""
-
-    aliases = COMMAND_ALIASES
 
     def make_context(self, info_name: str | None, args: list[str],
                      parent: click.Context | None = None, **extra: Any) -> click.Context:
@@ -78,6 +64,8 @@ class Root(HelpfulGroup):
             return super().make_context(info_name, args, parent, **extra)
         except KeyboardInterrupt as error:
             raise Interrupted from error
+        except click.NoSuchOption as error:
+            raise explain_option(error) from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return built-in commands in the order of the table, then the others by name."""
@@ -96,7 +84,7 @@ class Root(HelpfulGroup):
         rows = [(name, text) for name, (_where, text) in COMMANDS.items()]
         for name, entry_point in sorted(plugins().items()):
             try:
-                rows.append((name, load_plugin(entry_point).get_short_help_str(limit=60)))
+                rows.append((name, summary(load_plugin(entry_point))))
             except CommandFailed as error:
                 rows.append((name, f"(cannot be loaded: {error.message})"))
         with formatter.section("Commands"):
@@ -109,6 +97,8 @@ class Root(HelpfulGroup):
             return super().invoke(ctx)
         except KeyboardInterrupt as error:
             raise Interrupted from error
+        except click.NoSuchOption as error:
+            raise explain_option(error) from error
         except click.Abort as error:  # of a question that was not answered
             if isinstance(error.__context__, KeyboardInterrupt):
                 raise Interrupted from error

@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from admin_cli import connection, loads, plan_input
+from admin_cli import connection, extras, loads, plan_input
 from admin_cli.command_group import HelpfulGroup
 from admin_cli.failures import CommandFailed
 from admin_cli.numbers import DAY_S, WINDOW, Real, Whole
@@ -94,8 +94,7 @@ def export(client: Any, directory: str, window_s: float, session: Session) -> in
         from spark import tables
         from spark.errors import SparkPlanError
     except ImportError as error:
-        raise CommandFailed(f"a snapshot in Parquet needs the package {error.name}, which is not "
-                            f"installed.", "pip install 'multiraft[spark]'") from error
+        raise extras.missing("spark", str(error.name)) from error
     if "://" not in directory and Path(directory).exists() and not Path(directory).is_dir():
         raise CommandFailed(f"{directory} is a file.", "Name a new directory.")
     try:

@@ -26,12 +26,16 @@ _SHOWN_CHARACTERS = 40
 
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 _REAL = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
+#: A word that can be a topic and no number.
+_TOPIC = re.compile(r"[A-Za-z_][A-Za-z0-9._-]{0,248}")
 #: No number in a range has more: Python refuses to read some thousand digits.
 _DIGITS_MAX = 25
 
 
 class Whole(click.IntRange):
     """A whole number from ``least`` to ``most``."""
+
+    name = "n"  # as help shows it
 
     def __init__(self, least: int, most: int):
         super().__init__(least, most)
@@ -51,6 +55,8 @@ class Whole(click.IntRange):
 class Real(click.FloatRange):
     """A number from ``least`` to ``most``, with a fraction if need be."""
 
+    name = "number"
+
     def __init__(self, least: float, most: float):
         super().__init__(least, most)
 
@@ -68,8 +74,20 @@ def shown(value: str) -> str:
     return repr(short)
 
 
+class GroupNumber(Whole):
+    """The number of a Raft group; the name of a topic is answered with the way to its groups."""
+
+    def convert(self, value: Any, param: click.Parameter | None,
+                ctx: click.Context | None) -> int:
+        """Return the number that ``value`` names, for click; anything else is a usage error."""
+        if isinstance(value, str) and _TOPIC.fullmatch(value):
+            self.fail(f"{shown(value)} is not a group: a group is a number. The groups of a topic: "
+                      f"`multiraft topic describe {value[:_SHOWN_CHARACTERS]}`.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 NODE = Whole(1, NODE_ID_MAX)
-GROUP = Whole(0, GROUP_MAX)
+GROUP = GroupNumber(0, GROUP_MAX)
 #: Any but the metadata group.
 DATA_GROUP = Whole(1, GROUP_MAX)
 PARTITION = Whole(0, PARTITION_MAX)

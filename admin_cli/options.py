@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from admin_cli import dev_state, quantities, servers
+from admin_cli import dev_choice, quantities, servers
 from admin_cli.failures import NotFound, reason
 from admin_cli.numbers import COUNT_MAX, Whole, shown
 from admin_cli.session import Session
+from admin_cli.text import printable
 from admin_cli.times import FORMS, At, parse_time
 from multiraft.codec.layout import STAGED_SINKS_MAX, STAGED_TRANSACTIONS_MAX
 from placement import throttle
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 #: Names of --servers in other systems: accepted, not advertised.
 SERVERS_ALIASES = ("--server", "--bootstrap-server", "--bootstrap-servers", "--broker",
-                     "--brokers", "--broker-list", "--seed-brokers")
+                     "--brokers", "--broker-list", "--seed-brokers", "--endpoints")
 
 #: Names of ack levels in other systems -> the name here.
 ACKS_ALIASES = {"all": "commit", "-1": "commit", "quorum": "commit", "1": "leader",
@@ -107,33 +108,44 @@ def _remember_tls(context: click.Context, parameter: click.Parameter, value: str
         context.obj.tls_options[parameter.name.removesuffix("_aliases")] = value
 
 
+class ConnectionOption(click.Option):
+    """An option of the connection, which help shows behind the command's own options."""
+
+
+class _TlsOption(ConnectionOption):
+    """An option that only `multiraft help tls` shows."""
+
+    def get_help_record(self, ctx: click.Context) -> None:
+        """Return None: the command's help leaves the option out."""
+
+
 def _tls_options(command: Command) -> Command:
     """Add the ``--tls...`` flags, which are stored in the session."""
     for flag, (text, aliases) in reversed(TLS_FLAGS.items()):
         name = flag.removeprefix("--").replace("-", "_")
         metavar = "NAME" if flag == "--tls-server-name" else "FILE"
-        variable = servers.tls_variable(name)
         command = click.option(flag, name, metavar=metavar, expose_value=False, is_eager=True,
-                               callback=_remember_tls, help=f"{text} [env: {variable}]")(command)
+                               callback=_remember_tls, help=text, cls=_TlsOption)(command)
         if aliases:
             command = click.option(*aliases, f"{name}_aliases", hidden=True, is_eager=True,
                                    expose_value=False, callback=_remember_tls)(command)
     return click.option("--tls", is_flag=True, default=None, expose_value=False, is_eager=True,
-                        callback=_remember_tls, help="Use TLS; implied by the flags below. [env: "
-                                                     f"{servers.tls_variable('tls')}=1]")(command)
+                        callback=_remember_tls, cls=ConnectionOption,
+                        help="Use TLS. With it go --tls-ca, --tls-cert, --tls-key and "
+                             "--tls-server-name: see `multiraft help tls`.")(command)
 
 
 def servers_option(command: Command) -> Command:
     """Add ``--servers`` and the TLS flags to ``command``. Their values are stored in the session
     and not passed to the command."""
     command = _tls_options(command)
-    shown = click.option("--servers", metavar="HOST:PORT,...", expose_value=False,
-                         callback=_remember_servers, is_eager=True,
-                         help="Client addresses of the cluster. Default: $MULTIRAFT_SERVERS, "
-                              "else the local development cluster.")
+    said = click.option("--servers", metavar="HOST:PORT,...", expose_value=False,
+                        callback=_remember_servers, is_eager=True, cls=ConnectionOption,
+                        help=f"Client addresses of the cluster. Default: ${servers.VARIABLE}, "
+                             "else the local development cluster.")
     hidden = click.option(*SERVERS_ALIASES, "servers_aliases", hidden=True,
                           expose_value=False, callback=_remember_servers, is_eager=True)
-    return shown(hidden(command))
+    return said(hidden(command))
 
 
 json_option = click.option("--json", "as_json", is_flag=True,
@@ -165,16 +177,19 @@ def existing_directory(context: click.Context, _parameter: click.Parameter,
     ``NotFound`` if there is none."""
     if value is not None:
         return value
-    directory, _how = dev_state.find_directory(context.obj.environ)
-    if directory is None:
+    chosen = dev_choice.find(context.obj.environ)
+    if chosen.directory is None:
         raise NotFound("there is no local development cluster.",
                        "Start one with `multiraft dev up`, or name its directory with --dir.")
-    return directory
+    if chosen.passed_over is not None and not context.resilient_parsing:
+        click.echo(printable(f"Note: the cluster in {chosen.passed_over} is stopped; this is the "
+                             f"one in {chosen.directory}."), err=True)
+    return chosen.directory
 
 
 dir_option = click.option("--dir", "directory", type=Directory(), callback=existing_directory,
                           metavar="D", help="The cluster's directory. Default: ./dev-cluster, "
-                                            "else the cluster started last.")
+                                            "unless only the cluster started last runs.")
 
 
 class Word(click.Choice):
@@ -286,6 +301,8 @@ class Text(click.ParamType):
 
 TEXT = Text()
 topic_argument = click.argument("topic", metavar="TOPIC", type=TEXT, shell_complete=complete_topic)
+topics_argument = click.argument("topics", metavar="TOPIC...", type=TEXT, nargs=-1, required=True,
+                                 shell_complete=complete_topic)
 
 
 def nearest(word: str, words: list[str]) -> str | None:

@@ -20,6 +20,7 @@ import click
 from admin_cli import connection
 from admin_cli.connection import Appender, RecordRefused, sentence
 from admin_cli.failures import Ambiguous, CommandFailed, reason
+from admin_cli.help_pages import HelpfulCommand
 from admin_cli.numbers import PARTITION
 from admin_cli.options import (
     ACKS,
@@ -58,7 +59,7 @@ class Lines(NamedTuple):
     bytes_read: int
 
 
-@click.command()
+@click.command(cls=HelpfulCommand)
 @topic_argument
 @click.option("--file", "-f", "source", type=click.File("rb"), default="-", metavar="F",
               help="File to read. [default: standard input]")

@@ -29,6 +29,7 @@ from admin_cli import (
 )
 from admin_cli.command_group import HelpfulGroup
 from admin_cli.failures import PLAN_USAGE, CommandFailed, ExitCode
+from admin_cli.help_pages import HelpfulCommand
 from admin_cli.numbers import NODE, WINDOW, Real
 from admin_cli.options import TEXT, Bytes, BytesPerSecond, json_option, servers_option
 from admin_cli.output import (
@@ -102,7 +103,7 @@ def _plan_exits() -> Iterator[None]:
         raise
 
 
-class _HasPlanExits(click.Command):
+class _HasPlanExits(HelpfulCommand):
     """Mixin of commands with these exit codes, also for errors of the command line."""
 
     def make_context(self, *arguments: Any, **settings: Any) -> click.Context:

@@ -1,8 +1,8 @@
 """The cluster that a command talks to.
 
-Contract.  First of: `--servers`, the environment's MULTIRAFT_SERVERS, the development cluster in
-`./dev-cluster`, the development cluster that was started last.  `Servers.source` tells which of
-them it was, to explain errors such as "connection refused".
+Contract.  First of: `--servers`, the environment's MULTIRAFT_SERVERS, the development cluster that
+`dev_choice` finds.  `Servers.source` tells which of them it was, to explain errors such as
+"connection refused".
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from admin_cli import dev_state
+from admin_cli import dev_choice, dev_state
 from admin_cli.failures import CommandFailed, ExitCode, Unreachable
 from multiraft.wire.addresses import split_address
 
@@ -84,11 +84,13 @@ def find_servers(option: str | None, environ: Mapping[str, str]) -> Servers:
         return Servers(parse_addresses(option, "--servers"), "--servers")
     if environ.get(VARIABLE):
         return Servers(parse_addresses(environ[VARIABLE], VARIABLE), VARIABLE)
-    directory, how = dev_state.find_directory(environ)
-    if directory is None:
-        raise Unreachable("no cluster is named, and there is no local development cluster.",
-                          "Start one with `multiraft dev up`, or name one with --servers "
-                          f"HOST:PORT[,...] or {VARIABLE}.")
-    record = dev_state.load(directory)
+    chosen = dev_choice.find(environ)
+    if chosen.directory is None:
+        raise Unreachable(f"no cluster is named by --servers or {VARIABLE}, and there is no "
+                          f"development cluster in ./{dev_state.DEFAULT_DIRECTORY} or started "
+                          "before.", "Start one with `multiraft dev up`, or name one with "
+                                     f"--servers HOST:PORT[,...] or {VARIABLE}.")
+    record = dev_state.load(chosen.directory)
     return Servers(tuple(node.client_address for node in record.nodes),
-                   f"the development cluster in {directory}, {how}", directory)
+                   f"the development cluster in {chosen.directory}, {chosen.how}",
+                   chosen.directory)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import click
 
 from admin_cli import blocks, connection, quantities
+from admin_cli.command_group import HelpfulGroup
 from admin_cli.failures import NotFound
 from admin_cli.options import TEXT, Numbers, json_option, servers_option
 from admin_cli.output import note, print_json, print_table
@@ -18,7 +19,7 @@ from multiraft.client import staging
 from multiraft.client.blocking import Wait
 
 
-@click.group()
+@click.group(cls=HelpfulGroup)
 def sink() -> None:
     """Show sinks and abort their open transactions."""
 

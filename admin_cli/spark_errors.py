@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+from admin_cli import extras
 from admin_cli.failures import CommandFailed
 
 
@@ -30,5 +31,4 @@ def translated_errors() -> Iterator[None]:
 
 def package_missing(error: ImportError) -> CommandFailed:
     """Return the failure for a package that is not installed."""
-    return CommandFailed(f"snapshots and Spark need the package {error.name}, which is not "
-                         f"installed.", "pip install 'multiraft[spark]'")
+    return extras.missing("spark", str(error.name))

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import click
 
-from admin_cli import connection
+from admin_cli import connection, topic_facts
 from admin_cli.command_group import HelpfulGroup
-from admin_cli.failures import CommandFailed
+from admin_cli.failures import CommandFailed, NotFound
 from admin_cli.numbers import NODE, PARTITIONS
-from admin_cli.options import TEXT, Time, json_option, servers_option, topic_argument
-from admin_cli.output import note, plural, print_json, print_table
+from admin_cli.options import (
+    TEXT,
+    Time,
+    json_option,
+    servers_option,
+    topic_argument,
+    topics_argument,
+)
+from admin_cli.output import note, plural, print_json, print_table, say
 from admin_cli.session import Session
+from admin_cli.text import printable
 from admin_cli.times import FORMS, At
 
 
@@ -22,57 +31,84 @@ def topic() -> None:
 
 
 @topic.command()
-@click.argument("name", type=TEXT)
+@click.argument("names", metavar="TOPIC...", type=TEXT, nargs=-1, required=True)
 @click.option("--partitions", "-p", type=PARTITIONS, default=1, show_default=True,
-              help="Number of partitions; order holds within each.")
-@click.option("--replication-factor", type=NODE,
+              help="Number of partitions, which is fixed; order holds within each.")
+@click.option("--replication-factor", "-r", "--replicas", type=NODE,
               help="Must equal that of the pool of groups, which is the default.")
 @click.option("--if-not-exists", is_flag=True, help="Succeed if the topic exists already.")
 @servers_option
 @click.pass_obj
-def create(session: Session, name: str, partitions: int, replication_factor: int | None,
-           if_not_exists: bool) -> None:
-    """Create the topic NAME."""
+def create(session: Session, names: tuple[str, ...], partitions: int,
+           replication_factor: int | None, if_not_exists: bool) -> None:
+    """Create each TOPIC. The first one that is refused ends the command."""
     with connection.open_session(session) as client:
-        made = connection.create_topic(client, name, partitions, replication_factor,
-                                       if_not_exists)
-    note(f"Created topic {name} with {plural(partitions, 'partition')}." if made
-         else f"Topic {name} exists already; nothing was changed.")
+        for name in names:
+            made = connection.create_topic(client, name, partitions, replication_factor,
+                                           if_not_exists)
+            note(f"Created topic {name} with {plural(partitions, 'partition')}." if made
+                 else f"Topic {name} exists already; nothing was changed.")
 
 
 @topic.command("list")
+@click.option("--all", "-a", "every", is_flag=True,
+              help="Show internal topics too, whose names begin with __.")
+@click.option("--internal", "-i", "every_aliases", is_flag=True, hidden=True)
 @json_option
 @servers_option
 @click.pass_obj
-def list_(session: Session, as_json: bool) -> None:
-    """List the topics."""
+def list_(session: Session, every: bool, every_aliases: bool, as_json: bool) -> None:
+    """List the topics, and the replicas of each partition.
+
+    JSON has internal topics always.
+    """
     with connection.open_session(session) as client:
         topics = connection.topics(client)
+        replicas = client.cluster_status().replication_factor
+    rows = [row for row in topics if every or every_aliases or not is_internal(row.name)]
+    hidden = len(topics) - len(rows)
     if as_json:
-        print_json({"topics": [row._asdict() for row in topics]})
-    elif topics:
-        print_table(("topic", "partitions"), topics)
+        print_json({"topics": [{**row._asdict(), "replication_factor": replicas,
+                                "internal": is_internal(row.name)} for row in topics]})
+        return
+    if rows:
+        print_table(("topic", "partitions", "replicas"), [(*row, replicas) for row in rows])
     else:
         note("There are no topics. Create one: multiraft topic create NAME")
+    if hidden and sys.stderr.isatty():
+        note(f"{plural(hidden, 'internal topic')} not shown: --all")
+
+
+def is_internal(name: str) -> bool:
+    """Return True for a topic that nodes make for themselves, such as ``__metrics``."""
+    return name.startswith("__")
 
 
 @topic.command()
-@topic_argument
+@topics_argument
 @json_option
 @servers_option
 @click.pass_obj
-def describe(session: Session, topic: str, as_json: bool) -> None:
-    """Show groups, leaders and offset ranges of the partitions of TOPIC.
+def describe(session: Session, topics: tuple[str, ...], as_json: bool) -> None:
+    """Show groups, leaders, replicas and offset ranges of the partitions of each TOPIC.
 
     end_offset is the offset that the next committed record gets; start_offset is the first one
-    that exists.
+    that exists. epoch is the leader epoch. state: ok, under-replicated (a node with a replica is
+    not up), no leader, or no majority: these two accept no appends.
     """
     with connection.open_session(session) as client:
-        rows = connection.partitions(client, topic)
+        found = [(name, connection.partitions(client, name)) for name in topics]
+        place = topic_facts.places(client)
     if as_json:
-        print_json({"name": topic, "partitions": [row._asdict() for row in rows]})
+        answers = [{"name": name, "partitions": [topic_facts.as_json(row, place) for row in rows]}
+                   for name, rows in found]
+        for answer in answers:
+            print_json(answer, one_line=len(answers) > 1)
         return
-    print_table(("partition", "group", "leader", "start_offset", "end_offset"), rows)
+    for number, (name, rows) in enumerate(found):
+        if len(found) > 1:
+            say(f"{number and chr(10) or ''}{name}")
+        print_table(topic_facts.COLUMNS, [topic_facts.shown(row, place) for row in rows])
 
 
 @topic.command()
@@ -106,15 +142,32 @@ def offsets(session: Session, topic: str, at: At | None, as_json: bool) -> None:
 
 
 @topic.command()
-@topic_argument
+@topics_argument
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @servers_option
 @click.pass_obj
-def delete(session: Session, topic: str, yes: bool) -> None:
-    """Delete TOPIC and its records permanently."""
+def delete(session: Session, topics: tuple[str, ...], yes: bool) -> None:
+    """Delete each TOPIC and its records permanently.
+
+    Nothing is deleted if one of them does not exist.
+    """
+    names = list(dict.fromkeys(topics))
     if not yes and sys.stdin.isatty():
-        if not click.confirm(f"Delete topic {topic} and all its records?", err=True):
+        what = f"topic{'s' if len(names) > 1 else ''} {', '.join(names)}"
+        if not click.confirm(f"Delete {printable(what)} and all records?", err=True):
             raise CommandFailed("nothing was deleted.")
     with connection.open_session(session) as client:
-        client.delete_topic(topic)
-    note(f"Deleted topic {topic}.")
+        if len(names) > 1:
+            _require_topics(client, names)
+        for name in names:
+            client.delete_topic(name)
+            note(f"Deleted topic {name}.")
+
+
+def _require_topics(client: Any, names: list[str]) -> None:
+    """Return if every topic exists. Raises ``NotFound`` that names those that do not."""
+    known = {row.name for row in client.list_topics()}
+    missing = [name for name in names if name not in known]
+    if missing:
+        raise NotFound(f"there is no topic {', '.join(missing)}; nothing was deleted.",
+                       "`multiraft topic list` shows the topics.")

@@ -7,12 +7,13 @@ import platform
 
 import click
 
+from admin_cli.help_pages import HelpfulCommand
 from admin_cli.options import json_option
 from admin_cli.output import print_json, print_table
 from admin_cli.packages import distribution_root
 
 
-@click.command()
+@click.command(cls=HelpfulCommand)
 @json_option
 def version(as_json: bool) -> None:
     """Show the versions of installed packages, for a bug report."""

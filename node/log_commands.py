@@ -40,7 +40,7 @@ def log_group() -> None:
     """Inspect the files of a data directory."""
 
 
-@log_group.command("inspect")
+@log_group.command("inspect", short_help="Show entries of a data directory or of one file.")
 @click.argument("path", type=click.Path(exists=True, path_type=Path))
 @click.option("--group", type=_Whole(0, GROUP_MAX), help="Entries of this group only.")
 @click.option("--partition", type=_Whole(0, INCARNATION_MAX),

@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib
 from pathlib import Path
 
+from admin_cli import extras
 from chaos.backends.backend import Backend, BackendError, ClusterSpec
 
 #: name -> where it is.
@@ -23,5 +24,6 @@ def open_backend(name: str, directory: Path, spec: ClusterSpec) -> Backend:
     except ImportError as error:
         if error.name is None or error.name.partition(".")[0] not in ("docker", "testcontainers"):
             raise
-        raise BackendError("containers need the extra: pip install 'multiraft[chaos]'") from error
+        raise BackendError(f"the package {error.name} is not installed. This needs: "
+                           f"{extras.install_line('chaos')}") from error
     return kind(directory, spec)

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import click
 
+from admin_cli import extras
 from chaos.ranges import Whole
-from chaos.report.build import NoHistory, build
+from chaos.report import REPORT_PACKAGES
 
 LOOPBACK = "127.0.0.1"
 
@@ -22,6 +23,9 @@ LOOPBACK = "127.0.0.1"
               help="With --serve; 0 = any free one.")
 def report_command(directory: Path, serve: bool, port: int) -> None:
     """Build the page of the run in DIRECTORY and print its path."""
+    extras.require("chaos", *REPORT_PACKAGES)
+    from chaos.report.build import NoHistory, build  # packages of an extra
+
     try:
         page = build(directory)
     except NoHistory as error:

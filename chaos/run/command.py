@@ -18,13 +18,12 @@ from pathlib import Path
 
 import click
 
+from admin_cli import extras
 from chaos.backends.backend import Backend, BackendError, ClusterSpec
 from chaos.backends.choice import BACKENDS, open_backend
 from chaos.checkers.verdict import Verdict
 from chaos.ranges import Real, Whole
-from chaos.report.build import build
-from chaos.report.series import read
-from chaos.report.words import paragraph
+from chaos.report import REPORT_PACKAGES
 from chaos.run import record
 from chaos.run.controls import CONTROLS, Control
 from chaos.run.evaluation import evaluate, unfinished, write_verdict
@@ -73,6 +72,7 @@ def run_command(output: Path | None, seed: int | None, nemeses: tuple[str, ...],
     if counters:
         click.echo("\n".join(record.table(record.read())))
         return
+    extras.require("chaos", *REPORT_PACKAGES, exit_code=NOT_HERE)
     seed = random.SystemRandom().randrange(SEED_MAX) if seed is None else seed
     output = output or Path(f"chaos-run-{time.strftime('%Y%m%d-%H%M%S')}-{seed}")
     parameters = RunParameters(output, seed=seed, nemeses=nemeses or (ALL,),
@@ -172,6 +172,11 @@ def forget_data(folder: Folder) -> None:
 def finish(folder: Folder, verdict: Verdict, say: Callable[[str], None]) -> None:
     """Build the report and print the verdict in words; without a history, print the reasons
     only."""
+    # Packages of an extra, which the command's help does without.
+    from chaos.report.build import build
+    from chaos.report.series import read
+    from chaos.report.words import paragraph
+
     say("")
     if folder.history.is_file():
         page = build(folder.path)

@@ -136,7 +136,8 @@ class FakeClient:
 
     def describe_topic(self, name):
         rows = [SimpleNamespace(partition=number, group=1 + number % 4,
-                                leader=self._cluster.leaders[1 + number % 4], start_offset=0,
+                                leader=self._cluster.leaders[1 + number % 4],
+                                leader_epoch=7, start_offset=0,
                                 end_offset=len(records))
                 for number, records in enumerate(self._topic(name))]
         return SimpleNamespace(name=name, partitions=rows)

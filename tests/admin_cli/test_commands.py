@@ -15,8 +15,58 @@ def test_topic_describe_prints_the_documented_json(run, cluster):
     result = run("topic", "describe", "flights", "--json")
     assert result.exit_code == 0
     assert json.loads(result.stdout) == {"name": "flights", "partitions": [
-        {"partition": 0, "group": 1, "leader": 2, "start_offset": 0, "end_offset": 2},
-        {"partition": 1, "group": 2, "leader": 3, "start_offset": 0, "end_offset": 0}]}
+        {"partition": 0, "group": 1, "leader": 2, "start_offset": 0, "end_offset": 2,
+         "leader_epoch": 7, "replicas": [1, 2, 3], "state": "ok"},
+        {"partition": 1, "group": 2, "leader": 3, "start_offset": 0, "end_offset": 0,
+         "leader_epoch": 7, "replicas": [1, 2, 3], "state": "ok"}]}
+
+
+@pytest.mark.parametrize("up, leader, state, shown", [
+    ({1, 2, 3}, 2, "ok", 2), ({1, 2}, 2, "under-replicated", 2), ({1, 2, 3}, 0, "no leader", None),
+    ({1, 3}, 2, "no leader", None), ({2}, 2, "no majority", 2)])
+def test_a_partition_has_the_state_of_its_group(run, cluster, up, leader, state, shown):
+    cluster.topics["t"] = [[]]
+    cluster.up, cluster.leaders[1] = up, leader
+    row = json.loads(run("topic", "describe", "t", "--json").stdout)["partitions"][0]
+    assert (row["state"], row["leader"]) == (state, shown)
+    assert state in run("topic", "describe", "t").stdout
+
+
+def test_several_topics_are_described_one_after_the_other(run, cluster):
+    cluster.topics |= {"a": [[b"x"]], "b": [[]]}
+    lines = run("topic", "describe", "b", "a").stdout.splitlines()
+    assert [line for line in lines if line in ("a", "b")] == ["b", "a"]
+    assert [json.loads(line)["name"] for line in
+            run("topic", "describe", "b", "a", "--json").stdout.splitlines()] == ["b", "a"]
+    assert run("topic", "describe", "a", "none").exit_code == ExitCode.NOT_FOUND
+
+
+def test_internal_topics_are_listed_when_asked_for_and_always_in_json(run, cluster):
+    cluster.topics |= {"orders": [[]], "__metrics": [[]]}
+    assert "__metrics" not in run("topic", "list").stdout
+    for flag in ("--all", "-a", "-i", "--internal"):
+        assert "__metrics" in run("topic", "list", flag).stdout
+    rows = json.loads(run("topic", "list", "--json").stdout)["topics"]
+    assert {row["name"]: row["internal"] for row in rows} == {"orders": False, "__metrics": True}
+
+
+def test_several_topics_are_created_and_deleted_at_once(run, cluster):
+    made = run("topic", "create", "a", "b", "-p", "3", "-r", "3")
+    assert made.exit_code == 0, made.output
+    assert {name: len(parts) for name, parts in cluster.topics.items()} == {"a": 3, "b": 3}
+    refused = run("topic", "delete", "a", "none", "b", "nowhere")
+    assert refused.exit_code == ExitCode.NOT_FOUND
+    assert "there is no topic none, nowhere; nothing was deleted." in refused.stderr
+    assert sorted(cluster.topics) == ["a", "b"]
+    assert run("topic", "delete", "a", "b", "a").exit_code == 0
+    assert cluster.topics == {}
+
+
+def test_group_describe_of_a_topic_says_what_a_group_is(run):
+    result = run("group", "describe", "orders")
+    assert result.exit_code == ExitCode.USAGE
+    assert "a group is a number" in result.stderr
+    assert "`multiraft topic describe orders`" in result.stderr
 
 
 def test_an_unknown_leader_is_null(run, cluster):
@@ -35,10 +85,11 @@ def test_topics_are_created_listed_and_deleted(run):
     assert run("topic", "create", "b", "--partitions", "3").exit_code == 0
     assert run("topic", "create", "a").exit_code == 0
     assert json.loads(run("topic", "list", "--json").stdout) == {"topics": [
-        {"name": "a", "partitions": 1}, {"name": "b", "partitions": 3}]}
+        {"name": "a", "partitions": 1, "replication_factor": 3, "internal": False},
+        {"name": "b", "partitions": 3, "replication_factor": 3, "internal": False}]}
     assert run("topic", "delete", "a").exit_code == 0
     assert [row.split() for row in run("topic", "list").stdout.splitlines()] == [
-        ["topic", "partitions"], ["b", "3"]]
+        ["topic", "partitions", "replicas"], ["b", "3", "3"]]
 
 
 def test_an_empty_list_says_how_to_begin(run):

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from admin_cli import dev_state
-from admin_cli.failures import ExitCode
+from admin_cli.failures import CommandFailed, ExitCode
 from admin_cli.main import cli
 from admin_cli.servers import find_servers
 from admin_cli.session import Session
@@ -73,6 +73,63 @@ def test_a_new_cluster_mentions_the_one_that_was_started_last(up, run_dev, tmp_p
     up("--groups", "4", "--dir", str(tmp_path / "here" / "first"))
     run_dev("down", "--dir", str(tmp_path / "here" / "first"))
     assert "there is another one in" in up("--groups", "4").stderr
+
+
+def test_a_stopped_cluster_here_gives_way_to_the_one_that_runs(up, run_dev, environ, tmp_path):
+    other = tmp_path / "here" / "other"
+    up("--groups", "4")
+    run_dev("down")
+    started = up("--groups", "4", "--dir", str(other))
+    assert "(commands find them by themselves)" in started.stderr
+    found = find_servers(None, environ)
+    assert found.dev_directory == other
+    assert "started last, because none runs in" in found.source
+    status = run_dev("status")
+    assert str(other) in status.stdout
+    assert f"is stopped; this is the one in {other}" in status.stderr
+
+
+def test_when_none_runs_the_one_here_is_used_and_both_are_named(up, run_dev, environ, tmp_path):
+    other = tmp_path / "here" / "other"
+    up("--groups", "4")
+    run_dev("down")
+    up("--groups", "4", "--dir", str(other))
+    run_dev("down", "--dir", str(other))
+    found = find_servers(None, environ)
+    assert found.dev_directory == tmp_path / "here" / "dev-cluster"
+    assert f"the one started last, {other}, does not run either" in found.source
+
+
+def test_a_second_cluster_beside_one_that_runs_here_has_to_be_named(up, run_dev, environ, tmp_path):
+    other = tmp_path / "here" / "other"
+    up("--groups", "4")
+    started = up("--groups", "4", "--dir", str(other))
+    said = find_servers(f"{_first(run_dev, other)}", environ)
+    assert f"pass --servers {said.addresses[0]}" in started.stderr
+    assert f"pass --dir {other}" in started.stderr
+    assert f"topic create greetings --servers {said.addresses[0]}" in started.stderr
+    assert find_servers(None, environ).dev_directory == tmp_path / "here" / "dev-cluster"
+
+
+def _first(run_dev, directory) -> str:
+    """The client address of a cluster's first node."""
+    status = json.loads(run_dev("status", "--json", "--dir", str(directory)).stdout)
+    return status["nodes"][0]["client_address"]
+
+
+def test_up_says_that_the_environment_names_another_cluster(up, run_dev, environ, tmp_path):
+    environ["MULTIRAFT_SERVERS"] = "10.0.0.1:9101"
+    assert "commands use MULTIRAFT_SERVERS unless you pass --servers" in up("--groups",
+                                                                            "4").stderr
+    environ["MULTIRAFT_SERVERS"] = _first(run_dev, tmp_path / "here" / "dev-cluster")
+    assert "commands find them by MULTIRAFT_SERVERS" in run_dev("up").stderr
+
+
+def test_a_record_that_cannot_be_read_is_reported_by_the_command(elsewhere, environ, tmp_path):
+    (elsewhere / "dev-cluster").mkdir()
+    (elsewhere / "dev-cluster" / "cluster.json").write_text("{}")
+    with pytest.raises(CommandFailed, match="is not a cluster record"):
+        find_servers(None, environ)
 
 
 def test_up_again_starts_what_was_stopped_without_asking_anything(up, run_dev):

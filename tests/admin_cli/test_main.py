@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from admin_cli import connection, options
 from admin_cli import main as main_module
 from admin_cli.failures import CommandFailed, ExitCode
-from admin_cli.main import COMMAND_ALIASES, COMMANDS, cli, main
+from admin_cli.main import COMMANDS, cli, main
 from admin_cli.packages import PACKAGES, check_packages, distribution_root
 from admin_cli.servers import (
     SERVERS_MAX,
@@ -48,16 +48,7 @@ def test_an_unknown_word_points_to_the_help(run):
     assert "multiraft topic --help" in result.stderr
 
 
-def test_words_from_elsewhere_lead_to_commands_that_exist():
-    for words in COMMAND_ALIASES.values():
-        command = cli
-        for word in words.split():
-            if not word.startswith("-"):
-                command = command.get_command(click.Context(cli), word)
-                assert command is not None, words
-
-
-@pytest.mark.parametrize("flag", ["--bootstrap-server", "--brokers", "--server"])
+@pytest.mark.parametrize("flag", ["--bootstrap-server", "--brokers", "--server", "--endpoints"])
 def test_servers_by_the_names_of_other_systems(run, cluster, flag):
     assert run("topic", "list", flag, "10.0.0.9:9101", servers=None).exit_code == 0
     assert cluster.asked == [("10.0.0.9:9101",)]

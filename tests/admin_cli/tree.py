@@ -11,9 +11,10 @@ from admin_cli.main import cli
 from admin_cli.session import Session
 
 #: Values of arguments and required options that a command can begin with, by name.
-PLAUSIBLE = {"topic": "t", "name": "fresh", "topics": "t", "group_id": "1", "node_id": "1",
-             "node": "1", "old": "1", "new": "2", "groups": "8", "partition": "0",
-             "to_group": "1", "source": "1", "target": "2", "rate": "1MiB", "shell": "bash"}
+PLAUSIBLE = {"topic": "t", "name": "fresh", "topics": "t", "names": "fresh",
+             "group_id": "1", "node_id": "1", "node": "1", "old": "1", "new": "2", "groups": "8",
+             "partition": "0", "to_group": "1", "source": "1", "target": "2",
+             "rate": "1MiB", "shell": "bash"}
 
 
 class Found(NamedTuple):

@@ -21,9 +21,11 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from admin_cli import extras
 from chaos.commit import commit_of
 from chaos.planted.catalogue import BUGS
 from chaos.ranges import Real, Whole
+from chaos.report import REPORT_PACKAGES
 from chaos.simulator.env.parameters import FAULT_KINDS
 from chaos.simulator.runner import batch_runner, soak_log
 from chaos.simulator.runner.coverage import Totals, fault_kinds, why_not
@@ -32,6 +34,8 @@ from chaos.simulator.runner.variant import Variant
 from chaos.simulator.simulation import Result
 
 SEEDS = 20
+#: Exit code when ``--output`` cannot be used.
+CANNOT_WRITE = 2
 #: Failed seeds, all reported in full, after which a run of many seeds ends.
 FAILURES_MAX = 5
 SHRINK_SECONDS = 60.0
@@ -113,6 +117,7 @@ def _folders() -> ModuleType:
 def _prepare(output: Path) -> None:
     """Create the folder of the output.  Raises ``click.BadParameter`` before anything runs, when it
     holds runs already or cannot be written."""
+    extras.require("chaos", *REPORT_PACKAGES, exit_code=CANNOT_WRITE)
     try:
         _folders().prepare(output)
     except OSError as error:

@@ -28,8 +28,8 @@ from chaos.history import (
     Event,
     write_history,
 )
-from chaos.report import NoHistory, build, charts, series
-from chaos.report.build import ANOMALIES_OPEN
+from chaos.report import charts, series
+from chaos.report.build import ANOMALIES_OPEN, NoHistory, build
 from chaos.report.command import report_command, server
 from chaos.report.lanes import LANES_MAX, partition
 from chaos.report.words import count, duration, replay
