@@ -30,8 +30,8 @@ def cell(text: str) -> str:
 
 
 def option_row(option: click.Option, context: click.Context) -> str:
-    """Return the row of an option, as the help has it."""
-    record = option.get_help_record(context)
+    """Return the row of an option, also of one that only a page of the help shows."""
+    record = click.Option.get_help_record(option, context)
     assert record is not None
     names, text = record
     return f"| `{cell(names)}` | {cell(text)} |\n"
