@@ -68,7 +68,7 @@ def describe(session: Session, topic: str, as_json: bool) -> None:
     that exists.
     """
     with connection.open_session(session) as client:
-        rows = connection.partitions(client, topic)
+        rows = connection.with_living_leaders(client, connection.partitions(client, topic))
     if as_json:
         print_json({"name": topic, "partitions": [row._asdict() for row in rows]})
         return
