@@ -25,14 +25,7 @@ WAIT_S = 300.0
 WAIT_INTERVAL_S = 1.0
 
 
-class ClusterGroup(HelpfulGroup):
-    """The group, which answers words of other systems for its only command."""
-
-    aliases = {**HelpfulGroup.aliases, "info": "status", "describe": "status", "show": "status",
-               "ls": "status", "list": "status", "metadata": "status"}
-
-
-@click.group(cls=ClusterGroup)
+@click.group(cls=HelpfulGroup)
 def cluster() -> None:
     """Show the nodes and the groups that they lead."""
 

@@ -49,7 +49,7 @@ SLICE = 64
 FRESH_MS = 1_000
 #: Groups of a kind that are named; their number is always exact.
 NAMED_MAX = 100
-#: Age up to which the size of the data directory is used, in milliseconds: it takes a look at each
+#: Age up to which the size of the data directory is used, in milliseconds: it takes a call for each
 #: file.  The free space of the disk takes one system call, and each survey has its own.
 USED_FRESH_MS = 5_000
 #: Time to wait for a measurement of disk space, in seconds.

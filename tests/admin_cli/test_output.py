@@ -6,6 +6,7 @@ import errno
 import os
 import pty
 import re
+import signal
 
 import pytest
 
@@ -48,6 +49,32 @@ def test_no_word_and_no_address_is_cut(arguments, columns):
         assert word in shown or left_out & {word, f"client {word}"} or (
             word.startswith("127") and "client address" in left_out) or (
             "+00:00" in word and "since" in left_out)
+
+
+@pytest.mark.parametrize("lines", [24, 9])
+def test_watching_redraws_without_clearing_and_gives_the_terminal_back(lines):
+    terminal, side = pty.openpty()
+    process = started("cluster", "status", "--watch", "--interval", "0.1", stdout=side,
+                      stderr=side, environ={"COLUMNS": "80", "LINES": str(lines), "TERM": "xterm"})
+    os.close(side)
+    shown, interrupted = b"", False
+    try:
+        while data := os.read(terminal, 65_536):
+            shown += data
+            if shown.count(b"refreshed every 0.1 s") >= 3 and not interrupted:
+                process.send_signal(signal.SIGINT)
+                interrupted = True
+    except OSError as error:
+        assert error.errno == errno.EIO
+    os.close(terminal)
+    assert process.wait(60) == 130
+    live, _, after = shown.partition(b"\x1b[?1049l")
+    assert live.startswith(b"\x1b[?1049h") and b"\x1b[2J" not in shown
+    assert b"\x1b[?25l" in live and shown.rfind(b"\x1b[?25h") > shown.rfind(b"\x1b[?25l")
+    assert (b"lines more" in live) == (lines == 9)
+    assert after.endswith(b"quarantined replicas: none\r\ninterrupted\r\n")
+    frames = re.sub(rb"\x1b\[[0-9;?]*[a-zA-Z]", b"", live).split(b"refreshed every")[1:]
+    assert {frame.count(b"\n") for frame in frames} == {lines - 1}, "a frame fills the screen"
 
 
 #: Columns of a terminal -> columns of `cluster status`.
