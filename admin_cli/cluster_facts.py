@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
-from admin_cli import connection
+from admin_cli import connection, health
 from admin_cli.failures import NotFound
 from multiraft.client import blocking
 from multiraft.errors import MultiRaftError
+from multiraft.types import METADATA_GROUP
 from multiraft.wire import plans
 
 #: Time for all nodes, in seconds.  Nodes that would be asked later are reported without an answer,
@@ -55,11 +56,11 @@ class NodeQueries:
             return None, connection.sentence(error)
 
 
-def cluster_status(client: Any) -> dict[str, Any]:
-    """Return the nodes and the groups in need, as the JSON has them; asks each node that is up, one
-    after the other."""
+def cluster_status(client: Any, is_dev: bool = False) -> dict[str, Any]:
+    """Return the nodes, the groups in need and what needs attention, as the JSON has them; asks
+    each node that is up, one after the other. ``is_dev`` as in ``health.needs``."""
     status = client.cluster_status()
-    rows = connection.groups(client)
+    rows = connection.groups(client, status.nodes)
     desired = connection.desired_states_if_known(client)
     ask = NodeQueries()
     told: dict[int, dict] = {}
@@ -69,8 +70,9 @@ def cluster_status(client: Any) -> dict[str, Any]:
             reply, problems[node.id] = ask(client.node_status, node.client_address)
             told[node.id] = reply.status if reply is not None else {}
     led = collections.Counter(row.leader for row in rows)
-    return {
-        "cluster": status.cluster.hex(), "metadata_leader": status.metadata_leader or None,
+    facts = {
+        "cluster": status.cluster.hex(),
+        "metadata_leader": next((row.leader for row in rows if row.group == METADATA_GROUP), None),
         "groups": status.groups, "growing_to": _growing_to(status.groups, rows),
         "replication_factor": status.replication_factor,
         "topics": status.topics, "partitions": status.partitions,
@@ -86,6 +88,8 @@ def cluster_status(client: Any) -> dict[str, Any]:
         "under_replicated_groups": _under_replicated(status.nodes, rows, told.values()),
         "quarantined_groups": _named(told.values(), "quarantined"),
     }
+    needs = health.needs(facts, is_dev)
+    return {**facts, "healthy": not needs, "needs_attention": [need._asdict() for need in needs]}
 
 
 def desired_state_of(desired: dict[int, str] | None, node: int) -> str | None:
@@ -135,11 +139,11 @@ def _named(told: Iterable[dict[str, Any]], key: str) -> list[int]:
 
 def group_description(client: Any, group: int) -> dict[str, Any]:
     """Return one group as its members report it, as the JSON has it.  Raises ``NotFound``."""
-    rows = {row.group: row for row in connection.groups(client)}
+    nodes = {node.id: node for node in client.cluster_status().nodes}
+    rows = {row.group: row for row in connection.groups(client, [*nodes.values()])}
     if group not in rows:
         raise NotFound(f"there is no group {group}; groups are numbered 0 to {max(rows)}.",
                        "`multiraft group list` shows them.")
-    nodes = {node.id: node for node in client.cluster_status().nodes}
     replicas: dict[int, Any] = {}
     problems: dict[int, str | None] = {}
     asked: set[int] = set()

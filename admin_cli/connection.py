@@ -64,7 +64,7 @@ class TopicRow(NamedTuple):
 
 
 class GroupRow(NamedTuple):
-    """One Raft group; ``leader`` None = not known at the moment."""
+    """One Raft group; ``leader`` None = it has none that could append at the moment."""
 
     group: int
     leader: int | None
@@ -131,11 +131,28 @@ def offsets_at(client: Any, topic: str, at: At) -> dict[int, int | None]:
     return client.offsets_at(topic, at.ms)
 
 
-def groups(client: Any) -> list[GroupRow]:
-    """Return every group of the pool and the metadata group, in order."""
-    rows = [GroupRow(row.group, row.leader or None, row.term, tuple(sorted(row.voters)),
-                     tuple(sorted(row.learners))) for row in client.group_list()]
+def groups(client: Any, nodes: Sequence[Any] | None = None) -> list[GroupRow]:
+    """Return every group of the pool and the metadata group, in order. ``nodes``: those of an
+    answer to ``cluster_status``; None = they are asked for."""
+    up = nodes_up(client.cluster_status().nodes if nodes is None else nodes)
+    rows = [GroupRow(row.group, living_leader(row.leader, row.voters, up), row.term,
+                     tuple(sorted(row.voters)), tuple(sorted(row.learners)))
+            for row in client.group_list()]
     return sorted(rows, key=lambda row: row.group)
+
+
+def nodes_up(nodes: Sequence[Any]) -> frozenset[int]:
+    """Return the ids of the nodes that are up, of rows of an answer to ``cluster_status``."""
+    return frozenset(node.id for node in nodes if node.state == "up")
+
+
+def living_leader(leader: int, voters: Sequence[int], up: frozenset[int]) -> int | None:
+    """Return the leader that a node believes in (0 = none) if it can append: it is up, and so is a
+    majority of the voters. None otherwise.
+
+    A node keeps the last leader that it heard of, also when that node is gone."""
+    has_majority = 2 * sum(voter in up for voter in voters) > len(voters)
+    return leader if leader in up and has_majority else None
 
 
 def desired_states(client: Any) -> dict[int, str]:

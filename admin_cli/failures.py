@@ -28,6 +28,7 @@ class ExitCode(enum.IntEnum):
     NOT_FOUND = 4  # the topic, group or node named does not exist
     AMBIGUOUS = 5  # it may or may not have happened
     INCOMPLETE = 6  # a read to the end stopped before it
+    UNHEALTHY = 10  # the cluster answered, and is not healthy (rpk uses the same code)
     INTERRUPTED = 130  # Ctrl-C, the shells' 128 + SIGINT
 
 

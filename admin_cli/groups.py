@@ -17,7 +17,7 @@ from admin_cli import cluster_facts, connection
 from admin_cli.command_group import HelpfulGroup
 from admin_cli.failures import CommandFailed, ExitCode, NotFound
 from admin_cli.numbers import DATA_GROUP, GROUP, NODE
-from admin_cli.options import json_option, servers_option
+from admin_cli.options import json_option, servers_option, wide_option
 from admin_cli.output import note, plural, print_json, print_table, progress_bar, say
 from admin_cli.pool import pool
 from admin_cli.session import Session
@@ -63,10 +63,11 @@ def list_(session: Session, as_json: bool) -> None:
 
 @group.command()
 @click.argument("group_id", metavar="GROUP", type=GROUP)
+@wide_option
 @json_option
 @servers_option
 @click.pass_obj
-def describe(session: Session, group_id: int, as_json: bool) -> None:
+def describe(session: Session, group_id: int, wide: bool, as_json: bool) -> None:
     """Show GROUP: its leader, its configuration, and each replica.
 
     Each member that is up reports its own replica, the leader also the lag of the others.
@@ -76,7 +77,7 @@ def describe(session: Session, group_id: int, as_json: bool) -> None:
     if as_json:
         print_json(answer)
     else:
-        print_group(answer)
+        print_group(answer, wide)
 
 
 @group.command()

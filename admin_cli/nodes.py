@@ -24,12 +24,12 @@ from admin_cli.command_group import (
 )
 from admin_cli.failures import CommandFailed, Unreachable
 from admin_cli.groups import change_members, move_replica
+from admin_cli.health import with_desired_state
 from admin_cli.node_lookup import await_records, groups_to_move, require_known
 from admin_cli.numbers import NODE
-from admin_cli.options import BytesPerSecond, json_option, servers_option
+from admin_cli.options import BytesPerSecond, json_option, servers_option, wide_option
 from admin_cli.output import note, plural, print_json, print_table, progress_bar
 from admin_cli.session import Session
-from admin_cli.status_view import with_desired_state
 
 #: Interval at which a scrub is polled, in seconds: three counters of one node.
 SCRUB_POLL_INTERVAL_S = 0.5
@@ -93,15 +93,21 @@ def _shown(row: Any, desired_states: dict[int, str] | None) -> dict[str, Any]:
         "version": about.version or None,
         "since": since,
         "replicas": row.replicas,
-        "leads": row.leads,
+        # The node that is asked remembers leaders whose nodes are gone.
+        "leads": row.leads if row.state == "up" else 0,
     }
 
 
+#: Columns of the list that a narrow terminal does without, the least important first.
+LIST_COLUMNS_DROPPED = ("rack", "version", "since")
+
+
 @node.command("list")
+@wide_option
 @json_option
 @servers_option
 @click.pass_obj
-def list_(session: Session, as_json: bool) -> None:
+def list_(session: Session, wide: bool, as_json: bool) -> None:
     """List the nodes, as the node that answers sees them."""
     with connection.open_session(session) as client:
         client.catch_up()
@@ -115,7 +121,8 @@ def list_(session: Session, as_json: bool) -> None:
                  "client address"),
                 [(row["id"], with_desired_state(row["state"], row["intent"]), row["replicas"],
                   row["leads"], row["rack"], row["version"], row["since"],
-                  row["client_address"]) for row in rows])
+                  row["client_address"]) for row in rows],
+                LIST_COLUMNS_DROPPED, wide)
 
 
 @node.command()
@@ -133,7 +140,7 @@ def describe(session: Session, node_id: int, as_json: bool) -> None:
                          if answer.node.state == "up" else (None, f"it is {answer.node.state}"))
     scrub = scrub_facts(told.status) if told is not None else None
     groups = {"voter_of": list(answer.voter_of), "learner_of": list(answer.learner_of),
-              "leader_of": list(answer.leader_of)}
+              "leader_of": list(answer.leader_of) if answer.node.state == "up" else []}
     shown = _shown(answer.node, desired_states)
     if as_json:
         print_json({**shown, **groups, "scrub": scrub, "problem": problem})

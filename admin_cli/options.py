@@ -150,6 +150,8 @@ def servers_option(command: Command) -> Command:
 
 json_option = click.option("--json", "as_json", is_flag=True,
                            help="Print JSON; its keys are stable.")
+wide_option = click.option("--wide", is_flag=True,
+                           help="Show all columns, however narrow the terminal is.")
 
 
 class Directory(click.ParamType):

@@ -7,18 +7,21 @@ line when piped, so that one answer is one line for `jq`, `grep` and logs.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import click
 from rich import box
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, ConsoleDimensions
+from rich.live import Live
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -101,11 +104,15 @@ def print_json(value: object, one_line: bool = False) -> None:
     _write_text(f"{json_printable(text)}\n")
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]],
+                drop: Sequence[str] = (), wide: bool = False) -> None:
     """Print a header and rows; columns of numbers are right-aligned, ``None`` is a dash.
 
-    On a terminal that is too narrow, columns of prose are wrapped between words; when that is not
-    enough each row becomes lines of names and values.  No word and no address is cut.
+    On a terminal that is too narrow, the columns named in ``drop`` are left out, the first one
+    first, until the others fit, and a last line names them; the command must have ``--wide``. With
+    ``wide`` no column is left out and no cell is wrapped, whatever the width. Without ``drop``, and
+    when that is not enough, columns of prose and headers are wrapped between words; when that is
+    not enough each row becomes lines of names and values. No word and no address is cut.
     """
     rows = [list(row) for row in rows]
     numeric = [bool(rows) and all(isinstance(row[position], (int, float, type(None)))
@@ -114,38 +121,93 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
     if not sys.stdout.isatty():
         _print_aligned([list(columns), *cells], numeric)
         return
-    widths = table_widths(columns, cells, terminal_columns())
+    if wide:
+        _print_drawn(columns, cells, numeric, _full_widths(columns, cells))
+        return
+    kept = kept_columns(columns, cells, terminal_columns(), drop)
+    names, numeric = [columns[at] for at in kept], [numeric[at] for at in kept]
+    cells = [[row[at] for at in kept] for row in cells]
+    widths = table_widths(names, cells, terminal_columns())
     if widths is None:
         _write_text("".join(f"{line}\n" for line in
-                            row_lines(columns, cells, terminal_columns())))
-        return
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold", show_edge=False)
+                            row_lines(names, cells, terminal_columns())))
+    else:
+        _print_drawn(names, cells, numeric, widths)
+    left_out = [name for name in columns if name and name not in names]
+    if left_out:
+        _write_text(f"(--wide also shows: {', '.join(left_out)})\n")
+
+
+def _print_drawn(columns: Sequence[str], cells: Sequence[Sequence[str]], numeric: Sequence[bool],
+                 widths: Sequence[int]) -> None:
+    """Draw a table whose columns have these widths."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold",
+                  show_edge=False)
     for name, right, width in zip(columns, numeric, widths, strict=True):
         table.add_column(name, justify="right" if right else "left", width=width)
     for row in cells:
         table.add_row(*map(Text, row))
-    console().print(table)
+    screen = console()
+    screen.width = max(screen.width, _columns_of(widths))
+    screen.print(table)
+
+
+def kept_columns(columns: Sequence[str], cells: Sequence[Sequence[str]], room: int,
+                 drop: Sequence[str]) -> list[int]:
+    """Return the positions of the columns that are shown in ``room`` columns of a terminal: those
+    left when names of ``drop`` are removed, in order, until the table fits. All positions when it
+    never fits, because lines of names and values have room for all."""
+    for count in range(len(drop) + 1):
+        kept = [at for at, name in enumerate(columns) if name not in drop[:count]]
+        widths = _full_widths([columns[at] for at in kept],
+                              [[row[at] for at in kept] for row in cells], PROSE_COLUMNS)
+        if _columns_of(widths) <= room:
+            return kept
+    return list(range(len(columns)))
+
+
+def _full_widths(columns: Sequence[str], cells: Sequence[Sequence[str]],
+                 prose: int | None = None) -> list[int]:
+    """Return the widths of columns whose headers and cells are not wrapped; with ``prose``, cells
+    of prose are wrapped to so many columns, or to their longest word."""
+    widths = []
+    for position, name in enumerate(columns):
+        texts = [row[position] for row in cells]
+        longest = max(map(cell_len, texts), default=0)
+        if prose is not None and longest > prose:
+            longest = max(prose, _longest_word(texts))
+        widths.append(max(longest, cell_len(name)))
+    return widths
+
+
+def _columns_of(widths: Sequence[int]) -> int:
+    """Return the columns of a terminal that a table with these widths takes."""
+    return sum(widths) + TABLE_GAP * (len(widths) - 1)
 
 
 def table_widths(columns: Sequence[str], cells: Sequence[Sequence[str]],
                  room: int) -> list[int] | None:
     """Return the widths of a table in ``room`` columns of a terminal, or None when it does not fit
-    without cutting words.  Headers and prose are wrapped between words, other cells are not
+    without cutting words.  Prose is wrapped between words, then headers are; other cells are not
     wrapped."""
-    least, widths = [], []
+    widths = _full_widths(columns, cells)
+    prose = _full_widths(columns, cells, PROSE_COLUMNS)
+    least = []
     for position, name in enumerate(columns):
         texts = [row[position] for row in cells]
         longest = max(map(cell_len, texts), default=0)
-        wrapped = _longest_word(texts) if longest > PROSE_COLUMNS else longest
-        least.append(max(wrapped, _longest_word([name])))
-        widths.append(max(longest, cell_len(name)))
-    room -= TABLE_GAP * (len(columns) - 1)
-    while (over := sum(widths) - room) > 0:
-        position = max(range(len(widths)), key=lambda at: widths[at] - least[at])
-        if widths[position] == least[position]:
-            return None
-        widths[position] -= min(over, widths[position] - least[position])
-    return widths
+        least.append(max(_longest_word(texts) if longest > PROSE_COLUMNS else longest,
+                         _longest_word([name])))
+    for bounds in (prose, least):
+        while (over := _columns_of(widths) - room) > 0:
+            position = max(range(len(widths)), key=lambda at: widths[at] - bounds[at])
+            spare = widths[position] - bounds[position]
+            if spare <= 0:
+                break
+            widths[position] -= min(over, spare)
+        else:
+            return widths
+    return None
 
 
 def _longest_word(texts: Iterable[str]) -> int:
@@ -195,9 +257,62 @@ def _print_aligned(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> None
     _write_text("".join(f"{line}\n" for line in lines))
 
 
-def clear_screen() -> None:
-    """Clear a terminal, so that output starts at its top; a pipe gets a blank line."""
-    _write_text("\x1b[H\x1b[2J" if sys.stdout.isatty() else "\n")
+@contextlib.contextmanager
+def refreshed() -> Iterator[Callable[[Callable[[], object]], None]]:
+    """Yield a function that runs its argument and shows what that prints, in the place of what the
+    call before has shown.
+
+    A terminal's other screen is used and only what differs is seen to change; lines that it has no
+    space for are counted, and lines too long are cut. At the end, also at Ctrl-C, the terminal is
+    as before, and the last output follows in full. A pipe gets all outputs with an empty line
+    before each."""
+    screen = console()
+    if not screen.is_terminal or screen.is_dumb_terminal:
+        def append(draw: Callable[[], object]) -> None:
+            _write_text("\n")
+            draw()
+
+        yield append
+        return
+    last = ""
+    with Live(console=screen, screen=True, auto_refresh=False, redirect_stdout=False,
+              redirect_stderr=False) as live:
+        def replace(draw: Callable[[], object]) -> None:
+            nonlocal last
+            last = _drawn(draw)
+            screen.size = ConsoleDimensions(*shutil.get_terminal_size())
+            shown = "\n".join(_first_lines(last.splitlines(), screen.height))
+            live.update(Text.from_ansi(shown, no_wrap=True, overflow="crop"), refresh=True)
+
+        try:
+            yield replace
+        finally:
+            live.stop()
+            _write_text(last)
+
+
+class _TerminalText(io.TextIOWrapper):
+    """Text that is collected for a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def _drawn(draw: Callable[[], object]) -> str:
+    """Return what ``draw`` prints to standard output, as for a terminal."""
+    encoding, collected = sys.stdout.encoding or "ascii", io.BytesIO()
+    with contextlib.redirect_stdout(_TerminalText(collected, encoding, "backslashreplace")) as text:
+        draw()
+        text.flush()
+    return collected.getvalue().decode(encoding)
+
+
+def _first_lines(lines: list[str], room: int) -> list[str]:
+    """Return the lines if there is ``room`` for all, else the first of them and how many follow."""
+    if len(lines) <= room:
+        return lines
+    shown = max(room - 1, 0)
+    return [*lines[:shown], f"... and {plural(len(lines) - shown, 'line')} more"]
 
 
 def note(text: str) -> None:

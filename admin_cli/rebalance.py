@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import functools
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -34,11 +35,11 @@ from admin_cli.numbers import NODE, WINDOW, Real
 from admin_cli.options import TEXT, Bytes, BytesPerSecond, json_option, servers_option
 from admin_cli.output import (
     check_file,
-    clear_screen,
     note,
     plural,
     print_json,
     read_file,
+    refreshed,
     write_file,
 )
 from admin_cli.session import Session
@@ -489,13 +490,14 @@ def _raise_for_result(status: wire.PlanStatusReply) -> None:
 @click.pass_obj
 def status(session: Session, watch: bool, as_json: bool) -> None:
     """Show the progress of the plan: moves, bytes, rate, and the reasons of moves that wait."""
-    with connection.open_session(session) as client:
+    with connection.open_session(session) as client, contextlib.ExitStack() as ending:
+        show = ending.enter_context(refreshed()) if watch and not as_json else None
         while True:
             found = client.plan_request(wire.PlanStatus())
-            if watch and not as_json:
-                clear_screen()
             if as_json:
                 print_json(plan_view.status_json(found), one_line=watch)
+            elif show is not None:
+                show(functools.partial(plan_view.show_status, found))
             else:
                 plan_view.show_status(found)
             if not watch or found.state in (*_ENDED, "none"):

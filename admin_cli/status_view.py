@@ -7,20 +7,23 @@ contain.
 from __future__ import annotations
 
 import sys
+import textwrap
 
-from admin_cli import connection, quantities
-from admin_cli.output import plural, print_table, say
+from admin_cli import connection, health, quantities
+from admin_cli.output import plural, print_table, say, terminal_columns
 
-#: Groups named in a line.
-_NAMED_MAX = 10
+#: Columns that a narrow terminal does without, the least important first.
+NODE_COLUMNS_DROPPED = ("rack", "client address", "version", "log", "disk used", "", "uptime",
+                        "lag")
+REPLICA_COLUMNS_DROPPED = ("lag bytes", "durable", "applied", "log", "term", "commit")
 
 
-def print_status(answer: dict) -> None:
-    """Print the answer of `multiraft cluster status`."""
-    needs = _needs(answer)
+def print_status(answer: dict, wide: bool = False) -> None:
+    """Print the answer of `multiraft cluster status`; ``wide``: with all columns."""
+    needs = [health.Need(**need) for need in answer["needs_attention"]]
     say("Needs attention:" if needs else _healthy(answer))
     for need in needs:
-        say(f"  {need}")
+        say(_need_lines(need))
     aside = [f"node {node['id']} is {connection.STATE_WORDS[node['intent']]}"
              for node in answer["nodes"] if node["intent"] in connection.STATE_WORDS]
     if aside:
@@ -32,22 +35,23 @@ def print_status(answer: dict) -> None:
     print_table(
         ("node", "state", "version", "uptime", "leads", "", "replicas", "behind", "lag", "log",
          "disk used", "disk free", "rack", "client address"),
-        [(node["id"], with_desired_state(node_state(node), node["intent"]), node["version"],
-          quantities.span(node["uptime_ms"]), node["leads"],
+        [(node["id"], health.with_desired_state(health.node_state(node), node["intent"]),
+          node["version"], quantities.span(node["uptime_ms"]), node["leads"],
           quantities.bar(node["leads"], most, cell), node["groups"], node["behind"],
           node["lag_entries"], quantities.size(node["log_bytes"]),
           quantities.size(node["disk_used_bytes"]), _free(node), node["rack"],
-          node["client_address"]) for node in answer["nodes"]])
-    leader = answer["metadata_leader"]
-    say(
-        f"\n{answer['groups']} groups in the pool{_growth(answer)}, replication factor "
-        f"{answer['replication_factor']}, {answer['topics']} topics with "
-        f"{answer['partitions']} partitions\n"
-        + (f"metadata group led by node {leader}" if leader else
-           "the metadata group has no leader: topics cannot be created or deleted")
-        + f"\ngroups without a leader: {_some(answer['leaderless_groups'])}"
-        f"\nunder-replicated groups: {_some(answer['under_replicated_groups'])}"
-        f"\nquarantined replicas: {_some(answer['quarantined_groups'])}")
+          node["client_address"]) for node in answer["nodes"]],
+        NODE_COLUMNS_DROPPED, wide)
+    say(f"\n{plural(answer['groups'], 'group')} in the pool{_growth(answer)}, replication factor "
+        f"{answer['replication_factor']}, {plural(answer['topics'], 'topic')} with "
+        f"{plural(answer['partitions'], 'partition')}")
+    if answer["metadata_leader"]:
+        say(f"metadata group led by node {answer['metadata_leader']}")
+    for title, groups in (("groups without a leader", answer["leaderless_groups"]),
+                          ("under-replicated groups", answer["under_replicated_groups"]),
+                          ("quarantined replicas", answer["quarantined_groups"])):
+        if not groups:  # others need attention, and are named above
+            say(f"{title}: none")
     for node in answer["nodes"]:
         if node["scrub"] and node["scrub"]["requested"]:
             say(f"requested scrub: node {node['id']} has read "
@@ -55,51 +59,21 @@ def print_status(answer: dict) -> None:
                 f"{quantities.size(node['scrub']['total_bytes'])}")
 
 
+def _need_lines(need: health.Need) -> str:
+    """Return a problem and the next command: one line, or on a terminal too narrow for it several,
+    of which the last has the whole command."""
+    text = f"  {need.text}"
+    together = f"{text.rstrip('.')}; next: {need.command}" if need.command else text
+    room = terminal_columns()
+    if not sys.stdout.isatty() or len(together) <= room:
+        return together
+    lines = textwrap.wrap(text, max(room, 20), subsequent_indent="    ", break_long_words=False,
+                          break_on_hyphens=False)
+    return "\n".join(lines + ([f"    next: {need.command}"] if need.command else []))
+
+
 def _growth(answer: dict) -> str:
     return f" (growing to {answer['growing_to']})" if answer["growing_to"] else ""
-
-
-def node_state(node: dict) -> str:
-    """Return the state of a node in one or two words."""
-    if node["state"] != "up":
-        return node["state"]
-    if node["problem"]:
-        return "no answer"
-    if node["ready"] is None:
-        return "up"  # of a release that does not report it
-    if node["phase"] != "serving":
-        return node["phase"]
-    return "ready" if node["ready"] else "not ready"
-
-
-def with_desired_state(state: str, desired_state: str | None) -> str:
-    """Return the state of a node, with the wanted one unless it is alive: ``up, draining``."""
-    words = connection.STATE_WORDS.get(desired_state or "")
-    return f"{state}, {words}" if words else state
-
-
-def _needs(answer: dict) -> list[str]:
-    """Return the problems of the cluster, the worst first."""
-    needs = []
-    if answer["leaderless_groups"]:
-        needs.append(f"groups without a leader (no appends): {_some(answer['leaderless_groups'])}")
-    if not answer["metadata_leader"]:
-        needs.append("the metadata group has no leader")
-    if answer["quarantined_groups"]:
-        needs.append(f"quarantined replicas: {_some(answer['quarantined_groups'])}")
-    for node in answer["nodes"]:
-        state = node_state(node)
-        if node["problem"]:
-            needs.append(f"node {node['id']} does not answer: {node['problem']}")
-        elif state not in ("ready", "up"):
-            why = node["not_ready"]
-            needs.append(f"node {node['id']} is {state}" + (f": {why}" if why else ""))
-        if node["disk_full"]:
-            needs.append(f"node {node['id']} has a full disk and refuses records")
-    if answer["under_replicated_groups"]:
-        needs.append(f"under-replicated groups: "
-                     f"{_some(answer['under_replicated_groups'])}")
-    return needs
 
 
 def _healthy(answer: dict) -> str:
@@ -114,22 +88,14 @@ def _free(node: dict) -> str | None:
     return f"{quantities.size(node['disk_free_bytes'])} ({share} %)"
 
 
-def _some(groups: list[int]) -> str:
-    """Return the number of groups and the first few of them."""
-    if not groups:
-        return "none"
-    shown = ", ".join(map(str, groups[:_NAMED_MAX]))
-    return f"{len(groups)} ({shown}{', ...' if len(groups) > _NAMED_MAX else ''})"
-
-
 def _cell() -> str:
     """Return a block where the terminal can show it."""
     encoding = (getattr(sys.stdout, "encoding", "") or "ascii").lower()
     return "█" if encoding.replace("-", "") == "utf8" else "#"
 
 
-def print_group(answer: dict) -> None:
-    """Print the answer of `multiraft group describe`."""
+def print_group(answer: dict, wide: bool = False) -> None:
+    """Print the answer of `multiraft group describe`; ``wide``: with all columns."""
     leader = answer["leader"]
     who = f"led by node {leader} in term {answer['term']}" if leader else (
         f"has no leader (term {answer['term']})")
@@ -147,7 +113,8 @@ def print_group(answer: dict) -> None:
          "applied", "note"),
         [(row["node"], row["role"], row["state"], row["term"], row["match"], row["lag_entries"],
           quantities.size(row["lag_bytes"]), _log(row), row["durable_index"], row["commit"],
-          row["applied_index"], _note(row)) for row in answer["replicas"]])
+          row["applied_index"], _note(row)) for row in answer["replicas"]],
+        REPLICA_COLUMNS_DROPPED, wide)
 
 
 def _leader_marks(answer: dict) -> str:

@@ -26,8 +26,9 @@ class Places(NamedTuple):
 
 def places(client: Any) -> Places:
     """Return the groups and the nodes that are up, as one node sees them."""
-    up = frozenset(node.id for node in client.cluster_status().nodes if node.state == "up")
-    return Places({row.group: row for row in connection.groups(client)}, up)
+    nodes = client.cluster_status().nodes
+    return Places({row.group: row for row in connection.groups(client, nodes)},
+                  connection.nodes_up(nodes))
 
 
 def replicas(row: PartitionRow, found: Places) -> tuple[int, ...]:
@@ -37,8 +38,9 @@ def replicas(row: PartitionRow, found: Places) -> tuple[int, ...]:
 
 
 def leader(row: PartitionRow, found: Places) -> int | None:
-    """Return the leader of a partition; None if it is not known or not up."""
-    return row.leader if row.leader in found.up else None
+    """Return the leader of a partition if it can append (``connection.living_leader``); None
+    otherwise."""
+    return connection.living_leader(row.leader or 0, replicas(row, found), found.up)
 
 
 def state(row: PartitionRow, found: Places) -> str | None:

@@ -51,7 +51,8 @@ def build_admin(env: NodeEnv, storage: StorageParts, metadata: MetadataParts, pe
         peers.handlers.update(part.peer_handlers)
     roles = LeadershipNotifier()
     group_health = GroupHealthScan(core, env.store, log, config.http.lag_entries_max,
-                          functools.partial(measure_space, str(config.data_dir)))
+                                   functools.partial(measure_space, str(config.data_dir)),
+                                   lambda: env.space.full)
     requests = Admin(core, env.store, log, metadata.directory, config, metadata.known, handlers,
                      env.loop.request, roles, turns)
     return AdminParts(roles, group_health, pool, sinks, handlers, requests)

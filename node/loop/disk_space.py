@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -72,8 +73,10 @@ class Space(DiskSpaceGuard):
 
     def describe(self) -> str:
         """Return the reason for which records are refused."""
-        return (f"the disk of {self._directory} is full: {self.free} bytes are free, appends are "
-                f"taken again from {self.resume_bytes} on")
+        free, needed = self.free, self.resume_bytes
+        return (f"the disk of {self._directory} is full: {_mebibytes(free)} free, records are "
+                f"accepted again from {_mebibytes(needed)} on (free "
+                f"{_mebibytes(max(0, needed - free))} more)")
 
     def open(self) -> None:
         """Check the free space at the start as ``check`` does, which preallocates the reserve file
@@ -95,6 +98,11 @@ class Space(DiskSpaceGuard):
         while True:
             await trio.sleep(POLL_S)
             self.check()
+
+
+def _mebibytes(count: int) -> str:
+    """Return a size in words, rounded up: who frees that much has freed enough."""
+    return f"{math.ceil(count * 10 / (1 << 20)) / 10:,.1f} MiB"
 
 
 def free_bytes(directory: Path) -> int:

@@ -2,8 +2,8 @@
 
 Contract.  A scan runs only on request (a scrape, ``/readyz``, ``node_status``).  A survey is
 O(groups and members), taken ``SLICE`` groups per turn of the scheduler, so that a pool of any size
-cannot stall the loop.  Requests within ``FRESH_MS`` get the last survey, and all requests during a
-scan share its result.
+cannot stall the loop.  Requests within ``FRESH_MS`` get the last survey, unless the disk has become
+full or was emptied since, and all requests during a scan share its result.
 
 A replica is *behind* in these cases: it is quarantined or empty; it does not know its leader or
 does not support the leader's node; it has not heard from a leader since this node started; its
@@ -49,8 +49,9 @@ SLICE = 64
 FRESH_MS = 1_000
 #: Groups of a kind that are named; their number is always exact.
 NAMED_MAX = 100
-#: Age up to which a measurement of disk space is used, in milliseconds.
-SPACE_FRESH_MS = 5_000
+#: Age up to which the size of the data directory is used, in milliseconds: it takes a call for each
+#: file.  The free space of the disk takes one system call, and each survey has its own.
+USED_FRESH_MS = 5_000
 #: Time to wait for a measurement of disk space, in seconds.
 SPACE_WAIT_S = 1.0
 #: States of members that receive no entries.
@@ -92,21 +93,25 @@ class Survey:
     disk_used_bytes: int = 0
     disk_free_bytes: int = 0
     disk_total_bytes: int = 0
+    disk_full: bool = False
     taken_ms: int = 0
 
 
 class GroupHealthScan:
-    """Task that takes surveys.  ``space()`` blocks and returns (used, free, total) bytes of the
-    data directory; None = not known."""
+    """Task that takes surveys.  ``space(used)`` blocks and returns (used, free, total) bytes of the
+    data directory; ``used`` None = measure that as well.  ``is_full`` returns True while the node
+    refuses records for lack of space."""
 
     def __init__(self, core: MultiRaft, store: Store, metadata_log: MetadataLog,
-                 lag_entries_max: int, space: Callable[[], tuple[int, int, int]]):
+                 lag_entries_max: int, space: Callable[[int | None], tuple[int, int, int]],
+                 is_full: Callable[[], bool]):
         self._core = core
         self._store = store
         self._metadata_log = metadata_log
         self._lag_entries_max = lag_entries_max
         self._space = space
-        self._space_ms: int | None = None
+        self._is_full = is_full
+        self._used_ms: int | None = None
         self._space_seen = (0, 0, 0)
         self._space_limiter = trio.CapacityLimiter(1)
         self._asked = trio.Event()
@@ -116,7 +121,8 @@ class GroupHealthScan:
     def request(self, answer: Callable[[Survey], None]) -> None:
         """Pass a survey to ``answer`` on the loop: the last one, before this call returns, if it is
         fresh; otherwise that of a scan which starts now."""
-        if self._last is not None and monotonic_ms() - self._last.taken_ms < FRESH_MS:
+        if (self._last is not None and monotonic_ms() - self._last.taken_ms < FRESH_MS
+                and self._last.disk_full == self._is_full()):
             answer(self._last)
             return
         self._waiting.append(answer)
@@ -159,6 +165,7 @@ class GroupHealthScan:
                 except UnknownGroup:
                     continue  # removed meanwhile
             await trio.lowlevel.checkpoint()
+        survey.disk_full = self._is_full()
         survey.disk_used_bytes, survey.disk_free_bytes, survey.disk_total_bytes = (
             await self.space_now())
         survey.taken_ms = monotonic_ms()
@@ -229,28 +236,38 @@ class GroupHealthScan:
 
     async def space_now(self) -> tuple[int, int, int]:
         """Return (used, free, total) bytes of the data directory, without a scan of groups. Measure
-        them on a thread unless they are fresh; repeat the last values while the disk does not
-        answer."""
+        them on a thread, ``used`` unless it is fresh; repeat the last values while the disk does
+        not answer."""
         now_ms = monotonic_ms()
-        if self._space_ms is not None and now_ms - self._space_ms < SPACE_FRESH_MS:
-            return self._space_seen
+        fresh = self._used_ms is not None and now_ms - self._used_ms < USED_FRESH_MS
+        used = self._space_seen[0] if fresh else None
         # A disk that hangs blocks one thread only; surveys repeat the last measurement.
         if not self._space_limiter.borrowed_tokens:
             try:
                 with trio.move_on_after(SPACE_WAIT_S):
                     self._space_seen = await trio.to_thread.run_sync(
-                        self._space, abandon_on_cancel=True, limiter=self._space_limiter)
-                    self._space_ms = now_ms
+                        self._space, used, abandon_on_cancel=True, limiter=self._space_limiter)
+                    if not fresh:
+                        self._used_ms = now_ms
             except OSError:
                 pass  # a failing disk shows in its writes, which end the node
         return self._space_seen
 
 
-def measure_space(directory: str) -> tuple[int, int, int]:
+def measure_space(directory: str, used: int | None = None) -> tuple[int, int, int]:
     """Return (used, free, total) bytes: of the files below ``directory``, and of its filesystem.
+    ``used`` is returned as it is, unless it is None.
 
-    Blocks; O(files).  A file that vanishes meanwhile counts as 0.
+    Blocks; without ``used`` O(files).  A file that vanishes meanwhile counts as 0.
     """
+    if used is None:
+        used = _measure_used(directory)
+    filesystem = os.statvfs(directory)
+    return (used, filesystem.f_bavail * filesystem.f_frsize,
+            filesystem.f_blocks * filesystem.f_frsize)
+
+
+def _measure_used(directory: str) -> int:
     used, pending = 0, [directory]
     while pending:
         try:
@@ -262,9 +279,7 @@ def measure_space(directory: str) -> tuple[int, int, int]:
                         used += _size(entry)
         except FileNotFoundError:
             continue
-    filesystem = os.statvfs(directory)
-    return (used, filesystem.f_bavail * filesystem.f_frsize,
-            filesystem.f_blocks * filesystem.f_frsize)
+    return used
 
 
 def _size(entry: os.DirEntry) -> int:

@@ -149,25 +149,29 @@ def test_cluster_status_json(run, cluster):
     assert list(answer) == ["cluster", "metadata_leader", "groups", "growing_to",
                             "replication_factor", "topics", "partitions", "nodes",
                             "leaderless_groups", "under_replicated_groups",
-                            "quarantined_groups"]
+                            "quarantined_groups", "healthy", "needs_attention"]
     untold = ("version", "phase", "ready", "not_ready", "uptime_ms", "quarantined", "behind",
               "lag_entries", "log_bytes", "disk_used_bytes", "disk_free_bytes", "disk_total_bytes",
               "disk_full", "scrub", "problem")
     place = {"id": 2, "state": "down", "intent": "alive", "rack": "r2",
              "client_address": "127.0.0.1:9102", "peer_address": "127.0.0.1:9202",
-             "leads": 2, "groups": 5}
+             "leads": 0, "groups": 5}
     assert answer["nodes"][1] == {**place, **dict.fromkeys(untold)}
     told = answer["nodes"][2]
     assert set(told) == {*place, *untold}
     assert (told["ready"], told["uptime_ms"], told["problem"]) == (True, 7_325_000, None)
-    assert answer["leaderless_groups"] == [2]
+    assert answer["leaderless_groups"] == [1, 2, 4], "node 2 led two more"
+    assert answer["healthy"] is False
+    assert answer["needs_attention"][0] == {
+        "problem": "groups_leaderless", "text": "groups without a leader (no appends): 3 (1, 2, 4)",
+        "command": "multiraft group describe 1"}
     assert answer["under_replicated_groups"] == [0, 1, 2, 3, 4]
 
 
 def test_cluster_status_for_a_person_counts_groups_in_need(run, cluster):
     cluster.leaders[2] = 0
     text = run("cluster", "status").stdout
-    assert "groups without a leader: 1 (2)" in text
+    assert "groups without a leader (no appends): 1 (2)" in text
     assert "under-replicated groups: none" in text
 
 

@@ -20,7 +20,7 @@ def test_the_list_says_who_is_there(run, cluster):
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
     assert lines[0].split()[:4] == ["node", "state", "replicas", "leads"]
-    assert lines[2].split()[:4] == ["2", "down", "5", "2"]
+    assert lines[2].split()[:4] == ["2", "down", "5", "0"]
     assert "2023-11-14T22:13:20+00:00" in lines[1] and " -  " in lines[2]
 
 

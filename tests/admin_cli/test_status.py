@@ -3,8 +3,9 @@
 import json
 
 import pytest
+from click.testing import CliRunner
 
-from admin_cli import cluster_facts, quantities
+from admin_cli import cluster_facts, connection, quantities
 from admin_cli.failures import ExitCode
 from admin_cli.main import cli
 from admin_cli.session import Session
@@ -38,16 +39,19 @@ def test_the_first_lines_say_what_needs_attention_the_worst_first(run, cluster):
                               "groups_quarantined": 1, "quarantined": [3]}
     lines = run("cluster", "status").stdout.splitlines()
     assert lines[:6] == [
-        "Needs attention:", "  groups without a leader (no appends): 1 (4)",
-        "  quarantined replicas: 1 (3)",
-        "  node 2 is not ready: catching up: 1 group (3) behind", "  node 3 is down",
-        "  under-replicated groups: 5 (0, 1, 2, 3, 4)"]
+        "Needs attention:",
+        "  groups without a leader (no appends): 2 (2, 4); next: multiraft group describe 2",
+        "  quarantined replicas: 1 (3); next: multiraft group describe 3",
+        "  node 2 is not ready: catching up: 1 group (3) behind; "
+        "next: multiraft cluster status --wait-healthy",
+        "  node 3 is down; next: multiraft node describe 3",
+        "  under-replicated groups: 5 (0, 1, 2, 3, 4); next: multiraft group describe 0"]
 
 
 def test_a_full_disk_needs_attention(run, cluster):
     cluster.node_status[2] = {"disk_full": 1}
     assert run("cluster", "status").stdout.splitlines()[:2] == [
-        "Needs attention:", "  node 2 has a full disk and refuses records"]
+        "Needs attention:", "  node 2 has a full disk and refuses records: 3.0 GiB free"]
 
 
 def test_a_node_is_a_row_with_what_it_tells_of_itself(run):
@@ -97,8 +101,6 @@ def test_a_node_of_another_release_that_tells_less_is_shown(run, cluster):
 
 def watched(cluster, environ, looks: int, *arguments: str, change=None):
     """Run with --watch; Ctrl-C comes in the pause after so many looks."""
-    from click.testing import CliRunner
-
     pauses: list[float] = []
 
     def pause(seconds: float) -> None:
@@ -197,7 +199,7 @@ def test_without_its_leaders_node_a_group_is_described_by_the_others(run, cluste
     assert (rows[2]["role"], rows[1]["role"]) == (None, "follower")
     assert rows[2]["problem"] and rows[1]["problem"] is None
     assert rows[1]["lag_entries"] is None, "only a leader knows"
-    assert answer["leader"] == 2, "who led last, as far as is known"
+    assert answer["leader"] == (None if how == "down" else 2)
 
 
 def test_a_group_without_a_leader_says_so(run, cluster):
@@ -232,3 +234,142 @@ def test_spans(milliseconds, text):
                                                       (5, 10, 6), (0, 0, 0)])
 def test_bars(value, most, cells):
     assert len(quantities.bar(value, most, "#")) == cells
+
+
+# ---- leaders that cannot append ------------------------------------------------------------------
+
+
+def test_without_a_majority_no_group_has_a_leader(run, cluster):
+    """The node that is asked still names leaders, of which some are dead."""
+    cluster.up = {1}
+    cluster.topics["t"] = [[], []]
+    answer = json.loads(run("cluster", "status", "--json").stdout)
+    assert answer["leaderless_groups"] == [0, 1, 2, 3, 4]
+    assert answer["metadata_leader"] is None
+    assert [node["leads"] for node in answer["nodes"]] == [0, 0, 0]
+    for listing, rows in (("group list", "groups"), ("topic describe t", "partitions")):
+        told = json.loads(run(*listing.split(), "--json").stdout)[rows]
+        assert {row["leader"] for row in told} == {None}
+    assert {row["leads"] for row in json.loads(run("node", "list", "--json").stdout)["nodes"][1:]
+            } == {0}
+    assert run("group", "describe", "2").stdout.startswith("Group 2 has no leader")
+
+
+def test_with_a_majority_only_the_groups_of_the_dead_node_have_no_leader(run, cluster):
+    cluster.up = {1, 2}
+    cluster.topics["t"] = [[], [], []]
+    answer = json.loads(run("cluster", "status", "--json").stdout)
+    assert answer["leaderless_groups"] == [2]
+    assert [node["leads"] for node in answer["nodes"]] == [2, 2, 0]
+    told = json.loads(run("topic", "describe", "t", "--json").stdout)["partitions"]
+    assert [row["leader"] for row in told] == [2, None, 1]
+
+
+@pytest.mark.parametrize(("leader", "up", "living"), [
+    (1, {1, 2}, 1), (1, {1}, None), (3, {1, 2}, None), (0, {1, 2, 3}, None)])
+def test_a_leader_lives_on_a_node_that_is_up_with_a_majority(leader, up, living):
+    assert connection.living_leader(leader, (1, 2, 3), frozenset(up)) == living
+
+
+# ---- for scripts ---------------------------------------------------------------------------------
+
+
+def test_check_sets_the_exit_code(run, cluster):
+    assert run("cluster", "status", "--check").exit_code == ExitCode.OK
+    cluster.up = {1, 2}
+    assert run("cluster", "status").exit_code == ExitCode.OK
+    result = run("cluster", "status", "--check")
+    assert result.exit_code == ExitCode.UNHEALTHY == 10
+    assert result.stdout.startswith("Needs attention:")
+    cluster.failure = ConnectionRefusedError("refused")
+    assert run("cluster", "status", "--check").exit_code == ExitCode.UNREACHABLE
+
+
+def waited(cluster, environ, *arguments: str, change=None):
+    """Run with the arguments; ``change(number)`` is called in each pause."""
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        assert len(pauses) < 1_000
+        if change is not None:
+            change(len(pauses))
+
+    session = Session(environ, cluster.connect, "127.0.0.1:9101", pause=pause)
+    return CliRunner().invoke(cli, ("cluster", "status", *arguments), obj=session,
+                              prog_name="multiraft"), pauses
+
+
+@pytest.mark.parametrize("spelling", ["--wait-healthy", "--exit-when-healthy", "-e"])
+def test_waiting_ends_when_the_cluster_is_healthy(cluster, environ, spelling):
+    cluster.up = {1, 2}
+
+    def change(pause: int) -> None:
+        cluster.failure = ConnectionRefusedError("refused") if pause == 2 else None
+        cluster.up = {1, 2, 3} if pause == 4 else {1, 2}
+        cluster.leaders[4] = 0 if pause == 3 else 2
+
+    result, pauses = waited(cluster, environ, spelling, change=change)
+    assert (result.exit_code, len(pauses)) == (0, 4)
+    assert result.stdout.startswith("Healthy:")
+    told = result.stderr.splitlines()
+    assert told[0] == "Waiting at most 300 s until the cluster is healthy."
+    assert [line.split("s  ", 1)[1][:24] for line in told[1:]] == [
+        "groups without a leader ", "no answer from 127.0.0.1", "groups without a leader "]
+    assert "2 (2, 4)" in told[3] and "and 2 other problems" in told[3]
+
+
+def test_a_healthy_cluster_is_not_waited_for(cluster, environ):
+    result, pauses = waited(cluster, environ, "--wait-healthy", "--json")
+    assert (result.exit_code, pauses, result.stderr) == (0, [], "")
+    assert json.loads(result.stdout)["healthy"] is True
+
+
+def test_waiting_ends_at_its_limit_with_the_reason(cluster, environ):
+    cluster.up = {1, 2}
+    result, _pauses = waited(cluster, environ, "--wait-healthy", "--timeout", "0.05")
+    assert result.exit_code == ExitCode.UNHEALTHY
+    assert result.stdout.startswith("Needs attention:")
+    assert "not healthy in time: groups without a leader (no appends): 1 (2)" in result.stderr
+    cluster.failure = ConnectionRefusedError("refused")
+    result, _pauses = waited(cluster, environ, "--wait-healthy", "--timeout", "0")
+    assert result.exit_code == ExitCode.UNREACHABLE
+
+
+def test_watching_until_it_is_healthy_ends_then(cluster, environ):
+    cluster.up = {1, 2}
+    result, pauses = waited(cluster, environ, "-w", "-e",
+                            change=lambda pause: cluster.up.add(3))
+    assert (result.exit_code, pauses) == (0, [2.0])
+    assert result.stdout.count("Needs attention") == result.stdout.count("Healthy") == 1
+
+
+@pytest.mark.parametrize("arguments", [("--timeout", "5"), ("--check", "--watch")])
+def test_options_that_do_not_fit_together_are_a_usage_error(run, arguments):
+    assert run("cluster", "status", *arguments).exit_code == ExitCode.USAGE
+
+
+def test_the_word_of_another_system_leads_to_the_status(run):
+    result = run("cluster", "health")
+    assert result.exit_code == ExitCode.USAGE
+    assert "`multiraft cluster status`" in result.stderr
+
+
+# ---- the next command ----------------------------------------------------------------------------
+
+
+def test_a_development_cluster_is_started_by_its_own_command(cluster):
+    cluster.up = {1, 2}
+    facts = cluster_facts.cluster_status(cluster.connect(["x"]), is_dev=True)
+    down = next(need for need in facts["needs_attention"] if need["problem"] == "node_down")
+    assert down == {"problem": "node_down", "text": "node 3 is down",
+                    "command": "multiraft dev start 3"}
+
+
+@pytest.mark.parametrize(("told", "problem"), [
+    ({"phase": "stopping", "ready": 0}, "node_stopping"),
+    ({"phase": "a phase of tomorrow", "ready": 0}, "node_not_ready")])
+def test_a_node_that_does_not_serve_is_reported(run, cluster, told, problem):
+    cluster.node_status[2] = told
+    answer = json.loads(run("cluster", "status", "--json").stdout)
+    assert [need["problem"] for need in answer["needs_attention"]] == [problem]

@@ -100,7 +100,7 @@ def follow(world: Machines, heading: str, place: str = "", state: str = "",
 def well(world: Machines) -> None:
     """Check that the cluster is healthy."""
     desk = world.all[DESK]
-    desk.wait(lambda: "Healthy" in desk.try_("multiraft cluster status").stdout, "all is well")
+    desk.run("multiraft cluster status --wait-healthy")
 
 
 # ---- in the order of the page --------------------------------------------------------------------
@@ -217,7 +217,7 @@ def test_a_full_disk(world):
     said = follow(world, "Full disk", "1", "full")
     assert '"disk_full"' in said
     status = desk.try_("multiraft cluster status").stdout
-    assert "node 1 has no room" in status.partition("\n\n")[0]
+    assert "node 1 has a full disk" in status.partition("\n\n")[0]
     follow(world, "Full disk", DESK, "full")
     machine.run("rm /var/lib/multiraft/ballast")
     machine.wait(lambda: '"disk_space_freed"' in machine.run("journalctl -u multiraft -o cat"),

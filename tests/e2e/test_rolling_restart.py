@@ -7,6 +7,7 @@ from __future__ import annotations
 import pytest
 import trio
 
+from admin_cli.cluster_facts import cluster_status
 from multiraft.client import Client, blocking
 from multiraft.client.blocking import Record
 from tests.e2e.load import Load, verify
@@ -76,6 +77,30 @@ def test_without_a_majority_nobody_is_ready_and_the_reason_says_why(world):
         "node 1 knows no leader of any group")
     assert status == 503
     assert "no leader is known" in answer["reason"]
+
+
+def test_without_a_majority_the_status_reports_every_group_that_readyz_counts(world):
+    """Each node leads some groups, so the node that is left remembers leaders that are dead."""
+    for node in world.ids():
+        wait_for(lambda node=node: is_ready(world, node), f"node {node} is ready")
+    with blocking.Client(world.addresses) as client:
+        for row in client.group_list():
+            client.group_transfer(row.group, 1 + row.group % 3)
+    world.dev.kill(2)
+    world.dev.kill(3)
+    _status, answer = wait_for(
+        lambda: (said := readiness(world, 1))[1].get("leaderless") == 9 and said,
+        "node 1 knows no leader of any group")
+    with blocking.Client([world.address(1)]) as client:
+        facts = cluster_status(client)
+        believed = {row.leader for row in client.group_list()}
+    assert believed & {2, 3}, "node 1 still names dead leaders"
+    assert facts["leaderless_groups"] == list(range(answer["leaderless"]))
+    assert facts["metadata_leader"] is None
+    assert [node["leads"] for node in facts["nodes"]] == [0, 0, 0]
+    [reason] = [need["text"] for need in facts["needs_attention"]
+                if need["problem"] == "node_not_ready"]
+    assert reason == f"node 1 is not ready: {answer['reason']}"
 
 
 # ---- without waiting -------------------------------------------------------------------------

@@ -47,6 +47,7 @@ class ClusterView:
                  plan: ActivePlan | None = None):
         self.statuses = {one.group: one for one in statuses}
         self.space = (1, 2, 3)
+        self.full = False
         self.looked: list[int] = []
         core = SimpleNamespace(
             node=1, status=SimpleNamespace(
@@ -54,7 +55,12 @@ class ClusterView:
                 node_state=lambda node: "down" if node in down else "up"))
         store = SimpleNamespace(bytes_between=lambda group, first, last: 10 * (last - first + 1))
         metadata_log = SimpleNamespace(state=SimpleNamespace(plans=SimpleNamespace(active=plan)))
-        self.group_health = GroupHealthScan(core, store, metadata_log, LAG_MAX, lambda: self.space)
+        self.group_health = GroupHealthScan(core, store, metadata_log, LAG_MAX,
+                                            self.measure, lambda: self.full)
+
+    def measure(self, used: int | None) -> tuple[int, int, int]:
+        """Return the space of the test; ``used`` as in ``measure_space``."""
+        return self.space if used is None else (used, *self.space[1:])
 
     def status(self, group: int) -> GroupStatus:
         self.looked.append(group)
@@ -214,12 +220,43 @@ async def test_who_asks_at_the_same_time_or_soon_after_shares_one_survey(monkeyp
 
 
 @in_trio
+async def test_each_survey_has_the_free_space_of_now(monkeypatch):
+    """Files are counted less often."""
+    world = ClusterView(status())
+    now_ms = [1_000]
+    monkeypatch.setattr(survey_module, "monotonic_ms", lambda: now_ms[0])
+
+    async def space() -> tuple[int, int, int]:
+        survey = await world.group_health.take()
+        return survey.disk_used_bytes, survey.disk_free_bytes, survey.disk_total_bytes
+
+    assert await space() == (1, 2, 3)
+    world.space = (7, 0, 3)
+    assert await space() == (1, 0, 3)
+    now_ms[0] += survey_module.USED_FRESH_MS
+    assert await space() == (7, 0, 3)
+
+
+@in_trio
+async def test_a_survey_from_before_the_disk_became_full_is_not_used_again():
+    world = ClusterView(status())
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(world.group_health.run)
+        assert (await world.group_health.fresh()).disk_free_bytes == 2
+        world.space, world.full = (1, 0, 3), True
+        found = await world.group_health.fresh()
+        assert (found.disk_free_bytes, found.disk_full) == (0, True)
+        assert await world.group_health.fresh() is found
+        nursery.cancel_scope.cancel()
+
+
+@in_trio
 async def test_a_disk_that_does_not_answer_does_not_hold_the_survey(monkeypatch):
     import threading
 
     monkeypatch.setattr(survey_module, "SPACE_WAIT_S", 0.01)
     world, release = ClusterView(status()), threading.Event()
-    world.group_health._space = lambda: release.wait() and (7, 8, 9)
+    world.group_health._space = lambda _used: release.wait() and (7, 8, 9)
     try:
         assert (await world.group_health.take()).disk_free_bytes == 0
         assert (await world.group_health.take()).disk_free_bytes == 0, "no second thread waits"
@@ -231,7 +268,7 @@ async def test_a_disk_that_does_not_answer_does_not_hold_the_survey(monkeypatch)
 async def test_a_disk_that_cannot_say_how_full_it_is_ends_nothing():
     world = ClusterView(status())
 
-    def fail():
+    def fail(_used):
         raise OSError(5, "input/output error")
 
     world.group_health._space = fail
@@ -245,6 +282,7 @@ def test_space_counts_all_files_below_and_the_filesystem(tmp_path):
     used, free, total = measure_space(str(tmp_path))
     assert used == 1234
     assert 0 < free <= total
+    assert measure_space(str(tmp_path), 5)[0] == 5
     assert total == os.statvfs(tmp_path).f_blocks * os.statvfs(tmp_path).f_frsize
 
 
