@@ -159,8 +159,7 @@ class Appender:
                 pause_s, acknowledged = TOLD_AFTER_S, self.acknowledged
                 continue
             reasons = self._explain()
-            for reason in reasons or [f"waiting for the leaders of {self._topic} to answer."]:
-                note(reason)
+            note("; ".join([f"waiting for the leaders of {self._topic} to answer", *reasons]))
             pause_s = min(2 * pause_s, TOLD_AGAIN_S_MAX)
 
     def _explain(self) -> list[str]:
@@ -168,7 +167,7 @@ class Appender:
             return unavailable.explain(self._client,
                                        unavailable.partitions(self._client, self._topic))
         except MultiRaftError as error:
-            return [f"No node tells the groups of {self._topic}: {connection.sentence(error)}"]
+            return [f"no node tells the groups of {self._topic}: {connection.sentence(error)}"]
 
     # ---- counting ----
 

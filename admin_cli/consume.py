@@ -53,6 +53,8 @@ RESUMED_MAX = 64
 #: Time in which leaders have to tell their offsets, without --timeout, and the pause in between.
 OFFSETS_TIMEOUT_MS = 30_000
 OFFSETS_PAUSE_S = 0.5
+#: Least time for the reading itself, whatever the questions before it took.
+LEFT_MS_MIN = 100
 
 
 class OutputForm(click.ParamType):
@@ -83,11 +85,20 @@ class _Choice(NamedTuple):
     span: Span | None
 
 
-@click.command(cls=TranslatedCommand, hints=CONSUME_HINTS)
+EXAMPLES = r"""
+Examples:
+  multiraft consume greetings --follow
+  multiraft consume greetings -o -5                the last five of each partition
+  multiraft consume greetings -f '%p %o %k %v\n'
+  multiraft consume greetings --from 0=17,1=4      continue where a reader stopped
+"""
+
+
+@click.command(cls=TranslatedCommand, hints=CONSUME_HINTS, epilog=f"\b{EXAMPLES}")
 @topic_argument("topics", several=True)
 @click.option("--regex", "-r", is_flag=True,
               help="TOPIC is a regular expression: read every topic whose name it matches.")
-@click.option("--partition", "-p", type=PARTITION, help="Only this partition.")
+@click.option("--partition", "-p", type=PARTITION, metavar="P", help="Only this partition.")
 @click.option("--from", "start", type=Start(), default="earliest", show_default=True,
               metavar="earliest|latest|OFFSET|TIME|P=OFFSET,...",
               help=f"Start position. A time ({FORMS}) means the first record at or after it; "
@@ -99,7 +110,7 @@ class _Choice(NamedTuple):
                    "--from latest.")
 @click.option("--follow", "until_end", flag_value=FOLLOW,
               help="Wait for new records until Ctrl-C.")
-@click.option("--count", "-n", type=COUNT, help="Stop after this many records.")
+@click.option("--count", "-n", type=COUNT, metavar="N", help="Stop after this many records.")
 @click.option("--format", "-f", "form", metavar="FORMAT", type=OutputForm(), default=RAW,
               is_flag=False, flag_value=FOLLOW, show_default=True,
               help=r"raw: the value and a newline. json: an object per line. Or verbs, such as "
@@ -125,16 +136,10 @@ def consume(session: Session, topics: tuple[str, ...], regex: bool, partition: i
             count: int | None, form: str | Encode, timeout: int | None, rack: str, isolation: str,
             skip_unreadable: bool, quiet: bool, from_beginning: bool, count_alias: int | None,
             as_json: bool) -> None:
-    r"""Write the records of each TOPIC to standard output.
+    """Write the records of each TOPIC to standard output.
 
     Partitions are read concurrently: order holds within each. A read to the end that stops before
     it, because a transaction of a sink is open, exits with 6.
-
-    \b
-    multiraft consume greetings --follow
-    multiraft consume greetings -o -5                    the last five of each partition
-    multiraft consume greetings -f '%p %o %k %v\n' -n 10
-    multiraft consume greetings --from 0=17,1=4          continue where a reader stopped
     """
     if form == FOLLOW:  # -f without a format, as in `tail -f`
         form, until_end = RAW, FOLLOW
@@ -146,7 +151,7 @@ def consume(session: Session, topics: tuple[str, ...], regex: bool, partition: i
         reading = _Reading(client, session, settings)
         try:
             rows = reading.rows(choice, quiet)
-            readers = Readers(client, reading.parts(choice, rows), follow, settings)
+            readers = Readers(client, reading.parts(choice, rows), follow, reading.left(settings))
             expected = None if follow else _expected(rows, choice, readers)
             batches = report_waits(readers, reading.explain) if not quiet else readers
             writing = _Writing(encode, count or count_alias, readers.ends,
@@ -199,16 +204,17 @@ class _Reading:
     def __init__(self, client: Any, session: Session, settings: ReadSettings):
         self._client = client
         self._session = session
+        self._begun_s = time.monotonic()
         self._timeout_ms = settings.timeout_ms or OFFSETS_TIMEOUT_MS
         self._held: list[unavailable.Partition] = []  # the partitions to read, with their groups
+        self._told: list[str] = []  # the reasons that were printed last
 
     def rows(self, choice: _Choice, quiet: bool) -> Rows:
         """Return the partitions of the topics, by topic.  Names groups without a leader at once.
         When offsets are needed, waits until all leaders have told them.  Raises ``NotFound``,
         ``Unreachable``."""
         names = self._names(choice)
-        deadline_s = time.monotonic() + self._timeout_ms / 1_000
-        is_told = quiet
+        deadline_s = self._begun_s + self._timeout_ms / 1_000
         while True:
             rows = {name: connection.partitions(self._client, name) for name in names}
             missing = []
@@ -220,10 +226,9 @@ class _Reading:
                     if row.end_offset is None:
                         missing.append(self._held[-1])
             reasons = unavailable.explain(self._client, missing) if missing else []
-            if not is_told:
-                is_told = bool(reasons)
-                for reason in reasons:
-                    note(reason)
+            if reasons and reasons != self._told and not quiet:
+                self._told = reasons
+                note("; ".join(["waiting", *reasons]))
             if not missing or choice.span is None:
                 return rows
             if time.monotonic() >= deadline_s:
@@ -246,6 +251,13 @@ class _Reading:
             raise NotFound(f"no topic has a name that {' or '.join(map(shown, choice.topics))} "
                            "matches.", "`multiraft topic list` shows the topics.")
         return found
+
+    def left(self, settings: ReadSettings) -> ReadSettings:
+        """Return the settings with the rest of the time-out that was given."""
+        if settings.timeout_ms is None:
+            return settings
+        passed_ms = int(1_000 * (time.monotonic() - self._begun_s))
+        return settings._replace(timeout_ms=max(LEFT_MS_MIN, settings.timeout_ms - passed_ms))
 
     def parts(self, choice: _Choice, rows: Rows) -> list[Part]:
         """Return the parts to read: whole topics, or single partitions where each has a start or an
@@ -286,10 +298,15 @@ class _Reading:
         return parts
 
     def explain(self, waits: Sequence[Wait]) -> list[str]:
-        """Return sentences about groups without a leader, for waits that an operator can end."""
+        """Return new sentences about groups without a leader, for waits that an operator can end.
+        """
         named = {(wait.topic, wait.partition) for wait in waits if wait.transaction is None}
         suspects = [part for part in self._held if (part.topic, part.partition) in named]
-        return unavailable.explain(self._client, suspects) if suspects else []
+        reasons = unavailable.explain(self._client, suspects) if suspects else []
+        if reasons == self._told:
+            return []
+        self._told = reasons
+        return reasons
 
     def failure(self, error: wire.RequestError) -> CommandFailed:
         """Return the failure for an error of a consumer, with the groups that have no leader."""

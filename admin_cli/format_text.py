@@ -14,6 +14,8 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from admin_cli.text import in_one_line
+
 #: Verb -> the field that it names.
 VERBS = {
     "t": "topic", "T": "length of the topic", "k": "key", "K": "length of the key",
@@ -106,7 +108,8 @@ def _escape(text: str, column: int) -> tuple[bytes, int]:
         if found is None:
             raise FormatError(column, r"\x needs two hexadecimal digits, as in \x00.")
         return bytes.fromhex(found[0]), 4
-    raise FormatError(column, rf"{text[:2]} is no escape; there are \t \n \r \\ and \xNN.")
+    shown = in_one_line(text[:2])
+    raise FormatError(column, rf"{shown} is no escape; there are \t \n \r \\ and \xNN.")
 
 
 def _verb(text: str, verbs: Mapping[str, str], column: int) -> tuple[Verb, int]:
@@ -144,7 +147,7 @@ def _braces(text: str, column: int) -> int:
 
 
 def _unknown(letter: str, verbs: Mapping[str, str]) -> str:
-    shown = "%" + letter.encode("utf-8", "backslashreplace").decode()
+    shown = in_one_line(f"%{letter}")
     if letter in _OTHER_VERBS:
         return f"{shown} cannot be used here; {_OTHER_VERBS[letter]}."
     if letter in VERBS:

@@ -153,7 +153,16 @@ def _property_separator(properties: Sequence[str]) -> str | None:
     return values["key.separator"] if values["parse.key"].lower() == "true" else None
 
 
-@click.command(cls=TranslatedCommand, hints=PRODUCE_HINTS)
+EXAMPLES = r"""
+Examples:
+  echo hello | multiraft produce greetings
+  multiraft produce greetings -k UA -H source=radar --file lines.txt
+  multiraft produce greetings -f '%k %v\n'
+  multiraft consume a --json | multiraft produce b --from-json
+"""
+
+
+@click.command(cls=TranslatedCommand, hints=PRODUCE_HINTS, epilog=f"\b{EXAMPLES}")
 @topic_argument("topic")
 @click.option("--key", "-k", metavar="KEY", help="Key of each record that has none of its own.")
 @click.option("--header", "-H", "headers", metavar="NAME=VALUE", multiple=True, type=HeaderPair(),
@@ -166,7 +175,7 @@ def _property_separator(properties: Sequence[str]) -> str | None:
               help="File to read. [default: standard input]")
 @click.option("--key-separator", "-K", metavar="S",
               help="Text before the first S of a line is the record's key.")
-@click.option("--partition", "-p", type=PARTITION,
+@click.option("--partition", "-p", type=PARTITION, metavar="P",
               help="Append to this partition. [default: by the key, or spread]")
 @click.option("--repartition", is_flag=True,
               help="Choose partitions by key, not those that the input names.")
@@ -194,16 +203,10 @@ def produce(session: Session, topic: str, key: str | None, headers: tuple[Header
             batch_bytes: int | None, timeout: int | None, timeout_alias: int | None,
             batch_bytes_alias: int | None, compression_alias: str | None, acks_alias: str | None,
             properties: tuple[str, ...], as_json: bool) -> None:
-    r"""Append records to TOPIC: a line is a record.
+    """Append records to TOPIC: a line is a record.
 
     Retries neither duplicate nor reorder records. The outcome of a record is ambiguous when no
     answer came in time: it may or may not have been appended.
-
-    \b
-    echo hello | multiraft produce greetings
-    multiraft produce greetings -k UA -H source=radar --file lines.txt
-    multiraft produce greetings -f '%k %v\n'
-    multiraft consume a --json | multiraft produce b --from-json
     """
     if key_separator is None:
         key_separator = _property_separator(properties)

@@ -2,7 +2,7 @@
 
 Contract.  Asks a client and returns sentences.  An answer of one node is enough: that node knows
 the members of every group and which nodes are up.  When no node answers, the sentence says so.
-Names at most ``GROUPS_NAMED_MAX`` groups.
+Returns at most ``SENTENCES_MAX`` of them and one more, which name ``GROUPS_NAMED_MAX`` groups each.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from admin_cli.servers import Servers
 from multiraft.client import blocking
 from multiraft.errors import MultiRaftError
 
-#: Groups that are explained one by one; the others are counted.
-GROUPS_NAMED_MAX = 3
+#: Sentences, for groups with different members.
+SENTENCES_MAX = 3
+#: Groups that a sentence names; the others are counted.
+GROUPS_NAMED_MAX = 8
 
 
 class Partition(NamedTuple):
@@ -39,23 +41,29 @@ def partitions(client: Any, topic: str) -> list[Partition]:
 
 
 def explain(client: Any, suspects: Iterable[Partition]) -> list[str]:
-    """Return a sentence for each group of ``suspects`` that has no leader: which of its members are
-    up and which are down, with their addresses.  Empty when every group has one.
+    """Return sentences about the groups of ``suspects`` that have no leader: which of their members
+    are up and which are down, with their addresses; one for groups with the same members.  Empty
+    when every group has a leader.
 
     Asks the cluster, which takes some seconds when nodes are silent."""
     try:
         nodes = {node.id: node for node in client.cluster_status().nodes}
         rows = {row.group: row for row in connection.groups(client)}
     except (MultiRaftError, blocking.NoNodeAnswered, OSError) as error:
-        return [f"No node tells the state of the groups: {connection.sentence(error)}"]
+        return [f"no node tells the state of the groups: {connection.sentence(error)}"]
     held: dict[int, Partition] = {}
     for each in suspects:
         held.setdefault(each.group, each)
-    found = [_sentence(part, rows[group], nodes) for group, part in sorted(held.items())
-             if group in rows and _is_leaderless(rows[group], nodes)]
-    more = len(found) - GROUPS_NAMED_MAX
+    alike: dict[tuple[int, ...], list[Partition]] = {}
+    for group, part in sorted(held.items()):
+        if group in rows and _is_leaderless(rows[group], nodes):
+            alike.setdefault(rows[group].voters, []).append(part)
+    found = [_sentence(parts, voters, nodes) for voters, parts in alike.items()]
+    more = len(found) - SENTENCES_MAX
     if more > 0:
-        found[GROUPS_NAMED_MAX:] = [f"The same holds for {plural(more, 'other group')}."]
+        count = sum(len(parts) for parts in [*alike.values()][SENTENCES_MAX:])
+        found[SENTENCES_MAX:] = [f"{plural(count, 'other group')} have no leader either."
+                                 if count > 1 else "1 other group has no leader either."]
     return found
 
 
@@ -76,14 +84,23 @@ def _is_up(nodes: dict[int, Any], node: int) -> bool:
     return node in nodes and nodes[node].state == "up"
 
 
-def _sentence(part: Partition, row: connection.GroupRow, nodes: dict[int, Any]) -> str:
-    up = [voter for voter in row.voters if _is_up(nodes, voter)]
-    down = [voter for voter in row.voters if voter not in up]
-    lead = f"Group {row.group}, which holds {part}, has no leader"
+def _sentence(parts: list[Partition], voters: tuple[int, ...], nodes: dict[int, Any]) -> str:
+    """Return the sentence about the groups of ``parts``, whose members are all the same."""
+    up = [voter for voter in voters if _is_up(nodes, voter)]
+    down = [voter for voter in voters if voter not in up]
+    if len(parts) == 1:
+        lead = f"group {parts[0].group}, which holds {parts[0]}, has no leader"
+        whose = "its"
+    else:
+        named = ", ".join(f"{part.group} ({part})" for part in parts[:GROUPS_NAMED_MAX])
+        more = len(parts) - GROUPS_NAMED_MAX
+        lead = (f"groups {named}" + (f" and {plural(more, 'other')}" if more > 0 else "")
+                + " have no leader")
+        whose = "their"
     if not down:
-        return f"{lead}: it is electing one, all of its members are up ({_named(up, nodes)})."
+        return f"{lead}: an election is under way, all members are up ({_named(up, nodes)})."
     verb = "is" if len(up) == 1 else "are"
-    return (f"{lead}: {len(up)} of its {plural(len(row.voters), 'member')} {verb} up"
+    return (f"{lead}: {len(up)} of {whose} {plural(len(voters), 'member')} {verb} up"
             + (f" ({_named(up, nodes)})" if up else "") + f", down: {_named(down, nodes)}.")
 
 

@@ -34,9 +34,7 @@ def report_waits(consumer: Any,
             longest_ms = max((wait.waiting_ms for wait in waits), default=0)
             if longest_ms >= TOLD_AFTER_MS:
                 long = [wait for wait in waits if wait.waiting_ms >= TOLD_AFTER_MS]
-                note(_sentence(long))
-                for reason in explain(long):
-                    note(reason)
+                note("; ".join([_sentence(long), *explain(long)]))
                 pause_ms = min(2 * pause_ms, TOLD_AGAIN_MS_MAX)
                 due_ms = now_ms() + pause_ms
             else:

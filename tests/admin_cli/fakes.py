@@ -49,6 +49,7 @@ class FakeCluster:
         self.headers: dict[bytes, tuple] = {}  # value -> headers of its record
         self.consumed: dict = {}  # how the last consumer was made
         self.consumers: list[tuple] = []  # how all of them were made
+        self.open_consumers = self.open_max = 0  # that are not closed, and the most at once
         self.producers: list[FakeProducer] = []
         self.appended: list[Record] = []  # by producers, whole
         self.hidden: set[str] = set()  # topics that the node asked has not heard of yet
@@ -337,6 +338,8 @@ class FakeConsumer:
     def __init__(self, cluster: FakeCluster, topic, partition, batches):
         self._cluster = cluster
         self._batches = batches
+        cluster.open_consumers += 1
+        cluster.open_max = max(cluster.open_max, cluster.open_consumers)
         self._positions = dict.fromkeys([number for number in range(len(cluster.topics[topic]))
                                          if partition in (None, number)], 0)
         self.unread = cluster.unread
@@ -353,7 +356,7 @@ class FakeConsumer:
         return self._positions.get(partition)
 
     def close(self):
-        pass
+        self._cluster.open_consumers -= 1
 
     def wait(self, timeout_ms):
         """As if so much time went by, for as long as the cluster has something to wait for."""
