@@ -8,11 +8,10 @@ takes longer than ``TOLD_AFTER_S``.
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from admin_cli import connection, unavailable
+from admin_cli import connection, unavailable, waiting
 from admin_cli.output import note
 from multiraft.client import blocking
 from multiraft.errors import MultiRaftError
@@ -27,8 +26,6 @@ RECORD_BYTES_MIN = 8
 TOLD_AFTER_S = 3.0
 #: Limit of the pauses between two reports.
 TOLD_AGAIN_S_MAX = 60.0
-#: Interval at which a bounded flush checks for its end.
-FLUSH_INTERVAL_S = 0.002
 
 
 class RecordRefused(Exception):
@@ -137,10 +134,8 @@ class Appender:
 
     def flush_within(self, timeout_s: float) -> None:
         """Wait at most ``timeout_s`` seconds until every record with a delivery has its outcome."""
-        deadline = time.monotonic() + timeout_s
-        while self._counts and time.monotonic() < deadline:
-            self._client.turn_sometimes()
-            time.sleep(FLUSH_INTERVAL_S)
+        waiting.until(self._client, lambda: not self._counts,
+                      waiting.now_ms() + int(1_000 * timeout_s))
 
     # ---- waiting ----
 
@@ -154,7 +149,7 @@ class Appender:
         """Send and receive until ``is_over``.  When nothing was acknowledged for ``TOLD_AFTER_S``,
         tell why, and again after longer and longer pauses."""
         pause_s, acknowledged = TOLD_AFTER_S, self.acknowledged
-        while not self._client.until(is_over, _now_ms() + int(1_000 * pause_s)):
+        while not waiting.until(self._client, is_over, waiting.now_ms() + int(1_000 * pause_s)):
             if self.acknowledged != acknowledged:
                 pause_s, acknowledged = TOLD_AFTER_S, self.acknowledged
                 continue
@@ -215,10 +210,6 @@ class Appender:
         answered in time."""
         if isinstance(self.problem, (wire.AmbiguousOutcome, wire.TimedOut, wire.LeaderUnknown)):
             self.reasons = self._explain()
-
-
-def _now_ms() -> int:
-    return time.monotonic_ns() // 1_000_000
 
 
 @contextlib.contextmanager

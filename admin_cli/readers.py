@@ -110,7 +110,7 @@ class Readers:
             if not self._open:
                 raise StopIteration
             if not any(each.consumer.wait(0) for each in self._open):
-                self._client.until(self._is_ready)
+                waiting.until(self._client, self._is_ready)
             batch = self._take()
             if batch is not None:
                 return batch
@@ -142,7 +142,7 @@ class Readers:
         """Wait until the next iteration does not have to wait.  Returns False after ``timeout_ms``
         milliseconds."""
         self._fill()
-        return self._client.until(self._is_ready, waiting.now_ms() + timeout_ms)
+        return waiting.until(self._client, self._is_ready, waiting.now_ms() + timeout_ms)
 
     def _is_ready(self) -> bool:
         return not self._open or any(each.consumer.wait(0) or each.is_at_end()

@@ -1,8 +1,8 @@
-"""Waits of a reader, reported on the terminal.
+"""Waits for the client, and those of a reader, reported on the terminal.
 
-Contract.  ``report_waits`` passes batches on as they come.  When a partition has waited for
-anything but new records for ``TOLD_AFTER_MS``, it reports the position and the reason, and again
-after longer and longer pauses.
+Contract.  ``until`` drives a client until a condition holds.  ``report_waits`` passes batches on as
+they come.  When a partition has waited for anything but new records for ``TOLD_AFTER_MS``, it
+reports the position and the reason, and again after longer and longer pauses.
 """
 
 from __future__ import annotations
@@ -19,6 +19,21 @@ TOLD_AFTER_MS = 5_000
 TOLD_AGAIN_MS_MAX = 300_000
 #: Partitions named.
 NAMED_MAX = 3
+
+
+def until(client: Any, is_over: Callable[[], bool], deadline_ms: int | None = None) -> bool:
+    """Send and receive until ``is_over``.  Return False when that is not so by ``deadline_ms`` (of
+    ``now_ms``; None = wait without limit)."""
+    wait_ms = None
+    while not is_over():
+        if deadline_ms is not None:
+            wait_ms = deadline_ms - now_ms()
+            if wait_ms <= 0:
+                return False
+        client.advance()
+        if not is_over():
+            client.listen(wait_ms)
+    return True
 
 
 def report_waits(consumer: Any,

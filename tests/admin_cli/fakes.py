@@ -286,13 +286,14 @@ class FakeClient:
     def turn_sometimes(self):
         pass
 
-    def until(self, condition, deadline_ms=None):
-        """As if batches lingered and were sent; what is waited for otherwise takes until then."""
+    def advance(self):
+        """As if open batches had lingered: they are sent."""
         for producer in self._cluster.producers:
             producer.flush()
-        if not condition() and deadline_ms is not None and self._cluster.waiting:
-            self._cluster.now_ms = deadline_ms
-        return condition()
+
+    def listen(self, wait_ms=None):
+        """As if nothing came for so long."""
+        self._cluster.now_ms += wait_ms if self._cluster.waiting and wait_ms else 0
 
     def topic_metadata(self, name):
         return SimpleNamespace(name=name, partitions=[

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from admin_cli import appender, record_source, unavailable
+from admin_cli import appender, record_source, unavailable, waiting
 from admin_cli.unavailable import Partition, explain
 from multiraft.wire import errors as wire
-from tests.admin_cli.fakes import FakeClient, FakeProducer
+from tests.admin_cli.fakes import FakeClient
 
 PARTITIONS = [Partition("t", 0, 1), Partition("t", 1, 2), Partition("u", 0, 2)]
 
@@ -73,21 +73,20 @@ def test_a_producer_that_waits_says_for_whom_and_the_error_repeats_it(run, clust
     cluster.up = {1}
     waited = []
 
-    def until(_self, condition, deadline_ms=None):
+    def until(client, is_over, deadline_ms=None):
         """Nothing is answered in the first two waits."""
         waited.append(deadline_ms)
         if len(waited) > 2:
-            for producer in cluster.producers:
-                FakeProducer.flush(producer)
-        return condition()
+            client.advance()
+        return is_over()
 
     cluster.outcomes[b"a"] = wire.TimedOut("batch of 1 records for t/0 not delivered in 5000 ms")
-    monkeypatch.setattr(FakeClient, "until", until)
+    monkeypatch.setattr(waiting, "until", until)
     done = run("produce", "t", "--timeout", "5s", input=b"a\n")
     fact = "1 of its 3 members is up (node 1 at 127.0.0.1:9101), down: node 2 at 127.0.0.1:9102"
-    waiting, _, error = done.stderr.partition("Error: ")
-    assert waiting.count("waiting for the leaders of t to answer; group 1") == 2
-    assert waiting.count(fact) == 2 and error.count(fact) == 1
+    before, _, error = done.stderr.partition("Error: ")
+    assert before.count("waiting for the leaders of t to answer; group 1") == 2
+    assert before.count(fact) == 2 and error.count(fact) == 1
     assert "1 record refused: batch of 1 records for t/0 not delivered in 5000 ms." in error
     assert waited[1] - waited[0] >= 1_000 * appender.TOLD_AFTER_S, "it waits longer each time"
 
@@ -96,14 +95,14 @@ def test_the_bytes_that_a_producer_holds_are_bounded(run, cluster, monkeypatch):
     cluster.topics["t"] = [[]]
     cluster.batch_records = 1_000
     held = []
-    before = FakeClient.until
+    before = FakeClient.advance
 
-    def until(self, condition, deadline_ms=None):
+    def advance(self):
         held.append(sum(len(record.value) for producer in cluster.producers
                         for record in producer._records))
-        return before(self, condition, deadline_ms)
+        before(self)
 
-    monkeypatch.setattr(FakeClient, "until", until)
+    monkeypatch.setattr(FakeClient, "advance", advance)
     monkeypatch.setattr(appender, "HELD_BYTES_MAX", 2_000)
     monkeypatch.setattr(record_source, "BLOCK_BYTES", 500)
     assert run("produce", "t", input=b"x" * 99 + b"\n" + (b"y" * 99 + b"\n") * 99).exit_code == 0
