@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from admin_cli.times import At, parse_duration, parse_time
@@ -29,13 +30,15 @@ _WORDS = {"earliest": "start", "beginning": "start", "oldest": "start", "smalles
           "latest": "end", "newest": "end", "largest": "end"}
 
 
-class FromStart(NamedTuple):
+@dataclass(frozen=True, slots=True)  # no tuple, which would equal one of another kind
+class FromStart:
     """So many records after the first offset of a partition."""
 
     records: int
 
 
-class FromEnd(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class FromEnd:
     """So many records before the end of a partition."""
 
     records: int

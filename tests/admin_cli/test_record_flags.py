@@ -158,17 +158,14 @@ def test_a_text_that_is_longer_than_any_record_is_refused(run, topic, monkeypatc
     (["-o", "start"], range(7)), (["-o", "-2"], [5, 6]), (["-o", "+5"], [5, 6]),
     (["-o", "2:4"], [2, 3]), (["-o", ":2"], [0, 1]), (["-o", "5"], [5, 6]),
     (["-o", ":end"], range(7)), (["-o", "5:100"], [5, 6]), (["-o", "3:3"], []),
-    (["-o", "-100"], range(7)), (["-o", "@-1h"], []), (["-o", "@1"], []),
-    (["-o", "@1000000000"], range(7)), (["-o", "@:1000000000"], []),
+    (["-o", "-100"], range(7)), (["-o", "@-1h"], []), (["-o", "@1000000000"], range(7)),
+    (["-o", "@:1000000000"], []),
     (["--offset", "earliest", "-n", "1"], [0]), (["--from", "0=5"], [5, 6]),
     (["--from-beginning"], range(7)), (["--max-messages", "2"], [0, 1]), (["-c", "1"], [0]),
     (["-e", "-q"], range(7)), (["--num", "3"], [0, 1, 2]),
 ])
 def test_records_are_chosen_as_in_other_tools(run, seven, flags, expected):
     done = run("consume", seven, *flags)
-    if flags == ["-o", "@1"]:
-        assert done.exit_code == ExitCode.USAGE
-        return
     assert done.exit_code == 0, done.output
     assert done.stdout.split() == [f"v{n}" for n in expected]
 

@@ -32,6 +32,10 @@ def test_a_span_is_written_as_in_rpk(text, span):
     assert parse_span(text, NOW_MS) == span
 
 
+def test_points_of_different_kinds_are_different():
+    assert len({START, END, At(0), 0}) == 4
+
+
 @pytest.mark.parametrize("text", ["", ":", "@", "@:", "x", "-", "+", "1.5", "s@5", "@x", "@-1y",
                                   "10:x", "end:x", "1" * 19, "٣", "@2022-02-1", "@12345"])
 def test_what_is_no_span_lists_the_forms(text):
