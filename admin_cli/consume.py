@@ -199,7 +199,7 @@ def _raw_lines(_batch: Any, records: Sequence[Any]) -> bytes:
 
 
 class _Reading:
-    """Questions about the topics to read, and the explanation when nobody answers."""
+    """Questions about the topics to read, and the explanation when no leader answers."""
 
     def __init__(self, client: Any, session: Session, settings: ReadSettings):
         self._client = client
