@@ -34,8 +34,6 @@ RECOVERY_TIMEOUT_S = 3.0
 RETRY_S = 0.2
 #: States that an operator wants of a node that is not alive, in words.
 STATE_WORDS = {plans.DRAINING: "draining", plans.MAINTENANCE: "in maintenance"}
-#: Interval at which a bounded flush checks for its end.
-FLUSH_INTERVAL_S = 0.002
 
 
 def open_client(addresses: Sequence[str], tls: TlsOptions | None = None) -> blocking.Client:
@@ -285,20 +283,6 @@ def require_offset(topic: str, row: PartitionRow, offset: int) -> None:
                             f"{row.end_offset}.", "Use --from earliest or --from latest.")
 
 
-def batches(client: Any, topic: str, partition: int | None, start: str | int | At,
-            until_end: bool, rack: str, isolation: str) -> blocking.Consumer:
-    """Return a consumer of a topic's batches from ``start`` on; ``partition`` None = all. Reads
-    from replicas in ``rack`` if one is named."""
-    if isinstance(start, At):
-        begin: blocking.Start = blocking.Timestamp(start.ms)
-    else:
-        begin = start
-    settings = {"prefer": "nearest", "rack": rack} if rack else {}
-    if isolation != "read_committed":
-        settings["isolation"] = isolation
-    return client.consume(topic, partition=partition, start=begin, until_end=until_end, **settings)
-
-
 def node_answers(connect: Connect, address: str) -> bool:
     """Return True if the node at ``address`` answers a status request, False on any error."""
     try:
@@ -350,139 +334,6 @@ def leaderless_groups(connect: Connect, addresses: Sequence[str], total: int) ->
         return total, total
     total = max(total, len(rows))
     return total - sum(row.leader is not None for row in rows), total
-
-
-# -- appending ------------------------------------------------------------------------------------
-
-class RecordRefused(Exception):
-    """One record that was refused; those before it were accepted.  ``position``: its index among
-    the records of the same call."""
-
-    def __init__(self, position: int, error: MultiRaftError):
-        super().__init__(str(error))
-        self.position = position
-        self.error = error
-
-
-class Appender:
-    """Appends records to one topic and counts their outcomes.
-
-    Invariant.  Once every outcome is known (`flush`, or the end of `appender`), ``sent`` =
-    acknowledged + ambiguous + refused + unanswered.  When some batches were refused and others are
-    ambiguous, all of them are counted as ambiguous, which is the careful side.
-    """
-
-    def __init__(self, client: Any, producer: Any, topic: str, partition: int | None):
-        self._client = client
-        self._producer = producer
-        self._topic = topic
-        self._partition = partition
-        self._counts: dict[Any, int] = {}  # unsettled delivery -> records; 0 = its receipt tells
-        self._last_deliveries: list[Any] = []  # deliveries of the last `send_many`, settled or not
-        self._saw_ambiguous = False
-        self.sent = 0
-        self.acknowledged = 0
-        self.unanswered = 0  # acks="none": sent, with no known outcome
-        self.problem: Exception | None = None  # of the first batch that was not acknowledged
-
-    @property
-    def ambiguous(self) -> int:
-        """Records that may or may not have been appended: all failed ones, once a failure was
-        ambiguous."""
-        return self._failed if self._saw_ambiguous else 0
-
-    @property
-    def refused(self) -> int:
-        """Records that certainly were not appended; 0 once a failure was ambiguous, because all
-        failed records then count in ``ambiguous``."""
-        return 0 if self._saw_ambiguous else self._failed
-
-    @property
-    def _failed(self) -> int:
-        return self.sent - self.acknowledged - self.unanswered if self.problem else 0
-
-    def append(self, keys: Sequence[bytes] | None, values: Sequence[bytes]) -> None:
-        """Hand records over to the producer, without waiting for their outcomes; wait while its
-        buffer is full. Raises ``RecordRefused``, after which the records before it count as sent.
-        """
-        if keys is not None or self._partition is not None:
-            for position, value in enumerate(values):
-                self._append_one(position, None if keys is None else keys[position], value)
-            return
-        self._append_many(values)
-
-    def _append_one(self, position: int, key: bytes | None, value: bytes) -> None:
-        try:
-            delivery = self._producer.send(blocking.Record(self._topic, value, key,
-                                                           self._partition))
-        except MultiRaftError as error:
-            raise RecordRefused(position, error) from error
-        self.sent += 1
-        self._track(delivery, 1)
-
-    def _append_many(self, values: Sequence[bytes]) -> None:
-        try:
-            self._count(len(values), self._producer.send_many(self._topic, values))
-        except MultiRaftError as error:
-            taken: Any = error
-            self._count(taken.index, taken.deliveries)
-            raise RecordRefused(taken.index, error) from error
-
-    def _count(self, count: int, touched: list[Any]) -> None:
-        """Count records that were accepted together, by the deliveries of their batches."""
-        self.sent += count
-        for delivery in touched:
-            # The batch that was open before may have been filled and settled meanwhile.
-            if delivery not in self._last_deliveries:
-                self._track(delivery, 0)
-        self._last_deliveries = touched
-
-    def flush(self) -> None:
-        """Send open batches, and wait until every record has its outcome, which is counted."""
-        try:
-            self._producer.flush()
-        except MultiRaftError as error:  # of records without a delivery
-            self._fail(error, isinstance(error, wire.AmbiguousOutcome))
-
-    def flush_within(self, timeout_s: float) -> None:
-        """Wait at most ``timeout_s`` seconds until every record with a delivery has its outcome;
-        open batches are not sent earlier."""
-        deadline = time.monotonic() + timeout_s
-        while self._counts and time.monotonic() < deadline:
-            self._client.turn_sometimes()
-            time.sleep(FLUSH_INTERVAL_S)
-
-    def _track(self, delivery: Any, count: int) -> None:
-        """Count records under their batch's delivery, and subscribe to its outcome at the first of
-        them."""
-        if delivery in self._counts:
-            self._counts[delivery] += count
-        else:
-            self._counts[delivery] = count
-            delivery.when_done(lambda: self._count_outcome(delivery))
-
-    def _count_outcome(self, delivery: Any) -> None:
-        count = self._counts.pop(delivery)
-        outcome = delivery.outcome
-        if isinstance(outcome, Exception):
-            self._fail(outcome, isinstance(outcome, wire.AmbiguousOutcome))
-        elif outcome.base_offset < 0:
-            self.unanswered += count or outcome.count
-        else:
-            self.acknowledged += count or outcome.count
-
-    def _fail(self, error: Exception, is_ambiguous: bool) -> None:
-        self.problem = self.problem or error
-        self._saw_ambiguous |= is_ambiguous
-
-
-@contextlib.contextmanager
-def appender(client: Any, topic: str, partition: int | None, acks: str,
-             compression: str) -> Iterator[Appender]:
-    """Yield an `Appender`.  A normal end waits for every outcome; an exception gives up unknown
-    ones."""
-    with client.producer(acks=acks, compression=compression) as producer:
-        yield Appender(client, producer, topic, partition)
 
 
 # -- errors -------------------------------------------------------------------------------------

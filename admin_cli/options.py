@@ -21,10 +21,12 @@ import click
 
 from admin_cli import dev_choice, quantities, servers
 from admin_cli.failures import NotFound, reason
-from admin_cli.numbers import COUNT_MAX, Whole, shown
+from admin_cli.numbers import COUNT_MAX, DAY_S, PARTITION_MAX, Whole, shown
 from admin_cli.session import Session
+from admin_cli.spans import Span, parse_span
 from admin_cli.text import printable
-from admin_cli.times import FORMS, At, parse_time
+from admin_cli.times import FORMS, At, parse_duration, parse_time
+from multiraft.codec import layout
 from multiraft.codec.layout import STAGED_SINKS_MAX, STAGED_TRANSACTIONS_MAX
 from placement import throttle
 
@@ -85,6 +87,39 @@ class BytesPerSecond(Bytes):
     what = "so many bytes per second"
     example = "64MiB, 500KiB"
     most, most_text = RATE_MAX, "1 TiB per second"
+
+
+class BatchBytes(Bytes):
+    """``1MiB``: the size of a batch."""
+
+    example = "1MiB, 512KiB"
+    least = layout.BATCH_HEADER_BYTES + 64  # as ``ProducerSettings``
+    most, most_text = layout.BATCH_BYTES_MAX, "8 MiB, the most that a node takes in one batch"
+
+    def convert(self, value: object, param: click.Parameter | None,
+                ctx: click.Context | None) -> int:
+        found = super().convert(value, param, ctx)
+        if found < self.least:
+            self.fail(f"{value!r} is below {self.least}, the least for a batch.", param, ctx)
+        return found
+
+
+class Duration(click.ParamType):
+    """``30s``, ``1m30s``, ``500ms``, or seconds without a unit, as milliseconds above 0."""
+
+    name = "duration"
+
+    def convert(self, value: object, param: click.Parameter | None,
+                ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        text = str(value)
+        found = parse_duration(f"{text}s" if text.isascii() and text.isdecimal() else text)
+        if not found:
+            self.fail(f"{shown(text)} is not a duration like 30s, 1m30s or 500ms.", param, ctx)
+        if found > 1_000 * DAY_S:
+            self.fail(f"{shown(text)} is above the limit of a day.", param, ctx)
+        return found
 
 
 def _remember_servers(context: click.Context, _parameter: click.Parameter,
@@ -237,31 +272,63 @@ class Time(click.ParamType):
         return at
 
 
+_PARTITION_OFFSETS = re.compile(r"[0-9]{1,20}=[0-9]{1,20}(,[0-9]{1,20}=[0-9]{1,20})*")
+
+
 class Start(click.ParamType):
-    """``earliest``, ``latest``, an offset or a time."""
+    """``earliest``, ``latest``, an offset, a time, or an offset for each of some partitions."""
 
     name = "start"
 
     def convert(self, value: Any, param: click.Parameter | None,
-                ctx: click.Context | None) -> str | int | At:
+                ctx: click.Context | None) -> str | int | At | dict[int, int]:
         aliases = {"beginning": "earliest", "start": "earliest", "oldest": "earliest",
                      "end": "latest", "newest": "latest"}
-        if value in ("earliest", "latest") or isinstance(value, (int, At)):
+        if value in ("earliest", "latest") or isinstance(value, (int, At, dict)):
             return value
         if value.isascii() and value.isdecimal():
             return Whole(0, COUNT_MAX).convert(value, param, ctx)
+        if _PARTITION_OFFSETS.fullmatch(value):
+            return self._offsets(value, param, ctx)
         at = parse_time(value, _now_ms())
         if at is not None:
             return at
         hint = aliases.get(value.lower())
         self.fail(f"{value!r} is called {hint!r} here." if hint else
-                  f"{shown(value)} is not earliest, latest, an offset from 0, or a time like "
-                  f"{FORMS}.", param, ctx)
+                  f"{shown(value)} is not earliest, latest, an offset from 0, "
+                  f"PARTITION=OFFSET,..., or a time like {FORMS}.", param, ctx)
+
+    def _offsets(self, value: str, param: click.Parameter | None,
+                 ctx: click.Context | None) -> dict[int, int]:
+        """Return partition -> offset.  A partition that stands there twice is a usage error."""
+        found: dict[int, int] = {}
+        for pair in value.split(","):
+            partition, _, offset = pair.partition("=")
+            number = Whole(0, PARTITION_MAX).convert(partition, param, ctx)
+            if number in found:
+                self.fail(f"partition {number} stands there twice.", param, ctx)
+            found[number] = Whole(0, COUNT_MAX).convert(offset, param, ctx)
+        return found
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter,
                        incomplete: str) -> list[CompletionItem]:
         return [click.shell_completion.CompletionItem(word) for word in ("earliest", "latest")
                 if word.startswith(incomplete)]
+
+
+class OffsetSpan(click.ParamType):
+    """A span of offsets, in the forms of rpk."""
+
+    name = "offset"
+
+    def convert(self, value: Any, param: click.Parameter | None,
+                ctx: click.Context | None) -> Span:
+        if isinstance(value, Span):
+            return value
+        try:
+            return parse_span(value, _now_ms())
+        except ValueError as error:
+            self.fail(f"{shown(value)} {error}", param, ctx)
 
 
 def _now_ms() -> int:

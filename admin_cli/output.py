@@ -26,7 +26,9 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     SpinnerColumn,
+    Task,
     TextColumn,
     TimeElapsedColumn,
 )
@@ -326,6 +328,26 @@ def progress_bar(hidden: bool = False) -> Progress:
     err = console(err=True)
     return Progress(SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=30),
                     MofNCompleteColumn(), TimeElapsedColumn(), console=err,
+                    disable=hidden or not err.is_terminal, transient=True)
+
+
+class _Rate(ProgressColumn):
+    """Records per second of late."""
+
+    def render(self, task: Task) -> Text:
+        speed = task.finished_speed or task.speed
+        return Text("" if speed is None else f"{speed:,.0f}/s")
+
+
+def record_bar(hidden: bool = False, total: int | None = None) -> Progress:
+    """Return progress of records on standard error: their number, their rate, and a bar when the
+    ``total`` is known. It shows nothing when that is not a terminal (or ``hidden``)."""
+    err = console(err=True)
+    bar = [] if total is None else [BarColumn(bar_width=30)]
+    return Progress(SpinnerColumn(), *bar,
+                    TextColumn("{task.completed:,} records" if total is None else
+                               "{task.completed:,} of {task.total:,} records"),
+                    _Rate(), TimeElapsedColumn(), console=err,
                     disable=hidden or not err.is_terminal, transient=True)
 
 

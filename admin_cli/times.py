@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 #: Unit -> seconds.
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_DURATION = re.compile(r"(?:\d{1,9}(?:ms|[smhdw]))+", re.ASCII)
+_DURATION_PART = re.compile(r"(\d+)(ms|[smhdw])", re.ASCII)
 _AGO = re.compile(r"-((?:\d{1,9}[smhdw])+)", re.ASCII)
 _PART = re.compile(r"(\d+)([smhdw])", re.ASCII)
 _MILLIS = re.compile(r"@(\d{1,18})", re.ASCII)
@@ -24,6 +26,14 @@ class At(NamedTuple):
     """The first record at or after ``ms``, milliseconds since 1970."""
 
     ms: int
+
+
+def parse_duration(text: str) -> int | None:
+    """Return the milliseconds of ``1h30m``, ``10s`` or ``500ms``; None = it is no duration."""
+    if _DURATION.fullmatch(text) is None:
+        return None
+    return sum(int(count) * (1 if unit == "ms" else 1_000 * _UNITS[unit])
+               for count, unit in _DURATION_PART.findall(text))
 
 
 def parse_time(text: str, now_ms: int) -> At | None:

@@ -48,6 +48,10 @@ class FakeCluster:
         self.refused: dict[bytes, Exception] = {}  # value -> why `send` does not take it
         self.headers: dict[bytes, tuple] = {}  # value -> headers of its record
         self.consumed: dict = {}  # how the last consumer was made
+        self.consumers: list[tuple] = []  # how all of them were made
+        self.open_consumers = self.open_max = 0  # that are not closed, and the most at once
+        self.producers: list[FakeProducer] = []
+        self.appended: list[Record] = []  # by producers, whole
         self.hidden: set[str] = set()  # topics that the node asked has not heard of yet
         self.caught_up: list[str] = []  # addresses from which the newest metadata was learnt
         self.silent: set[int] = set()  # nodes that are up and do not answer
@@ -277,14 +281,31 @@ class FakeClient:
 
     def producer(self, **options):
         self._cluster.producer_options = options
-        return FakeProducer(self._cluster)
+        self._cluster.producers.append(FakeProducer(self._cluster))
+        return self._cluster.producers[-1]
 
     def turn_sometimes(self):
         pass
 
+    def advance(self):
+        """As if open batches had lingered: they are sent."""
+        for producer in self._cluster.producers:
+            producer.flush()
+
+    def listen(self, wait_ms=None):
+        """As if nothing came for so long."""
+        self._cluster.now_ms += wait_ms if self._cluster.waiting and wait_ms else 0
+
+    def topic_metadata(self, name):
+        return SimpleNamespace(name=name, partitions=[
+            SimpleNamespace(partition=number, group=1 + number % 4)
+            for number, _records in enumerate(self._topic(name))])
+
     def consume(self, topic, partition=None, start="earliest", until_end=True, **settings):
         self._cluster.consumed = {"start": start, **settings}
-        return FakeConsumer(self._cluster, self._all(topic, partition, start, until_end))
+        self._cluster.consumers.append((topic, partition, start, until_end))
+        return FakeConsumer(self._cluster, topic, partition,
+                            self._all(topic, partition, start, until_end))
 
     def _all(self, topic, partition, start, until_end):
         for number, records in enumerate(self._topic(topic)):
@@ -293,14 +314,16 @@ class FakeClient:
                 if isinstance(start, Timestamp):
                     found = self._first_at(records, start.ms)
                     first = len(records) if found is None else found
-                yield from self._batches(number, records, first)
+                yield from self._batches(topic, number, records, first)
         if not until_end:
             raise KeyboardInterrupt  # nothing more will come: the person at the terminal leaves
 
-    def _batches(self, partition, records, first):
+    def _batches(self, topic, partition, records, first):
         for at in range(first, len(records), self._cluster.batch_records):
             part = records[at:at + self._cluster.batch_records]
-            yield SimpleNamespace(partition=partition, records=lambda at=at, part=part: [
+            yield SimpleNamespace(
+                topic=topic, partition=partition, base_offset=at, next_offset=at + len(part),
+                high_watermark=len(records), records=lambda at=at, part=part: [
                 SimpleNamespace(offset=at + place, timestamp_ms=RECORD_MS, key=key,
                                 value=value, headers=self._cluster.headers.get(value, ()))
                 for place, (key, value) in enumerate(part)])
@@ -314,16 +337,28 @@ class FakeClient:
 class FakeConsumer:
     """Batches that are there at once; ``waiting`` and ``unread`` are the cluster's."""
 
-    def __init__(self, cluster: FakeCluster, batches):
+    def __init__(self, cluster: FakeCluster, topic, partition, batches):
         self._cluster = cluster
         self._batches = batches
+        cluster.open_consumers += 1
+        cluster.open_max = max(cluster.open_max, cluster.open_consumers)
+        self._positions = dict.fromkeys([number for number in range(len(cluster.topics[topic]))
+                                         if partition in (None, number)], 0)
         self.unread = cluster.unread
 
     def __iter__(self):
         return self
 
     def __next__(self):
-        return next(self._batches)
+        batch = next(self._batches)
+        self._positions[batch.partition] = getattr(batch, "next_offset", 0)
+        return batch
+
+    def position(self, partition):
+        return self._positions.get(partition)
+
+    def close(self):
+        self._cluster.open_consumers -= 1
 
     def wait(self, timeout_ms):
         """As if so much time went by, for as long as the cluster has something to wait for."""
@@ -385,7 +420,7 @@ class FakeProducer:
     def send(self, record):
         if record.value in self._cluster.refused:
             raise self._cluster.refused[record.value]
-        if len(record.value) > self._cluster.record_bytes_max:
+        if len(record.value or b"") > self._cluster.record_bytes_max:
             raise RecordTooLarge(f"record of {len(record.value)} bytes exceeds "
                                  f"{self._cluster.record_bytes_max}")
         delivery = self._delivery
@@ -404,6 +439,7 @@ class FakeProducer:
         failures = [self._cluster.outcomes[record.value] for record in records
                     if record.value in self._cluster.outcomes]
         if not failures:
+            self._cluster.appended += records
             for record in records:
                 self._cluster.topics[record.topic][record.partition or 0].append(
                     (record.key, record.value))

@@ -9,7 +9,7 @@ import click
 import pytest
 
 from admin_cli.failures import PLAN_USAGE, ExitCode
-from admin_cli.options import Bytes, Start, Time
+from admin_cli.options import Bytes, Duration, Start, Time
 from admin_cli.rebalance import _HasPlanExits
 from admin_cli.whatif import JoiningNode
 from tests.admin_cli.tree import Found, commands, parameters, typed
@@ -20,7 +20,7 @@ IMPOSSIBLE = ["nan", "inf", "-inf", "-1", "-0.5", str(2**64), str(10**23), "1e40
 #: More than most numbers can be.
 LARGE = [str(2**31), str(2**32), str(2**63 - 1), str(2**63)]
 NUMBERS = (click.types.IntParamType, click.types.FloatParamType)
-QUANTITIES = (*NUMBERS, Bytes, Start, Time, JoiningNode)
+QUANTITIES = (*NUMBERS, Bytes, Duration, Start, Time, JoiningNode)
 #: What a command line may end with that names no file and no number of this world.
 SAID = {ExitCode.FAILED, ExitCode.USAGE, ExitCode.NOT_FOUND, 3, PLAN_USAGE}
 

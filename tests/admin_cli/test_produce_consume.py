@@ -9,10 +9,11 @@ import threading
 
 import pytest
 
-from admin_cli import connection, options
+from admin_cli import options, record_source
 from admin_cli import produce as produce_module
+from admin_cli.appender import Appender
 from admin_cli.failures import ExitCode
-from admin_cli.produce import read_lines
+from admin_cli.record_source import read_lines
 from multiraft.client.blocking import Timestamp
 from multiraft.wire import errors as wire
 
@@ -79,7 +80,7 @@ def test_the_counts_come_last(run, topic):
 
 @pytest.mark.parametrize("flags", [[], ["--partition", "0"]], ids=["many", "one by one"])
 def test_batches_that_span_blocks_of_input_are_counted_once(run, topic, monkeypatch, flags):
-    monkeypatch.setattr(produce_module, "BLOCK_BYTES", 5)
+    monkeypatch.setattr(record_source, "BLOCK_BYTES", 5)
     result = run("produce", topic, "--json", *flags, input=b"".join(b"%03d\n" % n
                                                                     for n in range(50)))
     assert json.loads(result.stdout)["acknowledged"] == 50
@@ -95,7 +96,7 @@ def test_ambiguous_records_are_counted_and_change_the_exit_code(run, cluster, to
 
 
 def test_a_refusal_is_counted_and_nothing_more_is_read(run, cluster, topic, monkeypatch):
-    monkeypatch.setattr(produce_module, "BLOCK_BYTES", 6)
+    monkeypatch.setattr(record_source, "BLOCK_BYTES", 6)
     cluster.outcomes[b"b"] = wire.StorageFull("disk full")
     result = run("produce", topic, "--json", input=b"a\nb\nc\nd\ne\nf\n")
     assert result.exit_code == ExitCode.FAILED
@@ -127,8 +128,8 @@ def test_ack_levels_of_other_systems_are_translated(run, topic, word, ours):
 
 
 def test_a_line_longer_than_a_batch_is_refused_by_number(run, topic, monkeypatch):
-    monkeypatch.setattr(produce_module, "LINE_BYTES_MAX", 10)
-    monkeypatch.setattr(produce_module, "BLOCK_BYTES", 8)
+    monkeypatch.setattr(record_source, "LINE_BYTES_MAX", 10)
+    monkeypatch.setattr(record_source, "BLOCK_BYTES", 8)
     result = run("produce", topic, input=b"a\nb\n" + b"x" * 30)
     assert result.exit_code == ExitCode.FAILED
     assert "line 3 is longer than 10 bytes" in result.stderr
@@ -136,7 +137,7 @@ def test_a_line_longer_than_a_batch_is_refused_by_number(run, topic, monkeypatch
 
 @pytest.mark.parametrize("block", [1, 2, 3, 7, 100])
 def test_lines_are_the_same_however_the_input_is_cut(monkeypatch, block):
-    monkeypatch.setattr(produce_module, "BLOCK_BYTES", block)
+    monkeypatch.setattr(record_source, "BLOCK_BYTES", block)
     data = b"one\n\ntwo\nthree and more\nlast"
     found = [(lines.first + place, value) for lines in read_lines(io.BytesIO(data), lambda: None)
              for place, value in enumerate(lines.values)]
@@ -174,7 +175,7 @@ HOWS = [(), ("--key-separator", ":"), ("--partition", "0")]
 @pytest.mark.parametrize("block", [64, 1 << 20], ids=["in blocks", "at once"])
 def test_what_stands_before_a_line_that_is_too_long_is_appended(run, cluster, topic, monkeypatch,
                                                                 flags, block):
-    monkeypatch.setattr(produce_module, "BLOCK_BYTES", block)
+    monkeypatch.setattr(record_source, "BLOCK_BYTES", block)
     cluster.record_bytes_max = LONG - 1
     before = b"".join(b"k:%d\n" % n for n in range(50))
     result = run("produce", topic, "--json", *flags,
@@ -203,7 +204,7 @@ def test_lines_before_one_without_a_separator_are_appended(run, cluster, topic):
 
 
 def test_lines_before_one_that_is_longer_than_any_are_appended(run, cluster, topic, monkeypatch):
-    monkeypatch.setattr(produce_module, "LINE_BYTES_MAX", 10)
+    monkeypatch.setattr(record_source, "LINE_BYTES_MAX", 10)
     result = run("produce", topic, input=b"a\nb\n" + b"x" * 30)
     assert values(cluster) == [b"a", b"b"]
     assert "line 3 is longer than 10 bytes" in result.stderr
@@ -235,8 +236,8 @@ def test_counts_are_said_when_ctrl_c_comes_twice(run, cluster, topic, monkeypatc
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(connection.Appender, "flush", interrupted)
-    monkeypatch.setattr(connection.Appender, "flush_within", interrupted)
+    monkeypatch.setattr(Appender, "flush", interrupted)
+    monkeypatch.setattr(Appender, "flush_within", interrupted)
     result = run("produce", topic, input=b"a\nb\nc\n")
     assert result.exit_code == ExitCode.INTERRUPTED
     assert "3 records acknowledged" in result.stderr

@@ -193,6 +193,50 @@ def test_counts_that_cannot_be_said_fail():
     assert done.returncode == ExitCode.FAILED
 
 
+@pytest.mark.parametrize("arguments, words", [
+    ((), b"Type records, one per line; Ctrl-D ends."),
+    (("--from-json",), b'such as {"value": "hello"}; Ctrl-D ends.'),
+    (("--format", r"%k %v\n"), b"in the format that was given; Ctrl-D ends.")])
+def test_a_person_who_types_is_told_how_to_end_and_sees_no_progress(arguments, words):
+    terminal, side = pty.openpty()
+    tty.setraw(side, termios.TCSANOW)
+    process = started("produce", "t", *arguments, stdin=side, stdout=subprocess.DEVNULL,
+                      stderr=side, environ={"TERM": "xterm"})
+    os.close(side)
+    text = os.read(terminal, 4_096)
+    while b"ends." not in text:
+        text += os.read(terminal, 4_096)
+    assert words in text
+    os.write(terminal, b'{"value": "a"}\n')
+    process.send_signal(signal.SIGINT)
+    try:
+        while data := os.read(terminal, 4_096):
+            text += data
+    except OSError as error:
+        assert error.errno == errno.EIO
+    os.close(terminal)
+    assert process.wait(60) == ExitCode.INTERRUPTED
+    assert b"\x1b" not in text, "nothing is drawn"
+    assert b"interrupted" in text
+
+
+def test_progress_counts_records_and_not_bytes(tmp_path):
+    (tmp_path / "lines").write_bytes(b"a\n" * 1_000)
+    terminal, side = pty.openpty()
+    process = started("produce", "t", "--file", str(tmp_path / "lines"), stdout=subprocess.DEVNULL,
+                      stderr=side, environ={"TERM": "xterm"})
+    os.close(side)
+    text = b""
+    try:
+        while data := os.read(terminal, 4_096):
+            text += data
+    except OSError as error:
+        assert error.errno == errno.EIO
+    os.close(terminal)
+    assert process.wait(60) == 0, text
+    assert b" records " in text and b"bytes" not in text
+
+
 # -- encodings ------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("environ", [

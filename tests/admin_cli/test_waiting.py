@@ -41,7 +41,7 @@ def test_a_read_that_stops_before_the_end_says_where_and_why(run, seven, cluster
 
 
 def test_a_wait_is_said_after_a_while_and_again_after_longer(run, seven, cluster, monkeypatch):
-    monkeypatch.setattr(waiting, "_now_ms", lambda: cluster.now_ms)
+    monkeypatch.setattr(waiting, "now_ms", lambda: cluster.now_ms)
     cluster.waiting = [BLOCKED] * 3
     done = run("consume", "t")
     assert done.exit_code == 0 and done.stdout.count("\n") == 7
@@ -50,7 +50,7 @@ def test_a_wait_is_said_after_a_while_and_again_after_longer(run, seven, cluster
 
 
 def test_what_has_not_waited_long_is_not_said(run, seven, cluster, monkeypatch):
-    monkeypatch.setattr(waiting, "_now_ms", lambda: cluster.now_ms)
+    monkeypatch.setattr(waiting, "now_ms", lambda: cluster.now_ms)
     cluster.waiting = [BLOCKED._replace(waiting_ms=4_700)]
     assert "waiting" not in run("consume", "t").stderr
     cluster.waiting, cluster.now_ms = [BLOCKED._replace(waiting_ms=4_700), BLOCKED], 0
@@ -59,10 +59,11 @@ def test_what_has_not_waited_long_is_not_said(run, seven, cluster, monkeypatch):
 
 
 def test_a_batch_that_cannot_be_opened_ends_it_by_name_or_is_left_out(run, seven, monkeypatch):
-    def opened(self, number, records, first):
-        yield SimpleNamespace(partition=0, records=lambda: (_ for _ in ()).throw(
-            UnreadableBatch("t", 0, 2, 4, CorruptBatch("incorrect header check"))))
-        yield from given(self, number, records, 5)
+    def opened(self, topic, number, records, first):
+        yield SimpleNamespace(
+            topic="t", partition=0, base_offset=2, records=lambda: (_ for _ in ()).throw(
+                UnreadableBatch("t", 0, 2, 4, CorruptBatch("incorrect header check"))))
+        yield from given(self, topic, number, records, 5)
 
     given = FakeClient._batches
     monkeypatch.setattr(FakeClient, "_batches", opened)
