@@ -31,11 +31,21 @@ from placement.policy import (
     Options,
     Policy,
 )
+from placement.replica_changes import REPLICAS_BAND
 from placement.shares import POSITION, Shares, group_shares, node_shares
-from placement.state import NO_NODE, R_DISK, R_EGRESS, R_INGRESS, R_LEADERS, State
+from placement.state import (
+    NO_NODE,
+    R_DISK,
+    R_EGRESS,
+    R_INGRESS,
+    R_LEADERS,
+    R_REPLICAS,
+    REPLICA_LOADS,
+    State,
+)
 
 #: Scopes in which a node's resource is balanced.
-BALANCED_BY = {position: (SCOPE_ALL, SCOPE_NODE) if position in (R_DISK, R_INGRESS)
+BALANCED_BY = {position: (SCOPE_ALL, SCOPE_NODE) if position in REPLICA_LOADS
                else (SCOPE_ALL, SCOPE_NODE, SCOPE_LEADERS) for position in POSITION.values()}
 
 
@@ -132,16 +142,19 @@ def apply_move(state: State, move: Move, rows: dict[int, PartitionRow],
 
 # ---- figures ------------------------------------------------------------------------------------
 
-def resources(start: State, end: State, before: Before, policy: Policy,
-              options: Options) -> tuple[ResourceOutcome, ...]:
-    """Return one row of figures per balanced resource, in the order of the policy's bands.
-    ``before``: leaders before they were moved for their own sake."""
+def resources(start: State, end: State, before: Before, policy: Policy, options: Options,
+              counted: bool) -> tuple[ResourceOutcome, ...]:
+    """Return one row of figures per balanced resource, in the order of the policy's bands, and then
+    the number of replicas if they were ``counted``. ``before``: leaders before they were moved for
+    their own sake."""
     rows = []
     for band in policy.bands:
         if band.resource == GROUP_INGRESS:
             rows.append(_groups_outcome(start, end, band, options))
         else:
             rows.append(_nodes_outcome(start, end, before, band, options))
+    if counted:
+        rows.append(_nodes_outcome(start, end, before, REPLICAS_BAND, options))
     return tuple(rows)
 
 
@@ -150,10 +163,10 @@ def _nodes_outcome(start: State, end: State, before: Before, band: Band,
     shares = node_shares(end, band)
     position = POSITION[band.resource]
     weights = [node.weight for node in end.nodes]
-    judged = [node.has_share and (node.may_lead or position in (R_DISK, R_INGRESS))
+    judged = [node.has_share and (node.may_lead or position in REPLICA_LOADS)
               for node in end.nodes]
     at_first = [node.state != DEAD for node in start.nodes]
-    held = (_replicas_held(start, end, position) if position in (R_DISK, R_INGRESS)
+    held = (_replicas_held(start, end, position) if position in REPLICA_LOADS
             else _led(end, before, position))
     return ResourceOutcome(
         band.resource, band.permille, shares.total,
@@ -189,7 +202,7 @@ def _worst(shares: Shares, loads: Iterable[int], weights: Sequence[int],
 
 def _moved(start: State, end: State, before: Before, position: int) -> int:
     """Return the load that changes its node."""
-    if position in (R_DISK, R_INGRESS):
+    if position in REPLICA_LOADS:
         return sum(end.replica_load(group, position)
                    * sum(node not in start.voters[group] for node in voters)
                    for group, voters in end.voters.items())
@@ -275,9 +288,9 @@ def nodes(start: State, end: State, policy: Policy) -> tuple[NodeOutcome, ...]:
     return tuple(
         NodeOutcome(node.id, end.racks[node.rack], node.weight,
                     start.nodes[place].state if node.state == MAINTENANCE else node.state,
-                    tuple(start.load[place]), tuple(end.load[place]),
+                    tuple(start.load[place][:R_REPLICAS]), tuple(end.load[place][:R_REPLICAS]),
                     tuple(share[place] for share in shares),
-                    len(start.held[place]), len(end.held[place]))
+                    start.load[place][R_REPLICAS], end.load[place][R_REPLICAS])
         for place, node in enumerate(end.nodes))
 
 
