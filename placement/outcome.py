@@ -312,8 +312,11 @@ def warnings(end: State) -> Iterator[str]:
     factor = end.snapshot.replication_factor
     many = [group for group, voters in sorted(end.voters.items()) if len(voters) > factor]
     if many:
-        yield (f"{len(many)} groups have more voters than the replication factor of {factor}, "
-               f"the first is group {many[0]}: plans leave them as they are")
+        told = (f"group {many[0]} has" if len(many) == 1 else
+                f"{len(many)} groups, the first of them group {many[0]}, have")
+        yield (f"{told} more voters than the replication factor of {factor}: plans do not change "
+               f"that")
     leaderless = sorted(group for group, leader in end.leader.items() if leader == NO_NODE)
     if leaderless:
-        yield f"{len(leaderless)} groups have no leader, the first is group {leaderless[0]}"
+        yield (f"group {leaderless[0]} has no leader" if len(leaderless) == 1 else
+               f"{len(leaderless)} groups have no leader, the first is group {leaderless[0]}")

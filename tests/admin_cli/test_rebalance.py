@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 
 import pytest
 
-from admin_cli import plan_input, plan_view
+from admin_cli import plan_input, plan_view, plan_words
 from admin_cli.failures import CommandFailed
 from multiraft.wire import errors as wire_errors
 from multiraft.wire import plans as wire
@@ -164,7 +165,7 @@ def test_a_plan_is_made_and_changes_nothing(run, cluster, path):
     assert [move.expect_conf_index for move in made.moves] == [7] * len(made.moves)
     assert {type(request) for request in cluster.requests} == {wire.PlacementFacts}
     shown = run("rebalance", "show", str(path))
-    assert f"plan {made.plan_id[:12]}" in shown.output and "LEADER_SKEW" in shown.output
+    assert f"Plan {made.plan_id[:12]}" in shown.output and "LEADER_SKEW" in shown.output
     told = json.loads(run("rebalance", "show", str(path), "--json").output)
     assert told["moves"] == len(made.moves) and told["plan_id"] == made.plan_id
     same = run("rebalance", "diff", str(path), str(path))
@@ -173,14 +174,14 @@ def test_a_plan_is_made_and_changes_nothing(run, cluster, path):
 
 def test_a_plan_says_how_far_it_is_from_what_is_possible(run, path):
     shown = run("rebalance", "show", str(path)).output
-    head = next(line for line in shown.splitlines() if line.startswith("resource"))
-    assert head.split("bound")[1].split() == ["gap", "moved", "has", "to", "move", "gap"]
+    head = next(line for line in shown.splitlines() if line.startswith("load"))
+    assert re.split("  +", head) == ["load", "before", "after", "at best", "moved", "has to move"]
     rows = plans.load(path.read_bytes()).resources
     row = next(row for row in rows if row.resource == "leaders")
     line = next(line for line in shown.splitlines() if line.startswith("leaders"))
-    assert line.split()[-4:] == [str(row.moved), str(row.moved_bound),
-                                 *plan_view.excess_moved(row).split()]
-    assert plan_view.gap(row) in line
+    assert re.split("  +", line) == [
+        "leaders", *map(plan_words.above, (row.before_ppm, row.after_ppm, row.bound_ppm)),
+        str(row.moved), str(row.moved_bound)]
     told = json.loads(run("rebalance", "show", str(path), "--json").output)["resources"]
     assert [each["gap_ppm"] for each in told] == [each.gap_ppm for each in rows]
     assert "Incomplete" not in shown
