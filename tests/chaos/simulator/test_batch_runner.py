@@ -71,6 +71,7 @@ def test_the_summary_counts_only_those_that_count():
     assert lines[-1] == "  seed 2: 10 acknowledged appends of 2,000"
     assert "1 of 3 seeds held like the others" in "\n".join(lines)
     assert max(map(len, lines)) <= 79
+    assert totals.speed == pytest.approx(100)
 
 
 def test_the_summary_begins_with_the_result_in_a_sentence():
@@ -86,7 +87,6 @@ def test_the_summary_begins_with_the_result_in_a_sentence():
     (None, 5.0, 2, "clusters from seed 7 on, 2 at a time, for 5 minutes.")])
 def test_the_command_says_how_long_it_takes(seeds, minutes, jobs, said):
     assert said in command._announcement(7, seeds, minutes, jobs)
-    assert totals.speed == pytest.approx(100)
 
 
 def test_a_variant_replaces_what_it_names_and_nothing_else():
@@ -168,9 +168,9 @@ def test_another_failure_is_not_what_was_looked_for():
 
 
 def test_a_planted_bug_fails_the_command_and_is_made_smaller():
-    command = ["--seeds", "2", "--jobs", "1", "--seconds", "15", "--groups", "3",
-               "--planted", "ack-before-sync", "--shrink-seconds", "5"]
-    done = CliRunner().invoke(simulate, command)
+    arguments = ["--seeds", "2", "--jobs", "1", "--seconds", "15", "--groups", "3",
+                 "--planted", "ack-before-sync", "--shrink-seconds", "5"]
+    done = CliRunner().invoke(simulate, arguments)
     assert done.exit_code == 1
     assert "replay: multiraft chaos sim --seed " in done.output
     assert "--planted ack-before-sync" in done.output
