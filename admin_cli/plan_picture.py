@@ -1,10 +1,10 @@
 """The picture of a plan: load per node and group, before and after.
 
 Contract.  Pure: a plan in, the bytes of an SVG or PNG out; the same plan gives the same SVG.  The
-title says what the plan does.  The load that it improves most has the largest chart, others that it
-changes have a small one, and those that it leaves alone are named.  Each node's share is a line
-across its bars, and the mean of the groups a dotted one.  Few bins are bars with names and numbers,
-many are a profile: bins in falling order.
+title says what the plan does.  The load of nodes that it improves most has the largest chart,
+others that it changes have a small one, and those that it leaves alone are named.  Each node's
+share is a line across its bars, and the mean of the groups a dotted one.  Few bins are bars with
+names and numbers, many are a profile: bins in falling order.
 
 Letters are drawn as shapes, so that the picture looks the same where no font is installed.
 """
@@ -12,6 +12,7 @@ Letters are drawn as shapes, so that the picture looks the same where no font is
 from __future__ import annotations
 
 import io
+import textwrap
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -43,14 +44,17 @@ from placement.policy import (
 #: Narrow, so that letters can still be read where a phone shows it.
 WIDTH_IN = 7.2
 MAIN_IN, PANEL_IN = 2.9, 2.1
-HEAD_IN, FOOT_IN = 0.85, 0.25
+HEAD_IN, FOOT_IN, FOOT_LINE_IN = 0.85, 0.12, 0.16
 DPI = 150
 #: Bins that still have a bar and a name each.
 NODES_NAMED_MAX = 24
 GROUPS_NAMED_MAX = 32
-#: Nodes up to which two small charts are side by side, and bars up to which each has its number.
+#: Nodes up to which two small charts are side by side.
 NARROW_NODES_MAX = 5
-NUMBERED_MAX, NUMBERED_NARROW_MAX = 12, 5
+#: Width of an axis of a chart as wide as the picture, or of half of it, and of a digit.
+AXIS_PT, NARROW_AXIS_PT, DIGIT_PT = 455, 195, 5.6
+#: Letters of a line at the foot.
+FOOT_LETTERS = 100
 BEFORE, AFTER, SHARE = "#b4bfca", "#2f6db3", "#c0392b"
 QUIET = "#52606d"
 BAR = 0.38
@@ -97,7 +101,8 @@ class Panel(NamedTuple):
 
 def drawn(made: Plan, kind: str) -> bytes:
     """Return the picture of a plan's loads as a file's content; ``kind`` is "svg" or "png"."""
-    rows = sorted(plan_words.judged(made), key=lambda row: row.after_ppm - row.before_ppm)
+    rows = sorted(plan_words.judged(made), key=lambda row: (row.resource == GROUP_INGRESS,
+                                                            row.after_ppm - row.before_ppm))
     panels = [_of_groups(made, row) if row.resource == GROUP_INGRESS else _of_nodes(made, row)
               for row in rows]
     with matplotlib.rc_context({**STYLE, "svg.hashsalt": made.plan_id}):
@@ -167,22 +172,31 @@ def _figure(made: Plan, panels: Sequence[Panel]) -> Figure:
     changed = [panel for panel in panels if panel.changes] or list(panels[:1])
     rows = _rows(changed[1:])
     heights = [MAIN_IN] * bool(changed) + [PANEL_IN] * len(rows)
-    height_in = sum(heights) + HEAD_IN + FOOT_IN
+    foot = _foot(made, panels, changed)
+    foot_in = FOOT_IN + FOOT_LINE_IN * len(foot)
+    height_in = sum(heights) + HEAD_IN + foot_in
     figure = Figure(figsize=(WIDTH_IN, height_in), layout="constrained")
     engine = figure.get_layout_engine()
     assert isinstance(engine, ConstrainedLayoutEngine)
-    engine.set(h_pad=0.09, w_pad=0.09, rect=(0, FOOT_IN / height_in, 1,
-                                             1 - (HEAD_IN + FOOT_IN) / height_in))
+    engine.set(h_pad=0.09, w_pad=0.09, rect=(0, foot_in / height_in, 1,
+                                             1 - (HEAD_IN + foot_in) / height_in))
     if changed:
         grid = figure.add_gridspec(len(heights), 2, height_ratios=heights)
-        _chart(figure.add_subplot(grid[0, :]), changed[0], NUMBERED_MAX)
+        _chart(figure.add_subplot(grid[0, :]), changed[0], AXIS_PT)
         _small_charts(figure, grid, rows)
     _head(figure, made, changed, height_in)
+    figure.text(0.015, (foot_in - 0.05) / height_in, "\n".join(foot), fontsize=8, color=QUIET,
+                va="top")
+    return figure
+
+
+def _foot(made: Plan, panels: Sequence[Panel], changed: Sequence[Panel]) -> list[str]:
+    """Return the lines about loads without a chart: those that the plan leaves alone, and those
+    that are too small."""
     same = [TITLES[panel.resource].split(",")[0].lower() for panel in panels
             if panel not in changed]
-    foot = f"Unchanged: {', '.join(same)}." if same else plan_words.below_floors(made)[:110]
-    figure.text(0.015, 0.1 / height_in, foot, fontsize=8, color=QUIET)
-    return figure
+    told = [f"Not changed: {', '.join(same)}."] * bool(same) + [plan_words.below_floors(made)]
+    return textwrap.wrap(" ".join(filter(None, told)), FOOT_LETTERS)
 
 
 def _rows(panels: Sequence[Panel]) -> list[list[Panel]]:
@@ -201,10 +215,10 @@ def _rows(panels: Sequence[Panel]) -> list[list[Panel]]:
 def _small_charts(figure: Figure, grid: GridSpec, rows: Sequence[Sequence[Panel]]) -> None:
     for at, row in enumerate(rows, start=1):
         if len(row) == 1:
-            _chart(figure.add_subplot(grid[at, :]), row[0], NUMBERED_MAX)
+            _chart(figure.add_subplot(grid[at, :]), row[0], AXIS_PT)
         else:
             for column, panel in enumerate(row):
-                _chart(figure.add_subplot(grid[at, column]), panel, NUMBERED_NARROW_MAX)
+                _chart(figure.add_subplot(grid[at, column]), panel, NARROW_AXIS_PT)
 
 
 def _head(figure: Figure, made: Plan, changed: Sequence[Panel], height_in: float) -> None:
@@ -223,10 +237,11 @@ def _head(figure: Figure, made: Plan, changed: Sequence[Panel], height_in: float
                   bbox_to_anchor=(0.002, 1 - 0.62 / height_in))
 
 
-def _chart(axes: Axes, panel: Panel, numbered_max: int) -> None:
+def _chart(axes: Axes, panel: Panel, width_pt: int) -> None:
     axes.set_title(TITLES[panel.resource], pad=19)
-    axes.text(0, 1.035, panel.worst, transform=axes.transAxes, fontsize=9, color=QUIET,
-              va="bottom")
+    worst = panel.worst if width_pt == AXIS_PT else panel.worst.replace(" its share", "")
+    axes.annotate(worst, (0, 1), (0, 5), xycoords="axes fraction", textcoords="offset points",
+                  fontsize=9, color=QUIET, va="bottom").set_in_layout(False)
     axes.set_ylabel(panel.unit)
     axes.yaxis.set_major_locator(MaxNLocator(4, steps=(1, 2, 2.5, 5, 10),
                                              integer=panel.unit_size == 1))
@@ -234,11 +249,12 @@ def _chart(axes: Axes, panel: Panel, numbered_max: int) -> None:
               for values in (panel.before, panel.after, panel.shares)]
     if len(panel.names) <= panel.named_max:
         _bars(axes, panel, *series)
-        if len(panel.names) <= numbered_max:
+        digits = max(len(_number(panel, value)) for value in (*panel.before, *panel.after))
+        if 2 * len(panel.names) * (digits + 0.5) * DIGIT_PT <= width_pt:
             _numbers(axes, panel)
     else:
         _profile(axes, panel, *series)
-    axes.set_ylim(0, 1.14 * panel.most / panel.unit_size)
+    axes.set_ylim(0, 1.2 * panel.most / panel.unit_size)
 
 
 def _bars(axes: Axes, panel: Panel, before: list[float], after: list[float],
@@ -264,11 +280,15 @@ def _numbers(axes: Axes, panel: Panel) -> None:
     for shift, values, colour in ((-BAR / 2, panel.before, QUIET), (BAR / 2, panel.after, AFTER)):
         for at, value in enumerate(values):
             load = value / panel.unit_size
-            text = f"{value:,}" if panel.unit_size == 1 else f"{load:.3g}"
-            axes.annotate(text, (at + shift, load), (0, 2), textcoords="offset points",
-                          ha="center", va="bottom", fontsize=8.5, color=colour,
+            axes.annotate(_number(panel, value), (at + shift, load), (0, 2),
+                          textcoords="offset points", ha="center", va="bottom",
+                          fontsize=8.5, color=colour,
                           bbox={"boxstyle": "square,pad=0.05", "facecolor": "white",
                                 "edgecolor": "none", "alpha": 0.75})
+
+
+def _number(panel: Panel, value: int) -> str:
+    return f"{value:,}" if panel.unit_size == 1 else f"{value / panel.unit_size:.3g}"
 
 
 def _profile(axes: Axes, panel: Panel, before: list[float], after: list[float],

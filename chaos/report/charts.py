@@ -68,7 +68,7 @@ class Screen(NamedTuple):
         return self.width_in - self.left_in - self.right_in
 
 
-WIDE = Screen("wide", 13.2, 1.55, 0.2, 10, 4)
+WIDE = Screen("wide", 13.2, 1.55, 0.2, 10, 8)
 NARROW = Screen("narrow", 5.4, 1.45, 0.12, 4, 2)
 
 
