@@ -226,6 +226,27 @@ def test_a_plan_is_only_checked_without_yes_and_applied_with_it(run, cluster, pa
     assert [move.move_id for move in request.moves] == [move.move_id for move in made.moves]
 
 
+def test_a_plan_is_made_and_applied_in_one_command_with_yes(run, cluster, policy, tmp_path):
+    words = ("rebalance", "plan", "--scope", "leaders", "--policy", str(policy), "--window", "0.2")
+    shown = run(*words)
+    assert shown.exit_code == 0 and "Nothing was changed" in shown.output and not applied(cluster)
+    waits = run(*words, "--wait")
+    assert waits.exit_code == 64 and "--yes" in waits.output and not applied(cluster)
+    made = tmp_path / "made.json"
+    done = run(*words, "--yes", "--output", str(made))
+    assert done.exit_code == 0, done.output
+    (request,) = applied(cluster)
+    assert request.plan_id == plans.load(made.read_bytes()).plan_id
+    assert "is running. Watch it" in done.output and "Nothing was changed" not in done.output
+
+
+def test_a_plan_without_moves_is_not_applied(run, cluster, policy):
+    cluster.leaders = {0: 1, 1: 2, 2: 3, 3: 1, 4: 2}
+    done = run("rebalance", "plan", "--scope", "leaders", "--policy", str(policy), "--window",
+               "0.2", "--yes")
+    assert done.exit_code == 2 and not applied(cluster)
+
+
 def test_a_plan_that_is_under_way_is_no_stale_one(run, cluster, path):
     """Its own moves have changed what it was made for."""
     cluster.conf_index = 8
