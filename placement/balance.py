@@ -27,7 +27,7 @@ from operator import itemgetter
 
 from placement.describe import cool_down_text
 from placement.fill import fill
-from placement.imbalance import NAMES, Balancer
+from placement.imbalance import METADATA_GROUP, NAMES, Balancer
 from placement.plan import (
     BUDGET,
     COOL_DOWN,
@@ -273,7 +273,8 @@ def explain_nodes(changes: ReplicaChanges) -> list[Skipped]:
     changes.judge_bytes()
     skipped = _explain_judged(Balancer(changes))
     if changes.judge_counts():
-        skipped += _explain_judged(Balancer(changes))
+        balancer = Balancer(changes)
+        skipped += [*_explain_judged(balancer), *_explain_missing(balancer)]
         changes.judge_bytes()
     return skipped
 
@@ -292,6 +293,28 @@ def _explain_judged(balancer: Balancer) -> list[Skipped]:
         skipped += [_non_move(balancer, group, node, position, largest_headroom)
                     for group in groups[:SKIPPED_PER_NODE]]
     return skipped
+
+
+def _explain_missing(balancer: Balancer) -> list[Skipped]:
+    """Return up to ``SKIPPED_PER_NODE`` replicas that a node below its share of their number could
+    have got from the node with most, with the reason for which they stay."""
+    state = balancer.state
+    skipped = []
+    for target in range(len(state.nodes)):
+        if not balancer.is_target[target] or not balancer.deficit(target, R_REPLICAS):
+            continue
+        sources = [node for node in range(len(state.nodes))
+                   if node != target and balancer.is_source[node]]
+        source = max(sources, key=lambda node: (state.load[node][R_REPLICAS], -node),
+                     default=NO_NODE)
+        if source == NO_NODE:
+            continue
+        groups = sorted((group for group in state.held[source]
+                         if group != METADATA_GROUP and group not in state.held[target]),
+                        key=lambda group: (-state.groups[group].bytes, group))
+        skipped += [_non_move(balancer, group, source, R_REPLICAS, 0)
+                    for group in groups[:SKIPPED_PER_NODE]]
+    return [*dict.fromkeys(skipped)]
 
 
 def _non_move(balancer: Balancer, group: int, node: int, position: int,

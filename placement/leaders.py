@@ -5,7 +5,7 @@ Contract.  ``balance_leaders`` changes the state and records the reason per grou
 nodes that may not lead (draining, in maintenance).  Then nodes above their target of egress or of
 leaders transfer some, each step making the sum of squared excesses smaller, so that starting again
 on the result does nothing.  Where no node sends much, egress and leaders are judged one after the
-other, and the number of leaders only when replicas were spread by their number too, when a node
+other, and the number of leaders only when replicas were moved for their number too, when a node
 leads none, or in a plan for leaders (decision 0058).  Groups led by a dead node have elected
 another leader already, or cannot.
 
@@ -46,8 +46,8 @@ class _Leaders:
         self.why: dict[int, Why] = {}
         self.shares: dict[int, Shares] = {}
         self.limits: dict[int, Shares] = {}  # not judged now, and kept by every transfer
-        # Once it is set the plan makes the number even.
-        self.is_counted = is_counted
+        self.follows_replicas = self.is_counted = is_counted
+        self.without: set[int] = set()  # nodes that led none when leaders were counted
         self.judge_all()
         self.led: list[dict[int, None]] = [{} for _ in state.nodes]
         for group in sorted(state.leader):
@@ -75,21 +75,31 @@ class _Leaders:
         return True
 
     def judge_counts(self) -> bool:
-        """Judge the number of leaders, to the last whole one, while no node may send more than its
-        target. Return False if the number is even enough, or has no band."""
+        """Judge the number of leaders, while no node may send more than its target; a node that led
+        none at the beginning gets its share. Return False if the number is not judged: no node
+        leads none and no replica is moved for a number, or it has no band."""
         self.judge_all()
         band = self.policy.band(LEADERS)
         if band is None:
             return False
-        band = band._replace(permille=0)
-        even = node_shares(self.state, band)
-        excluded = self.policy.excluded_nodes
-        self.is_counted = self.is_counted or any(
-            share > band.floor and not load[R_LEADERS] and node.id not in excluded
-            for node, load, share in zip(self.state.nodes, self.state.load, even.share,
-                                         strict=True) if node.has_share and node.may_lead)
-        self.limits, self.shares = {R_EGRESS: self.shares[R_EGRESS]}, {R_LEADERS: even}
+        shares, excluded = self.shares[R_LEADERS], self.policy.excluded_nodes
+        self.without |= {
+            place for place, node in enumerate(self.state.nodes)
+            if node.has_share and node.may_lead and node.id not in excluded
+            and shares.share[place] > band.floor and not self.state.load[place][R_LEADERS]}
+        self.is_counted = self.is_counted or bool(self.without)
+        self.limits = {R_EGRESS: self.shares[R_EGRESS]}
+        self.shares = {R_LEADERS: shares._replace(low=tuple(
+            share if place in self.without else 0
+            for place, share in enumerate(shares.share)))}
         return self.is_counted
+
+    @property
+    def leaves_nodes_without(self) -> bool:
+        """True if the plan moves replicas for their number or leaders, and a node that should have
+        got a leader leads none."""
+        return (self.follows_replicas or bool(self.why)) and any(
+            not self.state.load[node][R_LEADERS] for node in self.without)
 
     def cost(self, node: int, egress: int = 0, leaders: int = 0) -> int:
         """Return the node's squared excesses of egress and leaders, with this much load more; where
@@ -180,7 +190,7 @@ class _Leaders:
 def balance_leaders(state: State, policy: Policy, options: Options,
                     is_counted: bool = False) -> tuple[dict[int, Why], bool]:
     """Transfer leaders in ``state``. ``is_counted``: replicas were spread by their number. Return
-    the reasons of the transfers by group, and False if ``ROUNDS_MAX`` was reached. O(groups *
+    the reasons of the transfers by group, and False if another plan may find more. O(groups *
     replicas) per step at worst."""
     leaders = _Leaders(state, policy, options, is_counted)
     vacate_nodes(leaders)
@@ -190,7 +200,7 @@ def balance_leaders(state: State, policy: Policy, options: Options,
         if counted and leaders.judge_counts():
             moved = _balance_judged(leaders) or moved
         if not moved:
-            return leaders.why, True
+            return leaders.why, not leaders.leaves_nodes_without
     return leaders.why, False
 
 
@@ -248,21 +258,30 @@ def _fill(leaders: _Leaders) -> bool:
     shares = leaders.shares.get(R_LEADERS)
     if not leaders.limits or shares is None:
         return False
-    state = leaders.state
     moved = False
-    for target in range(len(state.nodes)):
-        while state.load[target][R_LEADERS] < shares.low[target]:
-            found = max(((state.load[source][R_LEADERS] * PPM // state.nodes[source].weight, -group)
-                         for group in state.groups
-                         if (source := state.leader[group]) not in (NO_NODE, target)
-                         and target in state.voters[group] and _may_give(leaders, source)
-                         and leaders.movable(group) and leaders.may_get(group, target, source)
-                         and leaders.gain(group, source, target) > 0), default=None)
-            if found is None:
-                break
-            leaders.transfer(-found[1], target, LEADER_SKEW, R_LEADERS)
+    for target in range(len(leaders.state.nodes)):
+        while leaders.state.load[target][R_LEADERS] < shares.low[target] \
+                and (group := _group_for(leaders, target)) != NO_NODE:
+            leaders.transfer(group, target, LEADER_SKEW, R_LEADERS)
             moved = True
     return moved
+
+
+def _group_for(leaders: _Leaders, target: int) -> int:
+    """Return a group that ``target`` may lead instead of the node that leads most for its weight,
+    of those that have one; ties by node and group. ``NO_NODE`` if there is none."""
+    state = leaders.state
+    sources = sorted((node for node in range(len(state.nodes))
+                      if node != target and _may_give(leaders, node)),
+                     key=lambda node: (-(state.load[node][R_LEADERS] * PPM
+                                         // state.nodes[node].weight), node))
+    for source in sources:
+        for group in sorted(leaders.led[source]):
+            if group in state.held[target] and leaders.movable(group) \
+                    and leaders.may_get(group, target, source) \
+                    and leaders.gain(group, source, target) > 0:
+                return group
+    return NO_NODE
 
 
 def _may_give(leaders: _Leaders, source: int) -> bool:

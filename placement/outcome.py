@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from placement import counts
 from placement.cluster import DEAD, MAINTENANCE, GroupRow, PartitionRow, Snapshot
 from placement.plan import (
     GroupOutcome,
@@ -162,6 +163,10 @@ def _nodes_outcome(start: State, end: State, before: Before, band: Band,
                    options: Options) -> ResourceOutcome:
     shares = node_shares(end, band)
     position = POSITION[band.resource]
+    if position == R_REPLICAS:
+        shares = counts.targets(shares, counts.far_nodes(
+            shares, [load[R_REPLICAS] for load in start.load],
+            [node.has_share for node in end.nodes]))
     weights = [node.weight for node in end.nodes]
     judged = [node.has_share and (node.may_lead or position in REPLICA_LOADS)
               for node in end.nodes]
@@ -232,9 +237,9 @@ def _moved_bound(held: Sequence[Sequence[int]], shares: Shares, leaves: Sequence
     displaced: list[int] = []  # large items that have to leave
     headroom: list[int] = []  # free capacity below each target, after only the obligatory moves
     loose = negligible or (0,) * len(held)
-    for items, rest, high, low, counts in zip(held, loose, shares.high, shares.low, judged,
-                                              strict=True):
-        if counts:
+    for items, rest, high, low, is_judged in zip(held, loose, shares.high, shares.low, judged,
+                                                 strict=True):
+        if is_judged:
             load = sum(items) + rest
             large = sorted(item for item in items if item > half)[:-1]
             over = load - max(high, max(items, default=0))

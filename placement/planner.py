@@ -147,14 +147,15 @@ def _run_stages(snapshot: Snapshot, policy: Policy, options: Options) -> _Stages
         changes.skipped += explain_nodes(changes)
     leader_before = dict(state.leader)
     led, balanced = balance_leaders(
-        state, policy, options, changes.has_uneven_counts) if options.scope in (
+        state, policy, options, changes.moves_for_counts) if options.scope in (
         SCOPE_ALL, SCOPE_LEADERS, SCOPE_NODE) else ({}, True)
     reasons = Reasons(changes.why, led, switches.why)
     return _Stages(state, outcome.Before(leader_before), reasons,
                    [*switches.skipped, *changes.skipped], changes.infeasible,
                    complete and switches.complete and balanced
-                   and not (changes.cut_by_budget or changes.direction_changed),
-                   changes.has_uneven_counts)
+                   and not (changes.cut_by_budget or changes.direction_changed
+                            or changes.leaves_far_counts),
+                   changes.moves_for_counts)
 
 
 def _replica_stages(changes: ReplicaChanges, scope: str) -> bool:

@@ -18,7 +18,7 @@ from placement.state import NO_NODE, R_DISK, R_EGRESS, R_INGRESS, R_REPLICAS, St
 
 #: Resources by which replicas are balanced; leaders are balanced by transfers.
 REPLICA_RESOURCES = ((DISK, R_DISK), (INGRESS, R_INGRESS))
-#: Their number is made even to the last whole one.
+#: Shares of the number of replicas; its targets are those of ``counts.targets``.
 REPLICAS_BAND = Band(REPLICAS, 0, counts.REPLICAS_FLOOR)
 
 
@@ -44,8 +44,8 @@ class ReplicaChanges:
         )
         self.shares: dict[int, Shares] = {}
         self.limits: dict[int, Shares] = {}
-        # Set once a number was uneven: from then on the plan makes it even, to the last replica.
-        self.has_uneven_counts = False
+        # Nodes whose number of replicas was far from their share at any time of the plan.
+        self.far = counts.Far()
         self.judge_bytes()
 
     def judge_bytes(self) -> None:
@@ -58,7 +58,7 @@ class ReplicaChanges:
 
     def judge_counts(self) -> bool:
         """Judge the number of replicas. Return False, and judge bytes, where the number is not what
-        balances: a resource has a load, none has a band, or the number is even enough.
+        balances: a resource has a load, none has a band, or no node is far from its share.
         O(replicas)."""
         self.judge_bytes()
         even = self.count_shares()
@@ -77,12 +77,31 @@ class ReplicaChanges:
                 for name, position in REPLICA_RESOURCES
                 if (band := self.policy.band(name)) is not None):
             return None
-        even = node_shares(self.state, REPLICAS_BAND)
+        shares = node_shares(self.state, REPLICAS_BAND)
+        self.far = self.far.joined(self._far_now(shares))
+        return counts.targets(shares, self.far) if self.is_counted else None
+
+    def _far_now(self, shares: Shares) -> counts.Far:
         excluded = self.policy.excluded_nodes
-        self.has_uneven_counts = self.has_uneven_counts or counts.is_uneven(
-            even, REPLICAS_BAND, [load[R_REPLICAS] for load in self.state.load],
-            [node.has_share and node.id not in excluded for node in nodes])
-        return even if self.has_uneven_counts else None
+        return counts.far_nodes(
+            shares, [load[R_REPLICAS] for load in self.state.load],
+            [node.has_share and node.id not in excluded for node in self.state.nodes])
+
+    @property
+    def is_counted(self) -> bool:
+        """True if the number of replicas is judged: that of a node was far from its share."""
+        return self.far != counts.Far()
+
+    @property
+    def moves_for_counts(self) -> bool:
+        """True if a replica was moved for the sake of the number."""
+        return any(why.resource == REPLICAS for why in self.why.values())
+
+    @property
+    def leaves_far_counts(self) -> bool:
+        """True if replicas were moved for their number, and a node is still far from its share."""
+        return (self.moves_for_counts
+                and self._far_now(node_shares(self.state, REPLICAS_BAND)) != counts.Far())
 
     # ---- questions ------------------------------------------------------------------------------
 

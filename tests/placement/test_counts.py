@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from placement.cluster import DRAINING, MAINTENANCE, GroupRow, NodeRow
-from placement.counts import is_far
+from placement.counts import near
 from placement.outcome import planned
 from placement.plan import BUDGET, COOL_DOWN, LeaderTransfer, ReplicaChange
 from placement.planner import make_plan
@@ -72,7 +72,7 @@ def test_a_node_that_joins_gets_its_share_of_replicas_and_leaders():
     made = checked_plan(FOUR)
     assert made.converged
     assert sorted(row.replicas_after for row in made.nodes) == [48, 49, 49, 49]
-    assert sorted(row.after[LED] for row in made.nodes) == [16, 16, 16, 17]
+    assert made.nodes[3].after[LED] >= 16 and max(row.after[LED] for row in made.nodes) <= 17
     changes = [move for move in made.moves if isinstance(move, ReplicaChange)]
     assert len(changes) == 48 and all(move.joining == (4,) for move in changes)
     assert {move.why.resource for move in changes} == {REPLICAS}
@@ -135,8 +135,8 @@ def test_a_plan_for_leaders_moves_them_all_the_same():
 def test_a_node_that_leads_nothing_gets_its_share():
     made = checked_plan(led_by(SMALL, 0, 44, 21))
     assert all(isinstance(move, LeaderTransfer) for move in made.moves)
-    assert sorted(row.after[LED] for row in made.nodes) == [21, 22, 22]
-    assert len(made.moves) == 22, "as many as the second has too many"
+    assert [row.after[LED] for row in made.nodes] == [21, 23, 21]
+    assert len(made.moves) == 21, "as many as the first lacks"
 
 
 def test_leaders_that_send_much_are_judged_by_what_they_send_and_by_their_number():
@@ -210,11 +210,28 @@ def test_a_budget_cuts_moves_for_a_number_too():
     assert BUDGET in {row.reason for row in made.skipped}
 
 
-@pytest.mark.parametrize("count, share, far", [
-    (0, 5, True), (0, 4, False), (1, 5, False), (0, 49, True), (24, 49, True), (28, 49, False),
-    (7, 21, True), (8, 21, False), (35, 21, True), (34, 21, False), (12, 4, True), (9, 4, False)])
-def test_far_is_what_chance_does_not_explain(count, share, far):
-    assert is_far(count, share, 4) == far
+@pytest.mark.parametrize("share, least, most", [
+    (4, 0, 10), (5, 1, 11), (21, 8, 34), (49, 25, 73), (400, 200, 600)])
+def test_a_number_is_near_a_share_when_chance_explains_it(share, least, most):
+    assert near(share) == (least, most)
+
+
+def test_a_node_that_joins_a_large_cluster_gets_its_share_and_nothing_else_moves():
+    """The numbers of the other nodes are uneven by chance, and stay so."""
+    before = grown(cluster(nodes(40), 1000, []), NodeRow(41))
+    made = checked_plan(before)
+    changes = [move for move in made.moves if isinstance(move, ReplicaChange)]
+    assert all(move.joining == (41,) for move in changes)
+    assert len(changes) == made.nodes[40].replicas_after == 3003 // 41
+    assert named(made, REPLICAS).moved_bound == len(changes)
+
+
+def test_a_node_with_far_too_many_gives_away_what_is_above_its_share():
+    groups = [GroupRow(group, 1, 10, (1, 2 + group % 4), 1) for group in range(61)]
+    made = checked_plan(snapshot(nodes(5), groups, factor=2))
+    changes = [move for move in made.moves if isinstance(move, ReplicaChange)]
+    assert changes and all(move.leaving == (1,) for move in changes)
+    assert made.nodes[0].replicas_after == 25, "a fifth of 122, rounded up"
 
 
 @st.composite
