@@ -117,14 +117,14 @@ def _show_groups(rows: tuple[GroupOutcome, ...]) -> None:
         (row.group, bar(row.before, most, mean), plan_words.amount(GROUP_INGRESS, row.before),
          bar(row.after, most, mean), plan_words.amount(GROUP_INGRESS, row.after))
         for row in shown])
-    _rest(len(by_load) - len(shown), "group with appends", "groups with appends")
-    _rest(len(rows) - len(by_load), "group without", "groups without")
+    _rest(len(by_load) - len(shown), "group")
+    if idle := len(rows) - len(by_load):
+        say(f"{plural(idle, 'group')} without appends")
 
 
-def _rest(count: int, noun: str, nouns: str = "") -> None:
+def _rest(count: int, noun: str) -> None:
     if count > 0:
-        told = plural(count, noun) if count == 1 or not nouns else f"{count:,} {nouns}"
-        say(f"... and {told} more")
+        say(f"... and {plural(count, noun)} more")
 
 
 # ---- the picture --------------------------------------------------------------------------------

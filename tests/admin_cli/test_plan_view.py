@@ -146,7 +146,7 @@ def test_a_node_that_joins_an_idle_cluster_is_told_of_by_numbers(capsys):
     plan_view.show_plan(made)
     load_view.show(made)
     shown, notes = capsys.readouterr()
-    assert "has too many replicas" in shown and "disk per node" not in shown
+    assert "node 4 has too few replicas" in shown and "disk per node" not in shown
     assert re.search(r"^replicas +33 % +0\.5 % +0 % +48 +48$", shown, re.M)
     assert "disk (below 1.0 GiB per node)" in shown
     assert not notes
