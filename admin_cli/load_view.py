@@ -11,12 +11,12 @@ from pathlib import Path
 
 import click
 
-from admin_cli import extras, plan_left
+from admin_cli import extras, plan_words
 from admin_cli.output import note, plural, print_table, say, write_file
 from placement.plan import GroupOutcome, NodeOutcome, Plan
-from placement.policy import GROUP_INGRESS, NODE_RESOURCES
+from placement.policy import GROUP_INGRESS, LEADERS, NODE_RESOURCES
 
-BAR_CELLS = 20
+BAR_CELLS = 14
 #: Rows of a drawing; the rest is counted only.
 NODES_SHOWN_MAX = 32
 GROUPS_SHOWN_MAX = 16
@@ -44,18 +44,22 @@ picture_option = click.option(
 # ---- bars ---------------------------------------------------------------------------------------
 
 def show(made: Plan) -> None:
-    """Print a table of the nodes, then bars of each resource with a load, every node before and
-    after, then the groups."""
+    """Print a table of the nodes, then bars of each resource whose load is balanced, every node
+    before and after, then the groups. Loads below their floors have no bars."""
+    leads = NODE_RESOURCES.index(LEADERS)
+    judged = [row.resource for row in plan_words.judged(made)]
     say()
     print_table(("node", "rack", "state", "weight", "replicas", "leaders"),
                 [(row.node, row.rack or None, row.state, row.weight,
                   _step(row.replicas_before, row.replicas_after),
-                  _step(row.before[-1], row.after[-1])) for row in made.nodes[:NODES_SHOWN_MAX]])
+                  _step(row.before[leads], row.after[leads]))
+                 for row in made.nodes[:NODES_SHOWN_MAX]])
     _rest(len(made.nodes) - NODES_SHOWN_MAX, "node")
     for position, resource in enumerate(NODE_RESOURCES):
-        if any(row.before[position] or row.after[position] for row in made.nodes):
+        if resource in judged:
             _show_nodes(made.nodes, position, resource)
-    _show_groups(made.groups)
+    if GROUP_INGRESS in judged:
+        _show_groups(made.groups)
 
 
 def _step(before: int, after: int) -> str:
@@ -84,7 +88,7 @@ def _show_nodes(rows: tuple[NodeOutcome, ...], position: int, resource: str) -> 
 def _amount(resource: str, row: NodeOutcome, value: int, position: int) -> str:
     share = row.share[position]
     of_share = f", {value * 100 // share} %" if share else ""
-    return f"{plan_left.amount(resource, value)}{of_share}"
+    return f"{plan_words.amount(resource, value)}{of_share}"
 
 
 def bar(value: int, most: int, mark: int | None = None) -> str:
@@ -99,19 +103,23 @@ def bar(value: int, most: int, mark: int | None = None) -> str:
 
 
 def _show_groups(rows: tuple[GroupOutcome, ...]) -> None:
-    if not any(row.before or row.after for row in rows):
+    """Print the bars of the groups with appends, the fullest first."""
+    by_load = sorted((row for row in rows if row.before or row.after),
+                     key=lambda row: (-max(row.before, row.after), row.group))
+    shown = by_load[:GROUPS_SHOWN_MAX]
+    if not shown:
         return
-    by_load = sorted(rows, key=lambda row: (-max(row.before, row.after), row.group))
-    shown = sorted(by_load[:GROUPS_SHOWN_MAX])
     mean = sum(row.before for row in rows) // len(rows)
     most = max(mean, by_load[0].before, by_load[0].after)
-    fullest = f"the {len(shown)} fullest of " if len(shown) < len(rows) else ""
-    say(f"\nappended per group, {fullest}{plural(len(rows), 'group')}; | is the mean")
+    say(f"\nappended per group, the fullest first; | is the mean of "
+        f"{plural(len(rows), 'group')}")
     print_table(("group", "before", "", "after", ""), [
-        (row.group, bar(row.before, most, mean), plan_left.amount(GROUP_INGRESS, row.before),
-         bar(row.after, most, mean), plan_left.amount(GROUP_INGRESS, row.after))
+        (row.group, bar(row.before, most, mean), plan_words.amount(GROUP_INGRESS, row.before),
+         bar(row.after, most, mean), plan_words.amount(GROUP_INGRESS, row.after))
         for row in shown])
-    _rest(len(rows) - len(shown), "group")
+    _rest(len(by_load) - len(shown), "group")
+    if idle := len(rows) - len(by_load):
+        say(f"{plural(idle, 'group')} without appends")
 
 
 def _rest(count: int, noun: str) -> None:

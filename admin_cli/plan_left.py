@@ -9,16 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from admin_cli import quantities
+from admin_cli import plan_words
 from admin_cli.output import plural
 from placement.cluster import ALIVE
 from placement.outcome import BALANCED_BY
 from placement.plan import MAINTENANCE, Plan, ResourceOutcome
 from placement.policy import (
-    DISK,
     EGRESS,
     GROUP_INGRESS,
-    INGRESS,
     LEADERS,
     NODE_RESOURCES,
     PERMILLE,
@@ -32,7 +30,6 @@ from placement.shares import LARGEST, PIGEONHOLE, POSITION, PPM, RACKS
 
 #: Nodes named at most.
 NAMED_MAX = 20
-_RATES = (INGRESS, EGRESS, GROUP_INGRESS)
 _BOUNDS = {RACKS: "limited by the racks",
            PIGEONHOLE: "two of the largest must share one"}
 
@@ -45,13 +42,6 @@ class _Bins(NamedTuple):
     loads: list[int]
 
 
-def amount(resource: str, value: int) -> str:
-    """Return a load in its unit."""
-    if resource == DISK:
-        return str(quantities.size(value))
-    return f"{quantities.size(value)}/s" if resource in _RATES else f"{value:,}"
-
-
 def percent(ppm: int) -> str:
     """Return millionths in per cent: ``104.2 %``."""
     return f"{ppm / 10_000:.1f} %"
@@ -59,8 +49,8 @@ def percent(ppm: int) -> str:
 
 def above_band(made: Plan) -> list[ResourceOutcome]:
     """Return resources that the plan's scope balances, of which a bin is above the band afterwards;
-    the band is around the mean by weight."""
-    return [row for row in made.resources if _is_balanced(made, row.resource)
+    the band is around the mean by weight. Loads below their floors are not balanced."""
+    return [row for row in plan_words.judged(made) if _is_balanced(made, row.resource)
             and row.after_ppm * PERMILLE > PPM * (PERMILLE + row.band_permille)
             and not (row.resource == LEADERS and _within_rounded_share(made))]
 
@@ -111,9 +101,6 @@ def _reason(made: Plan, row: ResourceOutcome) -> str:
     band, edge, bins = (made.policy.band(row.resource), PERMILLE + row.band_permille,
                         _bins(made, row.resource))
     assert band is not None
-    if max(bins.loads, default=0) <= band.floor:
-        return (f"no {bins.name} has more than {amount(row.resource, band.floor)}, its floor, "
-                f"below which it is not balanced. To balance it: lower the floor in --policy")
     if row.bound == LARGEST and row.after_ppm * PERMILLE <= row.bound_ppm * edge:
         return (f"one {bins.item} alone is {percent(row.bound_ppm)} of the mean of the "
                 f"{bins.name}s, on any {bins.name}")
@@ -153,6 +140,7 @@ def nothing_to_do(made: Plan) -> str:
                             ("are", "their bands", "stay"))
         return (f"Nothing to do: {_and(above)} {verb} above {band}, and {stay} so for the reasons "
                 f"above")
+    small = plan_words.below_floors(made)
     if made.skipped:
         return ("Nothing to do: loads above their band cannot be moved, for the reasons above")
     if scope == SCOPE_LEADERS:
@@ -160,7 +148,15 @@ def nothing_to_do(made: Plan) -> str:
     if scope == SCOPE_NODE:
         return (f"Nothing to do: no move from or to node {made.options.node} is needed. "
                 "Other nodes were not considered")
-    return "Nothing to do: all loads are within their bands"
+    told = ["Nothing to do: all loads are within their bands" if plan_words.judged(made) else
+            "Nothing to do: the loads are too small to balance, and each node has about its share "
+            "of replicas"]
+    if small and plan_words.judged(made):
+        told.append(small.removesuffix("."))
+    if plan_words.leaders_are_free(made):
+        told.append("Leaders stay where elections put them; to spread them evenly: multiraft "
+                    "rebalance plan --scope leaders")
+    return ". ".join(told)
 
 
 def _and(words: list[str]) -> str:

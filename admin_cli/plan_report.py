@@ -13,8 +13,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from admin_cli import load_view, plan_left, plan_view, quantities
+from admin_cli import load_view, plan_left, plan_view, plan_words, quantities
 from admin_cli.failures import CommandFailed
+from admin_cli.output import plural
 from placement import plan as plans
 from placement.describe import iso
 
@@ -40,7 +41,7 @@ def write(made: Any, directory: Path) -> None:
 def page(made: Any, picture: bool) -> str:
     """Return the page as Markdown; ``picture``: it shows the picture, otherwise how to get one."""
     plan = made.plan
-    parts = [f"# Plan {plan.plan_id[:12]}", _head(made),
+    parts = [f"# {plan_words.title(plan)}", _head(made),
              f"![Load before and after]({PICTURE})" if picture else
              "The picture needs matplotlib: `pip install 'multiraft[pictures]'`.",
              "## Balance", _balance(plan), "## Moves", _totals(plan), _reasons(plan),
@@ -52,11 +53,13 @@ def page(made: Any, picture: bool) -> str:
 
 def _head(made: Any) -> str:
     plan = made.plan
-    lines = [f"- cluster {plan.cluster_id}, snapshot of {iso(plan.created_ms)}, valid until "
+    lines = [f"- plan {plan.plan_id}",
+             f"- cluster {plan.cluster_id}, snapshot of {iso(plan.created_ms)}, valid until "
              f"{iso(plan.expires_ms)}",
-             f"- {len(plan.nodes):,} nodes, {len(plan.groups):,} groups, {made.partitions:,} "
-             f"partitions, of which {made.listed:,} were considered one by one",
-             f"- {len(plan.moves):,} moves in {plan.waves:,} waves, "
+             f"- {plural(len(plan.nodes), 'node')}, {plural(len(plan.groups), 'group')}, "
+             f"{plural(made.partitions, 'partition')}, of which {made.listed:,} were considered "
+             f"one by one",
+             f"- {plural(len(plan.moves), 'move')} in {plural(plan.waves, 'wave')}, "
              f"{quantities.size(plan.bytes)} to copy, about {quantities.span(plan.estimated_ms)}",
              "- converged: no further moves are needed" if plan.converged else
              "- **incomplete**, a limit was reached: plan again when this plan is done"]
@@ -64,13 +67,13 @@ def _head(made: Any) -> str:
 
 
 def _balance(plan: plans.Plan) -> str:
-    return "The worst node, or group, in per cent of the mean by weight.\n\n" + _table(
-        ("resource", "band", "worst before", "worst after", "lower bound", "from", "gap", "moved",
-         "has to move", "gap"),
+    return "The worst node, or group, in per cent of an even share by weight.\n\n" + _table(
+        ("load", "band", "worst before", "worst after", "lower bound", "from", "above the bound",
+         "moved", "has to move", "more than that"),
         [(row.resource, f"{row.band_permille / 10:g} %", plan_left.percent(row.before_ppm),
           plan_left.percent(row.after_ppm), plan_left.percent(row.bound_ppm), row.bound,
-          plan_view.gap(row), plan_left.amount(row.resource, row.moved),
-          plan_left.amount(row.resource, row.moved_bound), plan_view.excess_moved(row))
+          plan_view.gap(row), plan_words.amount(row.resource, row.moved),
+          plan_words.amount(row.resource, row.moved_bound), plan_view.excess_moved(row))
          for row in plan.resources])
 
 
@@ -98,7 +101,7 @@ def _skipped(plan: plans.Plan) -> str:
     if not plan.skipped:
         return "None: every candidate is moved."
     counts = Counter(row.reason for row in plan.skipped)
-    rows = [(row.reason, row.subject, plan_left.amount(row.resource, row.load), row.text)
+    rows = [(row.reason, row.subject, plan_words.amount(row.resource, row.load), row.text)
             for row in plan.skipped[:SKIPPED_MAX]]
     said = ", ".join(f"{reason} {count:,}" for reason, count in sorted(counts.items()))
     return f"{said}\n\n" + _table(("reason", "what", "load", "text"), rows) + _rest(

@@ -5,13 +5,15 @@ Contract.  Functions of values; they print and send no requests.  The keys of th
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from admin_cli import quantities
+from admin_cli import plan_words, quantities
 from admin_cli.output import note, plural, print_table, say
-from admin_cli.plan_left import amount, percent, remaining_imbalance
+from admin_cli.plan_left import remaining_imbalance
+from admin_cli.plan_words import amount
 from multiraft.wire import plans as wire
 from placement.plan import (
     Difference,
@@ -29,6 +31,8 @@ from placement.verify import Fault
 SHOWN_MAX = 20
 #: Faults of a plan shown: one suffices to make another plan.
 FAULTS_MAX = 5
+#: Columns of sentences, on any terminal.
+WIDTH = 79
 
 
 def gap(row: ResourceOutcome) -> str:
@@ -67,49 +71,51 @@ def describe_faults(made: Plan, faults: Sequence[Fault]) -> str:
 def show_plan(made: Plan, all_moves: bool = False) -> None:
     """Print the resources, the first moves of a plan with reasons (``all_moves``: all of them), and
     what is not moved or impossible."""
-    say(f"plan {made.plan_id[:12]}, scope {made.options.scope}: "
-        f"{plural(len(made.moves), 'move')}, {quantities.size(made.bytes)} to copy, about "
-        f"{quantities.span(made.estimated_ms)} at "
-        f"{quantities.size(made.options.copy_rate)}/s and node")
-    if made.resources:
-        say("\nThe worst node, or group, of the mean by weight:")
-        print_table(("resource", "worst before", "worst after", "bound", "gap", "moved",
-                     "has to move", "gap"),
-                    [(row.resource, percent(row.before_ppm), percent(row.after_ppm),
-                      percent(row.bound_ppm), gap(row), amount(row.resource, row.moved),
-                      amount(row.resource, row.moved_bound), excess_moved(row))
-                     for row in made.resources])
+    say(_headline(made))
+    for line in plan_words.reasons(made):
+        say(f"  {line}")
+    judged = plan_words.judged(made)
+    if judged:
+        say("\nThe worst node, or group, above an even share by weight:")
+        print_table(("load", "before", "after", "at best", "moved", "has to move"),
+                    [(row.resource, plan_words.above(row.before_ppm),
+                      plan_words.above(row.after_ppm), plan_words.above(row.bound_ppm),
+                      amount(row.resource, row.moved), amount(row.resource, row.moved_bound))
+                     for row in judged])
+    small = plan_words.below_floors(made)
+    if small and (made.moves or judged):
+        say("\n" + textwrap.fill(small, WIDTH))
     if made.moves:
         say()
         shown = made.moves if all_moves else made.moves[:SHOWN_MAX]
         print_table(("move", "wave", "what", "copies", "why"),
-                    [(move.seq, move.wave, describe_move(move), quantities.size(move.bytes),
-                      _why(move)) for move in shown])
+                    [(move.seq, move.wave, describe_move(move),
+                      quantities.size(move.bytes) if move.bytes else "-",
+                      plan_words.why(move)) for move in shown])
         if len(shown) < len(made.moves):
-            say(f"... and {len(made.moves) - len(shown):,} more (--all shows them)")
+            say(f"... and {plural(len(made.moves) - len(shown), 'move')} more (--all shows them)")
     if made.moves and not made.converged:
         note("Incomplete, a limit was reached: plan again when this plan is done.")
     for warning in made.warnings:
         note(f"Warning: {warning}")
     for left, count in Counter(row.reason for row in made.skipped).items():
         first = next(row for row in made.skipped if row.reason == left)
-        note(f"Not moved, {left} ({count}): {first.text}")
+        example = " for example" if count > 1 else ""
+        note(f"Not moved, {left} ({count:,}):{example} {first.text}")
     for why in remaining_imbalance(made):
         note(why)
     for row in made.infeasible:
         note(f"Infeasible, {row.cause}: {row.text}. Remedy: {row.way_out}.")
 
 
-def _why(move: Move) -> str:
-    """Return ``OVERLOAD disk of node 3: 130.0 % of its share -> 102.0 %``, without empty numbers.
-    """
-    why = move.why
-    if not why.resource or why.before_ppm == why.after_ppm or not why.subject:
-        return f"{why.reason} {why.resource}".rstrip()
-    subject, unit = ((f"group {why.subject}", "the mean") if move.kind == wire.TOPIC_SWITCH
-                     else (f"node {why.subject}", "its share"))
-    return (f"{why.reason} {why.resource}: {subject} {percent(why.before_ppm)} of {unit} -> "
-            f"{percent(why.after_ppm)}")
+def _headline(made: Plan) -> str:
+    """Return what the plan does, how long that takes, and its name."""
+    name = f"Plan {made.plan_id[:12]}, scope {made.options.scope}"
+    if not made.moves:
+        return f"{plan_words.title(made)}. {name}"
+    rate = f" at {quantities.size(made.options.copy_rate)}/s per node" if made.bytes else ""
+    took = quantities.span(made.estimated_ms) if made.estimated_ms >= 1000 else "1 s"
+    return f"{plan_words.title(made)}, about {took}{rate}\n{name}:"
 
 
 def plan_json(made: Plan) -> dict[str, Any]:

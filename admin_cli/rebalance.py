@@ -1,7 +1,7 @@
 """`multiraft rebalance`: make, show, check and apply plans, watch and control the one under way.
 
-Contract.  Only `apply PLAN --yes` changes anything, and the controls of a plan under way.  The
-metadata group stores the plan, so interrupting a command changes nothing.
+Contract.  Only `apply PLAN --yes` and `plan --yes` change anything, and the controls of a plan
+under way.  The metadata group stores the plan, so interrupting a command changes nothing.
 
 Exit codes of these commands: 0 done, 2 nothing to do, 3 cannot be done, 4 the plan is stale, 5 the
 plan has paused itself, 1 any other failure, 64 a wrong command line.
@@ -192,6 +192,8 @@ plan_argument = click.argument("path", metavar="PLAN",
 @click.option("--report", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
               help="Spark only: write a report with pictures to this directory.")
 @click.option("--all", "all_moves", is_flag=True, help="Show every move.")
+@click.option("--yes", is_flag=True, help="Apply the plan at once. Without it nothing is changed.")
+@click.option("--wait", is_flag=True, help="With --yes: wait until the plan has ended.")
 @load_view.picture_option
 @json_option
 @servers_option
@@ -199,13 +201,15 @@ plan_argument = click.argument("path", metavar="PLAN",
 def plan(session: Session, scope: str, node: int | None, drain: tuple[int, ...],
          budget: int | None, rate: int | None, window: float, policy: Path | None,
          output: Path | None, engine: str, master: str | None, snapshot: str | None,
-         measure: bool, max_age: float | None, report: Path | None, all_moves: bool,
-         picture: Path | None, as_json: bool) -> None:
-    """Make a plan from the present state of the cluster.  Changes nothing.
+         measure: bool, max_age: float | None, report: Path | None, all_moves: bool, yes: bool,
+         wait: bool, picture: Path | None, as_json: bool) -> None:
+    """Make a plan from the present state of the cluster.  Changes nothing without --yes.
 
     It starts from the present placement and moves only the excess.  `--output` writes it to a file
-    for `rebalance apply`.
+    for `rebalance apply`; `--yes` applies it at once.
     """
+    if wait and not yes:
+        raise click.UsageError("--wait waits for a plan that --yes applies.")
     options = options_of(scope, node, drain, budget, rate)
     asked = plan_engine.Asked(engine, master, snapshot, max_age, report, measure)
     asked.check()
@@ -230,7 +234,15 @@ def plan(session: Session, scope: str, node: int | None, drain: tuple[int, ...],
         load_view.draw(made, picture)
     end_of(made, shown=not as_json)
     if output is not None and not as_json:
-        note(f"Written to {output}. Apply it: multiraft rebalance apply {output} --yes")
+        hint = "" if yes else f" Apply it: multiraft rebalance apply {output} --yes"
+        note(f"Written to {output}.{hint}")
+    elif not yes and not as_json:
+        note("Nothing was changed. To apply such a plan: multiraft rebalance plan --yes; to keep "
+             "this one for later: --output plan.json")
+    if yes:
+        plan_input.check_throttle(made, None, None)
+        with connection.open_session(session) as client:
+            _start(client, session, made, None, wait)
 
 
 def options_of(scope: str, node: int | None, drain: tuple[int, ...], budget: int | None,
@@ -413,10 +425,16 @@ def apply(session: Session, path: Path, throttle: int | None, yes: bool, wait: b
                      f"node at most, instead of {quantities.size(made.options.copy_rate)}/s.")
             note("Dry run: nothing was changed. Use --yes to apply.")
             return
-        state = begin(client, made, throttle)
-        note(f"Plan {made.plan_id[:12]} is {state}. Watch it: multiraft rebalance status --watch")
-        if wait:
-            finish(client, session, made.plan_id)
+        _start(client, session, made, throttle, wait)
+
+
+def _start(client: Any, session: Session, made: plans.Plan, throttle: int | None,
+           wait: bool) -> None:
+    """Submit a plan whose throttle was checked, and say so; ``wait`` until it is over."""
+    state = begin(client, made, throttle)
+    note(f"Plan {made.plan_id[:12]} is {state}. Watch it: multiraft rebalance status --watch")
+    if wait:
+        finish(client, session, made.plan_id)
 
 
 def begin(client: Any, made: plans.Plan, throttle: int | None) -> str:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from admin_cli.failures import CommandFailed
 from benchmarks import nats, ours
-from benchmarks.figures import Figure, Series, compare, show
+from benchmarks.figures import Figure, Series, add_picture_option, compare, show
 from benchmarks.processes import BenchmarkError, probe
 
 PARTS = ("appends", "latency", "idle")
@@ -138,6 +138,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--window", type=float, default=20.0, help="seconds of the idle window")
     add("--without-nats", action="store_true", help="leave NATS out")
     add("--dir", help="where the files go (default: a new temporary directory)")
+    add_picture_option(parser)
     return parser.parse_args(arguments)
 
 
@@ -156,7 +157,7 @@ def main() -> int:
         except (BenchmarkError, CommandFailed) as error:
             print(f"not measured: {error}", file=sys.stderr)
             return 1
-    show("First light", bench.figures(), bench.remarks)
+    show("First light", bench.figures(), bench.remarks, arguments.picture)
     return 0
 
 

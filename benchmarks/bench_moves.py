@@ -47,7 +47,7 @@ from admin_cli.dev_cluster import DevCluster
 from admin_cli.dev_state import NodeRecord
 from admin_cli.failures import CommandFailed
 from benchmarks import switches
-from benchmarks.figures import Figure, Series, bound, compare, say, show
+from benchmarks.figures import Figure, Series, add_picture_option, bound, compare, say, show
 from benchmarks.node_bounds import NodeBounds
 from benchmarks.numbered import (
     RECORD_BYTES,
@@ -473,6 +473,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         help="what each node has, page cache included "
              f"(default {MEMORY_BYTES:,}; 0 = no bound)")
     add("--dir", help="where the files go (default: a new temporary directory)")
+    add_picture_option(parser)
     return parser.parse_args(arguments)
 
 
@@ -488,7 +489,7 @@ def main() -> int:
             batch_bytes=arguments.batch_bytes, disk_bytes_per_s=arguments.disk_bytes_per_s,
             memory_bytes=arguments.memory_bytes, throttle=arguments.throttle))
         missing = [part for part in arguments.only if not bench.measured(part)]
-    show("Moving", bench.figures, bench.remarks)
+    show("Moving", bench.figures, bench.remarks, arguments.picture)
     return int(bench.harmed or bool(missing))
 
 

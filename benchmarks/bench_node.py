@@ -24,7 +24,7 @@ from pathlib import Path
 
 from admin_cli.failures import CommandFailed
 from benchmarks import costliest_requests, failover, reading, recovery, rolling
-from benchmarks.figures import Figure, Series, bound, compare, say, show
+from benchmarks.figures import Figure, Series, add_picture_option, bound, compare, say, show
 from benchmarks.processes import BenchmarkError
 
 GROUPS = 1024
@@ -218,6 +218,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--seconds", type=float, default=20.0, help="requests: how long each operation is sent")
     add("--operations", nargs="+", help="requests: only these; a whole run prints the names")
     add("--dir", help="where the files go (default: a new temporary directory)")
+    add_picture_option(parser)
     return parser.parse_args(arguments)
 
 
@@ -233,7 +234,7 @@ def main() -> int:
         except (BenchmarkError, CommandFailed) as error:
             print(f"not measured: {error}", file=sys.stderr)
             return 1
-    show("The node", bench.figures, bench.remarks)
+    show("The node", bench.figures, bench.remarks, arguments.picture)
     return 0
 
 

@@ -23,7 +23,7 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
-from benchmarks.figures import Figure, Series, bound, compare, show
+from benchmarks.figures import Figure, Series, add_picture_option, bound, compare, show
 from benchmarks.ours import cluster
 from benchmarks.processes import BenchmarkError
 from benchmarks.spark_yardstick import FromNothing
@@ -151,6 +151,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--megabytes", type=int, default=800,
                         help="of values in each topic (default 800)")
     parser.add_argument("--dir", help="where the files go (default: a new temporary directory)")
+    add_picture_option(parser)
     return parser.parse_args(arguments)
 
 
@@ -165,7 +166,7 @@ def main() -> int:
             return 1
     show("Topics as tables", bench.figures(), [
         f"Query that copies the {name}: {bench.series(name).as_text()}" for name in bench.values
-        if name.startswith("values")])
+        if name.startswith("values")], arguments.picture)
     return 0
 
 

@@ -7,9 +7,11 @@ the table to standard error: ``make bench-first-light > figures.jsonl`` keeps bo
 
 from __future__ import annotations
 
+import argparse
 import json
 import statistics
 import sys
+from pathlib import Path
 from typing import NamedTuple, Sequence
 
 from rich.console import Console
@@ -92,8 +94,23 @@ def say(text: str) -> None:
     print(f"  {text}", file=sys.stderr, flush=True)
 
 
-def show(title: str, figures: Sequence[Figure], remarks: Sequence[str]) -> None:
-    """Print JSON lines for programs, a table for people."""
+def add_picture_option(parser: argparse.ArgumentParser) -> None:
+    """Add ``--picture FILE`` to the options of a benchmark."""
+    parser.add_argument("--picture", type=_svg, metavar="FILE",
+                        help="draw the figures into this .svg file (needs matplotlib)")
+
+
+def _svg(name: str) -> Path:
+    path = Path(name)
+    if path.suffix != ".svg" or not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"{name} is no .svg file in a directory that exists")
+    return path
+
+
+def show(title: str, figures: Sequence[Figure], remarks: Sequence[str],
+         picture: Path | None = None) -> None:
+    """Print JSON lines for programs and a table for people, and draw the figures into
+    ``picture``."""
     for figure in figures:
         print(figure.as_json(), flush=True)
     table = Table(title=title)
@@ -112,3 +129,8 @@ def show(title: str, figures: Sequence[Figure], remarks: Sequence[str]) -> None:
     console.print(table)
     for remark in remarks:
         console.print(remark)
+    if picture is not None:
+        from benchmarks import picture as pictures  # matplotlib is needed for this only
+
+        pictures.draw(title, [json.loads(figure.as_json()) for figure in figures], picture)
+        say(f"drawn: {picture}")

@@ -327,6 +327,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=3, help="repetitions of what has a target")
     parser.add_argument("--only-placing", action="store_true", help="no drifting loads")
     parser.add_argument("--loads", nargs="*", choices=DISTRIBUTIONS, default=DISTRIBUTIONS)
+    figures.add_picture_option(parser)
     arguments = parser.parse_args()
     size = QUICK if arguments.quick else FULL
     console = Console(stderr=True)
@@ -351,7 +352,7 @@ def main() -> int:
     if not arguments.only_placing:
         show_drift(console, drift_part(size, 0))
     found = judged(rows) if {*TARGETED} <= {*arguments.loads} else []
-    figures.show("placement", found, ())
+    figures.show("Placement", found, (), arguments.picture)
     return 0 if all(figure.holds for figure in found) else 1
 
 

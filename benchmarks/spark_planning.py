@@ -151,6 +151,7 @@ def main() -> int:
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--directory", type=Path, default=Path("build/snapshots"))
     parser.add_argument("--only-snapshots", action="store_true", help="make them, measure nothing")
+    figures.add_picture_option(parser)
     arguments = parser.parse_args()
     console = Console(stderr=True)
     console.width = max(console.width, figures.TABLE_COLUMNS_MIN)
@@ -169,7 +170,7 @@ def main() -> int:
     if arguments.only_snapshots:
         return 0
     show(console, rows)
-    figures.show("spark planning", found, ())
+    figures.show("Planning with Spark", found, (), arguments.picture)
     return 0 if all(figure.holds for figure in found) else 1
 
 

@@ -1,9 +1,11 @@
 """Balance of replicas: moves from nodes above their share to nodes below it, which copy bytes.
 
-Contract.  ``balance_replicas`` moves only out of nodes above their target or into nodes below it,
-or exchanges replicas with one of these.  Each step makes the sum of squared deviations from the
-band, over all nodes and balanced resources, smaller.  So it ends, it cannot cycle, and it does
-nothing when started again on its result.  Hard rules are those of ``ReplicaChanges``.
+Contract.  Bytes are balanced first, then, where they say nothing, the number of replicas
+(``placement.counts``), by the same steps.  ``balance_replicas`` moves only out of nodes above their
+target or into nodes below it, or exchanges replicas with one of these.  Each step makes the sum of
+squared deviations from the band, over all nodes and balanced resources, smaller; a step for the
+number makes no node exceed its target of bytes.  So it ends, it cannot cycle, and it does nothing
+when started again on its result.  Hard rules are those of ``ReplicaChanges``.
 
 First in each round
 
@@ -25,7 +27,7 @@ from operator import itemgetter
 
 from placement.describe import cool_down_text
 from placement.fill import fill
-from placement.imbalance import NAMES, Balancer
+from placement.imbalance import METADATA_GROUP, NAMES, Balancer
 from placement.plan import (
     BUDGET,
     COOL_DOWN,
@@ -40,7 +42,7 @@ from placement.plan import (
 from placement.replica_changes import ReplicaChanges
 from placement.shares import PPM
 from placement.shed import Item, by_load, fitting_cap, shed, too_large
-from placement.state import NO_NODE
+from placement.state import NO_NODE, R_REPLICAS
 
 #: Shares are computed again when oversized replicas have moved; two rounds are usual.
 ROUNDS_MAX = 64
@@ -59,19 +61,27 @@ SKIPPED_PER_NODE = 3
 
 
 def balance_replicas(changes: ReplicaChanges) -> bool:
-    """Move replicas until the resources for which ``changes`` has shares are balanced as far as the
-    rules allow. Return False if ``ROUNDS_MAX`` was reached first. O(steps * (replicas of a node) *
-    nodes)."""
+    """Move replicas until their bytes, or their number where bytes say nothing, are balanced as far
+    as the rules allow. Return False if ``ROUNDS_MAX`` was reached first. O(steps * (replicas of a
+    node) * nodes)."""
     for _ in range(ROUNDS_MAX):
-        changes.compute_shares()
-        balancer = Balancer(changes)
-        moved = _place_large(balancer)
-        while (_shed_excess(balancer) or fill(balancer) or _make_headroom(balancer)
-               or _descend(balancer)):
-            moved = True
+        changes.judge_bytes()
+        moved = _balance_judged(Balancer(changes))
+        if changes.judge_counts():
+            moved = _balance_judged(Balancer(changes)) or moved
+            changes.judge_bytes()
         if not moved:
             return True
     return False
+
+
+def _balance_judged(balancer: Balancer) -> bool:
+    """Balance the resources that are judged now. Return True if any replica moved."""
+    moved = _place_large(balancer)
+    while (_shed_excess(balancer) or fill(balancer) or _make_headroom(balancer)
+           or _descend(balancer)):
+        moved = True
+    return moved
 
 
 def _place_large(balancer: Balancer) -> bool:
@@ -260,8 +270,17 @@ def _best_exchange(balancer: Balancer, node: int, targets: list[int], position: 
 def explain_nodes(changes: ReplicaChanges) -> list[Skipped]:
     """Return up to ``SKIPPED_PER_NODE`` replicas of each node that is still above a target, with
     the reason for which they stay. O(overloaded * replicas of a node)."""
-    changes.compute_shares()
-    balancer = Balancer(changes)
+    changes.judge_bytes()
+    skipped = _explain_judged(Balancer(changes))
+    if changes.judge_counts():
+        balancer = Balancer(changes)
+        skipped += [*_explain_judged(balancer), *_explain_missing(balancer)]
+        changes.judge_bytes()
+    return skipped
+
+
+def _explain_judged(balancer: Balancer) -> list[Skipped]:
+    changes = balancer.changes
     skipped = []
     for _, node, position in balancer.overloaded():
         if balancer.single_node and changes.state.ids[node] != changes.options.node:
@@ -276,6 +295,28 @@ def explain_nodes(changes: ReplicaChanges) -> list[Skipped]:
     return skipped
 
 
+def _explain_missing(balancer: Balancer) -> list[Skipped]:
+    """Return up to ``SKIPPED_PER_NODE`` replicas that a node below its share of their number could
+    have got from the node with most, with the reason for which they stay."""
+    state = balancer.state
+    skipped = []
+    for target in range(len(state.nodes)):
+        if not balancer.is_target[target] or not balancer.deficit(target, R_REPLICAS):
+            continue
+        sources = [node for node in range(len(state.nodes))
+                   if node != target and balancer.is_source[node]]
+        source = max(sources, key=lambda node: (state.load[node][R_REPLICAS], -node),
+                     default=NO_NODE)
+        if source == NO_NODE:
+            continue
+        groups = sorted((group for group in state.held[source]
+                         if group != METADATA_GROUP and group not in state.held[target]),
+                        key=lambda group: (-state.groups[group].bytes, group))
+        skipped += [_non_move(balancer, group, source, R_REPLICAS, 0)
+                    for group in groups[:SKIPPED_PER_NODE]]
+    return [*dict.fromkeys(skipped)]
+
+
 def _non_move(balancer: Balancer, group: int, node: int, position: int,
               largest_headroom: int) -> Skipped:
     load = balancer.state.replica_load(group, position)
@@ -284,7 +325,8 @@ def _non_move(balancer: Balancer, group: int, node: int, position: int,
             group, node, NO_NODE):
         reason = BUDGET
     if not reason:
-        reason = TOO_LARGE if load > largest_headroom else NO_SLACK
+        reason = (TOO_LARGE if load > largest_headroom and position != R_REPLICAS
+                  else NO_SLACK)
     why = _WORDS[reason] if reason != COOL_DOWN else cool_down_text(
         balancer.state.groups[group].moved_ms, balancer.changes.policy.cool_down_ms)
     return Skipped(reason, f"g{group}", balancer.state.ids[node], NAMES[position], load,

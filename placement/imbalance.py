@@ -15,18 +15,21 @@ from typing import NamedTuple
 from sortedcontainers import SortedList
 
 from placement.plan import COOL_DOWN, EXCLUDED, IN_CHANGE, NO_QUORUM, OVERLOAD, Why
-from placement.policy import SCOPE_NODE
+from placement.policy import REPLICAS, SCOPE_NODE
 from placement.replica_changes import REPLICA_RESOURCES, ReplicaChanges
 from placement.shares import PPM
 from placement.shed import Item, by_load, without_negligible
-from placement.state import NO_NODE, R_DISK, R_INGRESS
+from placement.state import NO_NODE, R_DISK, R_INGRESS, R_REPLICAS
 
 #: Negligible replicas stay: the smallest ones of a node, together less than this part of its share.
 #: Groups with only their first entry neither relieve nor fill a node, and moving one is a change of
 #: members.
 NEGLIGIBLE_PPM = 1000
 
-NAMES = {position: name for name, position in REPLICA_RESOURCES}
+NAMES = {**{position: name for name, position in REPLICA_RESOURCES}, R_REPLICAS: REPLICAS}
+
+#: Group of the metadata: it moves for its load, never for the number of replicas.
+METADATA_GROUP = 0
 
 
 class Excess(NamedTuple):
@@ -78,7 +81,7 @@ class Balancer:
         A plan for one node has one direction; when the direction would turn, no move is allowed any
         longer and the plan is complete."""
         others = [False] * len(self.is_source)
-        relieves = any(self.excess(node, position) for position in self.positions)
+        relieves = self._has_excess(node)
         if self.changes.node_is_source is None:
             self.changes.node_is_source = relieves
         self.changes.direction_changed = relieves != self.changes.node_is_source
@@ -88,6 +91,17 @@ class Balancer:
             self.is_source = [*others[:node], self.is_source[node], *others[node + 1:]]
         else:
             self.is_target = [*others[:node], self.is_target[node], *others[node + 1:]]
+
+    def _has_excess(self, node: int) -> bool:
+        """Return True if the node is above its target of any balanced resource, judged now or not.
+        """
+        changes = self.changes
+        all_shares = {**changes.shares, **changes.limits}
+        if R_REPLICAS not in all_shares and (even := changes.count_shares()) is not None:
+            all_shares[R_REPLICAS] = even
+        return self.state.nodes[node].has_share and any(
+            self.state.load[node][position] > shares.high[node]
+            for position, shares in all_shares.items())
 
     # ---- deviations -----------------------------------------------------------------------------
 
@@ -157,7 +171,15 @@ class Balancer:
 
     def items(self, node: int, position: int) -> list[Item]:
         """Return the replicas that may leave the node, largest first, without those that have no
-        load in the resource ``position``, and the smallest that together are negligible."""
+        load in the resource ``position``, and the smallest that together are negligible.  Where
+        they are counted all are equal: those that the node does not lead come first, in the order
+        of a hash, so that a new node gets its part of those with records as of the others."""
+        if position == R_REPLICAS:
+            return [Item(1, group) for group in sorted(
+                (group for group in self.state.held[node]
+                 if group != METADATA_GROUP and not self.refusal(group)),
+                key=lambda group: (self.state.leader[group] == node,
+                                   self.changes.preference(group, node)))]
         found = [Item(load, group) for group in self.state.held[node]
                  if (load := self.state.replica_load(group, position))
                  and not self.refusal(group)]

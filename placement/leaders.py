@@ -4,8 +4,10 @@ election.
 Contract.  ``balance_leaders`` changes the state and records the reason per group.  Leaders leave
 nodes that may not lead (draining, in maintenance).  Then nodes above their target of egress or of
 leaders transfer some, each step making the sum of squared excesses smaller, so that starting again
-on the result does nothing.  Groups led by a dead node have elected another leader already, or
-cannot.
+on the result does nothing.  Where no node sends much, egress and leaders are judged one after the
+other, and the number of leaders only when replicas were moved for their number too, when a node
+leads none, or in a plan for leaders (decision 0058).  Groups led by a dead node have elected
+another leader already, or cannot.
 
 Theory.  Only a group's voters can lead it, so the best single transfer may lead to a node that is
 full itself.  A chain of two transfers, over a node between, reaches further; longer chains were not
@@ -15,10 +17,11 @@ than a band.  If two nodes exchange groups, each changes by the difference only.
 
 from __future__ import annotations
 
+from placement import counts
 from placement.cluster import DEAD, MAINTENANCE
 from placement.plan import DRAIN, LEADER_SKEW, Why
 from placement.plan import MAINTENANCE as MAINTENANCE_REASON
-from placement.policy import EGRESS, LEADERS, SCOPE_NODE, Options, Policy
+from placement.policy import EGRESS, LEADERS, SCOPE_LEADERS, SCOPE_NODE, Options, Policy
 from placement.shares import PPM, Shares, node_shares
 from placement.state import NO_NODE, R_EGRESS, R_LEADERS, State
 
@@ -35,27 +38,72 @@ CHAIN_GROUPS = 16
 class _Leaders:
     """Shares of the leaders' costs, while transfers are chosen."""
 
-    def __init__(self, state: State, policy: Policy, options: Options):
+    def __init__(self, state: State, policy: Policy, options: Options, is_counted: bool):
         self.state = state
         self.policy = policy
+        self.scope = options.scope
         self.only = state.index[options.node] if options.scope == SCOPE_NODE else NO_NODE
         self.why: dict[int, Why] = {}
         self.shares: dict[int, Shares] = {}
-        self.compute_shares()
+        self.limits: dict[int, Shares] = {}  # not judged now, and kept by every transfer
+        self.follows_replicas = self.is_counted = is_counted
+        self.without: set[int] = set()  # nodes that led none when leaders were counted
+        self.judge_all()
         self.led: list[dict[int, None]] = [{} for _ in state.nodes]
         for group in sorted(state.leader):
             if state.leader[group] != NO_NODE:
                 self.led[state.leader[group]][group] = None
 
-    def compute_shares(self) -> None:
-        """Compute the shares of the present state, which depend on the places of oversized items.
-        O(groups)."""
+    def judge_all(self) -> None:
+        """Judge egress and leaders together, by the shares of the present state, which depend on
+        the places of oversized items.  O(groups)."""
+        self.limits = {}
         self.shares = {position: node_shares(self.state, band)
                        for name, position in LEADER_RESOURCES
                        if (band := self.policy.band(name)) is not None}
 
+    def judge_egress(self) -> bool:
+        """Judge egress alone, and return True, where no node sends much: the number of leaders is
+        judged after it, if at all. Elsewhere, and in a plan for leaders, judge both together."""
+        self.judge_all()
+        band = self.policy.band(EGRESS)
+        if band is None or self.scope == SCOPE_LEADERS or not counts.say_nothing(
+                self.shares[R_EGRESS], [node.weight for node in self.state.nodes
+                                        if node.has_share and node.may_lead], band.floor):
+            return False
+        self.shares = {R_EGRESS: self.shares[R_EGRESS]}
+        return True
+
+    def judge_counts(self) -> bool:
+        """Judge the number of leaders, while no node may send more than its target; a node that led
+        none at the beginning gets its share. Return False if the number is not judged: no node
+        leads none and no replica is moved for a number, or it has no band."""
+        self.judge_all()
+        band = self.policy.band(LEADERS)
+        if band is None:
+            return False
+        shares, excluded = self.shares[R_LEADERS], self.policy.excluded_nodes
+        self.without |= {
+            place for place, node in enumerate(self.state.nodes)
+            if node.has_share and node.may_lead and node.id not in excluded
+            and shares.share[place] > band.floor and not self.state.load[place][R_LEADERS]}
+        self.is_counted = self.is_counted or bool(self.without)
+        self.limits = {R_EGRESS: self.shares[R_EGRESS]}
+        self.shares = {R_LEADERS: shares._replace(low=tuple(
+            share if place in self.without else 0
+            for place, share in enumerate(shares.share)))}
+        return self.is_counted
+
+    @property
+    def leaves_nodes_without(self) -> bool:
+        """True if the plan moves replicas for their number or leaders, and a node that should have
+        got a leader leads none."""
+        return (self.follows_replicas or bool(self.why)) and any(
+            not self.state.load[node][R_LEADERS] for node in self.without)
+
     def cost(self, node: int, egress: int = 0, leaders: int = 0) -> int:
-        """Return the node's squared excesses of egress and leaders, with this much load more."""
+        """Return the node's squared excesses of egress and leaders, with this much load more; where
+        the number is judged alone, its squared deficit too."""
         if not self.state.nodes[node].has_share:
             return 0
         return (self._excess(node, R_EGRESS, egress) ** 2
@@ -66,7 +114,10 @@ class _Leaders:
         shares = self.shares.get(position)
         if shares is None:
             return 0
-        beyond = self.state.load[node][position] + more - shares.high[node]
+        load = self.state.load[node][position] + more
+        beyond = load - shares.high[node]
+        if self.limits:
+            beyond = max(beyond, shares.low[node] - load)
         return beyond * PPM // shares.unit[node] if beyond > 0 else 0
 
     def ppm(self, node: int, position: int) -> int:
@@ -94,6 +145,10 @@ class _Leaders:
         for one node allows only transfers from it, or to it up to its target."""
         node = self.state.nodes[target]
         if not node.accepts_replicas or node.id in self.policy.excluded_nodes:
+            return False
+        egress = self.state.leader_egress(group)
+        if egress and any(self.state.load[target][position] + egress > shares.high[target]
+                          for position, shares in self.limits.items()):
             return False
         if self.only == target:  # filled up to its target only, or a next plan would go back
             return all(self.state.load[target][position] + more <= shares.high[target]
@@ -133,20 +188,29 @@ class _Leaders:
                 - self.cost(source, -egress, -1) - self.cost(target, egress, 1))
 
 
-def balance_leaders(state: State, policy: Policy, options: Options) -> tuple[dict[int, Why], bool]:
-    """Transfer leaders in ``state``. Return the reasons of the transfers by group, and True if
-    nothing is left to do, False if ``ROUNDS_MAX`` was reached. O(groups * replicas) per step at
-    worst."""
-    leaders = _Leaders(state, policy, options)
+def balance_leaders(state: State, policy: Policy, options: Options,
+                    is_counted: bool = False) -> tuple[dict[int, Why], bool]:
+    """Transfer leaders in ``state``. ``is_counted``: replicas were spread by their number. Return
+    the reasons of the transfers by group, and False if another plan may find more. O(groups *
+    replicas) per step at worst."""
+    leaders = _Leaders(state, policy, options, is_counted)
     vacate_nodes(leaders)
     for _ in range(ROUNDS_MAX):
-        leaders.compute_shares()
-        moved = False
-        while _transfer_best(leaders) or _transfer_pairs(leaders):
-            moved = True
+        counted = leaders.judge_egress()
+        moved = _balance_judged(leaders)
+        if counted and leaders.judge_counts():
+            moved = _balance_judged(leaders) or moved
         if not moved:
-            return leaders.why, True
+            return leaders.why, not leaders.leaves_nodes_without
     return leaders.why, False
+
+
+def _balance_judged(leaders: _Leaders) -> bool:
+    """Balance the resources that are judged now. Return True if any leader was transferred."""
+    moved = False
+    while _transfer_best(leaders) or _fill(leaders) or _transfer_pairs(leaders):
+        moved = True
+    return moved
 
 
 def vacate_nodes(leaders: _Leaders) -> None:
@@ -186,6 +250,44 @@ def _transfer_best(leaders: _Leaders) -> bool:
             leaders.transfer(best[1], best[2], LEADER_SKEW, leaders.worst(node))
             moved = True
     return moved
+
+
+def _fill(leaders: _Leaders) -> bool:
+    """Transfer leaders to nodes below their share, each from the node that leads most for its
+    weight among those that can give one. Return True if any was transferred. Nothing happens where
+    egress is judged, of which no node has too little."""
+    shares = leaders.shares.get(R_LEADERS)
+    if not leaders.limits or shares is None:
+        return False
+    moved = False
+    for target in range(len(leaders.state.nodes)):
+        while leaders.state.load[target][R_LEADERS] < shares.low[target] \
+                and (group := _group_for(leaders, target)) != NO_NODE:
+            leaders.transfer(group, target, LEADER_SKEW, R_LEADERS)
+            moved = True
+    return moved
+
+
+def _group_for(leaders: _Leaders, target: int) -> int:
+    """Return a group that ``target`` may lead instead of the node that leads most for its weight,
+    of those that have one; ties by node and group. ``NO_NODE`` if there is none."""
+    state = leaders.state
+    sources = sorted((node for node in range(len(state.nodes))
+                      if node != target and _may_give(leaders, node)),
+                     key=lambda node: (-(state.load[node][R_LEADERS] * PPM
+                                         // state.nodes[node].weight), node))
+    for source in sources:
+        for group in sorted(leaders.led[source]):
+            if group in state.held[target] and leaders.movable(group) \
+                    and leaders.may_get(group, target, source) \
+                    and leaders.gain(group, source, target) > 0:
+                return group
+    return NO_NODE
+
+
+def _may_give(leaders: _Leaders, source: int) -> bool:
+    node = leaders.state.nodes[source]
+    return node.has_share and node.id not in leaders.policy.excluded_nodes
 
 
 def _best_transfer(leaders: _Leaders, node: int) -> tuple[int, int, int]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from placement import counts
 from placement.cluster import DEAD, MAINTENANCE, GroupRow, PartitionRow, Snapshot
 from placement.plan import (
     GroupOutcome,
@@ -31,11 +32,21 @@ from placement.policy import (
     Options,
     Policy,
 )
+from placement.replica_changes import REPLICAS_BAND
 from placement.shares import POSITION, Shares, group_shares, node_shares
-from placement.state import NO_NODE, R_DISK, R_EGRESS, R_INGRESS, R_LEADERS, State
+from placement.state import (
+    NO_NODE,
+    R_DISK,
+    R_EGRESS,
+    R_INGRESS,
+    R_LEADERS,
+    R_REPLICAS,
+    REPLICA_LOADS,
+    State,
+)
 
 #: Scopes in which a node's resource is balanced.
-BALANCED_BY = {position: (SCOPE_ALL, SCOPE_NODE) if position in (R_DISK, R_INGRESS)
+BALANCED_BY = {position: (SCOPE_ALL, SCOPE_NODE) if position in REPLICA_LOADS
                else (SCOPE_ALL, SCOPE_NODE, SCOPE_LEADERS) for position in POSITION.values()}
 
 
@@ -132,16 +143,19 @@ def apply_move(state: State, move: Move, rows: dict[int, PartitionRow],
 
 # ---- figures ------------------------------------------------------------------------------------
 
-def resources(start: State, end: State, before: Before, policy: Policy,
-              options: Options) -> tuple[ResourceOutcome, ...]:
-    """Return one row of figures per balanced resource, in the order of the policy's bands.
-    ``before``: leaders before they were moved for their own sake."""
+def resources(start: State, end: State, before: Before, policy: Policy, options: Options,
+              counted: bool) -> tuple[ResourceOutcome, ...]:
+    """Return one row of figures per balanced resource, in the order of the policy's bands, and then
+    the number of replicas if they were ``counted``. ``before``: leaders before they were moved for
+    their own sake."""
     rows = []
     for band in policy.bands:
         if band.resource == GROUP_INGRESS:
             rows.append(_groups_outcome(start, end, band, options))
         else:
             rows.append(_nodes_outcome(start, end, before, band, options))
+    if counted:
+        rows.append(_nodes_outcome(start, end, before, REPLICAS_BAND, options))
     return tuple(rows)
 
 
@@ -149,11 +163,15 @@ def _nodes_outcome(start: State, end: State, before: Before, band: Band,
                    options: Options) -> ResourceOutcome:
     shares = node_shares(end, band)
     position = POSITION[band.resource]
+    if position == R_REPLICAS:
+        shares = counts.targets(shares, counts.far_nodes(
+            shares, [load[R_REPLICAS] for load in start.load],
+            [node.has_share for node in end.nodes]))
     weights = [node.weight for node in end.nodes]
-    judged = [node.has_share and (node.may_lead or position in (R_DISK, R_INGRESS))
+    judged = [node.has_share and (node.may_lead or position in REPLICA_LOADS)
               for node in end.nodes]
     at_first = [node.state != DEAD for node in start.nodes]
-    held = (_replicas_held(start, end, position) if position in (R_DISK, R_INGRESS)
+    held = (_replicas_held(start, end, position) if position in REPLICA_LOADS
             else _led(end, before, position))
     return ResourceOutcome(
         band.resource, band.permille, shares.total,
@@ -189,7 +207,7 @@ def _worst(shares: Shares, loads: Iterable[int], weights: Sequence[int],
 
 def _moved(start: State, end: State, before: Before, position: int) -> int:
     """Return the load in the resource ``position`` that the plan brings to another node."""
-    if position in (R_DISK, R_INGRESS):
+    if position in REPLICA_LOADS:
         return sum(end.replica_load(group, position)
                    * sum(node not in start.voters[group] for node in voters)
                    for group, voters in end.voters.items())
@@ -219,9 +237,9 @@ def _moved_bound(held: Sequence[Sequence[int]], shares: Shares, leaves: Sequence
     displaced: list[int] = []  # large items that have to leave
     headroom: list[int] = []  # free capacity below each target, after only the obligatory moves
     loose = negligible or (0,) * len(held)
-    for items, rest, high, low, counts in zip(held, loose, shares.high, shares.low, judged,
-                                              strict=True):
-        if counts:
+    for items, rest, high, low, is_judged in zip(held, loose, shares.high, shares.low, judged,
+                                                 strict=True):
+        if is_judged:
             load = sum(items) + rest
             large = sorted(item for item in items if item > half)[:-1]
             over = load - max(high, max(items, default=0))
@@ -275,9 +293,9 @@ def nodes(start: State, end: State, policy: Policy) -> tuple[NodeOutcome, ...]:
     return tuple(
         NodeOutcome(node.id, end.racks[node.rack], node.weight,
                     start.nodes[place].state if node.state == MAINTENANCE else node.state,
-                    tuple(start.load[place]), tuple(end.load[place]),
+                    tuple(start.load[place][:R_REPLICAS]), tuple(end.load[place][:R_REPLICAS]),
                     tuple(share[place] for share in shares),
-                    len(start.held[place]), len(end.held[place]))
+                    start.load[place][R_REPLICAS], end.load[place][R_REPLICAS])
         for place, node in enumerate(end.nodes))
 
 
@@ -299,8 +317,11 @@ def warnings(end: State) -> Iterator[str]:
     factor = end.snapshot.replication_factor
     many = [group for group, voters in sorted(end.voters.items()) if len(voters) > factor]
     if many:
-        yield (f"{len(many)} groups have more voters than the replication factor of {factor}, "
-               f"the first is group {many[0]}: plans leave them as they are")
+        told = (f"group {many[0]} has" if len(many) == 1 else
+                f"{len(many)} groups, the first of them group {many[0]}, have")
+        yield (f"{told} more voters than the replication factor of {factor}: plans do not change "
+               f"that")
     leaderless = sorted(group for group, leader in end.leader.items() if leader == NO_NODE)
     if leaderless:
-        yield f"{len(leaderless)} groups have no leader, the first is group {leaderless[0]}"
+        yield (f"group {leaderless[0]} has no leader" if len(leaderless) == 1 else
+               f"{len(leaderless)} groups have no leader, the first is group {leaderless[0]}")

@@ -78,6 +78,7 @@ class _Stages(NamedTuple):
     skipped: list[Skipped]
     infeasible: list[Infeasible]
     complete: bool
+    counted: bool = False  # replicas were spread by their number
 
 
 def make_plan(snapshot: Snapshot, policy: Policy = DEFAULT_POLICY,
@@ -145,13 +146,16 @@ def _run_stages(snapshot: Snapshot, policy: Policy, options: Options) -> _Stages
     if options.scope in (SCOPE_ALL, SCOPE_NODE):
         changes.skipped += explain_nodes(changes)
     leader_before = dict(state.leader)
-    led, balanced = balance_leaders(state, policy, options) if options.scope in (
+    led, balanced = balance_leaders(
+        state, policy, options, changes.moves_for_counts) if options.scope in (
         SCOPE_ALL, SCOPE_LEADERS, SCOPE_NODE) else ({}, True)
     reasons = Reasons(changes.why, led, switches.why)
     return _Stages(state, outcome.Before(leader_before), reasons,
                    [*switches.skipped, *changes.skipped], changes.infeasible,
                    complete and switches.complete and balanced
-                   and not (changes.cut_by_budget or changes.direction_changed))
+                   and not (changes.cut_by_budget or changes.direction_changed
+                            or changes.leaves_far_counts),
+                   changes.moves_for_counts)
 
 
 def _replica_stages(changes: ReplicaChanges, scope: str) -> bool:
@@ -163,7 +167,7 @@ def _replica_stages(changes: ReplicaChanges, scope: str) -> bool:
         before = {group: tuple(voters) for group, voters in changes.state.voters.items()}
         changes.infeasible.clear()
         finished = True
-        changes.compute_shares()
+        changes.judge_bytes()
         if scope in (SCOPE_ALL, SCOPE_REPAIR):
             repair_dead(changes)
         if scope in (SCOPE_ALL, SCOPE_DRAIN):
@@ -206,7 +210,7 @@ def _assemble(snapshot: Snapshot, policy: Policy, options: Options, stages: _Sta
         expires_ms=snapshot.taken_ms + policy.valid_ms, options=options, policy=policy,
         converged=complete, waves=max((move.wave for move in moves), default=0),
         estimated_ms=sequence.estimated_ms, totals=_totals(moves),
-        resources=outcome.resources(start, end, stages.before, policy, options),
+        resources=outcome.resources(start, end, stages.before, policy, options, stages.counted),
         nodes=outcome.nodes(start, end, policy), groups=outcome.groups(start, end),
         warnings=tuple(outcome.warnings(end)), infeasible=tuple(stages.infeasible),
         skipped=tuple(skipped[:SKIPPED_MAX]), moves=tuple(moves)))

@@ -24,6 +24,8 @@ INGRESS = "ingress"
 EGRESS = "egress"
 #: Leaders on a node.
 LEADERS = "leaders"
+#: Replicas on a node: counted where bytes say nothing, so that it has no band (``counts``).
+REPLICAS = "replicas"
 #: Appended bytes per second of one group: the only resource whose bins are groups, not nodes.
 GROUP_INGRESS = "group_ingress"
 

@@ -1,27 +1,32 @@
 """Replica changes while a plan is made: hard rules, costs and reasons.
 
-Contract.  Repair and balance share a ``ReplicaChanges``.  Replicas move only by ``replace`` and
-``add``, which keep the hard rules: a group has a node once, no rack more than its part, no disk
-above its cap, and only nodes that take replicas get one.  A group keeps its first reason.
+Contract.  Repair and balance share a ``ReplicaChanges``.  It judges bytes, or where these say
+nothing the number of replicas (``judge_bytes``, ``judge_counts``).  Replicas move only by
+``replace`` and ``add``, which keep the hard rules: a group has a node once, no rack more than its
+part, no disk above its cap, and only nodes that take replicas get one.  A group keeps its first
+reason.
 """
 
 from __future__ import annotations
 
+from placement import counts
 from placement.hashing import mix64, partition_key
 from placement.plan import Infeasible, Skipped, Why
-from placement.policy import DISK, INGRESS, Options, Policy
+from placement.policy import DISK, INGRESS, REPLICAS, Band, Options, Policy
 from placement.shares import PPM, Shares, node_shares
-from placement.state import NO_NODE, R_DISK, R_EGRESS, R_INGRESS, State
+from placement.state import NO_NODE, R_DISK, R_EGRESS, R_INGRESS, R_REPLICAS, State
 
 #: Resources by which replicas are balanced; leaders are balanced by transfers.
 REPLICA_RESOURCES = ((DISK, R_DISK), (INGRESS, R_INGRESS))
+#: Shares of the number of replicas; its targets are those of ``counts.targets``.
+REPLICAS_BAND = Band(REPLICAS, 0, counts.REPLICAS_FLOOR)
 
 
 class ReplicaChanges:
     """Replica changes of a plan on top of its ``State``.
 
-    ``shares`` are those of the balanced resources, by position in a node's loads;
-    ``compute_shares`` computes them again."""
+    ``shares`` are those of the resources that are judged now, by position in a node's loads.
+    ``limits`` are those of the others, which no move for the sake of a number may break."""
 
     def __init__(self, state: State, policy: Policy, options: Options):
         self.state = state
@@ -38,13 +43,65 @@ class ReplicaChanges:
             False  # a giving node would now take replicas, or the reverse: another plan
         )
         self.shares: dict[int, Shares] = {}
-        self.compute_shares()
+        self.limits: dict[int, Shares] = {}
+        # Nodes whose number of replicas was far from their share at any time of the plan.
+        self.far = counts.Far()
+        self.judge_bytes()
 
-    def compute_shares(self) -> None:
-        """Compute the shares of the present state.  O(replicas)."""
+    def judge_bytes(self) -> None:
+        """Judge bytes on disk and appended bytes, by the shares of the present state.
+        O(replicas)."""
+        self.limits = {}
         self.shares = {position: node_shares(self.state, band)
                        for name, position in REPLICA_RESOURCES
                        if (band := self.policy.band(name)) is not None}
+
+    def judge_counts(self) -> bool:
+        """Judge the number of replicas. Return False, and judge bytes, where the number is not what
+        balances: a resource has a load, none has a band, or no node is far from its share.
+        O(replicas)."""
+        self.judge_bytes()
+        even = self.count_shares()
+        if even is None:
+            return False
+        self.limits, self.shares = self.shares, {R_REPLICAS: even}
+        return True
+
+    def count_shares(self) -> Shares | None:
+        """Return each node's share of the number of replicas, None where that number is not what
+        balances. Bytes have to be judged now. O(replicas)."""
+        nodes = self.state.nodes
+        weights = [node.weight for node in nodes if node.has_share]
+        if not self.shares or not all(
+                counts.say_nothing(self.shares[position], weights, band.floor)
+                for name, position in REPLICA_RESOURCES
+                if (band := self.policy.band(name)) is not None):
+            return None
+        shares = node_shares(self.state, REPLICAS_BAND)
+        self.far = self.far.joined(self._far_now(shares))
+        return counts.targets(shares, self.far) if self.is_counted else None
+
+    def _far_now(self, shares: Shares) -> counts.Far:
+        excluded = self.policy.excluded_nodes
+        return counts.far_nodes(
+            shares, [load[R_REPLICAS] for load in self.state.load],
+            [node.has_share and node.id not in excluded for node in self.state.nodes])
+
+    @property
+    def is_counted(self) -> bool:
+        """True if the number of replicas is judged: that of a node was far from its share."""
+        return self.far != counts.Far()
+
+    @property
+    def moves_for_counts(self) -> bool:
+        """True if a replica was moved for the sake of the number."""
+        return any(why.resource == REPLICAS for why in self.why.values())
+
+    @property
+    def leaves_far_counts(self) -> bool:
+        """True if replicas were moved for their number, and a node is still far from its share."""
+        return (self.moves_for_counts
+                and self._far_now(node_shares(self.state, REPLICAS_BAND)) != counts.Far())
 
     # ---- questions ------------------------------------------------------------------------------
 
@@ -55,10 +112,16 @@ class ReplicaChanges:
         if not node.accepts_replicas or group in state.held[target]:
             return False
         if state.load[target][R_DISK] + state.groups[group].bytes > node.cap[R_DISK] \
-                or state.load[target][R_INGRESS] + state.ingress[group] > node.cap[R_INGRESS]:
+                or state.load[target][R_INGRESS] + state.ingress[group] > node.cap[R_INGRESS] \
+                or not self._fits_limits(group, target):
             return False
         after = len(state.voters[group]) + (leaving == NO_NODE)
         return state.rack_fits(group, target, leaving, after)
+
+    def _fits_limits(self, group: int, target: int) -> bool:
+        return all(not (load := self.state.replica_load(group, position))
+                   or self.state.load[target][position] + load <= shares.high[target]
+                   for position, shares in self.limits.items())
 
     def ppm(self, node: int, position: int, more: int = 0) -> int:
         """Return a node's load, with ``more`` added, in millionths of its share; 0 without a

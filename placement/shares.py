@@ -19,15 +19,25 @@ import heapq
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from placement.policy import DISK, EGRESS, INGRESS, LEADERS, PERMILLE, Band
-from placement.state import NO_NODE, R_DISK, R_EGRESS, R_INGRESS, R_LEADERS, State
+from placement.policy import DISK, EGRESS, INGRESS, LEADERS, PERMILLE, REPLICAS, Band
+from placement.state import (
+    NO_NODE,
+    R_DISK,
+    R_EGRESS,
+    R_INGRESS,
+    R_LEADERS,
+    R_REPLICAS,
+    REPLICA_LOADS,
+    State,
+)
 
 PPM = 1_000_000
 
 MEAN, RACKS, LARGEST, PIGEONHOLE = "mean", "racks", "largest", "pigeonhole"
 
 #: Position of each resource in a node's loads.
-POSITION = {DISK: R_DISK, INGRESS: R_INGRESS, EGRESS: R_EGRESS, LEADERS: R_LEADERS}
+POSITION = {DISK: R_DISK, INGRESS: R_INGRESS, EGRESS: R_EGRESS, LEADERS: R_LEADERS,
+            REPLICAS: R_REPLICAS}
 
 #: Loads per weight are compared with this many fraction bits.
 _WEIGHT_BITS = 40
@@ -122,7 +132,7 @@ def _large_pieces(bins: Bins, held: Sequence[Sequence[int]], displaced: Sequence
 def _high(level: tuple[int, int], weight: int, band: Band) -> int:
     load, bin_weight = level
     target = load * weight * (PERMILLE + band.permille) // (bin_weight * PERMILLE)
-    if band.resource == LEADERS:  # whole leaders: the mean rounded up is no excess
+    if band.resource in (LEADERS, REPLICAS):  # whole ones: the mean rounded up is no excess
         target = max(target, -(-load * weight // bin_weight))
     return max(target, band.floor)
 
@@ -219,7 +229,7 @@ def node_shares(state: State, band: Band) -> Shares:
     weight 0. O(replicas)."""
     position = POSITION[band.resource]
     racks = tuple(node.rack for node in state.nodes)
-    if position in (R_DISK, R_INGRESS):
+    if position in REPLICA_LOADS:
         weights = tuple(node.weight if node.has_share else 0 for node in state.nodes)
         held = [[state.replica_load(group, position) for group in groups] for groups in state.held]
         cap = sum(state.replica_load(group, position) * state.rack_limit[len(voters)]

@@ -16,13 +16,17 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from placement.cluster import ALIVE, DEAD, DRAINING, MAINTENANCE, GroupRow, Snapshot
-from placement.policy import NODE_RESOURCES, PERMILLE, Policy
+from placement.policy import NODE_RESOURCES, PERMILLE, REPLICAS, Policy
 
 if TYPE_CHECKING:
     from placement.cluster import NodeRow
 
+#: Loads of a node: those of its resources, then the number of its replicas.
+NODE_LOADS = (*NODE_RESOURCES, REPLICAS)
 #: Positions in a node's loads.
-R_DISK, R_INGRESS, R_EGRESS, R_LEADERS = range(len(NODE_RESOURCES))
+R_DISK, R_INGRESS, R_EGRESS, R_LEADERS, R_REPLICAS = range(len(NODE_LOADS))
+#: Loads that move with a replica, whichever node leads the group.
+REPLICA_LOADS = (R_DISK, R_INGRESS, R_REPLICAS)
 
 #: No capacity is known: nothing is too much.
 UNLIMITED = 1 << 80
@@ -81,7 +85,7 @@ class State:
         self.ingress = {group.id: group.ingress for group in snapshot.groups}
         self.read = {group.id: group.read for group in snapshot.groups}
         self.where = {row.incarnation: row.group for row in snapshot.partitions}
-        self.load = [[0] * len(NODE_RESOURCES) for _ in self.nodes]
+        self.load = [[0] * len(NODE_LOADS) for _ in self.nodes]
         self.held: list[dict[int, None]] = [{} for _ in self.nodes]
         self.voters: dict[int, list[int]] = {}
         self.leader: dict[int, int] = {}
@@ -105,6 +109,7 @@ class State:
             load = self.load[node]
             load[R_DISK] += sign * row.bytes
             load[R_INGRESS] += sign * ingress
+            load[R_REPLICAS] += sign
             if sign > 0:
                 self.held[node][group] = None
             else:
@@ -138,7 +143,9 @@ class State:
         return self.read[group] + (len(self.voters[group]) - 1) * self.ingress[group]
 
     def replica_load(self, group: int, resource: int) -> int:
-        """Return the cost of a replica in any role: disk or ingress."""
+        """Return the cost of a replica in any role: disk, ingress, or 1 as their number."""
+        if resource == R_REPLICAS:
+            return 1
         return self.groups[group].bytes if resource == R_DISK else self.ingress[group]
 
     def has_quorum(self, group: int) -> bool:
@@ -195,12 +202,13 @@ class State:
 
     def check(self) -> None:
         """Recompute and compare every sum. O(replicas); for tests."""
-        load = [[0] * len(NODE_RESOURCES) for _ in self.nodes]
+        load = [[0] * len(NODE_LOADS) for _ in self.nodes]
         for group, voters in self.voters.items():
             assert len({*voters}) == len(voters), f"group {group} has a node twice"
             for node in voters:
                 load[node][R_DISK] += self.groups[group].bytes
                 load[node][R_INGRESS] += self.ingress[group]
+                load[node][R_REPLICAS] += 1
                 assert group in self.held[node]
             if self.leader[group] != NO_NODE:
                 assert self.leader[group] in voters, f"group {group} is led by a stranger"

@@ -530,8 +530,9 @@ def _figure_faults(made: Plan, snapshot: Snapshot, policy: Policy) -> Iterator[F
             or sum(state.ingress.values()) != sum(end.ingress.values()):
         yield Fault(WRONG_FIGURES, "", "the sums of loads before and after differ")
     for row, (place, _) in zip(made.nodes, enumerate(end.nodes), strict=False):
-        if row.node != end.ids[place] or list(row.after) != end.load[place] \
-                or list(row.before) != state.load[place]:
+        if row.node != end.ids[place] \
+                or [*row.after, row.replicas_after] != end.load[place] \
+                or [*row.before, row.replicas_before] != state.load[place]:
             yield Fault(WRONG_FIGURES, "", f"the loads that the plan says node {row.node} has are "
                         f"not those that its moves lead to")
     for total in made.totals:

@@ -18,7 +18,15 @@ import jinja2
 from chaos.checkers.verdict import Anomaly
 from chaos.history import FAIL, INFO, OK, Event
 from chaos.report import charts, series
-from chaos.report.words import count, duration, is_simulated, paragraph, replay
+from chaos.report.words import (
+    OUTCOME_WORDS,
+    count,
+    duration,
+    heading,
+    is_simulated,
+    paragraph,
+    replay,
+)
 from chaos.run.findings import INVARIANT
 from chaos.run.parameters import Folder
 
@@ -63,19 +71,29 @@ def contents(folder: Folder) -> dict[str, Any]:
     found.phases += [phase for phase in run.get("phases", {}).items() if phase[0] not in known]
     outcome = verdict.get("outcome", "unchecked")
     return {
-        "title": folder.path.resolve().name, "outcome": outcome,
+        "title": heading(run, folder.path.resolve().name), "outcome": outcome,
         "simulated": is_simulated(run),
         "paragraph": paragraph(run, verdict, found),
         "invalid": verdict.get("invalid", []), "notes": verdict.get("notes", []),
         "anomalies": list(_anomalies(folder, verdict)),
         "anomalies_open": ANOMALIES_OPEN,
         "anomaly_total": sum(verdict.get("counts", {}).values()),
-        "charts": charts.draw(found, _leadership(folder)) if len(found.columns.name) else {},
+        "charts": _charts(found, _leadership(folder)) if len(found.columns.name) else {},
+        "unasked": bool((found.columns.outcome == series.OUTCOMES.index(series.UNASKED)).any()),
         "operations": list(_operations(found)), "faults": list(_faults(found)),
         "errors": list(_errors(found)), "left_out": sorted(run.get("left_out", {}).items()),
         "facts": list(_facts(run)), "replay": replay(run),
         "checked": [(name.replace("_", " "), count(value))
                     for name, value in verdict.get("checked", {}).items()]}
+
+
+def _charts(found: series.Series, leadership: list[list[int]]) -> dict[str, dict[str, str]]:
+    """Return the charts by name, each for every screen by its name; charts without content are left
+    out."""
+    drawn = {screen.name: charts.draw(found, leadership, screen)
+             for screen in (charts.WIDE, charts.NARROW)}
+    return {name: {screen: of_screen[name] for screen, of_screen in drawn.items()}
+            for name, svg in drawn[charts.WIDE.name].items() if svg}
 
 
 def _json(path: Path) -> dict[str, Any]:
@@ -125,7 +143,8 @@ def _operations(found: series.Series) -> Iterator[dict[str, str]]:
                   for number, outcome in enumerate(series.OUTCOMES)}
         median, p99, most = series.percentiles(charts.latencies_ms(rows))
         yield {"name": name, "ok": count(counts[OK]), "fail": count(counts[FAIL]),
-               "info": count(counts[INFO]), "median": duration(median / 1000),
+               "info": count(counts[INFO]), "unasked": count(counts[series.UNASKED]),
+               "median": duration(median / 1000),
                "p99": duration(p99 / 1000), "maximum": duration(most / 1000)}
 
 
@@ -139,7 +158,8 @@ def _faults(found: series.Series) -> Iterator[dict[str, str]]:
 
 def _errors(found: series.Series) -> Iterator[dict[str, str]]:
     for (name, outcome, error), times in found.errors.most_common(ERRORS_MAX):
-        yield {"name": name, "outcome": outcome, "error": error, "times": count(times)}
+        yield {"name": name, "outcome": OUTCOME_WORDS[outcome], "error": error,
+               "times": count(times)}
 
 
 def _value(value: Any) -> str:

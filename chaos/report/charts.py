@@ -1,8 +1,10 @@
 """The charts of a report, each as one SVG with a time axis in seconds.
 
 Contract.  Pure: series in, text out.  Every chart shows the faults as shades behind it, in the
-colours of the first one, and the phases as dashed lines.  Numerous elements (bars of single
-operations) are drawn as an image inside the SVG, so a page stays small.
+colours of the first one, and the phases as dashed lines.  All charts of one width have their time
+axis at the same place, so that a reader can look straight down from a fault to its effect.  Each
+chart is drawn for a wide and for a narrow screen.  Numerous elements (bars of single operations)
+are drawn as an image inside the SVG, so a page stays small.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import matplotlib
 import numpy
@@ -20,18 +23,23 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from chaos.history import FAIL, INFO, OK
 from chaos.report.lanes import Lanes
-from chaos.report.series import OUTCOMES, FaultInterval, OperationColumns, Series
+from chaos.report.series import OUTCOMES, UNASKED, FaultInterval, OperationColumns, Series
+from chaos.report.words import OUTCOME_MEANINGS, OUTCOME_WORDS
 
 matplotlib.use("svg")
 
-WIDTH_IN, ROW_IN = 13.2, 0.24
-#: Letters of labels that fit beside each other.
-LETTERS = 210
+ROW_IN = 0.24
+#: Height of the time axis below a chart, of a title above it, and of a line of phase names.
+AXIS_IN, TITLE_IN, PHASE_IN = 0.3, 0.28, 0.14
+#: Width of a letter of a label.
+LETTER_PT = 5.0
+PT_PER_IN = 72
 #: Number of time intervals in aggregated charts.
 BUCKETS = 240
 BUCKET_S_MIN = 0.5
-OUTCOME_COLOURS = {OK: "#2a7f4f", FAIL: "#d98a00", INFO: "#c0272d"}
-OUTCOME_WORDS = {OK: "ok", FAIL: "fail (did not happen)", INFO: "info (ambiguous)"}
+OUTCOME_COLOURS = {UNASKED: "#9aa5b1", OK: "#2a7f4f", FAIL: "#d98a00", INFO: "#c0272d"}
+#: Order in which outcomes are drawn: rare ones last.
+DRAWN = (UNASKED, OK, FAIL, INFO)
 FAULT_COLOURS = ("#5b8fd6", "#c46fb4", "#e0894a", "#6fae5f", "#8b78c9", "#c9a227", "#4fb3b8",
                  "#d0605e", "#7d8fa3", "#a9764f", "#3f6f9f", "#b0b63a", "#9c4f6e", "#5f9f86",
                  "#8a8a8a", "#44558f")
@@ -44,11 +52,32 @@ STYLE = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "
          "legend.frameon": False, "legend.fontsize": 8.5}
 
 
+class Screen(NamedTuple):
+    """Width of a chart, and of the room for names at its left and its right, in inches."""
+
+    name: str
+    width_in: float
+    left_in: float
+    right_in: float
+    ticks: int
+    legend_columns: int
+
+    @property
+    def axis_in(self) -> float:
+        """Return the width of the time axis."""
+        return self.width_in - self.left_in - self.right_in
+
+
+WIDE = Screen("wide", 13.2, 1.55, 0.2, 10, 8)
+NARROW = Screen("narrow", 5.4, 1.45, 0.12, 4, 2)
+
+
 class Canvas:
     """Time axis, faults and phases that all charts of one run share."""
 
-    def __init__(self, series: Series):
+    def __init__(self, series: Series, screen: Screen = WIDE):
         self.series = series
+        self.screen = screen
         self.kinds = sorted({fault.kind for fault in series.faults})
         self.end_s = max(series.duration_s, 1.0)
 
@@ -74,36 +103,75 @@ class Canvas:
             axes.axvline(at_s, color="#52606d", linewidth=0.8, linestyle=(0, (4, 3)))
         if label:
             for name, at_s, line in self.phase_labels():
+                left = self._fits_right_of(name, at_s)
                 axes.annotate(name, (at_s, 1.0), xycoords=("data", "axes fraction"),
-                              xytext=(3, 3 + 9 * line), textcoords="offset points", fontsize=8,
-                              color="#52606d")
+                              xytext=(3 if left else -3, 3 + PHASE_IN * PT_PER_IN * line),
+                              textcoords="offset points", ha="left" if left else "right",
+                              fontsize=8, color="#52606d")
         axes.set_xlim(0, self.end_s)
+        axes.xaxis.set_major_locator(MaxNLocator(self.screen.ticks))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g} s"))
 
     @property
     def per_letter_s(self) -> float:
         """Return the seconds that a letter of a label covers."""
-        return self.end_s / LETTERS
+        return self.end_s * LETTER_PT / (self.screen.axis_in * PT_PER_IN)
+
+    def _fits_right_of(self, name: str, at_s: float) -> bool:
+        return at_s + (len(name) + 1) * self.per_letter_s <= self.end_s
 
     def phase_labels(self) -> list[tuple[str, float, int]]:
         """Return (name, second, line above the chart): on the lowest line where it covers no
         other."""
         placed: list[tuple[str, float, int]] = []
-        free_at_s: list[float] = []  # by line
+        taken: list[list[tuple[float, float]]] = []  # by line, from and to
         for name, at_s in sorted(self.series.phases, key=lambda phase: phase[1]):
-            line = next((line for line, free_s in enumerate(free_at_s) if free_s <= at_s),
-                        len(free_at_s))
-            if line == len(free_at_s):
-                free_at_s.append(0.0)
-            free_at_s[line] = at_s + (len(name) + 1) * self.per_letter_s
+            width_s = (len(name) + 1) * self.per_letter_s
+            begin_s = at_s if self._fits_right_of(name, at_s) else at_s - width_s
+            line = next((line for line, others in enumerate(taken)
+                         if all(end_s <= begin_s or begin_s + width_s <= other_s
+                                for other_s, end_s in others)), len(taken))
+            if line == len(taken):
+                taken.append([])
+            taken[line].append((begin_s, begin_s + width_s))
             placed.append((name, at_s, line))
         return placed
 
-    def figure(self, height_in: float, rows: int, **options) -> tuple[Figure, list[Axes]]:
-        """Return a figure with ``rows`` charts above each other."""
-        figure = Figure(figsize=(WIDTH_IN, height_in), layout="constrained")
-        axes = figure.subplots(rows, 1, sharex=True, squeeze=False, **options)[:, 0]
+    @property
+    def phase_lines(self) -> int:
+        """Return the number of lines that the names of phases take."""
+        return max((line for _, _, line in self.phase_labels()), default=0) + 1
+
+    def figure(self, row_in: float, rows: int = 1, top_in: float = TITLE_IN,
+               legend_lines: int = 0) -> tuple[Figure, list[Axes]]:
+        """Return a figure with ``rows`` charts above each other, each ``row_in`` high with its time
+        axis at the place of all others, ``top_in`` above each and ``legend_lines`` above all."""
+        legend_in = 0.22 * legend_lines
+        height_in = legend_in + rows * (top_in + row_in) + AXIS_IN
+        screen = self.screen
+        figure = Figure(figsize=(screen.width_in, height_in))
+        axes = figure.subplots(rows, 1, sharex=True, squeeze=False)[:, 0]
+        figure.subplots_adjust(
+            left=screen.left_in / screen.width_in, right=1 - screen.right_in / screen.width_in,
+            bottom=AXIS_IN / height_in, top=1 - (legend_in + top_in) / height_in,
+            hspace=top_in / row_in)
         return figure, list(axes)
+
+    def svg_of(self, figure: Figure, name: str) -> str:
+        """Return the figure as an element that can stand in a page beside others."""
+        return svg_of(figure, f"{name} {self.screen.name}")
+
+    def legend(self, figure: Figure, axes: Axes, labels: int) -> None:
+        """Draw a legend of so many labels of ``axes`` in the top right corner, one or more lines.
+        """
+        figure.legend(*axes.get_legend_handles_labels(), loc="upper right",
+                      bbox_to_anchor=(1 - self.screen.right_in / self.screen.width_in, 1.0),
+                      ncols=min(labels, self.screen.legend_columns), borderaxespad=0.2,
+                      handlelength=1.4, columnspacing=1.2)
+
+    def legend_lines(self, labels: int) -> int:
+        """Return the number of lines of such a legend."""
+        return -(-labels // self.screen.legend_columns)
 
 
 def svg_of(figure: Figure, name: str) -> str:
@@ -116,9 +184,9 @@ def svg_of(figure: Figure, name: str) -> str:
     return re.sub(r'width="[\d.]+pt" height="[\d.]+pt"', 'width="100%"', svg, count=1)
 
 
-def draw(series: Series, leadership: list[list[int]]) -> dict[str, str]:
-    """Draw all charts, by name."""
-    canvas = Canvas(series)
+def draw(series: Series, leadership: list[list[int]], screen: Screen = WIDE) -> dict[str, str]:
+    """Draw all charts for a screen, by name."""
+    canvas = Canvas(series, screen)
     with matplotlib.rc_context(STYLE):
         return {"faults": faults(canvas), "timeline": timeline(canvas), "rates": rates(canvas),
                 "latency": latency(canvas), "leadership": led(canvas, leadership)}
@@ -127,7 +195,8 @@ def draw(series: Series, leadership: list[list[int]]) -> dict[str, str]:
 def faults(canvas: Canvas) -> str:
     """Draw one row per kind of fault, and the legend of all shades."""
     kinds = canvas.kinds
-    figure, (axes,) = canvas.figure(0.75 + ROW_IN * 1.25 * max(1, len(kinds)), 1)
+    figure, (axes,) = canvas.figure(ROW_IN * 1.25 * max(1, len(kinds)),
+                                    top_in=0.08 + PHASE_IN * canvas.phase_lines)
     canvas.dress(axes, label=True)
     free_until = {kind: -1.0 for kind in kinds}
     per_letter_s = canvas.per_letter_s
@@ -143,7 +212,7 @@ def faults(canvas: Canvas) -> str:
     axes.set_yticks(range(len(kinds)), kinds)
     axes.set_ylim(len(kinds) - 0.4 if kinds else 0.6, -0.6)
     axes.grid(axis="y", visible=False)
-    return svg_of(figure, "faults")
+    return canvas.svg_of(figure, "faults")
 
 
 def ranges(nodes: Iterable[int]) -> str:
@@ -162,11 +231,13 @@ def timeline(canvas: Canvas) -> str:
     """Draw every operation as a bar from invocation to completion."""
     columns, names = canvas.series.columns, canvas.series.names
     lanes = Lanes(columns, len(names))
-    figure, (axes,) = canvas.figure(0.9 + ROW_IN * 0.42 * lanes.total + 0.1 * len(names), 1)
+    words = outcome_words(canvas.series)
+    figure, (axes,) = canvas.figure(0.35 + ROW_IN * 0.42 * lanes.total + 0.1 * len(names),
+                                    top_in=0.06, legend_lines=canvas.legend_lines(len(words)))
     canvas.dress(axes, label=False)
     least_s = canvas.end_s / 1600
-    for at, outcome in enumerate(OUTCOMES):  # rare outcomes are drawn last
-        mask = columns.outcome == at
+    for outcome in DRAWN:
+        mask = columns.outcome == OUTCOMES.index(outcome)
         begins, rows = columns.begin_s[mask], lanes.row[mask]
         ends = numpy.maximum(columns.end_s[mask], begins + least_s)
         lines = numpy.stack([numpy.column_stack([begins, rows]),
@@ -179,9 +250,9 @@ def timeline(canvas: Canvas) -> str:
     axes.set_yticks([(begin + end) / 2 for begin, end in lanes.blocks], names)
     axes.set_ylim(lanes.total + 0.3 * len(names), -1)
     axes.grid(axis="y", visible=False)
-    _legend(axes)
+    _legend(canvas, figure, axes, words)
     figure.set_dpi(110)
-    return svg_of(figure, "timeline")
+    return canvas.svg_of(figure, "timeline")
 
 
 def rates(canvas: Canvas) -> str:
@@ -189,23 +260,26 @@ def rates(canvas: Canvas) -> str:
     families = families_of(canvas.series.names)
     if not families:
         return ""
-    figure, charts = canvas.figure(0.5 + 1.35 * len(families), len(families))
+    words = outcome_words(canvas.series)
+    figure, charts = canvas.figure(1.05, len(families),
+                                   legend_lines=canvas.legend_lines(len(words)))
     edges = canvas.buckets()
     width = edges[1] - edges[0]
     for axes, (title, members) in zip(charts, families, strict=True):
         canvas.dress(axes, label=False)
         columns = canvas.series.columns.where(members)
         bottom = numpy.zeros(len(edges) - 1)
-        for at, outcome in enumerate(OUTCOMES):
-            counts, _ = numpy.histogram(columns.end_s[columns.outcome == at], edges)
+        for outcome in DRAWN:
+            chosen = columns.outcome == OUTCOMES.index(outcome)
+            counts, _ = numpy.histogram(columns.end_s[chosen], edges)
             axes.bar(edges[:-1], counts / width, width, bottom, align="edge",
                      color=OUTCOME_COLOURS[outcome], linewidth=0)
             bottom += counts / width
         axes.set_title(title)
         axes.set_ylabel("per second")
         axes.yaxis.set_major_locator(MaxNLocator(4))
-    _legend(charts[0])
-    return svg_of(figure, "rates")
+    _legend(canvas, figure, charts[0], words)
+    return canvas.svg_of(figure, "rates")
 
 
 def latency(canvas: Canvas) -> str:
@@ -216,7 +290,7 @@ def latency(canvas: Canvas) -> str:
                 if title != "topics" and latencies_ms(columns.where(members)).any()]
     if not families:
         return ""
-    figure, charts = canvas.figure(0.5 + 1.6 * len(families), len(families))
+    figure, charts = canvas.figure(1.3, len(families), legend_lines=canvas.legend_lines(3))
     edges = canvas.buckets()
     middle = (edges[:-1] + edges[1:]) / 2
     for axes, (title, members) in zip(charts, families, strict=True):
@@ -229,20 +303,21 @@ def latency(canvas: Canvas) -> str:
             axes.plot(middle, values, label=label, color=colour, linewidth=1.2, marker=".",
                       markersize=2.5)
         axes.set_yscale("log")
-        axes.set_title(f"{title}: time to ok")
+        axes.set_title(f"{title}: time until done")
         axes.yaxis.set_major_formatter(FuncFormatter(milliseconds))
         axes.yaxis.set_minor_formatter(FuncFormatter(lambda *_: ""))
-    charts[0].legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=3)
-    return svg_of(figure, "latency")
+    canvas.legend(figure, charts[0], 3)
+    return canvas.svg_of(figure, "latency")
 
 
 def led(canvas: Canvas, leadership: list[list[int]]) -> str:
     """Draw the number of groups that each node leads."""
     times, by_node = counts_of(leadership)
-    figure, (axes,) = canvas.figure(2.3, 1)
+    nodes = sorted(node for node in by_node if node)
+    labelled = len(nodes) + (0 in by_node)
+    figure, (axes,) = canvas.figure(1.8, top_in=0.06, legend_lines=canvas.legend_lines(labelled))
     canvas.dress(axes, label=False)
     if times:
-        nodes = sorted(node for node in by_node if node)
         steps = [*times, canvas.end_s]
         rows = [[*by_node[node], by_node[node][-1]] for node in (*nodes, 0) if node in by_node]
         colours = [NODE_COLOURS[(node - 1) % len(NODE_COLOURS)] for node in nodes]
@@ -250,17 +325,26 @@ def led(canvas: Canvas, leadership: list[list[int]]) -> str:
         labels = [f"node {node}" for node in nodes] + (["no leader"] if 0 in by_node else [])
         axes.stackplot(steps, rows, step="post", colors=colours, labels=labels, alpha=0.85,
                        linewidth=0)
-        axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=len(labels))
+        canvas.legend(figure, axes, len(labels))
     axes.set_ylabel("groups led")
     axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
-    return svg_of(figure, "leadership")
+    return canvas.svg_of(figure, "leadership")
 
 
-def _legend(axes: Axes) -> None:
-    for outcome in OUTCOMES:
-        axes.plot([], [], color=OUTCOME_COLOURS[outcome], linewidth=5,
-                  label=OUTCOME_WORDS[outcome])
-    axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=3)
+def outcome_words(series: Series) -> dict[str, str]:
+    """Return the words of the outcomes that a legend explains; that of operations which ask for no
+    answer only if there are any."""
+    asked = {outcome: f"{word} ({OUTCOME_MEANINGS[outcome]})"
+             for outcome, word in OUTCOME_WORDS.items()}
+    if not (series.columns.outcome == OUTCOMES.index(UNASKED)).any():
+        del asked[UNASKED]
+    return asked
+
+
+def _legend(canvas: Canvas, figure: Figure, axes: Axes, words: dict[str, str]) -> None:
+    for outcome, word in words.items():
+        axes.plot([], [], color=OUTCOME_COLOURS[outcome], linewidth=5, label=word)
+    canvas.legend(figure, axes, len(words))
 
 
 def milliseconds(value: float, _position: int = 0) -> str:

@@ -16,8 +16,11 @@ import numpy
 
 from chaos.history import FAIL, FAULT, INFO, INVOKE, NEMESIS, OK, PHASE, Event, read_history
 
+#: Outcome of an append with acks=none that was not refused: it asked for no answer.
+UNASKED = "unasked"
 #: Outcomes, as numbers in ``OperationColumns.outcome``.
-OUTCOMES = (OK, FAIL, INFO)
+OUTCOMES = (OK, FAIL, INFO, UNASKED)
+UNASKED_LABEL = "append (none)"
 #: Appends are labelled with their acks; all other operations have their name.
 ACKS = "acks"
 #: Order from top to bottom; others follow.
@@ -81,11 +84,17 @@ class _Reading:
     errors: Counter = field(default_factory=Counter)
     now_s: float = 0.0
 
-    def row(self, begin_s: float, label: str, outcome: int) -> None:
+    def row(self, begin_s: float, label: str, kind: str) -> None:
+        outcome = OUTCOMES.index(outcome_of(label, kind))
         self.begin.append(begin_s)
         self.end.append(self.now_s)
         self.name.append(self.names.setdefault(label, len(self.names)))
         self.outcome.append(outcome)
+
+
+def outcome_of(label: str, kind: str) -> str:
+    """Return the outcome of an operation whose history says ``kind``."""
+    return UNASKED if kind == INFO and label == UNASKED_LABEL else kind
 
 
 def label_of(event: Event) -> str:
@@ -110,7 +119,7 @@ def read(path: Path) -> Series:
         elif event.kind == PHASE:
             reading.phases.append((event.name, reading.now_s))
     for begin_s, label in reading.open.values():
-        reading.row(begin_s, label, OUTCOMES.index(INFO))
+        reading.row(begin_s, label, INFO)
     for (kind, nodes), (begin_s, text) in reading.begun.items():
         reading.faults.append(FaultInterval(kind, nodes, begin_s, reading.now_s, text))
     names = sorted(reading.names, key=lambda name: (ORDER + (name,)).index(name))
@@ -126,8 +135,8 @@ def _completed(reading: _Reading, event: Event) -> None:
     asked = reading.open.pop(event.operation, None)
     if asked is None:
         return  # a completion without an invocation: the checkers report it
-    reading.row(*asked, OUTCOMES.index(event.kind))
-    if event.kind != OK:
+    reading.row(*asked, event.kind)
+    if outcome_of(asked[1], event.kind) in (FAIL, INFO):
         reading.errors[asked[1], event.kind, event.data.get("error") or "?"] += 1
 
 

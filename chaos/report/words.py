@@ -8,8 +8,14 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from chaos.report.series import Series
+from chaos.history import FAIL, INFO, OK
+from chaos.report.series import UNASKED, Series
 from chaos.run.parameters import SIMULATOR
+
+#: Outcomes in the words of the page, and their meanings.
+OUTCOME_WORDS = {OK: "done", FAIL: "refused", INFO: "unknown", UNASKED: "unasked"}
+OUTCOME_MEANINGS = {OK: "answered", FAIL: "did not happen", INFO: "no answer",
+                    UNASKED: "acks=none"}
 
 
 def count(number: int | float) -> str:
@@ -28,6 +34,16 @@ def duration(seconds: float) -> str:
     return f"{seconds:.1f} s"
 
 
+def heading(run: dict[str, Any], folder: str) -> str:
+    """Return what was run, its seed and its day: ``Chaos run, seed 7, 2026-11-26``; without these
+    the name of the folder."""
+    what = "Simulated run" if is_simulated(run) else "Chaos run"
+    seed = run.get("parameters", {}).get("seed")
+    parts = [what, *([f"seed {seed}"] if seed is not None else [folder]),
+             *([run["began"][:10]] if "began" in run else [])]
+    return ", ".join(parts)
+
+
 def is_simulated(run: dict[str, Any]) -> bool:
     """True if the run is that of a simulator's seed, by its ``run.json``."""
     return run.get("parameters", {}).get("backend") == SIMULATOR
@@ -39,10 +55,12 @@ def paragraph(run: dict[str, Any], verdict: dict[str, Any], found: Series) -> st
     kinds = sorted({fault.kind for fault in found.faults})
     cluster = (f"{parameters.get('nodes', '?')} nodes, {parameters.get('groups', '?')} groups, "
                f"backend {parameters.get('backend', '?')}, seed {parameters.get('seed', '?')}")
-    faults = (f"{len(found.faults)} faults of {len(kinds)} kinds ({', '.join(kinds)})" if kinds
-              else "no fault")
-    parts = [f"{count(len(found.columns.name))} operations in {found.duration_s:.0f} s against "
-             f"{cluster}, with {faults}."]
+    faults = (f"{len(found.faults)} fault{'s' * (len(found.faults) != 1)} of {len(kinds)} "
+              f"kind{'s' * (len(kinds) != 1)} ({', '.join(kinds)})" if kinds else "no fault")
+    seconds = parameters.get("seconds")
+    under_way = f" ({seconds:g} s of them with faults)" if seconds else ""
+    parts = [f"{count(len(found.columns.name))} operations in {found.duration_s:.0f} s{under_way} "
+             f"against {cluster}, with {faults}."]
     under_faults = verdict.get("checked", {}).get("acknowledged_under_faults")
     # in a simulated run all but the last ones are under faults
     if under_faults is not None and not is_simulated(run):

@@ -12,6 +12,7 @@ from admin_cli.failures import CommandFailed
 from placement import plan as plans
 from placement.cluster import NodeRow
 from placement.planner import make_plan
+from placement.policy import REPLICAS, Policy
 from tests.placement.clusters import MIB, STRICT, cluster, grown, nodes
 
 
@@ -25,10 +26,10 @@ def made():
 
 
 @pytest.mark.parametrize("value, most, mark, cells", [
-    (0, 10, None, "." * 20), (10, 10, None, "#" * 20), (1, 1000, None, "#" + "." * 19),
-    (5, 10, None, "#" * 10 + "." * 10), (5, 10, 5, "#" * 10 + "|" + "." * 10),
-    (5, 10, 10, "#" * 10 + "." * 10 + "|"), (5, 10, 0, "|" + "#" * 10 + "." * 10),
-    (0, 0, 0, "." * 20)])
+    (0, 10, None, "." * 14), (10, 10, None, "#" * 14), (1, 1000, None, "#" + "." * 13),
+    (5, 10, None, "#" * 7 + "." * 7), (5, 10, 5, "#" * 7 + "|" + "." * 7),
+    (5, 10, 10, "#" * 7 + "." * 7 + "|"), (5, 10, 0, "|" + "#" * 7 + "." * 7),
+    (0, 0, 0, "." * 14)])
 def test_a_bar_is_as_long_as_its_part_of_the_longest_one(value, most, mark, cells):
     assert load_view.bar(value, most, mark) == cells
 
@@ -41,10 +42,13 @@ def test_every_resource_has_its_nodes_and_the_groups_follow(made, capsys):
         "disk per node", "ingress per node", "egress per node", "leaders per node",
         "appended per group"]
     new = parts[2].splitlines()[5].split()
-    assert new[0] == "4" and new[1].replace("|", "") == "." * 20
+    assert new[0] == "4" and new[1].replace("|", "") == "." * 14
     row = next(row for row in made.nodes if row.node == 4)
     assert f"0 -> {row.replicas_after}" in parts[0]
-    assert len(parts[5].strip().splitlines()) == 2 + 16
+    busy = sorted((row for row in made.groups if row.before or row.after),
+                  key=lambda row: -max(row.before, row.after))
+    listed = [int(line.split()[0]) for line in parts[5].splitlines() if re.match(r" +\d", line)]
+    assert listed == [row.group for row in busy], "the fullest first, and no empty one"
 
 
 def test_more_than_fit_are_counted(made, capsys, monkeypatch):
@@ -76,6 +80,40 @@ def test_the_picture_of_a_plan(made, kind, magic, named_max, monkeypatch):
         text = drawn.decode()
         for colour in (plan_picture.BEFORE, plan_picture.AFTER, plan_picture.SHARE):
             assert colour in text
+
+
+def test_the_load_that_improves_most_is_the_largest_chart(made, monkeypatch):
+    panels: list[plan_picture.Panel] = []
+
+    def chart(_axes, panel, _width_pt):
+        panels.append(panel)
+
+    monkeypatch.setattr(plan_picture, "_chart", chart)
+    plan_picture.drawn(made, "svg")
+    of_nodes = [row for row in made.resources if row.resource != "group_ingress"]
+    best = max(of_nodes, key=lambda row: row.before_ppm - row.after_ppm)
+    assert panels[0].resource == best.resource
+    assert all(panel.changes for panel in panels), "what the plan leaves alone has no chart"
+
+
+def test_groups_are_sorted_and_those_without_appends_are_counted_only(made):
+    groups = tuple(row._replace(before=0, after=0) if row.group > 5 else row
+                   for row in made.groups)
+    row = next(row for row in made.resources if row.resource == "group_ingress")
+    panel = plan_picture._of_groups(made._replace(groups=groups), row)
+    most = [max(pair) for pair in zip(panel.before, panel.after, strict=True)]
+    assert len(panel.names) == 5 and most == sorted(most, reverse=True)
+    assert panel.rest == " (11 groups without appends left out)"
+
+
+def test_a_plan_that_counts_draws_replicas_with_their_shares():
+    idle = make_plan(grown(cluster(nodes(3), 64, []), NodeRow(4)), Policy())
+    row = next(row for row in idle.resources if row.resource == REPLICAS)
+    panel = plan_picture._of_nodes(idle, row)
+    assert panel.before == (65, 65, 65, 0) and panel.shares == (48,) * 4
+    assert panel.unit == "replicas" and panel.worst == (
+        "worst node 33 % above its share before, 0.5 % after")
+    assert plan_picture.drawn(idle, "svg").startswith(b"<?xml")
 
 
 def test_a_plan_without_any_load_is_drawn_too(made):

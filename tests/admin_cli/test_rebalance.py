@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 
 import pytest
 
-from admin_cli import plan_input, plan_view
+from admin_cli import plan_input, plan_view, plan_words
 from admin_cli.failures import CommandFailed
 from multiraft.wire import errors as wire_errors
 from multiraft.wire import plans as wire
@@ -164,7 +165,7 @@ def test_a_plan_is_made_and_changes_nothing(run, cluster, path):
     assert [move.expect_conf_index for move in made.moves] == [7] * len(made.moves)
     assert {type(request) for request in cluster.requests} == {wire.PlacementFacts}
     shown = run("rebalance", "show", str(path))
-    assert f"plan {made.plan_id[:12]}" in shown.output and "LEADER_SKEW" in shown.output
+    assert f"Plan {made.plan_id[:12]}" in shown.output and "LEADER_SKEW" in shown.output
     told = json.loads(run("rebalance", "show", str(path), "--json").output)
     assert told["moves"] == len(made.moves) and told["plan_id"] == made.plan_id
     same = run("rebalance", "diff", str(path), str(path))
@@ -173,14 +174,14 @@ def test_a_plan_is_made_and_changes_nothing(run, cluster, path):
 
 def test_a_plan_says_how_far_it_is_from_what_is_possible(run, path):
     shown = run("rebalance", "show", str(path)).output
-    head = next(line for line in shown.splitlines() if line.startswith("resource"))
-    assert head.split("bound")[1].split() == ["gap", "moved", "has", "to", "move", "gap"]
+    head = next(line for line in shown.splitlines() if line.startswith("load"))
+    assert re.split("  +", head) == ["load", "before", "after", "at best", "moved", "has to move"]
     rows = plans.load(path.read_bytes()).resources
     row = next(row for row in rows if row.resource == "leaders")
     line = next(line for line in shown.splitlines() if line.startswith("leaders"))
-    assert line.split()[-4:] == [str(row.moved), str(row.moved_bound),
-                                 *plan_view.excess_moved(row).split()]
-    assert plan_view.gap(row) in line
+    assert re.split("  +", line) == [
+        "leaders", *map(plan_words.above, (row.before_ppm, row.after_ppm, row.bound_ppm)),
+        str(row.moved), str(row.moved_bound)]
     told = json.loads(run("rebalance", "show", str(path), "--json").output)["resources"]
     assert [each["gap_ppm"] for each in told] == [each.gap_ppm for each in rows]
     assert "Incomplete" not in shown
@@ -223,6 +224,27 @@ def test_a_plan_is_only_checked_without_yes_and_applied_with_it(run, cluster, pa
     made = plans.load(path.read_bytes())
     assert (request.plan_id, request.limits.throttle) == (made.plan_id, 10 << 20)
     assert [move.move_id for move in request.moves] == [move.move_id for move in made.moves]
+
+
+def test_a_plan_is_made_and_applied_in_one_command_with_yes(run, cluster, policy, tmp_path):
+    words = ("rebalance", "plan", "--scope", "leaders", "--policy", str(policy), "--window", "0.2")
+    shown = run(*words)
+    assert shown.exit_code == 0 and "Nothing was changed" in shown.output and not applied(cluster)
+    waits = run(*words, "--wait")
+    assert waits.exit_code == 64 and "--yes" in waits.output and not applied(cluster)
+    made = tmp_path / "made.json"
+    done = run(*words, "--yes", "--output", str(made))
+    assert done.exit_code == 0, done.output
+    (request,) = applied(cluster)
+    assert request.plan_id == plans.load(made.read_bytes()).plan_id
+    assert "is running. Watch it" in done.output and "Nothing was changed" not in done.output
+
+
+def test_a_plan_without_moves_is_not_applied(run, cluster, policy):
+    cluster.leaders = {0: 1, 1: 2, 2: 3, 3: 1, 4: 2}
+    done = run("rebalance", "plan", "--scope", "leaders", "--policy", str(policy), "--window",
+               "0.2", "--yes")
+    assert done.exit_code == 2 and not applied(cluster)
 
 
 def test_a_plan_that_is_under_way_is_no_stale_one(run, cluster, path):

@@ -150,7 +150,7 @@ def test_the_tables_tell_what_the_moves_do(question):
     after = state_after(snapshot, policy, options, made.moves)
     for row in made.nodes:
         place = after.index[row.node]
-        assert list(row.after) == after.load[place]
+        assert [*row.after, row.replicas_after] == after.load[place]
         assert len(row.after) == len(NODE_RESOURCES)
     for row in made.groups:
         assert row.after == after.ingress[row.group]

@@ -36,6 +36,8 @@ from chaos.simulator.simulation import Result
 SEEDS = 20
 #: Exit code when ``--output`` cannot be used.
 CANNOT_WRITE = 2
+#: Seconds of a core that a seed takes, from the quickest to the slowest of most seeds.
+SEED_S = (3, 15)
 #: Failed seeds, all reported in full, after which a run of many seeds ends.
 FAILURES_MAX = 5
 SHRINK_SECONDS = 60.0
@@ -87,7 +89,11 @@ def simulate(seed: int | None, seeds: int | None, minutes: float | None, first: 
              jobs: int | None, nodes: int | None, groups: int | None, seconds: int | None,
              only_faults: tuple[str, ...] | None, calm_network: bool, bug: str | None, trace: bool,
              shrink_seconds: float, output: Path | None, record: bool, show: bool) -> None:
-    """Run the deterministic simulator: real consensus and storage in a simulated world."""
+    """Run the deterministic simulator: real consensus and storage in a simulated world.
+
+    Each seed is a cluster of its own, with faults of its own, for some 300 simulated seconds.  It
+    takes some seconds, and is the same every time.
+    """
     if show:
         click.echo("\n".join(soak_log.table(soak_log.read())))
         return
@@ -169,7 +175,7 @@ def _run_many(variant: Variant, first: int, seeds: int | None, minutes: float | 
     commit = commit_of(soak_log.SOAK_FILE.parent) if record else ""
     seeds = SEEDS if seeds is None and minutes is None else seeds
     jobs = min(jobs, seeds or jobs)
-    click.echo(f"seeds from {first} on, {jobs} at a time")
+    click.echo(_announcement(first, seeds, minutes, jobs))
     running = batch_runner.run_seeds(batch_runner.numbers(first, seeds, minutes), variant, jobs)
     with contextlib.closing(running), _progress(totals, seeds, minutes) as show:
         for result in running:
@@ -187,6 +193,22 @@ def _run_many(variant: Variant, first: int, seeds: int | None, minutes: float | 
     return failures
 
 
+def _announcement(first: int, seeds: int | None, minutes: float | None, jobs: int) -> str:
+    """Return what begins now, and how long that takes."""
+    at_once = f"{jobs} at a time" if jobs > 1 else "one after the other"
+    if seeds is None:
+        return f"Simulating clusters from seed {first} on, {at_once}, for {minutes:g} minutes."
+    least, most = (max(1, round(seeds * each / jobs)) for each in SEED_S)
+    limit = f", {minutes:g} minutes at most" if minutes is not None else ""
+    which = f"seed {first}" if seeds == 1 else f"seeds {first} to {first + seeds - 1}"
+    return (f"Simulating {seeds:,} cluster{'s' * (seeds != 1)}, {which}, {at_once}{limit}: about "
+            f"{_span(least)} to {_span(most)}, longer on a busy machine.")
+
+
+def _span(seconds: int) -> str:
+    return f"{seconds} s" if seconds < 120 else f"{round(seconds / 60):,} min"
+
+
 @contextlib.contextmanager
 def _progress(totals: Totals, seeds: int | None, minutes: float | None) -> Iterator:
     """Yield a function that shows a result, which ``totals`` has already: in a bar on a terminal,
@@ -199,13 +221,13 @@ def _progress(totals: Totals, seeds: int | None, minutes: float | None) -> Itera
                TextColumn("left"), TimeRemainingColumn())
     with Progress(*columns, console=console) as bar:
         timed = minutes is not None
-        task = bar.add_task("seeds 0", total=minutes * 60 if timed else seeds)
+        task = bar.add_task("no seed done yet", total=minutes * 60 if timed else seeds)
 
         def show(result: Result) -> None:
             done = bar.tasks[0].elapsed or 0.0 if timed else totals.seeds
             bar.update(task, completed=done,
-                       description=f"seeds {totals.seeds} count {totals.counting} failed "
-                                   f"{len(totals.failed)} speed {totals.speed:.0f} x")
+                       description=f"{totals.seeds:,} seed{'s' * (totals.seeds != 1)} done, "
+                                   f"{len(totals.failed)} failed")
 
         yield show
 

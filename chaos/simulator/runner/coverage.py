@@ -6,6 +6,7 @@ faults to be evidence (``why_not``).  A summary counts no other seed.  A failed 
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
 
 from chaos.simulator.env.parameters import FAULT_KINDS
@@ -16,6 +17,8 @@ SIMULATED_MS_MIN = 300_000
 ACKED_MIN = 2_000
 LEADER_CHANGES_MIN = 3
 FAULT_KINDS_MIN = 5
+#: Columns of the summary.
+WIDTH = 79
 
 
 def fault_kinds(result: Result) -> int:
@@ -34,7 +37,7 @@ def why_not(result: Result) -> str:
               ("acknowledged appends", result.acked, ACKED_MIN),
               ("leader changes", result.leader_changes, LEADER_CHANGES_MIN),
               ("kinds of fault", fault_kinds(result), FAULT_KINDS_MIN))
-    return ", ".join(f"{found} {what} of {least}" for what, found, least in wanted
+    return ", ".join(f"{found:,} {what} of {least:,}" for what, found, least in wanted
                      if found < least)
 
 
@@ -85,18 +88,58 @@ class Totals:
         return self.acked / self.simulated_ms * 1000 if self.simulated_ms else 0.0
 
     def lines(self) -> list[str]:
-        """Return the lines of the summary."""
+        """Return the lines of the summary: the result in a sentence, then its numbers."""
         return [
-            f"seeds {self.seeds}, of which {self.counting} count   failed {len(self.failed)}   "
-            f"simulated {self.simulated_ms / 1000:.0f} s   speed {self.speed:.0f} x per core",
-            f"acked appends {self.acked} ({self.acked_per_second:.1f} per simulated second)   "
-            f"reads {self.reads}   leader changes {self.leader_changes}   crashes {self.crashes}",
-            f"faults   {_counts(self.faults)}",
-            f"events   {_counts(self.event_counts)}",
-            *[f"seed {seed} does not count: {reason}" for seed, reason
-              in sorted(self.short.items())],
+            *_wrapped(self.result()), "",
+            f"simulated time       {self.simulated_ms / 1000:,.0f} s, {self.speed:.0f} times as "
+            f"fast as a clock, per core",
+            f"acknowledged appends {self.acked:,}, {self.acked_per_second:.1f} per simulated "
+            f"second",
+            f"reads                {self.reads:,}",
+            f"leader changes       {self.leader_changes:,}",
+            f"crashes              {self.crashes:,}",
+            *_counts("faults injected", self.faults),
+            *_counts("events", self.event_counts),
+            *self._short_lines(),
         ]
 
+    def result(self) -> str:
+        """Return the result in one sentence, for a reader who sees it for the first time."""
+        if self.failed:
+            told = _seeds(self.failed)
+            return (f"FAILED: {told} broke a promise, of {_clusters(self.seeds)}. The lines above "
+                    f"say which, and how to replay it.")
+        return (f"No fault found: {_clusters(self.seeds)} lost no acknowledged record and broke no "
+                f"rule of the protocol.")
 
-def _counts(counter: Counter[str]) -> str:
-    return "  ".join(f"{kind} {count}" for kind, count in sorted(counter.items()))
+    def _short_lines(self) -> list[str]:
+        """Return the reasons why seeds are no evidence, and that they are no failures."""
+        if not self.short:
+            return []
+        told = (f"{len(self.short)} of {self.seeds} seeds held like the others, and "
+                f"{'is' if len(self.short) == 1 else 'are'} left out of the {self.counting} that "
+                f"count as evidence, because too little happened in "
+                f"{'it' if len(self.short) == 1 else 'them'}:")
+        return ["", *_wrapped(told), *[f"  seed {seed}: {reason}" for seed, reason
+                                       in sorted(self.short.items())]]
+
+
+def _seeds(seeds: list[int]) -> str:
+    return f"seed{'s' * (len(seeds) != 1)} {', '.join(map(str, seeds))}"
+
+
+def _clusters(count: int) -> str:
+    return f"{count:,} simulated cluster{'s' * (count != 1)}"
+
+
+def _wrapped(text: str, indent: str = "") -> list[str]:
+    return textwrap.wrap(text, WIDTH, subsequent_indent=indent, break_long_words=False,
+                         break_on_hyphens=False)
+
+
+def _counts(title: str, counter: Counter[str]) -> list[str]:
+    """Return the counts as sentences under a title, in lines that fit a terminal."""
+    if not counter:
+        return []
+    told = ", ".join(f"{count:,} {kind}" for kind, count in sorted(counter.items()))
+    return _wrapped(f"{title}: {told}", "  ")

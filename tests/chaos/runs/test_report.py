@@ -32,7 +32,7 @@ from chaos.report import charts, series
 from chaos.report.build import ANOMALIES_OPEN, NoHistory, build
 from chaos.report.command import report_command, server
 from chaos.report.lanes import LANES_MAX, partition
-from chaos.report.words import count, duration, replay
+from chaos.report.words import count, duration, heading, paragraph, replay
 
 PAGE_BYTES_MAX = 3 << 20
 
@@ -87,7 +87,7 @@ def test_a_page_says_what_happened_and_needs_nothing_else(folder: Path):
     assert "value 7 &lt;is&gt; lost" in page and "value 7 <is> lost" not in page
     assert "operation 17  " in page, "the lines of an anomaly's operations"
     assert '<span class="lines">value 7' in page, "a text may quote the lines of a log"
-    assert page.count("<svg") == 5
+    assert page.count("<svg") == 10, "each chart for a wide and for a narrow screen"
     assert not re.findall(r"(?:src|href)=\"(?!#|data:|\n?data:)", page), "nothing is fetched"
     assert "multiraft chaos run --backend process" in page
     assert "--nemesis kill" in page
@@ -222,6 +222,64 @@ def test_the_names_of_phases_do_not_cover_each_other(folder: Path):
     labels = charts.Canvas(found).phase_labels()
     assert labels == [("warm-up", 0.0, 0), ("faults", 2.0, 1), ("heal", 50.0, 0),
                       ("final", 50.5, 1), ("end", 59.0, 0)]
+
+
+def test_the_name_of_a_late_phase_ends_where_the_phase_begins(folder: Path):
+    found = series.read(folder / "history.jsonl")
+    for screen in (charts.WIDE, charts.NARROW):
+        canvas = charts.Canvas(found, screen)
+        found.phases[:] = [("sleep", 0.97 * canvas.end_s), ("final", 0.98 * canvas.end_s),
+                           ("heal", 0.99 * canvas.end_s)]
+        assert [line for _, _, line in canvas.phase_labels()] == [0, 1, 2]
+        assert canvas.phase_lines == 3
+
+
+@pytest.mark.parametrize("screen", [charts.WIDE, charts.NARROW])
+def test_all_charts_have_their_time_axis_at_the_same_place(folder: Path, screen):
+    found = series.read(folder / "history.jsonl")
+    drawn = charts.draw(found, [[0, 1, 1, 1], [2_000_000, 1, 2, 2]], screen)
+    assert len(drawn) == 5
+    edges = set()
+    for svg in drawn.values():
+        width, = re.findall(r'viewBox="0 0 ([\d.]+) ', svg)
+        for left, right in re.findall(r'<g id="axes_\d+">\s*<g id="patch_\d+">\s*'
+                                      r'<path d="M ([\d.]+) [\d.]+ \s*L ([\d.]+) ', svg):
+            edges.add((width, round(float(left), 2), round(float(right), 2)))
+    assert len(edges) == 1, edges
+
+
+def test_an_append_that_asks_for_no_answer_is_neither_done_nor_unknown(tmp_path: Path):
+    path = tmp_path / "history.jsonl"
+    asked = {"key": "t@1/0", "acks": "none"}
+    write_history(path, [
+        Event(0, INVOKE, 1, 1, "append", asked), Event(9, INFO, 1, 1, "append", {"error": "?"}),
+        Event(10, INVOKE, 2, 1, "append", asked), Event(19, FAIL, 2, 1, "append", {"error": "E"}),
+        Event(20, INVOKE, 3, 1, "append", {**asked, "acks": "commit"}),
+        Event(29, INFO, 3, 1, "append", {"error": "Timeout"})])
+    found = series.read(path)
+    assert [series.OUTCOMES[each] for each in found.columns.outcome] == [
+        series.UNASKED, FAIL, INFO]
+    assert sorted(found.errors) == [("append (commit)", INFO, "Timeout"),
+                                    ("append (none)", FAIL, "E")]
+    page = build(tmp_path).read_text(encoding="utf-8")
+    assert "unasked (acks=none)" in page and charts.OUTCOME_COLOURS[series.UNASKED] in page
+
+
+def test_a_legend_explains_only_what_there_is(folder: Path):
+    page = build(folder).read_text(encoding="utf-8")
+    assert "done (answered)" in page and "refused (did not happen)" in page
+    assert "unknown (no answer)" in page and "unasked" not in page
+
+
+def test_the_title_says_what_was_run_with_which_seed_and_when(folder: Path):
+    run = {"parameters": {"seed": 9, "seconds": 30.0}, "began": "2026-11-26T05:44:00Z"}
+    assert heading(run, "run") == "Chaos run, seed 9, 2026-11-26"
+    assert heading({"parameters": {"seed": 1, "backend": "simulator"}}, "sim") == (
+        "Simulated run, seed 1")
+    assert heading({}, "chaos-1") == "Chaos run, chaos-1"
+    found = series.read(folder / "history.jsonl")
+    assert "in 60 s (30 s of them with faults)" in paragraph(run, {}, found)
+    assert "<title>Chaos run, seed 9: failed</title>" in build(folder).read_text("utf-8")
 
 
 def test_nodes_in_a_row_are_a_range():

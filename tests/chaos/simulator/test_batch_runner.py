@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from chaos.checkers import Anomaly, Verdict
 from chaos.run.record import RUNS_FILE
 from chaos.simulator.env.parameters import Parameters
-from chaos.simulator.runner import batch_runner, soak_log
+from chaos.simulator.runner import batch_runner, command, soak_log
 from chaos.simulator.runner.command import simulate
 from chaos.simulator.runner.coverage import Totals, why_not
 from chaos.simulator.runner.shrink import kind_of_failure, shrink
@@ -31,7 +31,7 @@ def result(seed=1, **fields):
 @pytest.mark.parametrize(("fields", "reason"), [
     ({}, ""),
     ({"simulated_ms": 299_999}, "299 simulated seconds of 300"),
-    ({"acked": 1_999}, "1999 acknowledged appends of 2000"),
+    ({"acked": 1_999}, "1,999 acknowledged appends of 2,000"),
     ({"leader_changes": 2}, "2 leader changes of 3"),
     ({"faults": Counter(("kill", "clog"))}, "2 kinds of fault of 5"),
     ({"faults": FIVE - Counter(("kill",))}, "4 kinds of fault of 5"),
@@ -67,9 +67,26 @@ def test_the_summary_counts_only_those_that_count():
     for one in (result(1), result(2, acked=10), result(3, failure="Violation: Sleep: ...")):
         totals.add(one)
     lines = totals.lines()
-    assert lines[0].startswith("seeds 3, of which 1 count   failed 1 ")
-    assert lines[-1] == "seed 2 does not count: 10 acknowledged appends of 2000"
+    assert lines[0].startswith("FAILED: seed 3 broke a promise, of 3 simulated clusters.")
+    assert lines[-1] == "  seed 2: 10 acknowledged appends of 2,000"
+    assert "1 of 3 seeds held like the others" in "\n".join(lines)
+    assert max(map(len, lines)) <= 79
     assert totals.speed == pytest.approx(100)
+
+
+def test_the_summary_begins_with_the_result_in_a_sentence():
+    totals = Totals()
+    totals.add(result(1))
+    assert totals.lines()[0].startswith("No fault found: 1 simulated cluster lost no acknowledged")
+    assert not [line for line in totals.lines() if "held like the others" in line]
+
+
+@pytest.mark.parametrize("seeds, minutes, jobs, said", [
+    (20, None, 2, "20 clusters, seeds 7 to 26, 2 at a time: about 30 s to 2 min, longer"),
+    (1, None, 1, "1 cluster, seed 7, one after the other: about 3 s to 15 s"),
+    (None, 5.0, 2, "clusters from seed 7 on, 2 at a time, for 5 minutes.")])
+def test_the_command_says_how_long_it_takes(seeds, minutes, jobs, said):
+    assert said in command._announcement(7, seeds, minutes, jobs)
 
 
 def test_a_variant_replaces_what_it_names_and_nothing_else():
@@ -151,9 +168,9 @@ def test_another_failure_is_not_what_was_looked_for():
 
 
 def test_a_planted_bug_fails_the_command_and_is_made_smaller():
-    command = ["--seeds", "2", "--jobs", "1", "--seconds", "15", "--groups", "3",
-               "--planted", "ack-before-sync", "--shrink-seconds", "5"]
-    done = CliRunner().invoke(simulate, command)
+    arguments = ["--seeds", "2", "--jobs", "1", "--seconds", "15", "--groups", "3",
+                 "--planted", "ack-before-sync", "--shrink-seconds", "5"]
+    done = CliRunner().invoke(simulate, arguments)
     assert done.exit_code == 1
     assert "replay: multiraft chaos sim --seed " in done.output
     assert "--planted ack-before-sync" in done.output

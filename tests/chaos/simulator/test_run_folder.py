@@ -89,7 +89,7 @@ def test_the_page_shows_it_and_can_be_built_again(held: Path):
     assert done.output.strip() == str(held / "report.html")
     page = (held / "report.html").read_text(encoding="utf-8")
     assert "<b>passed</b>" in page
-    assert page.count("<svg") == 5
+    assert page.count("<svg") == 10
     assert "multiraft chaos sim --seed 5 --groups 3 --seconds 12 --trace" in page
     assert ">node 1<" in page and ">node 3<" in page, "who led"
     assert all(f">{phase}<" in page for phase in ("warm-up", "faults", "heal", "final", "sleep"))
