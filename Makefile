@@ -20,7 +20,8 @@ BUILT := $(if $(wildcard multiraft/_core.*.so),,missing)
 PACKAGING := setup.py pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help build test demo bench-first-light bench-node ops-machines wheels lint fix sim soak
+.PHONY: help build test demo demo-spark bench-first-light bench-node ops-machines wheels lint fix
+.PHONY: sim soak
 .PHONY: bench-moves bench-placement bench-spark chaos clean docs fuzz asan missing
 .PHONY: java tools types
 # The machine is looked at before anything is built on it.
@@ -38,8 +39,11 @@ test: tools $(VENV)/.built-strict  ## all that a contributor must pass
 	$(PY) -m mypy --no-error-summary
 	$(PY) -m pytest --import-mode=importlib -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
-demo: java $(VENV)/.built-demo  ## three nodes, real data, a killed leader, a plan, nothing lost
-	$(PY) demo/flights.py $(ARGS)
+demo: $(VENV)/.built-demo  ## three nodes, real data, a killed leader, a plan, nothing lost
+	@$(PY) demo/flights.py $(ARGS)
+
+demo-spark: java $(VENV)/.built-demo-spark  ## the demo with a plan made by Spark: Java, 500 MB
+	@$(PY) demo/flights.py --spark $(ARGS)
 
 bench-first-light: $(VENV)/.built-dev  ## print the figures beside what the machine can do at all
 	$(PY) -m benchmarks.bench_first_light $(ARGS)
@@ -125,7 +129,8 @@ tools:
 
 $(PY):
 	@$(MACHINE) build
-	$(PYTHON) -m venv $(VENV)
+	@echo "Creating a virtual environment in $(VENV)."
+	@$(PYTHON) -m venv $(VENV)
 
 # Only errors: old versions of pip warn of how packages are built, which nobody here can change.
 INSTALL := $(PY) -m pip install -qq --disable-pip-version-check -c constraints.txt
@@ -148,10 +153,16 @@ $(VENV)/.built-dev: $(VENV)/.installed-dev $(SOURCES) $(BUILT)
 	@touch $@
 
 # The demo needs no tools of development: the installation itself compiles.
-$(VENV)/.built-demo: $(PACKAGING) $(SOURCES) $(BUILT) | $(PY)
+DEMO := $(PACKAGING) $(SOURCES) $(BUILT) demo/install.py
+$(VENV)/.built-demo: $(DEMO) | $(PY)
 	@$(MACHINE) build
-	$(INSTALL) -e '.[demo]'
+	@$(PY) demo/install.py
 	@touch $@
+
+$(VENV)/.built-demo-spark: $(DEMO) | $(PY)
+	@$(MACHINE) build
+	@$(PY) demo/install.py --spark
+	@touch $@ $(VENV)/.built-demo
 
 # Compiled anew with warnings as errors, whatever an earlier, milder build left behind.
 $(VENV)/.built-strict: $(VENV)/.installed-dev $(SOURCES) $(BUILT)
