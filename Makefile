@@ -21,7 +21,7 @@ PACKAGING := setup.py pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
 .PHONY: help build test demo demo-spark bench-first-light bench-node ops-machines wheels lint fix
-.PHONY: sim soak
+.PHONY: containers sim soak
 .PHONY: bench-moves bench-placement bench-spark chaos clean docs fuzz asan missing
 .PHONY: java tools types
 # The machine is looked at before anything is built on it.
@@ -66,6 +66,11 @@ wheels: $(VENV)/.built-dev  ## this tree and all it needs as wheels, for machine
 	$(PY) -m build --outdir build/dist . >/dev/null
 	$(PY) -m pip wheel --quiet --disable-pip-version-check -c constraints.txt \
 	  --wheel-dir build/wheels build/dist/*.whl
+
+COMPOSE = $(if $(shell docker compose version 2>/dev/null),docker compose,docker-compose)
+containers: $(VENV)/.installed-build  ## three nodes in containers; ARGS=--debootstrap: no registry
+	PYTHON=$(abspath $(PY)) deploy/container/build.sh $(ARGS)
+	$(COMPOSE) --project-name multiraft --file deploy/container/compose.yaml up --detach
 
 ops-machines: $(VENV)/.built-dev  ## type docs/operations.md on machines: root, docker, minutes
 	OPS_MACHINES=1 $(PY) -m pytest --import-mode=importlib -x -rs $(ARGS) \
@@ -137,6 +142,12 @@ INSTALL := $(PY) -m pip install -qq --disable-pip-version-check -c constraints.t
 $(VENV)/.installed-dev: $(PACKAGING) | $(PY)
 	@$(MACHINE) build
 	$(INSTALL) -e '.[dev,chaos,spark]'
+	@touch $@
+
+# Wheels are made in environments of their own.
+$(VENV)/.installed-build: | $(PY)
+	@$(MACHINE) build
+	$(INSTALL) build
 	@touch $@
 
 $(VENV)/.installed-fuzz: $(VENV)/.installed-dev
