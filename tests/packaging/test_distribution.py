@@ -48,11 +48,11 @@ def test_the_sdist_has_the_sources_of_the_extension(built):
 
 
 def test_the_sdist_has_every_file_of_the_project(built):
-    """But for those that only git reads."""
+    """But for those that only git and the CI read."""
     with tarfile.open(next(built.glob("*.tar.gz"))) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert [name for name in tree.files() if name not in names
-            and not Path(name).name.startswith(".git")] == []
+            and not name.startswith((".git", ".ci/"))] == []
 
 
 def test_the_sdist_lists_its_commands_where_it_is_unpacked(built, tmp_path):
