@@ -42,8 +42,9 @@ def check_packages(root: Path | None = None, packages: tuple[str, ...] = PACKAGE
     for package in packages:
         found = locate(package)
         if found is None:
-            raise CommandFailed(f"package {package!r} of this installation is missing from {root}.",
-                                "Install again, in the source tree: pip install --force-reinstall .")
+            raise CommandFailed(
+                f"package {package!r} of this installation is missing from {root}.",
+                "Install again, in the source tree: pip install --force-reinstall .")
         if root / package not in found.parents:
             raise CommandFailed(
                 f"import {package!r} would load {found}, which is not part of this installation "

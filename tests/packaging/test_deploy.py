@@ -75,8 +75,8 @@ def test_each_node_has_the_address_of_its_container_and_the_same_cluster():
 
 
 def test_the_image_asks_for_health_where_the_nodes_answer():
-    asked = re.search(r"MULTIRAFT_HEALTH=http://127\.0\.0\.1:(\d+)/healthz",
-                      (CONTAINER / "Dockerfile").read_text())[1]
+    asked = re.search(r"^ENV MULTIRAFT_HEALTH=\S+:(\d+)/healthz$",
+                      (CONTAINER / "Dockerfile").read_text(), flags=re.MULTILINE)[1]
     for node in NODES:
         text = (CONTAINER / "cluster" / f"node-{node}.toml").read_text()
         assert f'[http]\naddress = "0.0.0.0:{asked}"\n' in text
