@@ -20,7 +20,8 @@ BUILT := $(if $(wildcard multiraft/_core.*.so),,missing)
 PACKAGING := setup.py pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help build test demo bench-first-light bench-node ops-machines wheels lint fix sim soak
+.PHONY: help build test demo demo-spark bench-first-light bench-node ops-machines wheels lint fix
+.PHONY: containers sim soak
 .PHONY: bench-moves bench-placement bench-spark chaos clean docs fuzz asan missing
 .PHONY: java tools types
 # The machine is looked at before anything is built on it.
@@ -38,8 +39,11 @@ test: tools $(VENV)/.built-strict  ## all that a contributor must pass
 	$(PY) -m mypy --no-error-summary
 	$(PY) -m pytest --import-mode=importlib -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
-demo: java $(VENV)/.built-demo  ## three nodes, real data, a killed leader, a plan, nothing lost
-	$(PY) demo/flights.py $(ARGS)
+demo: $(VENV)/.built-demo  ## three nodes, real data, a killed leader, a plan, nothing lost
+	@$(PY) demo/flights.py $(ARGS)
+
+demo-spark: java $(VENV)/.built-demo-spark  ## the demo with a plan made by Spark: Java, 500 MB
+	@$(PY) demo/flights.py --spark $(ARGS)
 
 bench-first-light: $(VENV)/.built-dev  ## print the figures beside what the machine can do at all
 	$(PY) -m benchmarks.bench_first_light $(ARGS)
@@ -62,6 +66,11 @@ wheels: $(VENV)/.built-dev  ## this tree and all it needs as wheels, for machine
 	$(PY) -m build --outdir build/dist . >/dev/null
 	$(PY) -m pip wheel --quiet --disable-pip-version-check -c constraints.txt \
 	  --wheel-dir build/wheels build/dist/*.whl
+
+COMPOSE = $(if $(shell docker compose version 2>/dev/null),docker compose,docker-compose)
+containers: $(VENV)/.installed-build  ## three nodes in containers; ARGS=--debootstrap: no registry
+	PYTHON=$(abspath $(PY)) deploy/container/build.sh $(ARGS)
+	$(COMPOSE) --project-name multiraft --file deploy/container/compose.yaml up --detach
 
 ops-machines: $(VENV)/.built-dev  ## type docs/operations.md on machines: root, docker, minutes
 	OPS_MACHINES=1 $(PY) -m pytest --import-mode=importlib -x -rs $(ARGS) \
@@ -125,13 +134,20 @@ tools:
 
 $(PY):
 	@$(MACHINE) build
-	$(PYTHON) -m venv $(VENV)
+	@echo "Creating a virtual environment in $(VENV)."
+	@$(PYTHON) -m venv $(VENV)
 
 # Only errors: old versions of pip warn of how packages are built, which nobody here can change.
 INSTALL := $(PY) -m pip install -qq --disable-pip-version-check -c constraints.txt
 $(VENV)/.installed-dev: $(PACKAGING) | $(PY)
 	@$(MACHINE) build
 	$(INSTALL) -e '.[dev,chaos,spark]'
+	@touch $@
+
+# Wheels are made in environments of their own.
+$(VENV)/.installed-build: | $(PY)
+	@$(MACHINE) build
+	$(INSTALL) build
 	@touch $@
 
 $(VENV)/.installed-fuzz: $(VENV)/.installed-dev
@@ -148,10 +164,16 @@ $(VENV)/.built-dev: $(VENV)/.installed-dev $(SOURCES) $(BUILT)
 	@touch $@
 
 # The demo needs no tools of development: the installation itself compiles.
-$(VENV)/.built-demo: $(PACKAGING) $(SOURCES) $(BUILT) | $(PY)
+DEMO := $(PACKAGING) $(SOURCES) $(BUILT) demo/install.py
+$(VENV)/.built-demo: $(DEMO) | $(PY)
 	@$(MACHINE) build
-	$(INSTALL) -e '.[demo]'
+	@$(PY) demo/install.py
 	@touch $@
+
+$(VENV)/.built-demo-spark: $(DEMO) | $(PY)
+	@$(MACHINE) build
+	@$(PY) demo/install.py --spark
+	@touch $@ $(VENV)/.built-demo
 
 # Compiled anew with warnings as errors, whatever an earlier, milder build left behind.
 $(VENV)/.built-strict: $(VENV)/.installed-dev $(SOURCES) $(BUILT)

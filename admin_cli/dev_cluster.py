@@ -96,7 +96,8 @@ class DevCluster:
     def create(self, nodes: int, groups: int, replication_factor: int, base_port: int,
                loads_ms: int = 0) -> None:
         """Write the files of a new cluster and initialise its data directories; starts no node.
-        Raises ``CommandFailed`` if the directory is in use.
+        Raises ``CommandFailed`` if the directory is in use. After any failure the directory is as
+        it was.
 
         ``loads_ms``: interval at which nodes append their loads to ``__metrics``, 0 = never."""
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -105,10 +106,15 @@ class DevCluster:
                                 "Name another directory with --dir.")
         with dev_state.locked(self.directory):
             record = dev_state.plan(nodes, groups, replication_factor, base_port, loads_ms)
-            dev_state.write_configs(self.directory, record)
-            self._initialise([self._command(dev_state.config_path(self.directory, node.id), "init")
-                              for node in record.nodes])
-            dev_state.save(self.directory, record)
+            try:
+                dev_state.write_configs(self.directory, record)
+                self._initialise([
+                    self._command(dev_state.config_path(self.directory, node.id), "init")
+                    for node in record.nodes])
+                dev_state.save(self.directory, record)
+            except BaseException:  # Ctrl-C as well: half a cluster would refuse the next attempt
+                dev_state.wipe(self.directory, record)
+                raise
 
     def up(self, timeout_s: float = UP_TIMEOUT_S) -> list[int]:
         """Start every node that does not run, and wait until the cluster serves. Return the ids

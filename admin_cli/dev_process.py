@@ -51,20 +51,30 @@ def node_command(config: Path, action: str = "start", *options: str) -> list[str
 def run_all(commands: Sequence[Sequence[str]], timeout_s: float) -> list[str]:
     """Run commands that end by themselves concurrently, and wait for all. Return the output of each
     that failed. A command that does not end in time is killed, and counts as failed."""
-    children = [subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                 stderr=subprocess.PIPE, env=_environment())
-                for command in commands]
-    complaints = []
-    for child in children:
-        try:
-            _, said = child.communicate(timeout=timeout_s)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            _, said = child.communicate()
-        if child.returncode:
-            complaints.append(said.decode("utf-8", errors="replace").strip()
-                              or f"exit status {child.returncode}")
-    return complaints
+    children: list[subprocess.Popen[bytes]] = []
+    try:
+        for command in commands:
+            children.append(subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE, env=_environment()))
+        return [complaint for child in children if (complaint := _complaint(child, timeout_s))]
+    finally:
+        for child in children:  # an interrupted command leaves none behind
+            if child.poll() is None:
+                child.kill()
+                child.communicate()
+
+
+def _complaint(child: subprocess.Popen[bytes], timeout_s: float) -> str:
+    """Wait for a command. Return its output if it failed, else an empty text."""
+    try:
+        _, said = child.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        _, said = child.communicate()
+    if not child.returncode:
+        return ""
+    return said.decode("utf-8", errors="replace").strip() or f"exit status {child.returncode}"
 
 
 def start(command: Sequence[str], directory: Path, log: Path) -> Identity:

@@ -8,12 +8,15 @@ later with an unrelated message.  So the command checks first.
 from __future__ import annotations
 
 import importlib.util
+import os
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from admin_cli.failures import CommandFailed
 
 #: Every top-level package of the distribution.
-PACKAGES = ("multiraft", "placement", "node", "admin_cli", "spark", "chaos")
+PACKAGES = ("multiraft", "placement", "node", "admin_cli", "spark", "pyspark_multiraft", "chaos")
 
 
 def distribution_root() -> Path:
@@ -39,10 +42,27 @@ def check_packages(root: Path | None = None, packages: tuple[str, ...] = PACKAGE
     for package in packages:
         found = locate(package)
         if found is None:
-            raise CommandFailed(f"package {package!r} of this installation is missing from {root}.",
-                                "Install again: pip install --force-reinstall multiraft")
+            raise CommandFailed(
+                f"package {package!r} of this installation is missing from {root}.",
+                "Install again, in the source tree: pip install --force-reinstall .")
         if root / package not in found.parents:
             raise CommandFailed(
                 f"import {package!r} would load {found}, which is not part of this installation "
                 f"({root}).",
-                "Remove it, or its directory from PYTHONPATH, or use a virtual environment.")
+                _remedy(found, sys.path, os.environ.get("PYTHONPATH", "")))
+
+
+def _remedy(found: Path, path: Sequence[str], python_path: str) -> str:
+    """Return the way in which the foreign file and this command can both stay.
+
+    ``path`` is the search path, on which the file's directory is; ``python_path`` the variable that
+    is part of it."""
+    places = [Path(entry).resolve() for entry in path]
+    place = next((each for each in places if each in found.parents), found.parent)
+    if place in {Path(entry).resolve() for entry in python_path.split(os.pathsep) if entry}:
+        return (f"Both can stay: {place} is in PYTHONPATH; run this command without it: "
+                f"env -u PYTHONPATH multiraft ...")
+    if place == Path.cwd():
+        return "Both can stay: run this command in another directory."
+    return (f"Another distribution has installed it in {place}: install multiraft in a virtual "
+            f"environment of its own.")

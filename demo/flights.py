@@ -1,16 +1,20 @@
 """`make demo`: three nodes, 336,776 flights, a killed leader, a plan under load, nothing lost.
 
+    demo/flights.py [--spark] [--dir D] [--rate N] [--base-port N]
+
     1. three nodes as processes, by the functions behind `multiraft dev`
     2. one topic per carrier
     3. the flights of 2013 are streamed into them; after a third the leader of a busy group gets
        SIGKILL, stays down for a moment and is started again; appends continue all the time
     4. leadership of the busy group returns to the node that was killed, so that its records will be
-       read from the disk that this node recovered; it leads no other group now: Spark makes a plan
-       from the loads that the nodes have appended to a topic, while flights trickle in; the plan is
-       carried out while the rest streams in, and drawn
+       read from the disk that this node recovered; it leads no other group now: a plan is made from
+       loads that are measured (`make demo-spark`: by Spark, from the loads that the nodes have
+       appended to a topic, while flights trickle in); the plan is carried out while the rest
+       streams in, and drawn
     5. everything is read back and compared with the acknowledged records
 
-Contract.  Exits 0 only when every comparison holds.  The cluster is left running.
+Contract.  Exits 0 only when every comparison holds.  The cluster is left running, also after
+Ctrl-C, which ends the demo at once.
 """
 
 from __future__ import annotations
@@ -28,7 +32,8 @@ from pathlib import Path
 import planning
 from dataset import CARRIERS, FLIGHTS, DatasetMissing, airlines, flights
 from ledger import Verdict, digest, judge
-from rebalancing import Rebalancing, told
+from rebalancing import JOIN, PLAN, Rebalancing, measured, told
+from rich.markup import escape
 from rich.table import Table
 from screen import Screen
 from stream import Stream, TopicStream, longest_pause_s
@@ -63,6 +68,7 @@ LOADS_MS = 1_000
 #: Rate while Spark starts and plans: there is some load, and most records are left for the time of
 #: the plan.
 TRICKLE_PER_S = 1_000
+#: Records that are sent only after the plan was made, however slow the machine is.
 LEFT_FOR_PLAN = 60_000
 #: A topic with fewer batches has pauses of seconds without any fault.
 BUSY_BATCHES = 200
@@ -104,15 +110,25 @@ def main(arguments: list[str] | None = None) -> int:
                          f"  The nodes' logs are in {options.dir}/node-*/log.\n")
         return ExitCode.FAILED
     except KeyboardInterrupt:
-        sys.stderr.write(f"interrupted; the cluster may still run: {command()} dev down --dir "
-                         f"{options.dir}\n")
+        sys.stderr.write(f"Interrupted. {left_behind(options.dir.absolute())}\n")
         return ExitCode.INTERRUPTED
+
+
+def left_behind(directory: Path) -> str:
+    """Return the sentence about the cluster that an interrupted demo leaves."""
+    if not dev_state.exists(directory):
+        return "There is no cluster yet."
+    return ("The cluster stays as it is; the next demo replaces it. Stop and remove it: "
+            f"{command()} dev down --wipe --dir {within_here(directory)}")
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(prog="demo/flights.py", description=__doc__.split("\n")[0])
+    parser.add_argument("--spark", action="store_true", help="let Spark make the plan")
     parser.add_argument("--dir", type=Path, default=Path(".demo"), help="default: .demo")
+    parser.add_argument("--base-port", type=int, default=BASE_PORT, metavar="N",
+                        help=f"first port tried; default {BASE_PORT}")
     parser.add_argument("--rate", type=int, default=RECORDS_PER_S, metavar="N",
                         help=f"records per second, 0 = as fast as it goes; default {RECORDS_PER_S}")
     return parser.parse_args(arguments)
@@ -121,23 +137,27 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 def run(options: argparse.Namespace, names: dict[str, str],
         screen: Screen) -> Callable[[], int]:
     """Run the five parts; the returned function prints the result once the live display is gone."""
-    cluster = start_cluster(options.dir.absolute(), screen)
+    cluster = start_cluster(options.dir.absolute(), options.base_port, screen)
     topics = {carrier: f"flights-{carrier}" for carrier in sorted(names)}
     with open_client(cluster.addresses) as client:
         groups = create_topics(client, topics, screen)
         stream = Stream(topics, options.rate)
         kill = Kill("flights-UA")  # the carrier with most flights: its group has the most load
         moving = Rebalancing(cluster.directory)
-        stream_flights(client, cluster, stream, kill, moving, screen)
+        lacking = planning.lacking() if options.spark else ""
+        if lacking:
+            screen.event(f"planning without Spark: {lacking}", "yellow")
+        accident = Accident(cluster, stream, kill, moving, options.spark and not lacking, screen)
+        stream_flights(client, stream, accident, screen)
         verdicts = read_back(client, stream, screen)
     report_pauses(stream, kill, groups, screen)
     report_plan(stream, moving, screen)
-    return lambda: conclude(cluster, names, stream, verdicts, kill, moving, screen)
+    return lambda: conclude(cluster, names, stream, verdicts, kill, moving, lacking, screen)
 
 
 # -- 1. the cluster ---------------------------------------------------------------------------
 
-def start_cluster(directory: Path, screen: Screen) -> DevCluster:
+def start_cluster(directory: Path, base_port: int, screen: Screen) -> DevCluster:
     """Start a fresh cluster in ``directory``; an earlier demo's cluster is stopped and removed
     first."""
     def report(what: str, done: int, total: int) -> None:
@@ -146,11 +166,12 @@ def start_cluster(directory: Path, screen: Screen) -> DevCluster:
 
     cluster = dev_cluster(directory, report)
     if dev_state.exists(directory):
-        screen.event("stopping and removing the cluster of an earlier demo")
+        screen.stage("stopping and removing the cluster of an earlier demo")
         cluster.down()
         cluster.wipe()
     Rebalancing(cluster.directory).forget()
-    cluster.create(NODES, GROUPS, NODES, free_base_port(BASE_PORT, NODES), LOADS_MS)
+    screen.stage("creating a cluster")
+    cluster.create(NODES, GROUPS, NODES, free_base_port(base_port, NODES), LOADS_MS)
     for node in cluster.record.nodes:
         screen.node_state(node.id, "starting")
     cluster.up()
@@ -184,11 +205,9 @@ def create_topics(client: blocking.Client, topics: dict[str, str],
 
 # -- 3. the stream, the accident and the plan ---------------------------------------------------
 
-def stream_flights(client: blocking.Client, cluster: DevCluster, stream: Stream, kill: Kill,
-                   moving: Rebalancing, screen: Screen) -> None:
+def stream_flights(client: blocking.Client, stream: Stream, accident: Accident,
+                   screen: Screen) -> None:
     """Stream every record; crash and plan happen meanwhile, on a thread of their own."""
-    accident = threading.Thread(target=cause_accident, name="accident",
-                                args=(cluster, stream, kill, moving, screen))
     screen.stage("streaming", FLIGHTS, "records")
 
     def watch(now: Stream) -> None:
@@ -204,59 +223,72 @@ def stream_flights(client: blocking.Client, cluster: DevCluster, stream: Stream,
         raise DatasetMissing(f"the data set has {stream.sent:,} records instead of {FLIGHTS:,}")
     screen.event(f"{stream.acknowledged:,} of {stream.sent:,} records acknowledged in "
                  f"{took_s:.1f} s")
+    if accident.is_alive():
+        screen.stage("waiting for the plan")
     accident.join()
-    if kill.error is not None:
-        raise kill.error
+    if accident.kill.error is not None:
+        raise accident.kill.error
 
 
-def cause_accident(cluster: DevCluster, stream: Stream, kill: Kill, moving: Rebalancing,
-                   screen: Screen) -> None:
-    """Find the leader of the busy group, kill it, wait, start it again; then let a plan rebalance
-    the leaders."""
-    try:
-        with open_client(cluster.addresses) as client:
+class Accident(threading.Thread):
+    """Thread that kills the leader of the busy group, starts it again, and lets a plan rebalance
+    the leaders.
+
+    A daemon: Ctrl-C ends the demo without waiting for Spark."""
+
+    def __init__(self, cluster: DevCluster, stream: Stream, kill: Kill, moving: Rebalancing,
+                 by_spark: bool, screen: Screen):
+        super().__init__(name="accident", daemon=True)
+        self.cluster, self.stream, self.kill, self.moving = cluster, stream, kill, moving
+        self.by_spark, self.screen = by_spark, screen
+
+    def run(self) -> None:
+        """Cause the accident; an error is left for the main thread, which owns the exit code."""
+        self.stream.hold_at = FLIGHTS - LEFT_FOR_PLAN
+        try:
+            self.kill_leader()
+            with open_client(self.cluster.addresses) as client:
+                hand_back(client, self.kill, self.screen)
+                self.moving.run(client, self.kill.group, self.screen,
+                                lambda policy: self.plan(client, policy))
+        except (MultiRaftError, OSError, CommandFailed) as error:
+            self.kill.error = error
+        finally:
+            self.stream.hold_at = None  # or the stream would wait without limit
+
+    def kill_leader(self) -> None:
+        """Find the leader of the busy group, kill it, wait, and start it again."""
+        kill, screen = self.kill, self.screen
+        with open_client(self.cluster.addresses) as client:
             kill.leaders = {row.group: row.leader for row in connection.groups(client)}
             row = connection.partitions(client, kill.topic)[0]
         if row.leader is None:
             raise CommandFailed(f"group {row.group} has no leader just now.", "Run it again.")
         kill.group, kill.node = row.group, row.leader
-        kill.at_record, kill.at = stream.sent, time.monotonic()
-        cluster.kill(kill.node)
+        kill.at_record, kill.at = self.stream.sent, time.monotonic()
+        self.cluster.kill(kill.node)
         screen.node_state(kill.node, "down")
         screen.event(f"SIGKILL to node {kill.node}, which leads group {kill.group} of topic "
                      f"{kill.topic}, at record {kill.at_record:,}", "bold red")
         time.sleep(DOWN_S)  # the outage itself, not a wait for a condition
         screen.node_state(kill.node, "starting")
-        cluster.start(kill.node)
+        self.cluster.start(kill.node)
         kill.back_after_s = time.monotonic() - kill.at
         screen.node_state(kill.node, "up")
         screen.event(f"node {kill.node} serves again, {kill.back_after_s:.1f} s after the kill",
                      "green")
-        with open_client(cluster.addresses) as client:
-            hand_back(client, kill, screen)
-            moving.run(client, kill.group, screen, planner(cluster, stream, moving, screen))
-    except (MultiRaftError, OSError, CommandFailed) as error:
-        kill.error = error  # raised by the main thread, which owns the screen and the exit code
 
-
-def planner(cluster: DevCluster, stream: Stream, moving: Rebalancing,
-            screen: Screen) -> Callable[[Policy], plans.Plan] | None:
-    """Return a planner by Spark, which slows the stream down until it has planned; None = Spark is
-    not available."""
-    moving.lacking = planning.lacking()
-    if moving.lacking:
-        screen.event(f"planning without Spark: {moving.lacking}", "yellow")
-        return None
-
-    def plan(policy: Policy) -> plans.Plan:
-        rate, stream.rate, stream.hold_at = stream.rate, TRICKLE_PER_S, FLIGHTS - LEFT_FOR_PLAN
-        screen.event(f"starting Spark; meanwhile {TRICKLE_PER_S:,} flights per second")
+    def plan(self, client: blocking.Client, policy: Policy) -> plans.Plan:
+        """Return the plan; some records are left for the time in which it is carried out."""
+        stream, rate = self.stream, self.stream.rate
         try:
-            return planning.with_spark(cluster.addresses, policy, screen)
+            if not self.by_spark:
+                return measured(client, policy)
+            stream.rate = TRICKLE_PER_S
+            self.screen.event(f"starting Spark; meanwhile {TRICKLE_PER_S:,} flights per second")
+            return planning.with_spark(self.cluster.addresses, policy, self.screen)
         finally:
             stream.rate, stream.hold_at = rate, None
-
-    return plan
 
 
 def hand_back(client: blocking.Client, kill: Kill, screen: Screen) -> None:
@@ -328,24 +360,27 @@ def report_plan(stream: Stream, moving: Rebalancing, screen: Screen) -> None:
                  f"busy topic paused for more than {longest_s:.2f} s" if during else
                  "the flights were all in before the plan began: nothing was appended meanwhile",
                  "bold")
+    screen.stage("drawing the plan")
     moving.draw()
     screen.event(f"load per node and group before and after: {within_here(moving.picture)}")
 
 
 def conclude(cluster: DevCluster, names: dict[str, str], stream: Stream,
-             verdicts: dict[str, Verdict], kill: Kill, moving: Rebalancing,
+             verdicts: dict[str, Verdict], kill: Kill, moving: Rebalancing, lacking: str,
              screen: Screen) -> int:
-    """Print what was proved and what was not, and the next commands; return the exit code."""
+    """Print what was proved and what was not, and the next commands; return the exit code.
+    ``lacking``: why Spark, which was asked for, did not plan."""
     held = all(verdict.holds for verdict in verdicts.values())
     complete = stream.sent == FLIGHTS and len(verdicts) == CARRIERS
     screen.console.print(result_table(names, verdicts))
     if held and complete:
         text = proved(stream, verdicts, kill, moving) + next_commands(cluster)
-        if moving.lacking:
-            text += f"\n\n[yellow]Spark made no plan: {moving.lacking}[/]"
+        if lacking:
+            text += f"\n\n[yellow]Spark made no plan: {escape(lacking)}[/]"
     else:
+        logs = escape(f"{cluster.directory}/node-*/log")
         text = (f"[bold red]The proof FAILED[/] for {stream.sent:,} records in {len(verdicts)} "
-                f"topics; see the table.\nThe nodes' logs: {cluster.directory}/node-*/log")
+                f"topics; see the table.\nThe nodes' logs: {logs}")
     screen.console.print(text, soft_wrap=True)
     return ExitCode.OK if held and complete else ExitCode.FAILED
 
@@ -355,7 +390,6 @@ def proved(stream: Stream, verdicts: dict[str, Verdict], kill: Kill,
     """Return the sentences about what this run proves, and what it does not."""
     read = sum(verdict.read for verdict in verdicts.values())
     unknown = stream.sent - stream.acknowledged
-    by = "the planner alone" if moving.lacking else "Spark from the topic __metrics"
     rest = f"  - {unknown:,} records got no acknowledgement and were not counted on.\n"
     return f"""
 [bold green]Proved in this run[/]
@@ -368,17 +402,16 @@ def proved(stream: Stream, verdicts: dict[str, Verdict], kill: Kill,
     and was back only {kill.back_after_s:.1f} s later: retries of what it interrupted doubled \
 nothing,
     and the records of that group were read from this node, after its recovery.
-  - A plan of {len(moving.made.moves)} moves was carried out meanwhile, made by {by}.
-    Groups led before it:
+  - A plan of {len(moving.made.moves)} moves was carried out meanwhile. Groups led before it:
     {told(moving.leads_before)}; after it: {told(moving.leads_after)}.
-    Load per node and group, before and after: {within_here(moving.picture)}
+    Load per node and group, before and after: {escape(str(within_here(moving.picture)))}
 {rest if unknown else ''}
 [bold]Not proved here[/]
   - Power loss: SIGKILL ends a process, but the kernel still writes its pages. The
     tests of storage and the simulator lose unsynced writes on purpose: make test
   - The loss of a machine or of a disk: these three nodes share one.
-  - Replicas that move: every node has every group here; `multiraft dev add-node` and
-    `multiraft rebalance plan` give a fourth node its share.
+  - Replicas that move: each of three nodes has every group. `multiraft dev add-node` and
+    `multiraft rebalance plan` give a fourth node its share (below).
   - More than one accident: the simulator replays many by seed: make sim
 """
 
@@ -416,20 +449,26 @@ def within_here(path: Path) -> Path:
 def next_commands(cluster: DevCluster) -> str:
     """Return commands to try on the cluster that was left running."""
     name = command()
-    directory = within_here(cluster.directory)
     found = find_servers(None, os.environ).dev_directory == cluster.directory
     first = "" if found else f"  export MULTIRAFT_SERVERS={','.join(cluster.addresses)}\n"
-    return f"""
-[bold]The cluster is still running; try[/]
-{first}  {name} cluster status
-  {name} topic describe flights-UA
-  {name} consume flights-HA --count 3
-  {name} rebalance show {directory}/plan.json
-  {name} consume __metrics --count 1
-  {name} placement whatif flights-UA --join 4
-  {name} dev kill 2 --dir {directory}
-  {name} dev start 2 --dir {directory}
-  {name} dev down --wipe --dir {directory}     (when you are done)"""
+    lines = "".join(f"  # {purpose}\n" + "".join(f"  {name} {words}\n" for words in steps)
+                    for purpose, steps in next_steps(within_here(cluster.directory)))
+    return f"\n[bold]The cluster is still running; try[/]\n{escape(first + lines.rstrip())}"
+
+
+def next_steps(directory: Path) -> list[tuple[str, list[str]]]:
+    """Return arguments of `multiraft` to try, in this order, each after its purpose."""
+    dev, join = f"--dir {directory}", directory / JOIN
+    return [
+        ("look around", ["cluster status", "topic describe flights-UA",
+                         "consume flights-HA --count 3", f"rebalance show {directory / PLAN}"]),
+        ("SIGKILL; the others lead its groups until it is back", [
+            f"dev kill 2 {dev}", "cluster status", f"dev start 2 {dev}"]),
+        ("a fourth node gets its share", [
+            f"dev add-node {dev}", f"rebalance plan --output {join}",
+            f"rebalance apply {join} --yes --wait"]),
+        ("the end", [f"dev down --wipe {dev}"]),
+    ]
 
 
 if __name__ == "__main__":

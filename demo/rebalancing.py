@@ -15,7 +15,7 @@ from typing import Any
 
 from screen import Screen
 
-from admin_cli import connection, load_view, plan_left, plan_view, rebalance
+from admin_cli import connection, load_view, plan_view, rebalance
 from admin_cli.failures import CommandFailed
 from admin_cli.session import Session
 from multiraft.wire import plans as wire
@@ -32,6 +32,8 @@ PATIENCE_S = 60.0
 POLICY = Policy(bands=(Band(EGRESS, 100), Band(LEADERS, 100), Band(GROUP_INGRESS, 500)),
                 moves_max=wire.MOVES_MAX)
 PICTURE, PLAN = "plan.svg", "plan.json"
+#: The plan for a fourth node, which a command that the demo names writes.
+JOIN = "join.json"
 
 
 class Rebalancing:
@@ -41,25 +43,23 @@ class Rebalancing:
         self.picture = directory / PICTURE
         self.plan_file = directory / PLAN
         self.made: plans.Plan | None = None
-        self.lacking = ""  # why Spark did not plan; empty = it did
         self.began = self.ended = 0.0  # monotonic seconds
         self.leads_before: dict[int, int] = {}
         self.leads_after: dict[int, int] = {}
 
     def forget(self) -> None:
         """Remove the files of an earlier demo: a cluster begins in an empty directory."""
-        for path in (self.picture, self.plan_file):
+        for path in (self.picture, self.plan_file, self.plan_file.with_name(JOIN)):
             path.unlink(missing_ok=True)
 
     def run(self, client: Any, kept: int, screen: Screen,
-            planner: Callable[[Policy], plans.Plan] | None = None) -> None:
-        """Make and apply a plan, and wait for it; group ``kept`` keeps its leader.  ``planner``
-        None = from loads measured now.  Raises ``CommandFailed``."""
+            planner: Callable[[Policy], plans.Plan]) -> None:
+        """Make and apply a plan, and wait for it; group ``kept`` keeps its leader.  Raises
+        ``CommandFailed``."""
         self.leads_before = leads(client)
         screen.event(f"making a plan; leaders: {told(self.leads_before)}", "bold")
         policy = POLICY._replace(excluded_groups=(kept,))
-        made = planner(policy) if planner else rebalance.make(client, Options(), policy, WINDOW_S,
-                                                              Session({}))
+        made = planner(policy)
         if not made.moves:
             raise CommandFailed("there is nothing to rebalance, though a leader was killed.",
                                 "Run it again.")
@@ -68,9 +68,9 @@ class Rebalancing:
         screen.event(f"plan {made.plan_id[:12]}: {described(made)}")
         for row in made.resources:
             if row.before_ppm != row.after_ppm:
-                before, after = map(plan_left.percent, (row.before_ppm, row.after_ppm))
-                screen.event(f"  {row.resource}: the worst has {before} of the mean, planned is "
-                             f"{after}")
+                screen.event(f"  {row.resource}: the worst {subject(row.resource)} has "
+                             f"{above(row.before_ppm)} its share, planned is "
+                             f"{above(row.after_ppm)} it")
         for move in made.moves:
             if move.kind == plans.TOPIC_SWITCH:
                 screen.event(f"  {plan_view.describe_move(move)}")
@@ -100,6 +100,22 @@ class Rebalancing:
                 raise CommandFailed(f"the plan is {status.state} after {PATIENCE_S:.0f} s: "
                                     f"{phases}. {status.reason}")
             time.sleep(LOOK_S)
+
+
+def measured(client: Any, policy: Policy) -> plans.Plan:
+    """Return a plan from loads that are measured now.  Raises ``CommandFailed``."""
+    return rebalance.make(client, Options(), policy, WINDOW_S, Session({}))
+
+
+def subject(resource: str) -> str:
+    """Return the kind of thing that a resource is counted for."""
+    return "group" if resource == GROUP_INGRESS else "node"
+
+
+def above(ppm: int) -> str:
+    """Return parts per million of a share as text: ``24 % above``."""
+    percent = round((ppm - 1_000_000) / 10_000)
+    return f"{percent} % above" if percent >= 0 else f"{-percent} % below"
 
 
 def leads(client: Any) -> dict[int, int]:

@@ -13,7 +13,7 @@ import time
 from collections import deque
 from types import TracebackType
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -42,7 +42,7 @@ class Screen:
         self.console = console or Console(highlight=False, width=width)
         self._started = time.monotonic()
         self._lock = threading.Lock()
-        self._stage, self._done, self._total, self._unit = "", 0, 0, ""
+        self._stage, self._done, self._total, self._unit = "starting", 0, 0, ""
         self._details = ""
         self._nodes: dict[int, str] = {}
         self._samples: deque[tuple[float, int]] = deque(maxlen=RATE_SAMPLES)
@@ -67,12 +67,15 @@ class Screen:
         """Return seconds since the demo began."""
         return time.monotonic() - self._started
 
-    def stage(self, name: str, total: int, unit: str = "") -> None:
-        """Begin a stage of ``total`` units."""
+    def stage(self, name: str, total: int = 0, unit: str = "") -> None:
+        """Begin a stage of ``total`` units; 0 = a stage without a measure, which shows that it
+        lasts."""
         with self._lock:
             self._stage, self._done, self._total, self._unit = name, 0, total, unit
             self._details = ""
             self._samples.clear()
+        if not total and not self.console.is_terminal:
+            self.event(name)
 
     def advance(self, done: int, details: str = "") -> None:
         """Show the progress of the stage."""
@@ -102,8 +105,13 @@ class Screen:
             return 0.0
         return (recent[-1][1] - recent[0][1]) / (recent[-1][0] - recent[0][0])
 
+    def _amount(self, of: str) -> str:
+        """Return the units that are done and their total; empty for a stage without a measure."""
+        return f"{self._done:,}{of}{self._total:,} {self._unit}".rstrip() if self._total else ""
+
     def _describe(self) -> str:
-        parts = [f"{self._stage}: {self._done:,} of {self._total:,} {self._unit}".rstrip()]
+        amount = self._amount(" of ")
+        parts = [f"{self._stage}: {amount}" if amount else self._stage]
         if self._unit == "records":
             parts.append(f"{self._rate():,.0f}/s")
         if self._details:
@@ -117,10 +125,16 @@ class Screen:
         with self._lock:
             bar = Table.grid(padding=(0, 2))
             bar.add_row(Text(self._stage, style="bold"),
-                        ProgressBar(total=max(self._total, 1), completed=self._done, width=36),
-                        f"{self._done:,} / {self._total:,} {self._unit}",
+                        ProgressBar(total=self._total or None, completed=self._done, width=36,
+                                    pulse=not self._total, animation_time=time.monotonic()),
+                        self._amount(" / ") or f"{self.elapsed_s:.0f} s",
                         f"{self._rate():,.0f}/s" if self._unit == "records" else "")
-            nodes = Text("nodes  ")
-            for node, state in sorted(self._nodes.items()):
-                nodes.append(f"● {node} {state}   ", STATE_STYLES[state])
-            return Group(bar, Text(self._details, style="dim"), nodes)
+            lines: list[RenderableType] = [bar]
+            if self._details:
+                lines.append(Text(self._details, style="dim"))
+            if self._nodes:
+                nodes = Text("nodes  ")
+                for node, state in sorted(self._nodes.items()):
+                    nodes.append(f"● {node} {state}   ", STATE_STYLES[state])
+                lines.append(nodes)
+            return Group(*lines)

@@ -79,6 +79,12 @@ line() {
 
 may_install() { [ "$(id -u)" = 0 ] && have apt-get; }
 
+# How much these are to download, as apt-get says it; nothing when it does not.
+size() {
+  LC_ALL=C apt-get -q --assume-no install --no-install-recommends "$@" 2>/dev/null </dev/null |
+    sed -n 's/^Need to get \([0-9.,]* [kMG]*B\).* of archives.*/\1/p'
+}
+
 # Brings these; false, with the end of what apt-get said, when that fails.
 install() {
   packages=''
@@ -91,10 +97,11 @@ install() {
     fi
   done
   [ -n "$packages" ] || return 0
-  echo "Installing with apt-get:$packages" >&2
   said=$(mktemp)
   # A package source that does not answer is no reason not to try.
   apt-get -q update >"$said" 2>&1 || true
+  arrives=$(size $packages)
+  echo "Installing with apt-get:$packages${arrives:+ ($arrives to download)}" >&2
   if DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=$LOCK_S \
     install --no-install-recommends $packages >>"$said" 2>&1 </dev/null; then
     rm -f "$said"

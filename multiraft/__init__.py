@@ -116,4 +116,5 @@ term or a vote (``multiraft.raft.head_recovery``).
 Raft thesis with their reasons.
 """
 
-__version__ = "0.1.0"
+#: Version of the distribution; pyproject.toml reads it here.
+__version__ = "0.2.0.dev0"

@@ -18,7 +18,7 @@ from admin_cli import dev_state
 #: A range of ports belongs to this process while it listens at the base, where no node does.  No
 #: test has more clusters than these at a time, so a further request releases the oldest range.
 CLUSTERS_AT_ONCE = 8
-TRIES = 20
+TRIES = 50
 _reserved: deque[socket.socket] = deque()
 
 #: A single port belongs to this process while it holds the same port of an address without nodes.
@@ -60,10 +60,13 @@ def _reserve(bases: Sequence[int], held_on: str, listened_at: Callable[[int], It
 
 
 def _bind_all(ports: Iterable[int]) -> None:
-    """Bind all ports of the nodes for a moment.  Raises ``OSError`` when one is in use."""
+    """Bind all ports of the nodes for a moment.  Raises ``OSError`` when one is in use.  A port
+    whose connections have ended is free, as it is for a node."""
     with contextlib.ExitStack() as stack:
         for port in ports:
-            stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            probe = stack.enter_context(socket.socket())
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
 
 
 @atexit.register

@@ -261,6 +261,25 @@ def test_a_directory_of_something_else_is_not_taken(tmp_path, cluster, environ):
         DevCluster(tmp_path / "taken", cluster.connect, environ).create(3, 4, 3, 9100)
 
 
+@pytest.mark.parametrize("there_before", [True, False])
+def test_an_interrupted_creation_leaves_the_directory_free_for_the_next(
+        tmp_path, cluster, environ, monkeypatch, there_before):
+    def interrupted(commands, timeout_s):
+        raise KeyboardInterrupt
+
+    made = DevCluster(tmp_path / "half", cluster.connect, environ)
+    if there_before:
+        made.directory.mkdir()
+    with monkeypatch.context() as patched:
+        patched.setattr("admin_cli.dev_process.run_all", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            made.create(3, 4, 3, 9100)
+    assert not made.directory.exists()
+    monkeypatch.setattr("admin_cli.dev_process.run_all", lambda commands, timeout_s: [])
+    made.create(3, 4, 3, 9100)
+    assert len(made.record.nodes) == 3
+
+
 def test_each_node_gets_its_own_configuration_and_the_same_member_list(dev):
     configs = [tomllib.loads(dev_state.config_path(dev.directory, node.id).read_text())
                for node in dev.record.nodes]

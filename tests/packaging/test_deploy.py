@@ -7,12 +7,17 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from node import config
 from node.errors import BadConfig, BadDirectory, DiskFailed
 from node.limits import Limits
 from tests import needs
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 UNIT = DEPLOY / "systemd" / "multiraft.service"
+CONTAINER = DEPLOY / "container"
+COMPOSE = CONTAINER / "compose.yaml"
+#: Nodes of the compose file.
+NODES = (1, 2, 3)
 
 
 def settings(name: str) -> list[str]:
@@ -56,3 +61,22 @@ def test_the_build_script_explains_itself_and_starts_nothing():
                           capture_output=True, text=True, timeout=300)
     assert done.returncode == 2
     assert "--debootstrap" in done.stderr
+
+
+def test_each_node_has_the_address_of_its_container_and_the_same_cluster():
+    addresses = re.findall(r"ipv4_address: ([0-9.]+)", COMPOSE.read_text())
+    made = [config.load(CONTAINER / "cluster" / f"node-{node}.toml") for node in NODES]
+    assert [each.node.client_address.host for each in made] == addresses
+    assert [each.node.id for each in made] == list(NODES)
+    assert len({(each.cluster_id, each.groups, each.replication_factor, each.members)
+                for each in made}) == 1
+    for node in NODES:
+        assert f'"./cluster/node-{node}.toml:/etc/multiraft/node.toml:ro"' in COMPOSE.read_text()
+
+
+def test_the_image_asks_for_health_where_the_nodes_answer():
+    asked = re.search(r"^ENV MULTIRAFT_HEALTH=\S+:(\d+)/healthz$",
+                      (CONTAINER / "Dockerfile").read_text(), flags=re.MULTILINE)[1]
+    for node in NODES:
+        text = (CONTAINER / "cluster" / f"node-{node}.toml").read_text()
+        assert f'[http]\naddress = "0.0.0.0:{asked}"\n' in text
