@@ -148,7 +148,8 @@ def _rest(count: int, noun: str, where: str) -> str:
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return a table, or nothing when it has no rows."""
+    """Return a Markdown table, with ``|`` in cells escaped, or an empty text when it has no
+    rows."""
     cells = [[str(cell).replace("|", "\\|") for cell in row] for row in rows]
     if not cells:
         return ""

@@ -204,9 +204,11 @@ def _descending(item: Item) -> int:
 
 def too_large(items: Sequence[Item], load: int, high: int, cap: int) -> list[Item]:
     """Return the items above ``cap`` that have to leave a bin with this ``load`` and target
-    ``high``, because all others together do not relieve it. Of the choices, that with the least
-    load; none if the others suffice. The largest of all stays when it is above the target itself.
-    ``items`` are in the order of ``by_load``. O(items + 2 ** LARGE_MAX)."""
+    ``high``, because all items up to ``cap`` together do not relieve it; none if these suffice. Of
+    the choices that relieve it, that with the least load (of more than ``LARGE_MAX``, the largest
+    leave in any case); all items above ``cap`` if even they do not suffice. The largest item of all
+    stays when it is above the target itself; then all other load has to leave. ``items`` are in the
+    order of ``by_load``. O(items + 2 ** LARGE_MAX)."""
     has_oversized = bool(items) and items[0].load > high
     excess = load - (items[0].load if has_oversized else high)
     large = [item for item in items[has_oversized:] if item.load > cap]

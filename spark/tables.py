@@ -228,8 +228,9 @@ def _dataset(system: fs.FileSystem, directory: str, path: str, table: str) -> ds
 
 
 def _ranges(dataset: ds.Dataset) -> Ranges:
-    """Return column -> (least, greatest value) from the statistics of all row groups, for columns
-    that all of them describe. O(row groups * columns)."""
+    """Return column -> (least, greatest value) from the statistics of all row groups. Left out are
+    columns that have nulls, or of which a row group has no least and greatest value or no count of
+    nulls. O(row groups * columns)."""
     found: dict[str, tuple[Any, Any]] = {}
     unknown: set[str] = set()
     for fragment in dataset.get_fragments():

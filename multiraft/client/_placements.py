@@ -43,7 +43,9 @@ def switch_partition(core: ClientCore, incarnation: int, epoch: int,
                      to_group: int) -> Operation[None]:
     """Decide to switch a partition to ``to_group``; ``epoch`` is its present epoch plus 1.  The
     switch itself follows (``explain_placement`` shows it).  Idempotent.  Raises ``StaleEpoch`` when
-    the partition is at another epoch, ``LimitExceeded`` with limit and value."""
+    the partition is at another epoch or another switch of it is pending, ``InvalidRequest`` when it
+    is in ``to_group`` already or the pool has no such group, ``UnknownPartition``, and
+    ``LimitExceeded`` with limit and value."""
     yield from ask(core, placements.SwitchPartition(incarnation, epoch, to_group))
 
 

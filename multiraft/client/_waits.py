@@ -40,8 +40,9 @@ class Wait(NamedTuple):
 
 def about_transaction(txn: TransactionRef, description: TransactionDescription | None,
                       why: str) -> str:
-    """Return the known state of a transaction as text.  ``why``: error of the request to the
-    metadata leader, when ``description`` is None."""
+    """Return the known state of an undecided transaction as text.  ``description``: open or never
+    opened, by the metadata leader; None = not known.  ``why``: error of the request to the metadata
+    leader, when ``description`` is None; "" = none."""
     name = f"transaction {txn.number} of sink {txn.sink}"
     if description is not None and description.state == OPEN:
         return (f"staged by {name}, {description.name!r}, whose batch {description.batch} has been "

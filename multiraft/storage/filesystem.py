@@ -54,8 +54,9 @@ class File(Protocol):
         ...
 
     def read_resident(self, length: int, position: int) -> bytearray | None:
-        """Read as ``read`` does, without waiting for the disk; None when the page cache does not
-        have all of the bytes, or the system cannot tell."""
+        """Read exactly ``length`` bytes from ``position`` on, without waiting for the disk; None
+        when the page cache does not have all of them, the file ends before, or the system cannot
+        tell."""
         ...
 
     def write(self, buffers: Sequence[Buffer], position: int, sync: bool) -> int:

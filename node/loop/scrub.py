@@ -107,9 +107,10 @@ class Scrub:
         return int(self._pace) if self.active else 0
 
     def begin(self, bytes_per_second: int) -> int:
-        """Start a pass at the begin of the journal now, or restart the current one.
-        ``bytes_per_second`` 0 = the configured maximum. Return the pace; 0 = no maximum is
-        configured and no pass was started."""
+        """Start a pass at the begin of the journal now, or restart the current one, at
+        ``bytes_per_second``; 0 = at the configured maximum, which does not limit another request.
+        Return the pace; 0 = none was requested, no maximum is configured and no pass was
+        started."""
         pace = bytes_per_second or self._settings.scrub_bytes_per_second
         if pace:
             self.requested_pace, self._anew = pace, True

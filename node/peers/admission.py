@@ -163,7 +163,9 @@ class Admission:
             self._log.warning("peer_admission_refused", extra={"peer": peer, "reason": text})
 
     def renewed(self, boot_ids: tuple[BootId, ...]) -> None:
-        """Use the last of ``boot_ids`` as this node's boot id from now on."""
+        """Use the last of ``boot_ids`` as this node's boot id from now on, and judge what peers
+        remember by all of them: the boot ids that this data directory keeps, oldest first. Peers
+        that remember no boot ids are still told that of the start."""
         self._boot_id = boot_ids[-1]
         self._history = BootHistory(boot_ids, self._known.facts.met.values())
 

@@ -56,9 +56,10 @@ class LeadershipShedder:
                 await trio.sleep(POLL_S)
 
     def check(self, now_ms: int) -> None:
-        """Begin transfers of led groups, until ``UNDER_WAY_MAX`` are under way. Left out are the
-        metadata group, groups that no other node could lead, and those whose transfer began within
-        ``RETRY_MS``. O(groups)."""
+        """Begin transfers of led groups, until ``UNDER_WAY_MAX`` are under way, those begun before
+        included. The caller has checked that the disk is full. Left out are the metadata group,
+        groups in which the other voters with disk space that could lead are no majority, and those
+        whose transfer began within ``RETRY_MS``. O(groups)."""
         core, under_way, begun = self._core, 0, []
         for group in core.status.led_groups():
             if under_way == UNDER_WAY_MAX:

@@ -109,8 +109,9 @@ class NodeReplacements:
     # ---- the operator ----------------------------------------------------------------------
 
     def _check(self) -> None:
-        """Propose the next step in each group, and check again later. Once no configuration
-        contains the lost node, remove it instead."""
+        """Propose the next step in each group, and check again later. Once the new node has become
+        a voter in place of the lost one everywhere, and no configuration contains the lost node,
+        end the replacement instead: the other nodes remove the lost one from their peers."""
         world, lost = self._world, self._lost
         for node in list(world.nodes.values()):
             if node.is_up and not node.paused:
