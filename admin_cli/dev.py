@@ -246,7 +246,7 @@ def stop(session: Session, node: int, directory: Path) -> None:
 def add_node(session: Session, directory: Path) -> None:
     """Add a node that joins the running cluster.
 
-    It receives no groups by itself: move some to it with `multiraft group move` or `node replace`.
+    It has no replicas yet. `multiraft rebalance plan --yes` gives it its share.
     """
     with _progress() as report:
         node = _cluster(session, directory, report).add()

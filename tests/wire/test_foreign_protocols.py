@@ -132,7 +132,7 @@ def test_tls_that_fails_is_not_taken_for_plain_bytes(tmp_path):
 
 
 @pytest.mark.parametrize("port", ["client", "peer"])
-@pytest.mark.parametrize("protocol", set(Foreign) - {Foreign.HTTP_RESPONSE})
+@pytest.mark.parametrize("protocol", [each for each in Foreign if each != Foreign.HTTP_RESPONSE])
 def test_every_reason_names_what_to_do(protocol, port):
     reason = reason_to_reject(protocol, port, 9301)
     assert port in reason or protocol in (Foreign.KAFKA, Foreign.PEER)
