@@ -427,7 +427,7 @@ class Appender:
         """Wait at most ``timeout_s`` seconds until every record with a delivery has its outcome."""
         deadline = time.monotonic() + timeout_s
         while self._counts and time.monotonic() < deadline:
-            self._client.turn_sometimes()
+            self._client.poll()
             time.sleep(FLUSH_INTERVAL_S)
 
     def _track(self, delivery: Any, count: int) -> None:

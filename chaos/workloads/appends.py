@@ -78,7 +78,7 @@ def send(client: Client, producer: Producer, place: PartitionRef, records: list[
     """Give the client one batch of records; it is sent at once."""
     deliveries = [producer.send_nowait(Record(place.topic, record, partition=place.partition))
                   for record in records]
-    client.work()
+    client._work()
     return deliveries
 
 

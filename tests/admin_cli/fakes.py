@@ -278,7 +278,7 @@ class FakeClient:
         self._cluster.producer_options = options
         return FakeProducer(self._cluster)
 
-    def turn_sometimes(self):
+    def poll(self, timeout_ms=0):
         pass
 
     def consume(self, topic, partition=None, start="earliest", until_end=True, **settings):
