@@ -148,8 +148,9 @@ class Producer(AsyncBlock):
         """Add one record as ``send_nowait`` does, but wait for buffer space instead of raising
         ``BufferFull``.  Calls that wait are served in the order of their arrival.  It does not wait
         for the outcome of the batch."""
+        now_ms = self._client._now_ms()
         try:
-            delivery = self._core.try_take(record, self._client._now_ms())
+            delivery = self._core.try_take(record, now_ms)
         except (MultiRaftError, TypeError, ValueError):
             await self._client._checkpoint()
             raise

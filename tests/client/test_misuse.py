@@ -88,7 +88,7 @@ def test_async_with_of_the_blocking_client_names_the_other_one():
 def test_a_second_thread_gets_an_error_at_once_and_changes_nothing(world, cluster):
     cluster.add_topic("a")
     with blocking.Client(cluster.servers()) as client:
-        producer, consumer = client.producer(), client.consume("a", start="latest")
+        producer, consumer = client.producer(), client.consume("a")
         is_reading = threading.Event()
         whole = client.advance
 
@@ -194,11 +194,11 @@ def test_a_fetched_batch_is_pickled(client, cluster):
 
 
 @pytest.mark.parametrize("settings, text", [
-    ({"lingr_ms": 5}, "no setting 'lingr_ms': did you mean 'linger_ms'"),
+    ({"lingr_ms": 5}, "'lingr_ms': did you mean 'linger_ms'"),
     ({"linger.ms": 5}, "did you mean 'linger_ms'"),
     ({"zzz": 5}, "it takes acks, linger_ms")])
 def test_a_setting_that_does_not_exist_is_named_with_a_similar_one(client, settings, text):
-    with pytest.raises(TypeError, match=r"producer\(\) has " + text):
+    with pytest.raises(TypeError, match=r"producer\(\) has no setting .*" + text):
         client.producer(**settings)
     with pytest.raises(TypeError, match=r"consume\(\) has no setting"):
         client.consume("a", **settings)
