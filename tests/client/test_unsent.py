@@ -1,4 +1,5 @@
-"""Records that are never sent: their number and topics are told, whatever ended their producer."""
+"""Records that are never sent: errors and warnings name their number and topics, whatever ended the
+producer."""
 
 from __future__ import annotations
 
