@@ -217,8 +217,9 @@ class Accumulator:
         if (self.failed is not None or size > layout.BATCH_BYTES_MAX
                 or self.buffered_bytes + size > self._buffer_bytes_max):
             self._admit(size, record.topic)
-        topic = self._metadata.topics.get(record.topic)
-        if topic is None or record.topic in self.staged:
+        name = record[0]
+        topic = self._metadata.topics.get(name)
+        if topic is None or name in self.staged:
             return self._stage(record, now_ms, wall_ms)
         batch = self._append(topic, record, now_ms, wall_ms)
         return _new(self._kind, (batch.outcomes[0], batch.count - 1, 1))
@@ -353,9 +354,11 @@ class Accumulator:
                 outcome: BatchOutcome | None = None) -> Batch:
         """Add a record to the open batch of its partition and return that batch, whose last record
         it is.  ``outcome``: of a record that has one already, because it waited."""
-        _, value, key, partition, timestamp_ms, headers = record
+        name, value, key, partition, timestamp_ms, headers = record
         if key is None and partition is None:
-            number = self._sticky_partition(topic)
+            sticky = self._sticky.get(name)
+            number = (sticky if sticky is not None and sticky < len(topic.partitions)
+                      else self._sticky_partition(topic))
         else:
             number = self._partition_of(topic, record)
         queue = self.partitions.get(topic.partitions[number].incarnation)

@@ -24,7 +24,8 @@ from __future__ import annotations
 import random
 import select
 import socket
-from typing import TYPE_CHECKING, Any, Callable, Sequence, TypeVar, Unpack
+from time import time_ns
+from typing import TYPE_CHECKING, Any, Callable, NoReturn, Sequence, TypeVar, Unpack
 
 from multiraft.client import _operations, _placements, _plans
 from multiraft.client._accumulator import BufferFull, ProducerSettings
@@ -45,7 +46,7 @@ from multiraft.client._lifecycle import (
 from multiraft.client._methods import blocking_method
 from multiraft.client._network import Link, NetworkLimits, NoNodeAnswered
 from multiraft.client._operations import OffsetRange, PartitionDescription, TopicDescription
-from multiraft.client._producing import ProducerCore, wall_ms
+from multiraft.client._producing import ProducerCore
 from multiraft.client._records import (
     VALUE_BYTES_MAX,
     BatchReceipt,
@@ -514,7 +515,8 @@ class Producer:
         self._core = ProducerCore[BatchDelivery](
             client._core, settings, BatchDelivery, client, monotonic_ms, None)
         self._intake = self._core.intake
-        self._guard = client._guard
+        # Read here once: ``send`` is called for each record.
+        self._acquire, self._release = client._guard.acquire, client._guard.release
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._client!r}>"
@@ -541,21 +543,23 @@ class Producer:
         the client, and for a record that can never be appended ``RecordTooLarge``,
         ``InvalidTopicName``, ``UnknownPartition``, ``TypeError`` or ``ValueError``; the record was
         not taken then."""
-        if not self._guard.acquire(False):
-            raise ConcurrentUse()
+        if not self._acquire(False):
+            self._refuse()
         try:
             now_ms = monotonic_ms()
-            delivery = self._intake.send(record, now_ms, wall_ms())
-            self._client._turn_if_due(now_ms)
+            delivery = self._intake.send(record, now_ms, time_ns() // 1_000_000)
+            client = self._client
+            if now_ms - client._turned_ms >= _TURN_INTERVAL_MS:
+                client._turn_if_due(now_ms)
             return delivery
         finally:
-            self._guard.release()
+            self._release()
 
     def send(self, record: Record) -> BatchDelivery:
         """Add one record as ``send_nowait`` does, but wait for buffer space instead of raising
         ``BufferFull``.  It does not wait for the outcome of the batch."""
-        if not self._guard.acquire(False):
-            raise ConcurrentUse()
+        if not self._acquire(False):
+            self._refuse()
         try:
             now_ms = monotonic_ms()
             delivery = self._core.try_take(record, now_ms)
@@ -564,7 +568,13 @@ class Producer:
             self._client._turn_if_due(now_ms)
             return delivery
         finally:
-            self._guard.release()
+            self._release()
+
+    def _refuse(self) -> NoReturn:
+        """Raise ``Forked`` in a child process, whose parent may hold the guard; else
+        ``ConcurrentUse``."""
+        self._core.require_open()
+        raise ConcurrentUse()
 
     def _run(self, operation: Operation[_Result]) -> _Result:
         return self._client._drive(operation)
