@@ -213,7 +213,11 @@ class Accumulator:
         Raises ``BufferFull``, ``RecordTooLarge``, ``TypeError``, ``ValueError``,
         ``InvalidTopicName``, ``UnknownPartition``, or the error that ended the producer; the record
         was not taken then.  O(bytes)."""
-        size = require_record(record)
+        if type(record) is Record and type(record[1]) is bytes and record[2] is None and (
+                not record[5]):
+            size = len(record[1])  # as ``require_record``, for the usual record without a key
+        else:
+            size = require_record(record)
         if (self.failed is not None or size > layout.BATCH_BYTES_MAX
                 or self.buffered_bytes + size > self._buffer_bytes_max):
             self._admit(size, record.topic)
