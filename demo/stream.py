@@ -110,7 +110,7 @@ class Stream:
             self._paced, self._due = rate, now
         self._due += PACE_EVERY / rate if rate else now - self._due
         while (left_s := self._due - time.monotonic()) > 0 or self._held:
-            client.turn_sometimes()
+            client.poll()
             time.sleep(min(left_s, TURN_INTERVAL_S) if left_s > 0 else TURN_INTERVAL_S)
 
     @property

@@ -79,7 +79,7 @@ def send(client: Client, producer: Producer, place: PartitionRef, records: list[
     deliveries of the records, to be awaited."""
     deliveries = [producer.send_nowait(Record(place.topic, record, partition=place.partition))
                   for record in records]
-    client.work()
+    client._work()
     return deliveries
 
 

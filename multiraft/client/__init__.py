@@ -4,18 +4,22 @@
         await client.create_topic("flights", partitions=4)
         async with client.producer() as producer:
             delivery = producer.send_nowait(Record("flights", b"UA 1545", key=b"UA"))
-            receipt = await delivery.wait()
+            receipt = await delivery.wait()  # with the record's own offset
         async for batch in client.consume("flights", until_end=True):
             for record in batch:
                 ...
 
-Contract.  All errors are subclasses of ``multiraft.errors.MultiRaftError``, but for ``TypeError``
-and ``ValueError`` of wrong arguments.  A ``RequestError`` is definite: the request had no effect.
-An ``AmbiguousOutcome`` means that the client cannot know whether it had one; it is never a
-``RequestError``.  ``NoNodeAnswered`` names each known address with its last error.  An error is
-raised by the call that caused it; a batch that failed raises from ``wait`` of its delivery, or else
-from ``flush``, ``close`` or the end of the block.  Using a client, producer or consumer after its
-end raises ``Closed``, and so do calls that wait at that moment.
+The manual is ``docs/client.md``; ``examples/`` has programs to start from.
+
+Contract.  All errors are subclasses of ``MultiRaftError``, but for ``TypeError`` and ``ValueError``
+of wrong arguments; this module exports each that an application may want to catch.  A
+``RequestError`` is definite: the request had no effect.  An ``AmbiguousOutcome`` means that the
+client cannot know whether it had one; it is never a ``RequestError``.  ``NoNodeAnswered`` names
+each known address with its last error.  An error is raised by the call that caused it; a batch that
+failed raises from ``wait`` of its delivery, or else from ``flush``, ``close`` or the end of the
+block.  Records that are never sent are an error of ``close``, or else a ``RecordsNotSent`` warning.
+Using a client, producer or consumer after its end raises ``Closed``, and so do calls that wait at
+that moment.
 
 Retries.  Operations (``create_topic`` ... ``sink_request``) are repeated until a node answers or
 10 s have passed, on other nodes unless the caller names an address, with pauses of 25 ms to 1 s.  A
@@ -25,10 +29,11 @@ recognises repetitions by producer id, epoch and sequence (Kafka's idempotent pr
 repeats a fetch until ``unavailable_ms`` (30 s) has passed without a success, on other replicas as
 well.
 
-Processes.  A client belongs to one trio run, and its tasks end with its block.  It belongs to one
-process as well: in a child made by a fork it raises ``Forked``, and the child makes a client of its
-own.  A child that is forked inside of ``trio.run`` has to end with ``os._exit``, or run another
-program, because it shares the epoll of its parent's run.
+Processes.  A client belongs to one trio run, and its tasks end with its block; outside of trio it
+raises ``NeedsTrio``.  It belongs to one process as well: in a child made by a fork it raises
+``Forked``, and the child makes a client of its own.  A child that is forked inside of ``trio.run``
+has to end with ``os._exit``, or run another program, because it shares the epoll of its parent's
+run.
 
 Elsewhere.  State machines (``_client.py`` and its parts) and operations (``_steps.py``,
 ``_operations.py``) decide and do no I/O; ``_trio.py`` drives them.  ``multiraft.client.blocking``
@@ -43,31 +48,67 @@ from typing import TYPE_CHECKING
 
 from multiraft.client._accumulator import BufferFull
 from multiraft.client._compression import DecompressionTooLarge
-from multiraft.client._lifecycle import Closed, Forked
-from multiraft.client._network import NoNodeAnswered
+from multiraft.client._consumer_settings import Start
+from multiraft.client._lifecycle import Closed, Forked, NeedsTrio, RecordsNotSent
+from multiraft.client._network import NetworkLimits, NoNodeAnswered
 from multiraft.client._operations import OffsetRange, PartitionDescription, TopicDescription
 from multiraft.client._records import (
     VALUE_BYTES_MAX,
     BatchReceipt,
     FetchedBatch,
     Record,
+    RecordReceipt,
     Timestamp,
 )
+from multiraft.client._settings import ConsumerOptions, ProducerOptions
+from multiraft.client._thread_guard import ConcurrentUse
 from multiraft.client._unreadable import OversizedBatch, UnreadableBatch
 from multiraft.client._waits import Wait
 from multiraft.client.tls import TlsSettings
-from multiraft.errors import RecordTooLarge
-from multiraft.wire.errors import AmbiguousOutcome, RequestError
+from multiraft.errors import ConfigError, MultiRaftError, RecordTooLarge
+from multiraft.wire.errors import (
+    AmbiguousOutcome,
+    BatchTooLarge,
+    CorruptBatch,
+    InvalidBatch,
+    InvalidRequest,
+    InvalidTopicName,
+    LeaderUnknown,
+    LimitExceeded,
+    NotLeader,
+    OffsetNotAvailable,
+    OffsetOutOfRange,
+    OutOfOrderSequence,
+    ProducerFenced,
+    Quarantined,
+    QueueFull,
+    RequestError,
+    ShuttingDown,
+    StaleTransaction,
+    StorageFull,
+    TimedOut,
+    TopicExists,
+    UnknownPartition,
+    UnknownProducer,
+    UnknownTopic,
+    Unsupported,
+)
 
 if TYPE_CHECKING:
     from multiraft.client._trio import Client, Consumer
     from multiraft.client._trio_producer import BatchDelivery, Producer
 
 __all__ = [
-    "AmbiguousOutcome", "BatchDelivery", "BatchReceipt", "BufferFull", "Client", "Closed",
-    "Consumer", "DecompressionTooLarge", "FetchedBatch", "Forked", "NoNodeAnswered", "OffsetRange",
-    "OversizedBatch", "PartitionDescription", "Producer", "Record", "RecordTooLarge",
-    "RequestError", "Timestamp", "TlsSettings", "TopicDescription", "UnreadableBatch",
+    "AmbiguousOutcome", "BatchDelivery", "BatchReceipt", "BatchTooLarge", "BufferFull", "Client",
+    "Closed", "ConcurrentUse", "ConfigError", "Consumer", "ConsumerOptions", "CorruptBatch",
+    "DecompressionTooLarge", "FetchedBatch", "Forked", "InvalidBatch", "InvalidRequest",
+    "InvalidTopicName", "LeaderUnknown", "LimitExceeded", "MultiRaftError", "NeedsTrio",
+    "NetworkLimits", "NoNodeAnswered", "NotLeader", "OffsetNotAvailable", "OffsetOutOfRange",
+    "OffsetRange", "OutOfOrderSequence", "OversizedBatch", "PartitionDescription", "Producer",
+    "ProducerFenced", "ProducerOptions", "Quarantined", "QueueFull", "Record", "RecordReceipt",
+    "RecordTooLarge", "RecordsNotSent", "RequestError", "ShuttingDown", "StaleTransaction", "Start",
+    "StorageFull", "TimedOut", "Timestamp", "TlsSettings", "TopicDescription", "TopicExists",
+    "UnknownPartition", "UnknownProducer", "UnknownTopic", "UnreadableBatch", "Unsupported",
     "VALUE_BYTES_MAX", "Wait",
 ]
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any, Callable, NamedTuple, Sequence
 
 from multiraft import core
-from multiraft.client._batches import Batch, Delivery, PartitionQueue
+from multiraft.client._batches import Batch, BatchOutcome, Delivery, PartitionQueue
 from multiraft.client._compression import codec_number, compress
 from multiraft.client._lifecycle import fresh
 from multiraft.client._metadata import MetadataCache
@@ -102,7 +102,10 @@ class ProducerSettings:
                 raise ConfigError(f"{name}={getattr(self, name)!r:.80} must be an integer of 63 "
                                   "bits")
         if self.acks not in ("commit", "leader", "none"):
-            raise ConfigError(f"acks={self.acks!r}: expected commit, leader or none")
+            raise ConfigError(f"acks={self.acks!r:.80}: expected 'commit' (Kafka's all), 'leader' "
+                              "(1) or 'none' (0)")
+        if type(self.idempotent) is not bool:
+            raise ConfigError(f"idempotent={self.idempotent!r:.80} must be a bool")
         codec_number(self.compression)
         least = layout.BATCH_HEADER_BYTES + 64
         if not least <= self.batch_bytes <= layout.BATCH_BYTES_MAX:
@@ -122,9 +125,11 @@ class ProducerSettings:
             raise ConfigError(f"request_timeout_ms={self.request_timeout_ms} is more than nodes "
                               f"take, {TIMEOUT_MS_MAX}")
         if self.identity is not None and not (
-                0 <= self.identity[0] <= I64_MAX and 0 <= self.identity[1] <= I16_MAX):
-            raise ConfigError(f"identity={self.identity}: expected a producer id of 63 bits and an "
-                              "epoch of 15")
+                isinstance(self.identity, tuple) and len(self.identity) == 2
+                and all(type(number) is int for number in self.identity)
+                and 0 <= self.identity[0] <= I64_MAX and 0 <= self.identity[1] <= I16_MAX):
+            raise ConfigError(f"identity={self.identity!r:.80}: expected a producer id of 63 bits "
+                              "and an epoch of 15")
         if self.linger_ms < 0:
             raise ConfigError(f"linger_ms={self.linger_ms} must not be negative")
         return self
@@ -145,9 +150,13 @@ def _too_large(topic: str, value: int, name: str, limit: int) -> RecordTooLarge:
     return error.about(topic)
 
 
-def _is_untold(deliveries: Sequence[Delivery]) -> bool:
-    """Return True unless every delivery of the batch gave its outcome to a caller."""
-    return not all(delivery.claimed for delivery in deliveries)
+#: A delivery from its fields, without a Python function: one is made for each record.
+_new = tuple.__new__
+
+
+def _is_untold(outcomes: Sequence[BatchOutcome]) -> bool:
+    """Return True unless every outcome of the batch was given to a caller."""
+    return not all(outcome.claimed for outcome in outcomes)
 
 
 class _Staged(NamedTuple):
@@ -155,7 +164,7 @@ class _Staged(NamedTuple):
 
     number: int
     record: Record
-    delivery: Delivery
+    outcome: BatchOutcome
     wall_ms: int
     bytes: int
     deadline_ms: int
@@ -165,12 +174,13 @@ class Accumulator:
     """Held records of one producer; ``send`` and ``extend`` add, ``resolve`` removes."""
 
     def __init__(self, settings: ProducerSettings, metadata: MetadataCache, rng: random.Random,
-                 make_delivery: Callable[[], Delivery],
+                 kind: type[Delivery] = Delivery, owner: Any = None,
                  node_batch_bytes_max: Callable[[], int] = lambda: layout.BATCH_BYTES_MAX):
+        """``kind``: class of deliveries; ``owner``: the client that they wait with."""
         self.failed: MultiRaftError | None = None  # records are refused with it
         self.buffered_bytes = 0
         self.flushes = 0  # calls that wait in ``flushing``
-        self._failed: deque[list[Delivery]] = deque(maxlen=_FAILURES_KEPT_MAX)
+        self._failed: deque[list[BatchOutcome]] = deque(maxlen=_FAILURES_KEPT_MAX)
         self._failures_dropped = 0  # unreported failures beyond _FAILURES_KEPT_MAX
         #: By incarnation: queues with batches, and those whose last batch was resolved just now.
         self.partitions: dict[int, PartitionQueue] = {}
@@ -182,7 +192,8 @@ class Accumulator:
         self._rng = rng
         self._codec = codec_number(settings.compression)
         self._is_staged = is_staged(settings.identity)
-        self._make_delivery = make_delivery
+        self._kind = kind
+        self._owner = owner
         self._node_batch_bytes_max = node_batch_bytes_max  # from the last Welcome
         self._idle: dict[int, PartitionQueue] = {}  # without batches, kept for their sequences
         self._idle_max = _IDLE_QUEUES_MIN
@@ -196,44 +207,52 @@ class Accumulator:
     # ---- records in ----
 
     def send(self, record: Record, now_ms: int, wall_ms: int) -> Delivery:
-        """Add one record to the open batch of its partition and return the delivery of that batch.
+        """Add one record to the open batch of its partition and return the delivery of the record.
         While the topic's partitions are not known, hold the record.
 
         Raises ``BufferFull``, ``RecordTooLarge``, ``TypeError``, ``ValueError``,
         ``InvalidTopicName``, ``UnknownPartition``, or the error that ended the producer; the record
         was not taken then.  O(bytes)."""
-        size = require_record(record)
+        if type(record) is Record and type(record[1]) is bytes and record[2] is None and (
+                not record[5]):
+            size = len(record[1])  # as ``require_record``, for the usual record without a key
+        else:
+            size = require_record(record)
         if (self.failed is not None or size > layout.BATCH_BYTES_MAX
                 or self.buffered_bytes + size > self._buffer_bytes_max):
             self._admit(size, record.topic)
-        topic = self._metadata.topics.get(record.topic)
-        if topic is None or record.topic in self.staged:
+        name = record[0]
+        topic = self._metadata.topics.get(name)
+        if topic is None or name in self.staged:
             return self._stage(record, now_ms, wall_ms)
-        return self._append(topic, record, now_ms, wall_ms)
+        batch = self._append(topic, record, now_ms, wall_ms)
+        return _new(self._kind, (batch.outcomes[0], batch.count - 1, 1))
 
     def extend(self, topic_name: str, values: Sequence[bytes], start: int, now_ms: int,
                wall_ms: int) -> tuple[Delivery, int]:
         """Add values[start:] without keys to the topic's current batch, as many as fit.  Only when
         ``topic_ready``.
 
-        Returns the delivery of the batch and the index of the first value that was not taken.
-        Raises as ``send``."""
+        Returns the delivery of the values that were taken, perhaps none, and the index of the first
+        one that was not.  Raises as ``send``."""
         self._admit(0, topic_name)
         topic = self._metadata.topics[topic_name]
         queue = self._queue(topic, self._sticky_partition(topic))
         batch = self._open_batch(queue, now_ms)
+        first = batch.count
         try:
             took = batch.builder.extend(wall_ms, values, start)
         except RecordTooLarge:
             record = Record(topic_name, values[start])
             self._admit(require_record(record), topic_name)
-            return self._append_alone(queue, record, now_ms, wall_ms), start + 1
+            batch = self._append_alone(queue, record, now_ms, wall_ms)
+            return _new(self._kind, (batch.outcomes[0], 0, 1)), start + 1
         self._grew(batch)
         if took < len(values):
             self.seal(queue)
             if took == start and not batch.count:
                 raise AssertionError("an empty batch takes at least one record or raises")
-        return batch.deliveries[0], took
+        return _new(self._kind, (batch.outcomes[0], first, took - start)), took
 
     def topic_ready(self, name: str, now_ms: int, since_ms: int) -> bool:
         """Return True if the topic's partitions are known and no record waits for them; else ask
@@ -281,6 +300,19 @@ class Accumulator:
         self._seal_through = self._number
         return self._number
 
+    def unsent(self) -> dict[str, int]:
+        """Return topic -> number of its records that are certainly in no log yet.
+        O(batches + records that wait for metadata)."""
+        counts: dict[str, int] = {}
+        for queue in self.partitions.values():
+            count = sum(batch.count for batch in queue.batches()
+                        if not batch.attempt and not batch.maybe_appended)
+            if count:
+                counts[queue.topic] = counts.get(queue.topic, 0) + count
+        for topic, staged in self.staged.items():
+            counts[topic] = counts.get(topic, 0) + len(staged)
+        return counts
+
     @contextlib.contextmanager
     def flushing(self) -> Iterator[None]:
         """Count a flush for the duration of the block: it takes the failures of its batches, and
@@ -315,46 +347,65 @@ class Accumulator:
         size = self._alone(record, timestamp).size
         self._require_room(size, record.topic)
         self._metadata.want(record.topic)
-        delivery = self._make_delivery()
+        outcome = BatchOutcome(self._owner)
         self.buffered_bytes += size
-        staged = _Staged(self._next_number(), record, delivery, wall_ms, size,
+        staged = _Staged(self._next_number(), record, outcome, wall_ms, size,
                          now_ms + self._settings.delivery_timeout_ms)
         self.staged.setdefault(record.topic, []).append(staged)
-        return delivery
+        return _new(self._kind, (outcome, 0, 1))
 
     def _append(self, topic: TopicMetadata, record: Record, now_ms: int, wall_ms: int,
-                delivery: Delivery | None = None) -> Delivery:
-        queue = self._queue(topic, self._partition_of(topic, record))
-        timestamp = wall_ms if record.timestamp_ms is None else record.timestamp_ms
-        batch = self._open_batch(queue, now_ms, delivery)
+                outcome: BatchOutcome | None = None) -> Batch:
+        """Add a record to the open batch of its partition and return that batch, whose last record
+        it is.  ``outcome``: of a record that has one already, because it waited."""
+        name, value, key, partition, timestamp_ms, headers = record
+        if key is None and partition is None:
+            sticky = self._sticky.get(name)
+            number = (sticky if sticky is not None and sticky < len(topic.partitions)
+                      else self._sticky_partition(topic))
+        else:
+            number = self._partition_of(topic, record)
+        queue = self.partitions.get(topic.partitions[number].incarnation)
+        if queue is None:
+            queue = self._queue(topic, number)
+        timestamp = wall_ms if timestamp_ms is None else timestamp_ms
+        batch = queue.open
+        if batch is None:
+            batch = self._open_batch(queue, now_ms, outcome)
+        builder = batch.builder
         try:
-            took = batch.builder.append(timestamp, record.key, record.value, record.headers)
+            took = builder.append(timestamp, key, value, headers)
         except RecordTooLarge:
-            return self._append_alone(queue, record, now_ms, timestamp, delivery)
+            return self._append_alone(queue, record, now_ms, timestamp, outcome)
         if not took:
             self.seal(queue)
-            batch = self._open_batch(queue, now_ms, delivery)
-            took = batch.builder.append(timestamp, record.key, record.value, record.headers)
+            batch = self._open_batch(queue, now_ms, outcome)
+            builder = batch.builder
+            took = builder.append(timestamp, key, value, headers)
             assert took, "an empty batch takes any record that fits alone"
-        self._grew(batch)
-        if delivery is not None and delivery is not batch.deliveries[0]:
-            batch.deliveries.append(delivery)
-        return batch.deliveries[0]
+        size = builder.size  # as ``_grew`` does
+        self.buffered_bytes += size - batch.accounted_bytes
+        batch.accounted_bytes = size
+        batch.count = builder.count
+        if outcome is not None and outcome is not batch.outcomes[0]:
+            batch.outcomes.append(outcome)
+        return batch
 
     def _append_alone(self, queue: PartitionQueue, record: Record, now_ms: int, timestamp: int,
-                      delivery: Delivery | None = None) -> Delivery:
+                      outcome: BatchOutcome | None = None) -> Batch:
         """Put a record that is larger than ``batch_bytes`` into a batch of its own, after the open
-        one, and seal both. Return the record's delivery. A record with a ``delivery`` is counted in
-        the buffer already. Any other raises ``BufferFull`` without room for it now, and
+        one, seal both, and return its batch. Return the record's delivery. A record with an ``outcome`` is counted in
+        the buffer
+        already. Any other raises ``BufferFull`` without room for it now, and
         ``RecordTooLarge`` if the whole buffer is too small."""
         builder = self._alone(record, timestamp)
-        if delivery is None:
+        if outcome is None:
             self._require_room(builder.size, record.topic)
         self.seal(queue)
-        batch = self._open_batch(queue, now_ms, delivery, builder)
+        batch = self._open_batch(queue, now_ms, outcome, builder)
         self._grew(batch)
         self.seal(queue)
-        return batch.deliveries[0]
+        return batch
 
     def _alone(self, record: Record, timestamp: int) -> core.BatchBuilder:
         """Return a batch with this record alone. Raises what encoding raises, and
@@ -409,9 +460,9 @@ class Accumulator:
             self.partitions[incarnation] = queue
         return queue
 
-    def _open_batch(self, queue: PartitionQueue, now_ms: int, delivery: Delivery | None = None,
+    def _open_batch(self, queue: PartitionQueue, now_ms: int, outcome: BatchOutcome | None = None,
                     builder: core.BatchBuilder | None = None) -> Batch:
-        """Return the partition's open batch, or open a new one.  A new one has ``delivery`` if its
+        """Return the partition's open batch, or open a new one.  A new one has ``outcome`` if its
         first record has one already, and ``builder`` if its only record is encoded already."""
         if queue.open is None:
             if builder is None:
@@ -419,7 +470,7 @@ class Accumulator:
                     self._settings.batch_bytes)
             queue.open = Batch(self._next_number(), builder, now_ms,
                                now_ms + self._settings.delivery_timeout_ms,
-                               delivery or self._make_delivery())
+                               outcome or BatchOutcome(self._owner))
             self.ready[queue.incarnation] = None
             self._last_opened = queue.open
         return queue.open
@@ -504,15 +555,15 @@ class Accumulator:
         batch.accounted_bytes = 0
         batch.attempt = 0
         del self._unresolved[batch.number]
-        self._tell(batch.deliveries, outcome)
+        self._tell(batch.outcomes, outcome)
 
-    def _tell(self, deliveries: list[Delivery], outcome: BatchReceipt | MultiRaftError) -> None:
-        for delivery in deliveries:
-            delivery.resolve(outcome)
-        if type(outcome) is not BatchReceipt and _is_untold(deliveries):
+    def _tell(self, outcomes: list[BatchOutcome], outcome: BatchReceipt | MultiRaftError) -> None:
+        for each in outcomes:
+            each.resolve(outcome)
+        if type(outcome) is not BatchReceipt and _is_untold(outcomes):
             if len(self._failed) == _FAILURES_KEPT_MAX and _is_untold(self._failed[0]):
                 self._failures_dropped += 1
-            self._failed.append(deliveries)
+            self._failed.append(outcomes)
 
     def retire(self, queue: PartitionQueue) -> None:
         """Move a queue without batches to the idle ones, which keep sequences while the partition
@@ -573,8 +624,8 @@ class Accumulator:
         return None
 
     def _no_metadata(self, name: str) -> MultiRaftError:
-        return TimedOut(f"topic {name!r}: no metadata in "
-                        f"{self._settings.delivery_timeout_ms} ms").about(name)
+        return TimedOut(f"topic {name!r}: no metadata in {self._settings.delivery_timeout_ms} ms"
+                        f"{self._metadata.why_missing()}").about(name)
 
     def _seal_early(self, topic: TopicMetadata) -> None:
         """Seal the batches of a topic whose records waited for metadata when ``seal_all`` was
@@ -586,18 +637,19 @@ class Accumulator:
                 self.seal(queue)
 
     def _place(self, topic: TopicMetadata, staged: _Staged, now_ms: int) -> None:
-        """Add a record whose topic has become known to a batch, and its delivery to that batch; a
-        record that is refused ends its delivery.
+        """Add a record whose topic has become known to a batch, and its outcome to that batch; a
+        record that is refused has its outcome now.
 
         A batch that the record opens takes the record's number, so that a flush waits for it."""
         self._last_opened = None
         try:
-            self._append(topic, staged.record, now_ms, staged.wall_ms, staged.delivery)
+            placed = self._append(topic, staged.record, now_ms, staged.wall_ms, staged.outcome)
         except (MultiRaftError, TypeError, ValueError) as error:
             if not isinstance(error, MultiRaftError):
                 error = ConfigError(f"record for {topic.name!r}: {error}")
             self._end_staged(staged, error.about(topic.name))
             return
+        staged.outcome.first = placed.count - 1
         self.buffered_bytes -= staged.bytes
         batch = self._last_opened
         if batch is not None and batch.number > staged.number:
@@ -617,4 +669,4 @@ class Accumulator:
     def _end_staged(self, staged: _Staged, error: MultiRaftError) -> None:
         self.buffered_bytes -= staged.bytes
         del self._unresolved[staged.number]
-        self._tell([staged.delivery], error)
+        self._tell([staged.outcome], error)

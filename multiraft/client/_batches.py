@@ -1,28 +1,33 @@
 """Batches of a producer before their outcome, their deliveries, and the queue of each partition.
 
-Contract.  A ``Delivery`` gets exactly one outcome: a ``BatchReceipt``, a ``RequestError`` or
+Contract.  A ``BatchOutcome`` gets exactly one outcome: a ``BatchReceipt``, a ``RequestError`` or
 ``Closed`` when the batch was certainly not appended, or ``AmbiguousOutcome`` when that is unknown.
+A ``Delivery`` names some consecutive records of a batch, and computes their offsets from it.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from operator import itemgetter
 from typing import Any, Callable, Sequence
 
 from multiraft import core
-from multiraft.client._records import BatchReceipt
+from multiraft.client._records import BatchReceipt, RecordReceipt
 from multiraft.codec import layout
 from multiraft.errors import MultiRaftError
 
 
-class Delivery:
-    """Pending outcome of one batch.  Drivers subclass it and add a method that waits."""
+class BatchOutcome:
+    """Pending outcome of one batch, or of a record that waits for the metadata of its topic.
+    ``owner``: the driver's client."""
 
-    __slots__ = ("outcome", "claimed", "_listeners")
+    __slots__ = ("outcome", "claimed", "first", "owner", "_listeners")
 
-    def __init__(self) -> None:
+    def __init__(self, owner: Any = None) -> None:
         self.outcome: BatchReceipt | MultiRaftError | None = None
         self.claimed = False  # a caller has received the outcome, so ``flush`` need not report it
+        self.first = 0  # position in the batch of a record that waited for metadata
+        self.owner = owner
         self._listeners: list[Callable[[], None]] = []
 
     @property
@@ -30,21 +35,10 @@ class Delivery:
         """True if the outcome is known."""
         return self.outcome is not None
 
-    def result(self) -> BatchReceipt:
-        """Return the receipt, or raise the error of the batch; either counts as received by a
-        caller then. Only when ``done``."""
-        assert self.outcome is not None, "not done yet"
-        self.claimed = True
-        if isinstance(self.outcome, BatchReceipt):
-            return self.outcome
-        raise self.outcome
-
     def when_done(self, listener: Callable[[], None]) -> None:
-        """Call ``listener`` once the outcome is known, at once if it is.
-
-        A failure then counts as received, so ``flush`` does not raise it: the listener has to read
-        ``outcome``."""
-        if self.done:
+        """Call ``listener`` once the outcome is known, at once if it is.  A failure then counts as
+        received."""
+        if self.outcome is not None:
             self.claimed = True
             listener()
         else:
@@ -65,6 +59,75 @@ class Delivery:
                 listener()
 
 
+class Delivery(tuple):
+    """Pending outcome of records that one call put into a batch, one after the other.  Drivers
+    subclass it and add a method that waits.  Deliveries of the same batch are equal, because they
+    end together; ``offset`` and ``offsets`` tell their records apart.
+
+    A tuple of the ``BatchOutcome``, the position of the first record in the batch, and the number
+    of records: one is made for each record, and offsets are computed on demand."""
+
+    __slots__ = ()
+
+    _batch: BatchOutcome = property(itemgetter(0))  # type: ignore[assignment]
+    _position: int = property(itemgetter(1))  # type: ignore[assignment]
+    _length: int = property(itemgetter(2))  # type: ignore[assignment]
+
+    @property
+    def outcome(self) -> BatchReceipt | MultiRaftError | None:
+        """Outcome of the batch; None = not known yet."""
+        return self._batch.outcome
+
+    @property
+    def done(self) -> bool:
+        """True if the outcome is known."""
+        return self._batch.outcome is not None
+
+    @property
+    def offset(self) -> int:
+        """Offset of the record, or of the first of several; -1 with ``acks="none"``.  Only after a
+        success: raises as ``result``."""
+        return self.result().offset
+
+    @property
+    def offsets(self) -> range:
+        """Offsets of the records that this delivery stands for, in the order in which they were
+        given.  Empty with ``acks="none"``.  Only after a success: raises as ``result``."""
+        first = self.result().offset
+        return range(first, first + self._length) if first >= 0 else range(0)
+
+    def result(self) -> RecordReceipt:
+        """Return the receipt, or raise the error of the batch.  Raises ``RuntimeError`` while the
+        outcome is not known: ``wait`` for it first."""
+        batch = self._batch
+        outcome = batch.outcome
+        if outcome is None:
+            raise RuntimeError("the outcome of this delivery is not known yet: call wait() first")
+        batch.claimed = True
+        if isinstance(outcome, BatchReceipt):
+            return RecordReceipt.at(outcome, batch.first + self._position)
+        raise outcome
+
+    def when_done(self, listener: Callable[[], None]) -> None:
+        """Call ``listener`` once the outcome is known, at once if it is.
+
+        A failure then counts as received, so ``flush`` does not raise it: the listener has to read
+        ``outcome``."""
+        self._batch.when_done(listener)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Delivery) and other[0] is self[0]
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(self[0])
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.outcome if self.done else 'pending'}>"
+
+
 def note_taken(error: Any, index: int, deliveries: Sequence[Delivery]) -> None:
     """Add to ``error`` the index of its record in a list and the deliveries of earlier records."""
     error.index, error.deliveries = index, deliveries
@@ -77,11 +140,11 @@ class Batch:
     Sent at least once: ``base_sequence`` is set if the producer is idempotent."""
 
     __slots__ = ("number", "builder", "data", "count", "accounted_bytes", "opened_ms",
-                 "deadline_ms", "deliveries", "identity", "base_sequence", "place", "attempt",
+                 "deadline_ms", "outcomes", "identity", "base_sequence", "place", "attempt",
                  "sent_ms", "maybe_appended", "problem", "alone")
 
     def __init__(self, number: int, builder: core.BatchBuilder, now_ms: int, deadline_ms: int,
-                 delivery: Delivery):
+                 outcome: BatchOutcome):
         self.number = number
         self.builder: core.BatchBuilder = builder
         self.data: bytearray = None  # type: ignore[assignment]  # set when it is sealed
@@ -89,7 +152,7 @@ class Batch:
         self.accounted_bytes = 0
         self.opened_ms = now_ms
         self.deadline_ms = deadline_ms
-        self.deliveries = [delivery]
+        self.outcomes = [outcome]  # one, and those of records that waited for metadata
         self.identity: tuple[int, int] | None = None
         self.base_sequence = -1
         self.place = 0  # ordinal among the batches that the partition has sent
@@ -102,7 +165,7 @@ class Batch:
     @property
     def done(self) -> bool:
         """True if the outcome of the batch is known."""
-        return self.deliveries[0].outcome is not None
+        return self.outcomes[0].outcome is not None
 
     def stamp(self, identity: tuple[int, int], base_sequence: int) -> None:
         """Write producer id, epoch and sequence into ``data``, and the CRC that covers them."""

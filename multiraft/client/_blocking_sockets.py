@@ -25,18 +25,18 @@ class LinkOwner(Protocol):
     """The part of ``blocking.Client`` that its sockets use."""
 
     _core: ClientCore
-    tls: TlsSettings | None
+    _tls: TlsSettings | None
     #: Sockets that are not connected yet.
-    connecting: dict[LinkSocket, None]
+    _connecting: dict[LinkSocket, None]
     #: Time at which the client last advanced its core or received, in ``monotonic_ms``.
-    turned_ms: int
+    _turned_ms: int
 
-    def register(self, raw: socket.socket | TlsSocket, events: int, sock: LinkSocket) -> None:
+    def _register(self, raw: socket.socket | TlsSocket, events: int, sock: LinkSocket) -> None:
         """Have ``poll`` report ``events`` of ``raw`` to ``sock``, instead of those registered
         before."""
         ...
 
-    def unregister(self, raw: socket.socket | TlsSocket) -> None:
+    def _unregister(self, raw: socket.socket | TlsSocket) -> None:
         """Have ``poll`` report no more events of a socket."""
         ...
 
@@ -67,9 +67,9 @@ class LinkSocket:
 
     def close(self) -> None:
         """Close the socket and unregister it; closing again does nothing."""
-        self._client.connecting.pop(self, None)
+        self._client._connecting.pop(self, None)
         if self._sock is not None:
-            self._client.unregister(self._sock)
+            self._client._unregister(self._sock)
             self._sock.close()
             self._sock = None
 
@@ -91,7 +91,7 @@ class LinkSocket:
         """Connect, send or receive, after ``poll`` has reported ``events``."""
         if self._sock is None:
             return
-        if self in self._client.connecting:
+        if self in self._client._connecting:
             self._finish_connect()
             return
         if events & select.POLLOUT:
@@ -108,8 +108,8 @@ class LinkSocket:
                 self._sock.setblocking(False)
                 self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self._wanted = select.POLLOUT
-                self._client.register(self._sock, self._wanted, self)
-                self._client.connecting[self] = None
+                self._client._register(self._sock, self._wanted, self)
+                self._client._connecting[self] = None
                 self._sock.connect(address)
             except BlockingIOError:
                 return
@@ -129,7 +129,7 @@ class LinkSocket:
         self._opened()
 
     def _opened(self) -> None:
-        del self._client.connecting[self]
+        del self._client._connecting[self]
         self._want(select.POLLIN)
         self.link.connected()
 
@@ -142,13 +142,13 @@ class LinkSocket:
         except OSError as error:
             self._fail(f"connection lost: {error}")
             return
-        self._client.turned_ms = received_ms = monotonic_ms()
+        self._client._turned_ms = received_ms = monotonic_ms()
         self.link.received(count, received_ms)
 
     def flush(self) -> None:
         """Send the buffers of the link, as far as the socket takes them without waiting, and listen
         for space for the rest.  Do nothing while it is not connected."""
-        if self in self._client.connecting:
+        if self in self._client._connecting:
             return
         outgoing = self.link.take_outgoing()
         if self._outgoing:
@@ -170,7 +170,7 @@ class LinkSocket:
     def _want(self, events: int) -> None:
         self._wanted = events
         assert self._sock is not None
-        self._client.register(self._sock, events, self)
+        self._client._register(self._sock, events, self)
 
     def _fail(self, why: str) -> None:
         self._client._core.network.broken(self.link, why, monotonic_ms())
@@ -187,7 +187,7 @@ class SecureLinkSocket(LinkSocket):
             if error:
                 self._connect(os.strerror(error))
                 return
-            tls = self._client.tls
+            tls = self._client._tls
             assert tls is not None
             try:
                 self._sock = TlsSocket(self._sock, tls.context(),

@@ -8,13 +8,13 @@ work on this core; drivers differ only in how they wait.
 from __future__ import annotations
 
 import random
-from typing import Callable, Sequence
+from typing import Any, Sequence
 
 from multiraft.client._accumulator import ProducerSettings
 from multiraft.client._batches import Delivery
 from multiraft.client._consumer import ConsumerSettings, ConsumerState, Query, Start
 from multiraft.client._identity import Identifying
-from multiraft.client._lifecycle import Closed, Forked, fresh
+from multiraft.client._lifecycle import Closed, Forked, fresh, warn_unsent
 from multiraft.client._metadata import MetadataCache
 from multiraft.client._network import Lost, Network, NetworkLimits, backoff_ms
 from multiraft.client._producer import Attempt, ProducerState
@@ -47,6 +47,7 @@ class ClientCore:
         self.limits = limits
         self.network = Network(servers, rng, client_id, limits)
         self.metadata = MetadataCache()
+        self.metadata.answers = self.network.errors
         self.transactions = Transactions()
         self._producers: dict[ProducerState, Identifying] = {}
         self._consumers: dict[ConsumerState, None] = {}
@@ -61,11 +62,12 @@ class ClientCore:
 
     # ---- what exists ----
 
-    def producer(self, settings: ProducerSettings, make_delivery: Callable[[], Delivery],
-                 ) -> ProducerState:
-        """Return a new producer.  Call ``remove`` when it is closed."""
+    def producer(self, settings: ProducerSettings, kind: type[Delivery],
+                 owner: Any) -> ProducerState:
+        """Return a new producer, whose deliveries are of class ``kind`` and wait with the client
+        ``owner``.  Call ``remove`` when it is closed."""
         self.require_open()
-        producer = ProducerState(settings, self.metadata, self.rng, make_delivery, self.limits,
+        producer = ProducerState(settings, self.metadata, self.rng, kind, owner, self.limits,
                                  lambda: self.network.batch_bytes_max)
         self._producers[producer] = Identifying()
         return producer
@@ -111,6 +113,20 @@ class ClientCore:
         self._producers.clear()
         self._consumers.clear()
         return next((failure for failure in failures if failure is not None), None)
+
+    def warn_unsent(self, why: str) -> None:
+        """Warn of records that no producer has sent, unless the client has ended."""
+        if self.ended is None:
+            unsent: dict[str, int] = {}
+            for producer in self._producers:
+                for topic, count in producer.records.unsent().items():
+                    unsent[topic] = unsent.get(topic, 0) + count
+            warn_unsent(unsent, why)
+
+    def describe(self, module: str) -> str:
+        """Return the ``repr`` of a client of ``module``: bootstrap servers and state."""
+        state = "open" if self.ended is None else type(self.ended).__name__.lower()
+        return f"<{module}.Client {','.join(self.network.servers)} {state}>"
 
     def inherited(self, error: Forked) -> None:
         """End the client in a child process with ``error``; its parent still uses its own copy."""
@@ -250,6 +266,7 @@ class ClientCore:
             self._refreshing = False
             if isinstance(outcome, ResponseEvent) and outcome.code == Code.OK:
                 self._refresh_failures, self._refresh_avoid = 0, ""
+                self.metadata.is_unanswered = False
                 self._refresh_names_max = min(2 * self._refresh_names_max, TOPICS_PER_REQUEST_MAX)
                 self._refresh_at_ms = self.now_ms + REFRESH_MS_MIN
                 self.learn(wanted, outcome.reply)
@@ -261,6 +278,7 @@ class ClientCore:
                 return
             self._refresh_failures += 1
             self._refresh_avoid = address
+            self.metadata.is_unanswered = isinstance(outcome, Lost)
             self._refresh_at_ms = self.now_ms + backoff_ms(
                 self.limits, self._refresh_failures, self.rng)
 

@@ -28,8 +28,9 @@ that part ends.
 from __future__ import annotations
 
 import random
-from collections import deque
-from collections.abc import Sequence
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from itertools import islice
 
 from multiraft import core
 from multiraft.client._batch_reader import Search, first_records, intact_batches
@@ -38,6 +39,7 @@ from multiraft.client._consumer_settings import (
     ConsumerSettings,
     Start,
     require_start,
+    start_of,
 )
 from multiraft.client._metadata import MetadataCache
 from multiraft.client._network import Lost, NetworkLimits, backoff_ms
@@ -54,6 +56,7 @@ from multiraft.wire.errors import (
     ErrorDetail,
     OffsetNotAvailable,
     OffsetOutOfRange,
+    RequestError,
     TimedOut,
     UnknownPartition,
     UnknownTopic,
@@ -119,7 +122,7 @@ class ConsumerState:
         self._rng = rng
         self._limits = limits
         self._partition = None if partition is None else require_partition(topic, partition)
-        self._start = start
+        self._start: Start = dict(start) if isinstance(start, Mapping) else start
         self._until_end = until_end
         self._end_offset = end_offset
         self._incarnation = incarnation
@@ -192,6 +195,12 @@ class ConsumerState:
             if reader.partition == partition:
                 return reader.position
         return None
+
+    def positions(self) -> dict[int, int]:
+        """Return partition -> offset of its next record, for the partitions where it is known.
+        O(partitions)."""
+        return {reader.partition: reader.position for reader in self._readers or ()
+                if reader.position is not None}
 
     def end(self, error: MultiRaftError) -> None:
         """End with ``error``, unless the consumer has failed before; fetched batches are dropped in
@@ -272,7 +281,8 @@ class ConsumerState:
                 self.error = UnknownTopic(f"topic {self.topic!r} does not exist")
             elif now_ms - self._started_ms >= self.settings.unavailable_ms:
                 self.error = TimedOut(f"topic {self.topic!r}: no metadata in "
-                                      f"{self.settings.unavailable_ms} ms")
+                                      f"{self.settings.unavailable_ms} ms"
+                                      f"{self._metadata.why_missing()}")
             self._metadata.want(self.topic)
             self._later(self._started_ms + self.settings.unavailable_ms)
             return False
@@ -280,6 +290,11 @@ class ConsumerState:
         if self._partition is not None and not 0 <= self._partition < count:
             self.error = UnknownPartition(f"topic {self.topic!r} has partitions 0..{count - 1}, "
                                           f"not {self._partition}")
+            return False
+        if isinstance(self._start, Mapping) and max(self._start, default=0) >= count:
+            self.error = UnknownPartition(
+                f"start names partition {max(self._start)}, but topic {self.topic!r} has "
+                f"partitions 0..{count - 1}").about(self.topic, max(self._start))
             return False
         self._readers = [self._reader(part) for part in topic.partitions
                          if self._partition in (None, part.partition)]
@@ -294,10 +309,11 @@ class ConsumerState:
         return max(part.incarnation for part in topic.partitions) < self._incarnation
 
     def _reader(self, part: PartitionMetadata) -> Reader:
-        reader = Reader(part.partition, part.incarnation, self._start)
+        start = start_of(self._start, part.partition)
+        reader = Reader(part.partition, part.incarnation, start)
         reader.end_offset = self._end_offset
-        if type(self._start) is int:
-            reader.position = reader.fetch_offset = self._start
+        if type(start) is int:
+            reader.position = reader.fetch_offset = start
             reader.resolved = not self._until_end
         return reader
 
@@ -404,14 +420,15 @@ class ConsumerState:
         return query
 
     def _queries(self, reader: Reader) -> list[OffsetQuery]:
-        """Return the offset queries that resolve a start; ``_resolve`` expects the same number for
-        each reader."""
+        """Return the offset queries that resolve a start: a time, in one part of the partition; or
+        its two ends, and a time as the third."""
+        start = reader.start
         if reader.asks == SEARCH:
-            assert isinstance(self._start, Timestamp) and reader.part is not None
-            return [OffsetQuery(reader.incarnation, TIMESTAMP, self._start.ms, reader.part.epoch)]
+            assert isinstance(start, Timestamp) and reader.part is not None
+            return [OffsetQuery(reader.incarnation, TIMESTAMP, start.ms, reader.part.epoch)]
         queries = [OffsetQuery(reader.incarnation, word) for word in (EARLIEST, LATEST)]
-        if type(self._start) is Timestamp:
-            queries.append(OffsetQuery(reader.incarnation, TIMESTAMP, self._start.ms))
+        if isinstance(start, Timestamp):
+            queries.append(OffsetQuery(reader.incarnation, TIMESTAMP, start.ms))
         return queries
 
     def _later(self, at_ms: int) -> None:
@@ -423,14 +440,15 @@ class ConsumerState:
         """Set the positions of readers from the starts and ends in an answer, in the order of
         ``_queries``.  A refused partition is tried again."""
         assert isinstance(query.request, ListOffsets)
-        count = len(query.request.partitions) // len(query.readers)
-        if len(results) != count * len(query.readers):
+        if len(results) != len(query.request.partitions):
             for reader in query.readers:
                 self._failed(reader, None, ErrorDetail("an answer to other questions"), now_ms)
             return
-        rows = zip(*[iter(results)] * count, strict=True)
-        for reader, row in zip(query.readers, rows, strict=True):
-            *ends, found = row if type(self._start) is Timestamp else (*row, None)
+        counts = Counter(asked.incarnation for asked in query.request.partitions)
+        left = iter(results)
+        for reader in query.readers:
+            ends = list(islice(left, counts[reader.incarnation]))
+            found = ends.pop() if type(reader.start) is Timestamp else None
             bad = next((result for result in (*ends, found)
                         if result is not None and result.code != Code.OK), None)
             if ends and ends[0].code == ends[1].code == Code.OK:
@@ -450,9 +468,7 @@ class ConsumerState:
         record is as late)."""
         if type(reader.start) is int:
             if reader.start > last:
-                self.error = OffsetOutOfRange(
-                    f"{self.topic}/{reader.partition}: offset {reader.start} is beyond the end, "
-                    f"{last}", start_offset=first, end_offset=last)
+                self.error = self._out_of_range(reader, first, last)
         elif type(reader.start) is Timestamp:
             reader.position = reader.fetch_offset = found if found >= 0 else last
             reader.search = Search(reader.start.ms, last) if found >= 0 else None
@@ -461,6 +477,17 @@ class ConsumerState:
         if self._until_end and reader.end_offset is None:
             reader.end_offset = last
         reader.resolved = True
+
+    def _out_of_range(self, reader: Reader, first: int, last: int) -> MultiRaftError:
+        """Return the error of a start outside of the offsets of its partition."""
+        hint = ""
+        if not isinstance(self._start, Mapping) and len(self._readers or ()) > 1:
+            hint = (f". All {len(self._readers or ())} partitions start there; a start for each: "
+                    "start={0: ..., 1: ...}")
+        return OffsetOutOfRange(
+            f"{self.topic}/{reader.partition}: offset {reader.fetch_offset} is outside of its "
+            f"offsets, {first} to {last}{hint}", start_offset=first, end_offset=last,
+        ).about(self.topic, reader.partition, reader.fetch_offset)
 
     def _fetched(self, query: Query, reply: FetchReply, now_ms: int) -> None:
         at = 0
@@ -599,6 +626,9 @@ class ConsumerState:
         elif code is not None and error.definite and not error.retriable and (
                 code != Code.UNKNOWN_PARTITION):
             self.error = error
+            if code == Code.OFFSET_OUT_OF_RANGE and error.detail.end_offset >= 0:
+                self.error = self._out_of_range(reader, error.detail.start_offset,
+                                                error.detail.end_offset)
         self._pause(reader, error, now_ms)
 
     def _knows_where(self, reader: Reader, detail: ErrorDetail) -> bool:
@@ -631,7 +661,21 @@ class ConsumerState:
             reader.failing_since_ms = now_ms
         give_up_ms = reader.failing_since_ms + self.settings.unavailable_ms
         if now_ms >= give_up_ms and self.error is None:
-            self.error = reader.problem or TimedOut(
-                f"{self.topic}/{reader.partition}: no leader known for "
-                f"{self.settings.unavailable_ms} ms")
+            self.error = self._given_up(reader)
         self._later(give_up_ms)
+
+    def _given_up(self, reader: Reader) -> MultiRaftError:
+        """Return the last error of a partition that was not read for ``unavailable_ms``, with its
+        group and the members that answered."""
+        name = f"{self.topic}/{reader.partition}"
+        why = self._metadata.why_unavailable(reader.incarnation)
+        problem = reader.problem
+        if problem is None:
+            error: MultiRaftError = TimedOut(f"{name}: no leader known for "
+                                             f"{self.settings.unavailable_ms} ms{why}")
+        elif isinstance(problem, RequestError):
+            error = exception_for(problem.code, problem.detail._replace(
+                text=f"{name}: not read for {self.settings.unavailable_ms} ms: {problem}{why}"))
+        else:
+            return problem
+        return error.about(self.topic, reader.partition)

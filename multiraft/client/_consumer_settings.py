@@ -5,6 +5,7 @@ Contract.  Values; ``validate`` refuses invalid ones with ``ConfigError``.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from multiraft.client._records import Timestamp
@@ -17,18 +18,38 @@ from multiraft.wire.schema import I32_MAX, I64_MAX
 READ_COMMITTED, READ_UNCOMMITTED = "read_committed", "read_uncommitted"
 ISOLATIONS = (READ_COMMITTED, READ_UNCOMMITTED)
 
-#: First position: "earliest", "latest", an offset, or a time.
-Start = str | int | Timestamp
+#: First position in a partition: "earliest", "latest", an offset, or a time.
+PartitionStart = str | int | Timestamp
+#: First positions of a consumer: one for all partitions, or one for each.  Partitions that a
+#: mapping leaves out are read from their beginning, so that none of their records is skipped.
+Start = PartitionStart | Mapping[int, PartitionStart]
 
 
 def require_start(start: Start) -> None:
-    """Raise ``ConfigError`` if ``start`` is not a position."""
+    """Raise ``ConfigError`` if ``start`` is neither a position nor positions by partition."""
+    if not isinstance(start, Mapping):
+        _require_position("start", start)
+        return
+    for partition, position in start.items():
+        if type(partition) is not int or not 0 <= partition <= I32_MAX:
+            raise ConfigError(f"start={{{partition!r:.80}: ...}}: the keys are numbers of "
+                              "partitions, from 0 on")
+        _require_position(f"start[{partition}]", position)
+
+
+def _require_position(name: str, start: PartitionStart) -> None:
     good = (start in (EARLIEST, LATEST) if type(start) is str
             else 0 <= start <= I64_MAX if type(start) is int
             else type(start) is Timestamp and type(start.ms) is int and 0 <= start.ms <= I64_MAX)
     if not good:
-        raise ConfigError(f"start={start!r:.80}: expected {EARLIEST!r}, {LATEST!r}, an offset or a "
-                          "Timestamp")
+        raise ConfigError(f"{name}={start!r:.80}: expected {EARLIEST!r}, {LATEST!r}, an offset or "
+                          "a Timestamp" + (", or these by partition, as in {0: 17, 1: 4}"
+                                           if name == "start" else ""))
+
+
+def start_of(start: Start, partition: int) -> PartitionStart:
+    """Return the first position in one partition."""
+    return start.get(partition, EARLIEST) if isinstance(start, Mapping) else start
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,6 +63,15 @@ class BaseConsumer:
         known yet."""
         return self._core.state.position(partition)
 
+    def positions(self) -> dict[int, int]:
+        """Return the offset of the next record by partition, for ``start`` of a later consumer,
+        which continues there.  A partition of which nothing is known yet is left out; a later
+        consumer reads it from its beginning.  O(partitions)."""
+        return self._core.state.positions()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._core.state.topic!r}>"
+
     @property
     def unread(self) -> tuple[Wait, ...]:
         """Partitions that a consumer with ``until_end`` left before their end, each with the offset

@@ -9,12 +9,16 @@ newer one.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import NamedTuple
 
 from multiraft.errors import MultiRaftError
 from multiraft.wire.errors import ErrorDetail
 from multiraft.wire.messages import TOPICS_PER_REQUEST_MAX, MetadataReply, TopicMetadata
+
+#: Errors of an address that has neither answered nor failed, and of one that answered last.
+NOT_TRIED, ANSWERED = "not tried yet", "answered"
 
 
 class Location(NamedTuple):
@@ -60,6 +64,10 @@ class MetadataCache:
         self._missing: dict[str, _Missing] = {}
         #: Topics whose metadata request was refused, with the error: see ``refuse``.
         self.refused: dict[str, MultiRaftError] = {}
+        #: Returns the last error of each known address, "answered" if there is none.
+        self.answers: Callable[[], Mapping[str, str]] = dict
+        #: True while no node answers requests for metadata.
+        self.is_unanswered = False
 
     # ---- reading ----
 
@@ -82,6 +90,32 @@ class MetadataCache:
                 or now_ms - said.last_ms > self.MISSING_KEPT_MS):
             return False
         return now_ms - max(since_ms, said.first_ms) >= self.MISSING_GRACE_MS
+
+    def why_missing(self) -> str:
+        """Return, as the end of an error's text, why there are no metadata: the error of each
+        address; "" while nodes answer.  O(addresses)."""
+        if not self.is_unanswered:
+            return ""
+        return "; no node answered: " + "; ".join(
+            f"{address}: {why}" for address, why in self.answers().items())
+
+    def why_unavailable(self, incarnation: int) -> str:
+        """Return, as the end of an error's text, the group of a partition, its leader, and which of
+        its members answered last; "" when the group is not known.  O(members)."""
+        location = self.locations.get(incarnation)
+        members = self.replicas(incarnation)
+        if location is None or not members:
+            return ""
+        answers = self.answers()
+        leader = f"its leader is node {location.leader}" if location.leader else "it has no leader"
+        states = []
+        for node in members:
+            address = self.nodes.get(node)
+            why = answers.get(address or "", NOT_TRIED)
+            states.append(f"node {node} is not known any more" if address is None
+                          else f"node {node} answers" if why == ANSWERED
+                          else f"node {node} ({address}): {why}")
+        return f"; group {location.group}: {leader}, as far as known; {'; '.join(states)}"
 
     # ---- asking ----
 

@@ -20,6 +20,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any, Callable, NamedTuple, Sequence
 
+from multiraft.client._metadata import ANSWERED, NOT_TRIED
 from multiraft.codec import layout
 from multiraft.errors import ConfigError, MultiRaftError
 from multiraft.wire import messages
@@ -233,7 +234,7 @@ class Link:
         """Finish a request with its response, and learn a newer metadata index."""
         pending = self._in_flight.pop(event.id)
         self._place.failures = 0
-        self._place.error = "answered"
+        self._place.error = ANSWERED
         if event.metadata_index > self._network.metadata_index:
             self._network.metadata_index = event.metadata_index
         pending.on_done(event)
@@ -275,10 +276,6 @@ class Link:
         return told
 
 
-#: Error of an address that has neither answered nor failed.
-NOT_TRIED = "not tried yet"
-
-
 class _Place:
     """State of an address that outlives its links: failures, pause and last error."""
 
@@ -308,7 +305,7 @@ class Network:
         self.cluster: bytes | None = None
         self.metadata_index = 0  # the newest that a node has sent
         self.batch_bytes_max = layout.BATCH_BYTES_MAX  # of one batch, from the last Welcome
-        self._servers = list(dict.fromkeys(server.strip() for server in servers))
+        self.servers = list(dict.fromkeys(server.strip() for server in servers))
         self._known: list[str] = []  # addresses of the cluster's nodes
         self._rng = rng
         self._places: dict[str, _Place] = {}
@@ -369,7 +366,7 @@ class Network:
 
     def addresses(self) -> list[str]:
         """Return all known addresses: those of the cluster's nodes, then the bootstrap servers."""
-        return list(dict.fromkeys([*self._known, *self._servers]))
+        return list(dict.fromkeys([*self._known, *self.servers]))
 
     def learn(self, addresses: Sequence[str]) -> None:
         """Replace the addresses of the cluster's nodes; invalid ones are left out."""

@@ -25,6 +25,7 @@ from multiraft.wire.errors import (
     InvalidRequest,
     LimitExceeded,
     OffsetNotAvailable,
+    TopicExists,
     UnknownTopic,
 )
 from multiraft.wire.members import (
@@ -102,12 +103,13 @@ class TopicDescription(NamedTuple):
 # ---- topics -------------------------------------------------------------------------------------
 
 
-def create_topic(core: ClientCore, name: str, partitions: int = 1,
-                 replication_factor: int = 0) -> Operation[TopicMetadata]:
+def create_topic(core: ClientCore, name: str, partitions: int = 1, replication_factor: int = 0,
+                 if_not_exists: bool = False) -> Operation[TopicMetadata]:
     """Create a topic and return its metadata.
 
     ``name``: 1 to 249 characters of ``A-Za-z0-9._-``; ``partitions``: 1 to 10,000;
-    ``replication_factor``: 0 = the pool's, which is the only one accepted.
+    ``replication_factor``: 0 = the pool's, which is the only one accepted; ``if_not_exists``:
+    return the metadata of a topic that exists already, whatever its number of partitions.
 
     A repetition by this call, after a lost answer, returns the topic that it has created.  Raises
     ``TopicExists``, ``InvalidTopicName``, ``LimitExceeded`` with limit and value, and
@@ -117,9 +119,14 @@ def create_topic(core: ClientCore, name: str, partitions: int = 1,
     request = CreateTopic(name, partitions, replication_factor,
                           core.rng.randbytes(TOPIC_NONCE_BYTES))
     try:
-        reply = yield from ask(core, request)
-    except InvalidRequest:
-        reply = yield from ask(core, request._replace(nonce=None), repeatable=False)
+        try:
+            reply = yield from ask(core, request)
+        except InvalidRequest:
+            reply = yield from ask(core, request._replace(nonce=None), repeatable=False)
+    except TopicExists:
+        if not if_not_exists:
+            raise
+        return (yield from topic_metadata(core, name))
     core.metadata.created(reply.topic)
     return reply.topic
 
@@ -185,7 +192,7 @@ def list_offsets(core: ClientCore, name: str) -> Operation[dict[int, OffsetRange
     of a partition does not answer in 10 s."""
     topic = yield from topic_metadata(core, name)
     ranges = yield from _ranges(core, (topic,), _retries.OPERATION_TIMEOUT_MS)
-    return _by_partition(topic, ranges)
+    return _by_partition(core, topic, ranges)
 
 
 def list_many_offsets(core: ClientCore, names: Sequence[str],
@@ -194,7 +201,7 @@ def list_many_offsets(core: ClientCore, names: Sequence[str],
     request.  Raises as ``list_offsets``.  O(partitions)."""
     topics = yield from _topics(core, names)
     ranges = yield from _ranges(core, topics, _retries.OPERATION_TIMEOUT_MS)
-    return {topic.name: (topic, _by_partition(topic, ranges)) for topic in topics}
+    return {topic.name: (topic, _by_partition(core, topic, ranges)) for topic in topics}
 
 
 def offsets_at(core: ClientCore, name: str, timestamp_ms: int) -> Operation[dict[int, int | None]]:
@@ -437,11 +444,12 @@ def _ranges_at(core: ClientCore, address: str, incarnations: list[int],
     return found
 
 
-def _by_partition(topic: TopicMetadata,
+def _by_partition(core: ClientCore, topic: TopicMetadata,
                   ranges: dict[int, OffsetRange]) -> dict[int, OffsetRange]:
     """Return the ranges by partition.  Raises ``OffsetNotAvailable`` for a missing one."""
     for part in topic.partitions:
         if part.incarnation not in ranges:
             raise OffsetNotAvailable(f"{topic.name}/{part.partition}: its leader did not answer in "
-                                     f"{_retries.OPERATION_TIMEOUT_MS} ms")
+                                     f"{_retries.OPERATION_TIMEOUT_MS} ms"
+                                     f"{core.metadata.why_unavailable(part.incarnation)}")
     return {part.partition: ranges[part.incarnation] for part in topic.partitions}

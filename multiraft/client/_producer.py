@@ -22,11 +22,11 @@ from __future__ import annotations
 
 import heapq
 import random
-from typing import Callable, NamedTuple, Sequence
+from typing import Any, Callable, NamedTuple, Sequence
 
 from multiraft.client._accumulator import Accumulator, ProducerSettings
 from multiraft.client._batches import Batch, Delivery, PartitionQueue
-from multiraft.client._lifecycle import Closed, fresh
+from multiraft.client._lifecycle import Closed, described, fresh
 from multiraft.client._metadata import MetadataCache
 from multiraft.client._network import Lost, NetworkLimits, backoff_ms
 from multiraft.client._records import BatchReceipt
@@ -68,12 +68,12 @@ class ProducerState:
     """State of one producer: held records, identity, and attempts in flight."""
 
     def __init__(self, settings: ProducerSettings, metadata: MetadataCache, rng: random.Random,
-                 make_delivery: Callable[[], Delivery] = Delivery,
+                 kind: type[Delivery] = Delivery, owner: Any = None,
                  limits: NetworkLimits = NetworkLimits(),
                  node_batch_bytes_max: Callable[[], int] = lambda: layout.BATCH_BYTES_MAX):
         self.settings = settings.validate()
         self.closed: MultiRaftError | None = None  # the reason, once the producer has ended
-        self.records = Accumulator(settings, metadata, rng, make_delivery, node_batch_bytes_max)
+        self.records = Accumulator(settings, metadata, rng, kind, owner, node_batch_bytes_max)
         self.identity = settings.identity  # (producer id, epoch) for new sequences
         #: True: the driver sends init_producer and calls ``identify`` with the answer.
         self.wants_identity = settings.sequenced and settings.identity is None
@@ -368,7 +368,7 @@ class ProducerState:
         if batch.attempt != attempt.number:
             return
         batch.attempt = 0
-        batch.problem = lost.why
+        batch.problem = f"{attempt.address}: {lost.why}"
         batch.maybe_appended |= lost.sent
         self._metadata.want(queue.topic)
         self._retry(queue, batch, now_ms)
@@ -451,7 +451,8 @@ class ProducerState:
             last = batch.problem or self.identity_problem or "not sent"
             self._fail(queue, batch, TimedOut(
                 f"{self._name(queue, batch)} not delivered in "
-                f"{self.settings.delivery_timeout_ms} ms; last: {last}"))
+                f"{self.settings.delivery_timeout_ms} ms; last: {last}"
+                f"{self._metadata.why_unavailable(queue.incarnation)}"))
 
     def _fail(self, queue: PartitionQueue, batch: Batch, error: MultiRaftError) -> None:
         """Resolve a batch with ``error``, or as ambiguous if an attempt may have appended it.  If a
@@ -500,8 +501,10 @@ class ProducerState:
     def close(self, why: str) -> None:
         """End all unresolved batches with ``Closed``, or as ambiguous; take no more records."""
         if self.closed is None:
+            unsent = self.records.unsent()
             self.end(Closed(f"{why} and takes no more records"))
-            self._end_all(Closed(f"not sent: {why}"))
+            self._end_all(Closed(f"{described(unsent)} not sent: {why}" if unsent
+                                 else f"not sent: {why}"))
 
     def require_open(self) -> None:
         """Raise the error that the producer has ended with, if it has."""

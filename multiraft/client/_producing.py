@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Generic, Protocol, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from multiraft.client._accumulator import BufferFull, ProducerSettings
 from multiraft.client._batches import Delivery, note_taken
@@ -29,6 +29,8 @@ RECORDS_PER_TURN = 256
 BatchDelivery = TypeVar("BatchDelivery", bound=Delivery)
 _Made = TypeVar("_Made", covariant=True)
 _Taken = TypeVar("_Taken")
+#: A delivery from its fields, without a Python function.
+_new = tuple.__new__
 
 
 def wall_ms() -> int:
@@ -46,20 +48,20 @@ class Intake(Protocol[_Made]):
 
     def extend(self, topic_name: str, values: Sequence[bytes], start: int, now_ms: int,
                wall_ms: int) -> tuple[_Made, int]:
-        """Take values into one batch; return its delivery and the index of the first value that was
-        not taken, as ``Accumulator.extend`` does."""
+        """Take values into one batch; return their delivery and the index of the first value that
+        was not taken, as ``Accumulator.extend`` does."""
         ...
 
 
 class ProducerCore(Generic[BatchDelivery]):
-    """Producer without a driver.  ``new_delivery`` makes the driver's deliveries, ``now_ms`` is
-    the driver's clock; ``line`` None = one caller at a time."""
+    """Producer without a driver.  ``kind`` is the driver's class of deliveries, which wait with
+    its client ``owner``; ``now_ms`` is the driver's clock; ``line`` None = one caller at a time."""
 
     def __init__(self, client: ClientCore, settings: ProducerSettings,
-                 new_delivery: Callable[[], BatchDelivery], now_ms: Callable[[], int],
+                 kind: type[BatchDelivery], owner: Any, now_ms: Callable[[], int],
                  line: Line | None):
         self._client = client
-        self._state = client.producer(settings, new_delivery)
+        self._state = client.producer(settings, kind, owner)
         self._records = self._state.records
         #: The accumulator itself, so that a driver that takes one record calls it directly.
         self.intake = cast(Intake[BatchDelivery], self._records)
@@ -73,8 +75,8 @@ class ProducerCore(Generic[BatchDelivery]):
     # ---- records ----
 
     def try_take(self, record: Record, now_ms: int) -> BatchDelivery | None:
-        """Take ``record`` and return the delivery of its batch; None when it has to wait for buffer
-        space, or behind other calls (``send``).  Raises as ``Accumulator.send``."""
+        """Take ``record`` and return its delivery; None when it has to wait for buffer space, or
+        behind other calls (``send``).  Raises as ``Accumulator.send``."""
         if self._line is not None and not self._line.is_empty:
             return None
         try:
@@ -83,8 +85,8 @@ class ProducerCore(Generic[BatchDelivery]):
             return None
 
     def send(self, record: Record) -> Operation[BatchDelivery]:
-        """Take ``record`` as soon as it fits into the buffer, and return the delivery of its batch
-        without waiting for the outcome.  Raises as ``Accumulator.send``, except ``BufferFull``."""
+        """Take ``record`` as soon as it fits into the buffer, and return its delivery without
+        waiting for the outcome.  Raises as ``Accumulator.send``, except ``BufferFull``."""
         return (yield from self._when_room(
             lambda: self.intake.send(record, self._now_ms(), wall_ms())))
 
@@ -93,8 +95,9 @@ class ProducerCore(Generic[BatchDelivery]):
         """Add many values or records, and wait for buffer space as needed.
 
         ``records`` are ``bytes`` (values without keys, appended to ``topic``: the fast way) or
-        ``Record`` values, which name their topics.  Returns one delivery per batch that got some of
-        them.  Raises as ``send`` at the first record that is refused.  The error then has
+        ``Record`` values, which name their topics.  Returns one delivery for each run of records
+        that share a batch; the ``offsets`` of all deliveries, one after the other, are those of the
+        records.  Raises as ``send`` at the first record that is refused.  The error then has
         ``index``, the position of that record in the list, and ``deliveries``, those of the records
         before it, which were taken; the records behind it were not."""
         deliveries: list[BatchDelivery] = []
@@ -109,6 +112,7 @@ class ProducerCore(Generic[BatchDelivery]):
                       deliveries: list[BatchDelivery]) -> Operation[None]:
         at, clock, try_take = 0, self._now_ms, self.try_take
         turned_ms = clock()
+        run, end = None, 0  # delivery of the first record of a run, and position behind the run
         try:
             for at, record in enumerate(records):
                 now_ms = clock()
@@ -118,8 +122,15 @@ class ProducerCore(Generic[BatchDelivery]):
                 delivery = try_take(record, now_ms)
                 if delivery is None:
                     delivery = yield from self.send(record)
-                _note(deliveries, delivery)
+                batch, first, _ = delivery
+                if run is not None and run[0] is batch and first == end:
+                    end += 1
+                    continue
+                _note_run(deliveries, run, end)
+                run, end = delivery, first + 1
+            _note_run(deliveries, run, end)
         except Exception as error:
+            _note_run(deliveries, run, end)
             note_taken(error, at, deliveries)
             raise
 
@@ -233,8 +244,22 @@ class ProducerCore(Generic[BatchDelivery]):
         self._client.remove(self._state)
 
 
+def _note_run(deliveries: list[BatchDelivery], run: BatchDelivery | None, end: int) -> None:
+    """Append a delivery of the records from that of ``run`` to position ``end`` of its batch;
+    None = there are none."""
+    if run is not None:
+        batch, first, _ = run
+        deliveries.append(_new(type(run), (batch, first, end - first)))
+
+
 def _note(deliveries: list[BatchDelivery], delivery: BatchDelivery) -> None:
-    """Append ``delivery`` to ``deliveries``, unless it is the last one there: the record before
-    shares its batch."""
-    if not deliveries or deliveries[-1] is not delivery:
+    """Append ``delivery`` to ``deliveries``, or extend the last one there, if its records precede
+    those of ``delivery`` in the same batch.  Leave out one of no records."""
+    batch, first, length = delivery
+    if deliveries:
+        last_batch, last_first, last_length = deliveries[-1]
+        if last_batch is batch and last_first + last_length == first:
+            deliveries[-1] = _new(type(delivery), (batch, last_first, last_length + length))
+            return
+    if length:
         deliveries.append(delivery)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from multiraft.client._batch_reader import Search
-from multiraft.client._consumer_settings import Start
+from multiraft.client._consumer_settings import PartitionStart
 from multiraft.client._replicas import Replicas
 from multiraft.errors import MultiRaftError
 from multiraft.wire.messages import Fetch, ListOffsets, ReportCorruption
@@ -44,7 +44,7 @@ class Reader:
                  "failing_since_ms", "corrupt", "problem", "replicas", "search", "high_watermark",
                  "part", "moves", "ends", "undecided", "leaderless_since_ms")
 
-    def __init__(self, partition: int, incarnation: int, start: Start):
+    def __init__(self, partition: int, incarnation: int, start: PartitionStart):
         self.partition = partition
         self.incarnation = incarnation
         self.start = start

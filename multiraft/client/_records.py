@@ -54,7 +54,8 @@ def require_record(record: Record) -> int:
     """Return the bytes of the record's fields.  Raises ``TypeError`` or ``ValueError`` for fields
     of a wrong type; the encoder checks the rest.  O(headers)."""
     if type(record) is not Record and not isinstance(record, Record):
-        raise TypeError(f"a record must be a Record, not {type(record).__name__}")
+        raise TypeError(f"a record must be a Record, not {type(record).__name__}: "
+                        "Record(topic, value, key=...)")
     _, value, key, _, _, headers = record
     if type(value) is bytes:
         size = len(value)
@@ -69,7 +70,8 @@ def _field_bytes(name: str, field: bytes | None) -> int:
     if field is None:
         return 0
     if not isinstance(field, bytes):
-        raise TypeError(f"{name} must be bytes or None, not {type(field).__name__}")
+        encode = f": {name}.encode() makes bytes of it" if isinstance(field, str) else ""
+        raise TypeError(f"{name} must be bytes or None, not {type(field).__name__}{encode}")
     return len(field)
 
 
@@ -151,6 +153,25 @@ class BatchReceipt(NamedTuple):
     count: int  # type: ignore[assignment]
 
 
+class RecordReceipt(BatchReceipt):
+    """Receipt of a batch as one of its records sees it.  ``offset``: of that record, or of the
+    first of several that were given together; -1 with ``acks="none"``.  As a tuple it is the
+    ``BatchReceipt``."""
+
+    offset: int
+
+    @classmethod
+    def at(cls, receipt: BatchReceipt, position: int) -> "RecordReceipt":
+        """Return the receipt of the record at ``position`` in the batch, counted from 0."""
+        made: RecordReceipt = tuple.__new__(cls, receipt)
+        made.offset = receipt.base_offset + position if receipt.base_offset >= 0 else -1
+        return made
+
+    def __repr__(self) -> str:
+        return (f"RecordReceipt(topic={self.topic!r}, partition={self.partition}, "
+                f"offset={self.offset}, base_offset={self.base_offset}, count={self.count})")
+
+
 class FetchedBatch:
     """One batch of a partition: ``topic``, ``partition``, ``base_offset`` and ``count`` of its
     records, and ``high_watermark``, the end of the partition for readers when it was fetched.  If
@@ -208,6 +229,10 @@ class FetchedBatch:
         except CodecError as error:
             raise self._unreadable(error) from error
 
+    def __reduce__(self) -> tuple:
+        return _batch_from, (self.topic, self.partition, bytes(self._data), self.base_offset,
+                             self.high_watermark)
+
     def _block(self) -> Buffer:
         """Return the records block, decompressed."""
         return decompress(self.header.attributes & layout.ATTRIBUTE_CODEC_MASK,
@@ -227,3 +252,10 @@ class FetchedBatch:
     def __repr__(self) -> str:
         return (f"FetchedBatch({self.topic}/{self.partition}, offsets {self.base_offset}.."
                 f"{self.next_offset - 1}, {len(self._data)} B)")
+
+
+def _batch_from(topic: str, partition: int, data: bytes, position: int,
+                high_watermark: int) -> FetchedBatch:
+    """Return a fetched batch from what its pickle holds."""
+    return FetchedBatch(topic, partition, memoryview(data), core.batch_header(data), position,
+                        high_watermark)

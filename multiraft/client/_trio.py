@@ -5,8 +5,8 @@ one of them is first used, so that programs without trio can import the package.
 their steps: ``_steps.py``.
 
 Invariants.  A task that gives the client core input, or received input for it, advances the core
-itself (``work``), without a switch of tasks.  One pump task advances the core when a deadline has
-passed, and after ``wake``.  A link has one receiving and one sending task.
+itself (``_work``), without a switch of tasks.  One pump task advances the core when a deadline has
+passed, and after ``_wake``.  A link has one receiving and one sending task.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import random
 import socket
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any, Callable, Sequence, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Sequence, TypeVar, Unpack
 
 import trio
 
@@ -23,10 +23,11 @@ from multiraft.client._accumulator import ProducerSettings
 from multiraft.client._client import ClientCore
 from multiraft.client._consumer import ConsumerSettings, Start
 from multiraft.client._consuming import BaseConsumer, ConsumerCore
-from multiraft.client._lifecycle import Closed, Forked, note_failure, watch
+from multiraft.client._lifecycle import AsyncBlock, Closed, Forked, NeedsTrio, note_failure, watch
 from multiraft.client._methods import async_method
 from multiraft.client._network import NEVER_MS, Link, NetworkLimits
 from multiraft.client._records import FetchedBatch
+from multiraft.client._settings import ConsumerOptions, ProducerOptions, settings_of
 from multiraft.client._steps import Exchange, Operation, Pause, Step, Turn, Until, WaitFor
 from multiraft.client._trio_producer import Producer, parked
 from multiraft.client._trio_sockets import LinkSocket, secured
@@ -44,11 +45,15 @@ class _NotOpen:
     """Clock of a client whose block was not entered."""
 
     def current_time(self) -> float:
-        """Raise ``Closed``, because the client was not entered yet."""
-        raise Closed("the client is not open: use it with async with")
+        """Raise ``NeedsTrio`` outside of trio, and else ``Closed``, because the client was not entered yet."""
+        try:
+            trio.lowlevel.current_task()
+        except RuntimeError:
+            raise NeedsTrio() from None
+        raise Closed("the client is not open: use it with `async with Client(...) as client`")
 
 
-class Client:
+class Client(AsyncBlock):
     """Client of a cluster, connected through any of its nodes; use it with ``async with``.
 
     Parameters:
@@ -76,13 +81,13 @@ class Client:
             tls.context()  # raise for unusable files here, not at the first connection
         self._core = ClientCore(servers, rng if rng is not None else random.Random(), 0, client_id,
                                 limits)
-        self._wake = trio.Event()
+        self._wake_event = trio.Event()
         self._changed = trio.lowlevel.ParkingLot()
         self._sockets: dict[Link, LinkSocket] = {}
         self._scopes: dict[Link, trio.CancelScope] = {}
         self._clock: trio.abc.Clock | _NotOpen = _NotOpen()
         self._pump_until_ms = 0  # time at which the pump advances the core, at the latest
-        self.stale = False  # True: the core has input since it was advanced last
+        self._stale = False  # True: the core has input since it was advanced last
         self._nursery_manager: Any = None
         self._nursery: trio.Nursery | None = None
         watch(self)
@@ -91,10 +96,13 @@ class Client:
         self._core.require_open()
         if self._nursery is not None:
             raise RuntimeError("the client is open already")
-        self._clock = trio.lowlevel.current_clock()
+        try:
+            self._clock = trio.lowlevel.current_clock()
+        except RuntimeError:
+            raise NeedsTrio() from None
         self._nursery_manager = trio.open_nursery()
         self._nursery = await self._nursery_manager.__aenter__()
-        self._core.now_ms = self.now_ms()
+        self._core.now_ms = self._now_ms()
         self._nursery.start_soon(self._pump)
         return self
 
@@ -106,7 +114,7 @@ class Client:
             self._nursery.cancel_scope.cancel()
             return None
         failure = self._core.close("the client was closed")
-        self.notify()
+        self._notify()
         self._nursery.cancel_scope.cancel()
         # Raise the exception of the body itself instead of the exception group that the nursery
         # would put around it.
@@ -121,7 +129,18 @@ class Client:
         """True if the client has ended: its block was left, or a forked process inherited it."""
         return self._core.ended is not None
 
-    def inherited(self, error: Forked) -> None:
+    def __repr__(self) -> str:
+        return self._core.describe("multiraft.client")
+
+    def __del__(self) -> None:
+        if hasattr(self, "_core"):  # else the constructor has raised
+            self._warn_unsent("the client was garbage-collected")
+
+    def _warn_unsent(self, why: str) -> None:
+        """Warn of records that an open client holds and has never sent."""
+        self._core.warn_unsent(why)
+
+    def _inherited(self, error: Forked) -> None:
         """End the client in a child process (see ``_lifecycle.py``), without touching the parent's
         run or connections."""
         self._core.inherited(error)
@@ -170,7 +189,7 @@ class Client:
 
     # ---- data ----
 
-    def producer(self, **settings: Any) -> Producer:
+    def producer(self, **settings: Unpack[ProducerOptions]) -> Producer:
         """Return a producer of this client; use it with ``async with``, whose end flushes it.
 
             async with client.producer(compression="zstd") as producer:
@@ -199,10 +218,10 @@ class Client:
 
         Raises ``ConfigError`` for an invalid setting, ``Closed`` or ``Forked`` when the client has
         ended."""
-        return Producer(self, ProducerSettings(**settings))
+        return Producer(self, settings_of(ProducerSettings, "producer", settings))
 
     def consume(self, topic: str, partition: int | None = None, start: Start = "earliest",
-                until_end: bool = False, **settings: Any) -> "Consumer":
+                until_end: bool = False, **settings: Unpack[ConsumerOptions]) -> "Consumer":
         """Return a consumer of ``topic``: of one ``partition``, or of all (None).
 
             async for batch in client.consume("flights", until_end=True):
@@ -210,7 +229,9 @@ class Client:
                     ...
 
         ``start``: "earliest", "latest", an offset, or ``Timestamp(ms)`` for the first record at or
-        after a time in milliseconds since 1970 (the end when there is none).  With ``until_end``
+        after a time in milliseconds since 1970 (the end when there is none); or a mapping with one
+        of these by partition, as ``positions`` of a consumer returns it: partitions that it leaves
+        out are read from their beginning.  With ``until_end``
         the consumer ends at the end of each partition as of its start, or before records that an
         open transaction of a sink has staged (``unread`` names those partitions).  Without it the
         consumer waits for new records.
@@ -231,22 +252,23 @@ class Client:
         Raises ``ConfigError`` for an invalid setting or start, ``TypeError``, ``InvalidTopicName``
         or ``UnknownPartition`` for a topic or partition that cannot exist, ``Closed`` or ``Forked``
         when the client has ended.  Iteration raises ``UnknownTopic`` or ``UnknownPartition`` (also
-        after a deletion), ``OffsetOutOfRange`` for an offset outside of the partition,
+        after a deletion), ``OffsetOutOfRange`` for an offset outside of its partition,
         ``UnreadableBatch`` for a batch that fails its check on each replica, and after
         ``unavailable_ms`` the last error, or ``TimedOut``."""
-        return Consumer(self, ConsumerSettings(**settings), topic, partition, start, until_end)
+        return Consumer(self, settings_of(ConsumerSettings, "consume", settings), topic, partition,
+                        start, until_end)
 
     # ---- the driver ----
 
     async def _run(self, operation: Operation[_Result]) -> _Result:
         """Run an operation of the client.  Raises ``Closed`` or ``Forked`` when it has ended."""
-        self.require_open()
+        self._require_open()
         return await self._drive(operation)
 
     async def _drive(self, operation: Operation[_Result]) -> _Result:
         """Run ``operation`` to its end in this task, step by step, and return its result.  It is a
         checkpoint, unless it succeeds without a step."""
-        self._core.now_ms = self.now_ms()
+        self._core.now_ms = self._now_ms()
         step = None
         try:
             step = operation.send(None)
@@ -261,7 +283,7 @@ class Client:
             return end.value
         except (MultiRaftError, TypeError, ValueError):
             if step is None:
-                await self.checkpoint()
+                await self._checkpoint()
             raise
         finally:
             operation.close()
@@ -271,20 +293,20 @@ class Client:
         None."""
         match step:
             case Turn():
-                self.work()
-                await self.checkpoint()
+                self._work()
+                await self._checkpoint()
             case Until():
-                await self.until(step.condition)
+                await self._until(step.condition)
             case WaitFor():
                 if not step.signal.is_set:
                     await parked(step.signal)
             case Exchange():
-                self.require_open()  # another task may have closed the client
+                self._require_open()  # another task may have closed the client
                 return await self._exchange(step)
             case Pause():
-                self.require_open()
+                self._require_open()
                 await trio.sleep(step.ms / 1000)
-                self._core.now_ms = self.now_ms()
+                self._core.now_ms = self._now_ms()
         return None
 
     async def _exchange(self, step: Exchange) -> Any:
@@ -295,78 +317,78 @@ class Client:
             event.set()
 
         self._core.network.request(step.address, step.request, (), step.timeout_ms, done,
-                                   self.now_ms())
-        self.work()
+                                   self._now_ms())
+        self._work()
         await event.wait()
-        self._core.now_ms = self.now_ms()
+        self._core.now_ms = self._now_ms()
         return outcomes[0]
 
-    def now_ms(self) -> int:
+    def _now_ms(self) -> int:
         """Return the time of trio's clock, in milliseconds."""
         return int(self._clock.current_time() * 1000)
 
-    def require_open(self) -> None:
+    def _require_open(self) -> None:
         """Raise ``Closed`` or ``Forked`` when the client has ended or was not entered."""
         self._core.require_open()
         if self._nursery is None:
             self._clock.current_time()
 
-    async def checkpoint(self) -> None:
+    async def _checkpoint(self) -> None:
         """Let other tasks run, and a cancellation take effect (trio's checkpoint).  Raises
         ``Forked`` in a child process, which must not wait on the parent's run."""
         if isinstance(self._core.ended, Forked):
             self._core.require_open()
         await trio.lowlevel.checkpoint()
 
-    def notify(self) -> None:
-        """Wake the tasks that wait in ``until``, so that they evaluate their conditions."""
+    def _notify(self) -> None:
+        """Wake the tasks that wait in ``_until``, so that they evaluate their conditions."""
         if self._changed:
             self._changed.unpark_all()
 
-    def wake(self) -> None:
-        """Have the pump task advance the core soon, because it has new input; ``work`` does it in
+    def _wake(self) -> None:
+        """Have the pump task advance the core soon, because it has new input; ``_work`` does it in
         the calling task."""
-        self.stale = True
-        self._wake.set()
+        self._stale = True
+        self._wake_event.set()
 
-    def work(self) -> None:
+    def _work(self) -> None:
         """Advance the core now, in the calling task, because it has new input (a record of the
-        application, bytes of a node).  ``wake`` leaves that to the pump task."""
+        application, bytes of a node).  ``_wake`` leaves that to the pump task."""
         due_ms = self._advance()
         if due_ms < self._pump_until_ms:
-            self._wake.set()
+            self._wake_event.set()
 
-    async def until(self, condition: Callable[[], bool]) -> None:
+    async def _until(self, condition: Callable[[], bool]) -> None:
         """Advance the core and wait until ``condition`` holds for its state; return at once if it
         holds already.  Raises ``Closed`` or ``Forked`` when the client ends first."""
         if not condition():
-            self.require_open()
-            self.work()
+            self._require_open()
+            self._work()
             while not condition():
-                self.require_open()
+                self._require_open()
                 await self._changed.park()
 
     def _advance(self) -> int:
         """Advance the core, send its output, and return the time of its next deadline."""
-        self.stale = False
-        self._core.advance(self.now_ms())
+        self._stale = False
+        self._core.advance(self._now_ms())
         if self._core.network.changed:
             self._serve_links()
-        self.notify()
+        self._notify()
         due_ms = self._core.next_deadline_ms()
         return NEVER_MS if due_ms is None else due_ms
 
     async def _pump(self) -> None:
         while True:
-            self._wake = trio.Event()
+            self._wake_event = trio.Event()
             self._pump_until_ms = due_ms = self._advance()
             if due_ms == NEVER_MS:
-                await self._wake.wait()
-            elif due_ms <= self.now_ms():
+                await self._wake_event.wait()
+            elif due_ms <= self._now_ms():
                 await trio.lowlevel.checkpoint()
             else:
                 with trio.move_on_at(due_ms / 1000):
-                    await self._wake.wait()
+                    await self._wake_event.wait()
 
     def _serve_links(self) -> None:
         while self._core.network.changed:
@@ -394,7 +416,7 @@ class Client:
             finally:
                 del self._scopes[link]
                 self._sockets.pop(link, None)
-        self.wake()
+        self._wake()
 
     async def _connect(self, link: Link) -> socket.socket | TlsSocket | None:
         timeout_ms = self._core.limits.connect_timeout_ms
@@ -415,7 +437,7 @@ class Client:
             why = f"cannot connect: {error}"
         except ConfigError as error:
             why = str(error)
-        self._core.network.broken(link, why, self.now_ms())
+        self._core.network.broken(link, why, self._now_ms())
         return None
 
     async def _talk(self, link: Link, sock: socket.socket | TlsSocket) -> None:
@@ -427,32 +449,38 @@ class Client:
             await talk.receive()
             nursery.cancel_scope.cancel()
 
-    def lost(self, link: Link, error: OSError) -> None:
+    def _lost(self, link: Link, error: OSError) -> None:
         """Report a broken connection to the core, which closes the link, and wake the pump task."""
-        self._core.network.broken(link, f"connection lost: {error}", self.now_ms())
-        self.wake()
+        self._core.network.broken(link, f"connection lost: {error}", self._now_ms())
+        self._wake()
 
 
 class Consumer(BaseConsumer, AsyncIterator):
     """Consumer of a topic; ``Client.consume`` makes it.  ``async for batch in consumer`` yields
     ``FetchedBatch`` values, in offset order within a partition and in no order between partitions.
-    Offsets are not stored by the cluster: keep ``position`` to resume."""
+    Offsets are not stored by the cluster: keep ``positions`` to resume."""
 
     def __init__(self, client: Client, settings: ConsumerSettings, topic: str,
                  partition: int | None, start: Start, until_end: bool):
         self._client = client
         self._core = ConsumerCore(
             client._core, client._core.consumer(settings, topic, partition, start, until_end),
-            client.now_ms, client.notify)
+            client._now_ms, client._notify)
+
+    if not TYPE_CHECKING:  # type checkers know that it is missing
+
+        def __iter__(self):
+            raise NeedsTrio("use `async for` under trio; for plain `for` take the client of "
+                            "multiraft.client.blocking")
 
     def __aiter__(self) -> "Consumer":
         return self
 
     async def __anext__(self) -> FetchedBatch:
-        await self._client.checkpoint()
-        await self._client.until(self._core.is_ready)
+        await self._client._checkpoint()
+        await self._client._until(self._core.is_ready)
         batch = self._core.take()
         if batch is None:
             raise StopAsyncIteration
-        self._client.wake()
+        self._client._wake()
         return batch

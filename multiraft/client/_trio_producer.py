@@ -5,17 +5,17 @@ Contract.  As ``_trio.py``, whose ``Client`` makes them.  Decisions: ``_producin
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import trio
 
 from multiraft.client._accumulator import ProducerSettings
-from multiraft.client._batches import Delivery
+from multiraft.client._batches import BatchOutcome, Delivery
 from multiraft.client._client import ClientCore
+from multiraft.client._lifecycle import AsyncBlock
 from multiraft.client._methods import async_method
 from multiraft.client._producing import ProducerCore, wall_ms
-from multiraft.client._records import BatchReceipt, Record
+from multiraft.client._records import Record, RecordReceipt
 from multiraft.client._signal import Line, Signal
 from multiraft.client._steps import Operation
 from multiraft.errors import MultiRaftError
@@ -31,26 +31,26 @@ class ProducerOwner(Protocol):
 
     _core: ClientCore
     #: True while the core has input since it was advanced last.
-    stale: bool
+    _stale: bool
 
-    def now_ms(self) -> int:
+    def _now_ms(self) -> int:
         """Return the time of trio's clock, in milliseconds."""
         ...
 
-    def require_open(self) -> None:
+    def _require_open(self) -> None:
         """Raise ``Closed`` or ``Forked`` when the client has ended or was not entered."""
         ...
 
-    def work(self) -> None:
+    def _work(self) -> None:
         """Advance the client core now, in the calling task, because it has new input (a record of
-        the application, bytes of a node).  ``wake`` leaves that to the pump task."""
+        the application, bytes of a node).  ``_wake`` leaves that to the pump task."""
         ...
 
-    def wake(self) -> None:
+    def _wake(self) -> None:
         """Have the pump task advance the client core soon, because it has new input."""
         ...
 
-    async def checkpoint(self) -> None:
+    async def _checkpoint(self) -> None:
         """Let other tasks run, and a cancellation take effect (trio's checkpoint).  Raises
         ``Forked`` in a child process."""
         ...
@@ -60,7 +60,7 @@ class ProducerOwner(Protocol):
         ...
 
 
-async def parked(event: Delivery | Signal) -> None:
+async def parked(event: BatchOutcome | Signal) -> None:
     """Suspend the task until ``event``, which is not done yet, calls its listeners."""
     task = trio.lowlevel.current_task()
 
@@ -76,32 +76,32 @@ async def parked(event: Delivery | Signal) -> None:
 
 
 class BatchDelivery(Delivery):
-    """Pending outcome of one batch; records of the same batch share it.  ``done`` is True once the
-    outcome is known; ``result`` returns it, ``when_done`` calls a function then."""
+    """Pending outcome of a record, or of records that ``send_many`` put into one batch.  ``done``
+    is True once the outcome is known; ``result`` returns it, ``when_done`` calls a function then,
+    and ``offset`` and ``offsets`` tell where the records are.  Deliveries of one batch are
+    equal."""
 
-    __slots__ = ("client",)
+    __slots__ = ()
 
-    def __init__(self, client: ProducerOwner):
-        super().__init__()
-        self.client = client
-
-    async def wait(self) -> BatchReceipt:
-        """Wait for the outcome and return the ``BatchReceipt`` of the batch.  Raises a
-        ``RequestError`` (``TimedOut`` after ``delivery_timeout_ms``, among others) when the batch
-        was certainly not appended, ``AmbiguousOutcome`` when that is unknown, ``Closed`` or
-        ``Forked`` when the client ended before the batch was sent."""
-        if self.outcome is None:
-            self.client.require_open()
-            if self.client.stale:
-                self.client.work()
-        if self.outcome is None:
-            await parked(self)
+    async def wait(self) -> RecordReceipt:
+        """Wait for the outcome and return the ``RecordReceipt``: ``offset`` of the record, and the
+        batch that it is in.  Raises a ``RequestError`` (``TimedOut`` after ``delivery_timeout_ms``,
+        among others) when the batch was certainly not appended, ``AmbiguousOutcome`` when that is
+        unknown, ``Closed`` or ``Forked`` when the client ended before the batch was sent."""
+        batch = self._batch
+        client: ProducerOwner = batch.owner
+        if batch.outcome is None:
+            client._require_open()
+            if client._stale:
+                client._work()
+        if batch.outcome is None:
+            await parked(batch)
         else:
-            await self.client.checkpoint()
+            await client._checkpoint()
         return self.result()
 
 
-class Producer:
+class Producer(AsyncBlock):
     """Producer that appends records in batches; ``Client.producer`` makes it, use it with
     ``async with``.  The end of the block flushes; after an exception, records that are not sent yet
     are dropped.  ``settings`` cannot be changed.  Several tasks may use one producer.
@@ -115,12 +115,15 @@ class Producer:
         self.settings = settings
         self._client = client
         self._core = ProducerCore[BatchDelivery](
-            client._core, settings, partial(BatchDelivery, client), client.now_ms, Line())
+            client._core, settings, BatchDelivery, client, client._now_ms, Line())
         self._intake = self._core.intake
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._client!r}>"
 
     async def __aenter__(self) -> "Producer":
         self._core.require_open()
-        self._client.wake()
+        self._client._wake()
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
@@ -132,27 +135,28 @@ class Producer:
     send_many = async_method(ProducerCore[BatchDelivery].send_many)
 
     def send_nowait(self, record: Record) -> BatchDelivery:
-        """Add one record to the open batch of its partition and return the delivery of that
-        batch.  The client's tasks send it.  Raises ``BufferFull`` (with ``limit`` and
+        """Add one record to the open batch of its partition and return the delivery of the
+        record.  The client's tasks send it.  Raises ``BufferFull`` (with ``limit`` and
         ``value`` in bytes) when ``buffer_bytes_max`` is reached, ``Closed`` or ``Forked`` after the
         end, and for a record that can never be appended ``RecordTooLarge``, ``InvalidTopicName``,
         ``UnknownPartition``, ``TypeError`` or ``ValueError``; the record was not taken then."""
-        delivery = self._intake.send(record, self._client.now_ms(), wall_ms())
-        self._client.wake()
+        delivery = self._intake.send(record, self._client._now_ms(), wall_ms())
+        self._client._wake()
         return delivery
 
     async def send(self, record: Record) -> BatchDelivery:
         """Add one record as ``send_nowait`` does, but wait for buffer space instead of raising
         ``BufferFull``.  Calls that wait are served in the order of their arrival.  It does not wait
         for the outcome of the batch."""
+        now_ms = self._client._now_ms()
         try:
-            delivery = self._core.try_take(record, self._client.now_ms())
+            delivery = self._core.try_take(record, now_ms)
         except (MultiRaftError, TypeError, ValueError):
-            await self._client.checkpoint()
+            await self._client._checkpoint()
             raise
         if delivery is None:
             delivery = await self._run(self._core.send(record))
-        self._client.work()
+        self._client._work()
         await trio.lowlevel.checkpoint()
         return delivery
 
@@ -160,4 +164,4 @@ class Producer:
         try:
             return await self._client._drive(operation)
         finally:
-            self._client.wake()
+            self._client._wake()

@@ -20,15 +20,15 @@ from multiraft.wire.tls import TlsSocket
 class LinkOwner(Protocol):
     """The methods of ``_trio.Client`` that its sockets call."""
 
-    def now_ms(self) -> int:
+    def _now_ms(self) -> int:
         """Return the time of trio's clock, in milliseconds."""
         ...
 
-    def work(self) -> None:
+    def _work(self) -> None:
         """Advance the client core now, in the calling task, because it has new input."""
         ...
 
-    def lost(self, link: Link, error: OSError) -> None:
+    def _lost(self, link: Link, error: OSError) -> None:
         """Report a broken connection to the client core, which closes the link, and wake the pump
         task."""
         ...
@@ -83,7 +83,7 @@ class LinkSocket:
             self._blocked.set()
         except OSError as error:
             outgoing = []
-            self._client.lost(self._link, error)
+            self._client._lost(self._link, error)
         self._outgoing = outgoing
 
     async def wait_and_send(self) -> None:
@@ -108,7 +108,7 @@ class LinkSocket:
             except BlockingIOError:
                 continue  # a spurious wake-up
             except OSError as error:
-                self._client.lost(self._link, error)
+                self._client._lost(self._link, error)
                 return
-            self._link.received(count, self._client.now_ms())
-            self._client.work()
+            self._link.received(count, self._client._now_ms())
+            self._client._work()

@@ -10,9 +10,10 @@ behaviour of ``multiraft.client``.
                 ...
 
 Contract.  Errors and retries as in ``multiraft.client``.  The client does nothing between calls:
-after ``send_nowait``, records are sent by ``flush``, ``close`` or another call that waits.  One
-thread at a time may use a client, and only the process that made it: a child made by a fork gets
-``Forked``, and makes a client of its own.
+after ``send_nowait``, records are sent by ``flush``, ``close``, ``poll`` or another call that
+waits.  One thread at a time may use a client; a second one gets ``ConcurrentUse``.  Only the
+process that made it may use it: a child made by a fork gets ``Forked``, and makes a client of its
+own.
 
 Elsewhere.  ``_client.py`` and the operations decide (``_steps.py``); this module moves bytes and
 waits.
@@ -23,8 +24,8 @@ from __future__ import annotations
 import random
 import select
 import socket
-from functools import partial
-from typing import TYPE_CHECKING, Any, Callable, Sequence, TypeVar
+from time import time_ns
+from typing import TYPE_CHECKING, Any, Callable, NoReturn, Sequence, TypeVar, Unpack
 
 from multiraft.client import _operations, _placements, _plans
 from multiraft.client._accumulator import BufferFull, ProducerSettings
@@ -34,34 +35,76 @@ from multiraft.client._client import ClientCore
 from multiraft.client._compression import DecompressionTooLarge
 from multiraft.client._consumer import ConsumerSettings, Start
 from multiraft.client._consuming import BaseConsumer, ConsumerCore
-from multiraft.client._lifecycle import Closed, Forked, note_failure, watch
+from multiraft.client._lifecycle import (
+    Closed,
+    Forked,
+    NeedsTrio,
+    RecordsNotSent,
+    note_failure,
+    watch,
+)
 from multiraft.client._methods import blocking_method
 from multiraft.client._network import Link, NetworkLimits, NoNodeAnswered
 from multiraft.client._operations import OffsetRange, PartitionDescription, TopicDescription
-from multiraft.client._producing import ProducerCore, wall_ms
+from multiraft.client._producing import ProducerCore
 from multiraft.client._records import (
     VALUE_BYTES_MAX,
     BatchReceipt,
     FetchedBatch,
     Record,
+    RecordReceipt,
     Timestamp,
 )
+from multiraft.client._settings import ConsumerOptions, ProducerOptions, settings_of
 from multiraft.client._steps import Exchange, Operation, Pause, Step, Turn, Until, WaitFor
+from multiraft.client._thread_guard import ConcurrentUse, ThreadGuard
 from multiraft.client._unreadable import OversizedBatch, UnreadableBatch
 from multiraft.client._waits import Wait
 from multiraft.client.tls import TlsSettings
-from multiraft.errors import MultiRaftError, RecordTooLarge
-from multiraft.wire.errors import AmbiguousOutcome, RequestError
+from multiraft.errors import ConfigError, MultiRaftError, RecordTooLarge
+from multiraft.wire.errors import (
+    AmbiguousOutcome,
+    BatchTooLarge,
+    CorruptBatch,
+    InvalidBatch,
+    InvalidRequest,
+    InvalidTopicName,
+    LeaderUnknown,
+    LimitExceeded,
+    NotLeader,
+    OffsetNotAvailable,
+    OffsetOutOfRange,
+    OutOfOrderSequence,
+    ProducerFenced,
+    Quarantined,
+    QueueFull,
+    RequestError,
+    ShuttingDown,
+    StaleTransaction,
+    StorageFull,
+    TimedOut,
+    TopicExists,
+    UnknownPartition,
+    UnknownProducer,
+    UnknownTopic,
+    Unsupported,
+)
 from multiraft.wire.tls import TlsSocket
 
 if TYPE_CHECKING:
     from types import TracebackType
 
 __all__ = [
-    "AmbiguousOutcome", "BatchDelivery", "BatchReceipt", "BufferFull", "Client", "Closed",
-    "Consumer", "DecompressionTooLarge", "FetchedBatch", "Forked", "NoNodeAnswered", "OffsetRange",
-    "OversizedBatch", "PartitionDescription", "Producer", "Record", "RecordTooLarge",
-    "RequestError", "Timestamp", "TlsSettings", "TopicDescription", "UnreadableBatch",
+    "AmbiguousOutcome", "BatchDelivery", "BatchReceipt", "BatchTooLarge", "BufferFull", "Client",
+    "Closed", "ConcurrentUse", "ConfigError", "Consumer", "ConsumerOptions", "CorruptBatch",
+    "DecompressionTooLarge", "FetchedBatch", "Forked", "InvalidBatch", "InvalidRequest",
+    "InvalidTopicName", "LeaderUnknown", "LimitExceeded", "MultiRaftError", "NeedsTrio",
+    "NetworkLimits", "NoNodeAnswered", "NotLeader", "OffsetNotAvailable", "OffsetOutOfRange",
+    "OffsetRange", "OutOfOrderSequence", "OversizedBatch", "PartitionDescription", "Producer",
+    "ProducerFenced", "ProducerOptions", "Quarantined", "QueueFull", "Record", "RecordReceipt",
+    "RecordTooLarge", "RecordsNotSent", "RequestError", "ShuttingDown", "StaleTransaction", "Start",
+    "StorageFull", "TimedOut", "Timestamp", "TlsSettings", "TopicDescription", "TopicExists",
+    "UnknownPartition", "UnknownProducer", "UnknownTopic", "UnreadableBatch", "Unsupported",
     "VALUE_BYTES_MAX", "Wait",
 ]
 
@@ -79,24 +122,26 @@ def _wake_no_task() -> None:
 
 
 class BatchDelivery(Delivery):
-    """Pending outcome of one batch; records of the same batch share it.  ``done`` is True once the
-    outcome is known; ``result`` returns it, ``when_done`` calls a function then."""
+    """Pending outcome of a record, or of records that ``send_many`` put into one batch.  ``done``
+    is True once the outcome is known; ``result`` returns it, ``when_done`` calls a function then,
+    and ``offset`` and ``offsets`` tell where the records are.  Deliveries of one batch are
+    equal."""
 
-    __slots__ = ("client",)
+    __slots__ = ()
 
-    def __init__(self, client: "Client"):
-        super().__init__()
-        self.client = client
-
-    def wait(self) -> BatchReceipt:
-        """Wait for the outcome and return the ``BatchReceipt`` of the batch.  Raises a
-        ``RequestError`` (``TimedOut`` after ``delivery_timeout_ms``, among others) when the batch
-        was certainly not appended, ``AmbiguousOutcome`` when that is unknown, ``Closed`` or
-        ``Forked`` when the client ended before the batch was sent."""
-        while self.outcome is None:
-            self.client.advance()
-            if self.outcome is None:
-                self.client.listen()
+    def wait(self) -> RecordReceipt:
+        """Wait for the outcome and return the ``RecordReceipt``: ``offset`` of the record, and the
+        batch that it is in.  Raises a ``RequestError`` (``TimedOut`` after ``delivery_timeout_ms``,
+        among others) when the batch was certainly not appended, ``AmbiguousOutcome`` when that is
+        unknown, ``Closed`` or ``Forked`` when the client ended before the batch was sent."""
+        batch = self._batch
+        client: Client = batch.owner
+        if batch.outcome is None:
+            with client._guard:
+                while batch.outcome is None:
+                    client.advance()
+                    if batch.outcome is None:
+                        client.listen()
         return self.result()
 
 
@@ -123,16 +168,17 @@ class Client:
     def __init__(self, servers: str | Sequence[str], *, client_id: str = "",
                  limits: NetworkLimits = NetworkLimits(), rng: random.Random | None = None,
                  tls: TlsSettings | None = None):
-        self.tls = tls
+        self._tls = tls
         if tls is not None:
             tls.context()  # raise for unusable files here, not at the first connection
         self._core = ClientCore(servers, rng if rng is not None else random.Random(),
                                 monotonic_ms(), client_id, limits)
-        self.connecting: dict[LinkSocket, None] = {}
+        self._connecting: dict[LinkSocket, None] = {}
         self._sockets: dict[Link, LinkSocket] = {}
         self._poll = select.poll()
         self._registered: dict[int, LinkSocket] = {}  # by file descriptor
-        self.turned_ms = 0  # time of the last ``advance``
+        self._turned_ms = 0  # time of the last ``advance``
+        self._guard = ThreadGuard()
         watch(self)
 
     def __enter__(self) -> "Client":
@@ -142,6 +188,15 @@ class Client:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None) -> None:
         note_failure(error, self._end())
+
+    if not TYPE_CHECKING:  # type checkers know that these are missing
+
+        async def __aenter__(self):
+            raise TypeError("use plain `with` for this client; the one for `async with`, under "
+                            "trio, is multiraft.client.Client")
+
+        async def __aexit__(self, *_):
+            pass
 
     def close(self) -> None:
         """Close all connections, producers and consumers of this client.  Records that a producer
@@ -154,21 +209,47 @@ class Client:
         """True if the client has ended: it was closed, or a forked process inherited it."""
         return self._core.ended is not None
 
-    def _end(self) -> MultiRaftError | None:
-        failure = self._core.close("the client was closed")
-        for sock in self._sockets.values():
-            sock.close()
-        self._sockets.clear()
-        return failure
+    def poll(self, timeout_ms: int = 0) -> None:
+        """Send records that are due and receive answers, for ``timeout_ms`` milliseconds; with 0,
+        as far as that needs no waiting.  A program that works for long between its calls calls
+        ``poll`` meanwhile: the client has no thread, and sends only inside of its methods.  Raises
+        ``Closed`` or ``Forked`` when the client has ended."""
+        with self._guard:
+            self._core.require_open()
+            now_ms = monotonic_ms()
+            if timeout_ms > 0:
+                self._until(lambda: False, now_ms + timeout_ms)
+            else:
+                self._turn_if_due(now_ms)
 
-    def inherited(self, error: Forked) -> None:
+    def __repr__(self) -> str:
+        return self._core.describe("multiraft.client.blocking")
+
+    def __del__(self) -> None:
+        if hasattr(self, "_core"):  # else the constructor has raised
+            self._warn_unsent("the client was garbage-collected")
+
+    def _warn_unsent(self, why: str) -> None:
+        """Warn of records that an open client holds and has never sent."""
+        self._core.warn_unsent(f"{why}, and a blocking client sends only inside of its methods")
+
+    def _end(self) -> MultiRaftError | None:
+        with self._guard:
+            failure = self._core.close("the client was closed")
+            for sock in self._sockets.values():
+                sock.close()
+            self._sockets.clear()
+            return failure
+
+    def _inherited(self, error: Forked) -> None:
         """End the client in a child process (see ``_lifecycle.py``), without touching the parent's
         connections."""
         self._core.inherited(error)
+        self._guard.renew()
         for sock in self._sockets.values():
             sock.discard()
         self._sockets.clear()
-        self.connecting.clear()
+        self._connecting.clear()
         self._registered.clear()
         self._poll = select.poll()
 
@@ -214,7 +295,7 @@ class Client:
 
     # ---- data ----
 
-    def producer(self, **settings: Any) -> "Producer":
+    def producer(self, **settings: Unpack[ProducerOptions]) -> "Producer":
         """Return a producer of this client; use it with ``with``, whose end flushes it.
 
             with client.producer(compression="zstd") as producer:
@@ -243,10 +324,11 @@ class Client:
 
         Raises ``ConfigError`` for an invalid setting, ``Closed`` or ``Forked`` when the client has
         ended."""
-        return Producer(self, ProducerSettings(**settings))
+        with self._guard:
+            return Producer(self, settings_of(ProducerSettings, "producer", settings))
 
     def consume(self, topic: str, partition: int | None = None, start: Start = "earliest",
-                until_end: bool = False, **settings: Any) -> "Consumer":
+                until_end: bool = False, **settings: Unpack[ConsumerOptions]) -> "Consumer":
         """Return a consumer of ``topic``: of one ``partition``, or of all (None).
 
             for batch in client.consume("flights", until_end=True):
@@ -254,7 +336,9 @@ class Client:
                     ...
 
         ``start``: "earliest", "latest", an offset, or ``Timestamp(ms)`` for the first record at or
-        after a time in milliseconds since 1970 (the end when there is none).  With ``until_end``
+        after a time in milliseconds since 1970 (the end when there is none); or a mapping with one
+        of these by partition, as ``positions`` of a consumer returns it: partitions that it leaves
+        out are read from their beginning.  With ``until_end``
         the consumer ends at the end of each partition as of its start, or before records that an
         open transaction of a sink has staged (``unread`` names those partitions).  Without it the
         consumer waits for new records.
@@ -275,36 +359,39 @@ class Client:
         Raises ``ConfigError`` for an invalid setting or start, ``TypeError``, ``InvalidTopicName``
         or ``UnknownPartition`` for a topic or partition that cannot exist, ``Closed`` or ``Forked``
         when the client has ended.  Iteration raises ``UnknownTopic`` or ``UnknownPartition`` (also
-        after a deletion), ``OffsetOutOfRange`` for an offset outside of the partition,
+        after a deletion), ``OffsetOutOfRange`` for an offset outside of its partition,
         ``UnreadableBatch`` for a batch that fails its check on each replica, and after
         ``unavailable_ms`` the last error, or ``TimedOut``."""
-        return Consumer(self, ConsumerSettings(**settings), topic, partition, start, until_end)
+        with self._guard:
+            return Consumer(self, settings_of(ConsumerSettings, "consume", settings), topic,
+                            partition, start, until_end)
 
     # ---- the driver ----
 
-    def until(self, condition: Callable[[], bool], deadline_ms: int | None = None) -> bool:
+    def _until(self, condition: Callable[[], bool], deadline_ms: int | None = None) -> bool:
         """Send and receive until ``condition`` holds.  Returns False when it does not hold by
         ``deadline_ms`` (of ``monotonic_ms``; None = wait without limit).  Raises ``Closed`` or
         ``Forked`` when the client ends first."""
         wait_ms = None
-        while not condition():
-            if deadline_ms is not None:
-                wait_ms = deadline_ms - monotonic_ms()
-                if wait_ms <= 0:
-                    return False
-            self.advance()
-            if not condition():
-                self.listen(wait_ms)
-        return True
+        with self._guard:
+            while not condition():
+                if deadline_ms is not None:
+                    wait_ms = deadline_ms - monotonic_ms()
+                    if wait_ms <= 0:
+                        return False
+                self.advance()
+                if not condition():
+                    self.listen(wait_ms)
+            return True
 
-    def turn_sometimes(self) -> None:
+    def _turn_sometimes(self) -> None:
         """Send and receive what is possible without waiting, at most every 2 milliseconds."""
-        self.turn_if_due(monotonic_ms())
+        self._turn_if_due(monotonic_ms())
 
-    def turn_if_due(self, now_ms: int) -> None:
+    def _turn_if_due(self, now_ms: int) -> None:
         """Send and receive as ``turn_sometimes`` does, at the time ``now_ms`` that the caller has
         read already."""
-        if now_ms - self.turned_ms >= _TURN_INTERVAL_MS:
+        if now_ms - self._turned_ms >= _TURN_INTERVAL_MS:
             self.advance()
             self.listen(0)
 
@@ -312,10 +399,10 @@ class Client:
         """Advance the core and send its output, without waiting.  Raises ``Closed`` or
         ``Forked``."""
         self._core.require_open()
-        now_ms = self.turned_ms = monotonic_ms()
+        now_ms = self._turned_ms = monotonic_ms()
         self._core.advance(now_ms)
-        if self.connecting:
-            for sock in list(self.connecting):
+        if self._connecting:
+            for sock in list(self._connecting):
                 sock.tick(now_ms)
         while self._core.network.changed:
             for link in self._core.network.take_changed():
@@ -330,7 +417,7 @@ class Client:
         elif sock is not None:
             sock.flush()
         else:
-            kind = LinkSocket if self.tls is None else SecureLinkSocket
+            kind = LinkSocket if self._tls is None else SecureLinkSocket
             self._sockets[link] = kind(self, link)
 
     def listen(self, wait_ms: int | None = None) -> None:
@@ -338,10 +425,10 @@ class Client:
         deadline, and receive and send what is possible.  Only right after ``advance``, whose time
         counts as the present one."""
         due_ms = self._core.next_deadline_ms()
-        for each in self.connecting:
+        for each in self._connecting:
             due_ms = each.deadline_ms if due_ms is None else min(due_ms, each.deadline_ms)
         if due_ms is not None:
-            left_ms = due_ms - self.turned_ms if due_ms > self.turned_ms else 0
+            left_ms = due_ms - self._turned_ms if due_ms > self._turned_ms else 0
             if wait_ms is None or left_ms < wait_ms:
                 wait_ms = left_ms if left_ms < _WAIT_MS_MAX else _WAIT_MS_MAX
         for number, events in self._poll.poll(wait_ms):
@@ -349,13 +436,13 @@ class Client:
             if sock is not None:
                 sock.ready(events)
 
-    def register(self, raw: socket.socket | TlsSocket, events: int, sock: LinkSocket) -> None:
+    def _register(self, raw: socket.socket | TlsSocket, events: int, sock: LinkSocket) -> None:
         """Have ``poll`` report ``events`` of ``raw`` to ``sock``, instead of those registered
         before."""
         self._poll.register(raw, events)
         self._registered[raw.fileno()] = sock
 
-    def unregister(self, raw: socket.socket | TlsSocket) -> None:
+    def _unregister(self, raw: socket.socket | TlsSocket) -> None:
         """Have ``poll`` report no more events of a socket."""
         self._poll.unregister(raw)
         del self._registered[raw.fileno()]
@@ -368,37 +455,38 @@ class Client:
     def _drive(self, operation: Operation[_Result]) -> _Result:
         """Run ``operation`` to its end in this thread, step by step, and return its result.  A
         step's ``MultiRaftError`` is thrown into the operation."""
-        self._core.now_ms = monotonic_ms()
-        try:
-            step = operation.send(None)
-            while True:
-                try:
-                    outcome = self._perform(step)
-                except MultiRaftError as error:
-                    step = operation.throw(error)
-                else:
-                    step = operation.send(outcome)
-        except StopIteration as end:
-            return end.value
-        finally:
-            operation.close()
+        with self._guard:
+            self._core.now_ms = monotonic_ms()
+            try:
+                step = operation.send(None)
+                while True:
+                    try:
+                        outcome = self._perform(step)
+                    except MultiRaftError as error:
+                        step = operation.throw(error)
+                    else:
+                        step = operation.send(outcome)
+            except StopIteration as end:
+                return end.value
+            finally:
+                operation.close()
 
     def _perform(self, step: Step) -> Any:
         """Carry out one step, which may wait, and return its result: that of an ``Exchange``, else
         None."""
         match step:
             case Turn():
-                self.turn_if_due(monotonic_ms())
+                self._turn_if_due(monotonic_ms())
             case Until():
-                self.until(step.condition)
+                self._until(step.condition)
             case WaitFor():
-                self.until(lambda: step.signal.is_set)
+                self._until(lambda: step.signal.is_set)
             case Exchange():
                 self._core.require_open()  # a signal handler may have closed the client
                 return self._exchange(step)
             case Pause():
                 self._core.require_open()
-                self.until(lambda: False, monotonic_ms() + step.ms)
+                self._until(lambda: False, monotonic_ms() + step.ms)
                 self._core.now_ms = monotonic_ms()
         return None
 
@@ -406,7 +494,7 @@ class Client:
         outcomes: list = []
         self._core.network.request(step.address, step.request, (), step.timeout_ms,
                                   outcomes.append, monotonic_ms())
-        self.until(lambda: bool(outcomes))
+        self._until(lambda: bool(outcomes))
         self._core.now_ms = monotonic_ms()
         return outcomes[0]
 
@@ -425,8 +513,13 @@ class Producer:
         self.settings = settings
         self._client = client
         self._core = ProducerCore[BatchDelivery](
-            client._core, settings, partial(BatchDelivery, client), monotonic_ms, None)
+            client._core, settings, BatchDelivery, client, monotonic_ms, None)
         self._intake = self._core.intake
+        # Read here once: ``send`` is called for each record.
+        self._acquire, self._release = client._guard.acquire, client._guard.release
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._client!r}>"
 
     def __enter__(self) -> "Producer":
         self._core.require_open()
@@ -441,25 +534,47 @@ class Producer:
     send_many = blocking_method(ProducerCore[BatchDelivery].send_many)
 
     def send_nowait(self, record: Record) -> BatchDelivery:
-        """Add one record to the open batch of its partition and return the delivery of that
-        batch.  Sending is left to later calls.  Raises ``BufferFull`` (with ``limit`` and
-        ``value`` in bytes) when ``buffer_bytes_max`` is reached, ``Closed`` or ``Forked`` after the
-        end, and for a record that can never be appended ``RecordTooLarge``, ``InvalidTopicName``,
-        ``UnknownPartition``, ``TypeError`` or ``ValueError``; the record was not taken then."""
-        now_ms = monotonic_ms()
-        delivery = self._intake.send(record, now_ms, wall_ms())
-        self._client.turn_if_due(now_ms)
-        return delivery
+        """Add one record to the open batch of its partition and return the delivery of the
+        record.  It is not sent yet: the client has no thread, and sends inside of ``flush``,
+        ``close``, ``wait`` of a delivery, ``poll`` of the client, and later calls of ``send``.  A
+        program that ends before one of these loses the record, with a ``RecordsNotSent`` warning.
+        Raises ``BufferFull`` (with ``limit`` and ``value`` in bytes) when ``buffer_bytes_max`` is
+        reached, ``Closed`` or ``Forked`` after the end, ``ConcurrentUse`` while another thread uses
+        the client, and for a record that can never be appended ``RecordTooLarge``,
+        ``InvalidTopicName``, ``UnknownPartition``, ``TypeError`` or ``ValueError``; the record was
+        not taken then."""
+        if not self._acquire(False):
+            self._refuse()
+        try:
+            now_ms = monotonic_ms()
+            delivery = self._intake.send(record, now_ms, time_ns() // 1_000_000)
+            client = self._client
+            if now_ms - client._turned_ms >= _TURN_INTERVAL_MS:
+                client._turn_if_due(now_ms)
+            return delivery
+        finally:
+            self._release()
 
     def send(self, record: Record) -> BatchDelivery:
         """Add one record as ``send_nowait`` does, but wait for buffer space instead of raising
         ``BufferFull``.  It does not wait for the outcome of the batch."""
-        now_ms = monotonic_ms()
-        delivery = self._core.try_take(record, now_ms)
-        if delivery is None:
-            delivery = self._run(self._core.send(record))
-        self._client.turn_if_due(now_ms)
-        return delivery
+        if not self._acquire(False):
+            self._refuse()
+        try:
+            now_ms = monotonic_ms()
+            delivery = self._core.try_take(record, now_ms)
+            if delivery is None:
+                delivery = self._run(self._core.send(record))
+            self._client._turn_if_due(now_ms)
+            return delivery
+        finally:
+            self._release()
+
+    def _refuse(self) -> NoReturn:
+        """Raise ``Forked`` in a child process, whose parent may hold the guard; else
+        ``ConcurrentUse``."""
+        self._core.require_open()
+        raise ConcurrentUse()
 
     def _run(self, operation: Operation[_Result]) -> _Result:
         return self._client._drive(operation)
@@ -468,7 +583,7 @@ class Producer:
 class Consumer(BaseConsumer):
     """Consumer of a topic; ``Client.consume`` makes it.  ``for batch in consumer`` yields
     ``FetchedBatch`` values, in offset order within a partition and in no order between partitions.
-    Offsets are not stored by the cluster: keep ``position`` to resume."""
+    Offsets are not stored by the cluster: keep ``positions`` to resume."""
 
     def __init__(self, client: Client, settings: ConsumerSettings, topic: str,
                  partition: int | None, start: Start, until_end: bool):
@@ -481,11 +596,12 @@ class Consumer(BaseConsumer):
         return self
 
     def __next__(self) -> FetchedBatch:
-        if self._core.is_ready():
-            self._client.turn_sometimes()
-        else:
-            self._client.until(self._core.is_ready)
-        batch = self._core.take()
+        with self._client._guard:
+            if self._core.is_ready():
+                self._client._turn_sometimes()
+            else:
+                self._client._until(self._core.is_ready)
+            batch = self._core.take()
         if batch is None:
             raise StopIteration
         return batch
@@ -493,4 +609,4 @@ class Consumer(BaseConsumer):
     def wait(self, timeout_ms: int) -> bool:
         """Wait until the next iteration does not have to wait: for a batch, the end or an error.
         Returns False after ``timeout_ms`` milliseconds without one."""
-        return self._client.until(self._core.is_ready, monotonic_ms() + timeout_ms)
+        return self._client._until(self._core.is_ready, monotonic_ms() + timeout_ms)

@@ -101,11 +101,11 @@ def read_ranges(client: Client, ranges: Sequence[Range],
                     opened[_open(client, settings, part)] = part
             if not opened:
                 return
-            client.until(lambda: any(state.ready_to_take for state in opened))
+            client._until(lambda: any(state.ready_to_take for state in opened))
             for state, part in list(opened.items()):
                 while (batch := state.take()) is not None:
                     yield part, batch
-                    client.turn_sometimes()
+                    client._turn_sometimes()
                 if state.error is None and not state.finished:
                     continue
                 client._core.remove(state)

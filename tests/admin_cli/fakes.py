@@ -284,7 +284,7 @@ class FakeClient:
         self._cluster.producers.append(FakeProducer(self._cluster))
         return self._cluster.producers[-1]
 
-    def turn_sometimes(self):
+    def poll(self, timeout_ms=0):
         pass
 
     def advance(self):

@@ -188,3 +188,28 @@ def test_an_error_that_is_raised_again_has_no_traces_of_before(client, cluster):
             producer.send_nowait(Record("a", b"x"))
     assert "refused" in str(first.value) and "a/0" in str(first.value)
     assert not getattr(first.value, "__notes__", [])
+
+
+def test_a_partition_without_a_leader_is_told_with_its_group_and_the_members_that_answer(
+        driver, world, cluster):
+    """One of three nodes lives; the error has to say so, and not that no node answers."""
+    part, = cluster.add_topic("a")
+    leader = cluster.leaders[part.group]
+    alive = next(node for node in cluster.nodes if node != leader)
+    with driver.client(cluster.addresses[alive]) as client:
+        client.topic_metadata("a")
+        for node in cluster.nodes:
+            if node != alive:
+                world.call(cluster.close, node)
+        consumer = client.consume("a", unavailable_ms=300)
+        with pytest.raises(errors.RequestError) as read:
+            next(consumer)
+        with client.producer(delivery_timeout_ms=300) as producer:
+            with pytest.raises(errors.TimedOut) as written:
+                producer.send(Record("a", b"x")).wait()
+    for told in (read, written):
+        text = str(told.value)
+        assert "a/0" in text and f"group {part.group}: its leader is node {leader}" in text
+        assert f"node {alive} answers" in text
+        assert f"node {leader} ({cluster.addresses[leader]}): " in text, text
+        assert (told.value.topic, told.value.partition) == ("a", 0)

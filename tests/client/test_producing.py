@@ -29,7 +29,7 @@ class World:
         self.core = ProducerCore(
             self.client, ProducerSettings(**{"batch_bytes": 1000, "buffer_bytes_max": 2000,
                                              **settings}),
-            Delivery, lambda: self.now_ms, line)
+            Delivery, None, lambda: self.now_ms, line)
 
     def fill(self) -> None:
         """Add records until another one of 500 bytes does not fit."""

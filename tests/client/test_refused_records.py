@@ -165,7 +165,7 @@ def test_a_request_refused_as_a_whole_is_repeated_in_parts():
     bench = Bench(partitions=3)
     for partition in range(3):
         bench.send(partition=partition)
-    deliveries = [queue.queue[0].deliveries[0] if queue.queue else queue.open.deliveries[0]
+    deliveries = [queue.queue[0].outcomes[0] if queue.queue else queue.open.outcomes[0]
                   for queue in bench.state.records.partitions.values()]
     shared = bench.one()
     bench.state.done(shared, ResponseEvent(1, None, Code.INVALID_REQUEST, ErrorDetail("odd")), 0)

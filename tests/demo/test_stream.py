@@ -71,7 +71,7 @@ def test_a_paced_stream_turns_the_client_as_the_client_wants_it(cluster, monkeyp
     client = create_autospec(blocking.Client, instance=True)
     stream = Stream({"UA": "flights-UA"}, rate=PACE_EVERY * 4)  # 250 ms for what takes none
     stream.run(client, FakeProducer(cluster), flights(PACE_EVERY), lambda now: None)
-    assert client.turn_sometimes.called
+    assert client.poll.called
     assert now_s[0] == pytest.approx(100.25) and stream.sent == PACE_EVERY
 
 
@@ -86,7 +86,7 @@ def test_a_stream_that_is_held_waits_and_goes_on_at_the_new_rate(cluster):
         if len(turns) == 3:
             stream.hold_at, stream.rate = None, 1_000_000
 
-    client.turn_sometimes.side_effect = release
+    client.poll.side_effect = release
     stream.run(client, FakeProducer(cluster), flights(3 * PACE_EVERY), lambda now: None)
     assert turns[:3] == [PACE_EVERY] * 3
     assert stream.sent == 3 * PACE_EVERY

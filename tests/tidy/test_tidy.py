@@ -30,7 +30,7 @@ CATCH_ALL: dict[str, str] = {
 }
 
 #: Folders whose programs talk to a person; everything else returns values or raises.
-TALKATIVE = ("admin_cli", "benchmarks", "demo", "docs", "tests")
+TALKATIVE = ("admin_cli", "benchmarks", "demo", "docs", "examples", "tests")
 #: A node that cannot start has no log yet: it says why on standard error.
 TALKATIVE_FILES = ("node/main.py",)
 
