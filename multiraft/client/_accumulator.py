@@ -394,8 +394,7 @@ class Accumulator:
     def _append_alone(self, queue: PartitionQueue, record: Record, now_ms: int, timestamp: int,
                       outcome: BatchOutcome | None = None) -> Batch:
         """Put a record that is larger than ``batch_bytes`` into a batch of its own, after the open
-        one, seal both, and return its batch. Return the record's delivery. A record with an ``outcome`` is counted in
-        the buffer
+        one, seal both, and return its batch. A record with an ``outcome`` is counted in the buffer
         already. Any other raises ``BufferFull`` without room for it now, and
         ``RecordTooLarge`` if the whole buffer is too small."""
         builder = self._alone(record, timestamp)

@@ -94,7 +94,8 @@ def fresh(error: _Error) -> _Error:
 
 def note_failure(error: BaseException | None, failure: MultiRaftError | None) -> None:
     """Raise ``failure``, which no caller has received; if ``error`` is raised already, add it there
-    as a note, and warn of records that were not sent.  None = do nothing."""
+    as a note, and warn of records that were not sent. Do nothing if ``failure`` is None, or
+    ``error`` is no ``Exception``, except for that warning at Ctrl-C."""
     if failure is None:
         return
     if error is None:

@@ -45,7 +45,7 @@ class _NotOpen:
     """Clock of a client whose block was not entered."""
 
     def current_time(self) -> float:
-        """Raise ``NeedsTrio`` outside of trio, and else ``Closed``, because the client was not entered yet."""
+        """Raise ``NeedsTrio`` outside of trio, and else ``Closed``: the client was not entered."""
         try:
             trio.lowlevel.current_task()
         except RuntimeError:

@@ -389,7 +389,7 @@ class Client:
         self._turn_if_due(monotonic_ms())
 
     def _turn_if_due(self, now_ms: int) -> None:
-        """Send and receive as ``turn_sometimes`` does, at the time ``now_ms`` that the caller has
+        """Send and receive as ``_turn_sometimes`` does, at the time ``now_ms`` that the caller has
         read already."""
         if now_ms - self._turned_ms >= _TURN_INTERVAL_MS:
             self.advance()
