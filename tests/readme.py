@@ -16,10 +16,19 @@ def client_example() -> str:
     return blocks[0]
 
 
+def console_blocks() -> list[list[str]]:
+    """Return the lines of each console block: commands begin with ``$ ``, the rest is output."""
+    blocks = re.findall(r"^```console\n(.*?)^```", README.read_text(encoding="utf-8"),
+                        flags=re.DOTALL | re.MULTILINE)
+    return [block.splitlines() for block in blocks]
+
+
+def command_of(line: str) -> str:
+    """Return a command without prompt and comment; empty for a line of output."""
+    return re.sub(r"\s+#.*$", "", line.removeprefix("$ ")).strip() if line.startswith("$ ") else ""
+
+
 def shell_lines() -> list[str]:
     """Return the command lines of the README's console blocks, without comments and prompts."""
-    blocks = re.findall(r"^```(?:console|sh|shell|bash)\n(.*?)^```",
-                        README.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
-    lines = [re.sub(r"\s+#.*$", "", line.removeprefix("$ ")).strip()
-             for block in blocks for line in block.splitlines()]
-    return [line for line in lines if line and not line.startswith("#")]
+    return [command for block in console_blocks() for line in block
+            if (command := command_of(line))]

@@ -10,6 +10,7 @@ import click
 import pytest
 
 import multiraft
+from admin_cli import dev_state
 from admin_cli.failures import NotFound
 from admin_cli.main import cli
 from tests import readme
@@ -97,10 +98,9 @@ def test_the_client_example_is_a_program_of_at_most_20_lines():
     assert len(lines) <= 20, f"{len(lines)} lines"
 
 
-def test_the_client_example_talks_to_the_demo_s_cluster():
-    base = int(re.search(r"^BASE_PORT = (\d+)", tree.text("demo/flights.py"), re.MULTILINE)[1])
+def test_the_client_example_talks_to_the_cluster_of_dev_up():
     ports = re.findall(r"127\.0\.0\.1:(\d+)", readme.client_example())
-    assert ports == [str(base + node) for node in (1, 2, 3)]
+    assert ports == [str(dev_state.DEFAULT_BASE_PORT + node) for node in (1, 2, 3)]
 
 
 def test_every_row_of_the_promises_is_in_the_readme():
