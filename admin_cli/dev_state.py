@@ -306,7 +306,7 @@ def drop_pointer(directory: Path, environ: Mapping[str, str]) -> None:
 
 
 def read_pointer(environ: Mapping[str, str]) -> Path | None:
-    """Return the directory of the cluster that was started last; None if none is there any more."""
+    """Return the directory of the cluster that was started last; None if there is none."""
     pointed = _pointed(environ)
     return pointed if pointed is not None and exists(pointed) else None
 
