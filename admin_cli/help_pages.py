@@ -25,6 +25,7 @@ _MEANINGS = {
     ExitCode.NOT_FOUND: "the topic, group, node or cluster named does not exist",
     ExitCode.AMBIGUOUS: "ambiguous: it may or may not have happened; look before repeating",
     ExitCode.INCOMPLETE: "`consume` to the end stopped before it, at an open transaction",
+    ExitCode.UNHEALTHY: "`cluster status --check`: the cluster is not healthy",
     ExitCode.INTERRUPTED: "Ctrl-C",
 }
 

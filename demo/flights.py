@@ -32,7 +32,7 @@ from pathlib import Path
 import planning
 from dataset import CARRIERS, FLIGHTS, DatasetMissing, airlines, flights
 from ledger import Verdict, digest, judge
-from rebalancing import JOIN, PLAN, Rebalancing, measured, told
+from rebalancing import PLAN, Rebalancing, measured, told
 from rich.markup import escape
 from rich.table import Table
 from screen import Screen
@@ -458,15 +458,14 @@ def next_commands(cluster: DevCluster) -> str:
 
 def next_steps(directory: Path) -> list[tuple[str, list[str]]]:
     """Return arguments of `multiraft` to try, in this order, each after its purpose."""
-    dev, join = f"--dir {directory}", directory / JOIN
+    dev = f"--dir {directory}"
     return [
         ("look around", ["cluster status", "topic describe flights-UA",
                          "consume flights-HA --count 3", f"rebalance show {directory / PLAN}"]),
         ("SIGKILL; the others lead its groups until it is back", [
             f"dev kill 2 {dev}", "cluster status", f"dev start 2 {dev}"]),
         ("a fourth node gets its share", [
-            f"dev add-node {dev}", f"rebalance plan --output {join}",
-            f"rebalance apply {join} --yes --wait"]),
+            f"dev add-node {dev}", "rebalance plan --yes --wait", "cluster status"]),
         ("the end", [f"dev down --wipe {dev}"]),
     ]
 

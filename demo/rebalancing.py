@@ -32,8 +32,6 @@ PATIENCE_S = 60.0
 POLICY = Policy(bands=(Band(EGRESS, 100), Band(LEADERS, 100), Band(GROUP_INGRESS, 500)),
                 moves_max=wire.MOVES_MAX)
 PICTURE, PLAN = "plan.svg", "plan.json"
-#: The plan for a fourth node, which a command that the demo names writes.
-JOIN = "join.json"
 
 
 class Rebalancing:
@@ -49,7 +47,7 @@ class Rebalancing:
 
     def forget(self) -> None:
         """Remove the files of an earlier demo: a cluster begins in an empty directory."""
-        for path in (self.picture, self.plan_file, self.plan_file.with_name(JOIN)):
+        for path in (self.picture, self.plan_file):
             path.unlink(missing_ok=True)
 
     def run(self, client: Any, kept: int, screen: Screen,

@@ -342,7 +342,8 @@ class FakeConsumer:
         self._batches = batches
         cluster.open_consumers += 1
         cluster.open_max = max(cluster.open_max, cluster.open_consumers)
-        self._positions = dict.fromkeys([number for number in range(len(cluster.topics[topic]))
+        partitions = cluster.topics.get(topic, ())  # of an unknown topic, reading raises
+        self._positions = dict.fromkeys([number for number in range(len(partitions))
                                          if partition in (None, number)], 0)
         self.unread = cluster.unread
 

@@ -46,6 +46,7 @@ def test_no_summary_of_a_command_is_cut(run, narrow, path):
 def test_options_of_the_connection_come_last_in_few_lines(run, narrow, found):
     text = run(*found.path, "--help").stdout
     own, _, connection = text.partition("\nConnection:\n")
+    connection = connection.partition("\n\n")[0]  # examples follow
     assert "--help" in own
     assert "--servers" in connection and "multiraft help tls" in connection
     assert "--servers" not in own.partition("Options:")[2]

@@ -27,6 +27,8 @@ from multiraft.client.blocking import Client, Record
 from tests.admin_cli.conftest import end
 from tests.ports import free_base_port
 
+#: Pause between two looks at a condition.
+POLL_S = 0.1
 CLI_PAGE = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
 HEADERS = (("source", b"radar"), ("raw", b"\xff\0"), ("none", None), ("source", b"twice"))
 
@@ -232,7 +234,7 @@ def _await_down(nodes: Nodes) -> None:
         if states.count("down") == 2:
             return
         assert time.monotonic() < deadline_s, states
-        time.sleep(0.1)
+        time.sleep(POLL_S)
 
 
 def test_examples_are_found():

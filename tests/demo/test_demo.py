@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -45,7 +46,8 @@ class Tour:
     def started(self) -> subprocess.Popen:
         """Start the demo as a terminal does, in a process group of its own."""
         return subprocess.Popen(
-            [sys.executable, str(PROGRAM), "--rate", "0",
+            # A suite that runs in the background ignores SIGINT, and its children would as well.
+            ["env", "--default-signal=INT", sys.executable, str(PROGRAM), "--rate", "0",
              "--base-port", str(self.base_port)],
             cwd=self.place, env=self.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             text=True, start_new_session=True)
@@ -139,13 +141,17 @@ def test_each_command_that_it_ends_with_does_as_it_says(tour, finished):
     steps = [words for _purpose, all_words in demo.next_steps(Path(".demo")) for words in all_words]
     for words in steps:
         assert f"multiraft {words}\n" in finished + "\n"
-    answers = {}
+    answers, replicas = {}, {}
     for words in steps:
+        if words.startswith("dev down"):
+            status = json.loads(tour.command("cluster status --json").stdout)
+            replicas = {node["id"]: node["groups"] for node in status["nodes"]}
         done = tour.command(words)
         assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
         answers[words] = done.stdout + done.stderr
     assert answers["consume flights-HA --count 3"].count(",HA,") == 3
     assert "Killed node 2." in answers["dev kill 2 --dir .demo"]
     assert "Added node 4." in answers["dev add-node --dir .demo"]
-    assert " is done: " in answers["rebalance apply .demo/join.json --yes --wait"]
+    assert " is done: " in answers["rebalance plan --yes --wait"]
+    assert replicas[4] >= 40, "a quarter of 3 * 65"
     assert not dev_state.exists(tour.directory)

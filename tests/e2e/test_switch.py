@@ -108,7 +108,7 @@ class Pump(threading.Thread):
         for _ in range(count):
             delivery = producer.send_nowait(Record(self._topic, b"%08d" % self.sent,
                                                    partition=PARTITION))
-            if not deliveries or deliveries[-1][1] is not delivery:
+            if not deliveries or deliveries[-1][1] != delivery:
                 deliveries.append((self.sent, delivery))
             self.sent += 1
         producer.flush()

@@ -61,7 +61,7 @@ class Client:
         group = next(place.group for place in PLACES if place.topic == record.topic)
         return Delivery(group != self._silent, self._settings.delivery_timeout_ms)
 
-    def work(self):
+    def _work(self):
         return None
 
 
