@@ -27,7 +27,7 @@ LEVELS = ("debug", "info", "warning", "error", "critical")
 BLOCK_BYTES = 64 << 10
 #: Longer lines are cut: none that a node writes has so many bytes.
 LINE_BYTES_MAX = BLOCK_BYTES
-#: Bytes of one log that one look at it takes; the next look takes the rest.
+#: Bytes of one log that are read at a time; the next read takes the rest.
 READ_BYTES_MAX = 256 << 10
 #: Lines from before the command that may be requested per node.
 LINES_MAX = 100_000

@@ -27,7 +27,7 @@ from multiraft.client.blocking import Client, Record
 from tests.admin_cli.conftest import end
 from tests.ports import free_base_port
 
-#: Pause between two looks at a condition.
+#: Pause between two checks of a condition.
 POLL_S = 0.1
 CLI_PAGE = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
 HEADERS = (("source", b"radar"), ("raw", b"\xff\0"), ("none", None), ("source", b"twice"))
