@@ -361,7 +361,8 @@ def explain(error: Exception, servers: Servers) -> CommandFailed:
                          "The request may or may not have been applied; check before you repeat "
                          "it.")
     if isinstance(error, (wire.UnknownTopic, wire.UnknownPartition)):
-        return NotFound(text, "`multiraft topic list` shows the topics.")
+        return NotFound(text, "`multiraft topic list` shows the topics; `multiraft topic create` "
+                              "makes one.")
     if isinstance(error, wire.UnknownNode):
         return NotFound(text, "`multiraft node list` shows the nodes.")
     if isinstance(error, _UNREACHABLE):

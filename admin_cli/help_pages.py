@@ -70,7 +70,7 @@ def _connection() -> str:
 
   1. --servers HOST:PORT,...  client addresses; one that is alive is enough
   2. the environment's {servers.VARIABLE}
-  3. the development cluster in ./dev-cluster, unless only the next one runs
+  3. the development cluster in ./dev-cluster; if that is stopped and 4 runs, 4
   4. the development cluster that was started last, from any directory
 
 --servers stands before or behind the command. Its names in other products

@@ -225,8 +225,9 @@ def existing_directory(context: click.Context, _parameter: click.Parameter,
 
 
 dir_option = click.option("--dir", "directory", type=Directory(), callback=existing_directory,
-                          metavar="D", help="The cluster's directory. Default: ./dev-cluster, "
-                                            "unless only the cluster started last runs.")
+                          metavar="D", help="The cluster's directory. Default: ./dev-cluster; "
+                                            "if that is stopped, the running one that was "
+                                            "started last.")
 
 
 class Word(click.Choice):

@@ -77,10 +77,12 @@ def collect(client: Any, now_ms: int, dead: bool, window_s: float = WINDOW_S,
     nodes = _nodes(client, pause)
     down = [row.node.id for row in nodes if row.state != "up"]
     if down and not dead:
+        named = ", ".join(map(str, down))
         raise CommandFailed(
-            f"node {', '.join(map(str, down))} is not up: its loads are not known.",
-            "Start it and plan again. If it is lost permanently: multiraft rebalance plan --scope "
-            "repair")
+            f"node {named} is down: its load is not known." if len(down) == 1 else
+            f"nodes {named} are down: their loads are not known.",
+            "Start what is down and plan again. After a permanent loss: multiraft rebalance plan "
+            "--scope repair")
     addresses = {row.node.id: row.node.client_address for row in nodes if row.state == "up"}
     before = _ask_all(client, addresses)
     pause(window_s)

@@ -404,7 +404,7 @@ def test_a_node_that_is_down_stops_a_plan_unless_it_is_a_repair(run, cluster, mo
 
     monkeypatch.setattr(PlanClient, "node_list", node_list, raising=False)
     done = run("rebalance", "plan", "--window", "0.2")
-    assert done.exit_code == 1 and "node 3 is not up" in done.output
+    assert done.exit_code == 1 and "node 3 is down" in done.output
     assert "--scope repair" in done.output
     repair = run("rebalance", "plan", "--scope", "repair", "--window", "0.2")
     assert repair.exit_code == 3 and "NO_TARGET" in repair.output, repair.output
@@ -525,7 +525,7 @@ def test_maintenance_of_which_no_plan_can_be_made_is_not_written_down(run, clust
         for row in listed(self).nodes)), raising=False)
     done = run("node", "maintenance", "1", "--yes")
     assert (
-        done.exit_code == 1 and "node 3 is not up" in done.output and cluster.desired_states == {}
+        done.exit_code == 1 and "node 3 is down" in done.output and cluster.desired_states == {}
     )
 
 

@@ -88,7 +88,7 @@ def test_what_cannot_be_says_why(whatif, words, code, why):
 def test_a_node_that_is_down_is_named_as_lost_or_nothing_is_said(whatif, cluster):
     cluster.up = {1, 2}
     refused = whatif("--join", "4")
-    assert refused.exit_code == 1 and "node 3 is not up" in refused.output
+    assert refused.exit_code == 1 and "node 3 is down" in refused.output
     done = whatif("--lose", "3", "--join", "4")
     assert done.exit_code == 0 and "REPAIR_DEAD" in done.output
     also = whatif("--lose", "2", "--join", "4")
