@@ -12,8 +12,8 @@ import click
 from admin_cli import cluster_facts, connection
 from admin_cli.command_group import HelpfulGroup
 from admin_cli.failures import CommandFailed, ExitCode
-from admin_cli.numbers import DAY_S, Real
-from admin_cli.options import json_option, servers_option, wide_option
+from admin_cli.numbers import DAY_S
+from admin_cli.options import Seconds, json_option, servers_option, wide_option
 from admin_cli.output import note, plural, print_json, refreshed, say
 from admin_cli.session import Session
 from admin_cli.status_view import print_status
@@ -37,10 +37,10 @@ def cluster() -> None:
               help="Wait until the cluster is healthy; what is waited for goes to standard error. "
                    f"Exit with {int(ExitCode.UNHEALTHY)} if it is not in time.")
 @click.option("-e", "--exit-when-healthy", "exit_when_healthy", is_flag=True, hidden=True)
-@click.option("--timeout", type=Real(0, DAY_S), metavar="SECONDS",
+@click.option("--timeout", type=Seconds(0, DAY_S), metavar="SECONDS",
               help=f"Longest wait of --wait-healthy.  [default: {WAIT_S:g}]")
 @click.option("--watch", "-w", is_flag=True, help="Refresh the output until Ctrl-C.")
-@click.option("--interval", type=Real(0.1, DAY_S), default=2.0, show_default=True,
+@click.option("--interval", type=Seconds(0.1, DAY_S), default=2.0, show_default=True,
               metavar="SECONDS", help="Pause between two refreshes of --watch.")
 @wide_option
 @json_option

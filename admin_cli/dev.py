@@ -16,8 +16,8 @@ from admin_cli.connection import open_client
 from admin_cli.dev_cluster import UP_TIMEOUT_S, DevCluster, Report, unreported
 from admin_cli.dev_process import node_command
 from admin_cli.failures import CommandFailed, ExitCode, NotFound, reason
-from admin_cli.numbers import DAY_S, NODE, Real, Whole
-from admin_cli.options import Directory, dir_option, json_option
+from admin_cli.numbers import DAY_S, NODE, Whole
+from admin_cli.options import Directory, Seconds, dir_option, json_option
 from admin_cli.output import note, plural, print_json, print_table, progress_bar
 from admin_cli.servers import VARIABLE
 from admin_cli.session import Session
@@ -77,7 +77,7 @@ def _progress() -> Iterator[Report]:
               metavar="SECONDS",
               help="Interval at which nodes append their loads to the topic __metrics. [default: "
                    "off]")
-@click.option("--timeout", type=Real(1, DAY_S), default=UP_TIMEOUT_S, show_default=True,
+@click.option("--timeout", type=Seconds(1, DAY_S), default=UP_TIMEOUT_S, show_default=True,
               metavar="SECONDS", help="Time to wait until every group has a leader.")
 @json_option
 @click.pass_obj
@@ -267,7 +267,7 @@ def start(session: Session, node: int, directory: Path) -> None:
 @dev.command()
 @click.argument("node", metavar="[NODE]", type=NODE, required=False)
 @click.option("--all", "every", is_flag=True, help="Restart all nodes, one after the other.")
-@click.option("--timeout", type=Real(1, DAY_S), default=UP_TIMEOUT_S, show_default=True,
+@click.option("--timeout", type=Seconds(1, DAY_S), default=UP_TIMEOUT_S, show_default=True,
               metavar="SECONDS", help="Time to wait for each node, and for all to be ready.")
 @dir_option
 @click.pass_obj

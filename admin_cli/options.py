@@ -21,7 +21,7 @@ import click
 
 from admin_cli import dev_choice, quantities, servers
 from admin_cli.failures import NotFound, reason
-from admin_cli.numbers import COUNT_MAX, DAY_S, PARTITION_MAX, Whole, shown
+from admin_cli.numbers import COUNT_MAX, DAY_S, PARTITION_MAX, Real, Whole, shown
 from admin_cli.session import Session
 from admin_cli.spans import Span, parse_span
 from admin_cli.text import printable
@@ -120,6 +120,18 @@ class Duration(click.ParamType):
         if found > 1_000 * DAY_S:
             self.fail(f"{shown(text)} is above the limit of a day.", param, ctx)
         return found
+
+
+class Seconds(Real):
+    """A number of seconds, or a duration like ``1m30s``, as seconds."""
+
+    name = "seconds"
+
+    def convert(self, value: Any, param: click.Parameter | None,
+                ctx: click.Context | None) -> float:
+        """Return the seconds that ``value`` names, for click; anything else is a usage error."""
+        found = parse_duration(value) if isinstance(value, str) else None
+        return super().convert(value if found is None else found / 1_000, param, ctx)
 
 
 def _remember_servers(context: click.Context, _parameter: click.Parameter,

@@ -2,12 +2,14 @@
 
 import json
 
+import click
 import pytest
 from click.testing import CliRunner
 
 from admin_cli import cluster_facts, connection, quantities
 from admin_cli.failures import ExitCode
 from admin_cli.main import cli
+from admin_cli.options import Seconds
 from admin_cli.session import Session
 
 REPLICA_KEYS = ["node", "role", "state", "match", "lag_entries", "lag_bytes", "term",
@@ -373,3 +375,10 @@ def test_a_node_that_does_not_serve_is_reported(run, cluster, told, problem):
     cluster.node_status[2] = told
     answer = json.loads(run("cluster", "status", "--json").stdout)
     assert [need["problem"] for need in answer["needs_attention"]] == [problem]
+
+
+@pytest.mark.parametrize("text", ["5s", "5", "5.0", "5000ms"])
+def test_a_time_to_wait_is_seconds_or_a_duration(text):
+    assert Seconds(0, 60).convert(text, None, None) == 5.0
+    with pytest.raises(click.UsageError):
+        Seconds(0, 4).convert(text, None, None)
