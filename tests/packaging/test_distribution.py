@@ -56,9 +56,9 @@ def test_the_sdist_has_every_file_of_the_project(built):
 
 
 def test_the_sdist_lists_its_commands_where_it_is_unpacked(built, tmp_path):
-    needs.commands("make", "awk")
-    with tarfile.open(next(built.glob("*.tar.gz"))) as archive:
-        archive.extractall(tmp_path, filter="data")
+    needs.commands("make", "awk", "tar")
+    # Python 3.11.2 has no extraction filters, and later ones warn where none is named.
+    subprocess.run(["tar", "-xzf", next(built.glob("*.tar.gz")), "-C", tmp_path], check=True)
     (root,) = tmp_path.iterdir()
     done = subprocess.run(["make", "help"], cwd=root, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
