@@ -45,6 +45,8 @@ def print_status(answer: dict, wide: bool = False) -> None:
     say(f"\n{plural(answer['groups'], 'group')} in the pool{_growth(answer)}, replication factor "
         f"{answer['replication_factor']}, {plural(answer['topics'], 'topic')} with "
         f"{plural(answer['partitions'], 'partition')}")
+    if sys.stdout.isatty() and not wide:
+        say(_addresses(answer["nodes"]))  # their column is left out first
     if answer["metadata_leader"]:
         say(f"metadata group led by node {answer['metadata_leader']}")
     for title, groups in (("groups without a leader", answer["leaderless_groups"]),
@@ -70,6 +72,15 @@ def _need_lines(need: health.Need) -> str:
     lines = textwrap.wrap(text, max(room, 20), subsequent_indent="    ", break_long_words=False,
                           break_on_hyphens=False)
     return "\n".join(lines + ([f"    next: {need.command}"] if need.command else []))
+
+
+def _addresses(nodes: list[dict]) -> str:
+    """Return a sentence with the client addresses of the first nodes, in lines that cut none."""
+    named = [node["client_address"] for node in nodes[:health.NAMED_MAX]]
+    more = ["..."] if len(nodes) > len(named) else []
+    text = f"clients connect to {', '.join(named + more)}"
+    return textwrap.fill(text, max(terminal_columns(), 20), subsequent_indent="  ",
+                         break_long_words=False, break_on_hyphens=False)
 
 
 def _growth(answer: dict) -> str:

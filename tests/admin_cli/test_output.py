@@ -123,6 +123,11 @@ def test_every_word_of_a_table_is_whole_and_in_its_room(room):
     assert all(len(line) <= max(room, longest) for line in lines)
 
 
+@pytest.mark.parametrize("columns", [80, 40, 20])
+def test_the_status_has_the_addresses_of_the_clients_at_any_width(columns):
+    assert "127.0.0.1:9101" in on_a_terminal(columns, "cluster", "status")
+
+
 def test_a_table_is_not_wider_than_its_widths_and_gaps():
     shown = on_a_terminal(200, "topic", "list").splitlines()
     assert shown[0].rstrip() == "topic  partitions  replicas"
