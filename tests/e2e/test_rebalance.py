@@ -332,7 +332,7 @@ def test_a_dead_node_is_repaired_by_a_plan_that_goes_first(world, tmp_path, poli
     world.dev.kill(3)
     wait_for(lambda: status(world).reason.startswith("NODE_DOWN: node 3"), "it pauses by itself")
     refused = rebalance(world, "plan")
-    assert refused.exit_code == 1 and "node 3 is not up" in refused.output
+    assert refused.exit_code == 1 and "node 3 is down" in refused.output
     repair = made(world, tmp_path / "repair.json", "--scope", "repair")
     done = rebalance(world, "apply", repair, "--yes", "--throttle", "512MiB", "--wait")
     assert done.exit_code == 0, done.output
