@@ -297,7 +297,7 @@ class Clock:
 
 
 def waited(cluster, environ, *arguments: str, change=None, clock=None):
-    """Run with the arguments; ``change(number)`` is called in each pause, which ``clock`` counts."""
+    """Run with the arguments; ``change(number)`` is called in each pause. ``clock`` counts them."""
     pauses: list[float] = []
     clock = clock or Clock()
 
