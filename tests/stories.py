@@ -6,7 +6,7 @@ requested order.  A selected step is run after all steps before it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import pytest
 
@@ -28,9 +28,12 @@ def in_order(items: Iterable[pytest.Item]) -> list[pytest.Item]:
     return ordered
 
 
-def _steps(module: pytest.Module, chosen: dict[str, pytest.Item]) -> Iterator[pytest.Item]:
+def _steps(module: pytest.Module, chosen: dict[str, pytest.Item]) -> list[pytest.Item]:
     """Return all steps of a story up to the last selected one."""
     steps = list(module.collect())
     last = max(place for place, step in enumerate(steps) if step.nodeid in chosen)
-    for step in steps[:last + 1]:
-        yield chosen.get(step.nodeid, step)
+    told = steps[:last + 1]
+    if all(step.nodeid in chosen for step in told):
+        return [chosen[step.nodeid] for step in told]
+    # No mixture: a second collection has fixtures of its own, and the cluster would be made twice.
+    return told

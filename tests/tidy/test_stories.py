@@ -25,6 +25,11 @@ def pytest_collection_modifyitems(items):
 MODULE = """
 import pytest
 STORY = {story}
+SET_UP = []
+@pytest.fixture(scope="module", autouse=True)
+def cluster():
+    assert not SET_UP, "one cluster for all steps"
+    SET_UP.append(1)
 def test_b(): pass
 @pytest.mark.parametrize("x", [2, 1])
 def test_a(x): pass
