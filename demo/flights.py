@@ -24,6 +24,7 @@ import os
 import sys
 import threading
 import time
+import warnings
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -43,7 +44,7 @@ from admin_cli.connection import open_client
 from admin_cli.dev_cluster import DevCluster, Report, free_base_port, unreported
 from admin_cli.failures import CommandFailed, ExitCode
 from admin_cli.servers import find_servers
-from multiraft.client import blocking
+from multiraft.client import RecordsNotSent, blocking
 from multiraft.errors import MultiRaftError
 from multiraft.wire.errors import RequestError
 from placement import plan as plans
@@ -94,6 +95,8 @@ class Kill:
 def main(arguments: list[str] | None = None) -> int:
     """Run the demo and return the exit code."""
     options = parse(arguments)
+    # Ctrl-C ends the stream wherever it is; the records that it leaves out are not missed.
+    warnings.simplefilter("ignore", RecordsNotSent)
     try:
         names = airlines()
         with Screen() as screen:

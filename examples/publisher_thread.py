@@ -57,7 +57,8 @@ class Publisher:
             jobs.append(self._waiting.get())
         sent: list[tuple[BatchDelivery, Future[int]]] = []
         for job in jobs:
-            if job is not None:
+            # A caller that has gone cancelled its future; after this check it no longer can.
+            if job is not None and job[1].set_running_or_notify_cancel():
                 record, outcome = job
                 try:
                     sent.append((producer.send(record), outcome))

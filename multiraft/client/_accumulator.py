@@ -532,8 +532,10 @@ class Accumulator:
         failure = fresh(failure)
         if others or dropped:
             failure.add_note(f"one of {len(untold) + dropped} failures that no caller received")
-        for other in others[:_FAILURES_NOTED_MAX]:
-            failure.add_note(f"{type(other).__name__}: {other}")
+        texts = dict.fromkeys(f"{type(other).__name__}: {other}" for other in others
+                              if str(other) != str(failure))
+        for text in list(texts)[:_FAILURES_NOTED_MAX]:
+            failure.add_note(text)
         return failure
 
     def take_last_failure(self) -> MultiRaftError | None:

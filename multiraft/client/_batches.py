@@ -62,7 +62,8 @@ class BatchOutcome:
 class Delivery(tuple):
     """Pending outcome of records that one call put into a batch, one after the other.  Drivers
     subclass it and add a method that waits.  Deliveries of the same batch are equal, because they
-    end together; ``offset`` and ``offsets`` tell their records apart.
+    end together, but for records that waited for the metadata of their topic; ``offset`` and
+    ``offsets`` tell their records apart.
 
     A tuple of the ``BatchOutcome``, the position of the first record in the batch, and the number
     of records: one is made for each record, and offsets are computed on demand."""

@@ -59,6 +59,7 @@ class ClientCore:
         self._catching_up = False
         self._leader_address = ""  # of the metadata leader, as the last answer said
         self.ended: MultiRaftError | None = None  # the reason, once the client has ended
+        self._has_warned = False  # of records that are not sent
 
     # ---- what exists ----
 
@@ -108,20 +109,28 @@ class ClientCore:
         for producer in self._producers:
             producer.close(why)
             failures.append(producer.records.take_last_failure())
-        for consumer in self._consumers:
+        # A list here and below: a consumer that is collected meanwhile removes itself.
+        for consumer in list(self._consumers):
             consumer.end(self.ended)
         self._producers.clear()
         self._consumers.clear()
-        return next((failure for failure in failures if failure is not None), None)
+        return _joined([failure for failure in failures if failure is not None])
 
-    def warn_unsent(self, why: str) -> None:
-        """Warn of records that no producer has sent, unless the client has ended."""
+    def unsent(self) -> dict[str, int]:
+        """Return topic -> number of records that no producer has sent; empty once the client has
+        ended.  O(batches + records that wait for metadata)."""
+        unsent: dict[str, int] = {}
         if self.ended is None:
-            unsent: dict[str, int] = {}
             for producer in self._producers:
                 for topic, count in producer.records.unsent().items():
                     unsent[topic] = unsent.get(topic, 0) + count
-            warn_unsent(unsent, why)
+        return unsent
+
+    def warn_unsent(self, why: str) -> None:
+        """Warn of records that no producer has sent, unless the client has ended or has warned."""
+        unsent = {} if self._has_warned else self.unsent()
+        self._has_warned |= bool(unsent)
+        warn_unsent(unsent, why)
 
     def describe(self, module: str) -> str:
         """Return the ``repr`` of a client of ``module``: bootstrap servers and state."""
@@ -133,7 +142,7 @@ class ClientCore:
         self.ended = error
         for producer in self._producers:
             producer.end(error)
-        for consumer in self._consumers:
+        for consumer in list(self._consumers):
             consumer.end(error)
 
     # ---- time ----
@@ -148,7 +157,7 @@ class ClientCore:
                 self._produce(producer, attempt)
             if producer.wants_identity:
                 self._identify(producer, identity)
-        for consumer in self._consumers:
+        for consumer in list(self._consumers):
             for query in consumer.poll(now_ms):
                 self._ask(consumer, query)
         if self.metadata.wants and not self._refreshing and now_ms >= self._refresh_at_ms:
@@ -166,7 +175,7 @@ class ClientCore:
             deadlines.append(producer.next_deadline_ms())
             if producer.wants_identity and not identity.asking:
                 deadlines.append(identity.retry_at_ms)
-        for consumer in self._consumers:
+        for consumer in list(self._consumers):
             deadlines.append(consumer.next_deadline_ms())
         if self.metadata.wants and not self._refreshing:
             deadlines.append(max(self._refresh_at_ms, self.network.next_retry_ms() or 0))
@@ -335,3 +344,12 @@ class ClientCore:
         """Apply a metadata reply to the cache and to the known addresses."""
         self.metadata.apply(asked, reply, self.now_ms)
         self.network.learn([node.client_address for node in reply.nodes])
+
+
+def _joined(failures: Sequence[MultiRaftError]) -> MultiRaftError | None:
+    """Return the first failure, with the others and their notes as notes of it; None = there are
+    none."""
+    for other in failures[1:]:
+        for text in (f"{type(other).__name__}: {other}", *getattr(other, "__notes__", ())):
+            failures[0].add_note(text)
+    return failures[0] if failures else None

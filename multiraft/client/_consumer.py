@@ -479,9 +479,9 @@ class ConsumerState:
         reader.resolved = True
 
     def _out_of_range(self, reader: Reader, first: int, last: int) -> MultiRaftError:
-        """Return the error of a start outside of the offsets of its partition."""
+        """Return the error of an offset outside of those of its partition."""
         hint = ""
-        if not isinstance(self._start, Mapping) and len(self._readers or ()) > 1:
+        if type(self._start) is int and not reader.begun and len(self._readers or ()) > 1:
             hint = (f". All {len(self._readers or ())} partitions start there; a start for each: "
                     "start={0: ..., 1: ...}")
         return OffsetOutOfRange(

@@ -19,6 +19,7 @@ import sys
 import warnings
 import weakref
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from multiraft.errors import MultiRaftError
@@ -47,13 +48,13 @@ def _what_runs() -> str:
     return "trio does not run"
 
 
-class RecordsNotSent(ResourceWarning):
+class RecordsNotSent(RuntimeWarning):
     """Records that a producer took were never sent: a block was left by an exception, or the client
-    was never closed.  The text has their number and their topics.  Unlike other resource warnings
-    it is shown by default, because the records are lost."""
+    was never closed.  The text has their number and their topics.  Python shows it by default, as
+    a ``ResourceWarning`` would not be."""
 
 
-if not sys.warnoptions:  # else the user has chosen
+if not sys.warnoptions:  # else the user has chosen; "always": equal texts are different losses
     warnings.simplefilter("always", RecordsNotSent)
 
 #: Topics that a warning about unsent records names.
@@ -92,20 +93,21 @@ def fresh(error: _Error) -> _Error:
     return copy.copy(error)
 
 
-def note_failure(error: BaseException | None, failure: MultiRaftError | None) -> None:
-    """Raise ``failure``, which no caller has received; if ``error`` is raised already, add it there
-    as a note, and warn of records that were not sent. Do nothing if ``failure`` is None, or
-    ``error`` is no ``Exception``, except for that warning at Ctrl-C."""
-    if failure is None:
-        return
+def note_failure(error: BaseException | None, failure: MultiRaftError | None,
+                 unsent: Mapping[str, int] = MappingProxyType({})) -> None:
+    """Raise ``failure``, which no caller has received; None = do nothing.  If ``error`` is raised
+    already, add ``failure`` to it as a note, unless ``error`` is no ``Exception``, and warn of the
+    records ``unsent`` (topic -> number), whatever it is."""
     if error is None:
-        raise failure
-    if isinstance(error, Exception):
+        if failure is not None:
+            raise failure
+        return
+    if failure is not None and isinstance(error, Exception):
         error.add_note(f"Also not reported to a caller: {type(failure).__name__}: {failure}")
-    if isinstance(failure, Closed) and isinstance(error, (Exception, KeyboardInterrupt)):
+    if unsent:
         # Where warnings are errors, the error of the block comes out nevertheless, with its note.
         with contextlib.suppress(RecordsNotSent):
-            warnings.warn(f"{failure}, because {type(error).__name__} left its block",
+            warnings.warn(f"{described(unsent)} never sent: {type(error).__name__} left the block",
                           RecordsNotSent, stacklevel=2)
 
 
@@ -146,7 +148,11 @@ def _inherit() -> None:
 
 def _warn_at_exit() -> None:
     for client in list(_clients):
-        client._warn_unsent("the program ended")
+        try:
+            client._warn_unsent("the program ended")
+        except RecordsNotSent as error:
+            # Where warnings are errors: the records of the other clients are lost as well.
+            sys.stderr.write(f"RecordsNotSent: {error}\n")
 
 
 os.register_at_fork(after_in_child=_inherit)

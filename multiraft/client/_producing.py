@@ -236,8 +236,9 @@ class ProducerCore(Generic[BatchDelivery]):
         if error is None:
             yield from self.close()
         elif self._state.closed is None:
+            unsent = self._records.unsent()
             self._end()
-            note_failure(error, self._records.take_last_failure())
+            note_failure(error, self._records.take_last_failure(), unsent)
 
     def _end(self) -> None:
         self._state.close("the producer was closed")

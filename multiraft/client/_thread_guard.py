@@ -34,12 +34,19 @@ class ThreadGuard:
     release: Callable[[], None]
 
     def __init__(self) -> None:
-        self.renew()
+        self._make()
 
-    def renew(self) -> None:
-        """Forget the holder: in a child process, whose other threads do not exist."""
+    def _make(self) -> None:
         lock = threading.RLock()
         self.acquire, self.release = lock.acquire, lock.release
+
+    def renew(self) -> None:
+        """Forget a holder that is another thread: in a child process it does not exist.  A holder
+        that is this thread, which forked inside of a listener, will release the guard."""
+        if self.acquire(False):
+            self.release()
+        else:
+            self._make()
 
     def __enter__(self) -> None:
         if not self.acquire(False):

@@ -113,6 +113,7 @@ class Client(AsyncBlock):
             # The run and its epoll are the parent's: this process must not wait on them.
             self._nursery.cancel_scope.cancel()
             return None
+        unsent = self._core.unsent()
         failure = self._core.close("the client was closed")
         self._notify()
         self._nursery.cancel_scope.cancel()
@@ -121,7 +122,7 @@ class Client(AsyncBlock):
         mine = error is not None and isinstance(error, Exception)
         given = (None, None, None) if mine else (kind, error, trace)
         suppressed = bool(await self._nursery_manager.__aexit__(*given)) and not mine
-        note_failure(error, failure)
+        note_failure(error, failure, unsent)
         return suppressed
 
     @property

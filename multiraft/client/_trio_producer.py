@@ -79,7 +79,7 @@ class BatchDelivery(Delivery):
     """Pending outcome of a record, or of records that ``send_many`` put into one batch.  ``done``
     is True once the outcome is known; ``result`` returns it, ``when_done`` calls a function then,
     and ``offset`` and ``offsets`` tell where the records are.  Deliveries of one batch are
-    equal."""
+    equal, but for records that waited for the metadata of their topic."""
 
     __slots__ = ()
 

@@ -125,7 +125,7 @@ class BatchDelivery(Delivery):
     """Pending outcome of a record, or of records that ``send_many`` put into one batch.  ``done``
     is True once the outcome is known; ``result`` returns it, ``when_done`` calls a function then,
     and ``offset`` and ``offsets`` tell where the records are.  Deliveries of one batch are
-    equal."""
+    equal, but for records that waited for the metadata of their topic."""
 
     __slots__ = ()
 
@@ -187,7 +187,8 @@ class Client:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None) -> None:
-        note_failure(error, self._end())
+        unsent = self._core.unsent()
+        note_failure(error, self._end(), unsent)
 
     if not TYPE_CHECKING:  # type checkers know that these are missing
 
@@ -610,3 +611,22 @@ class Consumer(BaseConsumer):
         """Wait until the next iteration does not have to wait: for a batch, the end or an error.
         Returns False after ``timeout_ms`` milliseconds without one."""
         return self._client._until(self._core.is_ready, monotonic_ms() + timeout_ms)
+
+    def positions(self) -> dict[int, int]:
+        """Return the offset of the next record by partition, for ``start`` of a later consumer,
+        which continues there.  A partition of which nothing is known yet is left out; a later
+        consumer reads it from its beginning.  O(partitions)."""
+        with self._client._guard:
+            return super().positions()
+
+    def waits(self) -> tuple[Wait, ...]:
+        """Return the partitions that wait for something else than new records: metadata, a leader,
+        an answer, or the decision of a transaction; each with the reason.  O(partitions)."""
+        with self._client._guard:
+            return super().waits()
+
+    def close(self) -> None:
+        """Stop fetching: later calls raise ``Closed``.  A consumer also stops at its end, after an
+        error and when it is garbage-collected.  Closing again does nothing."""
+        with self._client._guard:
+            super().close()

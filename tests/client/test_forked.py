@@ -12,6 +12,7 @@ import pytest
 
 from multiraft import client as trio_client
 from multiraft.client import Forked, Record, blocking
+from multiraft.errors import MultiRaftError
 from tests.client.scripts import values_of
 
 
@@ -188,3 +189,34 @@ def test_a_trio_client_is_refused_in_a_child_and_goes_on_in_its_parent(world, cl
 
     world.run(run)
     assert cluster.topics["a"][0].next_offset == 7
+
+
+def test_a_fork_inside_of_a_listener_leaves_a_client_that_is_refused_in_the_child(world, cluster):
+    cluster.add_topic("a")
+    processes = []
+    reading, writing = os.pipe()
+    with blocking.Client(cluster.servers()) as client:
+        producer = client.producer(linger_ms=0)
+        delivery = producer.send_nowait(Record("a", b"first"))
+        delivery.when_done(lambda: processes.append(os.fork()))
+        told = []
+        # The outcome is known when the listener runs: in both processes flush has nothing to wait
+        # for, and releases the guard.
+        for use in (producer.flush, client.list_topics):
+            try:
+                use()
+                told.append("no error")
+            except (MultiRaftError, RuntimeError) as error:
+                told.append(type(error).__name__)
+            if processes != [0]:
+                break
+        if processes == [0]:
+            os.write(writing, " / ".join(told).encode())
+            os._exit(0)
+        os.close(writing)
+        with open(reading, encoding="utf-8") as pipe:
+            assert pipe.read() == "no error / Forked"
+        os.waitpid(processes[0], 0)
+        assert told == ["no error"]
+        producer.send(Record("a", b"second")).wait()
+    assert cluster.topics["a"][0].values() == [b"first", b"second"]

@@ -105,7 +105,8 @@ def test_a_second_thread_gets_an_error_at_once_and_changes_nothing(world, cluste
                     lambda: producer.send(Record("a", b"lost")),
                     lambda: producer.send_many("a", [b"lost"]), producer.flush,
                     client.list_topics, client.poll, client.producer, client.close,
-                    lambda: client.consume("a"), lambda: next(consumer)):
+                    lambda: client.consume("a"), lambda: next(consumer), consumer.close,
+                    consumer.positions, consumer.waits):
             with pytest.raises(ConcurrentUse, match="a client for each thread"):
                 use()
         with blocking.Client(cluster.servers()) as other, other.producer() as sends:

@@ -9,10 +9,13 @@ import sys
 import warnings
 
 import pytest
+import trio
 
 from multiraft import client as trio_client
 from multiraft.client import Closed, Record, RecordsNotSent, blocking
+from multiraft.wire.messages import Produce
 from tests.client.fake_cluster import unused_addresses
+from tests.client.scripts import produced
 
 
 def test_closing_a_client_counts_what_its_producers_never_sent(driver, cluster):
@@ -28,11 +31,60 @@ def test_closing_a_client_counts_what_its_producers_never_sent(driver, cluster):
 def test_a_block_that_an_exception_left_warns_and_keeps_its_error(driver, cluster):
     cluster.add_topic("a")
     with driver.client(cluster.servers()) as client:
-        with pytest.warns(RecordsNotSent, match="1 record for topic 'a' was not sent.*KeyError"):
-            with pytest.raises(KeyError):
-                with client.producer(linger_ms=60_000) as producer:
-                    producer.send_nowait(Record("a", b"x"))
+        for error in (KeyError, SystemExit, KeyboardInterrupt):
+            with pytest.warns(RecordsNotSent, match=f"1 record for topic 'a' was never sent: "
+                                                    f"{error.__name__} left the block"):
+                with pytest.raises(error):
+                    with client.producer(linger_ms=60_000) as producer:
+                        producer.send_nowait(Record("a", b"x"))
+                        raise error
+
+
+def test_records_behind_one_in_flight_are_counted_when_an_exception_leaves_the_block(cluster):
+    cluster.add_topic("a")
+    cluster.script = lambda node, event, connection: (
+        "drop" if isinstance(event.request, Produce) else None)
+    with blocking.Client(cluster.servers()) as client:
+        with pytest.warns(RecordsNotSent, match="3 records for topic 'a' were never sent"):
+            with pytest.raises(KeyError) as raised:
+                with client.producer(linger_ms=0, in_flight_max=1) as producer:
+                    producer.send_nowait(Record("a", b"in flight"))
+                    for _turn in range(10_000):
+                        client.poll(1)
+                        if produced(cluster):
+                            break
+                    for _ in range(3):
+                        producer.send_nowait(Record("a", b"behind it"))
                     raise KeyError
+        assert "AmbiguousOutcome" in " ".join(raised.value.__notes__)
+
+
+def test_a_block_of_trio_that_is_cancelled_warns(cluster):
+    cluster.add_topic("a")
+
+    async def cancelled():
+        async with trio_client.Client(cluster.servers()) as client:
+            with trio.CancelScope() as scope:
+                async with client.producer(linger_ms=60_000) as producer:
+                    producer.send_nowait(Record("a", b"x"))
+                    scope.cancel()
+                    await trio.lowlevel.checkpoint()
+
+    with pytest.warns(RecordsNotSent, match="1 record for topic 'a' was never sent: Cancelled"):
+        trio.run(cancelled)
+
+
+def test_closing_a_client_names_what_each_of_its_producers_lost(driver, cluster):
+    cluster.add_topic("a")
+    cluster.add_topic("b")
+    client = driver.client(cluster.servers())
+    with pytest.raises(Closed, match="3 records for topic 'a'") as raised:
+        with client as opened:
+            for topic, count in (("a", 3), ("b", 5)):
+                producer = opened.producer(linger_ms=60_000)
+                for _ in range(count):
+                    producer.send_nowait(Record(topic, b"x"))
+    assert "5 records for topic 'b'" in " ".join(raised.value.__notes__)
 
 
 def test_a_blocking_client_that_is_collected_warns():
@@ -71,6 +123,21 @@ for _ in range(10):
     assert done.returncode == 0, done.stderr
     assert "10 records for topic 'greetings' were never sent: the program ended" in done.stderr
     assert "flush()" in done.stderr
+    assert done.stderr.count("were never sent") == 1
+
+
+@pytest.mark.parametrize("chosen", ["ignore::DeprecationWarning", "error"])
+def test_choosing_other_warnings_hides_no_lost_record(chosen):
+    program = """
+from multiraft.client.blocking import Client, Record
+clients = [Client("127.0.0.1:1") for _ in range(3)]
+for number, client in enumerate(clients):
+    client.producer().send_nowait(Record(f"topic-{number}", b"hello"))
+"""
+    done = subprocess.run([sys.executable, "-W", chosen, "-c", program], capture_output=True,
+                          text=True, timeout=120, check=False)
+    for number in range(3):
+        assert f"1 record for topic 'topic-{number}' was never sent" in done.stderr, done.stderr
 
 
 def test_what_was_sent_or_refused_is_not_counted(driver, cluster):
