@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from admin_cli.failures import Ambiguous, CommandFailed, NotFound, Unreachable
 from admin_cli.servers import Servers, TlsOptions
 from admin_cli.session import Connect, Session
-from admin_cli.times import At
+from admin_cli.values.times import At
 from multiraft.client import blocking
 from multiraft.errors import MultiRaftError
 from multiraft.wire import errors as wire

@@ -19,7 +19,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from admin_cli import dev_process, dev_state, process_table
 from admin_cli.connection import (
     leaderless_groups,
     node_answers,
@@ -27,8 +26,9 @@ from admin_cli.connection import (
     node_ids,
     node_ready,
 )
-from admin_cli.dev_process import Identity
-from admin_cli.dev_state import ClusterRecord, NodeRecord
+from admin_cli.development import dev_process, dev_state, process_table
+from admin_cli.development.dev_process import Identity
+from admin_cli.development.dev_state import ClusterRecord, NodeRecord
 from admin_cli.failures import CommandFailed, ExitCode
 from admin_cli.session import Connect, NodeCommand
 

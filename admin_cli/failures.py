@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from admin_cli.text import printable
+from admin_cli.values.text import printable
 
 if TYPE_CHECKING:
     from typing import IO

@@ -15,8 +15,8 @@ from typing import Any, NoReturn
 
 import click
 
-from admin_cli import streams
-from admin_cli.command_group import (
+from admin_cli.console import streams
+from admin_cli.console.command_group import (
     ENTRY_POINT_GROUP,
     HelpfulGroup,
     explain_option,
@@ -24,31 +24,54 @@ from admin_cli.command_group import (
     load_plugin,
     summary,
 )
+from admin_cli.console.options import servers_option
 from admin_cli.failures import CommandFailed, ExitCode, Interrupted, of_this_machine
-from admin_cli.options import servers_option
 from admin_cli.packages import check_packages
 from admin_cli.session import Session
 
 #: Command -> its place, and its line in the help (so that help imports nothing).
 COMMANDS = {
-    "dev": ("admin_cli.dev:dev", "Run a local cluster in the background, for development."),
-    "topic": ("admin_cli.topics:topic", "Create, list, describe and delete topics."),
-    "produce": ("admin_cli.produce:produce", "Append records to a topic: a line is a record."),
-    "consume": ("admin_cli.consume:consume", "Read the records of a topic."),
-    "cluster": ("admin_cli.cluster:cluster", "Show the nodes and the groups that they lead."),
-    "group": ("admin_cli.groups:group", "Show and change Raft groups: leaders, members, pool."),
-    "rebalance": ("admin_cli.rebalance:rebalance",
-                  "Make and apply plans that move leaders, partitions and replicas."),
-    "metrics": ("admin_cli.metrics:metrics", "Export loads of the cluster as tables in Parquet."),
-    "sink": ("admin_cli.sinks:sink", "Show sinks and abort their open transactions."),
-    "placement": ("admin_cli.placements:placement", "Show and explain the groups of partitions; "
-                                                    "switch one."),
-    "node": ("admin_cli.nodes:node", "Show and manage the nodes of a cluster; run one."),
-    "completion": ("admin_cli.completion:completion", "Set up shell completion for bash, zsh and "
-                                                      "fish."),
-    "version": ("admin_cli.version:version", "Show the versions of installed packages."),
-    "help": ("admin_cli.help_pages:help_command", "Show a page (connection, tls, times, "
-                                                  "exit-codes, formats) or a command's help."),
+    "dev": (
+        "admin_cli.commands.dev:dev",
+        "Run a local cluster in the background, for development.",
+    ),
+    "topic": ("admin_cli.commands.topics:topic", "Create, list, describe and delete topics."),
+    "produce": (
+        "admin_cli.records.produce:produce",
+        "Append records to a topic: a line is a record.",
+    ),
+    "consume": ("admin_cli.records.consume:consume", "Read the records of a topic."),
+    "cluster": (
+        "admin_cli.commands.cluster:cluster",
+        "Show the nodes and the groups that they lead.",
+    ),
+    "group": (
+        "admin_cli.commands.groups:group",
+        "Show and change Raft groups: leaders, members, pool.",
+    ),
+    "rebalance": (
+        "admin_cli.plans.rebalance:rebalance",
+        "Make and apply plans that move leaders, partitions and replicas.",
+    ),
+    "metrics": (
+        "admin_cli.plans.metrics:metrics",
+        "Export loads of the cluster as tables in Parquet.",
+    ),
+    "sink": ("admin_cli.commands.sinks:sink", "Show sinks and abort their open transactions."),
+    "placement": (
+        "admin_cli.commands.placements:placement",
+        "Show and explain the groups of partitions; switch one.",
+    ),
+    "node": ("admin_cli.commands.nodes:node", "Show and manage the nodes of a cluster; run one."),
+    "completion": (
+        "admin_cli.commands.completion:completion",
+        "Set up shell completion for bash, zsh and fish.",
+    ),
+    "version": ("admin_cli.commands.version:version", "Show the versions of installed packages."),
+    "help": (
+        "admin_cli.console.help_pages:help_command",
+        "Show a page (connection, tls, times, exit-codes, formats) or a command's help.",
+    ),
 }
 
 

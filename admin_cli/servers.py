@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from admin_cli import dev_choice, dev_state
+from admin_cli.development import dev_choice, dev_state
 from admin_cli.failures import CommandFailed, ExitCode, Unreachable
 from multiraft.wire.addresses import split_address
 

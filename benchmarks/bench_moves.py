@@ -41,11 +41,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from admin_cli import plan_input
 from admin_cli.connection import open_client
 from admin_cli.dev_cluster import DevCluster
-from admin_cli.dev_state import NodeRecord
+from admin_cli.development.dev_state import NodeRecord
 from admin_cli.failures import CommandFailed
+from admin_cli.plans import plan_input
 from benchmarks import switches
 from benchmarks.figures import Figure, Series, add_picture_option, bound, compare, say, show
 from benchmarks.node_bounds import NodeBounds

@@ -20,9 +20,9 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from admin_cli import dev_process, dev_state
 from admin_cli.connection import open_client
 from admin_cli.dev_cluster import DevCluster
+from admin_cli.development import dev_process, dev_state
 from benchmarks.prober import Place, Prober, call
 from benchmarks.processes import BenchmarkError, free_base_port
 from multiraft.wire import messages as wire

@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from admin_cli import process_table
+from admin_cli.development import process_table
 from chaos.backends import host
 from chaos.backends.backend import BackendError
 

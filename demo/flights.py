@@ -39,9 +39,10 @@ from rich.table import Table
 from screen import Screen
 from stream import Stream, TopicStream, longest_pause_s
 
-from admin_cli import connection, dev_state
+from admin_cli import connection
 from admin_cli.connection import open_client
 from admin_cli.dev_cluster import DevCluster, Report, free_base_port, unreported
+from admin_cli.development import dev_state
 from admin_cli.failures import CommandFailed, ExitCode
 from admin_cli.servers import find_servers
 from multiraft.client import RecordsNotSent, blocking

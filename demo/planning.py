@@ -14,9 +14,9 @@ from pathlib import Path
 
 from screen import Screen
 
-from admin_cli import loads
+from admin_cli.plans import loads
+from admin_cli.plans.spark_errors import translated_errors
 from admin_cli.session import Session
-from admin_cli.spark_errors import translated_errors
 from placement import plan as plans
 from placement.policy import Options, Policy
 

@@ -15,8 +15,9 @@ from typing import Any
 
 from screen import Screen
 
-from admin_cli import connection, load_view, plan_view, rebalance
+from admin_cli import connection
 from admin_cli.failures import CommandFailed
+from admin_cli.plans import load_view, plan_view, rebalance
 from admin_cli.session import Session
 from multiraft.wire import plans as wire
 from placement import plan as plans

@@ -13,7 +13,7 @@ import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
-from admin_cli import dev_state
+from admin_cli.development import dev_state
 
 #: A range of ports belongs to this process while it listens at the base, where no node does.  No
 #: test has more clusters than these at a time, so a further request releases the oldest range.

@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from admin_cli import process_table
+from admin_cli.development import process_table
 from chaos.backends import host, layout, ledger, probes, throttle
 from chaos.backends.artifacts import copy_artifacts
 from chaos.backends.backend import (

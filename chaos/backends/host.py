@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import NamedTuple
 
-from admin_cli import process_table
+from admin_cli.development import process_table
 from chaos.backends.backend import BackendError
 
 #: Commands of the system end at once; a file system on a slow disk may take its time.

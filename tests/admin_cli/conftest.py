@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from admin_cli import dev_state
 from admin_cli.dev_cluster import DevCluster
+from admin_cli.development import dev_state
 from admin_cli.main import cli
 from admin_cli.session import Session
 from tests.admin_cli.fakes import FakeCluster

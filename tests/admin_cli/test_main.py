@@ -14,8 +14,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from admin_cli import connection, options
+from admin_cli import connection
 from admin_cli import main as main_module
+from admin_cli.console import options
 from admin_cli.failures import CommandFailed, ExitCode
 from admin_cli.main import COMMANDS, cli, main
 from admin_cli.packages import PACKAGES, check_packages, distribution_root

@@ -16,9 +16,9 @@ import flights as demo
 import pytest
 from dataset import CARRIERS, FLIGHTS
 
-from admin_cli import dev_state
 from admin_cli.connection import open_client
 from admin_cli.dev_cluster import DevCluster
+from admin_cli.development import dev_state
 from admin_cli.failures import ExitCode
 from tests.ports import free_base_port
 

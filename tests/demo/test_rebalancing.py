@@ -11,13 +11,13 @@ from rebalancing import Rebalancing, above, leads, measured, told
 from rich.console import Console
 from screen import Screen
 
-from admin_cli import rebalance
 from admin_cli.failures import CommandFailed
+from admin_cli.plans import rebalance
 from admin_cli.session import Session
 from multiraft.wire import plans as wire
 from placement import plan as plans
 from placement.policy import Options
-from tests.admin_cli.test_rebalance import BUSY, PlanClient, PlanCluster
+from tests.admin_cli.plans.test_rebalance import BUSY, PlanClient, PlanCluster
 
 
 class Client(PlanClient):

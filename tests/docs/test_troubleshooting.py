@@ -11,8 +11,8 @@ import pytest
 import multiraft.client.blocking
 import multiraft.errors
 import multiraft.wire.errors
-from admin_cli import cluster_facts, health
 from admin_cli.failures import ExitCode
+from admin_cli.status import cluster_facts, health
 from node.observability.group_health import GroupSample, Survey
 from node.observability.health import readiness
 from node.observability.log_events import CRITICAL, ERROR, EVENTS, WARNING

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from admin_cli import dev_state
+from admin_cli.development import dev_state
 from chaos.backends import host
 from multiraft.client import Record, blocking
 from multiraft.wire.errors import Code, RequestError

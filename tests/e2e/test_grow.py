@@ -11,7 +11,7 @@ import sys
 import pytest
 import trio
 
-from admin_cli import dev_state
+from admin_cli.development import dev_state
 from multiraft.client import blocking
 from multiraft.wire.errors import InvalidRequest, NodeRemoved
 from tests.e2e.test_kill_leader import SOME, under_load

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from admin_cli import dev_process, dev_state
+from admin_cli.development import dev_process, dev_state
 from admin_cli.main import cli
 from multiraft.client import blocking
 from multiraft.wire.errors import InvalidRequest

@@ -8,7 +8,7 @@ import pytest
 from click.testing import Result
 
 from admin_cli.failures import ExitCode
-from admin_cli.rebalance import PlanExit
+from admin_cli.plans.rebalance import PlanExit
 from multiraft.client import Record, blocking
 from tests.e2e.test_rebalance import rebalance
 from tests.e2e.world import UP_S, steady, wait_for

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from admin_cli import dev_state
+from admin_cli.development import dev_state
 from multiraft import core
 from multiraft.client import Record, blocking
 from multiraft.types import EntryKind

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 import trio
 
-from admin_cli.cluster_facts import cluster_status
+from admin_cli.status.cluster_facts import cluster_status
 from multiraft.client import Client, blocking
 from multiraft.client.blocking import Record
 from tests.e2e.load import Load, verify

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from admin_cli import dev_state
+from admin_cli.development import dev_state
 from multiraft.client import Record, blocking
 from multiraft.storage.snapshot_download import PARTIAL_FILE
 from multiraft.wire.errors import Code

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from admin_cli.main import cli
 from admin_cli.session import Session
-from tests.admin_cli.test_every_parameter import NAMES, NOT_RUN, NUMERIC, TEXTS, is_possible
+from tests.admin_cli.console.test_every_parameter import NAMES, NOT_RUN, NUMERIC, TEXTS, is_possible
 from tests.admin_cli.tree import typed
 
 SHAPE = {"nodes": 1, "groups": 4, "factor": 1}

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import multiraft
-from admin_cli import dev_state
+from admin_cli.development import dev_state
 from multiraft.client import Record, staging
 from multiraft.core import crc32c
 from multiraft.wire.errors import Code, UnknownTopic

@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from admin_cli import dev_process, dev_state
 from admin_cli.connection import open_client
 from admin_cli.dev_cluster import DevCluster
+from admin_cli.development import dev_process, dev_state
 from admin_cli.servers import TlsOptions
 from chaos import launcher
 from chaos.planted import plugin

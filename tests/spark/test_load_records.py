@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from admin_cli import loads as admin_loads  # noqa: E402
+from admin_cli.plans import loads as admin_loads  # noqa: E402
 from node.observability import load_records as written  # noqa: E402
 from placement import cluster  # noqa: E402
 from spark import gates, load_records, pipeline, planning, tables, windows  # noqa: E402

@@ -17,8 +17,8 @@ import pyarrow as pa  # noqa: E402
 import pyarrow.parquet as pq  # noqa: E402
 from click.testing import CliRunner  # noqa: E402
 
-from admin_cli import plan_report  # noqa: E402
 from admin_cli.main import cli  # noqa: E402
+from admin_cli.plans import plan_report  # noqa: E402
 from benchmarks import spark_snapshots  # noqa: E402
 from placement import cluster, outcome, plan  # noqa: E402
 from placement.planner import make_plan  # noqa: E402

@@ -10,7 +10,7 @@ import click
 import pytest
 
 import multiraft
-from admin_cli import dev_state
+from admin_cli.development import dev_state
 from admin_cli.failures import NotFound
 from admin_cli.main import cli
 from tests import readme

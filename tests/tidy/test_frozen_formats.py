@@ -15,7 +15,7 @@ import re
 import cbor2
 import pytest
 
-from admin_cli import dev_state
+from admin_cli.development import dev_state
 from chaos.simulator.disk.filesystem import SimulatedFilesystem
 from multiraft.partitions import producer_state, records
 from multiraft.partitions.state import PartitionStates

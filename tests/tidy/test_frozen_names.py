@@ -16,7 +16,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from admin_cli import dev_state
+from admin_cli.development import dev_state
 from admin_cli.main import cli
 from admin_cli.session import Session
 from multiraft.client import blocking

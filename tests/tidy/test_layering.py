@@ -66,6 +66,9 @@ DRIVEN_OF_NODE = {
 }
 
 
+#: What every package of ``admin_cli`` may import: modules of ``admin_cli`` itself and the client.
+CLI_BASE = ("admin_cli.*", "multiraft.client.**", "multiraft.wire.**", *CODEC)
+
 #: What no part of the node imports: time is read in one module.
 NEVER_IN_NODE = ("pyspark", "time", "random")
 
@@ -274,6 +277,84 @@ LAYERS = (
         {"node/clock.py": ("time", "random"), "node/main.py": ("time", "random")},
     ),
     Layer(
+        "`admin_cli.values`",
+        ("admin_cli/values/**.py",),
+        (
+            "admin_cli.values.**",
+            *CLI_BASE,
+        ),
+        ("click",),
+        (),
+        {},
+    ),
+    Layer(
+        "`admin_cli.development`",
+        ("admin_cli/development/**.py",),
+        (
+            "admin_cli.development.**",
+            "admin_cli.values.**",
+            *CLI_BASE,
+        ),
+        (),
+        (),
+        {},
+    ),
+    Layer(
+        "`admin_cli.console`",
+        ("admin_cli/console/**.py",),
+        (
+            "admin_cli.console.**",
+            "admin_cli.values.**",
+            "admin_cli.development.**",
+            *CLI_BASE,
+        ),
+        ("click", "rich"),
+        (),
+        {"admin_cli/console/options.py": ("placement.throttle",)},  # limits of a rate
+    ),
+    Layer(
+        "`admin_cli.status`",
+        ("admin_cli/status/**.py",),
+        (
+            "admin_cli.status.**",
+            "admin_cli.values.**",
+            "admin_cli.console.**",
+            *CLI_BASE,
+        ),
+        (),
+        (),
+        {},
+    ),
+    Layer(
+        "`admin_cli.records`",
+        ("admin_cli/records/**.py",),
+        (
+            "admin_cli.records.**",
+            "admin_cli.values.**",
+            "admin_cli.console.**",
+            *CLI_BASE,
+        ),
+        ("click",),
+        (),
+        {},
+    ),
+    Layer(
+        "`admin_cli.plans`",
+        ("admin_cli/plans/**.py",),
+        (
+            "admin_cli.plans.**",
+            "admin_cli.values.**",
+            "admin_cli.console.**",
+            "admin_cli.status.**",
+            "placement.**",
+            "spark.**",
+            *CLI_BASE,
+        ),
+        ("click", "rich"),
+        (),
+        {"admin_cli/plans/plan_picture.py": ("matplotlib",)},
+    ),
+    Layer(
         "`admin_cli`, `spark`",
         ("admin_cli/**.py", "spark/**.py", "pyspark_multiraft/**.py"),
         (
@@ -288,7 +369,6 @@ LAYERS = (
         ("click", "rich", "pyspark", "pyarrow"),
         (),
         {
-            "admin_cli/plan_picture.py": ("matplotlib",),
             "spark/loads.py": ("numpy",),
             "spark/session.py": ("py4j",),
         },
@@ -296,7 +376,7 @@ LAYERS = (
     Layer(
         "`chaos`",
         ("chaos/**.py",),
-        ("chaos.**", "multiraft.**", "placement.**", "admin_cli.process_table",
+        ("chaos.**", "multiraft.**", "placement.**", "admin_cli.development.process_table",
          "admin_cli.extras"),
         ("sortedcontainers", "click", "rich", "trio"),
         (),
@@ -313,7 +393,7 @@ LAYERS = (
 
 #: Only the simulator of ``chaos`` opens the box; everything else there sees a client's view.
 CHAOS_OUTSIDE = ("chaos.**", "multiraft.client.**", "multiraft.wire.**", *CODEC,
-                 "admin_cli.process_table", "admin_cli.extras")
+                 "admin_cli.development.process_table", "admin_cli.extras")
 
 #: What to do instead, for the failure's text.
 INSTEAD = {

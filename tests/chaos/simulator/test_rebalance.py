@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from admin_cli.plan_input import requested
+from admin_cli.plans.plan_input import requested
 from chaos.checkers import check
 from chaos.planted.bug import Bug, Seeds, planted
 from chaos.simulator import simulation

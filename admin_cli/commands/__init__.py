@@ -1,0 +1,1 @@
+"""The other groups of commands, each in a module."""

@@ -1,0 +1,335 @@
+"""`multiraft node`: the nodes of a cluster; and, from the server's package, one of them.
+
+Contract.  The commands that ask a cluster are here.  Those that work on a node's own files (`init`,
+`start`) come from the entry point of the same name and are listed beside them.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+from collections.abc import Callable
+from datetime import datetime, timezone
+from typing import Any
+
+import click
+
+from admin_cli import connection
+from admin_cli.commands.groups import change_members, move_replica
+from admin_cli.console.command_group import (
+    ENTRY_POINT_GROUP,
+    HelpfulGroup,
+    load_command,
+    load_plugin,
+)
+from admin_cli.console.options import BytesPerSecond, json_option, servers_option, wide_option
+from admin_cli.console.output import note, plural, print_json, print_table, progress_bar
+from admin_cli.failures import CommandFailed, Unreachable
+from admin_cli.session import Session
+from admin_cli.status.cluster_facts import NodeQueries, desired_state_of, scrub_facts
+from admin_cli.status.health import with_desired_state
+from admin_cli.status.node_lookup import await_records, groups_to_move, require_known
+from admin_cli.values import quantities
+from admin_cli.values.numbers import NODE
+
+#: Interval at which a scrub is polled, in seconds: three counters of one node.
+SCRUB_POLL_INTERVAL_S = 0.5
+
+#: Commands that compute plans -> their place: imported on use, because the planner takes long to
+#: import and no other command needs it.
+PLANNED = {name: f"admin_cli.plans.drain_and_decommission:{name}"
+           for name in ("drain", "undrain", "maintenance", "decommission")}
+
+
+class NodeGroup(HelpfulGroup):
+    """The subcommands of this module and of the server's package."""
+
+    planned = tuple(PLANNED)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        server = self._server()
+        return sorted({*super().list_commands(ctx), *PLANNED,
+                       *(server.list_commands(ctx) if server is not None else ())})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        own = super().get_command(ctx, cmd_name)
+        if own is not None:
+            return own
+        if cmd_name in PLANNED:
+            return load_command(PLANNED[cmd_name])
+        server = self._server()
+        return None if server is None else server.get_command(ctx, cmd_name)
+
+    @staticmethod
+    def _server() -> click.Group | None:
+        """Return the server's commands; None where it is not installed."""
+        points = importlib.metadata.entry_points(group=ENTRY_POINT_GROUP, name="node")
+        for point in points:
+            command = load_plugin(point)
+            if isinstance(command, click.Group):
+                return command
+        return None
+
+
+@click.group(cls=NodeGroup)
+def node() -> None:
+    """Show and manage the nodes of a cluster; run one."""
+
+
+def _shown(row: Any, desired_states: dict[int, str] | None) -> dict[str, Any]:
+    """Return one node as in the JSON, whose keys are stable."""
+    about = row.node
+    since = (datetime.fromtimestamp(about.started_ms / 1000, timezone.utc).isoformat(
+        timespec="seconds") if about.started_ms else None)
+    return {
+        "id": about.id,
+        "state": row.state,
+        "intent": desired_state_of(desired_states, about.id),
+        "client_address": about.client_address,
+        "peer_address": about.peer_address,
+        "rack": about.rack,
+        "weight": about.weight / 100,
+        "incarnation": f"{about.incarnation:016x}" if about.incarnation else None,
+        "boot_epoch": about.boot_epoch,
+        "version": about.version or None,
+        "since": since,
+        "replicas": row.replicas,
+        # The node that is asked remembers leaders whose nodes are gone.
+        "leads": row.leads if row.state == "up" else 0,
+    }
+
+
+#: Columns of the list that a narrow terminal does without, the least important first.
+LIST_COLUMNS_DROPPED = ("rack", "version", "since")
+
+
+@node.command("list")
+@wide_option
+@json_option
+@servers_option
+@click.pass_obj
+def list_(session: Session, wide: bool, as_json: bool) -> None:
+    """List the nodes, as the node that answers sees them."""
+    with connection.open_session(session) as client:
+        client.catch_up()
+        answer = client.node_list()
+        desired_states = connection.desired_states_if_known(client)
+    rows = [_shown(row, desired_states) for row in answer.nodes]
+    if as_json:
+        print_json({"nodes": rows, "removed": list(answer.removed)})
+        return
+    print_table(("node", "state", "replicas", "leads", "rack", "version", "since",
+                 "client address"),
+                [(row["id"], with_desired_state(row["state"], row["intent"]), row["replicas"],
+                  row["leads"], row["rack"], row["version"], row["since"],
+                  row["client_address"]) for row in rows],
+                LIST_COLUMNS_DROPPED, wide)
+
+
+@node.command()
+@click.argument("node_id", metavar="NODE", type=NODE)
+@json_option
+@servers_option
+@click.pass_obj
+def describe(session: Session, node_id: int, as_json: bool) -> None:
+    """Show one node and its groups."""
+    with connection.open_session(session) as client:
+        client.catch_up()
+        answer = client.node_describe(node_id)
+        desired_states = connection.desired_states_if_known(client)
+        told, problem = (NodeQueries()(client.node_status, answer.node.node.client_address)
+                         if answer.node.state == "up" else (None, f"it is {answer.node.state}"))
+    scrub = scrub_facts(told.status) if told is not None else None
+    groups = {"voter_of": list(answer.voter_of), "learner_of": list(answer.learner_of),
+              "leader_of": list(answer.leader_of) if answer.node.state == "up" else []}
+    shown = _shown(answer.node, desired_states)
+    if as_json:
+        print_json({**shown, **groups, "scrub": scrub, "problem": problem})
+        return
+    facts = {name.replace("_", " "): value for name, value in shown.items()}
+    if shown["intent"] in connection.STATE_WORDS:
+        facts["intent"] = (
+            f"{connection.STATE_WORDS[shown['intent']]}, until `multiraft node undrain "
+            f"{node_id}`"
+        )
+    facts |= {name.replace("_", " "): ", ".join(map(str, found)) or None
+              for name, found in groups.items()}
+    facts["scrub"] = _scrub_sentence(scrub) if scrub else problem
+    print_table(("what", "value"), facts.items())
+
+
+def _scrub_sentence(scrub: dict[str, Any]) -> str:
+    """Return the progress of a scrub, or the time of its last end, as a sentence."""
+    if scrub["active"]:
+        done, total, pace = (quantities.size(scrub[name]) for name in
+                             ("pass_bytes", "total_bytes", "bytes_per_second"))
+        asked = ", requested by an operator" if scrub["requested"] else ""
+        sentence = f"{done} of {total} at {pace}/s{asked}"
+    else:
+        sentence = f"last completed: {scrub['completed'] or 'never'}"
+    return f"{sentence}; {_damage(scrub['damaged'])} since the node's start"
+
+
+def _damage(count: int) -> str:
+    what = "entry or checkpoint" if count == 1 else "entries or checkpoints"
+    return f"{count:,} damaged {what}"
+
+
+@node.command()
+@click.argument("node_id", metavar="NODE", type=NODE)
+@json_option
+@servers_option
+@click.pass_obj
+def remove(session: Session, node_id: int, as_json: bool) -> None:
+    """Remove NODE permanently: its id is never used again.
+
+    Refused while a group has a replica there: `node replace` moves them.  A node that still runs
+    ends by itself.
+    """
+    with connection.open_session(session) as client:
+        client.remove_node(node_id)
+    if as_json:
+        print_json({"removed": node_id})
+    else:
+        note(f"Removed node {node_id}.")
+
+
+@node.command()
+@click.argument("node_id", metavar="NODE", type=NODE)
+@click.option("--rate", "bytes_per_second", type=BytesPerSecond(), default=None,
+              help="Bytes to read per second, such as 64MiB. Default: scrub_bytes_per_second of "
+                   "the node.")
+@click.option("--wait", is_flag=True, help="Wait until the scrub is complete.")
+@json_option
+@servers_option
+@click.pass_obj
+def scrub(session: Session, node_id: int, bytes_per_second: int | None, wait: bool,
+          as_json: bool) -> None:
+    """Read and verify all stored data of NODE now.
+
+    Each node also scrubs periodically (scrub_interval_days).  A replica with a damaged entry is
+    quarantined and fetches the entry from other nodes; a damaged checkpoint is rewritten.  The
+    command returns at once; `node describe NODE` shows the progress.  Running it again restarts the
+    scrub.  Appends have priority: a busy node takes longer.
+
+    With --wait, exits with 1 if damage was found.
+    """
+    with connection.open_session(session) as client:
+        address = _address_of(client, node_id)
+        ask = functools.partial(client.node_status, address)
+        before = ask().status
+        begun = client.scrub_node(node_id, address, bytes_per_second or 0,
+                                  timeout_ms=connection.NODE_TIMEOUT_MS)
+        damaged = _await_scrub(session, ask, begun, before, as_json) if wait else None
+    if as_json:
+        print_json({"node": node_id, "total_bytes": begun.total_bytes,
+                    "bytes_per_second": begun.bytes_per_second, "damaged": damaged})
+    elif not wait:
+        note(f"Node {node_id} reads {quantities.size(begun.total_bytes)} at "
+             f"{quantities.size(begun.bytes_per_second)}/s. Show its progress: multiraft node "
+             f"describe {node_id}")
+    if damaged:
+        raise CommandFailed(f"{_damage(damaged)} on node {node_id}.",
+                            "The node fetches damaged entries from other nodes and rewrites "
+                            "damaged checkpoints. Check whether it has: multiraft cluster status")
+    if wait and not as_json:
+        note(f"Node {node_id} has read {quantities.size(begun.total_bytes)}: nothing is damaged.")
+
+
+def _address_of(client: Any, node_id: int) -> str:
+    """Return the client address of a node. Raises ``NotFound`` for an unknown node, and
+    ``Unreachable`` for one that is down."""
+    require_known(client, node_id)
+    row = next(row for row in client.node_list().nodes if row.node.id == node_id)
+    if row.state == "down":
+        raise Unreachable(f"node {node_id} is down.", "Check a stopped node on its machine: "
+                                                      "`multiraft log inspect DIRECTORY --verify`")
+    return row.node.client_address
+
+
+def _await_scrub(session: Session, ask: Callable[[], Any], begun: Any, before: dict,
+                 quiet: bool) -> int:
+    """Wait until the pass that has ``begun`` ends. Return the number of entries and checkpoints
+    that it found damaged. Raises ``CommandFailed`` when the node restarted meanwhile."""
+    with progress_bar(hidden=quiet) as bar:
+        task = bar.add_task("bytes", total=begun.total_bytes)
+        while True:
+            status = ask().status
+            if status["boot_epoch"] != before["boot_epoch"]:
+                raise CommandFailed("the node restarted during the scrub.", "Run the command "
+                                    "again.")
+            if status["scrub_passes"] > begun.passes:
+                return status["scrub_damaged"] - before["scrub_damaged"]
+            bar.update(task, completed=status["scrub_pass_bytes"],
+                       total=status["scrub_total_bytes"])
+            session.pause(SCRUB_POLL_INTERVAL_S)
+
+
+@node.command()
+@click.argument("old", type=NODE)
+@click.argument("new", type=NODE)
+@json_option
+@servers_option
+@click.pass_obj
+def replace(session: Session, old: int, new: int, as_json: bool) -> None:
+    """Move every replica of node OLD to node NEW; OLD may be dead.
+
+    One group after the other: NEW becomes a learner, catches up, and takes OLD's vote in one
+    change.  The groups keep serving.  If interrupted, run the command again to continue.  Then
+    `node remove OLD` removes the old node.
+    """
+    if old == new:
+        raise click.UsageError(f"OLD and NEW are both {old}.")
+    with connection.open_session(session) as client:
+        require_known(client, old, new)
+        moved, skipped = _replace(client, old, new, as_json)
+    if as_json:
+        print_json({"from": old, "to": new, "moved": moved, "skipped": skipped})
+    for one in skipped:
+        note(f"Group {one['group']} was skipped: {one['why']}.")
+    if skipped:
+        raise CommandFailed(
+            f"{plural(len(moved), 'group')} moved, {plural(len(skipped), 'group')} skipped.",
+            f"Move those to another node: multiraft group move GROUP --from {old} --to OTHER")
+    if not as_json:
+        note(f"Moved {plural(len(moved), 'group')} from node {old} to node {new}. Remove the old "
+             f"node: multiraft node remove {old}")
+
+
+def _replace(client: Any, old: int, new: int,
+             quiet: bool) -> tuple[list[int], list[dict[str, Any]]]:
+    """Move replicas from ``old`` to ``new``, group by group, and wait until the moves are recorded.
+    Return the groups moved, and those skipped with the reason."""
+    moved: list[int] = []
+    skipped: list[dict[str, Any]] = []
+    wanted = groups_to_move(client, old)
+    with progress_bar(hidden=quiet) as bar:
+        groups_done = bar.add_task("groups", total=len(wanted))
+        entries = bar.add_task("", total=None)
+        for group in wanted:
+            found = client.group_members(group)
+            why = _obstacle(found, old, new)
+            if why:
+                skipped.append({"group": group, "why": why})
+            elif old in found.voters + found.outgoing:
+                def say(text: str, have: int, total: int, group: int = group) -> None:
+                    bar.update(entries, description=f"group {group}, {text}", completed=have,
+                               total=total)
+
+                move_replica(client, found, old, new, say)
+                moved.append(group)
+            elif old in found.learners:
+                learners = {*found.learners, new} - {old}
+                change_members(client, found, found.voters, tuple(sorted(learners)))
+                moved.append(group)
+            bar.advance(groups_done)
+    await_records(client, old, {one["group"] for one in skipped})
+    return moved, skipped
+
+
+def _obstacle(found: Any, old: int, new: int) -> str:
+    """Return the reason why ``new`` cannot take the place of ``old`` in a group; empty when it can.
+    """
+    if not found.is_open and new in found.voters and old in found.voters + found.learners:
+        return f"node {new} is a voter of it already"
+    return ""

@@ -1,0 +1,174 @@
+"""`multiraft topic`: create, list, describe, offsets, delete."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from admin_cli import connection
+from admin_cli.console.command_group import HelpfulGroup
+from admin_cli.console.options import (
+    TEXT,
+    Time,
+    json_option,
+    servers_option,
+    topic_argument,
+    topics_argument,
+)
+from admin_cli.console.output import note, plural, print_json, print_table, say
+from admin_cli.failures import CommandFailed, NotFound
+from admin_cli.session import Session
+from admin_cli.status import topic_facts
+from admin_cli.values.numbers import NODE, PARTITIONS
+from admin_cli.values.text import printable
+from admin_cli.values.times import FORMS, At
+
+
+@click.group(cls=HelpfulGroup)
+def topic() -> None:
+    """Create, list, describe and delete topics; show the offsets of their records."""
+
+
+@topic.command()
+@click.argument("names", metavar="TOPIC...", type=TEXT, nargs=-1, required=True)
+@click.option("--partitions", "-p", type=PARTITIONS, default=1, show_default=True,
+              help="Number of partitions, which is fixed; order holds within each.")
+@click.option("--replication-factor", "-r", "--replicas", type=NODE,
+              help="Must equal that of the pool of groups, which is the default.")
+@click.option("--if-not-exists", is_flag=True, help="Succeed if the topic exists already.")
+@servers_option
+@click.pass_obj
+def create(session: Session, names: tuple[str, ...], partitions: int,
+           replication_factor: int | None, if_not_exists: bool) -> None:
+    """Create each TOPIC. The first one that is refused ends the command."""
+    with connection.open_session(session) as client:
+        for name in names:
+            made = connection.create_topic(client, name, partitions, replication_factor,
+                                           if_not_exists)
+            note(f"Created topic {name} with {plural(partitions, 'partition')}." if made
+                 else f"Topic {name} exists already; nothing was changed.")
+
+
+@topic.command("list")
+@click.option("--all", "-a", "every", is_flag=True,
+              help="Show internal topics too, whose names begin with __.")
+@click.option("--internal", "-i", "every_aliases", is_flag=True, hidden=True)
+@json_option
+@servers_option
+@click.pass_obj
+def list_(session: Session, every: bool, every_aliases: bool, as_json: bool) -> None:
+    """List the topics, and the replicas of each partition.
+
+    JSON has internal topics always.
+    """
+    with connection.open_session(session) as client:
+        topics = connection.topics(client)
+        replicas = client.cluster_status().replication_factor
+    rows = [row for row in topics if every or every_aliases or not is_internal(row.name)]
+    hidden = len(topics) - len(rows)
+    if as_json:
+        print_json({"topics": [{**row._asdict(), "replication_factor": replicas,
+                                "internal": is_internal(row.name)} for row in topics]})
+        return
+    if rows:
+        print_table(("topic", "partitions", "replicas"), [(*row, replicas) for row in rows])
+    else:
+        note("There are no topics. Create one: multiraft topic create NAME")
+    if hidden and sys.stderr.isatty():
+        note(f"{plural(hidden, 'internal topic')} not shown: --all")
+
+
+def is_internal(name: str) -> bool:
+    """Return True for a topic that nodes make for themselves, such as ``__metrics``."""
+    return name.startswith("__")
+
+
+@topic.command()
+@topics_argument
+@json_option
+@servers_option
+@click.pass_obj
+def describe(session: Session, topics: tuple[str, ...], as_json: bool) -> None:
+    """Show groups, leaders, replicas and offset ranges of the partitions of each TOPIC.
+
+    end_offset is the offset that the next committed record gets; start_offset is the first one
+    that exists. epoch is the leader epoch. state: ok, under-replicated (a node with a replica is
+    not up), no leader, or no majority: these two accept no appends.
+    """
+    with connection.open_session(session) as client:
+        found = [(name, connection.partitions(client, name)) for name in topics]
+        place = topic_facts.places(client)
+    if as_json:
+        answers = [{"name": name, "partitions": [topic_facts.as_json(row, place) for row in rows]}
+                   for name, rows in found]
+        for answer in answers:
+            print_json(answer, one_line=len(answers) > 1)
+        return
+    for number, (name, rows) in enumerate(found):
+        if len(found) > 1:
+            say(f"{number and chr(10) or ''}{name}")
+        print_table(topic_facts.COLUMNS, [topic_facts.shown(row, place) for row in rows])
+
+
+@topic.command()
+@topic_argument
+@click.option("--at", type=Time(), metavar="TIME",
+              help=f"The first record at or after this time instead: {FORMS}.")
+@json_option
+@servers_option
+@click.pass_obj
+def offsets(session: Session, topic: str, at: At | None, as_json: bool) -> None:
+    """Show the offset range of each partition of TOPIC, or the offset of a time.
+
+    Everything that was acknowledged before the command began is counted: a majority confirms each
+    leader first.
+    """
+    with connection.open_session(session) as client:
+        names: tuple[str, ...]
+        rows: list[tuple[int | None, ...]]
+        if at is None:
+            names = ("partition", "start_offset", "end_offset")
+            rows = [(number, *span) for number, span in connection.offsets(client, topic).items()]
+        else:
+            names = ("partition", "offset")
+            rows = list(connection.offsets_at(client, topic, at).items())
+    if as_json:
+        moment = {} if at is None else {"timestamp": at.ms}
+        print_json({"name": topic, **moment,
+                    "partitions": [dict(zip(names, row, strict=True)) for row in rows]})
+        return
+    print_table(names, rows)
+
+
+@topic.command()
+@topics_argument
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@servers_option
+@click.pass_obj
+def delete(session: Session, topics: tuple[str, ...], yes: bool) -> None:
+    """Delete each TOPIC and its records permanently.
+
+    Nothing is deleted if one of them does not exist.
+    """
+    names = list(dict.fromkeys(topics))
+    if not yes and sys.stdin.isatty():
+        what = f"topic{'s' if len(names) > 1 else ''} {', '.join(names)}"
+        if not click.confirm(f"Delete {printable(what)} and all records?", err=True):
+            raise CommandFailed("nothing was deleted.")
+    with connection.open_session(session) as client:
+        if len(names) > 1:
+            _require_topics(client, names)
+        for name in names:
+            client.delete_topic(name)
+            note(f"Deleted topic {name}.")
+
+
+def _require_topics(client: Any, names: list[str]) -> None:
+    """Return if every topic exists. Raises ``NotFound`` that names those that do not."""
+    known = {row.name for row in client.list_topics()}
+    missing = [name for name in names if name not in known]
+    if missing:
+        raise NotFound(f"there is no topic {', '.join(missing)}; nothing was deleted.",
+                       "`multiraft topic list` shows the topics.")

@@ -1,0 +1,1 @@
+"""Parts that all commands share: options, help, hints, tables, standard streams."""

@@ -1,0 +1,1 @@
+"""Files, processes and logs of development clusters on this machine."""

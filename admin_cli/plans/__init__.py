@@ -1,0 +1,1 @@
+"""Rebalance plans: their inputs, how they are made, shown and applied; drains; loads."""

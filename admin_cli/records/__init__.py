@@ -1,0 +1,1 @@
+"""`multiraft produce` and `multiraft consume`: sources, formats, readers, waits."""

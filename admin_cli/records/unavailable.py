@@ -1,0 +1,109 @@
+"""The reason why partitions cannot be read or appended to, as the nodes that answer see it.
+
+Contract.  Asks a client and returns sentences.  An answer of one node is enough: that node knows
+the members of every group and which nodes are up.  When no node answers, the sentence says so.
+Returns at most ``SENTENCES_MAX`` of them and one more, which name ``GROUPS_NAMED_MAX`` groups each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from admin_cli import connection
+from admin_cli.console.output import plural
+from admin_cli.servers import Servers
+from multiraft.client import blocking
+from multiraft.errors import MultiRaftError
+
+#: Sentences, for groups with different members.
+SENTENCES_MAX = 3
+#: Groups that a sentence names; the others are counted.
+GROUPS_NAMED_MAX = 8
+
+
+class Partition(NamedTuple):
+    """A partition of a topic, and the group that holds its end."""
+
+    topic: str
+    partition: int
+    group: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition}"
+
+
+def partitions(client: Any, topic: str) -> list[Partition]:
+    """Return the partitions of a topic with their groups, as one node knows them.  Raises as
+    ``Client.topic_metadata``."""
+    return [Partition(topic, part.partition, part.group)
+            for part in client.topic_metadata(topic).partitions]
+
+
+def explain(client: Any, suspects: Iterable[Partition]) -> list[str]:
+    """Return sentences about the groups of ``suspects`` that have no leader: which of their members
+    are up and which are down, with their addresses; one for groups with the same members.  Empty
+    when every group has a leader.
+
+    Asks the cluster, which takes some seconds when nodes are silent."""
+    try:
+        nodes = {node.id: node for node in client.cluster_status().nodes}
+        rows = {row.group: row for row in connection.groups(client)}
+    except (MultiRaftError, blocking.NoNodeAnswered, OSError) as error:
+        return [f"no node tells the state of the groups: {connection.sentence(error)}"]
+    held: dict[int, Partition] = {}
+    for each in suspects:
+        held.setdefault(each.group, each)
+    alike: dict[tuple[int, ...], list[Partition]] = {}
+    for group, part in sorted(held.items()):
+        if group in rows and _is_leaderless(rows[group], nodes):
+            alike.setdefault(rows[group].voters, []).append(part)
+    found = [_sentence(parts, voters, nodes) for voters, parts in alike.items()]
+    more = len(found) - SENTENCES_MAX
+    if more > 0:
+        count = sum(len(parts) for parts in [*alike.values()][SENTENCES_MAX:])
+        found[SENTENCES_MAX:] = [f"{plural(count, 'other group')} have no leader either."
+                                 if count > 1 else "1 other group has no leader either."]
+    return found
+
+
+def remedy(servers: Servers) -> str:
+    """Return the command that starts or shows the nodes that are down."""
+    if servers.dev_directory is not None:
+        return f"Start the nodes that are down: multiraft dev up --dir {servers.dev_directory}"
+    return "Start the nodes that are down; `multiraft cluster status` shows all of them."
+
+
+def _is_leaderless(row: connection.GroupRow, nodes: dict[int, Any]) -> bool:
+    """Return True if a group has no leader that is up, or no majority that is."""
+    up = [voter for voter in row.voters if _is_up(nodes, voter)]
+    return row.leader is None or not _is_up(nodes, row.leader) or 2 * len(up) <= len(row.voters)
+
+
+def _is_up(nodes: dict[int, Any], node: int) -> bool:
+    return node in nodes and nodes[node].state == "up"
+
+
+def _sentence(parts: list[Partition], voters: tuple[int, ...], nodes: dict[int, Any]) -> str:
+    """Return the sentence about the groups of ``parts``, whose members are all the same."""
+    up = [voter for voter in voters if _is_up(nodes, voter)]
+    down = [voter for voter in voters if voter not in up]
+    if len(parts) == 1:
+        lead = f"group {parts[0].group}, which holds {parts[0]}, has no leader"
+        whose = "its"
+    else:
+        named = ", ".join(f"{part.group} ({part})" for part in parts[:GROUPS_NAMED_MAX])
+        more = len(parts) - GROUPS_NAMED_MAX
+        lead = (f"groups {named}" + (f" and {plural(more, 'other')}" if more > 0 else "")
+                + " have no leader")
+        whose = "their"
+    if not down:
+        return f"{lead}: an election is under way, all members are up ({_named(up, nodes)})."
+    verb = "is" if len(up) == 1 else "are"
+    return (f"{lead}: {len(up)} of {whose} {plural(len(voters), 'member')} {verb} up"
+            + (f" ({_named(up, nodes)})" if up else "") + f", down: {_named(down, nodes)}.")
+
+
+def _named(members: list[int], nodes: dict[int, Any]) -> str:
+    return ", ".join(f"node {member} at {nodes[member].client_address}" if member in nodes
+                     else f"node {member}" for member in members)

@@ -1,0 +1,1 @@
+"""Values on the command line: numbers, quantities, times, spans of offsets, text."""

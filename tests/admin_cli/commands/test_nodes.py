@@ -1,0 +1,146 @@
+"""`multiraft node`: what a cluster says of its nodes, beside the server's own commands."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from admin_cli.failures import ExitCode
+from admin_cli.main import cli
+from admin_cli.session import Session
+from admin_cli.values import quantities
+from tests.admin_cli.fakes import SCRUBBING
+
+
+def test_the_list_says_who_is_there(run, cluster):
+    cluster.up = {1, 3}
+    result = run("node", "list")
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert lines[0].split()[:4] == ["node", "state", "replicas", "leads"]
+    assert lines[2].split()[:4] == ["2", "down", "5", "0"]
+    assert "2023-11-14T22:13:20+00:00" in lines[1] and " -  " in lines[2]
+
+
+def test_the_json_of_the_list_is_stable(run, cluster):
+    cluster.removed.append(3)
+    answer = json.loads(run("node", "list", "--json").stdout)
+    assert answer["removed"] == [3]
+    assert answer["nodes"][0] == {
+        "id": 1, "state": "up", "intent": "alive", "client_address": "127.0.0.1:9101",
+        "peer_address": "127.0.0.1:9201", "rack": "r1", "weight": 1.0,
+        "incarnation": "0000000000000002", "boot_epoch": 2, "version": "0.1.0",
+        "since": "2023-11-14T22:13:20+00:00", "replicas": 5, "leads": 2}
+
+
+def test_one_node_is_described_with_its_groups(run):
+    answer = json.loads(run("node", "describe", "2", "--json").stdout)
+    assert (answer["id"], answer["voter_of"], answer["leader_of"]) == (2, [0, 1, 2, 3, 4], [1, 4])
+    assert "leader of" in run("node", "describe", "2").stdout
+    missing = run("node", "describe", "7")
+    assert missing.exit_code == ExitCode.NOT_FOUND
+    assert "node list" in missing.stderr
+
+
+def test_a_node_in_use_is_not_removed_and_the_way_out_is_said(run, cluster):
+    refused = run("node", "remove", "1")
+    assert refused.exit_code == ExitCode.FAILED
+    assert "member of 5 groups" in refused.stderr and "node replace 1" in refused.stderr
+    assert json.loads(run("node", "remove", "3", "--json").stdout) == {"removed": 3}
+    assert cluster.removed == [3]
+
+
+# ---- scrub ---------------------------------------------------------------------------------------
+
+
+def test_a_scrub_is_begun_at_the_node_itself(run, cluster):
+    begun = run("node", "scrub", "2", "--rate", "1.5MiB")
+    assert begun.exit_code == 0 and "node describe 2" in begun.stderr
+    assert "4.0 MiB at 1.5 MiB/s" in begun.stderr
+    assert json.loads(run("node", "scrub", "3", "--json").stdout) == {
+        "node": 3, "total_bytes": 4 << 20, "bytes_per_second": 16 << 20, "damaged": None}
+    assert cluster.scrubs == [(2, "127.0.0.1:9102", 3 << 19), (3, "127.0.0.1:9103", 0)]
+
+
+def test_a_scrub_of_a_node_that_is_not_there_is_not_begun(run, cluster):
+    cluster.up = {1, 3}
+    assert run("node", "scrub", "7").exit_code == ExitCode.NOT_FOUND
+    down = run("node", "scrub", "2")
+    assert down.exit_code == ExitCode.UNREACHABLE and "log inspect" in down.stderr
+    cluster.silent = {3}
+    assert run("node", "scrub", "3").exit_code != ExitCode.OK
+    assert not cluster.scrubs
+
+
+@pytest.mark.parametrize("rate", ["0", "-1", "fast", "1e9", "", "5 parsecs", "1" * 16])
+def test_a_rate_that_is_none_is_refused(run, cluster, rate):
+    assert run("node", "scrub", "2", "--rate", rate).exit_code == ExitCode.USAGE
+    assert not cluster.scrubs
+
+
+def test_a_rate_that_is_too_low_is_refused_with_the_limit(run):
+    refused = run("node", "scrub", "2", "--rate", "1KiB")
+    assert refused.exit_code == ExitCode.FAILED and "65536" in refused.stderr
+
+
+def scrub_and_wait(cluster, environ, pause):
+    """Click's result of a scrub of node 2 that is waited for."""
+    session = Session(environ, cluster.connect, "127.0.0.1:9101", pause=pause)
+    return CliRunner().invoke(cli, ["node", "scrub", "2", "--wait"], obj=session)
+
+
+@pytest.mark.parametrize("damaged, code", [(1, ExitCode.OK), (3, ExitCode.FAILED)])
+def test_whoever_waits_for_a_scrub_hears_what_it_found(cluster, environ, damaged, code):
+    cluster.node_status[2] = dict(SCRUBBING)
+    looks = []
+
+    def pause(seconds):
+        looks.append(seconds)
+        if len(looks) == 2:
+            cluster.node_status[2] |= {"scrub_passes": 3, "scrub_damaged": damaged}
+
+    result = scrub_and_wait(cluster, environ, pause)
+    assert (result.exit_code, len(looks)) == (code, 2), result.output
+    said = "2 damaged entries or checkpoints on node 2" if code else "nothing is damaged"
+    assert said in result.output
+
+
+def test_a_restart_ends_the_wait(cluster, environ):
+    cluster.node_status[2] = dict(SCRUBBING)
+    result = scrub_and_wait(cluster, environ,
+                            lambda _: cluster.node_status[2].update(boot_epoch=6))
+    assert result.exit_code == ExitCode.FAILED and "restarted during the scrub" in result.output
+
+
+def test_how_far_it_is_can_be_seen(run, cluster):
+    cluster.node_status[2] = dict(SCRUBBING)
+    scrub = json.loads(run("node", "describe", "2", "--json").stdout)["scrub"]
+    assert scrub == {"active": True, "requested": True, "pass_bytes": 2 << 20,
+                     "total_bytes": 4 << 20, "bytes_per_second": 1 << 20, "damaged": 1,
+                     "completed": "2023-11-14T22:13:20+00:00"}
+    described = run("node", "describe", "2").stdout
+    assert ("2.0 MiB of 4.0 MiB at 1.0 MiB/s, requested by an operator; 1 damaged entry or "
+            "checkpoint") in described
+    status = run("cluster", "status").stdout
+    assert status.splitlines()[-1] == "requested scrub: node 2 has read 2.0 MiB of 4.0 MiB"
+    cluster.node_status[2].update(scrub_active=0, scrub_completed_ms=0)
+    assert "last completed: never" in run("node", "describe", "2").stdout
+    cluster.up = {1, 3}
+    gone = json.loads(run("node", "describe", "2", "--json").stdout)
+    assert gone["scrub"] is None and gone["problem"] == "it is down"
+
+
+@pytest.mark.parametrize("text, size", [
+    ("65536", 65_536), ("64k", 65_536), ("64KiB", 65_536), ("64 KB", 65_536), ("1.5MiB", 3 << 19),
+    ("2g", 2 << 30), ("7B", 7)])
+def test_sizes_are_read_as_people_write_them(text, size):
+    assert quantities.parse_size(text) == size
+
+
+def test_the_commands_of_the_server_stand_beside_ours(run):
+    listed = run("node", "--help").stdout
+    for name in ("list", "describe", "remove", "init", "start"):
+        assert f"  {name} " in listed
+    assert "Exit codes" in run("node", "start", "--help").stdout

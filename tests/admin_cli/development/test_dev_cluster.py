@@ -1,0 +1,412 @@
+"""Local clusters: processes, files and what is said when something is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import tomllib
+
+import pytest
+
+from admin_cli.connection import leaderless_groups
+from admin_cli.dev_cluster import DevCluster
+from admin_cli.development import dev_process, dev_state, process_table
+from admin_cli.development.dev_process import Identity
+from admin_cli.failures import CommandFailed, ExitCode, NotFound
+from node.config import load
+from tests.admin_cli.conftest import end, fake_node_command
+from tests.admin_cli.fakes import FakeCluster
+
+#: For what happens at once on a machine that is not busy.
+WAIT_S = 180.0
+
+
+def states(dev: DevCluster) -> dict[int, str]:
+    return {node.id: node.state for node in dev.status()}
+
+
+def misbehave(dev: DevCluster, node: int, how: str) -> None:
+    (dev_state.node_directory(dev.directory, node) / "behaviour").write_text(how)
+
+
+def test_up_starts_every_node_and_waits_until_all_serve(dev):
+    assert dev.up() == [1, 2, 3]
+    assert states(dev) == {1: "running", 2: "running", 3: "running"}
+    assert dev.up() == [], "a cluster that runs is left alone"
+
+
+def test_down_stops_every_node_and_up_starts_the_same_cluster_again(dev):
+    dev.up()
+    before = dev.record.cluster_id
+    assert dev.down() == [1, 2, 3]
+    assert states(dev) == {1: "stopped", 2: "stopped", 3: "stopped"}
+    assert all(node.pid is None for node in dev.status())
+    assert dev.up() == [1, 2, 3]
+    assert dev.record.cluster_id == before
+
+
+def test_up_waits_until_every_group_has_a_leader(dev, cluster):
+    dev.up()  # however long its nodes take to start
+    cluster.leaders[2] = 0
+    with pytest.raises(CommandFailed, match="leaders of 1 of 5 groups") as failed:
+        dev.up(timeout_s=1)
+    assert failed.value.exit_code == ExitCode.UNREACHABLE
+
+
+def test_progress_names_what_is_waited_for_and_reaches_the_total(dev):
+    seen = []
+    dev._report = lambda *step: seen.append(step)
+    dev.up()
+    for what, total in (("nodes ready", 3), ("nodes answering", 3), ("groups with a leader", 5)):
+        assert (what, total, total) in seen
+
+
+def test_kill_stop_and_start_change_one_node(dev):
+    dev.up()
+    pids = {node.id: node.pid for node in dev.status()}
+    dev.kill(2)
+    assert states(dev) == {1: "running", 2: "killed", 3: "running"}
+    dev.stop(3)
+    assert states(dev) == {1: "running", 2: "killed", 3: "stopped"}
+    assert dev.start(2) is True
+    assert dev.start(2) is False, "starting what runs changes nothing"
+    assert states(dev) == {1: "running", 2: "running", 3: "stopped"}
+    now = {node.id: node.pid for node in dev.status()}
+    assert now[1] == pids[1]
+    assert now[2] != pids[2]
+
+
+def pids(dev: DevCluster) -> dict[int, int | None]:
+    return {node.id: node.pid for node in dev.status()}
+
+
+def test_a_restart_takes_one_node_after_the_other(dev):
+    dev.up()
+    before, stopped = pids(dev), []
+    stop = dev.stop
+
+    def watched(node: int) -> None:
+        assert states(dev) == dict.fromkeys((1, 2, 3), "running"), "two nodes away at once"
+        stopped.append(node)
+        stop(node)
+
+    dev.stop = watched
+    dev.restart([1, 2, 3])
+    assert stopped == [1, 2, 3]
+    assert states(dev) == dict.fromkeys((1, 2, 3), "running")
+    assert not set(pids(dev).values()) & set(before.values())
+
+
+def test_no_node_is_taken_while_another_has_not_caught_up(dev, cluster):
+    dev.up()
+    before = pids(dev)
+    cluster.node_status[3] = {"ready": 0, "not_ready": "catching up: 2 groups (1, 4) behind"}
+    with pytest.raises(CommandFailed, match=r"timed out .*caught up \(nodes 3\)") as failed:
+        dev.restart([1, 2], timeout_s=1)
+    assert failed.value.exit_code == ExitCode.UNREACHABLE
+    assert pids(dev) == before
+
+
+def test_the_next_node_is_taken_only_when_the_last_one_has_caught_up(dev, cluster):
+    dev.up()
+    before, start = pids(dev), dev.start
+
+    def behind(node: int, _timeout_s: float) -> bool:
+        cluster.node_status[node] = {"ready": 0}
+        return start(node)  # a process may take longer to start than is waited for it here
+
+    dev.start = behind
+    with pytest.raises(CommandFailed, match=r"caught up \(nodes 1\)"):
+        dev.restart([1, 2, 3], timeout_s=2)
+    assert pids(dev)[1] != before[1]
+    assert (pids(dev)[2], pids(dev)[3]) == (before[2], before[3])
+
+
+def test_no_node_is_taken_while_another_does_not_run(dev):
+    dev.up()
+    dev.stop(3)
+    before = pids(dev)
+    with pytest.raises(CommandFailed, match=r"nodes \[3\] do not run") as failed:
+        dev.restart([1])
+    assert "dev up" in failed.value.do
+    assert pids(dev) == before
+
+
+def test_a_node_that_the_cluster_forgot_is_not_missed(dev, cluster):
+    dev.up()
+    dev.kill(3)
+    cluster.forgotten = {3}
+    before = pids(dev)
+    assert [node.id for node in dev.members()] == [1, 2]
+    dev.restart([1, 2])
+    assert not {pids(dev)[1], pids(dev)[2]} & set(before.values())
+    assert states(dev)[3] == "killed"
+
+
+def test_an_unknown_node_is_refused_before_any_is_restarted(dev):
+    dev.up()
+    before = pids(dev)
+    with pytest.raises(NotFound, match="no node 7"):
+        dev.restart([1, 7])
+    assert pids(dev) == before
+
+
+def test_a_node_that_ends_by_itself_is_dead_until_down_makes_that_the_wish(dev):
+    dev.up()
+    process = Identity(*((node := dev.record.node(1)).pid, node.start_time, node.boot))
+    os.kill(process.pid, signal.SIGKILL)
+    assert dev_process.wait_gone(process, WAIT_S)
+    assert states(dev)[1] == "dead"
+    dev.down()
+    assert states(dev)[1] == "stopped"
+
+
+def test_an_unknown_node_is_named_together_with_those_there_are(dev):
+    with pytest.raises(NotFound, match="no node 7") as failed:
+        dev.kill(7)
+    assert "1, 2, 3" in failed.value.do
+
+
+@pytest.mark.parametrize("action", ["kill", "stop"])
+def test_ending_a_node_that_does_not_run_fails_and_says_how_to_start_it(dev, action):
+    with pytest.raises(CommandFailed, match="node 1 does not run") as failed:
+        getattr(dev, action)(1)
+    assert "dev start 1" in failed.value.do
+
+
+def test_a_node_that_dies_while_starting_is_reported_with_its_last_words(dev):
+    misbehave(dev, 2, "die")
+    with pytest.raises(CommandFailed, match="node 2 ended before it was ready") as failed:
+        dev.up()
+    assert "belongs to another node" in failed.value.message
+    assert "data directory belongs to node 9" in failed.value.do
+
+
+def test_last_words_are_those_of_this_run(dev):
+    log = dev_state.log_path(dev.directory, 2)
+    log.write_text("an old complaint\n")
+    misbehave(dev, 2, "die")
+    with pytest.raises(CommandFailed) as failed:
+        dev.up()
+    assert "an old complaint" not in failed.value.do
+
+
+def test_a_node_that_never_gets_ready_is_waited_for_only_so_long(dev):
+    for node in (1, 2):
+        dev.start(node)
+    misbehave(dev, 3, "silent")
+    with pytest.raises(CommandFailed, match=r"timed out waiting for nodes ready \(nodes 3\)"):
+        dev.up(timeout_s=1.5)
+
+
+def test_a_stubborn_node_is_not_killed_behind_the_operators_back(dev):
+    misbehave(dev, 1, "stubborn")
+    dev.up()
+    with pytest.raises(CommandFailed, match="node 1 .* has not ended") as failed:
+        dev.stop(1, timeout_s=0.3)
+    assert "dev kill 1" in failed.value.do
+    assert states(dev)[1] == "stopping"
+    dev.kill(1)
+    assert states(dev)[1] == "killed"
+
+
+def test_a_taken_port_is_named_before_anything_is_started(dev):
+    port = int(dev.record.nodes[1].peer_address.rpartition(":")[2])
+    with socket.create_server(("127.0.0.1", port)):
+        with pytest.raises(CommandFailed, match=f"port {port}, which node 2 needs") as failed:
+            dev.up()
+    assert "--base-port" in failed.value.do
+    assert set(states(dev).values()) == {"stopped"}
+
+
+def test_a_process_with_a_reused_pid_is_neither_running_nor_signalled(dev):
+    dev.up()
+    record = dev.record
+    impostor = Identity(os.getpid(), 1, dev_process.boot_id())  # this pid, another start time
+    record.node(1).pid, record.node(1).start_time, record.node(1).boot = impostor
+    real = Identity(*(dev.record.node(1).pid, dev.record.node(1).start_time,
+                      dev.record.node(1).boot))
+    dev_state.save(dev.directory, record)
+    assert states(dev)[1] == "dead"
+    assert not dev_process.send_signal(impostor, signal.SIGKILL)
+    assert dev_process.send_signal(real, signal.SIGKILL)
+    assert dev_process.wait_gone(real, WAIT_S)
+
+
+def test_a_pid_of_an_earlier_boot_is_not_alive():
+    me = process_table.start_time(os.getpid())
+    assert dev_process.alive(Identity(os.getpid(), me, dev_process.boot_id()))
+    assert not dev_process.alive(Identity(os.getpid(), me, "another-boot"))
+
+
+def test_wipe_removes_our_files_and_keeps_those_of_others(dev, environ):
+    dev_state.write_pointer(dev.directory, environ)
+    (dev.directory / "notes.txt").write_text("mine")
+    dev.up()
+    with pytest.raises(CommandFailed, match="still run"):
+        dev.wipe()
+    dev.down()
+    dev.wipe()
+    assert [path.name for path in dev.directory.iterdir()] == ["notes.txt"]
+    assert not dev_state.pointer_path(environ).exists()
+
+
+def test_a_directory_of_something_else_is_not_taken(tmp_path, cluster, environ):
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "thesis.tex").write_text("years of work")
+    with pytest.raises(CommandFailed, match="not empty and holds no cluster"):
+        DevCluster(tmp_path / "taken", cluster.connect, environ).create(3, 4, 3, 9100)
+
+
+@pytest.mark.parametrize("there_before", [True, False])
+def test_an_interrupted_creation_leaves_the_directory_free_for_the_next(
+        tmp_path, cluster, environ, monkeypatch, there_before):
+    def interrupted(commands, timeout_s):
+        raise KeyboardInterrupt
+
+    made = DevCluster(tmp_path / "half", cluster.connect, environ)
+    if there_before:
+        made.directory.mkdir()
+    with monkeypatch.context() as patched:
+        patched.setattr("admin_cli.development.dev_process.run_all", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            made.create(3, 4, 3, 9100)
+    assert not made.directory.exists()
+    monkeypatch.setattr("admin_cli.development.dev_process.run_all", lambda commands, timeout_s: [])
+    made.create(3, 4, 3, 9100)
+    assert len(made.record.nodes) == 3
+
+
+def test_each_node_gets_its_own_configuration_and_the_same_member_list(dev):
+    configs = [tomllib.loads(dev_state.config_path(dev.directory, node.id).read_text())
+               for node in dev.record.nodes]
+    for node, config in zip(dev.record.nodes, configs, strict=True):
+        assert config["node"] == {
+            "id": node.id, "rack": f"r{node.id}", "weight": 1.0,
+            "data_dir": "data",
+            "client_address": node.client_address, "peer_address": node.peer_address}
+        assert config["cluster"] == configs[0]["cluster"]
+    assert configs[0]["cluster"]["id"] == dev.record.cluster_id
+    assert configs[0]["cluster"]["groups"] == 4
+    assert configs[0]["cluster"]["replication_factor"] == 3
+    assert [member["id"] for member in configs[0]["cluster"]["nodes"]] == [1, 2, 3]
+
+
+def test_strange_directory_names_survive_toml(tmp_path, cluster, environ):
+    made = DevCluster(tmp_path / 'a "b" \\ \x7f é 🛫', cluster.connect, environ)
+    made.create(1, 1, 1, 9100)
+    config = tomllib.loads(dev_state.config_path(made.directory, 1).read_text())
+    assert config["node"]["id"] == 1
+
+
+def data_of(dev: DevCluster, node: int):
+    """Return the node's data directory, by its own reading of its configuration."""
+    return load(dev_state.config_path(dev.directory, node)).data_dir.resolve()
+
+
+def sibling(dev: DevCluster, name: str, cluster, environ) -> DevCluster:
+    """The cluster of another directory beside this one."""
+    return DevCluster(dev.directory.with_name(name), cluster.connect_over_tcp, environ,
+                      command=fake_node_command)
+
+
+@pytest.mark.parametrize("carry", [shutil.copytree, shutil.move], ids=["copied", "moved"])
+def test_a_directory_that_was_copied_or_moved_has_its_own_data(dev, cluster, environ, carry):
+    other = sibling(dev, "other", cluster, environ)
+    carry(dev.directory, other.directory)
+    for node in other.record.nodes:
+        assert data_of(other, node.id) == other.directory / f"node-{node.id}" / "data"
+
+
+def with_absolute_data(dev: DevCluster, place: str) -> None:
+    """Makes the configuration of node 1 what earlier releases wrote."""
+    path = dev_state.config_path(dev.directory, 1)
+    path.write_text(path.read_text().replace('data_dir = "data"', f'data_dir = "{place}"'))
+    (path.parent / "data").mkdir(exist_ok=True)
+
+
+def test_a_copy_of_a_directory_with_absolute_paths_runs_on_its_own_data(dev, cluster, environ):
+    """As releases before this one wrote them."""
+    with_absolute_data(dev, str(dev.directory / "node-1" / "data"))
+    other = sibling(dev, "other", cluster, environ)
+    shutil.copytree(dev.directory, other.directory)
+    try:
+        other.up()
+        assert data_of(other, 1) == other.directory / "node-1" / "data"
+        assert data_of(dev, 1) == dev.directory / "node-1" / "data"
+    finally:
+        end(other)
+
+
+def test_a_data_directory_that_the_user_chose_stays(dev, tmp_path):
+    elsewhere = tmp_path / "disk" / "data"
+    with_absolute_data(dev, str(elsewhere))
+    dev.up()
+    assert data_of(dev, 1) == elsewhere
+
+
+def test_a_copy_of_a_running_cluster_neither_sees_nor_ends_the_nodes_of_the_original(
+        dev, cluster, environ):
+    dev.up()
+    before = pids(dev)
+    copy = sibling(dev, "copy", cluster, environ)
+    shutil.copytree(dev.directory, copy.directory)
+    assert set(states(copy).values()) == {"dead"}
+    assert copy.down() == []
+    with pytest.raises(CommandFailed, match="does not run"):
+        copy.kill(1)
+    with pytest.raises(CommandFailed, match="cannot be used: Address already in use"):
+        copy.up()
+    assert pids(dev) == before
+    assert set(states(dev).values()) == {"running"}
+
+
+def test_a_cluster_that_is_moved_while_it_runs_is_still_recognised(dev, cluster, environ):
+    dev.up()
+    before = pids(dev)
+    moved = sibling(dev, "moved", cluster, environ)
+    shutil.move(dev.directory, moved.directory)
+    try:
+        assert pids(moved) == before
+        assert moved.down() == [1, 2, 3]
+    finally:
+        shutil.move(moved.directory, dev.directory)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 1}', "not json"])
+def test_a_damaged_record_is_an_error_and_not_a_traceback(dev, text):
+    record = dev.directory / "cluster.json"
+    whole = record.read_text()
+    record.write_text(text)
+    with pytest.raises(CommandFailed, match="is not a cluster record"):
+        _ = dev.record
+    record.write_text(whole)
+
+
+def test_a_record_of_a_newer_release_is_refused(dev):
+    record = dev.directory / "cluster.json"
+    whole = record.read_text()
+    record.write_text(json.dumps({**json.loads(whole), "version": 99}))
+    with pytest.raises(CommandFailed, match="format 99"):
+        _ = dev.record
+    record.write_text(whole)
+
+
+def test_the_lock_is_waited_for_only_so_long(dev, monkeypatch):
+    monkeypatch.setattr(dev_state, "LOCK_TIMEOUT_S", 0.1)
+    with dev_state.locked(dev.directory):
+        with pytest.raises(CommandFailed, match="another command"):
+            dev.kill(1)
+
+
+def test_groups_by_which_the_pool_grew_are_waited_for_too():
+    """Or a cluster of which all nodes were killed would never be up again."""
+    cluster = FakeCluster()
+    assert leaderless_groups(cluster.connect, ("127.0.0.1:9101",), 3) == (0, 5)
+    cluster.leaders[4] = 0
+    assert leaderless_groups(cluster.connect, ("127.0.0.1:9101",), 3) == (1, 5)
+    cluster.failure = ConnectionRefusedError("nobody listens")
+    assert leaderless_groups(cluster.connect, ("127.0.0.1:9101",), 3) == (3, 3)

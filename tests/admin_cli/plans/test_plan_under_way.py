@@ -1,0 +1,50 @@
+"""Output about a plan under way, about a second plan beside it, and at its end."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from multiraft.wire import plans as wire
+from placement import plan as plans
+from tests.admin_cli.plans.test_rebalance import BUSY, IDLE, PlanCluster
+
+
+@pytest.fixture
+def cluster():
+    return PlanCluster()
+
+
+@pytest.fixture
+def path(run, tmp_path):
+    """A plan for this cluster."""
+    policy, made = tmp_path / "policy.json", tmp_path / "plan.json"
+    policy.write_text(json.dumps({"bands": [{"resource": "leaders", "permille": 100, "floor": 0}]}))
+    done = run("rebalance", "plan", "--scope", "leaders", "--policy", str(policy), "--window",
+               "0.2", "--output", str(made))
+    assert done.exit_code == 0, done.output
+    return made
+
+
+def test_a_plan_beside_another_one_says_that_what_that_moves_counts_where_it_is(run, cluster):
+    cluster.status = BUSY
+    done = run("rebalance", "plan", "--window", "0.2")
+    assert "contains the moves that the other one has not made yet" in done.stderr, done.output
+    assert "cannot be applied before that one has ended" in done.stderr
+
+
+def test_who_waited_is_told_what_was_done(run, cluster, path):
+    plan_id = plans.load(path.read_bytes()).plan_id
+    cluster.statuses = [IDLE, BUSY._replace(plan_id=plan_id)]
+    cluster.status = BUSY._replace(plan_id=plan_id, state="done", phases=(
+        wire.PhaseCount("done", 3),), bytes_done=4 << 30, applied_ms=5_000, now_ms=128_000)
+    done = run("rebalance", "apply", str(path), "--yes", "--wait")
+    assert done.exit_code == 0, done.output
+    assert f"Plan {plan_id[:12]} is done: 3 moves, 4.0 GiB copied, in 2 min 3 s." in done.stderr
+
+
+def test_a_rate_of_nothing_yet_is_no_time(run, cluster):
+    cluster.status = BUSY._replace(eta_ms=-1)
+    shown = run("rebalance", "status").output
+    assert "no estimate yet" in shown and "ends in" not in shown

@@ -1,0 +1,368 @@
+"""Lines in, lines out: what becomes a record, what is counted, how it ends."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import threading
+
+import pytest
+
+from admin_cli.console import options
+from admin_cli.failures import ExitCode
+from admin_cli.records import produce as produce_module
+from admin_cli.records import record_source
+from admin_cli.records.appender import Appender
+from admin_cli.records.record_source import read_lines
+from multiraft.client.blocking import Timestamp
+from multiraft.wire import errors as wire
+
+
+@pytest.fixture
+def topic(cluster) -> str:
+    cluster.topics["t"] = [[]]
+    return "t"
+
+
+def values(cluster, partition: int = 0) -> list[bytes]:
+    return [value for _key, value in cluster.topics["t"][partition]]
+
+
+# -- produce --------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("data, expected", [
+    (b"a\nb\n", [b"a", b"b"]), (b"a\nb", [b"a", b"b"]), (b"", []), (b"\n\n", [b"", b""]),
+    (b"a\r\n", [b"a\r"]), (b"\xff\x00\n", [b"\xff\x00"]),
+])
+def test_a_line_is_a_record_byte_for_byte(run, cluster, topic, data, expected):
+    assert run("produce", topic, input=data).exit_code == 0
+    assert values(cluster) == expected
+
+
+def test_records_come_from_a_file(run, cluster, topic, tmp_path):
+    (tmp_path / "lines").write_bytes(b"a\nb\n")
+    assert run("produce", topic, "--file", str(tmp_path / "lines")).exit_code == 0
+    assert values(cluster) == [b"a", b"b"]
+
+
+def test_the_first_separator_ends_the_key(run, cluster, topic):
+    assert run("produce", topic, "--key-separator", "::", input=b"k::v::w\n::e\n").exit_code == 0
+    assert cluster.topics["t"][0] == [(b"k", b"v::w"), (b"", b"e")]
+
+
+def test_a_line_without_the_separator_ends_it_and_says_where(run, topic):
+    result = run("produce", topic, "--key-separator", ":", input=b"a:1\nb2\n")
+    assert result.exit_code == ExitCode.FAILED
+    assert "line 2 has no ':'" in result.stderr
+
+
+def test_the_options_reach_the_producer(run, cluster, topic):
+    run("produce", topic, "--acks", "leader", "--compression", "zstd", input=b"a\n")
+    assert cluster.producer_options == {"acks": "leader", "compression": "zstd"}
+
+
+def test_a_partition_is_obeyed_and_a_missing_one_not_found(run, cluster):
+    cluster.topics["t"] = [[], []]
+    assert run("produce", "t", "--partition", "1", input=b"a\n").exit_code == 0
+    assert values(cluster, 1) == [b"a"]
+    result = run("produce", "t", "--partition", "2", input=b"a\n")
+    assert result.exit_code == ExitCode.NOT_FOUND
+    assert "0 to 1" in result.stderr
+
+
+def test_the_counts_come_last(run, topic):
+    result = run("produce", topic, input=b"a\nb\nc\nd\n")
+    assert result.stderr.splitlines()[-1] == "t: 4 records acknowledged (commit)."
+    result = run("produce", topic, "--json", input=b"a\n")
+    assert json.loads(result.stdout) == {"topic": "t", "records": 1, "acknowledged": 1,
+                                         "ambiguous": 0, "refused": 0}
+
+
+@pytest.mark.parametrize("flags", [[], ["--partition", "0"]], ids=["many", "one by one"])
+def test_batches_that_span_blocks_of_input_are_counted_once(run, topic, monkeypatch, flags):
+    monkeypatch.setattr(record_source, "BLOCK_BYTES", 5)
+    result = run("produce", topic, "--json", *flags, input=b"".join(b"%03d\n" % n
+                                                                    for n in range(50)))
+    assert json.loads(result.stdout)["acknowledged"] == 50
+
+
+def test_ambiguous_records_are_counted_and_change_the_exit_code(run, cluster, topic):
+    cluster.outcomes[b"d"] = wire.AmbiguousOutcome("no answer")
+    result = run("produce", topic, "--json", input=b"a\nb\nc\nd\ne\n")
+    assert result.exit_code == ExitCode.AMBIGUOUS
+    assert json.loads(result.stdout) == {"topic": "t", "records": 5, "acknowledged": 3,
+                                         "ambiguous": 2, "refused": 0}
+    assert "2 records may or may not have been appended: no answer." in result.stderr
+
+
+def test_a_refusal_is_counted_and_nothing_more_is_read(run, cluster, topic, monkeypatch):
+    monkeypatch.setattr(record_source, "BLOCK_BYTES", 6)
+    cluster.outcomes[b"b"] = wire.StorageFull("disk full")
+    result = run("produce", topic, "--json", input=b"a\nb\nc\nd\ne\nf\n")
+    assert result.exit_code == ExitCode.FAILED
+    assert json.loads(result.stdout)["refused"] == 3
+    assert values(cluster) == []
+    assert "disk full" in result.stderr
+
+
+def test_ctrl_c_tells_what_was_acknowledged(run, topic, monkeypatch):
+    def interrupted(source, pause):
+        yield produce_module.Lines(1, [b"a", b"b"], 4)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(produce_module, "read_lines", interrupted)
+    result = run("produce", topic, input=b"")
+    assert result.exit_code == ExitCode.INTERRUPTED
+    assert "2 records acknowledged" in result.stderr
+
+
+def test_a_missing_topic_is_noticed_before_anything_is_read(run):
+    assert run("produce", "nowhere", input=b"a\n").exit_code == ExitCode.NOT_FOUND
+
+
+@pytest.mark.parametrize("word, ours", [("all", "commit"), ("1", "leader"), ("0", "none")])
+def test_ack_levels_of_other_systems_are_translated(run, topic, word, ours):
+    result = run("produce", topic, "--acks", word, input=b"")
+    assert result.exit_code == ExitCode.USAGE
+    assert f"is called {ours!r} here" in " ".join(result.stderr.split())
+
+
+def test_a_line_longer_than_a_batch_is_refused_by_number(run, topic, monkeypatch):
+    monkeypatch.setattr(record_source, "LINE_BYTES_MAX", 10)
+    monkeypatch.setattr(record_source, "BLOCK_BYTES", 8)
+    result = run("produce", topic, input=b"a\nb\n" + b"x" * 30)
+    assert result.exit_code == ExitCode.FAILED
+    assert "line 3 is longer than 10 bytes" in result.stderr
+
+
+@pytest.mark.parametrize("block", [1, 2, 3, 7, 100])
+def test_lines_are_the_same_however_the_input_is_cut(monkeypatch, block):
+    monkeypatch.setattr(record_source, "BLOCK_BYTES", block)
+    data = b"one\n\ntwo\nthree and more\nlast"
+    found = [(lines.first + place, value) for lines in read_lines(io.BytesIO(data), lambda: None)
+             for place, value in enumerate(lines.values)]
+    assert found == list(enumerate(data.split(b"\n"), 1))
+
+
+def test_slow_input_is_sent_before_more_of_it_is_awaited():
+    reader, writer = os.pipe()
+    paused, sent = threading.Event(), []
+
+    def feed():
+        os.write(writer, b"first\n")
+        assert paused.wait(5), "nobody noticed the pause"
+        os.write(writer, b"second\n")
+        os.close(writer)
+
+    def pause():
+        if sent:
+            paused.set()
+
+    feeder = threading.Thread(target=feed)
+    feeder.start()
+    with open(reader, "rb") as source:
+        for lines in read_lines(source, pause):
+            sent += lines.values
+    feeder.join()
+    assert sent == [b"first", b"second"]
+
+
+LONG = 40_000
+HOWS = [(), ("--key-separator", ":"), ("--partition", "0")]
+
+
+@pytest.mark.parametrize("flags", HOWS, ids=["many", "keys", "one partition"])
+@pytest.mark.parametrize("block", [64, 1 << 20], ids=["in blocks", "at once"])
+def test_what_stands_before_a_line_that_is_too_long_is_appended(run, cluster, topic, monkeypatch,
+                                                                flags, block):
+    monkeypatch.setattr(record_source, "BLOCK_BYTES", block)
+    cluster.record_bytes_max = LONG - 1
+    before = b"".join(b"k:%d\n" % n for n in range(50))
+    result = run("produce", topic, "--json", *flags,
+                 input=before + b"k:" + b"x" * LONG + b"\nk:after\n")
+    assert result.exit_code == ExitCode.FAILED
+    assert json.loads(result.stdout) == {"topic": "t", "records": 50, "acknowledged": 50,
+                                         "ambiguous": 0, "refused": 0}
+    assert len(values(cluster)) == 50
+    assert f"line 51, of {LONG if flags[:1] == HOWS[1][:1] else LONG + 2:,} bytes, was refused: " \
+           f"record of" in result.stderr
+
+
+@pytest.mark.parametrize("flags", HOWS, ids=["many", "keys", "one partition"])
+def test_long_lines_that_fit_keep_their_place(run, cluster, topic, flags):
+    lines = [b"k:a", b"k:" + b"x" * LONG, b"k:b", b"k:c", b"k:" + b"y" * LONG]
+    assert run("produce", topic, *flags, input=b"\n".join(lines)).exit_code == 0
+    cut = 2 if "--key-separator" in flags else 0
+    assert values(cluster) == [line[cut:] for line in lines]
+
+
+def test_lines_before_one_without_a_separator_are_appended(run, cluster, topic):
+    result = run("produce", topic, "--key-separator", ":", input=b"a:1\nb:2\nc3\nd:4\n")
+    assert cluster.topics["t"][0] == [(b"a", b"1"), (b"b", b"2")]
+    assert "2 records acknowledged" in result.stderr
+    assert "line 3 has no ':'" in result.stderr
+
+
+def test_lines_before_one_that_is_longer_than_any_are_appended(run, cluster, topic, monkeypatch):
+    monkeypatch.setattr(record_source, "LINE_BYTES_MAX", 10)
+    result = run("produce", topic, input=b"a\nb\n" + b"x" * 30)
+    assert values(cluster) == [b"a", b"b"]
+    assert "line 3 is longer than 10 bytes" in result.stderr
+    assert "2 records acknowledged" in result.stderr
+
+
+@pytest.mark.parametrize("flags", HOWS, ids=["many", "keys", "one partition"])
+def test_a_partition_that_is_gone_ends_it_and_says_at_which_line(run, cluster, topic, flags):
+    cluster.refused[b"3" if "--key-separator" in flags else b"k:3"] = wire.UnknownPartition(
+        "topic 't' has partitions 0..0, not 1")
+    result = run("produce", topic, "--json", *flags,
+                 input=b"".join(b"k:%d\n" % n for n in range(6)))
+    assert result.exit_code == ExitCode.NOT_FOUND
+    assert json.loads(result.stdout)["acknowledged"] == 3
+    assert "line 4, of " in result.stderr
+
+
+def test_a_refusal_in_the_middle_of_a_list_names_its_line_and_counts_those_before(
+        run, cluster, topic):
+    cluster.refused[b"d"] = wire.ProducerFenced("producer 6 epoch 0 was fenced by epoch 1")
+    result = run("produce", topic, "--json", input=b"a\nb\nc\nd\ne\n")
+    assert result.exit_code == ExitCode.FAILED
+    told = json.loads(result.stdout)
+    assert (told["records"], told["acknowledged"], told["ambiguous"]) == (3, 3, 0)
+    assert "line 4, of 1 byte, was refused: " in result.stderr and "was fenced" in result.stderr
+
+
+def test_counts_are_said_when_ctrl_c_comes_twice(run, cluster, topic, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Appender, "flush", interrupted)
+    monkeypatch.setattr(Appender, "flush_within", interrupted)
+    result = run("produce", topic, input=b"a\nb\nc\n")
+    assert result.exit_code == ExitCode.INTERRUPTED
+    assert "3 records acknowledged" in result.stderr
+
+
+def test_a_separator_may_be_any_bytes(run, cluster, topic):
+    run("produce", topic, "--key-separator", "\udcff", input=b"k\xffv\n")
+    assert cluster.topics["t"][0] == [(b"k", b"v")]
+
+
+# -- consume --------------------------------------------------------------------------------------
+
+@pytest.fixture
+def seven(cluster) -> str:
+    cluster.topics["t"] = [[(b"k%d" % n, b"v%d" % n) for n in range(7)]]
+    return "t"
+
+
+def test_raw_values_one_per_line(run, seven):
+    result = run("consume", seven)
+    assert result.exit_code == 0
+    assert result.stdout_bytes == b"v0\nv1\nv2\nv3\nv4\nv5\nv6\n"
+
+
+@pytest.mark.parametrize("flags, expected", [
+    (["--count", "4"], [0, 1, 2, 3]), (["--from", "5"], [5, 6]),
+    (["--from", "2", "--count", "1"], [2]), (["--from", "7"], []),
+])
+def test_from_and_count_cut_within_batches(run, seven, flags, expected):
+    assert run("consume", seven, *flags).stdout.split() == [f"v{n}" for n in expected]
+
+
+def test_json_lines_have_a_stable_shape(run, seven):
+    rows = [json.loads(line) for line in run("consume", seven, "--json").stdout.splitlines()]
+    assert rows[6] == {"partition": 0, "offset": 6, "timestamp": 1_700_000_000_000, "key": "k6",
+                       "value": "v6"}
+    assert run("consume", seven, "--format", "json").stdout.splitlines()[6] == json.dumps(rows[6])
+
+
+def test_bytes_that_are_no_text_survive_json(run, cluster):
+    cluster.topics["t"] = [[(None, b"\xff\x00")]]
+    (row,) = [json.loads(line) for line in run("consume", "t", "--json").stdout.splitlines()]
+    assert row["key"] is None
+    assert row["value_base64"] == "/wA="
+    assert "value" not in row
+
+
+def test_header_names_that_are_no_text_survive_json(run, cluster):
+    cluster.topics["t"] = [[(None, b"a"), (None, b"b"), (None, b"c")]]
+    cluster.headers[b"b"] = (("caf\udce9", b"1"), ("\x1b[31m", b"\xff"), ("", None))
+    rows = [json.loads(line) for line in run("consume", "t", "--json").stdout.splitlines()]
+    assert [row["value"] for row in rows] == ["a", "b", "c"]
+    assert rows[1]["headers"] == [
+        {"name_base64": "Y2Fm6Q==", "value": "1"}, {"name": "\x1b[31m", "value_base64": "/w=="},
+        {"name": "", "value": None}]
+
+
+def test_follow_writes_what_there_is_and_ends_with_ctrl_c(run, seven):
+    result = run("consume", seven, "--follow")
+    assert result.exit_code == ExitCode.INTERRUPTED
+    assert result.stdout.split() == [f"v{n}" for n in range(7)]
+
+
+def test_from_latest_follows_unless_told_otherwise(run, seven):
+    assert run("consume", seven, "--from", "latest").exit_code == ExitCode.INTERRUPTED
+    assert run("consume", seven, "--from", "latest", "--until-end").exit_code == 0
+
+
+def test_one_partition_of_many(run, cluster):
+    cluster.topics["t"] = [[(None, b"a")], [(None, b"b")]]
+    assert run("consume", "t", "--partition", "1").stdout == "b\n"
+    assert run("consume", "t", "--partition", "2").exit_code == ExitCode.NOT_FOUND
+
+
+def test_an_offset_needs_a_partition_when_there_are_several(run, cluster):
+    cluster.topics["t"] = [[], []]
+    result = run("consume", "t", "--from", "5")
+    assert result.exit_code == ExitCode.USAGE
+    assert "needs --partition" in result.stderr
+
+
+@pytest.mark.parametrize("flags", [[], ["--follow"]])
+def test_an_offset_beyond_the_end_is_out_of_range(run, seven, flags):
+    result = run("consume", seven, "--from", "8", *flags)
+    assert result.exit_code == ExitCode.FAILED
+    assert "offset 8 is out of range" in result.stderr
+    assert "0 up to, not including, 7" in result.stderr
+
+
+@pytest.mark.parametrize("text, ms", [
+    ("@1700000000000", 1_700_000_000_000), ("2023-11-14T22:13:20Z", 1_700_000_000_000),
+    ("2023-11-14T23:13:20+01:00", 1_700_000_000_000), ("2023-11-14 22:13:20.5", 1_700_000_000_500),
+    ("2023-11-14", 1_699_920_000_000), ("1969-01-01", 0), ("-10s", 1_700_000_090_000),
+    ("-1m40s", 1_700_000_000_000), ("-999999999w", 0),
+])
+def test_a_time_is_written_in_many_ways(run, seven, cluster, monkeypatch, text, ms):
+    monkeypatch.setattr(options, "_now_ms", lambda: 1_700_000_100_000)
+    assert run("consume", seven, "--from", text).exit_code == 0
+    assert cluster.consumed["start"] == Timestamp(ms)
+
+
+@pytest.mark.parametrize("text", ["2023-11-14T25:00:00Z", "2023-13-01", "@", "@-5", "-", "-5",
+                                  "-1y", "-h", "1h", "tomorrow", "2023-11-14T22:13:20+99:00"])
+def test_what_is_no_time_is_explained(run, seven, text):
+    result = run("consume", seven, f"--from={text}")
+    assert result.exit_code == ExitCode.USAGE
+    assert "2026-11-20T10:00:00Z" in result.stderr
+
+
+def test_a_rack_means_the_nearest_replica(run, seven, cluster):
+    run("consume", seven, "--rack", "r2")
+    assert (cluster.consumed["prefer"], cluster.consumed["rack"]) == ("nearest", "r2")
+    run("consume", seven)
+    assert "prefer" not in cluster.consumed
+
+
+@pytest.mark.parametrize("word", ["beginning", "-1", "five"])
+def test_a_bad_offset_is_explained(run, seven, word):
+    result = run("consume", seven, f"--from={word}")
+    assert result.exit_code == ExitCode.USAGE
+    assert "earliest" in result.stderr
+
+
+def test_what_was_produced_is_consumed_unchanged(run, cluster, topic):
+    data = b"".join(b"line %d \xc3\xa9\n" % n for n in range(100))
+    run("produce", topic, input=data)
+    assert run("consume", topic).stdout_bytes == data

@@ -1,0 +1,110 @@
+"""Groups without a leader: which members are up and which are down."""
+
+from __future__ import annotations
+
+import pytest
+
+from admin_cli.records import appender, record_source, unavailable, waiting
+from admin_cli.records.unavailable import Partition, explain
+from multiraft.wire import errors as wire
+from tests.admin_cli.fakes import FakeClient
+
+PARTITIONS = [Partition("t", 0, 1), Partition("t", 1, 2), Partition("u", 0, 2)]
+
+
+@pytest.fixture
+def client(cluster) -> FakeClient:
+    """A client of a cluster with the topic ``t`` of two partitions."""
+    cluster.topics["t"] = [[], []]
+    return FakeClient(cluster)
+
+
+def test_groups_that_are_led_are_not_named(client):
+    assert unavailable.partitions(client, "t") == PARTITIONS[:2]
+    assert explain(client, PARTITIONS) == []
+
+
+def test_a_lost_majority_is_named_with_addresses_though_a_leader_is_believed(client, cluster):
+    cluster.up = {2}
+    assert explain(client, PARTITIONS[:1]) == [
+        "group 1, which holds t/0, has no leader: 1 of its 3 members is up (node 2 at "
+        "127.0.0.1:9102), down: node 1 at 127.0.0.1:9101, node 3 at 127.0.0.1:9103."]
+    cluster.up = set()
+    assert explain(client, PARTITIONS[:1]) == [
+        "group 1, which holds t/0, has no leader: 0 of its 3 members are up, down: node 1 at "
+        "127.0.0.1:9101, node 2 at 127.0.0.1:9102, node 3 at 127.0.0.1:9103."]
+
+
+def test_groups_with_the_same_members_share_a_sentence(client, cluster):
+    cluster.up = {1}
+    (sentence,) = explain(client, PARTITIONS)
+    assert sentence.startswith("groups 1 (t/0), 2 (t/1) have no leader: 1 of their 3 members is up")
+    many = [Partition("t", number, number % 4 + 1) for number in range(9)]
+    unavailable.GROUPS_NAMED_MAX, before = 2, unavailable.GROUPS_NAMED_MAX
+    try:
+        assert "groups 1 (t/0), 2 (t/1) and 2 others have" in explain(client, many)[0]
+    finally:
+        unavailable.GROUPS_NAMED_MAX = before
+
+
+def test_an_election_is_told_from_a_lost_majority(client, cluster):
+    cluster.leaders[1] = 0
+    (sentence,) = explain(client, PARTITIONS)
+    assert "group 1, which holds t/0, has no leader: an election is under way" in sentence
+
+
+def test_a_dead_leader_whose_followers_are_up_is_named(client, cluster):
+    cluster.up = {1, 3}  # node 2 led group 1
+    (sentence,) = explain(client, PARTITIONS[:1])
+    assert "2 of its 3 members are up" in sentence and "down: node 2" in sentence
+
+
+def test_when_no_node_answers_that_is_the_reason(client, cluster, monkeypatch):
+    def fail(_self):
+        raise wire.TimedOut("list_groups: no answer")
+
+    monkeypatch.setattr(FakeClient, "group_list", fail)
+    assert explain(client, PARTITIONS) == [
+        "no node tells the state of the groups: list_groups: no answer."]
+
+
+def test_a_producer_that_waits_says_for_whom_and_the_error_repeats_it(run, cluster, monkeypatch):
+    cluster.topics["t"] = [[]]
+    cluster.up = {1}
+    waited = []
+
+    def until(client, is_over, deadline_ms=None):
+        """Nothing is answered in the first two waits."""
+        waited.append(deadline_ms)
+        if len(waited) > 2:
+            client.advance()
+        return is_over()
+
+    cluster.outcomes[b"a"] = wire.TimedOut("batch of 1 records for t/0 not delivered in 5000 ms")
+    monkeypatch.setattr(waiting, "until", until)
+    done = run("produce", "t", "--timeout", "5s", input=b"a\n")
+    fact = "1 of its 3 members is up (node 1 at 127.0.0.1:9101), down: node 2 at 127.0.0.1:9102"
+    before, _, error = done.stderr.partition("Error: ")
+    assert before.count("waiting for the leaders of t to answer; group 1") == 2
+    assert before.count(fact) == 2 and error.count(fact) == 1
+    assert "1 record refused: batch of 1 records for t/0 not delivered in 5000 ms." in error
+    assert waited[1] - waited[0] >= 1_000 * appender.TOLD_AFTER_S, "it waits longer each time"
+
+
+def test_the_bytes_that_a_producer_holds_are_bounded(run, cluster, monkeypatch):
+    cluster.topics["t"] = [[]]
+    cluster.batch_records = 1_000
+    held = []
+    before = FakeClient.advance
+
+    def advance(self):
+        held.append(sum(len(record.value) for producer in cluster.producers
+                        for record in producer._records))
+        before(self)
+
+    monkeypatch.setattr(FakeClient, "advance", advance)
+    monkeypatch.setattr(appender, "HELD_BYTES_MAX", 2_000)
+    monkeypatch.setattr(record_source, "BLOCK_BYTES", 500)
+    assert run("produce", "t", input=b"x" * 99 + b"\n" + (b"y" * 99 + b"\n") * 99).exit_code == 0
+    assert len(cluster.appended) == 100
+    assert max(held) <= 2_000 and len(held) > 4
