@@ -48,6 +48,8 @@ from chaos.simulator.oracle.model import GroupModel
 from chaos.simulator.oracle.observer import StateChecker
 from multiraft.types import METADATA_GROUP
 
+#: Counter of runs that ended because relaxed durability lost what it may lose.
+PROMISED_LOSS = "promised loss"
 #: Before the first fault: long enough for first elections.
 WARM_UP_MS = 1500
 #: Limit for recovery after healing: a hundred leases.
@@ -428,7 +430,7 @@ def run(parameters: Parameters, sink: Callable[[str], None] | None = None,
         world.run()
     except PromisedLoss as loss:
         world.trace.line(0, -1, "lost", str(loss))
-        world.event_counts["promised loss"] += 1
+        world.event_counts[PROMISED_LOSS] += 1
     except DEFECTS as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
         result.failure = (f"{type(error).__name__}: {error}\n    at {where.name}, "

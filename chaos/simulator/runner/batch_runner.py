@@ -27,7 +27,7 @@ from chaos.planted.catalogue import BUGS
 from chaos.simulator import simulation
 from chaos.simulator.clients.history import Recording
 from chaos.simulator.runner.variant import Variant
-from chaos.simulator.simulation import Result
+from chaos.simulator.simulation import PROMISED_LOSS, Result
 
 #: Upper bound (exclusive) of fresh seeds: short enough to be typed.
 FRESH_BELOW = 1 << 40
@@ -50,7 +50,7 @@ def run_one(seed: int, variant: Variant, sink: Callable[[str], None] | None = No
     with planted(BUGS.get(variant.bug)):
         result = simulation.run(variant.parameters(seed), sink, recording)
     # The checkers would report records that relaxed durability was allowed to lose.
-    if not result.failure and not result.event_counts["promised loss"]:
+    if not result.failure and not result.event_counts[PROMISED_LOSS]:
         result.failure = "\n".join(f"{found.id} {found.name}: {found.text}"
                                    for found in check(recording.finish()).anomalies)
     return result

@@ -10,7 +10,7 @@ import textwrap
 from collections import Counter
 
 from chaos.simulator.env.parameters import FAULT_KINDS
-from chaos.simulator.simulation import Result
+from chaos.simulator.simulation import PROMISED_LOSS, Result
 
 #: Minimums for a seed that counts.
 SIMULATED_MS_MIN = 300_000
@@ -109,8 +109,15 @@ class Totals:
             told = _seeds(self.failed)
             return (f"FAILED: {told} broke a promise, of {_clusters(self.seeds)}. The lines above "
                     f"say which, and how to replay it.")
-        return (f"No fault found: {_clusters(self.seeds)} lost no acknowledged record and broke no "
-                f"rule of the protocol.")
+        if not self.seeds:
+            return "No seed was run."
+        lost = self.event_counts[PROMISED_LOSS]
+        told = (f"No fault found: {_clusters(self.seeds - lost)} lost no acknowledged record and "
+                f"broke no rule of the protocol.")
+        if lost:
+            told += (f" In {lost:,} more, a loss of power took records whose relaxed durability "
+                     f"permits that; the seed ended there.")
+        return told
 
     def _short_lines(self) -> list[str]:
         """Return the reasons why seeds are no evidence, and that they are no failures."""

@@ -30,7 +30,7 @@ from chaos.simulator.runner import batch_runner
 from chaos.simulator.runner.coverage import why_not
 from chaos.simulator.runner.run_trace import RunTrace
 from chaos.simulator.runner.variant import Variant
-from chaos.simulator.simulation import WARM_UP_MS, Result
+from chaos.simulator.simulation import PROMISED_LOSS, WARM_UP_MS, Result
 
 BROKEN = "Violation: "
 
@@ -93,7 +93,7 @@ class Kept:
                 "leader_changes": result.leader_changes,
                 "faults": dict(sorted(result.faults.items())),
                 "marks": dict(sorted(result.event_counts.items())),
-                "unjudged": bool(result.event_counts["promised loss"])}
+                "unjudged": bool(result.event_counts[PROMISED_LOSS])}
 
 
 def parameters_of(parameters: Parameters, variant: Variant) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def findings_of(result: Result) -> OwnFindings:
     anomaly. A seed that does not count gets a note; one with allowed losses is invalid."""
     found = OwnFindings()
     reason = why_not(result)
-    if result.event_counts["promised loss"]:
+    if result.event_counts[PROMISED_LOSS]:
         found.invalid.append("relaxed durability lost what it may lose: the run was over there, "
                              "and the checkers were not asked")
     elif not result.failure:

@@ -18,7 +18,7 @@ from chaos.simulator.runner.command import simulate
 from chaos.simulator.runner.coverage import Totals, why_not
 from chaos.simulator.runner.shrink import kind_of_failure, shrink
 from chaos.simulator.runner.variant import Variant
-from chaos.simulator.simulation import Result
+from chaos.simulator.simulation import PROMISED_LOSS, Result
 
 FIVE = Counter(("kill", "pause", "clog", "bridge", "transfer"))
 
@@ -58,7 +58,7 @@ def test_what_only_the_checkers_see_fails_a_seed(monkeypatch):
 def test_the_checkers_are_not_asked_where_a_loss_was_promised(monkeypatch):
     monkeypatch.setattr(batch_runner, "check", lost)
     monkeypatch.setattr(batch_runner.simulation, "run", lambda parameters, _sink, _history: result(
-        parameters.seed, event_counts=Counter(("promised loss",))))
+        parameters.seed, event_counts=Counter((PROMISED_LOSS,))))
     assert batch_runner.run_one(3, Variant()).failure == ""
 
 
@@ -79,6 +79,17 @@ def test_the_summary_begins_with_the_result_in_a_sentence():
     totals.add(result(1))
     assert totals.lines()[0].startswith("No fault found: 1 simulated cluster lost no acknowledged")
     assert not [line for line in totals.lines() if "held like the others" in line]
+
+
+def test_the_summary_counts_losses_that_relaxed_durability_permits():
+    totals = Totals()
+    assert totals.result() == "No seed was run."
+    totals.add(result(1))
+    totals.add(result(2, event_counts=Counter((PROMISED_LOSS,))))
+    assert totals.result() == (
+        "No fault found: 1 simulated cluster lost no acknowledged record and broke no rule of the "
+        "protocol. In 1 more, a loss of power took records whose relaxed durability permits that; "
+        "the seed ended there.")
 
 
 @pytest.mark.parametrize("seeds, minutes, jobs, said", [
