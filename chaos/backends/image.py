@@ -20,8 +20,12 @@ from chaos.backends import host
 from chaos.backends.backend import BackendError
 
 REPOSITORY = "multiraft-chaos"
-#: The base that build.sh makes without a registry, and the one that it pulls from one.
-LOCAL_BASE, REGISTRY_BASE = "multiraft-base:bookworm", "debian:bookworm-slim"
+#: The base that build.sh makes without a registry, and the one that it pulls from one: the release
+#: of Debian that has this Python, whose wheels it installs.
+_PYTHON = "{}.{}".format(*sys.version_info)
+_SUITE = {"3.11": "bookworm", "3.13": "trixie"}.get(_PYTHON)
+LOCAL_BASE = f"multiraft-base:{_SUITE or f'python{_PYTHON}'}"
+REGISTRY_BASE = f"debian:{_SUITE}-slim" if _SUITE else f"python:{_PYTHON}-slim"
 #: A registry that answers sends 30 MB in this time; one that does not would keep us for minutes.
 PULL_S = 60.0
 BUILD_S = 900.0

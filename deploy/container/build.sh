@@ -4,17 +4,18 @@
 #   deploy/container/build.sh [--tag TAG] [--base IMAGE | --debootstrap | --tree DIR]
 #
 #   --tag TAG       the image's name (default multiraft)
-#   --base IMAGE    what it is built on (default debian:bookworm-slim, from your registry);
-#                   python:3.11-slim and the like have all it takes as well
+#   --base IMAGE    what it is built on, from your registry; its Python must be of the minor version
+#                   of PYTHON.  Default: the Debian that has it (3.11 debian:bookworm-slim, 3.13
+#                   debian:trixie-slim), else python:3.X-slim
 #   --debootstrap   no registry: make the base from Debian's packages (root; debootstrap)
 #   --tree DIR      no registry: DIR holds a Debian tree with python3-venv; it is only read (root)
 #
-# PYTHON builds the wheels and must be of the base's minor version (bookworm: 3.11); it needs the
-# extra `dev`.  Everything temporary is below one directory that is removed at the end.
+# PYTHON builds the wheels and needs the package `build`.  Everything temporary is below one
+# directory that is removed at the end.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/../.." && pwd)
-tag=multiraft base=debian:bookworm-slim tree='' bootstrap=''
+tag=multiraft base='' tree='' bootstrap=''
 PYTHON=${PYTHON:-$root/.venv/bin/python}
 
 while (($#)); do
@@ -27,16 +28,32 @@ while (($#)); do
   esac
 done
 
+docker info >/dev/null 2>&1 ||
+  { echo 'docker does not answer: install it, or start its daemon' >&2; exit 3; }
+version=$("$PYTHON" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+case $version in
+  3.11) suite=bookworm ;;
+  3.13) suite=trixie ;;
+  *) suite='' ;;
+esac
+if [[ $bootstrap && ! $suite ]]; then
+  echo "no Debian release has Python $version: set PYTHON to one of 3.11 or 3.13, or use --base" >&2
+  exit 3
+fi
+if [[ ! $base ]]; then
+  if [[ $suite ]]; then base=debian:$suite-slim; else base=python:$version-slim; fi
+fi
+
 work=$(mktemp -d -t multiraft-image.XXXXXX)
 trap 'rm -rf --one-file-system "$work"' EXIT
 
 if [[ $bootstrap ]]; then
   tree=$work/tree
-  debootstrap --variant=minbase --include=python3-venv bookworm "$tree" >&2 ||
+  debootstrap --variant=minbase --include=python3-venv "$suite" "$tree" >&2 ||
     { echo 'no base: debootstrap failed' >&2; exit 3; }
 fi
 if [[ $tree ]]; then
-  base=multiraft-base:bookworm
+  base=multiraft-base:${suite:-python$version}
   tar --create --directory "$tree" --one-file-system --exclude='./proc/*' --exclude='./sys/*' \
       --exclude='./dev/*' --exclude='./var/cache/apt/*' --exclude='./var/lib/apt/lists/*' . |
     docker import - "$base" >&2

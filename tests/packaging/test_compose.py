@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import json
 import os
 import re
@@ -13,7 +14,7 @@ import sys
 import pytest
 
 from chaos import engine
-from chaos.backends import host, image
+from chaos.backends import host, image, subnet
 from tests import needs
 from tests.e2e.world import wait_for
 from tests.tidy import tree
@@ -22,6 +23,7 @@ TAKES_THE_MACHINE = True
 
 COMPOSE = tree.ROOT / "deploy" / "container" / "compose.yaml"
 ADDRESSES = re.findall(r"ipv4_address: ([0-9.]+)", COMPOSE.read_text())
+SUBNET = ipaddress.ip_network(f"{ADDRESSES[0]}/24", strict=False)
 PROJECT = "multiraft-test"
 RUN_S = 600
 
@@ -78,6 +80,10 @@ def compose():
             pytest.skip(f"{needs.SKIPPED}no docker compose. Run as root: apt-get install -y "
                         "docker-compose")
         made("down", "--volumes")
+        if taken := [each for each in subnet.routes() if each.overlaps(SUBNET)]:
+            pytest.skip(f"{needs.SKIPPED}the addresses of the compose file are in use here "
+                        f"({taken[0]}). Stop what uses them, for instance by: docker compose "
+                        "--project-name multiraft down")
         yield made
         made("down", "--volumes")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -52,8 +53,32 @@ def test_the_image_is_built_from_what_is_beside_its_script():
     script = (DEPLOY / "container" / "build.sh").read_text(encoding="utf-8")
     dockerfile = (DEPLOY / "container" / "Dockerfile").read_text(encoding="utf-8")
     assert "ARG BASE=debian:bookworm-slim\n" in dockerfile
-    assert "base=debian:bookworm-slim" in script, "both name the same base"
+    assert "3.11) suite=bookworm" in script and "base=debian:$suite-slim" in script
     assert re.search(r"^USER multiraft$", dockerfile, flags=re.MULTILINE), "never root"
+
+
+def test_the_base_has_the_python_that_builds_the_wheels(tmp_path):
+    """A wheel for 3.13 cannot be installed on the Debian that has 3.11, which is noticed only after
+    everything has been built."""
+    for version, base in (("3.11", "debian:bookworm-slim"), ("3.13", "debian:trixie-slim"),
+                          ("3.12", "python:3.12-slim")):
+        assert bases(tmp_path, version) == [f"BASE={base}"]
+
+
+def bases(tmp_path: Path, version: str) -> list[str]:
+    """Return the bases with which build.sh calls docker, by a Python that only says its version."""
+    folder = tmp_path / version
+    folder.mkdir()
+    for name, text in (
+            ("python", f'case "$*" in *version_info*) echo {version} ;; '
+                       '*"-m build"*) mkdir -p "$4"; touch "$4/a.whl" ;; esac'),
+            ("docker", f'[ "$1" = build ] && printf "%s\\n" "$@" >> {folder}/words; exit 0')):
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o755)
+    subprocess.run(["bash", str(DEPLOY / "container" / "build.sh")], check=True, timeout=300,
+                   capture_output=True, env={**os.environ, "PYTHON": str(folder / "python"),
+                                             "PATH": f"{folder}:{os.environ['PATH']}"})
+    return re.findall(r"BASE=.*", (folder / "words").read_text())
 
 
 def test_the_build_script_explains_itself_and_starts_nothing():
