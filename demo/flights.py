@@ -7,11 +7,10 @@
     3. the flights of 2013 are streamed into them; after a third the leader of a busy group gets
        SIGKILL, stays down for a moment and is started again; appends continue all the time
     4. leadership of the busy group returns to the node that was killed, so that its records will be
-       read from the disk that this node recovered; it leads no other group now: a plan is made from
-       loads that are measured (`make demo-spark`: by Spark, from the loads that the nodes have
-       appended to a topic, while flights trickle in); the plan is carried out while the rest
-       streams in, and drawn
-    5. everything is read back and compared with the acknowledged records
+       read from the disk that this node recovered; it leads no other group now
+    5. a plan is made from loads that are measured, carried out while the rest streams in, and drawn
+       (`make demo-spark`: Spark makes it, from loads that the nodes have appended to a topic)
+    6. everything is read back and compared with the acknowledged records
 
 Contract.  Exits 0 only when every comparison holds.  The cluster is left running, also after
 Ctrl-C, which ends the demo at once.
@@ -357,13 +356,16 @@ def report_plan(stream: Stream, moving: Rebalancing, screen: Screen) -> None:
     topic."""
     during = [at for topic in stream.by_carrier.values() for at in topic.acknowledged_at
               if moving.began <= at <= moving.ended]
-    longest_s = max(longest_pause_s(topic.acknowledged_at, moving.began, moving.ended)
+    if during:
+        pauses_s = [longest_pause_s(topic.acknowledged_at, moving.began, moving.ended)
                     for topic in stream.by_carrier.values()
-                    if len(topic.acknowledged_at) > BUSY_BATCHES)
-    screen.event(f"while the plan was carried out {len(during):,} batches were acknowledged; no "
-                 f"busy topic paused for more than {longest_s:.2f} s" if during else
-                 "the flights were all in before the plan began: nothing was appended meanwhile",
-                 "bold")
+                    if len(topic.acknowledged_at) > BUSY_BATCHES]
+        paused = f"; no busy topic paused for more than {max(pauses_s):.2f} s" if pauses_s else ""
+        told = (f"while the plan was carried out {len(during):,} batches were acknowledged"
+                f"{paused}")
+    else:
+        told = "the flights were all in before the plan began: nothing was appended meanwhile"
+    screen.event(told, "bold")
     screen.stage("drawing the plan")
     moving.draw()
     screen.event(f"load per node and group before and after: {within_here(moving.picture)}")
@@ -439,10 +441,7 @@ def result_table(names: dict[str, str], verdicts: dict[str, Verdict]) -> Table:
 def command() -> str:
     """Return the command that calls `multiraft` from the working directory."""
     beside = Path(sys.executable).with_name("multiraft")
-    if not beside.exists():
-        return "multiraft"
-    inside = beside.is_relative_to(Path.cwd())
-    return str(beside.relative_to(Path.cwd()) if inside else beside)
+    return str(within_here(beside)) if beside.exists() else "multiraft"
 
 
 def within_here(path: Path) -> Path:
