@@ -54,23 +54,29 @@ def bootstrapped(plan: Bootstrap) -> MetadataState:
 
 
 def edited(config: NodeConfig, facts: Facts) -> list[str]:
-    """Return the differences between the configuration file and the cluster, as texts."""
+    """Return the differences between the configuration file and the cluster, as texts. Nodes that
+    joined, moved or were removed since the table was read make no difference: it says how the
+    cluster began. O(nodes)."""
     differences = []
     if config.groups and config.groups != facts.groups:
         differences.append(f"groups: {config.groups} in the file, {facts.groups} in the cluster")
     if config.replication_factor not in (0, facts.replication_factor):
         differences.append(f"replication_factor: {config.replication_factor} in the file, "
                            f"{facts.replication_factor} in the cluster")
+    initial = {node.id: node for node in facts.initial}
     for member in map(record_of, config.members):
         known = facts.nodes.get(member.id)
+        began = initial.get(member.id)
+        if member.id == config.node.id or (began and _place(member) == _place(began)):
+            continue
         if known is None:
             differences.append(f"node {member.id} is in the file, not in the cluster")
-        elif member.id != config.node.id and _place(member) != _place(known):
+        elif _place(member) != _place(known):
             differences.append(f"node {member.id} is {_place(member)} in the file, "
                                f"{_place(known)} in the cluster")
     named = {member.id for member in config.members}
-    differences += [f"node {node} is in the cluster, not in the file" for node in facts.nodes
-                    if named and node not in named]
+    differences += [f"node {node} is in the cluster, not in the file" for node in initial
+                    if named and node not in named and node in facts.nodes]
     return differences
 
 

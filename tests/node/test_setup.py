@@ -168,10 +168,40 @@ def test_what_the_file_says_otherwise_than_the_cluster_is_named(config):
         "groups: 9 in the file, 2 in the cluster", "replication_factor: 2 in the file, 1 in the "
         "cluster", "node 2 is in the file, not in the cluster"]
     moved = facts._replace(nodes={**facts.nodes, 2: bootstrap.record_of(
-        replace(other, rack="r2")), 3: bootstrap.record_of(replace(other, id=3))})
-    [differs, missing] = bootstrap.edited(replace(config, members=(*config.members, other)), moved)
+        replace(other, rack="r2"))})
+    [differs] = bootstrap.edited(replace(config, members=(*config.members, other)), moved)
     assert "rack 'elsewhere'" in differs and "rack 'r2'" in differs
-    assert missing == "node 3 is in the cluster, not in the file"
+
+
+def test_a_table_that_was_not_edited_is_named_by_no_start_however_the_cluster_changes(config):
+    """Nodes join, move and go: the table says how the cluster began, and may stay."""
+    second = replace(config.members[0], id=2, rack="r2")
+    whole = replace(config, members=(*config.members, second))
+    facts = bootstrap.initial_facts(whole)
+    third = bootstrap.record_of(replace(second, id=3))
+    for nodes, removed in (
+            ({**facts.nodes, 3: third}, {}),
+            ({**facts.nodes, 2: bootstrap.record_of(replace(second, rack="moved"))}, {}),
+            ({1: facts.nodes[1], 3: third}, {2: 0})):
+        changed = facts._replace(nodes=nodes, removed=removed)
+        assert bootstrap.edited(whole, changed) == []
+        joined = changed._replace(initial=())
+        assert bootstrap.edited(replace(config, members=()), joined) == []
+
+
+def test_a_table_that_was_edited_to_agree_with_the_cluster_is_not_named(config):
+    facts = bootstrap.initial_facts(config)
+    second = replace(config.members[0], id=2, rack="r2")
+    grown = facts._replace(nodes={**facts.nodes, 2: bootstrap.record_of(second)})
+    assert bootstrap.edited(replace(config, members=(*config.members, second)), grown) == []
+
+
+def test_a_node_that_was_taken_out_of_the_table_is_named_while_the_cluster_has_it(config):
+    second = replace(config.members[0], id=2, rack="r2")
+    facts = bootstrap.initial_facts(replace(config, members=(*config.members, second)))
+    assert bootstrap.edited(config, facts) == ["node 2 is in the cluster, not in the file"]
+    assert bootstrap.edited(config, facts._replace(nodes={1: facts.nodes[1]},
+                                                   removed={2: 0})) == []
 
 
 WILDCARDS = ["0.0.0.0", "::", "0", "0x0", "::ffff:0.0.0.0", "0:0:0:0:0:0:0:0", "224.0.0.1",
