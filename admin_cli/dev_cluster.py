@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import json
+import shlex
 import signal
 import socket
 import time
@@ -40,10 +41,32 @@ STOP_TIMEOUT_S = 30.0
 KILL_TIMEOUT_S = 10.0
 #: Base ports tried for a cluster that accepts any.
 BASE_PORTS_TRIED = 20
+#: Highest base port: all ports above it exist.
+BASE_PORT_MAX = 65_535 - dev_state.PORTS
 #: `python -m node` ends with this when its data directory is another node's, or in use.
 EXIT_WRONG_DIRECTORY = 3
 
 Report = Callable[[str, int, int], None]  # (subject of the wait, number reached, number expected)
+
+
+class PortTaken(CommandFailed):
+    """A port that a node needs is another program's. The remedy names that program, if it is
+    known."""
+
+    def __init__(self, node_id: int, port: int, why: str):
+        pid = process_table.user_of_port(port)
+        has_it = ""
+        remedy = "Its program is not known: it may be another user's, or in a container."
+        if pid is not None:
+            place = process_table.working_directory(pid)
+            node = dev_state.node_at(place) if place else None
+            has_it = f" by pid {pid} ({process_table.command_line(pid)})"
+            remedy = "Stop that program."
+            if node is not None:
+                has_it = f" by node {node[1]} of the cluster in {node[0]} (pid {pid})"
+                remedy = f"Stop that cluster: multiraft dev down --dir {shlex.quote(str(node[0]))}"
+        super().__init__(f"port {port}, which node {node_id} needs, cannot be used: {why}{has_it}.",
+                         remedy)
 
 
 def unreported(_what: str, _done: int, _total: int) -> None:
@@ -78,6 +101,8 @@ class DevCluster:
         self._environ = environ
         self._command = command
         self._report = report
+        #: Error for which the record does not say that a node was ended, None = it does.
+        self.unrecorded: OSError | None = None
         # node -> offset at which the log of its present run starts
         self._log_starts: dict[int, int] = {}
 
@@ -96,8 +121,8 @@ class DevCluster:
     def create(self, nodes: int, groups: int, replication_factor: int, base_port: int,
                loads_ms: int = 0) -> None:
         """Write the files of a new cluster and initialise its data directories; starts no node.
-        Raises ``CommandFailed`` if the directory is in use. After any failure the directory is as
-        it was.
+        Raises ``PortTaken``, or ``CommandFailed`` if the directory is in use. After any failure the
+        directory is as it was.
 
         ``loads_ms``: interval at which nodes append their loads to ``__metrics``, 0 = never."""
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -106,21 +131,47 @@ class DevCluster:
                                 "Name another directory with --dir.")
         with dev_state.locked(self.directory):
             record = dev_state.plan(nodes, groups, replication_factor, base_port, loads_ms)
-            try:
-                dev_state.write_configs(self.directory, record)
-                self._initialise([
-                    self._command(dev_state.config_path(self.directory, node.id), "init")
-                    for node in record.nodes])
-                dev_state.save(self.directory, record)
-            except BaseException:  # Ctrl-C as well: half a cluster would refuse the next attempt
-                dev_state.wipe(self.directory, record)
-                raise
+            self._write(record)
+
+    def create_again(self, nodes: int, groups: int, replication_factor: int, base_port: int,
+                     loads_ms: int = 0) -> None:
+        """Replace a cluster of which no node was ever started by another one; starts no node.
+        Raises ``PortTaken``, or ``CommandFailed`` if a node was started: the cluster is then as it
+        was. Arguments as in ``create``."""
+        with dev_state.locked(self.directory):
+            old = self.record
+            started = [node.id for node in old.nodes if node.pid is not None]
+            if started:
+                raise CommandFailed(f"nodes {started} were started: nothing was changed.")
+            record = dev_state.plan(nodes, groups, replication_factor, base_port, loads_ms)
+            for node in record.nodes:
+                _require_free_ports(node)
+            dev_state.remove_nodes(self.directory, old)
+            self._write(record)
+
+    def is_unused(self) -> bool:
+        """Return True if no node of the cluster was ever started, so that it has no records."""
+        return all(node.pid is None for node in self.record.nodes)
+
+    def _write(self, record: ClusterRecord) -> None:
+        """Write the files of a cluster, or none; the caller holds the lock."""
+        try:
+            for node in record.nodes:
+                _require_free_ports(node)
+            dev_state.write_configs(self.directory, record)
+            self._initialise([
+                self._command(dev_state.config_path(self.directory, node.id), "init")
+                for node in record.nodes])
+            dev_state.save(self.directory, record)
+        except BaseException:  # Ctrl-C as well: half a cluster would refuse the next attempt
+            dev_state.wipe(self.directory, record)
+            raise
 
     def up(self, timeout_s: float = UP_TIMEOUT_S) -> list[int]:
         """Start every node that does not run, and wait until the cluster serves. Return the ids
         started.
 
-        Raises ``CommandFailed`` when a port is taken, a node dies, or some group has no leader
+        Raises ``PortTaken``, or ``CommandFailed`` when a node dies, or some group has no leader
         after ``timeout_s``."""
         with dev_state.locked(self.directory):
             record = self.record
@@ -294,11 +345,19 @@ class DevCluster:
             living = self._alive(node)
             if living or wanted == dev_state.STOP:  # stopping the dead says: this is as intended
                 node.wanted = wanted
-                dev_state.save(self.directory, record)
+                self._record_end(record)
             number = signal.SIGKILL if wanted == dev_state.KILL else signal.SIGTERM
             if living and dev_process.send_signal(dev_process.identity(node), number):
                 return dev_process.identity(node)
             return None
+
+    def _record_end(self, record: ClusterRecord) -> None:
+        """Save the record; an error is kept in ``unrecorded``, so that a full disk keeps no node
+        running."""
+        try:
+            dev_state.save(self.directory, record)
+        except OSError as error:
+            self.unrecorded = error
 
     def _signal_running(self, node_id: int, wanted: str) -> Identity:
         process = self._signal(node_id, wanted)
@@ -384,7 +443,8 @@ def free_base_port(wished: int, nodes: int) -> int:
     """Return ``wished``, or the next base port whose ports are all free.  Raises ``CommandFailed``.
     """
     step = dev_state.PORTS
-    for base in range(wished, wished + step * BASE_PORTS_TRIED, step):
+    last = min(wished + step * BASE_PORTS_TRIED, BASE_PORT_MAX + 1)
+    for base in range(wished, last, step):
         try:
             for node in dev_state.plan(nodes, 1, 1, base).nodes:
                 _require_free_ports(node)
@@ -396,7 +456,7 @@ def free_base_port(wished: int, nodes: int) -> int:
 
 
 def _require_free_ports(node: NodeRecord) -> None:
-    """Raise ``CommandFailed`` naming the port if another program listens where the node would."""
+    """Raise ``PortTaken`` naming the port if another program listens where the node would."""
     for address in filter(None, (node.client_address, node.peer_address, node.http_address)):
         host, _, port = address.rpartition(":")
         with socket.socket() as probe:
@@ -407,8 +467,4 @@ def _require_free_ports(node: NodeRecord) -> None:
                 if error.errno == errno.EADDRNOTAVAIL:
                     # the node's network is not this machine's: the node reports the error itself
                     continue
-                raise CommandFailed(
-                    f"port {port}, which node {node.id} needs, cannot be used: "
-                    f"{error.strerror}.",
-                    "Another program (another cluster?) uses it: stop that program, or create this "
-                    "cluster elsewhere with --base-port.") from error
+                raise PortTaken(node.id, int(port), str(error.strerror)) from error

@@ -32,7 +32,7 @@ from pathlib import Path
 import planning
 from dataset import CARRIERS, FLIGHTS, DatasetMissing, airlines, flights
 from ledger import Verdict, digest, judge
-from rebalancing import PLAN, Rebalancing, measured, told
+from rebalancing import Rebalancing, measured, told
 from rich.markup import escape
 from rich.table import Table
 from screen import Screen
@@ -464,7 +464,8 @@ def next_steps(directory: Path) -> list[tuple[str, list[str]]]:
     dev = f"--dir {directory}"
     return [
         ("look around", ["cluster status", "topic describe flights-UA",
-                         "consume flights-HA --count 3", f"rebalance show {directory / PLAN}"]),
+                         "consume flights-HA --count 3",
+                         f"rebalance show {dev_state.demo_directory(directory) / dev_state.PLAN}"]),
         ("SIGKILL; the others lead its groups until it is back", [
             f"dev kill 2 {dev}", "cluster status", f"dev start 2 {dev}"]),
         ("a fourth node gets its share", [

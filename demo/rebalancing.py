@@ -16,6 +16,7 @@ from typing import Any
 from screen import Screen
 
 from admin_cli import connection
+from admin_cli.development import dev_state
 from admin_cli.failures import CommandFailed
 from admin_cli.plans import load_view, plan_view, rebalance
 from admin_cli.session import Session
@@ -32,24 +33,25 @@ PATIENCE_S = 60.0
 #: in a demo.
 POLICY = Policy(bands=(Band(EGRESS, 100), Band(LEADERS, 100), Band(GROUP_INGRESS, 500)),
                 moves_max=wire.MOVES_MAX)
-PICTURE, PLAN = "plan.svg", "plan.json"
 
 
 class Rebalancing:
     """The plan of the demo, and its outcome."""
 
     def __init__(self, directory: Path):
-        self.picture = directory / PICTURE
-        self.plan_file = directory / PLAN
+        place = dev_state.demo_directory(directory)
+        self.picture = place / dev_state.PICTURE
+        self.plan_file = place / dev_state.PLAN
         self.made: plans.Plan | None = None
         self.began = self.ended = 0.0  # monotonic seconds
         self.leads_before: dict[int, int] = {}
         self.leads_after: dict[int, int] = {}
 
     def forget(self) -> None:
-        """Remove the files of an earlier demo: a cluster begins in an empty directory."""
+        """Remove the files of a demo of an earlier release: a cluster begins in an empty directory.
+        """
         for path in (self.picture, self.plan_file):
-            path.unlink(missing_ok=True)
+            (path.parents[1] / path.name).unlink(missing_ok=True)
 
     def run(self, client: Any, kept: int, screen: Screen,
             planner: Callable[[Policy], plans.Plan]) -> None:
@@ -63,6 +65,7 @@ class Rebalancing:
             raise CommandFailed("there is nothing to rebalance, though a leader was killed.",
                                 "Run it again.")
         self.made = made
+        self.plan_file.parent.mkdir(exist_ok=True)
         self.plan_file.write_bytes(plans.save(made))
         screen.event(f"plan {made.plan_id[:12]}: {described(made)}")
         for row in made.resources:

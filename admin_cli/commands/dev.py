@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import heapq
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,15 @@ from admin_cli.connection import open_client
 from admin_cli.console.command_group import HelpfulGroup
 from admin_cli.console.options import Directory, Seconds, dir_option, json_option
 from admin_cli.console.output import note, plural, print_json, print_table, progress_bar
-from admin_cli.dev_cluster import UP_TIMEOUT_S, DevCluster, Report, unreported
+from admin_cli.dev_cluster import (
+    BASE_PORT_MAX,
+    UP_TIMEOUT_S,
+    DevCluster,
+    PortTaken,
+    Report,
+    free_base_port,
+    unreported,
+)
 from admin_cli.development import dev_choice, dev_logs, dev_state
 from admin_cli.development.dev_process import node_command
 from admin_cli.failures import CommandFailed, ExitCode, NotFound, reason
@@ -69,7 +78,7 @@ def _progress() -> Iterator[Report]:
                    f"[default: {DEFAULT_GROUPS}]")
 @click.option("--replication-factor", type=Whole(1, REPLICAS_MAX),
               help="Replicas of each group. [default: 3, or the number of nodes if smaller]")
-@click.option("--base-port", type=Whole(1024, 65_535 - dev_state.PORTS),
+@click.option("--base-port", type=Whole(1024, BASE_PORT_MAX),
               help="Node N listens on base-port + N for clients, base-port + 100 + N for peers and "
                    "base-port + 200 + N for metrics and health. "
                    f"[default: {dev_state.DEFAULT_BASE_PORT}]")
@@ -89,12 +98,15 @@ def up(session: Session, directory: Path, nodes: int | None, groups: int | None,
              "base-port": base_port, "publish-loads": publish_loads}
     with _progress() as report:
         cluster = _cluster(session, directory, report)
-        if dev_state.exists(directory):
-            _refuse_changes(cluster, asked)
-        else:
-            _mention_other(session, cluster)
-            _create(cluster, asked)
-        started = cluster.up(timeout)
+        with _other_ports(cluster, asked):
+            if not dev_state.exists(directory):
+                _mention_other(session, cluster)
+                _create(cluster, asked)
+            elif changes := _changes(cluster, asked):
+                if not cluster.is_unused():
+                    raise _refused(cluster, *changes[0])
+                _create_again(cluster, asked, changes)
+            started = cluster.up(timeout)
     problem = dev_state.write_pointer(cluster.directory, session.environ)
     if problem:
         note(f"Note: commands in other directories will need --servers: {problem}.")
@@ -139,35 +151,98 @@ def _mention_other(session: Session, cluster: DevCluster) -> None:
              f"--dir {other}).")
 
 
-def _create(cluster: DevCluster, asked: dict[str, int | None]) -> None:
-    nodes = asked["nodes"] or DEFAULT_NODES
-    factor = asked["replication-factor"] or min(3, nodes)
-    if factor > nodes:
-        raise click.UsageError(f"--replication-factor {factor} needs as many nodes; --nodes is "
-                               f"{nodes}.")
+#: Flags of `dev up` and what was given for each, None = nothing.
+Asked = dict[str, int | None]
+
+
+def _create(cluster: DevCluster, asked: Asked) -> None:
+    shape = _shape(asked)
     try:
         cluster.directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise click.BadParameter(f"{str(cluster.directory)!r} cannot be made: {reason(error)}.",
                                  param_hint="--dir") from error
-    cluster.create(nodes, asked["groups"] or DEFAULT_GROUPS, factor,
-                   asked["base-port"] or dev_state.DEFAULT_BASE_PORT,
-                   1_000 * (asked["publish-loads"] or 0))
+    cluster.create(*shape)
 
 
-def _refuse_changes(cluster: DevCluster, asked: dict[str, int | None]) -> None:
-    """Raise ``CommandFailed`` for a flag that differs from an existing cluster, which keeps its
-    shape."""
-    record = cluster.record
-    has = {"nodes": len(record.nodes), "groups": record.groups,
-           "replication-factor": record.replication_factor, "base-port": record.base_port,
-           "publish-loads": record.loads_ms // 1_000}
-    for name, value in asked.items():
-        if value is not None and value != has[name]:
-            raise CommandFailed(
-                f"the cluster in {cluster.directory} has --{name} {has[name]}, not {value}.",
-                f"Omit --{name}, name another --dir, or remove that cluster: multiraft dev down "
-                f"--wipe --dir {cluster.directory}", ExitCode.USAGE)
+def _create_again(cluster: DevCluster, asked: Asked, changes: list[tuple[str, int, int]]) -> None:
+    """Make a cluster that was never started again: as it was, but for what is asked."""
+    kept: Asked = dict(_properties(cluster.record))
+    if asked["nodes"] is not None:
+        kept["replication-factor"] = None
+    cluster.create_again(*_shape({name: asked[name] if asked[name] is not None else kept[name]
+                                  for name in asked}))
+    flags = " ".join(f"--{name} {value}" for name, _, value in changes)
+    note(f"The cluster in {cluster.directory} was never started: made again with {flags}.")
+
+
+def _shape(asked: Asked) -> tuple[int, int, int, int, int]:
+    """Return the arguments of ``DevCluster.create``, with the defaults."""
+    nodes = asked["nodes"] or DEFAULT_NODES
+    factor = asked["replication-factor"] or min(3, nodes)
+    if factor > nodes:
+        raise click.UsageError(f"--replication-factor {factor} needs as many nodes; --nodes is "
+                               f"{nodes}.")
+    return (nodes, asked["groups"] or DEFAULT_GROUPS, factor,
+            asked["base-port"] or dev_state.DEFAULT_BASE_PORT,
+            1_000 * (asked["publish-loads"] or 0))
+
+
+def _properties(record: dev_state.ClusterRecord) -> dict[str, int]:
+    """Return the properties of a cluster by the flags of `dev up`."""
+    return {"nodes": len(record.nodes), "groups": record.groups,
+            "replication-factor": record.replication_factor, "base-port": record.base_port,
+            "publish-loads": record.loads_ms // 1_000}
+
+
+def _changes(cluster: DevCluster, asked: Asked) -> list[tuple[str, int, int]]:
+    """Return flags that differ from an existing cluster: name, its value there, value asked for."""
+    has = _properties(cluster.record)
+    return [(name, has[name], value) for name, value in asked.items()
+            if value is not None and value != has[name]]
+
+
+def _refused(cluster: DevCluster, name: str, has: int, asked: int) -> CommandFailed:
+    """Return the error of a flag that differs from a cluster with records, which keeps its shape.
+    """
+    return CommandFailed(
+        f"the cluster in {cluster.directory} has --{name} {has}, not {asked}.",
+        f"Omit --{name}, name another --dir, or remove that cluster: multiraft dev down "
+        f"--wipe --dir {cluster.directory}", ExitCode.USAGE)
+
+
+@contextlib.contextmanager
+def _other_ports(cluster: DevCluster, asked: Asked | None = None) -> Iterator[None]:
+    """Add a command that takes other ports to the remedy of ``PortTaken``. A cluster that was
+    started once keeps its ports; another one can be created beside it."""
+    try:
+        yield
+    except PortTaken as error:
+        exists = dev_state.exists(cluster.directory)
+        keeps = exists and not cluster.is_unused()
+        given = {name: value for name, value in (asked or {}).items() if value is not None}
+        has = {**(_properties(cluster.record) if exists else {}), **given}
+        base = has.get("base-port", dev_state.DEFAULT_BASE_PORT)
+        nodes = has.get("nodes", DEFAULT_NODES)
+        with contextlib.suppress(CommandFailed):  # none is free: stopping that program remains
+            free = free_base_port(base + dev_state.PORTS, nodes)
+            command = f"multiraft dev up {'--dir OTHER ' if keeps else ''}--base-port {free}"
+            if not keeps:
+                command += "".join(f" --{name} {value}" for name, value in sorted(given.items())
+                                   if name != "base-port")
+                if cluster.directory != Path.cwd() / dev_state.DEFAULT_DIRECTORY:
+                    command += f" --dir {shlex.quote(str(cluster.directory))}"
+            error.do += (f"\nOr create another cluster: {command}" if keeps else
+                         f"\nOr use other ports: {command}")
+        raise
+
+
+def _note_unrecorded(cluster: DevCluster) -> None:
+    """Print a note if the end of a node could not be written to the cluster's record."""
+    error = cluster.unrecorded
+    if error is not None:
+        note(f"Note: could not write {error.filename}: {reason(error)}. `multiraft dev status` "
+             "will show the nodes that were ended as dead; `multiraft dev up` starts them again.")
 
 
 @dev.command()
@@ -186,6 +261,8 @@ def down(ctx: click.Context, directory: Path, wipe: bool) -> None:
         stopped = cluster.down()
         if wipe:
             cluster.wipe()
+        else:
+            _note_unrecorded(cluster)
     note(f"Stopped {plural(len(stopped), 'node')} in {directory}"
          + (" and removed its files." if wipe else "."))
 
@@ -226,7 +303,9 @@ node_argument = click.argument("node", metavar="NODE", type=NODE)
 @click.pass_obj
 def kill(session: Session, node: int, directory: Path) -> None:
     """End NODE with SIGKILL, as a crash would."""
-    _cluster(session, directory).kill(node)
+    cluster = _cluster(session, directory)
+    cluster.kill(node)
+    _note_unrecorded(cluster)
     note(f"Killed node {node}.")
 
 
@@ -236,7 +315,9 @@ def kill(session: Session, node: int, directory: Path) -> None:
 @click.pass_obj
 def stop(session: Session, node: int, directory: Path) -> None:
     """End NODE with SIGTERM: it transfers its leaderships first."""
-    _cluster(session, directory).stop(node)
+    cluster = _cluster(session, directory)
+    cluster.stop(node)
+    _note_unrecorded(cluster)
     note(f"Stopped node {node}.")
 
 
@@ -260,7 +341,9 @@ def add_node(session: Session, directory: Path) -> None:
 def start(session: Session, node: int, directory: Path) -> None:
     """Start NODE again and wait until it serves."""
     with _progress() as report:
-        started = _cluster(session, directory, report).start(node)
+        cluster = _cluster(session, directory, report)
+        with _other_ports(cluster):
+            started = cluster.start(node)
     note(f"Started node {node}." if started else f"Node {node} runs already.")
 
 

@@ -5,6 +5,7 @@
     D/node-N/node.toml  configuration of node N
     D/node-N/data       its data
     D/node-N/log        its standard output and error, appended
+    D/demo/plan.json    the plan of `make demo`, and its picture, plan.svg
 
 Contract.  `cluster.json` is replaced atomically and only under `locked`.  The *pointer*, one file
 per user, names the directory of the cluster that was started last, so that commands find it.
@@ -34,6 +35,8 @@ FORMAT_VERSION = 1
 DEFAULT_DIRECTORY = "dev-cluster"
 #: Data directory of a node, beside its configuration.
 DATA = "data"
+#: Files that `make demo` writes to ``demo_directory``.
+DEMO_FILES = PICTURE, PLAN = "plan.svg", "plan.json"
 DEFAULT_BASE_PORT = 9100
 #: Peer ports lie this far above client ports, so this also bounds the number of nodes; the ports of
 #: metrics and health lie as far above those.
@@ -130,6 +133,18 @@ def log_path(directory: Path, node_id: int) -> Path:
 def config_path(directory: Path, node_id: int) -> Path:
     """Return the node's configuration file."""
     return node_directory(directory, node_id) / "node.toml"
+
+
+def demo_directory(directory: Path) -> Path:
+    """Return the directory of what `make demo` writes about its cluster."""
+    return directory / "demo"
+
+
+def node_at(directory: Path) -> tuple[Path, int] | None:
+    """Return the cluster's directory and the id of the node that ``directory`` is of; None if it
+    belongs to no development cluster."""
+    name = re.fullmatch(r"node-(\d+)", directory.name)
+    return (directory.parent, int(name[1])) if name and exists(directory.parent) else None
 
 
 def exists(directory: Path) -> bool:
@@ -254,21 +269,36 @@ def _toml_string(text: str) -> str:
 
 
 def _replace(path: Path, text: str) -> None:
+    """Replace a file atomically. Raises ``OSError`` with the name of the file, which is then as it
+    was."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        os.replace(temporary, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):  # on a disk that takes no writes there is none
+            temporary.unlink()
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
-def wipe(directory: Path, record: ClusterRecord) -> None:
-    """Remove the files of this module and of the nodes, and the directory if nothing else is in it.
-    """
+def remove_nodes(directory: Path, record: ClusterRecord) -> None:
+    """Remove the directories of the nodes."""
     for node in record.nodes:
         if node_directory(directory, node.id).exists():
             shutil.rmtree(node_directory(directory, node.id))
-    for name in ("cluster.json", "lock"):
-        (directory / name).unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # not empty: it holds other files
-        directory.rmdir()
+
+
+def wipe(directory: Path, record: ClusterRecord) -> None:
+    """Remove the files of this module, of the nodes and of the demo, and the directory if nothing
+    else is in it."""
+    remove_nodes(directory, record)
+    of_demo = demo_directory(directory)
+    for path in (*(of_demo / name for name in DEMO_FILES), directory / "cluster.json",
+                 directory / "lock"):
+        path.unlink(missing_ok=True)
+    for emptied in (of_demo, directory):
+        with contextlib.suppress(OSError):  # not empty: it holds other files
+            emptied.rmdir()
 
 
 # -- the pointer --------------------------------------------------------------------------------

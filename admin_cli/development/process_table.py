@@ -13,6 +13,12 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+#: Tables of the kernel with the TCP sockets of this network namespace.
+SOCKET_TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
+#: The kernel's number of the state in which a socket waits for connections.
+LISTENS = "0A"
+#: Characters of a command line that a message shows.
+COMMAND_SHOWN = 60
 #: Log lines that an error message quotes.
 LOG_LINES_SHOWN = 12
 #: Bytes at a log's end that are searched for them.
@@ -45,6 +51,54 @@ def works_in(pid: int, directory: Path) -> bool:
         return os.path.samestat(os.stat(f"/proc/{pid}/cwd"), os.stat(directory))
     except (FileNotFoundError, PermissionError, ProcessLookupError):
         return True
+
+
+def working_directory(pid: int) -> Path | None:
+    """Return the working directory of a process; None where the kernel does not tell."""
+    try:
+        return Path(os.readlink(f"/proc/{pid}/cwd"))
+    except OSError:
+        return None
+
+
+def command_line(pid: int) -> str:
+    """Return the command line of a process, shortened, without the directory of the program; ""
+    where the kernel does not tell."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return ""
+    text = os.fsdecode(b" ".join([os.path.basename(words[0]), *words[1:]]).strip())
+    return text if len(text) <= COMMAND_SHOWN else f"{text[:COMMAND_SHOWN - 4]} ..."
+
+
+def user_of_port(port: int) -> int | None:
+    """Return the pid of a process that has a TCP socket on a port of this machine, of several one
+    that listens. None if it is not known: the kernel tells nothing about the sockets of other users
+    and other containers. O(open files of all processes)."""
+    sockets = {}
+    for table in SOCKET_TABLES:
+        sockets.update(_sockets(table, port))
+    found: dict[str, int] = {}
+    for directory in Path("/proc").glob("[0-9]*") if sockets else ():
+        try:
+            for file in (directory / "fd").iterdir():
+                if (link := os.readlink(file)) in sockets:
+                    found[sockets[link]] = int(directory.name)
+        except OSError:  # the process is another user's, or it or its file is gone
+            continue
+    return found.get(LISTENS, next(iter(found.values()), None))
+
+
+def _sockets(table: str, port: int) -> dict[str, str]:
+    """Return the sockets on ``port`` in a table of the kernel: name of the open file -> state."""
+    try:
+        lines = Path(table).read_text(encoding="ascii").splitlines()[1:]
+    except FileNotFoundError:  # a kernel without IPv6
+        return {}
+    rows = [line.split() for line in lines]
+    return {f"socket:[{row[9]}]": row[3] for row in rows
+            if int(row[1].rpartition(":")[2], 16) == port}
 
 
 def signal_exactly(pid: int, is_it: Callable[[], bool], number: signal.Signals) -> bool:

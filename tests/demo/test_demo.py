@@ -134,7 +134,7 @@ def test_all_is_proved_and_the_cluster_is_left_running(tour, finished):
     assert f"{FLIGHTS:,} records were acknowledged, and every one of them was read back" in finished
     assert finished.count(" equal\n") == CARRIERS
     assert [node.state for node in tour.cluster.status()] == ["running"] * 3
-    assert (tour.directory / "plan.svg").exists()
+    assert (dev_state.demo_directory(tour.directory) / dev_state.PICTURE).exists()
 
 
 def test_each_command_that_it_ends_with_does_as_it_says(tour, finished):
@@ -154,4 +154,4 @@ def test_each_command_that_it_ends_with_does_as_it_says(tour, finished):
     assert "Added node 4." in answers["dev add-node --dir .demo"]
     assert " is done: " in answers["rebalance plan --yes --wait"]
     assert replicas[4] >= 40, "a quarter of 3 * 65"
-    assert not dev_state.exists(tour.directory)
+    assert not tour.directory.exists(), "all files are those of the demo"

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import re
+import shlex
 import socket
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from admin_cli.dev_cluster import DevCluster
 from admin_cli.development import dev_state
 from admin_cli.failures import CommandFailed, ExitCode
 from admin_cli.main import cli
 from admin_cli.servers import find_servers
 from admin_cli.session import Session
+from tests.admin_cli.conftest import fake_node_command
 from tests.ports import free_base_port
 
 
@@ -163,12 +170,82 @@ def test_more_replicas_than_nodes_are_refused(run_dev):
     assert "--replication-factor 3 needs as many nodes" in result.stderr
 
 
-def test_a_taken_port_is_named(run_dev):
+def test_a_taken_port_is_named_with_a_command_that_works(run_dev):
     base = free_base_port(3)
     with socket.create_server(("127.0.0.1", base + 2)):
-        result = run_dev("up", "--base-port", str(base))
-    assert result.exit_code == ExitCode.FAILED
-    assert f"port {base + 2}, which node 2 needs" in result.stderr
+        result = run_dev("up", "--base-port", str(base), "--groups", "4", "--nodes", "2")
+        assert result.exit_code == ExitCode.FAILED
+        assert f"port {base + 2}, which node 2 needs" in result.stderr
+        assert f"pid {os.getpid()}" in result.stderr
+        [again] = re.findall(r"multiraft dev (up .*)", result.stderr)
+        assert "--groups 4 --nodes 2" in again
+        assert not Path("dev-cluster").exists()
+        done = run_dev(*again.split())
+    assert done.exit_code == 0, done.output
+    assert "Started 2 nodes: 4 groups" in done.stderr
+
+
+def test_the_command_that_works_names_the_directory_that_was_named(run_dev):
+    base = free_base_port(3)
+    with socket.create_server(("127.0.0.1", base + 2)):
+        result = run_dev("up", "--base-port", str(base), "--groups", "4", "--dir", "my cluster")
+        [again] = re.findall(r"multiraft dev (up .*)", result.stderr)
+        assert Path("my cluster").absolute() == Path(shlex.split(again)[-1]).absolute()
+        done = run_dev(*shlex.split(again))
+    assert done.exit_code == 0, done.output
+
+
+def test_a_cluster_that_was_never_started_takes_other_ports(run_dev, dev_never_started):
+    base = free_base_port(3)
+    done = run_dev("up", "--base-port", str(base))
+    assert done.exit_code == 0, done.output
+    assert f"127.0.0.1:{base + 1}," in done.stderr
+    assert "was never started: made again with --base-port" in done.stderr
+    assert "Started 2 nodes: 4 groups, replication factor 2" in done.stderr, "the rest stays"
+
+
+def test_fewer_nodes_for_it_lower_the_replication_factor(run_dev, dev_never_started):
+    done = run_dev("up", "--nodes", "1")
+    assert done.exit_code == 0, done.output
+    assert "Started 1 node: 4 groups, replication factor 1" in done.stderr
+
+
+def test_a_taken_port_of_a_cluster_with_records_is_answered_with_another_directory(up, run_dev):
+    up("--groups", "4")
+    run_dev("down")
+    client = json.loads(run_dev("status", "--json").stdout)["nodes"][0]["client_address"]
+    with socket.create_server(("127.0.0.1", int(client.rpartition(":")[2]))):
+        for command in (["up"], ["start", "1"]):
+            refused = run_dev(*command)
+            assert refused.exit_code == ExitCode.FAILED
+            assert f"pid {os.getpid()}" in refused.stderr
+            assert "multiraft dev up --dir OTHER --base-port" in refused.stderr
+
+
+@pytest.fixture
+def dev_never_started(elsewhere, environ, cluster):
+    """A cluster in ./dev-cluster of which no node was ever started."""
+    made = DevCluster(elsewhere / "dev-cluster", cluster.connect_over_tcp, environ,
+                      command=fake_node_command)
+    made.create(2, 4, 2, free_base_port(3))
+    return made
+
+
+@pytest.mark.parametrize("command", [["down"], ["stop", "1"], ["kill", "1"]])
+def test_nodes_are_ended_on_a_full_disk_and_what_was_not_written_is_named(
+        up, run_dev, monkeypatch, command):
+    up("--groups", "4")
+
+    def write_text(*_: object, **__: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_text", write_text)
+        done = run_dev(*command)
+    assert done.exit_code == 0, done.output
+    assert json.loads(run_dev("status", "--json").stdout)["nodes"][0]["pid"] is None
+    [line] = [line for line in done.stderr.splitlines() if line.startswith("Note: ")]
+    assert "dev-cluster/cluster.json: no space left on device" in line
 
 
 def test_wiping_a_cluster_that_was_not_named_is_refused(up, run_dev, tmp_path, monkeypatch):

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
 import signal
 import socket
+import subprocess
+import sys
 import tomllib
+from pathlib import Path
 
 import pytest
 
+from admin_cli import dev_cluster
 from admin_cli.connection import leaderless_groups
-from admin_cli.dev_cluster import DevCluster
+from admin_cli.dev_cluster import DevCluster, PortTaken
 from admin_cli.development import dev_process, dev_state, process_table
 from admin_cli.development.dev_process import Identity
 from admin_cli.failures import CommandFailed, ExitCode, NotFound
 from node.config import load
 from tests.admin_cli.conftest import end, fake_node_command
 from tests.admin_cli.fakes import FakeCluster
+from tests.ports import free_base_port
 
 #: For what happens at once on a machine that is not busy.
 WAIT_S = 180.0
@@ -216,9 +222,8 @@ def test_a_stubborn_node_is_not_killed_behind_the_operators_back(dev):
 def test_a_taken_port_is_named_before_anything_is_started(dev):
     port = int(dev.record.nodes[1].peer_address.rpartition(":")[2])
     with socket.create_server(("127.0.0.1", port)):
-        with pytest.raises(CommandFailed, match=f"port {port}, which node 2 needs") as failed:
+        with pytest.raises(PortTaken, match=f"port {port}, which node 2 needs"):
             dev.up()
-    assert "--base-port" in failed.value.do
     assert set(states(dev).values()) == {"stopped"}
 
 
@@ -254,11 +259,130 @@ def test_wipe_removes_our_files_and_keeps_those_of_others(dev, environ):
     assert not dev_state.pointer_path(environ).exists()
 
 
+def test_wipe_removes_what_the_demo_wrote_and_keeps_plans_of_the_user(dev):
+    place = dev_state.demo_directory(dev.directory)
+    place.mkdir()
+    for name in dev_state.DEMO_FILES:
+        (place / name).write_text("of the demo")
+        (dev.directory / name).write_text("mine")
+    dev.wipe()
+    assert not place.exists()
+    assert sorted(path.name for path in dev.directory.iterdir()) == sorted(dev_state.DEMO_FILES)
+
+
+def test_wipe_keeps_what_lies_beside_the_files_of_the_demo(dev):
+    place = dev_state.demo_directory(dev.directory)
+    place.mkdir()
+    (place / dev_state.DEMO_FILES[0]).write_text("of the demo")
+    (place / "mine.json").write_text("mine")
+    dev.wipe()
+    assert [path.name for path in place.iterdir()] == ["mine.json"]
+
+
 def test_a_directory_of_something_else_is_not_taken(tmp_path, cluster, environ):
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "thesis.tex").write_text("years of work")
     with pytest.raises(CommandFailed, match="not empty and holds no cluster"):
         DevCluster(tmp_path / "taken", cluster.connect, environ).create(3, 4, 3, 9100)
+
+
+def test_a_port_that_is_taken_leaves_the_directory_of_a_new_cluster_as_it_was(
+        tmp_path, cluster, environ):
+    made = DevCluster(tmp_path / "new", cluster.connect, environ, command=fake_node_command)
+    base = free_base_port(3)
+    with socket.create_server(("127.0.0.1", base + 102)):
+        with pytest.raises(PortTaken, match=f"port {base + 102}, which node 2 needs"):
+            made.create(3, 4, 3, base)
+    assert not made.directory.exists()
+    made.create(3, 4, 3, base)
+
+
+def test_a_cluster_of_which_no_node_was_ever_started_is_made_again(dev):
+    before = dev.record
+    (dev.directory / "notes.txt").write_text("mine")
+    base = free_base_port(2)
+    dev.create_again(2, 4, 1, base, 1_000)
+    made = dev.record
+    assert (len(made.nodes), made.groups, made.replication_factor, made.base_port,
+            made.loads_ms) == (2, 4, 1, base, 1_000)
+    assert made.cluster_id != before.cluster_id
+    assert sorted(path.name for path in dev.directory.iterdir()) == [
+        "cluster.json", "lock", "node-1", "node-2", "notes.txt"]
+    assert dev.up() == [1, 2]
+
+
+def test_a_cluster_that_was_started_once_is_not_made_again(dev):
+    """However that ended: it may have records."""
+    misbehave(dev, 2, "die")
+    with pytest.raises(CommandFailed, match="node 2 ended"):
+        dev.up()
+    dev.down()
+    before = dev.record
+    with pytest.raises(CommandFailed, match="nodes .* were started: nothing was changed"):
+        dev.create_again(3, 4, 3, free_base_port(3))
+    assert dev.record == before
+    assert all(dev_state.log_path(dev.directory, node.id).exists() for node in before.nodes)
+
+
+def test_ports_that_are_taken_leave_the_cluster_that_would_have_been_made_again(dev):
+    before, base = dev.record, free_base_port(3)
+    with socket.create_server(("127.0.0.1", base + 1)), pytest.raises(PortTaken):
+        dev.create_again(3, 4, 3, base)
+    assert dev.record == before
+    assert dev.up() == [1, 2, 3]
+
+
+def test_no_base_port_is_offered_of_which_a_port_does_not_exist():
+    with pytest.raises(CommandFailed, match="no free ports from 65236"):
+        dev_cluster.free_base_port(dev_cluster.BASE_PORT_MAX + 1, 1)
+
+
+def test_the_program_that_has_a_port_is_named(dev):
+    """By what the process table knows: here a Python program that is no node."""
+    port = int(dev.record.nodes[0].client_address.rpartition(":")[2])
+    program = [sys.executable, "-c", "import socket, sys\n"
+               f"listener = socket.create_server(('127.0.0.1', {port}))\n"
+               "print('listening', flush=True)\nsys.stdin.read()"]
+    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout.readline() == b"listening\n"
+        with pytest.raises(PortTaken) as failed:
+            dev.up()
+        other.stdin.close()
+    assert f"port {port}, which node 1 needs" in failed.value.message
+    assert f"pid {other.pid}" in failed.value.message
+    assert f"({Path(sys.executable).name} -c import socket" in failed.value.message
+
+
+def test_a_connection_that_has_a_port_is_named_too(dev):
+    """The kernel may give an outgoing connection any port that it chooses."""
+    port = int(dev.record.nodes[0].client_address.rpartition(":")[2])
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        connection.bind(("127.0.0.1", port))
+        connection.connect(server.getsockname())
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+        with pytest.raises(PortTaken, match=f"pid {os.getpid()}"):
+            dev.up()
+
+
+def test_a_port_of_which_the_user_is_not_known_is_named_without(dev, monkeypatch):
+    port = int(dev.record.nodes[0].client_address.rpartition(":")[2])
+    monkeypatch.setattr(process_table, "SOCKET_TABLES", ())
+    with socket.create_server(("127.0.0.1", port)):
+        with pytest.raises(PortTaken, match=r"Address already in use\.$") as failed:
+            dev.up()
+    assert "is not known" in failed.value.do
+
+
+def test_a_node_of_another_cluster_that_has_a_port_is_named_with_its_directory(
+        dev, cluster, environ):
+    dev.up()
+    other = sibling(dev, "other", cluster, environ)
+    with pytest.raises(PortTaken) as failed:
+        other.create(3, 4, 3, dev.record.base_port)
+    assert f"node 1 of the cluster in {dev.directory}" in failed.value.message
+    assert f"multiraft dev down --dir {dev.directory}" in failed.value.do
+    assert not other.directory.exists()
 
 
 @pytest.mark.parametrize("there_before", [True, False])
@@ -374,6 +498,41 @@ def test_a_cluster_that_is_moved_while_it_runs_is_still_recognised(dev, cluster,
         assert moved.down() == [1, 2, 3]
     finally:
         shutil.move(moved.directory, dev.directory)
+
+
+@pytest.fixture
+def full_disk(monkeypatch):
+    """Return a function after which no file of this process takes a byte."""
+    def write_text(path: Path, *_: object, **__: object) -> int:
+        path.touch()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    return lambda: monkeypatch.setattr(Path, "write_text", write_text)
+
+
+@pytest.mark.parametrize("end_it", [lambda dev: dev.down(), lambda dev: dev.stop(2),
+                                    lambda dev: dev.kill(2)], ids=["down", "stop", "kill"])
+def test_ending_nodes_needs_no_disk_space(dev, full_disk, end_it):
+    dev.up()
+    record = (dev.directory / "cluster.json").read_text()
+    full_disk()
+    end_it(dev)
+    assert dev.record.node(2).pid is not None
+    assert states(dev)[2] == "dead", "its end could not be recorded as wanted"
+    assert isinstance(dev.unrecorded, OSError)
+    assert dev.unrecorded.filename == str(dev.directory / "cluster.json")
+    assert (dev.directory / "cluster.json").read_text() == record
+    assert not list(dev.directory.glob("*.tmp"))
+
+
+def test_starting_a_node_on_a_full_disk_names_the_file(dev, full_disk):
+    dev.up()
+    dev.stop(2)
+    assert dev.unrecorded is None
+    full_disk()
+    with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)) as failed:
+        dev.start(2)
+    assert failed.value.filename == str(dev.directory / "cluster.json")
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 1}', "not json"])
