@@ -161,8 +161,15 @@ def desired_states(client: Any) -> dict[int, str]:
 def desired_states_if_known(client: Any) -> dict[int, str] | None:
     """Return node -> state that the operator wants, for display beside other facts, without nodes
     that are to be alive; None when the cluster cannot answer."""
+    facts = placement_facts_if_known(client)
+    return None if facts is None else dict(facts.desired_states)
+
+
+def placement_facts_if_known(client: Any) -> plans.PlacementFactsReply | None:
+    """Return the facts that plans are made from, for display beside others; None when the cluster
+    cannot answer."""
     try:
-        return desired_states(client)
+        return client.plan_request(plans.PlacementFacts())
     except (MultiRaftError, blocking.NoNodeAnswered, OSError):
         return None
 

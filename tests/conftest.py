@@ -13,11 +13,10 @@ A module with ``STORY = True`` has steps instead of tests (``tests/stories.py``)
 
 from __future__ import annotations
 
-import fcntl
+import contextlib
 import functools
 import os
 import re
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,7 +24,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from xdist.scheduler import LoadFileScheduling
 
-from tests import stories
+from tests import machine_lock, stories
 
 settings.register_profile("short", derandomize=True, max_examples=50, deadline=None,
                           suppress_health_check=[HealthCheck.too_slow])
@@ -39,14 +38,33 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "short"))
 MACHINE = re.compile(r"^TAKES_THE_MACHINE = True$", re.MULTILINE)
 
 
+#: Standard error as it was before pytest captured it.
+TERMINAL = pytest.StashKey[int]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep the terminal for the one line that tests print: what they wait for."""
+    capture = config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
+        config.stash[TERMINAL] = os.dup(2)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Close what ``pytest_configure`` opened."""
+    if TERMINAL in config.stash:
+        os.close(config.stash[TERMINAL])
+        del config.stash[TERMINAL]
+
+
 @pytest.fixture(scope="module", autouse=True)
 def machine(request) -> Iterator[None]:
     """Hold the lock of the machine while a module that takes it runs: other test runs may exist."""
     if not getattr(request.module, "TAKES_THE_MACHINE", False):
         yield
         return
-    with open(Path(tempfile.gettempdir()) / "multiraft-tests.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    terminal = request.config.stash[TERMINAL]
+    name = f"pid {os.getpid()} in {request.config.rootpath}: {request.node.nodeid}"
+    with machine_lock.held(name, lambda text: os.write(terminal, f"\n{text}\n".encode())):
         yield
 
 

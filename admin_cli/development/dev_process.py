@@ -71,7 +71,8 @@ def _complaint(child: subprocess.Popen[bytes], timeout_s: float) -> str:
         _, said = child.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired:
         child.kill()
-        _, said = child.communicate()
+        child.communicate()
+        return f"it had not ended after {timeout_s:.0f} s; is the machine overloaded?"
     if not child.returncode:
         return ""
     return said.decode("utf-8", errors="replace").strip() or f"exit status {child.returncode}"

@@ -164,11 +164,15 @@ def load(directory: Path) -> ClusterRecord:
         raw["nodes"] = [NodeRecord(**node) for node in raw["nodes"]]
         return ClusterRecord(**raw)
     except FileNotFoundError:
-        raise NotFound(f"there is no development cluster in {directory}.",
-                       f"Create one: multiraft dev up --dir {directory}") from None
+        raise _no_cluster(directory) from None
     except (ValueError, KeyError, TypeError) as error:
         raise CommandFailed(f"{path} is not a cluster record: {error!r}.",
                             "Remove the directory, or restore the file.") from error
+
+
+def _no_cluster(directory: Path) -> NotFound:
+    return NotFound(f"there is no development cluster in {directory}.",
+                    f"Create one: multiraft dev up --dir {directory}")
 
 
 def save(directory: Path, record: ClusterRecord) -> None:
@@ -178,9 +182,11 @@ def save(directory: Path, record: ClusterRecord) -> None:
 
 @contextlib.contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """Hold ``D/lock`` during the body, after waiting for it. Raises ``CommandFailed`` when another
-    command keeps it for ``LOCK_TIMEOUT_S``."""
+    """Hold ``D/lock`` during the body, after waiting for it. Raises ``NotFound`` without a
+    directory, ``CommandFailed`` when another command keeps the lock for ``LOCK_TIMEOUT_S``."""
     deadline = time.monotonic() + LOCK_TIMEOUT_S
+    if not directory.is_dir():
+        raise _no_cluster(directory)
     with open(directory / "lock", "a", encoding="ascii") as lock:
         while not _try_lock(lock.fileno()):
             if time.monotonic() > deadline:

@@ -12,6 +12,7 @@ import collections
 import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timezone
+from fractions import Fraction
 from typing import Any
 
 from admin_cli import connection
@@ -58,11 +59,13 @@ class NodeQueries:
 
 
 def cluster_status(client: Any, is_dev: bool = False) -> dict[str, Any]:
-    """Return the nodes, the groups in need and what needs attention, as the JSON has them; asks
-    each node that is up, one after the other. ``is_dev`` as in ``health.needs``."""
+    """Return the nodes, the groups in need, what needs attention and notes, as the JSON has them;
+    asks each node that is up, one after the other. ``is_dev`` as in ``health.needs``."""
     status = client.cluster_status()
     rows = connection.groups(client, status.nodes)
-    desired = connection.desired_states_if_known(client)
+    placement = connection.placement_facts_if_known(client)
+    desired = None if placement is None else dict(placement.desired_states)
+    preferred = collections.Counter(node for _, node in placement.preferred) if placement else None
     ask = NodeQueries()
     told: dict[int, dict] = {}
     problems: dict[int, str | None] = {}
@@ -80,7 +83,8 @@ def cluster_status(client: Any, is_dev: bool = False) -> dict[str, Any]:
         "nodes": [{"id": node.id, "state": node.state,
                    "intent": desired_state_of(desired, node.id), "rack": node.rack,
                    "client_address": node.client_address, "peer_address": node.peer_address,
-                   "leads": led[node.id],
+                   "leads": led[node.id], "leads_share": _leads_share(node.id, rows),
+                   "preferred_by": None if preferred is None else preferred[node.id],
                    "groups": sum(node.id in row.voters + row.learners for row in rows),
                    **_of_node(told.get(node.id, {})), "scrub": scrub_facts(told.get(node.id, {})),
                    "problem": problems.get(node.id)}
@@ -88,14 +92,22 @@ def cluster_status(client: Any, is_dev: bool = False) -> dict[str, Any]:
         "leaderless_groups": [row.group for row in rows if row.leader is None],
         "under_replicated_groups": _under_replicated(status.nodes, rows, told.values()),
         "quarantined_groups": _named(told.values(), "quarantined"),
+        "plan": (placement.plan_id or None) if placement else None,
     }
     needs = health.needs(facts, is_dev)
-    return {**facts, "healthy": not needs, "needs_attention": [need._asdict() for need in needs]}
+    return {**facts, "healthy": not needs, "needs_attention": [need._asdict() for need in needs],
+            "notes": [note._asdict() for note in health.notes(facts)]}
 
 
 def desired_state_of(desired: dict[int, str] | None, node: int) -> str | None:
     """Return the state that the operator wants of a node; None when it could not be asked."""
     return None if desired is None else desired.get(node, plans.ALIVE)
+
+
+def _leads_share(node: int, rows: Sequence[connection.GroupRow]) -> int:
+    """Return the groups that a node would lead if each group's voters led it equally often, rounded
+    down."""
+    return int(sum(Fraction(1, len(row.voters)) for row in rows if node in row.voters))
 
 
 def _growing_to(pool_size: int, rows: Sequence[connection.GroupRow]) -> int | None:

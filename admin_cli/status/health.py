@@ -1,9 +1,9 @@
-"""Problems of a cluster that need attention, each with the next command.
+"""Problems of a cluster that need attention, and notes, each with the next command.
 
-Contract.  Pure: from the facts of ``cluster_facts.cluster_status`` to a list, the worst first.
-Every text that `multiraft cluster status` can report is in ``PROBLEMS``;
+Contract.  Pure: from the facts of ``cluster_facts.cluster_status`` to lists, the worst first.
+Every text that `multiraft cluster status` can report is in ``PROBLEMS`` or ``NOTES``;
 ``docs/troubleshooting.md`` explains each, and a test compares the two.  A cluster is healthy when
-the list is empty.
+nothing needs attention; notes do not count.
 """
 
 from __future__ import annotations
@@ -18,12 +18,19 @@ from admin_cli.values import quantities
 NAMED_MAX = 10
 
 
+#: A plan gives no node a leadership while the share of each node is at most this.
+SHARE_FLOOR = 4
+#: Time from a node's return within which it gets the leaderships that a plan chose for it.
+RETURN_MS = 120_000
+
+
 class Problem(NamedTuple):
-    """A kind of problem.
+    """A kind of problem, or of note.
 
     ``text`` and the commands have ``{node}``, ``{groups}`` (their number and the first of them),
-    ``{group}`` (the first of them), ``{why}`` and ``{free}`` for what varies. ``command`` "" = no
-    command helps; ``dev_command`` replaces it for a development cluster on this machine."""
+    ``{group}`` (the first of them), ``{share}``, ``{why}`` and ``{free}`` for what varies.
+    ``command`` "" = no command helps; ``dev_command`` replaces it for a development cluster on this
+    machine."""
 
     text: str
     command: str = ""
@@ -34,6 +41,14 @@ class Need(NamedTuple):
     """One problem of the cluster now.  ``problem``: its key in ``PROBLEMS``, stable for scripts."""
 
     problem: str
+    text: str
+    command: str | None
+
+
+class Note(NamedTuple):
+    """One note about the cluster now.  ``note``: its key in ``NOTES``, stable for scripts."""
+
+    note: str
     text: str
     command: str | None
 
@@ -62,6 +77,14 @@ PROBLEMS = {
     "groups_under_replicated": Problem("under-replicated groups: {groups}", _DESCRIBE_GROUP),
 }
 
+#: Key -> note.
+NOTES = {
+    "leads_nothing": Problem("node {node} leads no group; its share is {share}, and none returns "
+                             "by itself", "multiraft rebalance plan --scope leaders --yes"),
+    "leads_nothing_yet": Problem("node {node} leads no group yet; those that a plan gave it return "
+                                 "by themselves within two minutes of its start"),
+}
+
 
 def needs(facts: dict[str, Any], is_dev: bool = False) -> list[Need]:
     """Return the problems of the cluster, the worst first. ``is_dev``: it is a development cluster
@@ -88,6 +111,25 @@ def needs(facts: dict[str, Any], is_dev: bool = False) -> list[Need]:
                               free=quantities.size(node["disk_free_bytes"] or 0)))
     if facts["under_replicated_groups"]:
         found.append(need("groups_under_replicated", **_named(facts["under_replicated_groups"])))
+    return found
+
+
+def notes(facts: dict[str, Any]) -> list[Note]:
+    """Return what an operator may want to change although the cluster is healthy. None while a plan
+    is in progress, which moves leaders itself, and none about nodes out of service. O(nodes)."""
+    if facts["plan"] is not None:
+        return []
+    found = []
+    for node in facts["nodes"]:
+        if (node["leads"] or node["leads_share"] <= SHARE_FLOOR or node_state(node) != "ready"
+                or node["disk_full"] or node["intent"] in connection.STATE_WORDS):
+            continue
+        returns = (node["preferred_by"] and node["uptime_ms"] is not None
+                   and node["uptime_ms"] < RETURN_MS)
+        kind = "leads_nothing_yet" if returns else "leads_nothing"
+        note = NOTES[kind]
+        found.append(Note(kind, note.text.format(node=node["id"], share=node["leads_share"]),
+                          note.command or None))
     return found
 
 

@@ -25,7 +25,9 @@ def print_status(answer: dict, wide: bool = False) -> None:
     needs = [health.Need(**need) for need in answer["needs_attention"]]
     say("Needs attention:" if needs else _healthy(answer))
     for need in needs:
-        say(_need_lines(need))
+        say(_with_command(f"  {need.text}", need.command))
+    for note in answer["notes"]:
+        say(_with_command(f"Note: {note['text']}", note["command"]))
     aside = [f"node {node['id']} is {connection.STATE_WORDS[node['intent']]}"
              for node in answer["nodes"] if node["intent"] in connection.STATE_WORDS]
     if aside:
@@ -63,17 +65,16 @@ def print_status(answer: dict, wide: bool = False) -> None:
                 f"{quantities.size(node['scrub']['total_bytes'])}")
 
 
-def _need_lines(need: health.Need) -> str:
-    """Return a problem and the next command: one line, or on a terminal too narrow for it several,
-    of which the last has the whole command."""
-    text = f"  {need.text}"
-    together = f"{text.rstrip('.')}; next: {need.command}" if need.command else text
+def _with_command(text: str, command: str | None) -> str:
+    """Return a problem or a note and the next command: one line, or on a terminal too narrow for it
+    several, of which the last has the whole command."""
+    together = f"{text.rstrip('.')}; next: {command}" if command else text
     room = terminal_columns()
     if not sys.stdout.isatty() or len(together) <= room:
         return together
     lines = textwrap.wrap(text, max(room, 20), subsequent_indent="    ", break_long_words=False,
                           break_on_hyphens=False)
-    return "\n".join(lines + ([f"    next: {need.command}"] if need.command else []))
+    return "\n".join(lines + ([f"    next: {command}"] if command else []))
 
 
 def _addresses(nodes: list[dict]) -> str:

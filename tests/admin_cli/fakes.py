@@ -67,6 +67,8 @@ class FakeCluster:
         self.desired_states: dict[
             int, str
         ] = {}  # node -> what is wanted of it, if not simply alive
+        self.preferred: dict[int, int] = {}  # group -> leader that a plan chose
+        self.plan_id = ""  # of the plan in progress
         self.pool = PoolStatusReply(4, 4, 0, (), 64)
         self.waiting: list[Wait] = []  # that readers tell, one after the other
         self.unread: tuple[Wait, ...] = ()  # that readers leave
@@ -193,8 +195,8 @@ class FakeClient:
             0,
             tuple(plans.DesiredState(*item) for item in self._cluster.desired_states.items()),
             (),
-            (),
-            "",
+            tuple(self._cluster.preferred.items()),
+            self._cluster.plan_id,
         )
 
     def _fail_if_silent(self, node):

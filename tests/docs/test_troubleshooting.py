@@ -22,7 +22,8 @@ from tests.tidy import tree
 PAGE = tree.ROOT / "docs" / "troubleshooting.md"
 MARK = "<!-- table: made from the source by tests/docs/test_troubleshooting.py -->\n"
 #: Placeholders of the page.
-NAMES = {"node": "N", "group": "G", "groups": "1 (G)", "why": "REASON", "free": "SIZE"}
+NAMES = {"node": "N", "group": "G", "groups": "1 (G)", "why": "REASON", "free": "SIZE",
+         "share": "S"}
 
 
 def rows(heading: str) -> dict[str, str]:
@@ -43,6 +44,17 @@ def test_the_page_explains_no_problem_that_is_never_reported():
     told = {f"`{problem.text.format(**NAMES)}`" for problem in health.PROBLEMS.values()}
     named = {cell for cell in rows("Needs attention") if re.search(r"\bN\b|[(]|metadata", cell)}
     assert named == told
+
+
+@pytest.mark.parametrize("note", health.NOTES.values(), ids=health.NOTES)
+def test_each_note_is_explained_with_its_next_command(note):
+    row = rows("Notes")[f"`{note.text.format(**NAMES)}`"]
+    assert not note.command or f"`{note.command}`" in row
+
+
+def test_the_page_explains_no_note_that_is_never_printed():
+    assert set(rows("Notes")) - {"line"} == {f"`{note.text.format(**NAMES)}`"
+                                             for note in health.NOTES.values()}
 
 
 @pytest.mark.parametrize("survey", [

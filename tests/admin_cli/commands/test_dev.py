@@ -266,6 +266,16 @@ def test_without_a_cluster_every_command_says_how_to_get_one(run_dev, command):
     assert "multiraft dev up" in result.stderr
 
 
+@pytest.mark.parametrize("command", [["status"], ["down"], ["kill", "1"], ["stop", "1"],
+                                     ["start", "1"], ["restart", "--all"], ["add-node"],
+                                     ["logs"]])
+def test_a_directory_that_does_not_exist_is_named_with_how_to_make_it(run_dev, command):
+    result = run_dev(*command, "--dir", "nowhere")
+    assert result.exit_code == ExitCode.NOT_FOUND
+    assert "there is no development cluster in" in result.stderr
+    assert "multiraft dev up --dir" in result.stderr
+
+
 def test_an_unknown_node_is_not_found(up, run_dev):
     up("--groups", "4")
     result = run_dev("kill", "9")

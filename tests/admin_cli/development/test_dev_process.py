@@ -70,3 +70,8 @@ def test_an_interrupted_wait_leaves_no_command_running(monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         dev_process.run_all([[sys.executable, "-c", "import time; time.sleep(600)"]] * 2, 600)
     assert [child.returncode for child in started] == [-9, -9]
+
+
+def test_a_command_that_does_not_end_in_time_is_killed_and_that_is_said():
+    [complaint] = dev_process.run_all([[sys.executable, "-c", "import time; time.sleep(600)"]], 0.1)
+    assert complaint == "it had not ended after 0 s; is the machine overloaded?"

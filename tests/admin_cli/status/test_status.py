@@ -11,8 +11,11 @@ from admin_cli.console.options import Seconds
 from admin_cli.failures import ExitCode
 from admin_cli.main import cli
 from admin_cli.session import Session
-from admin_cli.status import cluster_facts
+from admin_cli.status import cluster_facts, health
 from admin_cli.values import quantities
+from multiraft.wire import plans
+from node.rebalance import preferred_leaders
+from placement import policy
 
 REPLICA_KEYS = ["node", "role", "state", "match", "lag_entries", "lag_bytes", "term",
                 "first_index", "last_index", "durable_index", "commit", "applied_index",
@@ -56,6 +59,63 @@ def test_a_full_disk_needs_attention(run, cluster):
     cluster.node_status[2] = {"disk_full": 1}
     assert run("cluster", "status").stdout.splitlines()[:2] == [
         "Needs attention:", "  node 2 has a full disk and refuses records: 3.0 GiB free"]
+
+
+@pytest.fixture
+def returned(cluster, monkeypatch):
+    """A cluster in which node 3 was away, and leads nothing since it is back."""
+    monkeypatch.setattr(health, "SHARE_FLOOR", 0)
+    cluster.leaders = {0: 1, 1: 2, 2: 1, 3: 1, 4: 2}
+    cluster.node_status[3] = {"uptime_ms": 1_000}
+    return cluster
+
+
+LEADS_NOTHING = ("Note: node 3 leads no group; its share is 1, and none returns by itself; next: "
+                 "multiraft rebalance plan --scope leaders --yes")
+
+
+def test_a_node_to_which_no_leadership_returns_is_noted_and_the_cluster_is_healthy(run, returned):
+    assert run("cluster", "status").stdout.splitlines()[:3] == [
+        "Healthy: 3 nodes, every group has a leader and all its replicas.", LEADS_NOTHING, ""]
+    assert run("cluster", "status", "--check").exit_code == 0
+    answer = json.loads(run("cluster", "status", "--json").stdout)
+    assert answer["healthy"] and not answer["needs_attention"]
+    assert answer["notes"] == [{
+        "note": "leads_nothing",
+        "text": "node 3 leads no group; its share is 1, and none returns by itself",
+        "command": "multiraft rebalance plan --scope leaders --yes"}]
+    assert [(node["leads"], node["leads_share"], node["preferred_by"])
+            for node in answer["nodes"]] == [(3, 1, 0), (2, 1, 0), (0, 1, 0)]
+
+
+def test_a_node_that_a_plan_gave_groups_gets_them_back_within_two_minutes(run, returned):
+    returned.preferred = {2: 3, 4: 3}
+    assert run("cluster", "status").stdout.splitlines()[1] == (
+        "Note: node 3 leads no group yet; those that a plan gave it return by themselves within "
+        "two minutes of its start")
+    returned.node_status[3] = {"uptime_ms": health.RETURN_MS}
+    assert run("cluster", "status").stdout.splitlines()[1] == LEADS_NOTHING
+    assert health.RETURN_MS == preferred_leaders.WINDOW_MS == 120_000
+
+
+@pytest.mark.parametrize("change", [
+    {"leaders": {0: 1, 1: 2, 2: 3, 3: 1, 4: 2}},  # it leads one
+    {"up": {1, 2}},
+    {"desired_states": {3: plans.MAINTENANCE}},
+    {"plan_id": "0891c1236ce7"},  # which decides about leaders
+    {"node_status": {3: {"disk_full": 1}}},
+    {"node_status": {3: {"ready": 0, "not_ready": "catching up"}}}])
+def test_no_note_is_made_of_a_node_that_is_not_to_lead_or_may_lead_soon(run, returned, change):
+    for name, value in change.items():
+        setattr(returned, name, value)
+    assert "Note:" not in run("cluster", "status").stdout
+
+
+def test_no_note_is_made_where_a_plan_would_move_nothing(run, returned, monkeypatch):
+    monkeypatch.undo()
+    assert "Note:" not in run("cluster", "status").stdout
+    [floor] = [band.floor for band in policy.Policy().bands if band.resource == policy.LEADERS]
+    assert health.SHARE_FLOOR == floor
 
 
 def test_a_node_is_a_row_with_what_it_tells_of_itself(run):
