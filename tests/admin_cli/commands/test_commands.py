@@ -149,13 +149,14 @@ def test_cluster_status_json(run, cluster):
     assert list(answer) == ["cluster", "metadata_leader", "groups", "growing_to",
                             "replication_factor", "topics", "partitions", "nodes",
                             "leaderless_groups", "under_replicated_groups",
-                            "quarantined_groups", "healthy", "needs_attention"]
+                            "quarantined_groups", "plan", "healthy", "needs_attention",
+                            "notes"]
     untold = ("version", "phase", "ready", "not_ready", "uptime_ms", "quarantined", "behind",
               "lag_entries", "log_bytes", "disk_used_bytes", "disk_free_bytes", "disk_total_bytes",
               "disk_full", "scrub", "problem")
     place = {"id": 2, "state": "down", "intent": "alive", "rack": "r2",
              "client_address": "127.0.0.1:9102", "peer_address": "127.0.0.1:9202",
-             "leads": 0, "groups": 5}
+             "leads": 0, "leads_share": 1, "preferred_by": 0, "groups": 5}
     assert answer["nodes"][1] == {**place, **dict.fromkeys(untold)}
     told = answer["nodes"][2]
     assert set(told) == {*place, *untold}
