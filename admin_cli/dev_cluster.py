@@ -334,7 +334,12 @@ class DevCluster:
                                     dev_state.node_directory(self.directory, node.id), log)
         node.wanted = dev_state.RUN
         node.pid, node.start_time, node.boot = process
-        dev_state.save(self.directory, record)  # after each: a crash of ours loses no process
+        try:
+            dev_state.save(self.directory, record)  # after each: a crash of ours loses no process
+        except OSError:  # no command would find the process again
+            dev_process.send_signal(process, signal.SIGKILL)
+            dev_process.wait_gone(process, KILL_TIMEOUT_S)
+            raise
 
     def _signal(self, node_id: int, wanted: str) -> Identity | None:
         """Record the wanted state and signal the process. Return the process, None when the node

@@ -525,14 +525,23 @@ def test_ending_nodes_needs_no_disk_space(dev, full_disk, end_it):
     assert not list(dev.directory.glob("*.tmp"))
 
 
-def test_starting_a_node_on_a_full_disk_names_the_file(dev, full_disk):
+def test_starting_a_node_on_a_full_disk_names_the_file_and_leaves_no_process(
+        dev, full_disk, monkeypatch):
     dev.up()
     dev.stop(2)
     assert dev.unrecorded is None
     full_disk()
+    started, start = [], dev_process.start
+    monkeypatch.setattr(dev_process, "start",
+                        lambda *arguments: started.append(start(*arguments)) or started[-1])
     with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)) as failed:
         dev.start(2)
     assert failed.value.filename == str(dev.directory / "cluster.json")
+    [process] = started
+    try:
+        assert not dev_process.alive(process), "no command would find it"
+    finally:
+        dev_process.send_signal(process, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 1}', "not json"])
