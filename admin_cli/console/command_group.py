@@ -13,7 +13,7 @@ import importlib.metadata
 import click
 
 from admin_cli.console import hints
-from admin_cli.console.help_pages import ConnectionLast, HelpfulCommand
+from admin_cli.console.help_pages import HelpfulCommand, write_options
 from admin_cli.console.options import nearest
 from admin_cli.failures import PLAN_USAGE, CommandFailed, ExitCode
 from admin_cli.values.numbers import shown
@@ -30,7 +30,7 @@ LOAD_ERRORS = (ImportError, SyntaxError, NameError, AttributeError, TypeError, V
                LookupError, OSError, RuntimeError, AssertionError)
 
 
-class HelpfulGroup(ConnectionLast, click.Group):
+class HelpfulGroup(click.Group):
     """A group that answers unknown names of commands, and shows whole summaries in its help."""
 
     command_class = HelpfulCommand
@@ -59,6 +59,10 @@ class HelpfulGroup(ConnectionLast, click.Group):
         code = PLAN_USAGE if ours in self.planned else ExitCode.USAGE
         return CommandFailed(f"there is no command `{ctx.command_path} {name}`.",
                              hint or f"See `{ctx.command_path} --help`.", code)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options and the list of commands as ``write_options`` does."""
+        write_options(self, ctx, formatter)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands in the help, each with its whole summary."""

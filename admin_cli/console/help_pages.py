@@ -1,7 +1,8 @@
 """`multiraft help`: pages about what many commands share, and the help of each command.
 
-Contract.  `HelpfulCommand` is the class of every command of this package: options of the connection
-stand last in its help, under a heading of their own.  A page is text of at most 80 columns; what
+Contract.  `HelpfulCommand` is the class of every command of this package.  `write_options` writes
+its help and that of groups: options of the connection stand last, under a heading of their own.  A
+page is text of at most 80 columns; what
 other modules define (exit codes, TLS options, forms of a time) is taken from there.
 """
 
@@ -31,21 +32,20 @@ _MEANINGS = {
 }
 
 
-class ConnectionLast:
-    """Mixin of commands and groups whose help shows the options of the connection last."""
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the command's own options, its commands, then the options of the connection."""
-        own: list[tuple[str, str]] = []
-        connection: list[tuple[str, str]] = []
-        for parameter in ctx.command.get_params(ctx):
-            record = parameter.get_help_record(ctx)
-            if record is not None and isinstance(parameter, click.Option):
-                (connection if isinstance(parameter, ConnectionOption) else own).append(record)
-        _write_section(formatter, "Options", own)
-        if isinstance(self, click.Group):
-            self.format_commands(ctx, formatter)
-        _write_section(formatter, "Connection", connection)
+def write_options(command: click.Command, ctx: click.Context,
+                  formatter: click.HelpFormatter) -> None:
+    """Write the command's own options, the subcommands of a group, then the options of the
+    connection."""
+    own: list[tuple[str, str]] = []
+    connection: list[tuple[str, str]] = []
+    for parameter in command.get_params(ctx):
+        record = parameter.get_help_record(ctx)
+        if record is not None and isinstance(parameter, click.Option):
+            (connection if isinstance(parameter, ConnectionOption) else own).append(record)
+    _write_section(formatter, "Options", own)
+    if isinstance(command, click.Group):
+        command.format_commands(ctx, formatter)
+    _write_section(formatter, "Connection", connection)
 
 
 def _write_section(formatter: click.HelpFormatter, title: str,
@@ -55,8 +55,12 @@ def _write_section(formatter: click.HelpFormatter, title: str,
             formatter.write_dl(rows)
 
 
-class HelpfulCommand(ConnectionLast, click.Command):
+class HelpfulCommand(click.Command):
     """A command whose help shows the options of the connection last."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options as ``write_options`` does."""
+        write_options(self, ctx, formatter)
 
 
 def _rows(rows: dict[str, str]) -> str:
