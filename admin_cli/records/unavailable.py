@@ -48,7 +48,7 @@ def explain(client: Any, suspects: Iterable[Partition]) -> list[str]:
     Asks the cluster, which takes some seconds when nodes are silent."""
     try:
         nodes = {node.id: node for node in client.cluster_status().nodes}
-        rows = {row.group: row for row in connection.groups(client)}
+        rows = {row.group: row for row in connection.groups(client, [*nodes.values()])}
     except (MultiRaftError, blocking.NoNodeAnswered, OSError) as error:
         return [f"no node tells the state of the groups: {connection.sentence(error)}"]
     held: dict[int, Partition] = {}
@@ -56,7 +56,7 @@ def explain(client: Any, suspects: Iterable[Partition]) -> list[str]:
         held.setdefault(each.group, each)
     alike: dict[tuple[int, ...], list[Partition]] = {}
     for group, part in sorted(held.items()):
-        if group in rows and _is_leaderless(rows[group], nodes):
+        if group in rows and rows[group].leader is None:
             alike.setdefault(rows[group].voters, []).append(part)
     found = [_sentence(parts, voters, nodes) for voters, parts in alike.items()]
     more = len(found) - SENTENCES_MAX
@@ -72,12 +72,6 @@ def remedy(servers: Servers) -> str:
     if servers.dev_directory is not None:
         return f"Start the nodes that are down: multiraft dev up --dir {servers.dev_directory}"
     return "Start the nodes that are down; `multiraft cluster status` shows all of them."
-
-
-def _is_leaderless(row: connection.GroupRow, nodes: dict[int, Any]) -> bool:
-    """Return True if a group has no leader that is up, or no majority that is."""
-    up = [voter for voter in row.voters if _is_up(nodes, voter)]
-    return row.leader is None or not _is_up(nodes, row.leader) or 2 * len(up) <= len(row.voters)
 
 
 def _is_up(nodes: dict[int, Any], node: int) -> bool:

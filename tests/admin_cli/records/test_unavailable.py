@@ -59,6 +59,20 @@ def test_a_dead_leader_whose_followers_are_up_is_named(client, cluster):
     assert "2 of its 3 members are up" in sentence and "down: node 2" in sentence
 
 
+def test_the_state_of_the_nodes_is_asked_for_once(client, cluster, monkeypatch):
+    asked = []
+    given = FakeClient.cluster_status
+
+    def cluster_status(self):
+        asked.append(self)
+        return given(self)
+
+    monkeypatch.setattr(FakeClient, "cluster_status", cluster_status)
+    cluster.up = {1}
+    assert explain(client, PARTITIONS)
+    assert len(asked) == 1
+
+
 def test_when_no_node_answers_that_is_the_reason(client, cluster, monkeypatch):
     def fail(_self):
         raise wire.TimedOut("list_groups: no answer")
