@@ -177,7 +177,8 @@ def _tls_options(command: Command) -> Command:
                                callback=_remember_tls, help=text, cls=_TlsOption)(command)
         if aliases:
             command = click.option(*aliases, f"{name}_aliases", hidden=True, is_eager=True,
-                                   expose_value=False, callback=_remember_tls)(command)
+                                   expose_value=False, callback=_remember_tls,
+                                   cls=ConnectionOption)(command)
     return click.option("--tls", is_flag=True, default=None, expose_value=False, is_eager=True,
                         callback=_remember_tls, cls=ConnectionOption,
                         help="Use TLS. With it go --tls-ca, --tls-cert, --tls-key and "
@@ -192,9 +193,19 @@ def servers_option(command: Command) -> Command:
                         callback=_remember_servers, is_eager=True, cls=ConnectionOption,
                         help=f"Client addresses of the cluster. Default: ${servers.VARIABLE}, "
                              "else the local development cluster.")
-    hidden = click.option(*SERVERS_ALIASES, "servers_aliases", hidden=True,
+    hidden = click.option(*SERVERS_ALIASES, "servers_aliases", hidden=True, cls=ConnectionOption,
                           expose_value=False, callback=_remember_servers, is_eager=True)
     return said(hidden(command))
+
+
+def connection_flags(session: Session) -> list[str]:
+    """Return the flags of the connection that were given, in front of the command or behind it, to
+    be typed again."""
+    words = [] if session.servers_option is None else ["--servers", session.servers_option]
+    for name, value in session.tls_options.items():
+        flag = f"--{name.replace('_', '-')}"
+        words += [flag] if isinstance(value, bool) else [flag, value]
+    return words
 
 
 json_option = click.option("--json", "as_json", is_flag=True,

@@ -29,6 +29,7 @@ from admin_cli.console.options import (
 from admin_cli.console.output import note, plural, record_bar
 from admin_cli.failures import CommandFailed, ExitCode, Incomplete, NotFound
 from admin_cli.records import unavailable
+from admin_cli.records.continuation import Position, command_lines
 from admin_cli.records.foreign_flags import CONSUME_HINTS, TranslatedCommand, topic_argument
 from admin_cli.records.format_output import record_writer
 from admin_cli.records.format_text import FormatError
@@ -49,8 +50,8 @@ Rows = dict[str, list[connection.PartitionRow]]  # by topic
 RAW, JSON, FOLLOW = "raw", "json", "follow"
 #: Names of topics that the cluster itself writes begin so; --regex leaves them out.
 INTERNAL_PREFIX = "__"
-#: Partitions that the line to continue with names.
-RESUMED_MAX = 64
+#: In front of the line to continue with.
+CONTINUE = "Continue:"
 #: Time in which leaders have to tell their offsets, without --timeout, and the pause in between.
 OFFSETS_TIMEOUT_MS = 30_000
 OFFSETS_PAUSE_S = 0.5
@@ -142,7 +143,8 @@ def consume(session: Session, topics: tuple[str, ...], regex: bool, partition: i
     Partitions are read concurrently: order holds within each. A read to the end that stops before
     it, because a transaction of a sink is open, exits with 6.
     """
-    if form == FOLLOW:  # -f without a format, as in `tail -f`
+    tails = form == FOLLOW  # -f without a format, as in `tail -f`
+    if tails:
         form, until_end = RAW, FOLLOW
     choice = _choice(topics, regex, partition, start, span, from_beginning)
     follow = until_end == FOLLOW or (until_end is None and _begins_at_end(choice))
@@ -160,7 +162,9 @@ def consume(session: Session, topics: tuple[str, ...], regex: bool, partition: i
             try:
                 ended = writing.run(batches, expected, follow, quiet)
             except KeyboardInterrupt:
-                _say_how_to_continue(writing, readers, rows, choice.partition, follow)
+                until_end = "--follow" if follow else "--until-end" if until_end else ""
+                _say_how_to_continue(writing, readers, rows, choice.partition, until_end,
+                                     ("form",) if tails else ())
                 raise
         except wire.RequestError as error:
             raise reading.failure(error) from error
@@ -391,7 +395,7 @@ class _Writing:
     def __init__(self, encode: Encode, count: int | None,
                  ends: dict[tuple[str, int | None], int], opened: Callable[[Any], Sequence[Any]]):
         self._encode = encode
-        self._left = count
+        self.left = count  # records that are still to be written; None = no limit
         self._ends = ends
         self._opened = opened
         #: (topic, partition) -> offset of the first record that is not written.
@@ -405,7 +409,7 @@ class _Writing:
         written = 0
         # Output and progress on one screen would overwrite each other.
         hidden = quiet or sys.stdout.isatty()
-        total = expected if self._left is None else self._left
+        total = expected if self.left is None else self.left
         with record_bar(hidden, total) as progress:
             bar = progress.add_task("", total=total)
             for batch in batches:
@@ -419,35 +423,42 @@ class _Writing:
                     self.next_offsets[place] = records[-1].offset + 1
                 written += len(records)
                 progress.update(bar, completed=written)
-                if self._left == 0:
+                if self.left == 0:
                     break
         out.flush()
-        return self._left != 0
+        return self.left != 0
 
     def _cut(self, batch: Any, records: Sequence[Any]) -> Sequence[Any]:
         end = self._ends.get((batch.topic, batch.partition)) if self._ends else None
         if end is not None:
             records = [record for record in records if record.offset < end]
-        if self._left is not None:
-            records = records[:self._left]
-            self._left -= len(records)
+        if self.left is not None:
+            records = records[:self.left]
+            self.left -= len(records)
         return records
 
 
 def _say_how_to_continue(writing: _Writing, readers: Readers, rows: Rows, partition: int | None,
-                         follow: bool) -> None:
-    """Print the command that continues after Ctrl-C, for one topic of not too many partitions."""
-    if len(rows) != 1:
+                         until_end: str, without: Sequence[str]) -> None:
+    """Print the command that continues after Ctrl-C, for one topic of not too many partitions;
+    ``without`` names parameters that it leaves out."""
+    if len(rows) != 1 or writing.left == 0:
         return
     (topic, known), = rows.items()
-    places = {row.partition: writing.next_offsets.get((topic, row.partition),
-                                                      readers.position(topic, row.partition))
-              for row in known if partition in (None, row.partition)}
-    if len(places) > RESUMED_MAX or None in places.values():
-        return
-    starts = (",".join(f"{number}={offset}" for number, offset in places.items())
-              if partition is None else f"{places[partition]} --partition {partition}")
-    note(f"Continue: multiraft consume {topic} --from {starts}" + (" --follow" if follow else ""))
+    offsets = {}
+    for row in known:
+        if partition in (None, row.partition):
+            place = topic, row.partition
+            offset = writing.next_offsets.get(place, readers.position(*place))
+            if offset is None:
+                return
+            offsets[row.partition] = offset
+    ends = {number: readers.ends[topic, number] for number in offsets
+            if (topic, number) in readers.ends}
+    lines = command_lines(click.get_current_context(), Position(
+        topic, offsets, ends, partition, writing.left, until_end), without)
+    for number, line in enumerate(lines):
+        note(f"{CONTINUE if not number else ' ' * len(CONTINUE)} {line}")
 
 
 def _require_all(unread: Sequence[Wait]) -> None:

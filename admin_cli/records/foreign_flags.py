@@ -16,6 +16,7 @@ from admin_cli.console.help_pages import HelpfulCommand
 from admin_cli.console.options import TEXT, complete_topic
 
 _TOPICS = "multiraft.topics"
+_ARGUMENTS = "multiraft.arguments"
 
 _CONNECTION_HINTS = {
     "-b": "addresses are named with --servers HOST:PORT",
@@ -97,6 +98,7 @@ class TranslatedCommand(HelpfulCommand):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse as click does. Raises a usage error for a flag of another tool, which says what to
         use."""
+        ctx.meta[_ARGUMENTS] = tuple(args)
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
@@ -104,6 +106,11 @@ class TranslatedCommand(HelpfulCommand):
             if hint is None:
                 raise
             raise click.UsageError(f"There is no {error.option_name}: {hint}.", ctx) from error
+
+
+def typed_arguments(ctx: click.Context) -> tuple[str, ...]:
+    """Return the words behind the name of a ``TranslatedCommand``, as they were typed."""
+    return ctx.meta[_ARGUMENTS]
 
 
 class TopicArgument(click.Argument):
