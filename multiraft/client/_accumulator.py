@@ -37,6 +37,7 @@ from multiraft.client._records import (
 from multiraft.client._transactions import is_staged
 from multiraft.codec import layout
 from multiraft.errors import ConfigError, MultiRaftError, RecordTooLarge
+from multiraft.texts import duration
 from multiraft.wire.errors import AmbiguousOutcome, TimedOut, UnknownPartition, UnknownTopic
 from multiraft.wire.messages import TIMEOUT_MS_MAX, TopicMetadata
 from multiraft.wire.schema import I16_MAX, I64_MAX
@@ -625,7 +626,8 @@ class Accumulator:
         return None
 
     def _no_metadata(self, name: str) -> MultiRaftError:
-        return TimedOut(f"topic {name!r}: no metadata in {self._settings.delivery_timeout_ms} ms"
+        waited = duration(self._settings.delivery_timeout_ms)
+        return TimedOut(f"topic {name!r}: no metadata in {waited}"
                         f"{self._metadata.why_missing()}").about(name)
 
     def _seal_early(self, topic: TopicMetadata) -> None:

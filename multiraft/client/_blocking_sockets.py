@@ -17,6 +17,7 @@ from multiraft.client._client import ClientCore
 from multiraft.client._network import GATHER_MAX, Link, drop_sent
 from multiraft.client.tls import TlsSettings
 from multiraft.errors import ConfigError
+from multiraft.texts import duration
 from multiraft.wire.frames import Buffer
 from multiraft.wire.tls import TlsSocket
 
@@ -85,7 +86,8 @@ class LinkSocket:
     def tick(self, at_ms: int) -> None:
         """Report a connection that is not open by ``deadline_ms`` as broken."""
         if at_ms >= self.deadline_ms:
-            self._fail(f"no connection in {self._client._core.limits.connect_timeout_ms} ms")
+            limits = self._client._core.limits
+            self._fail(f"no connection in {duration(limits.connect_timeout_ms)}")
 
     def ready(self, events: int) -> None:
         """Connect, send or receive, after ``poll`` has reported ``events``."""

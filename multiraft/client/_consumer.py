@@ -50,6 +50,7 @@ from multiraft.client._unreadable import unreadable
 from multiraft.client._waits import Wait
 from multiraft.codec import layout
 from multiraft.errors import MultiRaftError
+from multiraft.texts import duration
 from multiraft.wire.connection import ResponseEvent
 from multiraft.wire.errors import (
     Code,
@@ -278,10 +279,10 @@ class ConsumerState:
         if topic is None:
             self.error = self._metadata.refused.get(self.topic)
             if self._metadata.is_missing(self.topic, self._started_ms, now_ms):
-                self.error = UnknownTopic(f"topic {self.topic!r} does not exist")
+                self.error = UnknownTopic(f"topic {self.topic!r} does not exist").about(self.topic)
             elif now_ms - self._started_ms >= self.settings.unavailable_ms:
                 self.error = TimedOut(f"topic {self.topic!r}: no metadata in "
-                                      f"{self.settings.unavailable_ms} ms"
+                                      f"{duration(self.settings.unavailable_ms)}"
                                       f"{self._metadata.why_missing()}")
             self._metadata.want(self.topic)
             self._later(self._started_ms + self.settings.unavailable_ms)
@@ -376,7 +377,7 @@ class ConsumerState:
                 self.error = TimedOut(
                     f"{self.topic}/{reader.partition}: offset {reader.fetch_offset} was "
                     f"{self._transactions.reason(txn)}; it was neither committed nor aborted in "
-                    f"{self.settings.unavailable_ms} ms")
+                    f"{duration(self.settings.unavailable_ms)}")
         return True
 
     def _is_over(self, reader: Reader) -> bool:
@@ -669,13 +670,13 @@ class ConsumerState:
         group and the members that answered."""
         name = f"{self.topic}/{reader.partition}"
         why = self._metadata.why_unavailable(reader.incarnation)
+        waited = duration(self.settings.unavailable_ms)
         problem = reader.problem
         if problem is None:
-            error: MultiRaftError = TimedOut(f"{name}: no leader known for "
-                                             f"{self.settings.unavailable_ms} ms{why}")
+            error: MultiRaftError = TimedOut(f"{name}: not read for {waited}{why}")
         elif isinstance(problem, RequestError):
             error = exception_for(problem.code, problem.detail._replace(
-                text=f"{name}: not read for {self.settings.unavailable_ms} ms: {problem}{why}"))
+                text=f"{name}: not read for {waited}: {problem}{why}"))
         else:
             return problem
         return error.about(self.topic, reader.partition)

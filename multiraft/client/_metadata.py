@@ -14,11 +14,13 @@ from itertools import islice
 from typing import NamedTuple
 
 from multiraft.errors import MultiRaftError
+from multiraft.texts import by_reason
 from multiraft.wire.errors import ErrorDetail
 from multiraft.wire.messages import TOPICS_PER_REQUEST_MAX, MetadataReply, TopicMetadata
 
-#: Errors of an address that has neither answered nor failed, and of one that answered last.
-NOT_TRIED, ANSWERED = "not tried yet", "answered"
+#: Errors of an address that was never asked, of one that was and has neither answered nor failed,
+#: and of one that answered last.
+NOT_TRIED, UNANSWERED, ANSWERED = "not asked", "no answer so far", "answered"
 
 
 class Location(NamedTuple):
@@ -96,8 +98,7 @@ class MetadataCache:
         address; "" while nodes answer.  O(addresses)."""
         if not self.is_unanswered:
             return ""
-        return "; no node answered: " + "; ".join(
-            f"{address}: {why}" for address, why in self.answers().items())
+        return f"; no node answered: {by_reason(self.answers())}"
 
     def why_unavailable(self, incarnation: int) -> str:
         """Return, as the end of an error's text, the group of a partition, its leader, and which of
@@ -107,15 +108,15 @@ class MetadataCache:
         if location is None or not members:
             return ""
         answers = self.answers()
-        leader = f"its leader is node {location.leader}" if location.leader else "it has no leader"
-        states = []
+        leader = (f"the last known leader of group {location.group} is node {location.leader}"
+                  if location.leader else f"no leader of group {location.group} is known")
+        states = {}
         for node in members:
             address = self.nodes.get(node)
-            why = answers.get(address or "", NOT_TRIED)
-            states.append(f"node {node} is not known any more" if address is None
-                          else f"node {node} answers" if why == ANSWERED
-                          else f"node {node} ({address}): {why}")
-        return f"; group {location.group}: {leader}, as far as known; {'; '.join(states)}"
+            name = f"node {node}" if address is None else f"node {node} ({address})"
+            states[name] = ("not known any more" if address is None
+                            else answers.get(address, NOT_TRIED))
+        return f"; {leader}; its members: {by_reason(states)}"
 
     # ---- asking ----
 

@@ -20,23 +20,31 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any, Callable, NamedTuple, Sequence
 
-from multiraft.client._metadata import ANSWERED, NOT_TRIED
+from multiraft.client._metadata import ANSWERED, NOT_TRIED, UNANSWERED
 from multiraft.codec import layout
 from multiraft.errors import ConfigError, MultiRaftError
+from multiraft.texts import by_reason, duration
 from multiraft.wire import messages
 from multiraft.wire.addresses import split_address
 from multiraft.wire.connection import NEED_DATA, Connection, RequestEvent, ResponseEvent, Role
-from multiraft.wire.errors import LocalProtocolError, RemoteProtocolError
+from multiraft.wire.errors import Code, LocalProtocolError, RemoteProtocolError
 from multiraft.wire.frames import Buffer, WireLimits
-from multiraft.wire.messages import TOPIC_NAME_MAX, Hello, Produce, Refused, Request, Welcome
+from multiraft.wire.messages import (
+    TOPIC_NAME_MAX,
+    VERSIONS_SUPPORTED,
+    Hello,
+    Produce,
+    Refused,
+    Request,
+    Welcome,
+)
 
 
 class NoNodeAnswered(MultiRaftError):
     """None of the known addresses answered; ``errors`` maps each to its last error."""
 
     def __init__(self, errors: dict[str, str]):
-        super().__init__("no node answered: " + "; ".join(
-            f"{address}: {why}" for address, why in errors.items()))
+        super().__init__(f"no node answered: {by_reason(errors)}")
         self.errors = errors
 
 
@@ -140,7 +148,7 @@ class _Pending:
 class Link:
     """One connection to an address, from the request that needs it until it is closed."""
 
-    def __init__(self, network: "Network", address: str, place: "_Place"):
+    def __init__(self, network: "Network", address: str, place: "_Place", now_ms: int):
         self.address = address
         self.host, self.port = parse_address(address)
         self.closed = False
@@ -153,7 +161,7 @@ class Link:
         self._waiting: deque[_Pending] = deque()  # not encoded yet
         self._in_flight: dict[int, _Pending] = {}
         self._in_flight_max = 0  # 0 until the Welcome
-        self._heard_ms = 0  # when it last answered, or began to owe an answer
+        self._heard_ms = now_ms  # when it last answered, or began to owe an answer
         self._outgoing: list[Buffer] = []
 
     # ---- for the driver ----
@@ -235,6 +243,7 @@ class Link:
         pending = self._in_flight.pop(event.id)
         self._place.failures = 0
         self._place.error = ANSWERED
+        self._place.is_silent = False
         if event.metadata_index > self._network.metadata_index:
             self._network.metadata_index = event.metadata_index
         pending.on_done(event)
@@ -244,19 +253,25 @@ class Link:
             self._in_flight_max = event.in_flight_max or 1
             self._network.welcomed(self, event, now_ms)
         elif isinstance(event, Refused):
-            self._network.broken(self, f"refused: {event.text} (it speaks versions "
-                                 f"{', '.join(map(str, event.versions))})", now_ms)
+            self._network.broken(self, _refusal(event), now_ms)
         else:
             self._network.broken(self, "the node closed the connection", now_ms)
 
     def expire(self, now_ms: int) -> bool:
-        """End waiting requests whose deadlines have passed.  Returns True if a request in flight is
-        overdue: the link is dead, and the caller closes it.  O(requests)."""
+        """End waiting requests whose deadlines have passed.  Returns True if the link is dead, and
+        the caller closes it: a request in flight is overdue, or the last one that waited for the
+        Welcome.  O(requests)."""
         late = [pending for pending in self._waiting if pending.deadline_ms <= now_ms]
         for pending in late:
             self._waiting.remove(pending)
             pending.on_done(Lost(False, "not connected in time"))
+        if late and self.welcome is None and not self._waiting:
+            return True
         return any(pending.deadline_ms <= now_ms for pending in self._in_flight.values())
+
+    def silence(self, now_ms: int) -> str:
+        """Return as text for how long the node has not answered."""
+        return f"silent for {duration(now_ms - self._heard_ms)}"
 
     def next_deadline_ms(self) -> int:
         """Return the earliest deadline of a request; NEVER_MS = there is none.  O(requests)."""
@@ -276,15 +291,29 @@ class Link:
         return told
 
 
-class _Place:
-    """State of an address that outlives its links: failures, pause and last error."""
+def _refusal(refused: Refused) -> str:
+    """Return the reason for which a node refused this client."""
+    if refused.code != Code.UNSUPPORTED or not refused.versions:
+        return f"refused: {refused.text}"
+    return (f"it speaks {_versions(refused.versions)} of the protocol, this client speaks "
+            f"{_versions(VERSIONS_SUPPORTED)}: upgrade the older of the two")
 
-    __slots__ = ("failures", "retry_at_ms", "error")
+
+def _versions(numbers: Sequence[int]) -> str:
+    return f"version{'s' * (len(numbers) != 1)} {' and '.join(map(str, numbers))}"
+
+
+class _Place:
+    """State of an address that outlives its links: failures, pause and last error.  ``is_silent``:
+    its last connection was accepted, and nothing came."""
+
+    __slots__ = ("failures", "retry_at_ms", "error", "is_silent")
 
     def __init__(self) -> None:
         self.failures = 0
         self.retry_at_ms = 0
         self.error = NOT_TRIED
+        self.is_silent = False
 
 
 class Network:
@@ -328,11 +357,13 @@ class Network:
                 on_done(Lost(False, place.error))
                 return
             try:
-                link = self._links[address] = Link(self, address, place)
+                link = self._links[address] = Link(self, address, place, now_ms)
             except ConfigError as error:  # an invalid address that a node has sent
                 on_done(Lost(False, str(error), impossible=True))
                 return
             self.changed[link] = None
+            if place.error == NOT_TRIED:
+                place.error = UNANSWERED
         deadline_ms = now_ms + timeout_ms
         if deadline_ms < self._due_ms:
             self._due_ms = deadline_ms
@@ -360,9 +391,20 @@ class Network:
             ready = [address for address in ready if self._place(address).retry_at_ms == first]
         return self._rng.choice(ready or silent) if ready or silent else None
 
-    def has_untried(self) -> bool:
-        """Return True if an address has neither answered nor failed yet."""
-        return any(self._place(address).error == NOT_TRIED for address in self.addresses())
+    def has_untried(self, besides: str = "") -> bool:
+        """Return True if another address than ``besides`` was never asked."""
+        return any(self._place(address).error == NOT_TRIED for address in self.addresses()
+                   if address != besides)
+
+    def has_undecided(self) -> bool:
+        """Return True if an address may still answer: it was not asked, or has been silent."""
+        return any(place.is_silent or place.error in (NOT_TRIED, UNANSWERED)
+                   for place in map(self._place, self.addresses()))
+
+    def is_open(self, address: str) -> bool:
+        """Return True if a node has welcomed this client at ``address``."""
+        link = self._links.get(address)
+        return link is not None and link.welcome is not None
 
     def addresses(self) -> list[str]:
         """Return all known addresses: those of the cluster's nodes, then the bootstrap servers."""
@@ -404,6 +446,7 @@ class Network:
         if link.closed:
             return
         place = self._place(link.address)
+        place.is_silent = False
         place.failures += 1
         place.error = why
         place.retry_at_ms = now_ms + backoff_ms(self.limits, place.failures, self._rng)
@@ -420,7 +463,9 @@ class Network:
             return
         for link in self.links():
             if link.load and not link.closed and link.expire(now_ms):
-                self.broken(link, "no answer in time", now_ms)
+                is_silent = link.welcome is None
+                self.broken(link, link.silence(now_ms), now_ms)
+                self._place(link.address).is_silent = is_silent
         self._due_ms = min((link.next_deadline_ms() for link in self._links.values()),
                            default=NEVER_MS)
 

@@ -18,6 +18,7 @@ from multiraft.client._client import ClientCore
 from multiraft.client._network import Lost, backoff_ms
 from multiraft.client._retries import EXCHANGE_TIMEOUT_MS, ask, ask_node
 from multiraft.client._steps import Exchange, Operation, Pause
+from multiraft.texts import duration
 from multiraft.wire import nodes, sinks
 from multiraft.wire.errors import (
     AmbiguousOutcome,
@@ -144,15 +145,17 @@ def delete_topic(core: ClientCore, name: str, incarnation: int = 0) -> Operation
     core.metadata.forget_topic(name)
 
 
-def list_topics(core: ClientCore) -> Operation[list[TopicSummary]]:
-    """Return all topics, sorted by name.  O(topics), in pages of 1,000."""
+def list_topics(core: ClientCore, count_max: int | None = None) -> Operation[list[TopicSummary]]:
+    """Return all topics, sorted by name; with ``count_max``, the first so many.  O(topics), in
+    pages of 1,000."""
     yield from catch_up(core)
     topics: list[TopicSummary] = []
-    while True:
+    while count_max is None or len(topics) < count_max:
         reply = yield from ask(core, ListTopics(topics[-1].name if topics else ""))
         topics += reply.topics
         if not reply.more or not reply.topics:
-            return topics
+            break
+    return topics[:count_max]
 
 
 def describe_topic(core: ClientCore, name: str) -> Operation[TopicDescription]:
@@ -183,7 +186,7 @@ def topic_metadata(core: ClientCore, name: str) -> Operation[TopicMetadata]:
                 return topic
         if not asked_before:
             yield from catch_up(core)
-    raise UnknownTopic(f"topic {name!r} does not exist")
+    raise UnknownTopic(f"topic {name!r} does not exist").about(name)
 
 
 def list_offsets(core: ClientCore, name: str) -> Operation[dict[int, OffsetRange]]:
@@ -450,6 +453,6 @@ def _by_partition(core: ClientCore, topic: TopicMetadata,
     for part in topic.partitions:
         if part.incarnation not in ranges:
             raise OffsetNotAvailable(f"{topic.name}/{part.partition}: its leader did not answer in "
-                                     f"{_retries.OPERATION_TIMEOUT_MS} ms"
+                                     f"{duration(_retries.OPERATION_TIMEOUT_MS)}"
                                      f"{core.metadata.why_unavailable(part.incarnation)}")
     return {part.partition: ranges[part.incarnation] for part in topic.partitions}

@@ -10,7 +10,7 @@ from multiraft.client._client import ClientCore
 from multiraft.client._retries import ask
 from multiraft.client._steps import Operation
 from multiraft.wire import placements, pool
-from multiraft.wire.errors import AmbiguousOutcome, Code
+from multiraft.wire.errors import AmbiguousOutcome, Code, UnknownTopic
 from multiraft.wire.messages import ClusterStatus
 from multiraft.wire.placements import PlacementRow, ReplicaRow
 
@@ -20,7 +20,7 @@ def explain_placement(core: ClientCore, topic: str) -> Operation[list[PlacementR
     history, the group of its hash, and a switch under way.  Raises ``UnknownTopic``."""
     rows: list[PlacementRow] = []
     while True:
-        reply = yield from ask(core, placements.ExplainPlacement(topic, len(rows)))
+        reply = yield from _explain(core, placements.ExplainPlacement(topic, len(rows)))
         rows += reply.partitions
         if not reply.more or not reply.partitions:
             return rows
@@ -29,7 +29,17 @@ def explain_placement(core: ClientCore, topic: str) -> Operation[list[PlacementR
 def topic_pool_size(core: ClientCore, topic: str) -> Operation[int]:
     """Return the pool's size, in groups, when the topic was created: its partitions are hashed over
     these groups. Raises ``UnknownTopic`` if it does not exist."""
-    return (yield from ask(core, placements.ExplainPlacement(topic, 0, 1))).pool_size
+    return (yield from _explain(core, placements.ExplainPlacement(topic, 0, 1))).pool_size
+
+
+def _explain(core: ClientCore, request: placements.ExplainPlacement,
+             ) -> Operation[placements.ExplainPlacementReply]:
+    """Return a node's answer.  Raises ``UnknownTopic`` that names the topic."""
+    try:
+        return (yield from ask(core, request))
+    except UnknownTopic as error:
+        error.about(request.topic)
+        raise
 
 
 def partition_replicas(core: ClientCore, incarnation: int,

@@ -32,6 +32,7 @@ from multiraft.client._network import Lost, NetworkLimits, backoff_ms
 from multiraft.client._records import BatchReceipt
 from multiraft.codec import layout
 from multiraft.errors import MultiRaftError
+from multiraft.texts import duration
 from multiraft.wire.connection import ResponseEvent
 from multiraft.wire.errors import (
     AmbiguousOutcome,
@@ -451,7 +452,7 @@ class ProducerState:
             last = batch.problem or self.identity_problem or "not sent"
             self._fail(queue, batch, TimedOut(
                 f"{self._name(queue, batch)} not delivered in "
-                f"{self.settings.delivery_timeout_ms} ms; last: {last}"
+                f"{duration(self.settings.delivery_timeout_ms)}; last: {last}"
                 f"{self._metadata.why_unavailable(queue.incarnation)}"))
 
     def _fail(self, queue: PartitionQueue, batch: Batch, error: MultiRaftError) -> None:
@@ -527,7 +528,8 @@ class ProducerState:
 
     @staticmethod
     def _name(queue: PartitionQueue, batch: Batch) -> str:
-        return f"batch of {batch.count} records for {queue.topic}/{queue.partition}"
+        records = "1 record" if batch.count == 1 else f"{batch.count} records"
+        return f"batch of {records} for {queue.topic}/{queue.partition}"
 
     def _remove(self, queue: PartitionQueue, batch: Batch) -> None:
         if queue.sent and queue.sent[0] is batch:

@@ -58,7 +58,7 @@ def ask(core: ClientCore, request: messages.Request, repeatable: bool = True, ad
                                    f"answer was lost; {core.ended}") from core.ended
         target = address or hint or core.network.any_address(core.now_ms, avoid)
         if target is not None:
-            outcome = yield Exchange(target, request, EXCHANGE_TIMEOUT_MS)
+            outcome = yield Exchange(target, request, _exchange_ms(core, target, address))
             if isinstance(outcome, ResponseEvent) and outcome.code == Code.OK:
                 return outcome.reply
             answered |= isinstance(outcome, ResponseEvent)
@@ -108,12 +108,21 @@ def ask_node(core: ClientCore, request: messages.Request, address: str,
     return outcome.reply
 
 
+def _exchange_ms(core: ClientCore, target: str, address: str) -> int:
+    """Return the time for ``target`` to answer: to connect only, while another address was never
+    asked, so that some addresses which are silent do not use up the time of the others."""
+    network = core.network
+    if not address and not network.is_open(target) and network.has_untried(target):
+        return min(core.limits.connect_timeout_ms, EXCHANGE_TIMEOUT_MS)
+    return EXCHANGE_TIMEOUT_MS
+
+
 def _is_hopeless(core: ClientCore, begun_ms: int, address: str) -> bool:
     """Return True if a request that no node has answered since ``begun_ms`` is given up."""
-    # An address that drops packets takes a whole connect timeout.  So addresses that were not tried
-    # yet get the full time of an operation.
+    # An address that drops packets takes a whole connect timeout, and a node that hangs may answer
+    # later.  So these and addresses that were not asked get the full time of an operation.
     patience_ms = core.limits.unreachable_ms
-    if not address and core.network.has_untried():
+    if not address and core.network.has_undecided():
         patience_ms = max(patience_ms, OPERATION_TIMEOUT_MS)
     return core.now_ms - begun_ms >= patience_ms
 

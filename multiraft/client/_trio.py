@@ -33,6 +33,7 @@ from multiraft.client._trio_producer import Producer, parked
 from multiraft.client._trio_sockets import LinkSocket, secured
 from multiraft.client.tls import TlsSettings
 from multiraft.errors import ConfigError, MultiRaftError
+from multiraft.texts import duration
 from multiraft.wire.tls import TlsSocket
 
 if TYPE_CHECKING:
@@ -430,7 +431,7 @@ class Client(AsyncBlock):
                     return sock
                 return await secured(sock, self._tls, link.host)
         except trio.TooSlowError:
-            why = f"no connection in {timeout_ms} ms"
+            why = f"no connection in {duration(timeout_ms)}"
         except OSError as error:
             causes = getattr(error.__cause__, "exceptions", (error,))  # one for each address tried
             why = f"cannot connect: {'; '.join(map(str, causes))}"

@@ -584,3 +584,15 @@ def unused_addresses(count: int) -> Iterator[list[str]]:
         for port in ports:
             port.bind(("127.0.0.1", 0))
         yield ["127.0.0.1:%d" % port.getsockname()[1] for port in ports]
+
+
+@contextlib.contextmanager
+def silent_addresses(count: int) -> Iterator[list[str]]:
+    """Yield loopback addresses whose listener lets the kernel accept connections and never reads,
+    as a process that hangs."""
+    with contextlib.ExitStack() as held:
+        ports = [held.enter_context(socket.socket()) for _ in range(count)]
+        for port in ports:
+            port.bind(("127.0.0.1", 0))
+            port.listen()
+        yield ["127.0.0.1:%d" % port.getsockname()[1] for port in ports]

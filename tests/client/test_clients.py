@@ -21,7 +21,7 @@ from multiraft.errors import ConfigError, RecordTooLarge
 from multiraft.wire import errors, messages
 from multiraft.wire.connection import ResponseEvent
 from multiraft.wire.errors import Code, ErrorDetail
-from tests.client.fake_cluster import unused_addresses
+from tests.client.fake_cluster import silent_addresses, unused_addresses
 from tests.client.scripts import once, produced, values_of
 
 # ---- topics and cluster -----------------------------------------------------------------------
@@ -129,6 +129,15 @@ def test_nobody_is_given_up_before_every_address_was_tried(driver, cluster):
         with (unused_addresses(7) as nobody,
               driver.client([*nobody, cluster.addresses[2]],
                             limits=NetworkLimits(unreachable_ms=0)) as client):
+            assert [topic.name for topic in client.list_topics()] == ["a"]
+
+
+def test_nodes_that_hang_do_not_use_up_the_time_of_the_others(driver, cluster):
+    cluster.add_topic("a")
+    for _ in range(3):
+        with (silent_addresses(7) as silent,
+              driver.client([*silent, cluster.addresses[2]],
+                            limits=NetworkLimits(connect_timeout_ms=100)) as client):
             assert [topic.name for topic in client.list_topics()] == ["a"]
 
 

@@ -140,7 +140,39 @@ def test_an_unanswered_request_ends_its_link():
     link, server = bench.connect()
     bench.arrive(link, server)
     bench.network.tick(100)
-    assert link.closed and outcomes == [Lost(True, "no answer in time")]
+    assert link.closed and outcomes == [Lost(True, "silent for 100 ms")]
+
+
+def test_a_node_that_accepts_connections_and_says_nothing_is_told_from_one_that_was_not_asked():
+    bench = Bench((A, B))
+    outcomes = bench.ask(timeout_ms=3_000)
+    assert bench.network.errors() == {A: "no answer so far", B: "not asked"}
+    assert bench.network.has_untried(A) and not bench.network.has_untried(B)
+    (link,) = bench.network.take_changed()
+    link.connected()
+    longer = bench.ask(timeout_ms=5_000)
+    bench.network.tick(3_000)
+    assert outcomes == [Lost(False, "not connected in time")]
+    assert not link.closed, "another request waits for it"
+    bench.network.tick(5_000)
+    assert link.closed and longer == outcomes
+    assert bench.network.errors() == {A: "silent for 5 s", B: "not asked"}
+    assert bench.network.any_address(5_000) == B
+    assert bench.network.has_undecided(), "it may answer later"
+
+
+def test_a_refusal_names_the_versions_of_both_sides():
+    bench = Bench()
+    bench.ask()
+    (link,) = bench.network.take_changed()
+    link.connected()
+    server = Connection(Role.SERVER)
+    bench.arrive(link, server)
+    bench.give(link, server.send(m.Refused(m.Code.UNSUPPORTED, "version 2 is not supported", (3,))))
+    assert bench.network.errors() == {A: (
+        "it speaks version 3 of the protocol, this client speaks version 2: upgrade the older of "
+        "the two")}
+    assert not bench.network.has_undecided()
 
 
 def test_the_deadline_of_an_answered_request_is_looked_at_once_and_ends_nothing():
@@ -155,7 +187,7 @@ def test_the_deadline_of_an_answered_request_is_looked_at_once_and_ends_nothing(
     bench.network.tick(100)
     assert not link.closed and bench.network.next_deadline_ms() == 500
     bench.network.tick(500)
-    assert late == [Lost(True, "no answer in time")]
+    assert late == [Lost(True, "silent for 500 ms")]
     assert bench.network.next_deadline_ms() is None
 
 
