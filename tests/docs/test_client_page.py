@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import re
@@ -98,6 +99,24 @@ def test_each_program_of_the_page_runs(request, tmp_path, number):
     else:
         addresses = request.getfixturevalue("world").addresses
         assert run(program_of(addresses, program), tmp_path), "it prints nothing"
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["trio", "blocking"])
+def test_the_first_program_prints_what_the_page_shows_also_after_the_session_of_the_readme(
+        world, tmp_path, number):
+    shown = re.search("^```text\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)[1]
+    with blocking.Client(",".join(world.addresses)) as client:
+        with contextlib.suppress(blocking.UnknownTopic):
+            client.delete_topic("greetings")
+        assert run(program_of(world.addresses, PROGRAMS[number]), tmp_path) == shown
+        client.delete_topic("greetings")
+        client.create_topic("greetings")
+        with client.producer() as producer:
+            producer.send_many("greetings", [b"%d" % line for line in range(1, 2_001)])
+    assert "after the session of the README, with 2,000 records in one partition, the first run " \
+           "prints partition 0 and offset 2000" in PAGE
+    assert run(program_of(world.addresses, PROGRAMS[number]), tmp_path) == (
+        "partition 0 offset 2000\n0 2000 b'you' b'hello'\n")
 
 
 def test_the_program_that_resumes_reads_only_what_is_new(world, tmp_path):
