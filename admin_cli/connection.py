@@ -19,7 +19,9 @@ from typing import Any, NamedTuple
 from admin_cli.failures import Ambiguous, CommandFailed, NotFound, Unreachable
 from admin_cli.servers import Servers, TlsOptions
 from admin_cli.session import Connect, Session
+from admin_cli.values.text import nearest
 from admin_cli.values.times import At
+from multiraft import texts
 from multiraft.client import blocking
 from multiraft.errors import MultiRaftError
 from multiraft.wire import errors as wire
@@ -32,6 +34,9 @@ NODE_TIMEOUT_MS = 2_000
 #: node that restarts is often back by then.
 RECOVERY_TIMEOUT_S = 3.0
 RETRY_S = 0.2
+#: Topics that a name which does not exist is compared with, the first by name: one page of a node.
+TOPICS_COMPARED_MAX = 1_000
+_TOPIC_COMMANDS = "`multiraft topic list` shows the topics; `multiraft topic create` makes one."
 #: States that an operator wants of a node that is not alive, in words.
 STATE_WORDS = {plans.DRAINING: "draining", plans.MAINTENANCE: "in maintenance"}
 
@@ -79,7 +84,10 @@ def open_session(session: Session) -> Iterator[Any]:
     connect = session.connect or functools.partial(open_client, tls=session.tls())
     try:
         with connect(servers.addresses) as client:
-            yield client
+            try:
+                yield client
+            except wire.UnknownTopic as error:
+                raise _unknown_topic(client, error) from error
     except MultiRaftError as error:
         raise explain(error, servers) from error
     except OSError as error:
@@ -94,6 +102,27 @@ def open_session(session: Session) -> Iterator[Any]:
 def topics(client: Any) -> list[TopicRow]:
     """Return every topic, by name."""
     return sorted(TopicRow(row.name, row.partitions) for row in client.list_topics())
+
+
+def topic_advice(missing: Sequence[str], known: Sequence[str]) -> str:
+    """Return the advice for topics that do not exist: the names of ``known`` that were probably
+    meant, and the commands that show and make topics.  Compares with ``TOPICS_COMPARED_MAX``
+    names."""
+    names = [*known[:TOPICS_COMPARED_MAX]]
+    meant = dict.fromkeys(near for name in missing if (near := nearest(name, names)) is not None)
+    return (f"Did you mean {' and '.join(meant)}?\n" if meant else "") + _TOPIC_COMMANDS
+
+
+def _unknown_topic(client: Any, error: wire.UnknownTopic) -> NotFound:
+    """Return the failure for a topic that does not exist. Its advice names a similar one if the
+    cluster tells the names of its topics."""
+    if error.topic is None:
+        return NotFound(sentence(error), _TOPIC_COMMANDS)
+    try:
+        known = [row.name for row in client.list_topics(TOPICS_COMPARED_MAX)]
+    except (MultiRaftError, OSError):  # the missing topic is the failure, not the missing advice
+        known = []
+    return NotFound(sentence(error), topic_advice([error.topic], known))
 
 
 def create_topic(client: Any, name: str, count: int, replication_factor: int | None,
@@ -285,9 +314,11 @@ def require_offset(topic: str, row: PartitionRow, offset: int) -> None:
     if row.start_offset is None or row.end_offset is None:
         return
     if not row.start_offset <= offset <= row.end_offset:
+        held = (f"has the offsets {row.start_offset} to {row.end_offset - 1}"
+                if row.end_offset > row.start_offset else "is empty")
         raise CommandFailed(f"offset {offset} is out of range: partition {row.partition} of "
-                            f"{topic} holds offsets from {row.start_offset} up to, not including, "
-                            f"{row.end_offset}.", "Use --from earliest or --from latest.")
+                            f"{topic} {held}, and {row.end_offset} is the next.",
+                            "Use --from earliest or --from latest.")
 
 
 def node_answers(connect: Connect, address: str) -> bool:
@@ -345,9 +376,11 @@ def leaderless_groups(connect: Connect, addresses: Sequence[str], total: int) ->
 
 # -- errors -------------------------------------------------------------------------------------
 
-_UNREACHABLE = (blocking.NoNodeAnswered, OSError, wire.ProtocolError, wire.ConnectionRefused,
-                wire.TimedOut)
-
+_UNREACHABLE = (OSError, wire.ProtocolError, wire.ConnectionRefused)
+#: Refusals that the client repeats: each means that no node could do it within the client's time,
+#: mostly because a group had no leader.
+_NOT_IN_TIME = (wire.TimedOut, wire.LeaderUnknown, wire.NotLeader, wire.OffsetNotAvailable,
+                wire.Quarantined, wire.ShuttingDown, wire.StaleMetadata, wire.QueueFull, wire.Moved)
 
 #: Errors of the network that the client passes on: those of names that cannot be looked up.
 _NETWORK = (ConnectionError, TimeoutError, socket.gaierror, ssl.SSLError)
@@ -365,24 +398,29 @@ def explain(error: Exception, servers: Servers) -> CommandFailed:
                                    f"{error.next_offset}\nSkip such batches: --skip-unreadable")
     if isinstance(error, wire.AmbiguousOutcome):
         return Ambiguous(f"the outcome is not known: {text}",
-                         "The request may or may not have been applied; check before you repeat "
-                         "it.")
+                         "Check whether the request was applied before you repeat it.")
     if isinstance(error, (wire.UnknownTopic, wire.UnknownPartition)):
-        return NotFound(text, "`multiraft topic list` shows the topics; `multiraft topic create` "
-                              "makes one.")
+        return NotFound(text, _TOPIC_COMMANDS)
     if isinstance(error, wire.UnknownNode):
         return NotFound(text, "`multiraft node list` shows the nodes.")
+    if isinstance(error, blocking.NoNodeAnswered):
+        return Unreachable(_unanswered(error, servers), _how_to_reach(servers))
     if isinstance(error, _UNREACHABLE):
-        return _unreachable(text, servers)
-    return CommandFailed(text, _ADVICE.get(type(error), ""))
+        return Unreachable(f"no answer from {', '.join(servers.addresses)} (from "
+                           f"{servers.source}): {text}", _how_to_reach(servers))
+    advice = _ADVICE.get(type(error), "")
+    return (Unreachable if isinstance(error, _NOT_IN_TIME) else CommandFailed)(text, advice)
 
 
 #: Error -> its remedy.
 _ADVICE: dict[type[Exception], str] = {
     wire.TopicExists: "Choose another name, or delete that topic first.",
     wire.InvalidTopicName: "A topic name has 1 to 249 of A-Z a-z 0-9 . _ - and is not . or ..",
-    wire.LeaderUnknown: "The group is electing a leader, or has lost its majority: `multiraft "
-                        "cluster status` shows which nodes are up.",
+    wire.TimedOut: "`multiraft cluster status` shows which nodes are up.",
+    wire.LeaderUnknown: "`multiraft cluster status` shows which nodes are up and which groups have "
+                        "no leader.",
+    wire.OffsetNotAvailable: "`multiraft cluster status` shows which nodes are up and which groups "
+                             "have no leader.",
     wire.StorageFull: "Free space on the node's disk; appends resume by themselves.",
     wire.QueueFull: "The node is busy; try again.",
     wire.ShuttingDown: "Another node takes over in a moment; try again.",
@@ -392,16 +430,25 @@ _ADVICE: dict[type[Exception], str] = {
 }
 
 
-def _unreachable(text: str, servers: Servers) -> Unreachable:
-    tried = ", ".join(servers.addresses)
-    do = "Is the cluster up? Are the addresses its client addresses?"
+def _unanswered(error: blocking.NoNodeAnswered, servers: Servers) -> str:
+    """Return the sentence about addresses of which none answered, with the result of each; one
+    result of all of them is said once."""
+    whys = {*error.errors.values()}
+    if len(whys) == 1:
+        return sentence(f"no answer from {', '.join(error.errors)} (from {servers.source}): "
+                        f"{whys.pop()}")
+    return sentence(f"no answer from any address (from {servers.source}): "
+                    f"{texts.by_reason(error.errors)}")
+
+
+def _how_to_reach(servers: Servers) -> str:
     if servers.dev_directory is not None:
-        do = (f"See what runs: multiraft dev status --dir {servers.dev_directory}\n"
-              f"Start it:      multiraft dev up --dir {servers.dev_directory}")
-    return Unreachable(f"no answer from {tried} (from {servers.source}): {text}", do)
+        return (f"See what runs: multiraft dev status --dir {servers.dev_directory}\n"
+                f"Start it:      multiraft dev up --dir {servers.dev_directory}")
+    return "Is the cluster up? Are the addresses its client addresses?"
 
 
-def sentence(error: Exception) -> str:
-    """Return the error's text as a sentence."""
+def sentence(error: Exception | str) -> str:
+    """Return the error's text, or a text, as a sentence."""
     text = str(error) or type(error).__name__
     return text if text.endswith((".", "!", "?")) else f"{text}."

@@ -24,7 +24,7 @@ class ExitCode(enum.IntEnum):
     OK = 0
     FAILED = 1  # the cluster or the machine refused; nothing is ambiguous
     USAGE = 2  # the command line itself is wrong (click uses the same code)
-    UNREACHABLE = 3  # nothing answered
+    UNREACHABLE = 3  # nothing answered, or not in time: there was no leader
     NOT_FOUND = 4  # the topic, group or node named does not exist
     AMBIGUOUS = 5  # it may or may not have happened
     INCOMPLETE = 6  # a read to the end stopped before it
@@ -63,7 +63,7 @@ class NotFound(CommandFailed):
 
 
 class Unreachable(CommandFailed):
-    """No node answered."""
+    """No node answered, or none in time: no leader was known, or a change was not complete."""
 
     def __init__(self, what: str, do: str = ""):
         super().__init__(what, do, ExitCode.UNREACHABLE)

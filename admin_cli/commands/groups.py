@@ -18,7 +18,7 @@ from admin_cli.commands.pool import pool
 from admin_cli.console.command_group import HelpfulGroup
 from admin_cli.console.options import json_option, servers_option, wide_option
 from admin_cli.console.output import note, plural, print_json, print_table, progress_bar, say
-from admin_cli.failures import CommandFailed, ExitCode, NotFound
+from admin_cli.failures import CommandFailed, ExitCode, NotFound, Unreachable
 from admin_cli.session import Session
 from admin_cli.status import cluster_facts
 from admin_cli.status.node_lookup import POLL_INTERVAL_S
@@ -194,7 +194,7 @@ def move_replica(client: Any, found: Any, source: int, target: int,
     """Move a replica step by step, until the target votes, the source does not and no change is
     open; return the members then.
 
-    ``say(text, have, total)`` is called with the progress. Raises ``CommandFailed`` without
+    ``say(text, have, total)`` is called with the progress. Raises ``Unreachable`` without
     progress for ``PROGRESS_TIMEOUT_S``."""
     progress, moved_s = None, time.monotonic()
     while target not in found.voters or source in found.voters + found.outgoing or found.is_open:
@@ -205,7 +205,7 @@ def move_replica(client: Any, found: Any, source: int, target: int,
         if (found.index, have) != progress:
             progress, moved_s = (found.index, have), time.monotonic()
         elif time.monotonic() - moved_s > PROGRESS_TIMEOUT_S:
-            raise CommandFailed(
+            raise Unreachable(
                 f"group {found.group}: node {target} has {have:,} of {found.last_index:,} entries "
                 "and makes no progress.", "Check that the node is up, then run the command again.")
         time.sleep(POLL_INTERVAL_S)
@@ -297,7 +297,7 @@ def _require_node(client: Any, node: int) -> None:
 def change_members(client: Any, found: Any, voters: tuple[int, ...],
                    learners: tuple[int, ...]) -> Any:
     """Make these the members, in one change, and wait for it; only wait if they are the members
-    already. Return the members when no change is open. Raises ``CommandFailed`` after
+    already. Return the members when no change is open. Raises ``Unreachable`` after
     ``PROGRESS_TIMEOUT_S``."""
     if ({*voters}, {*learners}) != ({*found.voters}, {*found.learners}):
         client.group_members(found.group, voters, learners, found.index)
@@ -305,13 +305,13 @@ def change_members(client: Any, found: Any, voters: tuple[int, ...],
 
 
 def _await_committed(client: Any, group_id: int) -> Any:
-    """Wait until no change is open, and return the members. Raises ``CommandFailed`` after
+    """Wait until no change is open, and return the members. Raises ``Unreachable`` after
     ``PROGRESS_TIMEOUT_S``."""
     end_s = time.monotonic() + PROGRESS_TIMEOUT_S
     while (found := client.group_members(group_id)).is_open:
         if time.monotonic() > end_s:
-            raise CommandFailed(f"group {group_id}: the change at index {found.index} is not "
-                                f"committed yet.", "It completes by itself once a majority is up.")
+            raise Unreachable(f"group {group_id}: the change at index {found.index} is not "
+                              "committed yet.", "It completes by itself once a majority is up.")
         time.sleep(POLL_INTERVAL_S)
     return found
 

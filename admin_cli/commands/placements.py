@@ -15,7 +15,7 @@ from admin_cli import connection
 from admin_cli.console.command_group import HelpfulGroup
 from admin_cli.console.options import json_option, servers_option, topic_argument
 from admin_cli.console.output import note, plural, print_json, print_table
-from admin_cli.failures import CommandFailed
+from admin_cli.failures import Unreachable
 from admin_cli.plans.whatif import whatif
 from admin_cli.session import Session
 from admin_cli.status.placement_facts import placements
@@ -107,14 +107,14 @@ def switch(session: Session, topic: str, partition: int, to_group: int, no_wait:
 
 def _wait(client: Any, topic: str, partition: int, epoch: int) -> dict:
     """Wait until the switch to ``epoch`` is published, and return the placement. Raises
-    ``CommandFailed`` after ``PROGRESS_TIMEOUT_S``."""
+    ``Unreachable`` after ``PROGRESS_TIMEOUT_S``."""
     deadline = time.monotonic() + PROGRESS_TIMEOUT_S
     while True:
         found = placements(client, topic, partition)[0]
         if found["epoch"] >= epoch:
             return found
         if time.monotonic() >= deadline:
-            raise CommandFailed(
+            raise Unreachable(
                 f"{topic}/{partition} is not in its new group after {PROGRESS_TIMEOUT_S:.0f} s: "
                 f"{found['switch']['waits_for']}.",
                 "The switch continues by itself. Show its progress: multiraft placement explain")

@@ -167,8 +167,8 @@ def delete(session: Session, topics: tuple[str, ...], yes: bool) -> None:
 
 def _require_topics(client: Any, names: list[str]) -> None:
     """Return if every topic exists. Raises ``NotFound`` that names those that do not."""
-    known = {row.name for row in client.list_topics()}
+    known = {row.name: None for row in client.list_topics()}
     missing = [name for name in names if name not in known]
     if missing:
         raise NotFound(f"there is no topic {', '.join(missing)}; nothing was deleted.",
-                       "`multiraft topic list` shows the topics.")
+                       connection.topic_advice(missing, [*known]))

@@ -14,9 +14,9 @@ import click
 
 from admin_cli.console import hints
 from admin_cli.console.help_pages import HelpfulCommand, write_options
-from admin_cli.console.options import nearest
 from admin_cli.failures import PLAN_USAGE, CommandFailed, ExitCode
 from admin_cli.values.numbers import shown
+from admin_cli.values.text import nearest
 
 #: Entry points of this group are commands of other packages: name -> click command.
 ENTRY_POINT_GROUP = "multiraft.commands"

@@ -13,17 +13,17 @@ from collections.abc import Callable
 import click
 
 from admin_cli import servers
-from admin_cli.console.options import COMPRESSIONS, TLS_FLAGS, ConnectionOption, nearest
+from admin_cli.console.options import COMPRESSIONS, TLS_FLAGS, ConnectionOption
 from admin_cli.failures import PLAN_USAGE, CommandFailed, ExitCode
 from admin_cli.values import times
-from admin_cli.values.text import in_one_line
+from admin_cli.values.text import in_one_line, nearest
 
 #: What a script does about each exit code.
 _MEANINGS = {
     ExitCode.OK: "done",
     ExitCode.FAILED: "refused or failed, definitely",
     ExitCode.USAGE: "the command line is wrong",
-    ExitCode.UNREACHABLE: "nothing answers, or not in time: try again",
+    ExitCode.UNREACHABLE: "nothing answers, or not in time (no leader): try again",
     ExitCode.NOT_FOUND: "the topic, group, node or cluster named does not exist",
     ExitCode.AMBIGUOUS: "ambiguous: it may or may not have happened; look before repeating",
     ExitCode.INCOMPLETE: "`consume` to the end stopped before it, at an open transaction",
@@ -112,8 +112,9 @@ def _exit_codes() -> str:
     return f"""{_rows(rows)}
 `rebalance`, `group pool`, `placement whatif` and the commands of `node` that
 make plans have codes of their own: 0 done, 1 refused or failed, 2 nothing to
-do, 3 cannot be done, 4 the plan is stale, 5 the plan has paused itself,
-{PLAN_USAGE} the command line is wrong. `chaos` and `log inspect`: docs/cli.md.
+do, 3 cannot be done, or nothing answers in time, 4 the plan is stale, 5 the
+plan has paused itself, {PLAN_USAGE} the command line is wrong. `chaos` and `log inspect`:
+docs/cli.md.
 """
 
 

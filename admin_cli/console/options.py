@@ -7,7 +7,6 @@ accepted where it means the same, and otherwise answered with the word that is u
 from __future__ import annotations
 
 import contextlib
-import difflib
 import os
 import re
 import stat
@@ -326,13 +325,13 @@ class Start(click.ParamType):
 
     def _offsets(self, value: str, param: click.Parameter | None,
                  ctx: click.Context | None) -> dict[int, int]:
-        """Return partition -> offset.  A partition that stands there twice is a usage error."""
+        """Return partition -> offset.  A partition that is named twice is a usage error."""
         found: dict[int, int] = {}
         for pair in value.split(","):
             partition, _, offset = pair.partition("=")
             number = Whole(0, PARTITION_MAX).convert(partition, param, ctx)
             if number in found:
-                self.fail(f"partition {number} stands there twice.", param, ctx)
+                self.fail(f"partition {number} is named twice.", param, ctx)
             found[number] = Whole(0, COUNT_MAX).convert(offset, param, ctx)
         return found
 
@@ -398,9 +397,3 @@ TEXT = Text()
 topic_argument = click.argument("topic", metavar="TOPIC", type=TEXT, shell_complete=complete_topic)
 topics_argument = click.argument("topics", metavar="TOPIC...", type=TEXT, nargs=-1, required=True,
                                  shell_complete=complete_topic)
-
-
-def nearest(word: str, words: list[str]) -> str | None:
-    """Return the word of ``words`` that was probably meant; None = none is similar."""
-    found = difflib.get_close_matches(word, words, n=1, cutoff=0.6)
-    return found[0] if found else None

@@ -11,13 +11,15 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from admin_cli import connection
 from admin_cli.console.output import note
 from admin_cli.records import unavailable, waiting
 from multiraft.client import blocking
 from multiraft.errors import MultiRaftError
+from multiraft.texts import duration
 from multiraft.wire import errors as wire
 
+#: Time after which a record is given up without --timeout: the client's default.
+DELIVERY_TIMEOUT_MS = 30_000
 #: Bytes that wait for their outcome before more input is read.  Below the producer's own bound, so
 #: that the waiting takes place here, where it is reported.
 HELD_BYTES_MAX = 32 << 20
@@ -47,6 +49,11 @@ class Settings(NamedTuple):
     compression: str = "none"
     timeout_ms: int | None = None
     batch_bytes: int | None = None
+
+    @property
+    def waited(self) -> str:
+        """Time after which a record is given up, as text."""
+        return duration(DELIVERY_TIMEOUT_MS if self.timeout_ms is None else self.timeout_ms)
 
     def of_producer(self) -> dict[str, Any]:
         """Return the keyword arguments of ``Client.producer``."""
@@ -165,7 +172,7 @@ class Appender:
             return unavailable.explain(self._client,
                                        unavailable.partitions(self._client, self._topic))
         except MultiRaftError as error:
-            return [f"no node tells the groups of {self._topic}: {connection.sentence(error)}"]
+            return [unavailable.no_answer(error)]
 
     # ---- counting ----
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 import sys
-import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -27,8 +26,8 @@ from admin_cli.console.options import (
     servers_option,
 )
 from admin_cli.console.output import note, plural, record_bar
-from admin_cli.failures import CommandFailed, ExitCode, Incomplete, NotFound
-from admin_cli.records import unavailable
+from admin_cli.failures import CommandFailed, Incomplete, NotFound, Unreachable
+from admin_cli.records import unavailable, waiting
 from admin_cli.records.continuation import Position, command_lines
 from admin_cli.records.foreign_flags import CONSUME_HINTS, TranslatedCommand, topic_argument
 from admin_cli.records.format_output import record_writer
@@ -42,6 +41,7 @@ from admin_cli.values.spans import END, Span
 from admin_cli.values.spans import FORMS as SPAN_FORMS
 from admin_cli.values.times import FORMS, At
 from multiraft.client.blocking import UnreadableBatch, Wait
+from multiraft.texts import duration
 from multiraft.wire import errors as wire
 
 Encode = Callable[[Any, Sequence[Any]], bytes]  # (batch, records) -> bytes to write
@@ -55,8 +55,6 @@ CONTINUE = "Continue:"
 #: Time in which leaders have to tell their offsets, without --timeout, and the pause in between.
 OFFSETS_TIMEOUT_MS = 30_000
 OFFSETS_PAUSE_S = 0.5
-#: Least time for the reading itself, whatever the questions before it took.
-LEFT_MS_MIN = 100
 
 
 class OutputForm(click.ParamType):
@@ -154,7 +152,8 @@ def consume(session: Session, topics: tuple[str, ...], regex: bool, partition: i
         reading = _Reading(client, session, settings)
         try:
             rows = reading.rows(choice, quiet)
-            readers = Readers(client, reading.parts(choice, rows), follow, reading.left(settings))
+            readers = Readers(client, reading.parts(choice, rows), follow, settings,
+                              reading.begin_by_ms)
             expected = None if follow else _expected(rows, choice, readers)
             batches = report_waits(readers, reading.explain) if not quiet else readers
             writing = _Writing(encode, count or count_alias, readers.ends,
@@ -166,6 +165,8 @@ def consume(session: Session, topics: tuple[str, ...], regex: bool, partition: i
                 _say_how_to_continue(writing, readers, rows, choice.partition, until_end,
                                      ("form",) if tails else ())
                 raise
+        except wire.UnknownTopic:
+            raise  # `open_session` names the topic that was probably meant
         except wire.RequestError as error:
             raise reading.failure(error) from error
         if ended:
@@ -209,8 +210,10 @@ class _Reading:
     def __init__(self, client: Any, session: Session, settings: ReadSettings):
         self._client = client
         self._session = session
-        self._begun_s = time.monotonic()
         self._timeout_ms = settings.timeout_ms or OFFSETS_TIMEOUT_MS
+        self._give_up_ms = waiting.now_ms() + self._timeout_ms
+        #: Time by which something is read, of ``now_ms``; None = without --timeout.
+        self.begin_by_ms = None if settings.timeout_ms is None else self._give_up_ms
         self._held: list[unavailable.Partition] = []  # the partitions to read, with their groups
         self._told: list[str] = []  # the reasons that were printed last
 
@@ -219,7 +222,6 @@ class _Reading:
         When offsets are needed, waits until all leaders have told them.  Raises ``NotFound``,
         ``Unreachable``."""
         names = self._names(choice)
-        deadline_s = self._begun_s + self._timeout_ms / 1_000
         while True:
             rows = {name: connection.partitions(self._client, name) for name in names}
             missing = []
@@ -233,13 +235,12 @@ class _Reading:
             reasons = unavailable.explain(self._client, missing) if missing else []
             if reasons and reasons != self._told and not quiet:
                 self._told = reasons
-                note("; ".join(["waiting", *reasons]))
+                note(f"waiting: {'; '.join(reasons)}")
             if not missing or choice.span is None:
                 return rows
-            if time.monotonic() >= deadline_s:
-                raise self._unreachable(
-                    f"the offsets of {missing[0]} are not known: its leader does not answer.",
-                    reasons, ExitCode.UNREACHABLE)
+            if waiting.now_ms() >= self._give_up_ms:
+                raise self._unreachable(f"no leader has told the offsets of {missing[0]} for "
+                                        f"{duration(self._timeout_ms)}.", reasons)
             self._session.pause(OFFSETS_PAUSE_S)
 
     def _names(self, choice: _Choice) -> list[str]:
@@ -256,13 +257,6 @@ class _Reading:
             raise NotFound(f"no topic has a name that {' or '.join(map(shown, choice.topics))} "
                            "matches.", "`multiraft topic list` shows the topics.")
         return found
-
-    def left(self, settings: ReadSettings) -> ReadSettings:
-        """Return the settings with the rest of the time-out that was given."""
-        if settings.timeout_ms is None:
-            return settings
-        passed_ms = int(1_000 * (time.monotonic() - self._begun_s))
-        return settings._replace(timeout_ms=max(LEFT_MS_MIN, settings.timeout_ms - passed_ms))
 
     def parts(self, choice: _Choice, rows: Rows) -> list[Part]:
         """Return the parts to read: whole topics, or single partitions where each has a start or an
@@ -314,7 +308,8 @@ class _Reading:
         return reasons
 
     def failure(self, error: wire.RequestError) -> CommandFailed:
-        """Return the failure for an error of a consumer, with the groups that have no leader."""
+        """Return the failure for an error of a consumer.  Groups without a leader are the reason if
+        there are some."""
         servers = self._session.servers()
         plain = connection.explain(error, servers)
         if not (error.retriable or isinstance(error, wire.TimedOut)) or not self._held:
@@ -322,12 +317,14 @@ class _Reading:
         reasons = unavailable.explain(self._client, self._held)
         if not reasons:
             return plain
-        return self._unreachable(f"gave up after {self._timeout_ms / 1_000:g} s: "
-                                 f"{connection.sentence(error)}", reasons, plain.exit_code)
+        if error.partition is None:
+            return self._unreachable(plain.message, reasons)
+        return self._unreachable(f"{error.topic}/{error.partition} was not read for "
+                                 f"{duration(self._timeout_ms)}.", reasons)
 
-    def _unreachable(self, what: str, reasons: Sequence[str], exit_code: int) -> CommandFailed:
-        do = "\n".join([*reasons, unavailable.remedy(self._session.servers())])
-        return CommandFailed(what, do, exit_code)
+    def _unreachable(self, what: str, reasons: Sequence[str]) -> CommandFailed:
+        return Unreachable(what, "\n".join([*reasons,
+                                            unavailable.remedy(self._session.servers())]))
 
 
 def _pattern(text: str) -> re.Pattern[str]:

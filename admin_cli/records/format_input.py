@@ -111,7 +111,7 @@ def _steps(parts: Sequence[Part], in_header: bool = False) -> list[_Step]:
             steps.append(_literal(part.data))
             continue
         if part.letter in seen and part.letter != "h":
-            raise FormatError(part.column, f"%{part.letter} stands there twice.")
+            raise FormatError(part.column, f"the format has %{part.letter} twice.")
         if part.letter == "h":
             steps.append(_headers(part, "H" in seen))
         elif part.letter in _SIZES:

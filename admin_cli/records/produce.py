@@ -130,12 +130,13 @@ class Shape(NamedTuple):
                       partition, timestamp_ms, (*headers, *self.headers))
 
 
-#: Properties of kafka-console-producer -> the flag that is used here.
+#: Properties of kafka-console-producer -> the flag that is used here, as the end of a sentence.
 _PROPERTIES = {
-    "parse.headers": r"--format '%h{%k:%v}\t%v\n' (see docs/cli.md) or --header",
-    "headers.delimiter": "--format", "headers.separator": "--format",
-    "headers.key.separator": "--format", "null.marker": "--from-json or --tombstone",
-    "ignore.error": "nothing: a bad line ends the command",
+    "parse.headers": r"is --format '%h{%k:%v}\t%v\n' (see docs/cli.md) or --header here",
+    "headers.delimiter": "is --format here", "headers.separator": "is --format here",
+    "headers.key.separator": "is --format here",
+    "null.marker": "is --from-json or --tombstone here",
+    "ignore.error": "has no flag here: a bad line ends the command",
 }
 
 
@@ -146,7 +147,7 @@ def _property_separator(properties: Sequence[str]) -> str | None:
     for text in properties:
         name, found, value = text.partition("=")
         if name in _PROPERTIES:
-            raise click.UsageError(f"The property {name} is {_PROPERTIES[name]} here.")
+            raise click.UsageError(f"The property {name} {_PROPERTIES[name]}.")
         if not found or name not in values:
             raise click.UsageError(f"{shown(text)} is no property that is known here; there are "
                                    "parse.key=true and key.separator=S.")
@@ -234,7 +235,7 @@ def produce(session: Session, topic: str, key: str | None, headers: tuple[Header
         if sink is None:
             raise
         problem = error
-    _conclude(topic, settings.acks, sink, problem, session, as_json)
+    _conclude(topic, settings, sink, problem, session, as_json)
 
 
 def _require_shape(separator: bytes | None, key: str | None, form: str | InputFormat,
@@ -281,7 +282,7 @@ def _pump(source: BinaryIO, form: str | InputFormat, shape: Shape, sink: Appende
         with record_bar(hidden=is_typed) as progress:
             bar = progress.add_task("", total=None)
             for chunk in _chunks(source, form, sink):
-                _append(chunk, shape, sink, session)
+                _append(chunk, form, shape, sink, session)
                 progress.update(bar, completed=sink.sent)
                 if sink.problem is not None:
                     break
@@ -304,7 +305,8 @@ def _invitation(form: str | InputFormat) -> str:
     return "Type records in the format that was given; Ctrl-D ends."
 
 
-def _append(chunk: Lines | Rows, shape: Shape, sink: Appender, session: Session) -> None:
+def _append(chunk: Lines | Rows, form: str | InputFormat, shape: Shape, sink: Appender,
+            session: Session) -> None:
     """Hand a part of the input over to the appender, up to the first record that cannot be one.
     Raises ``InputError`` for that one."""
     problem = None
@@ -324,12 +326,14 @@ def _append(chunk: Lines | Rows, shape: Shape, sink: Appender, session: Session)
         sink.append_records(records, chunk.bytes_read)
     except RecordRefused as refused:
         value = values[refused.position] or b""
-        raise _refusal(numbers[refused.position], value, chunk, refused, session) from refused
+        unit = "record" if isinstance(form, InputFormat) else "line"
+        place = f"{unit} {numbers[refused.position]:,} ({plural(len(value), 'byte')})"
+        raise _refusal(place, chunk, refused, session) from refused
     if problem is not None:
         raise problem
 
 
-def _refusal(number: int, value: bytes, chunk: Lines | Rows, refused: RecordRefused,
+def _refusal(place: str, chunk: Lines | Rows, refused: RecordRefused,
              session: Session) -> InputError:
     """Return the error of a record that the client does not take."""
     why = connection.explain(refused.error, session.servers())
@@ -337,16 +341,15 @@ def _refusal(number: int, value: bytes, chunk: Lines | Rows, refused: RecordRefu
     if isinstance(refused.error, wire.UnknownPartition) and isinstance(chunk, Rows):
         do = ("The input names the partition. Create the topic with as many partitions, or let "
               "keys decide: --repartition")
-    return InputError(f"line {number:,}, of {plural(len(value), 'byte')}, was refused: "
-                      f"{why.message}", do, why.exit_code)
+    return InputError(f"{place} was refused: {why.message}", do, why.exit_code)
 
 
-def _conclude(topic: str, acks: str, sink: Appender,
+def _conclude(topic: str, settings: Settings, sink: Appender,
               problem: KeyboardInterrupt | CommandFailed | None, session: Session,
               as_json: bool) -> None:
     """Print the counts. Then raise ``problem``, or a failure for records that are ambiguous or
     refused; ambiguous ones determine the exit code first."""
-    failed = _failure(topic, sink, session)
+    failed = _failure(topic, settings, sink, session)
     if isinstance(failed, Ambiguous) and isinstance(problem, CommandFailed):
         problem.show()
         ending: KeyboardInterrupt | CommandFailed | None = failed
@@ -358,7 +361,7 @@ def _conclude(topic: str, acks: str, sink: Appender,
                         "acknowledged": sink.acknowledged, "ambiguous": sink.ambiguous,
                         "refused": sink.refused})
         else:
-            note(_summary(topic, acks, sink))
+            note(_summary(topic, settings.acks, sink))
     except (StreamFailed, ReaderGone) as lost:
         if ending is None:
             raise
@@ -367,23 +370,31 @@ def _conclude(topic: str, acks: str, sink: Appender,
         raise ending
 
 
-def _failure(topic: str, sink: Appender, session: Session) -> CommandFailed | None:
+def _failure(topic: str, settings: Settings, sink: Appender,
+             session: Session) -> CommandFailed | None:
     """Return the failure for records that were refused or are ambiguous; None = all were
-    acknowledged."""
+    acknowledged.  Groups without a leader are the reason if there are some."""
     problem = sink.problem
-    reasons = [*sink.reasons, unavailable.remedy(session.servers())] if sink.reasons else []
+    if not (sink.refused or sink.ambiguous):
+        return None
+    assert problem is not None
+    why, reasons = sentence(problem), list(sink.reasons)
+    if reasons:
+        why = f"no leader has acknowledged {_them(sink)} within {settings.waited}."
+        reasons.append(unavailable.remedy(session.servers()))
     if sink.refused:
-        assert problem is not None
-        return CommandFailed(f"{plural(sink.refused, 'record')} refused: {sentence(problem)}",
-                             "\n".join([*reasons, "Acknowledged records are safe; input after the "
-                                                  "refusal was not read."]))
-    if sink.ambiguous:
-        assert problem is not None
-        return Ambiguous(f"{plural(sink.ambiguous, 'record')} may or may not have been "
-                         f"appended: {sentence(problem)}",
-                         "\n".join([*reasons, "Check the end of the topic before you repeat them: "
-                                              f"multiraft topic describe {topic}"]))
-    return None
+        do = "Acknowledged records are safe; input after the refusal was not read."
+        code = connection.explain(problem, session.servers()).exit_code
+        return CommandFailed(f"{plural(sink.refused, 'record')} refused: {why}",
+                             "\n".join([*reasons, do]), code)
+    return Ambiguous(f"{plural(sink.ambiguous, 'record')} may or may not have been appended: "
+                     f"{why}", "\n".join([
+                         *reasons, "Check the end of the topic before you repeat "
+                         f"{_them(sink)}: multiraft topic describe {topic}"]))
+
+
+def _them(sink: Appender) -> str:
+    return "it" if sink.refused + sink.ambiguous == 1 else "them"
 
 
 def _summary(topic: str, acks: str, sink: Appender) -> str:

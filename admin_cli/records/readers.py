@@ -16,6 +16,8 @@ from admin_cli.failures import CommandFailed
 from admin_cli.records import waiting
 from admin_cli.values.times import At
 from multiraft.client import blocking
+from multiraft.texts import duration
+from multiraft.wire import errors as wire
 
 #: Consumers that read to an end at the same time: hides round trips.
 OPEN_MAX = 16
@@ -77,9 +79,15 @@ class _Open(NamedTuple):
 
 class Readers:
     """Consumers of the parts, as one consumer.  Raises ``CommandFailed`` for more than may follow
-    at once."""
+    at once.
 
-    def __init__(self, client: Any, parts: Sequence[Part], follow: bool, settings: ReadSettings):
+    ``begin_by_ms``, of ``waiting.now_ms``: the time by which something is read, or iteration and
+    ``wait`` raise ``TimedOut`` about a partition that cannot be read.  The time-out of the settings
+    counts from the first failure of a partition; questions before the reading have used some of
+    it."""
+
+    def __init__(self, client: Any, parts: Sequence[Part], follow: bool, settings: ReadSettings,
+                 begin_by_ms: int | None = None):
         if follow and len(parts) > FOLLOWED_MAX:
             raise CommandFailed(
                 f"{len(parts)} consumers are needed to follow them, the limit is {FOLLOWED_MAX}: "
@@ -88,6 +96,8 @@ class Readers:
         self._client = client
         self._follow = follow
         self._settings = settings
+        self._begun_ms = waiting.now_ms()
+        self._begin_by_ms = begin_by_ms  # None also once something was read
         self._waiting = deque(part for part in parts if not _is_empty(part))
         self._open: deque[_Open] = deque()
         self._unread: list[blocking.Wait] = []
@@ -110,7 +120,7 @@ class Readers:
             if not self._open:
                 raise StopIteration
             if not any(each.consumer.wait(0) for each in self._open):
-                waiting.until(self._client, self._is_ready)
+                self._await(None)
             batch = self._take()
             if batch is not None:
                 return batch
@@ -118,6 +128,7 @@ class Readers:
     def _take(self) -> Any | None:
         """Return a batch of the first consumer that is ready, which is last in line then; None =
         there was only an end."""
+        self._begin_by_ms = None
         for _ in range(len(self._open)):
             each = self._open[0]
             self._open.rotate(-1)
@@ -142,7 +153,28 @@ class Readers:
         """Wait until the next iteration does not have to wait.  Returns False after ``timeout_ms``
         milliseconds."""
         self._fill()
-        return waiting.until(self._client, self._is_ready, waiting.now_ms() + timeout_ms)
+        return self._await(waiting.now_ms() + timeout_ms)
+
+    def _await(self, deadline_ms: int | None) -> bool:
+        """Wait until a batch or an end is there.  Returns False at ``deadline_ms``."""
+        begin_by_ms = self._begin_by_ms
+        if begin_by_ms is not None and (deadline_ms is None or begin_by_ms < deadline_ms):
+            if waiting.until(self._client, self._is_ready, begin_by_ms):
+                return True
+            self._require_readable()
+            self._begin_by_ms = None
+        return waiting.until(self._client, self._is_ready, deadline_ms)
+
+    def _require_readable(self) -> None:
+        """Return if every partition can be read, or waits for a transaction only.  Raises
+        ``TimedOut`` about the first one that could not for most of the time."""
+        passed_ms = waiting.now_ms() - self._begun_ms
+        for wait in self.waits():
+            if wait.transaction is None and 2 * wait.waiting_ms >= passed_ms:
+                place = wait.topic if wait.partition < 0 else f"{wait.topic}/{wait.partition}"
+                waited = duration(self._settings.timeout_ms or 0)
+                raise wire.TimedOut(f"{place}: not read for {waited}: {wait.reason}").about(
+                    wait.topic, None if wait.partition < 0 else wait.partition)
 
     def _is_ready(self) -> bool:
         return not self._open or any(each.consumer.wait(0) or each.is_at_end()

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from admin_cli import connection
 from admin_cli.console.output import plural
 from admin_cli.servers import Servers
+from multiraft import texts
 from multiraft.client import blocking
 from multiraft.errors import MultiRaftError
 
@@ -50,7 +51,7 @@ def explain(client: Any, suspects: Iterable[Partition]) -> list[str]:
         nodes = {node.id: node for node in client.cluster_status().nodes}
         rows = {row.group: row for row in connection.groups(client, [*nodes.values()])}
     except (MultiRaftError, blocking.NoNodeAnswered, OSError) as error:
-        return [f"no node tells the state of the groups: {connection.sentence(error)}"]
+        return [no_answer(error)]
     held: dict[int, Partition] = {}
     for each in suspects:
         held.setdefault(each.group, each)
@@ -65,6 +66,13 @@ def explain(client: Any, suspects: Iterable[Partition]) -> list[str]:
         found[SENTENCES_MAX:] = [f"{plural(count, 'other group')} have no leader either."
                                  if count > 1 else "1 other group has no leader either."]
     return found
+
+
+def no_answer(error: Exception) -> str:
+    """Return the sentence for an error that leaves the state of the groups unknown."""
+    if isinstance(error, blocking.NoNodeAnswered):
+        return connection.sentence(f"no node answers now; {texts.by_reason(error.errors)}")
+    return f"the state of the groups is not known: {connection.sentence(error)}"
 
 
 def remedy(servers: Servers) -> str:

@@ -7,7 +7,9 @@ or recolour the screen, and no lone surrogates, which no encoding accepts.
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Sequence
 
 #: C0 but for newline and tab, DEL, C1, surrogates, and characters that reverse the direction of
 #: text.
@@ -22,6 +24,12 @@ def printable(text: str) -> str:
 def in_one_line(text: str) -> str:
     """Return ``text`` with control characters, newlines, tabs and surrogates as escapes."""
     return printable(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def nearest(word: str, words: Sequence[str]) -> str | None:
+    """Return the word of ``words`` that was probably meant; None = none is similar."""
+    found = difflib.get_close_matches(word, words, n=1, cutoff=0.6)
+    return found[0] if found else None
 
 
 def json_printable(text: str) -> str:

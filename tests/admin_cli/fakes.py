@@ -136,9 +136,9 @@ class FakeClient:
         self._topic(name)
         del self._cluster.topics[name]
 
-    def list_topics(self):
+    def list_topics(self, count_max=None):
         return [messages.TopicSummary(name, bytes(16), 1, len(partitions))
-                for name, partitions in self._cluster.topics.items()]
+                for name, partitions in self._cluster.topics.items()][:count_max]
 
     def describe_topic(self, name):
         rows = [SimpleNamespace(partition=number, group=1 + number % 4,
@@ -332,7 +332,7 @@ class FakeClient:
 
     def _topic(self, name):
         if name not in self._cluster.topics:
-            raise wire.UnknownTopic(f"there is no topic {name!r}")
+            raise wire.UnknownTopic(f"there is no topic {name!r}").about(name)
         return self._cluster.topics[name]
 
 

@@ -6,8 +6,11 @@ import json
 
 import pytest
 
+from admin_cli import connection
 from admin_cli.failures import ExitCode
+from multiraft.client.blocking import NoNodeAnswered
 from multiraft.wire import errors as wire
+from tests.admin_cli.fakes import FakeClient
 
 
 def test_topic_describe_prints_the_documented_json(run, cluster):
@@ -200,7 +203,9 @@ def test_a_node_that_is_no_voter_is_refused_with_those_that_are(run):
 
 @pytest.mark.parametrize("error, code", [
     (wire.AmbiguousOutcome("the connection broke"), ExitCode.AMBIGUOUS),
-    (wire.LeaderUnknown("group 3 has no leader"), ExitCode.FAILED),
+    (wire.LeaderUnknown("group 3 has no leader"), ExitCode.UNREACHABLE),
+    (wire.OffsetNotAvailable("t/0: its leader did not answer in 10 s"), ExitCode.UNREACHABLE),
+    (wire.StorageFull("the disk is full"), ExitCode.FAILED),
     (wire.UnknownTopic("there is no topic"), ExitCode.NOT_FOUND),
     (wire.RemoteProtocolError("not our protocol"), ExitCode.UNREACHABLE),
     (wire.TimedOut("no answer in time"), ExitCode.UNREACHABLE),
@@ -213,6 +218,54 @@ def test_every_kind_of_failure_has_its_exit_code_and_no_traceback(run, cluster, 
     assert result.exit_code == code
     assert result.stderr.startswith("Error: ")
     assert "Traceback" not in result.output
+
+
+def test_each_fact_about_addresses_that_do_not_answer_is_told_once(run, cluster):
+    refused = "cannot connect: Connection refused"
+    cluster.failure = NoNodeAnswered({"10.0.0.1:1": refused, "10.0.0.2:2": refused})
+    result = run("topic", "list", servers="10.0.0.1:1,10.0.0.2:2")
+    assert result.exit_code == ExitCode.UNREACHABLE
+    assert result.stderr.splitlines()[0] == (
+        f"Error: no answer from 10.0.0.1:1, 10.0.0.2:2 (from --servers): {refused}.")
+    cluster.failure = NoNodeAnswered({"10.0.0.1:1": refused, "10.0.0.2:2": "silent for 3 s",
+                                      "10.0.0.3:3": refused})
+    result = run("topic", "list", servers="10.0.0.1:1,10.0.0.2:2")
+    assert result.stderr.splitlines()[0] == (
+        f"Error: no answer from any address (from --servers): 10.0.0.1:1, 10.0.0.3:3: {refused}; "
+        "10.0.0.2:2: silent for 3 s.")
+
+
+@pytest.mark.parametrize("arguments", [
+    ("produce", "greetigns"), ("consume", "greetigns"), ("consume", "greetigns", "-o", "-1"),
+    ("topic", "describe", "greetigns"), ("topic", "offsets", "greetigns"),
+    ("topic", "delete", "greetigns", "--yes"), ("topic", "delete", "greetigns", "t", "--yes"),
+    ("placement", "explain", "greetigns"), ("sink", "blocked", "greetigns"),
+    ("placement", "switch", "greetigns", "0", "--to-group", "2")], ids=" ".join)
+def test_a_topic_that_does_not_exist_is_answered_with_the_one_that_was_meant(run, cluster,
+                                                                            arguments):
+    cluster.topics = {"t": [[]], "greetings": [[]]}
+    result = run(*arguments, input=b"")
+    assert result.exit_code == ExitCode.NOT_FOUND
+    assert "  Did you mean greetings?\n  `multiraft topic list` shows" in result.stderr
+
+
+def test_only_so_many_topics_are_compared_and_none_is_named_that_is_unlike(run, cluster,
+                                                                          monkeypatch):
+    cluster.topics = {"a": [[]], "greetings": [[]]}
+    result = run("topic", "describe", "zzz")
+    assert result.exit_code == ExitCode.NOT_FOUND and "Did you mean" not in result.stderr
+    monkeypatch.setattr(connection, "TOPICS_COMPARED_MAX", 1)
+    for words in (("describe", "greetigns"), ("delete", "--yes", "greetigns", "a")):
+        assert "Did you mean" not in run("topic", *words).stderr
+
+
+def test_the_topic_is_missing_also_when_no_topic_can_be_named(run, cluster, monkeypatch):
+    def fail(_self, count_max=None):
+        raise wire.TimedOut("no answer")
+
+    monkeypatch.setattr(FakeClient, "list_topics", fail)
+    result = run("topic", "describe", "greetigns")
+    assert result.exit_code == ExitCode.NOT_FOUND and "greetigns" in result.stderr
 
 
 def test_when_nothing_answers_it_says_whom_it_asked_and_why_those(run, cluster):

@@ -80,7 +80,7 @@ def test_a_switch_that_takes_too_long_is_left_to_itself(run, topic, monkeypatch)
     monkeypatch.setattr(placements, "PROGRESS_TIMEOUT_S", 0.1)
     topic.published_after = 1 << 30
     result = run("placement", "switch", "flights", "1", "--to-group", "3")
-    assert result.exit_code == ExitCode.FAILED
+    assert result.exit_code == ExitCode.UNREACHABLE
     assert "the leader of group 4 has to seal it" in result.stderr
     assert "The switch continues by itself" in result.stderr
 

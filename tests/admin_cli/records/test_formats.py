@@ -141,7 +141,7 @@ def test_data_that_do_not_match_are_explained(text, data, words):
 @pytest.mark.parametrize("text, column, words", [
     ("data.txt", 1, "a file is named with --file"), (r"%k%v\n", 1, "nothing tells where %k ends"),
     (r"%v%k\n", 1, "as in %V{4}%v"), (r"%v %K\n", 4, "%K must stand before the %k"),
-    (r"%v %v\n", 4, "%v stands there twice"), (r"%t %v\n", 1, "%t, the topic, cannot be used"),
+    (r"%v %v\n", 4, "the format has %v twice"), (r"%t %v\n", 1, "%t, the topic, cannot be used"),
     (r"%o %v\n", 1, "%o, the offset, cannot be used"), (r"%h %v\n", 1, "needs the form"),
     (r"%h{%v }%v\n", 1, "%h has no %k"), ("%h{%k=%v}%v", 7, "nothing tells where %v ends"),
     ("%K{99999999999999999999}%k", 4, "more than 19 digits"), ("%K{foo}%k", 4, "and a number"),

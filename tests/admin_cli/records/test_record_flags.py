@@ -137,7 +137,7 @@ def test_a_record_in_a_partition_that_does_not_exist_names_the_way_out(run, clus
     done = run("produce", topic, "--from-json",
                input=b'\n{"value": "a"}\n{"value": "b", "partition": 9}\n')
     assert done.exit_code == ExitCode.NOT_FOUND
-    assert "line 3, of 1 byte, was refused: topic 't' has partitions 0..0, not 9" in done.stderr
+    assert "line 3 (1 byte) was refused: topic 't' has partitions 0..0, not 9" in done.stderr
     assert "--repartition" in done.stderr
 
 
@@ -182,7 +182,7 @@ def test_the_last_records_of_each_partition(run, two, cluster):
     (["-o", "5:2"], ExitCode.USAGE, "'5:2' ends before it begins"),
     (["-o", "-5", "--from", "latest"], ExitCode.USAGE, "--from and --offset exclude each other"),
     (["--from-beginning", "--from", "latest"], ExitCode.USAGE, "--from-beginning excludes"),
-    (["--from", "0=1,0=2"], ExitCode.USAGE, "partition 0 stands there twice"),
+    (["--from", "0=1,0=2"], ExitCode.USAGE, "partition 0 is named twice"),
     (["--from", "0=1", "-p", "0"], ExitCode.USAGE, "for one topic, without --partition"),
     (["--from", "9=1"], ExitCode.NOT_FOUND, "has no partition 9"),
     (["--from", "0=99"], ExitCode.FAILED, "offset 99 is out of range"),
@@ -265,7 +265,7 @@ def test_many_topics_are_read_with_few_consumers_and_little_memory(run, cluster,
 
 def test_the_timeout_reaches_the_consumer(run, cluster, seven):
     run("consume", seven, "--timeout", "5s")
-    assert 4_000 < cluster.consumed["unavailable_ms"] <= 5_000
+    assert cluster.consumed["unavailable_ms"] == 5_000
     run("consume", seven)
     assert "unavailable_ms" not in cluster.consumed
 

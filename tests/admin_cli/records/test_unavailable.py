@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from admin_cli.failures import ExitCode
 from admin_cli.records import appender, record_source, unavailable, waiting
 from admin_cli.records.unavailable import Partition, explain
+from multiraft.client.blocking import NoNodeAnswered
 from multiraft.wire import errors as wire
 from tests.admin_cli.fakes import FakeClient
 
@@ -79,7 +81,14 @@ def test_when_no_node_answers_that_is_the_reason(client, cluster, monkeypatch):
 
     monkeypatch.setattr(FakeClient, "group_list", fail)
     assert explain(client, PARTITIONS) == [
-        "no node tells the state of the groups: list_groups: no answer."]
+        "the state of the groups is not known: list_groups: no answer."]
+
+    def silence(_self):
+        raise NoNodeAnswered({"a:1": "silent for 3 s", "b:1": "refused", "c:1": "silent for 3 s"})
+
+    monkeypatch.setattr(FakeClient, "group_list", silence)
+    assert explain(client, PARTITIONS) == [
+        "no node answers now; a:1, c:1: silent for 3 s; b:1: refused."]
 
 
 def test_a_producer_that_waits_says_for_whom_and_the_error_repeats_it(run, cluster, monkeypatch):
@@ -101,8 +110,24 @@ def test_a_producer_that_waits_says_for_whom_and_the_error_repeats_it(run, clust
     before, _, error = done.stderr.partition("Error: ")
     assert before.count("waiting for the leaders of t to answer; group 1") == 2
     assert before.count(fact) == 2 and error.count(fact) == 1
-    assert "1 record refused: batch of 1 records for t/0 not delivered in 5000 ms." in error
+    assert error.startswith("1 record refused: no leader has acknowledged it within 5 s.\n")
+    assert done.exit_code == ExitCode.UNREACHABLE
     assert waited[1] - waited[0] >= 1_000 * appender.TOLD_AFTER_S, "it waits longer each time"
+
+
+@pytest.mark.parametrize("error, words, code", [
+    (wire.TimedOut("batch of 1 record for t/0 not delivered in 30 s"),
+     "1 record refused: batch of 1 record for t/0 not delivered in 30 s.", ExitCode.UNREACHABLE),
+    (wire.LeaderUnknown("no leader"), "1 record refused: no leader.", ExitCode.UNREACHABLE),
+    (wire.StorageFull("the disk is full"), "refused: the disk is full.", ExitCode.FAILED),
+    (wire.AmbiguousOutcome("last: connection reset"),
+     "1 record may or may not have been appended: last: connection reset.", ExitCode.AMBIGUOUS)])
+def test_without_a_missing_leader_the_clients_reason_is_told(run, cluster, error, words, code):
+    cluster.topics["t"] = [[]]
+    cluster.outcomes[b"a"] = error
+    done = run("produce", "t", input=b"a\n")
+    assert done.exit_code == code
+    assert words in done.stderr
 
 
 def test_the_bytes_that_a_producer_holds_are_bounded(run, cluster, monkeypatch):

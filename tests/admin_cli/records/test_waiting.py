@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from admin_cli.failures import ExitCode
 from admin_cli.records import waiting
 from multiraft.client.blocking import UnreadableBatch, Wait
 from multiraft.errors import CorruptBatch
@@ -47,6 +48,67 @@ def test_a_wait_is_said_after_a_while_and_again_after_longer(run, seven, cluster
     assert done.exit_code == 0 and done.stdout.count("\n") == 7
     assert done.stderr.count("waiting for t/0 at offset 3: staged by transaction 4") == 3
     assert cluster.now_ms == 5_000 + 10_000 + 20_000
+
+
+UNREADABLE = Wait("t", 0, -1, -1, 3_000, "its leader is not known")
+
+
+@pytest.mark.parametrize("asked_ms", [0, 2_900])
+def test_a_reader_gives_up_after_the_time_that_was_given_and_says_that_time(
+        run, seven, cluster, monkeypatch, asked_ms):
+    """Questions about offsets may have used most of the time."""
+    def describe_topic(self, name):
+        cluster.now_ms += asked_ms
+        return given(self, name)
+
+    given = FakeClient.describe_topic
+    monkeypatch.setattr(FakeClient, "describe_topic", describe_topic)
+    monkeypatch.setattr(waiting, "now_ms", lambda: cluster.now_ms)
+    for flags in ([], ["--quiet"], ["--follow"]):
+        cluster.now_ms, cluster.waiting = 0, [UNREADABLE] * 3
+        done = run("consume", "t", "--timeout", "3s", *flags)
+        assert done.exit_code == ExitCode.UNREACHABLE
+        assert "Error: t/0: not read for 3 s: its leader is not known.\n" in done.stderr
+        assert cluster.now_ms == 3_000
+    cluster.up, cluster.now_ms, cluster.waiting = {1}, 0, [UNREADABLE] * 3
+    done = run("consume", "t", "--timeout", "3s")
+    assert done.exit_code == ExitCode.UNREACHABLE
+    what, reason, *_ = done.stderr.partition("Error: ")[2].splitlines()
+    assert what == "t/0 was not read for 3 s."
+    assert reason.startswith("  group 1, which holds t/0, has no leader: 1 of its 3 members is up")
+
+
+def test_a_failure_of_a_moment_does_not_end_a_reader(run, seven, cluster, monkeypatch):
+    monkeypatch.setattr(waiting, "now_ms", lambda: cluster.now_ms)
+    cluster.waiting = [UNREADABLE._replace(waiting_ms=1_000)]
+    done = run("consume", "t", "--timeout", "3s")
+    assert done.exit_code == 0 and done.stdout.count("\n") == 7
+
+
+def test_a_reader_that_waits_for_a_transaction_only_is_not_ended_early(run, seven, cluster,
+                                                                       monkeypatch):
+    monkeypatch.setattr(waiting, "now_ms", lambda: cluster.now_ms)
+    cluster.waiting = [BLOCKED] * 3
+    done = run("consume", "t", "--timeout", "3s")
+    assert done.exit_code == 0 and done.stdout.count("\n") == 7
+    assert cluster.consumed["unavailable_ms"] == 3_000
+
+
+def test_offsets_that_no_leader_tells_are_given_up_after_the_time_that_was_given(
+        run, seven, cluster, monkeypatch):
+    def describe_topic(self, name):
+        cluster.now_ms += 700
+        described = given(self, name)
+        for row in described.partitions:
+            row.end_offset = None
+        return described
+
+    given = FakeClient.describe_topic
+    monkeypatch.setattr(FakeClient, "describe_topic", describe_topic)
+    monkeypatch.setattr(waiting, "now_ms", lambda: cluster.now_ms)
+    done = run("consume", "t", "-o", "-1", "--timeout", "1m30s")
+    assert done.exit_code == ExitCode.UNREACHABLE
+    assert "Error: no leader has told the offsets of t/0 for 1 min 30 s.\n" in done.stderr
 
 
 def test_what_has_not_waited_long_is_not_said(run, seven, cluster, monkeypatch):
