@@ -21,8 +21,7 @@ from admin_cli.servers import Servers, TlsOptions
 from admin_cli.session import Connect, Session
 from admin_cli.values.text import nearest
 from admin_cli.values.times import At
-from multiraft import texts
-from multiraft.client import blocking
+from multiraft.client import blocking, texts
 from multiraft.errors import MultiRaftError
 from multiraft.wire import errors as wire
 from multiraft.wire import plans

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from admin_cli.console.output import note
 from admin_cli.records import unavailable, waiting
 from multiraft.client import blocking
+from multiraft.client.texts import duration
 from multiraft.errors import MultiRaftError
-from multiraft.texts import duration
 from multiraft.wire import errors as wire
 
 #: Time after which a record is given up without --timeout: the client's default.

@@ -41,7 +41,7 @@ from admin_cli.values.spans import END, Span
 from admin_cli.values.spans import FORMS as SPAN_FORMS
 from admin_cli.values.times import FORMS, At
 from multiraft.client.blocking import UnreadableBatch, Wait
-from multiraft.texts import duration
+from multiraft.client.texts import duration
 from multiraft.wire import errors as wire
 
 Encode = Callable[[Any, Sequence[Any]], bytes]  # (batch, records) -> bytes to write

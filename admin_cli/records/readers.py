@@ -16,7 +16,7 @@ from admin_cli.failures import CommandFailed
 from admin_cli.records import waiting
 from admin_cli.values.times import At
 from multiraft.client import blocking
-from multiraft.texts import duration
+from multiraft.client.texts import duration
 from multiraft.wire import errors as wire
 
 #: Consumers that read to an end at the same time: hides round trips.

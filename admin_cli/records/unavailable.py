@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 from admin_cli import connection
 from admin_cli.console.output import plural
 from admin_cli.servers import Servers
-from multiraft import texts
-from multiraft.client import blocking
+from multiraft.client import blocking, texts
 from multiraft.errors import MultiRaftError
 
 #: Sentences, for groups with different members.

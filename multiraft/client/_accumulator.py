@@ -35,9 +35,9 @@ from multiraft.client._records import (
     require_topic_name,
 )
 from multiraft.client._transactions import is_staged
+from multiraft.client.texts import duration
 from multiraft.codec import layout
 from multiraft.errors import ConfigError, MultiRaftError, RecordTooLarge
-from multiraft.texts import duration
 from multiraft.wire.errors import AmbiguousOutcome, TimedOut, UnknownPartition, UnknownTopic
 from multiraft.wire.messages import TIMEOUT_MS_MAX, TopicMetadata
 from multiraft.wire.schema import I16_MAX, I64_MAX

@@ -15,9 +15,9 @@ from typing import Protocol
 
 from multiraft.client._client import ClientCore
 from multiraft.client._network import GATHER_MAX, Link, drop_sent
+from multiraft.client.texts import duration
 from multiraft.client.tls import TlsSettings
 from multiraft.errors import ConfigError
-from multiraft.texts import duration
 from multiraft.wire.frames import Buffer
 from multiraft.wire.tls import TlsSocket
 

@@ -48,9 +48,9 @@ from multiraft.client._records import FetchedBatch, Timestamp, require_partition
 from multiraft.client._transactions import Transactions, transaction_of
 from multiraft.client._unreadable import unreadable
 from multiraft.client._waits import Wait
+from multiraft.client.texts import duration
 from multiraft.codec import layout
 from multiraft.errors import MultiRaftError
-from multiraft.texts import duration
 from multiraft.wire.connection import ResponseEvent
 from multiraft.wire.errors import (
     Code,

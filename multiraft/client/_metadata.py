@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import NamedTuple
 
+from multiraft.client.texts import by_reason
 from multiraft.errors import MultiRaftError
-from multiraft.texts import by_reason
 from multiraft.wire.errors import ErrorDetail
 from multiraft.wire.messages import TOPICS_PER_REQUEST_MAX, MetadataReply, TopicMetadata
 
@@ -114,8 +114,9 @@ class MetadataCache:
         for node in members:
             address = self.nodes.get(node)
             name = f"node {node}" if address is None else f"node {node} ({address})"
+            why = answers.get(address or "", NOT_TRIED)
             states[name] = ("not known any more" if address is None
-                            else answers.get(address, NOT_TRIED))
+                            else "answers" if why == ANSWERED else why)
         return f"; {leader}; its members: {by_reason(states)}"
 
     # ---- asking ----

@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from typing import Any, Callable, NamedTuple, Sequence
 
 from multiraft.client._metadata import ANSWERED, NOT_TRIED, UNANSWERED
+from multiraft.client.texts import by_reason, duration
 from multiraft.codec import layout
 from multiraft.errors import ConfigError, MultiRaftError
-from multiraft.texts import by_reason, duration
 from multiraft.wire import messages
 from multiraft.wire.addresses import split_address
 from multiraft.wire.connection import NEED_DATA, Connection, RequestEvent, ResponseEvent, Role

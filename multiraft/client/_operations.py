@@ -18,7 +18,7 @@ from multiraft.client._client import ClientCore
 from multiraft.client._network import Lost, backoff_ms
 from multiraft.client._retries import EXCHANGE_TIMEOUT_MS, ask, ask_node
 from multiraft.client._steps import Exchange, Operation, Pause
-from multiraft.texts import duration
+from multiraft.client.texts import duration
 from multiraft.wire import nodes, sinks
 from multiraft.wire.errors import (
     AmbiguousOutcome,

@@ -30,9 +30,9 @@ from multiraft.client._lifecycle import Closed, described, fresh
 from multiraft.client._metadata import MetadataCache
 from multiraft.client._network import Lost, NetworkLimits, backoff_ms
 from multiraft.client._records import BatchReceipt
+from multiraft.client.texts import duration
 from multiraft.codec import layout
 from multiraft.errors import MultiRaftError
-from multiraft.texts import duration
 from multiraft.wire.connection import ResponseEvent
 from multiraft.wire.errors import (
     AmbiguousOutcome,

@@ -31,9 +31,9 @@ from multiraft.client._settings import ConsumerOptions, ProducerOptions, setting
 from multiraft.client._steps import Exchange, Operation, Pause, Step, Turn, Until, WaitFor
 from multiraft.client._trio_producer import Producer, parked
 from multiraft.client._trio_sockets import LinkSocket, secured
+from multiraft.client.texts import duration
 from multiraft.client.tls import TlsSettings
 from multiraft.errors import ConfigError, MultiRaftError
-from multiraft.texts import duration
 from multiraft.wire.tls import TlsSocket
 
 if TYPE_CHECKING:

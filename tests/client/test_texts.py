@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from multiraft.texts import by_reason, duration
+from multiraft.client.texts import by_reason, duration
 
 
 @pytest.mark.parametrize("milliseconds, text", [

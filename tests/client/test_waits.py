@@ -208,7 +208,7 @@ def test_a_reader_of_what_comes_tells_what_it_waits_for(client, txn):
 
 @pytest.mark.parametrize("answer, reason", [
     (Code.LEADER_UNKNOWN, "the metadata leader was not asked: an election"),
-    (Code.UNSUPPORTED, "the metadata leader was not asked: an election"), ("drop", "no answer"),
+    (Code.UNSUPPORTED, "the metadata leader was not asked: an election"), ("drop", "silent for"),
     ("limit", "it is not void yet: 16384 are")])
 def test_without_the_metadata_leader_a_read_to_the_end_ends_and_says_so(
         client, cluster, txn, monkeypatch, answer, reason):
