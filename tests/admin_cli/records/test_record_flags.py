@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
+from admin_cli import connection
 from admin_cli.failures import ExitCode
 from admin_cli.main import cli
+from admin_cli.records import consume as consume_module
 from admin_cli.records import readers, record_source
 from admin_cli.records.foreign_flags import CONSUME_HINTS, PRODUCE_HINTS
 from multiraft.client.blocking import Record
