@@ -70,7 +70,8 @@ class Appender:
 
     Invariant.  Once every outcome is known (`flush`, or the end of `appender`), ``sent`` =
     acknowledged + ambiguous + refused + unanswered.  When some batches were refused and others are
-    ambiguous, all of them are counted as ambiguous, which is the careful side.
+    ambiguous, all of them are counted as ambiguous, which is the careful side.  Once a failure is
+    known (``problem``), nothing more is taken: it would stand behind a gap.
     """
 
     def __init__(self, client: Any, producer: Any, topic: str):
@@ -110,6 +111,8 @@ class Appender:
         values before it count as sent."""
         size += RECORD_BYTES_MIN * len(values)
         self._make_room(size)
+        if self.problem is not None:
+            return
         try:
             self._count(len(values), self._producer.send_many(self._topic, values))
         except MultiRaftError as error:
@@ -125,6 +128,8 @@ class Appender:
         self._make_room(size)
         delivery = None
         for position, record in enumerate(records):
+            if self.problem is not None:
+                break
             try:
                 delivery = self._producer.send(record)
             except (MultiRaftError, TypeError, ValueError) as error:

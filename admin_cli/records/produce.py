@@ -7,6 +7,7 @@ tells the number of acknowledged and of ambiguous records.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO, NamedTuple
@@ -261,13 +262,25 @@ def _require_partition(topic: str, rows: Sequence[unavailable.Partition],
                        f"{len(rows) - 1}.", f"`multiraft topic describe {topic}` shows them.")
 
 
+class _RecordFailed(Exception):
+    """The end of the input because a record has failed."""
+
+
 def _chunks(source: BinaryIO, form: str | InputFormat,
             sink: Appender) -> Iterator[Lines | Rows]:
-    if form == RAW:
-        return read_lines(source, sink.flush)
-    if isinstance(form, InputFormat):
-        return read_format(source, sink.flush, form)
-    return read_json(source, sink.flush)
+    """Yield the input, up to a pause in which a record fails: no more of it is awaited then."""
+    def pause() -> None:
+        sink.flush()
+        if sink.problem is not None:
+            raise _RecordFailed
+
+    with contextlib.suppress(_RecordFailed):
+        if form == RAW:
+            yield from read_lines(source, pause)
+        elif isinstance(form, InputFormat):
+            yield from read_format(source, pause, form)
+        else:
+            yield from read_json(source, pause)
 
 
 def _pump(source: BinaryIO, form: str | InputFormat, shape: Shape, sink: Appender,

@@ -11,6 +11,7 @@ import pytest
 
 from admin_cli.console import options
 from admin_cli.failures import ExitCode
+from admin_cli.records import appender as appender_module
 from admin_cli.records import produce as produce_module
 from admin_cli.records import record_source
 from admin_cli.records.appender import Appender
@@ -103,6 +104,45 @@ def test_a_refusal_is_counted_and_nothing_more_is_read(run, cluster, topic, monk
     assert result.exit_code == ExitCode.FAILED
     assert json.loads(result.stdout)["refused"] == 3
     assert values(cluster) == []
+    assert "disk full" in result.stderr
+
+
+def test_nothing_is_appended_behind_a_record_that_failed_while_others_waited(
+        run, cluster, topic, monkeypatch):
+    monkeypatch.setattr(record_source, "BLOCK_BYTES", 6)
+    monkeypatch.setattr(appender_module, "HELD_BYTES_MAX", 30)
+    cluster.batch_records = 100  # open until the appender waits
+    cluster.outcomes[b"b"] = wire.StorageFull("disk full")
+    result = run("produce", topic, "--json", input=b"a\nb\nc\nd\ne\nf\n")
+    assert result.exit_code == ExitCode.FAILED
+    assert json.loads(result.stdout)["refused"] == 3
+    assert values(cluster) == []
+
+
+@pytest.mark.parametrize("flags", [[], ["--from-json"], ["-f", r"%v\n"]])
+def test_a_failure_in_a_pause_ends_the_command_without_more_input(run, cluster, topic, flags):
+    cluster.outcomes[b"1"] = wire.StorageFull("disk full")
+    reader, writer = os.pipe()
+    ended, needed = threading.Event(), []
+    first, more = (b'{"value": "1"}\n{"val', b'ue": "2"}\n') if "--from-json" in flags else (
+        b"1\n2", b"3\n")
+    os.write(writer, first)
+
+    def feed():
+        if not ended.wait(10):
+            needed.append(more)
+            os.write(writer, more)
+        os.close(writer)
+
+    feeder = threading.Thread(target=feed)
+    feeder.start()
+    result = run("produce", topic, "--json", "--file", f"/dev/fd/{reader}", *flags)
+    ended.set()
+    feeder.join()
+    os.close(reader)
+    assert not needed, "the command waited for more input"
+    assert result.exit_code == ExitCode.FAILED
+    assert (json.loads(result.stdout)["refused"], values(cluster)) == (1, [])
     assert "disk full" in result.stderr
 
 
