@@ -105,13 +105,13 @@ class Appender:
     def _failed(self) -> int:
         return self.sent - self.acknowledged - self.unanswered if self.problem else 0
 
-    def append(self, values: Sequence[bytes], size: int) -> None:
-        """Hand values without keys, of ``size`` bytes in all, over to the producer, without waiting
-        for their outcomes; wait while too much is held.  Raises ``RecordRefused``, after which the
-        values before it count as sent."""
-        size += RECORD_BYTES_MIN * len(values)
+    def append(self, values: Sequence[bytes]) -> None:
+        """Hand values without keys over to the producer, without waiting for their outcomes; wait
+        while too much is held.  Raises ``RecordRefused``, after which the values before it count as
+        sent."""
+        size = RECORD_BYTES_MIN * len(values) + sum(map(len, values))
         self._make_room(size)
-        if self.problem is not None:
+        if not values or self.problem is not None:
             return
         try:
             self._count(len(values), self._producer.send_many(self._topic, values))
@@ -122,9 +122,9 @@ class Appender:
         if self._last_deliveries:
             self._hold(self._last_deliveries[-1], size)
 
-    def append_records(self, records: Sequence[blocking.Record], size: int) -> None:
-        """Hand records, of ``size`` bytes in all, over as ``append`` does."""
-        size += RECORD_BYTES_MIN * len(records)
+    def append_records(self, records: Sequence[blocking.Record]) -> None:
+        """Hand records over as ``append`` does."""
+        size = sum(map(_size, records))
         self._make_room(size)
         delivery = None
         for position, record in enumerate(records):
@@ -225,6 +225,14 @@ class Appender:
         answered in time."""
         if isinstance(self.problem, (wire.AmbiguousOutcome, wire.TimedOut, wire.LeaderUnknown)):
             self.reasons = self._explain()
+
+
+def _size(record: blocking.Record) -> int:
+    """Return about so many bytes as a record occupies in a batch."""
+    size = RECORD_BYTES_MIN + len(record.key or b"") + len(record.value or b"")
+    for name, value in record.headers:
+        size += len(name) + len(value or b"")
+    return size
 
 
 @contextlib.contextmanager

@@ -328,7 +328,7 @@ def _append(chunk: Lines | Rows, form: str | InputFormat, shape: Shape, sink: Ap
     try:
         if isinstance(chunk, Lines) and shape.is_plain:
             numbers, values = range(chunk.first, chunk.first + len(chunk.values)), chunk.values
-            sink.append(chunk.values, chunk.bytes_read)
+            sink.append(chunk.values)
             return
         if isinstance(chunk, Lines):
             records, problem = shape.of_lines(chunk)
@@ -336,7 +336,7 @@ def _append(chunk: Lines | Rows, form: str | InputFormat, shape: Shape, sink: Ap
         else:
             records, numbers = shape.of_rows(chunk), chunk.numbers
         values = [record.value for record in records]
-        sink.append_records(records, chunk.bytes_read)
+        sink.append_records(records)
     except RecordRefused as refused:
         value = values[refused.position] or b""
         unit = "record" if isinstance(form, InputFormat) else "line"

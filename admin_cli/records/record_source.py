@@ -39,7 +39,6 @@ class Lines(NamedTuple):
 
     first: int
     values: list[bytes]
-    bytes_read: int
 
 
 class Rows(NamedTuple):
@@ -47,7 +46,6 @@ class Rows(NamedTuple):
 
     numbers: Sequence[int]
     rows: list[Row]
-    bytes_read: int
 
 
 Pause = Callable[[], object]  # called before slow input is awaited
@@ -63,14 +61,14 @@ def read_lines(source: BinaryIO, pause: Pause, bytes_max: int | None = None) -> 
     rest, number = b"", 1
     for block in _blocks(source, pause):
         *values, rest = (rest + block).split(b"\n")
-        yield Lines(number, values, len(block))
+        yield Lines(number, values)
         number += len(values)
         if len(rest) > limit:
             raise InputError(f"line {number:,} is longer than {limit} bytes, the most that a "
                              f"record may have.",
                              f"A record is a line; is this a binary file? {LINES_BEFORE}")
     if rest:
-        yield Lines(number, [rest], 0)
+        yield Lines(number, [rest])
 
 
 def read_json(source: BinaryIO, pause: Pause) -> Iterator[Rows]:
@@ -84,11 +82,11 @@ def read_json(source: BinaryIO, pause: Pause) -> Iterator[Rows]:
             try:
                 rows.append(record_json.parse_line(line))
             except ValueError as error:
-                yield Rows(numbers, rows, lines.bytes_read)
+                yield Rows(numbers, rows)
                 raise InputError(f"line {number:,} is no record: {error}.",
                                  LINES_BEFORE) from error
             numbers.append(number)
-        yield Rows(numbers, rows, lines.bytes_read)
+        yield Rows(numbers, rows)
 
 
 def read_format(source: BinaryIO, pause: Pause, form: InputFormat) -> Iterator[Rows]:
@@ -96,7 +94,7 @@ def read_format(source: BinaryIO, pause: Pause, form: InputFormat) -> Iterator[R
     rest, number = b"", 1
     for block in _blocks(source, pause):
         rows, rest, error = _take(form, rest + block, False)
-        yield Rows(range(number, number + len(rows)), rows, len(block))
+        yield Rows(range(number, number + len(rows)), rows)
         number += len(rows)
         if error is not None:
             raise _mismatch(number, error)
@@ -104,7 +102,7 @@ def read_format(source: BinaryIO, pause: Pause, form: InputFormat) -> Iterator[R
             raise InputError(f"record {number:,} is longer than {TEXT_BYTES_MAX} bytes, more than "
                              "any record can be.", f"Does the format fit? {RECORDS_BEFORE}")
     rows, rest, error = _take(form, rest, True)
-    yield Rows(range(number, number + len(rows)), rows, 0)
+    yield Rows(range(number, number + len(rows)), rows)
     if error is not None:
         raise _mismatch(number + len(rows), error)
 

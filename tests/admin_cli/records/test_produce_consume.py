@@ -14,7 +14,7 @@ from admin_cli.failures import ExitCode
 from admin_cli.records import appender as appender_module
 from admin_cli.records import produce as produce_module
 from admin_cli.records import record_source
-from admin_cli.records.appender import Appender
+from admin_cli.records.appender import Appender, Settings
 from admin_cli.records.record_source import read_lines
 from multiraft.client.blocking import Timestamp
 from multiraft.wire import errors as wire
@@ -146,9 +146,43 @@ def test_a_failure_in_a_pause_ends_the_command_without_more_input(run, cluster, 
     assert "disk full" in result.stderr
 
 
+@pytest.mark.parametrize("flags", [[], ["--partition", "0"]], ids=["many", "one by one"])
+def test_all_bytes_of_a_line_in_several_blocks_count_as_held(run, cluster, topic, monkeypatch,
+                                                             flags):
+    held = []
+    monkeypatch.setattr(record_source, "BLOCK_BYTES", 100)
+    monkeypatch.setattr(appender_module, "HELD_BYTES_MAX", 2_000)
+    cluster.batch_records = 1_000  # a batch is sent when the command waits
+    taken = Appender._hold
+
+    def hold(self, delivery, size):
+        taken(self, delivery, size)
+        held.append(self._held_bytes)
+
+    monkeypatch.setattr(Appender, "_hold", hold)
+    lines = [b"%d" % number * 450 for number in range(10)]
+    assert run("produce", topic, *flags, input=b"\n".join(lines)).exit_code == 0
+    assert values(cluster) == lines
+    assert 4 * 450 <= max(held) <= 2_000
+
+
+def test_a_block_without_the_end_of_a_line_leaves_the_counts_as_they_are(cluster, topic):
+    client = cluster.connect(["127.0.0.1:9101"])
+    with appender_module.appender(client, topic, Settings()) as sink:
+        sink.append([b"a", b"b"])
+        sink.append([])
+        sink.append([b"c", b"d"])  # c ends the batch of a and b
+        assert (sink.sent, sink.acknowledged) == (4, 3)
+        sink.append([])
+        sink.append([b"e"])
+        sink.append([])
+        sink.flush()
+        assert (sink.sent, sink.acknowledged) == (5, 5)
+
+
 def test_ctrl_c_tells_what_was_acknowledged(run, topic, monkeypatch):
     def interrupted(source, pause):
-        yield produce_module.Lines(1, [b"a", b"b"], 4)
+        yield produce_module.Lines(1, [b"a", b"b"])
         raise KeyboardInterrupt
 
     monkeypatch.setattr(produce_module, "read_lines", interrupted)
