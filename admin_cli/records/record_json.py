@@ -13,6 +13,7 @@ import json
 from typing import Any
 
 from admin_cli.records.format_input import Header, Row, header_name
+from admin_cli.values.text import json_printable
 from multiraft.wire.schema import I64_MAX
 
 #: Keys of a line; those that are not read may stand there, because `consume` writes them.
@@ -24,7 +25,8 @@ _QUOTED_CHARACTERS = 40
 
 
 def json_line(batch: Any, record: Any, with_topic: bool = False) -> str:
-    """Return a record as a JSON object in one line, without the newline."""
+    """Return a record as a JSON object in one line, without the newline and without characters that
+    a terminal obeys."""
     row: dict[str, Any] = {"topic": batch.topic} if with_topic else {}
     row.update(partition=batch.partition, offset=record.offset, timestamp=record.timestamp_ms)
     row.update(_text("key", record.key))
@@ -33,7 +35,7 @@ def json_line(batch: Any, record: Any, with_topic: bool = False) -> str:
         row["headers"] = [_text("value", value)
                           | _text("name", name.encode("utf-8", "surrogateescape"))
                           for name, value in record.headers]
-    return json.dumps(row, ensure_ascii=False)
+    return json_printable(json.dumps(row, ensure_ascii=False))
 
 
 def _text(name: str, data: bytes | None) -> dict[str, str | None]:

@@ -9,6 +9,7 @@ import pytest
 
 from admin_cli.records.format_input import Row
 from admin_cli.records.record_json import json_line, parse_line
+from admin_cli.values.text import printable
 
 BATCH = SimpleNamespace(topic="t", partition=3)
 
@@ -25,6 +26,15 @@ def test_a_written_line_is_read_back(key, value, headers):
         assert "\n" not in line
         assert parse_line(line.encode()) == Row(key, value, 3, 1_700_000_000_000, headers)
         assert ("topic" in json.loads(line)) is with_topic
+
+
+@pytest.mark.parametrize("text", ["\x7f", "\x9b31m", "a\u202eb", "\u2066", "\x1b[2J"])
+def test_a_written_line_cannot_change_the_terminal(text):
+    record = SimpleNamespace(offset=0, timestamp_ms=0, key=text.encode(), value=text.encode(),
+                             headers=((text, text.encode()),))
+    line = json_line(BATCH, record)
+    assert line == printable(line)
+    assert parse_line(line.encode()) == Row(text.encode(), text.encode(), 3, 0, record.headers)
 
 
 @pytest.mark.parametrize("line, row", [
