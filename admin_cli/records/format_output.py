@@ -82,7 +82,7 @@ def _time(verb: Verb) -> _Field:
             moment = datetime.fromtimestamp(record.timestamp_ms / 1000, timezone.utc)
         except (ValueError, OverflowError, OSError):  # beyond the years that there are
             return b"%d" % record.timestamp_ms
-        return moment.strftime(form).encode("utf-8", "surrogateescape")
+        return moment.strftime(form).encode("utf-8")
 
     return write
 
@@ -97,7 +97,12 @@ def _unwrapped(verb: Verb, text: str) -> str:
         count = min(count, len(text) // 2)
     if not count or len(text) < 2 * count or not text.endswith(closing * count):
         raise FormatError(column, "write the form of the time in brackets: strftime[%F %T].")
-    return text[count:len(text) - count]
+    form = text[count:len(text) - count]
+    try:
+        form.encode("utf-8")
+    except UnicodeEncodeError:
+        raise FormatError(column, "the form of the time is not UTF-8.") from None
+    return form
 
 
 def _headers(verb: Verb) -> _Field:
