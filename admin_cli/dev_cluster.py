@@ -439,7 +439,7 @@ def _is_ready_line(line: bytes) -> bool:
         return False
     try:
         event = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return isinstance(event, dict) and event.get("event") == "node_started"
 

@@ -12,6 +12,7 @@ block.  With a level the search continues to the beginning if such lines are rar
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -48,15 +49,11 @@ class Line(NamedTuple):
 def line_of(node: int, raw: bytes, before: str = "") -> Line:
     """Return a line of a node's log, parsed if it is an event; ``before``: the time of the line
     before it."""
-    event = None
     if len(raw) <= LINE_BYTES_MAX and raw.startswith(b"{"):
-        try:
+        with contextlib.suppress(ValueError, RecursionError):  # RecursionError: nested too deeply
             event = json.loads(raw)
-        except ValueError:
-            event = None
-    if not isinstance(event, dict):
-        return Line(node, raw, None, before)
-    return Line(node, raw, event, str(event.get("at", before)))
+            return Line(node, raw, event, str(event.get("at", before)))
+    return Line(node, raw, None, before)
 
 
 def is_of(line: Line, level: str) -> bool:
@@ -68,10 +65,14 @@ def is_of(line: Line, level: str) -> bool:
 def shown(line: Line) -> str:
     """Return a line as a person reads it: time, node, level, event and fields; a traceback follows
     in lines behind bars. Control characters are escaped."""
-    if line.event is None:
-        text = in_one_line(line.raw.decode("utf-8", "backslashreplace"))
-        return f"node {line.node} | {text}"
-    event = line.event
+    if line.event is not None:
+        with contextlib.suppress(RecursionError):  # nested too deeply
+            return _shown_event(line, line.event)
+    text = in_one_line(line.raw.decode("utf-8", "backslashreplace"))
+    return f"node {line.node} | {text}"
+
+
+def _shown_event(line: Line, event: dict[str, Any]) -> str:
     head = [str(event.get("at", "")), f"node {event.get('node', line.node)}",
             str(event.get("level", "")).upper(), str(event.get("event", ""))]
     fields = [f"{name}={_value(value)}" for name, value in event.items() if name not in _PLACED]

@@ -165,7 +165,7 @@ def load(directory: Path) -> ClusterRecord:
         return ClusterRecord(**raw)
     except FileNotFoundError:
         raise _no_cluster(directory) from None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CommandFailed(f"{path} is not a cluster record: {error!r}.",
                             "Remove the directory, or restore the file.") from error
 

@@ -544,7 +544,9 @@ def test_starting_a_node_on_a_full_disk_names_the_file_and_leaves_no_process(
         dev_process.send_signal(process, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 1}', "not json"])
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 1}', "not json",
+                                  "[" * 20_000 + "]" * 20_000],
+                         ids=["empty", "list", "object", "version", "text", "nested"])
 def test_a_damaged_record_is_an_error_and_not_a_traceback(dev, text):
     record = dev.directory / "cluster.json"
     whole = record.read_text()
@@ -552,6 +554,10 @@ def test_a_damaged_record_is_an_error_and_not_a_traceback(dev, text):
     with pytest.raises(CommandFailed, match="is not a cluster record"):
         _ = dev.record
     record.write_text(whole)
+
+
+def test_a_line_that_is_nested_too_deeply_does_not_end_the_wait_for_a_node():
+    assert not dev_cluster._is_ready_line(b'{"event": ' + b"[" * 20_000 + b"]" * 20_000 + b"}")
 
 
 def test_a_record_of_a_newer_release_is_refused(dev):

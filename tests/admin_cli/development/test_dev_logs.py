@@ -100,6 +100,17 @@ def test_a_line_that_is_no_event_stays_behind_the_one_before_it(logs):
         "node_started"
 
 
+@pytest.mark.parametrize("name", ["at", "level", "fields"])
+def test_a_line_that_is_nested_too_deeply_is_shown_as_text(name):
+    lines = [b'{"%s": %s1%s}' % (name.encode(), b"[" * depth, b"]" * depth)
+             for depth in [*range(900, 1_010), 20_000]]
+    texts = [dev_logs.shown(dev_logs.line_of(1, line)) for line in lines]
+    assert texts[0].count("[") == 900
+    assert texts[-1] == f"node 1 | {lines[-1].decode()}"
+    assert all(text.count("[") == line.count(b"[")
+               for text, line in zip(texts, lines, strict=True))
+
+
 def test_a_traceback_of_an_event_follows_behind_bars(logs):
     logs.append(1, event(1, level="critical", name="node_crashed", traceback="a\nb"))
     assert logs.run().stdout.splitlines()[1:] == ["  | a", "  | b"]
