@@ -131,13 +131,16 @@ class Shape(NamedTuple):
                       partition, timestamp_ms, (*headers, *self.headers))
 
 
-#: Properties of kafka-console-producer -> the flag that is used here, as the end of a sentence.
-_PROPERTIES = {
-    "parse.headers": r"is --format '%h{%k:%v}\t%v\n' (see docs/cli.md) or --header here",
-    "headers.delimiter": "is --format here", "headers.separator": "is --format here",
-    "headers.key.separator": "is --format here",
-    "null.marker": "is --from-json or --tombstone here",
-    "ignore.error": "has no flag here: a bad line ends the command",
+#: Property of kafka-console-producer -> what to do instead, as the end of a sentence.
+PROPERTY_HINTS = {
+    "parse.headers": r"a header is read with --format '%h{%k:%v\t}%v\n', and added to each record "
+                     "with --header",
+    "headers.delimiter": r"headers end as the format says: --format '%h{%k:%v\t}%v\n'",
+    "headers.separator": r"several headers are counted: --format '%H %h{%k:%v,}%v\n'",
+    "headers.key.separator": r"names of headers end as the format says: --format '%h{%k:%v\t}%v\n'",
+    "null.marker": "null is written as null with --from-json, and as an empty value with "
+                   "--tombstone",
+    "ignore.error": "a bad line ends the command",
 }
 
 
@@ -147,8 +150,8 @@ def _property_separator(properties: Sequence[str]) -> str | None:
     values = {"parse.key": "false", "key.separator": "\t"}
     for text in properties:
         name, found, value = text.partition("=")
-        if name in _PROPERTIES:
-            raise click.UsageError(f"The property {name} {_PROPERTIES[name]}.")
+        if name in PROPERTY_HINTS:
+            raise click.UsageError(f"There is no property {name}: {PROPERTY_HINTS[name]}.")
         if not found or name not in values:
             raise click.UsageError(f"{shown(text)} is no property that is known here; there are "
                                    "parse.key=true and key.separator=S.")
@@ -211,8 +214,9 @@ def produce(session: Session, topic: str, key: str | None, headers: tuple[Header
     Retries neither duplicate nor reorder records. The outcome of a record is ambiguous when no
     answer came in time: it may or may not have been appended.
     """
+    of_properties = _property_separator(properties)
     if key_separator is None:
-        key_separator = _property_separator(properties)
+        key_separator = of_properties
     if from_json:
         if form != RAW:
             raise click.UsageError("--from-json and --format exclude each other.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +14,9 @@ from admin_cli.main import cli
 from admin_cli.records import consume as consume_module
 from admin_cli.records import readers, record_source
 from admin_cli.records.foreign_flags import CONSUME_HINTS, PRODUCE_HINTS
+from admin_cli.records.format_input import InputFormat
+from admin_cli.records.format_output import record_writer
+from admin_cli.records.produce import PROPERTY_HINTS
 from multiraft.client.blocking import Record
 from multiraft.wire import errors as wire
 
@@ -67,6 +71,8 @@ def in_one_line(text: str) -> str:
     (["--property", "parse.key=true", "--property", "key.separator=:"], b"k:v\n",
      [Record("t", b"v", b"k")]),
     (["--property", "key.separator=:"], b"k:v\n", [Record("t", b"k:v")]),
+    (["-K:", "--property", "parse.key=true", "--property", "key.separator=;"], b"k;w:v\n",
+     [Record("t", b"v", b"k;w")]),
 ])
 def test_records_are_made_as_the_flags_say(run, cluster, topic, flags, data, expected):
     done = run("produce", topic, *flags, input=data)
@@ -113,8 +119,10 @@ def test_settings_reach_the_producer(run, cluster, topic, flags, settings):
     (["--timeout", "0"], "is not a duration"), (["--timeout", "9w"], "above the limit of a day"),
     (["--batch-bytes", "9MiB"], "above the limit of 8 MiB"),
     (["--batch-bytes", "10"], "below 125"),
-    (["--property", "parse.headers=true"], "The property parse.headers is --format"),
+    (["--property", "parse.headers=true"], "There is no property parse.headers: "),
     (["--property", "x.y=1"], "'x.y=1' is no property that is known here"),
+    (["-K:", "--property", "x.y=1"], "'x.y=1' is no property that is known here"),
+    (["-K:", "--property", "ignore.error=true"], "There is no property ignore.error: "),
 ])
 def test_flags_that_cannot_be_are_explained(run, topic, flags, words):
     done = run("produce", topic, *flags, input=b"a\n")
@@ -283,6 +291,23 @@ def test_a_topic_may_be_named_as_kcat_and_kafka_do(run, cluster, seven, command)
     done = run(command)
     assert done.exit_code == ExitCode.USAGE
     assert "Missing argument 'TOPIC" in done.stderr
+
+
+@pytest.mark.parametrize("name, hint", PROPERTY_HINTS.items())
+def test_properties_of_kafka_are_answered_with_the_flag_of_this_command(run, topic, name, hint):
+    done = run("produce", topic, "--property", f"{name}=x", input=b"")
+    assert done.exit_code == ExitCode.USAGE
+    assert f"There is no property {name}: {hint}." in in_one_line(done.stderr)
+
+
+@pytest.mark.parametrize("hints, compiled", [
+    (PRODUCE_HINTS, InputFormat), (PROPERTY_HINTS, InputFormat), (CONSUME_HINTS, record_writer)],
+    ids=["produce", "properties", "consume"])
+def test_formats_in_hints_can_be_used(hints, compiled):
+    formats = {text for hint in hints.values() for text in re.findall("--format '(.*?)'", hint)}
+    assert formats
+    for text in formats:
+        compiled(text)
 
 
 @pytest.mark.parametrize("command, hints", [("produce", PRODUCE_HINTS), ("consume", CONSUME_HINTS)])
