@@ -99,7 +99,7 @@ def _optional_end(parts: Sequence[Part]) -> bytes:
     last = parts[-1]
     if isinstance(last, Literal):
         return last.data
-    return b"\n" if last.letter in "pd" and not last.modifier else b""
+    return b"\n" if last.letter in "pd" and last.modifier in (None, "", "ascii") else b""
 
 
 def _steps(parts: Sequence[Part], in_header: bool = False) -> list[_Step]:
