@@ -144,6 +144,8 @@ def consume(session: Session, topics: tuple[str, ...], regex: bool, partition: i
     tails = form == FOLLOW  # -f without a format, as in `tail -f`
     if tails:
         form, until_end = RAW, FOLLOW
+    if as_json and not isinstance(form, str):
+        raise click.UsageError("--json and --format exclude each other.")
     choice = _choice(topics, regex, partition, start, span, from_beginning)
     follow = until_end == FOLLOW or (until_end is None and _begins_at_end(choice))
     encode = _encoder(JSON if as_json else form, len(topics) > 1 or regex)
@@ -401,11 +403,11 @@ class _Writing:
     def run(self, batches: Iterable[Any], expected: int | None, flush_each: bool,
             quiet: bool) -> bool:
         """Write records until the batches or the count are exhausted.  Return True if the batches
-        are.  ``flush_each``: after each batch."""
-        out = sys.stdout.buffer
+        are.  ``flush_each``: after each batch, also if the output is no terminal."""
+        out, is_seen = sys.stdout.buffer, sys.stdout.isatty()
         written = 0
         # Output and progress on one screen would overwrite each other.
-        hidden = quiet or sys.stdout.isatty()
+        hidden = quiet or is_seen
         total = expected if self.left is None else self.left
         with record_bar(hidden, total) as progress:
             bar = progress.add_task("", total=total)
@@ -414,8 +416,8 @@ class _Writing:
                 self.next_offsets.setdefault(place, batch.base_offset)
                 records = self._cut(batch, self._opened(batch))
                 out.write(self._encode(batch, records))
-                if flush_each:
-                    out.flush()  # a follower waits for each record
+                if flush_each or is_seen:
+                    out.flush()  # the next batch may have to be waited for
                 if records:
                     self.next_offsets[place] = records[-1].offset + 1
                 written += len(records)

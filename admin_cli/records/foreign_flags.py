@@ -119,8 +119,13 @@ class TopicArgument(click.Argument):
     def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Any, Any]:
         value, source = super().consume_value(ctx, opts)
         named = ctx.meta.get(_TOPICS, ())
-        if not named or source is ParameterSource.COMMANDLINE:
+        if not named or ctx.resilient_parsing:
             return value, source
+        if source is ParameterSource.COMMANDLINE:
+            raise click.UsageError("TOPIC is given twice: as an argument and with --topic.", ctx)
+        if self.nargs == 1 and len(named) > 1:
+            raise click.UsageError(f"--topic is given {len(named)} times; records are appended to "
+                                   "one topic.", ctx)
         return (named if self.nargs == -1 else named[0]), ParameterSource.COMMANDLINE
 
 

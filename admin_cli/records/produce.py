@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
@@ -37,6 +38,7 @@ from admin_cli.records.format_input import Header, InputFormat
 from admin_cli.records.format_text import FormatError
 from admin_cli.records.record_source import (
     LINES_BEFORE,
+    RECORDS_BEFORE,
     InputError,
     Lines,
     Rows,
@@ -57,7 +59,8 @@ RAW, JSON = "raw", "json"
 
 
 class HeaderPair(click.ParamType):
-    """``NAME=VALUE``, or ``NAME:VALUE`` as in rpk and nats, as ``(name, value)``."""
+    """``NAME=VALUE``, or ``NAME:VALUE`` as in rpk and nats, as ``(name, value)``.  The name ends at
+    the first ``=`` or ``:``."""
 
     name = "header"
 
@@ -65,10 +68,9 @@ class HeaderPair(click.ParamType):
                 ctx: click.Context | None) -> Header:
         if isinstance(value, tuple):
             return value
-        for separator in "=:":
-            name, found, text = value.partition(separator)
-            if found:
-                return TEXT.convert(name, param, ctx), os.fsencode(text)
+        if found := re.search("[=:]", value):
+            return (TEXT.convert(value[:found.start()], param, ctx),
+                    os.fsencode(value[found.end():]))
         self.fail(f"{shown(value)} is not NAME=VALUE.", param, ctx)
 
 
@@ -172,7 +174,7 @@ Examples:
 @topic_argument("topic")
 @click.option("--key", "-k", metavar="KEY", help="Key of each record that has none of its own.")
 @click.option("--header", "-H", "headers", metavar="NAME=VALUE", multiple=True, type=HeaderPair(),
-              help="Header of each record; can be repeated.")
+              help="Header of each record; can be repeated. The name ends at the first = or :.")
 @click.option("--format", "-f", "form", metavar="FORMAT", type=InputForm(), default=RAW,
               help=r"Form of the input, such as '%k %v\n'. [default: a line is a value]")
 @click.option("--from-json", is_flag=True,
@@ -299,7 +301,7 @@ def _pump(source: BinaryIO, form: str | InputFormat, shape: Shape, sink: Appende
         with record_bar(hidden=is_typed) as progress:
             bar = progress.add_task("", total=None)
             for chunk in _chunks(source, form, sink):
-                _append(chunk, form, shape, sink, session)
+                _append(chunk, shape, sink, session)
                 progress.update(bar, completed=sink.sent)
                 if sink.problem is not None:
                     break
@@ -322,8 +324,7 @@ def _invitation(form: str | InputFormat) -> str:
     return "Type records in the format that was given; Ctrl-D ends."
 
 
-def _append(chunk: Lines | Rows, form: str | InputFormat, shape: Shape, sink: Appender,
-            session: Session) -> None:
+def _append(chunk: Lines | Rows, shape: Shape, sink: Appender, session: Session) -> None:
     """Hand a part of the input over to the appender, up to the first record that cannot be one.
     Raises ``InputError`` for that one."""
     problem = None
@@ -343,22 +344,22 @@ def _append(chunk: Lines | Rows, form: str | InputFormat, shape: Shape, sink: Ap
         sink.append_records(records)
     except RecordRefused as refused:
         value = values[refused.position] or b""
-        unit = "record" if isinstance(form, InputFormat) else "line"
-        place = f"{unit} {numbers[refused.position]:,} ({plural(len(value), 'byte')})"
-        raise _refusal(place, chunk, refused, session) from refused
+        raise _refusal(numbers[refused.position], value, chunk, refused, session) from refused
     if problem is not None:
         raise problem
 
 
-def _refusal(place: str, chunk: Lines | Rows, refused: RecordRefused,
+def _refusal(number: int, value: bytes, chunk: Lines | Rows, refused: RecordRefused,
              session: Session) -> InputError:
     """Return the error of a record that the client does not take."""
     why = connection.explain(refused.error, session.servers())
-    do = why.do or LINES_BEFORE
+    unit = chunk.unit if isinstance(chunk, Rows) else "line"
+    do = why.do or (LINES_BEFORE if unit == "line" else RECORDS_BEFORE)
     if isinstance(refused.error, wire.UnknownPartition) and isinstance(chunk, Rows):
         do = ("The input names the partition. Create the topic with as many partitions, or let "
               "keys decide: --repartition")
-    return InputError(f"{place} was refused: {why.message}", do, why.exit_code)
+    return InputError(f"{unit} {number:,} ({plural(len(value), 'byte')}) was refused: "
+                      f"{why.message}", do, why.exit_code)
 
 
 def _conclude(topic: str, settings: Settings, sink: Appender,

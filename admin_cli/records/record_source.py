@@ -42,10 +42,12 @@ class Lines(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Some records of the input, each with the number of its line, or its own."""
+    """Some records of the input, each with a number: that of its line, or its own if ``unit`` is
+    "record"."""
 
     numbers: Sequence[int]
     rows: list[Row]
+    unit: str = "line"
 
 
 Pause = Callable[[], object]  # called before slow input is awaited
@@ -94,7 +96,7 @@ def read_format(source: BinaryIO, pause: Pause, form: InputFormat) -> Iterator[R
     rest, number = b"", 1
     for block in _blocks(source, pause):
         rows, rest, error = _take(form, rest + block, False)
-        yield Rows(range(number, number + len(rows)), rows)
+        yield Rows(range(number, number + len(rows)), rows, "record")
         number += len(rows)
         if error is not None:
             raise _mismatch(number, error)
@@ -102,7 +104,7 @@ def read_format(source: BinaryIO, pause: Pause, form: InputFormat) -> Iterator[R
             raise InputError(f"record {number:,} is longer than {TEXT_BYTES_MAX} bytes, more than "
                              "any record can be.", f"Does the format fit? {RECORDS_BEFORE}")
     rows, rest, error = _take(form, rest, True)
-    yield Rows(range(number, number + len(rows)), rows)
+    yield Rows(range(number, number + len(rows)), rows, "record")
     if error is not None:
         raise _mismatch(number + len(rows), error)
 
@@ -139,7 +141,7 @@ def _blocks(source: BinaryIO, pause: Pause) -> Iterator[bytes]:
             block = read(BLOCK_BYTES)
         except OSError as error:
             raise InputError(f"{source.name} cannot be read: {reason(error)}.",
-                             LINES_BEFORE) from error
+                             "The records that were read before were sent.") from error
         if not block:
             return
         yield block

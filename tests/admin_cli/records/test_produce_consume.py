@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import sys
 import threading
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from admin_cli.console import options
 from admin_cli.failures import ExitCode
 from admin_cli.records import appender as appender_module
+from admin_cli.records import consume as consume_module
 from admin_cli.records import produce as produce_module
 from admin_cli.records import record_source
 from admin_cli.records.appender import Appender, Settings
@@ -440,3 +442,31 @@ def test_what_was_produced_is_consumed_unchanged(run, cluster, topic):
     data = b"".join(b"line %d \xc3\xa9\n" % n for n in range(100))
     run("produce", topic, input=data)
     assert run("consume", topic).stdout_bytes == data
+
+
+class Screen(io.BytesIO):
+    """Standard output as a terminal; `shown` is what has left the buffer."""
+
+    def __init__(self):
+        self.shown = io.BytesIO()
+        self.buffer = io.BufferedWriter(self.shown)
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_records_are_shown_on_a_terminal_while_another_partition_is_awaited(cluster, seven,
+                                                                            monkeypatch):
+    client, screen, seen = cluster.connect(["127.0.0.1:9101"]), Screen(), []
+    monkeypatch.setattr(sys, "stdout", screen)
+
+    def batches():
+        for batch in client.consume(seven):
+            yield batch
+            seen.append(screen.shown.getvalue())
+
+    encode = consume_module._encoder("raw", False)
+    writing = consume_module._Writing(encode, None, {}, consume_module._opened)
+    assert writing.run(batches(), None, flush_each=False, quiet=True)
+    assert seen == [b"v0\nv1\nv2\n", b"v0\nv1\nv2\nv3\nv4\nv5\n",
+                    b"v0\nv1\nv2\nv3\nv4\nv5\nv6\n"]

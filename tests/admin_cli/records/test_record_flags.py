@@ -50,7 +50,9 @@ def in_one_line(text: str) -> str:
 @pytest.mark.parametrize("flags, data, expected", [
     (["-k", "UA"], b"a\nb\n", [Record("t", b"a", b"UA"), Record("t", b"b", b"UA")]),
     (["-H", "source=radar", "-H", "n:1=2"], b"a\n",
-     [Record("t", b"a", headers=(("source", b"radar"), ("n:1", b"2")))]),
+     [Record("t", b"a", headers=(("source", b"radar"), ("n", b"1=2")))]),
+    (["-H", "Authorization:Bearer abc=", "-H", "at=10:30"], b"a\n",
+     [Record("t", b"a", headers=(("Authorization", b"Bearer abc="), ("at", b"10:30")))]),
     (["-H", "source:radar"], b"a\n", [Record("t", b"a", headers=(("source", b"radar"),))]),
     (["-H", "empty="], b"a\n", [Record("t", b"a", headers=(("empty", b""),))]),
     (["-f", r"%k %v\n"], b"a b c\nd e", [Record("t", b"b c", b"a"), Record("t", b"e", b"d")]),
@@ -152,6 +154,17 @@ def test_a_record_in_a_partition_that_does_not_exist_names_the_way_out(run, clus
     assert "--repartition" in done.stderr
 
 
+@pytest.mark.parametrize("flags, data, words", [
+    (["-f", r"%V{1}%v\n%k\n"], b"a\n1\nb\n2\n", "record 2, of 1 byte, was refused: "),
+    (["--from-json"], b'{"value": "a"}\n\n{"value": "b"}\n', "line 3, of 1 byte, was refused: ")])
+def test_a_refusal_counts_what_the_form_of_the_input_has(run, cluster, topic, flags, data, words):
+    cluster.refused[b"b"] = wire.ProducerFenced("producer 6 epoch 0 was fenced by epoch 1")
+    done = run("produce", topic, *flags, input=data)
+    assert done.exit_code == ExitCode.FAILED
+    unit = words.partition(" ")[0]
+    assert words in done.stderr and f"The {unit}s before it were sent." in done.stderr
+
+
 def test_a_text_that_is_longer_than_any_record_is_refused(run, topic, monkeypatch):
     monkeypatch.setattr(record_source, "TEXT_BYTES_MAX", 10)
     monkeypatch.setattr(record_source, "BLOCK_BYTES", 8)
@@ -201,6 +214,8 @@ def test_the_last_records_of_each_partition(run, two, cluster):
     (["--from", "5"], ExitCode.USAGE, "--from 0=5,1=5"),
     (["-f", "t"], ExitCode.USAGE, "to follow a topic: --follow"),
     (["-f", "%q"], ExitCode.USAGE, "column 1: %q is no verb"),
+    (["-f", "%v", "--json"], ExitCode.USAGE, "--json and --format exclude each other"),
+    (["-f", "json", "--json"], ExitCode.OK, ""),
     (["-r", "-p", "0"], ExitCode.OK, ""),
 ])
 def test_choices_that_cannot_be_are_explained(run, two, flags, code, words):
@@ -291,6 +306,25 @@ def test_a_topic_may_be_named_as_kcat_and_kafka_do(run, cluster, seven, command)
     done = run(command)
     assert done.exit_code == ExitCode.USAGE
     assert "Missing argument 'TOPIC" in done.stderr
+
+
+@pytest.mark.parametrize("arguments, words", [
+    (["consume", "t", "-t", "u"], "TOPIC is given twice: as an argument and with --topic"),
+    (["produce", "t", "--topic", "u"], "TOPIC is given twice: as an argument and with --topic"),
+    (["produce", "-t", "t", "-t", "u"], "--topic is given 2 times; records are appended to one "
+                                        "topic"),
+])
+def test_no_topic_that_is_named_is_dropped(run, cluster, seven, arguments, words):
+    cluster.topics["u"] = [[(None, b"w")]]
+    done = run(*arguments, input=b"a\n")
+    assert done.exit_code == ExitCode.USAGE
+    assert words in in_one_line(done.stderr)
+    assert not cluster.appended and not done.stdout
+
+
+def test_several_topics_may_be_named_with_flags(run, cluster, seven):
+    cluster.topics["u"] = [[(None, b"w")]]
+    assert run("consume", "-t", "u", "-t", "t", "-n", "1", "-o", "-1").stdout == "w\n"
 
 
 @pytest.mark.parametrize("name, hint", PROPERTY_HINTS.items())
