@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from admin_cli.failures import Ambiguous, CommandFailed, NotFound, Unreachable
 from admin_cli.servers import Servers, TlsOptions
 from admin_cli.session import Connect, Session
-from admin_cli.values.text import nearest
+from admin_cli.values.text import nearest, shell_word
 from admin_cli.values.times import At
 from multiraft.client import blocking, texts
 from multiraft.errors import MultiRaftError
@@ -442,8 +442,9 @@ def _unanswered(error: blocking.NoNodeAnswered, servers: Servers) -> str:
 
 def _how_to_reach(servers: Servers) -> str:
     if servers.dev_directory is not None:
-        return (f"See what runs: multiraft dev status --dir {servers.dev_directory}\n"
-                f"Start it:      multiraft dev up --dir {servers.dev_directory}")
+        directory = shell_word(servers.dev_directory)
+        return (f"See what runs: multiraft dev status --dir {directory}\n"
+                f"Start it:      multiraft dev up --dir {directory}")
     return "Is the cluster up? Are the addresses its client addresses?"
 
 

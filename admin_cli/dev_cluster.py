@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import errno
 import json
-import shlex
 import signal
 import socket
 import time
@@ -32,6 +31,7 @@ from admin_cli.development.dev_process import Identity
 from admin_cli.development.dev_state import ClusterRecord, NodeRecord
 from admin_cli.failures import CommandFailed, ExitCode
 from admin_cli.session import Connect, NodeCommand
+from admin_cli.values.text import shell_word
 
 #: Recovery of a large data directory reads every unsealed byte; then elections take a second.
 UP_TIMEOUT_S = 60.0
@@ -64,7 +64,7 @@ class PortTaken(CommandFailed):
             remedy = "Stop that program."
             if node is not None:
                 has_it = f" by node {node[1]} of the cluster in {node[0]} (pid {pid})"
-                remedy = f"Stop that cluster: multiraft dev down --dir {shlex.quote(str(node[0]))}"
+                remedy = f"Stop that cluster: multiraft dev down --dir {shell_word(node[0])}"
         super().__init__(f"port {port}, which node {node_id} needs, cannot be used: {why}{has_it}.",
                          remedy)
 
@@ -296,7 +296,7 @@ class DevCluster:
         if missing:
             raise CommandFailed(
                 f"nodes {missing} do not run: a group that has a member there may need all others.",
-                f"Start them first: multiraft dev up --dir {self.directory}")
+                f"Start them first: multiraft dev up --dir {shell_word(self.directory)}")
         self._wait_for("nodes whose replicas have caught up", nodes, time.monotonic() + timeout_s,
                        lambda node: node_ready(self._connect, node.client_address))
 
@@ -368,7 +368,8 @@ class DevCluster:
         process = self._signal(node_id, wanted)
         if process is None:
             raise CommandFailed(f"node {node_id} does not run.",
-                                f"Start it: multiraft dev start {node_id} --dir {self.directory}")
+                                f"Start it: multiraft dev start {node_id} --dir "
+                                f"{shell_word(self.directory)}")
         return process
 
     def _wait_serving(self, nodes: Sequence[NodeRecord], deadline: float) -> None:
@@ -431,7 +432,9 @@ class DevCluster:
         tail = process_table.log_tail(log, self._log_starts.get(node_id, 0))
         quoted = "".join(f"\n| {line}" for line in tail.splitlines())
         said = f"Its log, {log}, ends:{quoted}" if quoted else f"Its log, {log}, is empty."
-        return f"{said}\nShow or stop its nodes: multiraft dev status|down --dir {self.directory}"
+        directory = shell_word(self.directory)
+        return (f"{said}\nShow its nodes: multiraft dev status --dir {directory}\n"
+                f"Stop its nodes: multiraft dev down --dir {directory}")
 
 
 def _is_ready_line(line: bytes) -> bool:

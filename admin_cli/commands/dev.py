@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import heapq
-import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,6 +29,7 @@ from admin_cli.failures import CommandFailed, ExitCode, NotFound, reason
 from admin_cli.servers import VARIABLE
 from admin_cli.session import Session
 from admin_cli.values.numbers import DAY_S, NODE, Whole
+from admin_cli.values.text import shell_word
 from placement import POOL_SIZE_MAX
 
 DEFAULT_NODES = 3
@@ -138,7 +138,7 @@ def _how_to_name(session: Session, cluster: DevCluster) -> tuple[str, str]:
     chosen = dev_choice.find(session.environ).directory
     if chosen != cluster.directory:
         return (f"commands here use the cluster in {chosen}: pass{named}; "
-                f"`multiraft dev`: pass --dir {cluster.directory}", named)
+                f"`multiraft dev`: pass --dir {shell_word(cluster.directory)}", named)
     return "commands find them by themselves", ""
 
 
@@ -148,7 +148,7 @@ def _mention_other(session: Session, cluster: DevCluster) -> None:
     other = dev_choice.find(session.environ).directory
     if other is not None and other != cluster.directory:
         note(f"Note: this is a new cluster; there is another one in {other} (multiraft dev up "
-             f"--dir {other}).")
+             f"--dir {shell_word(other)}).")
 
 
 #: Flags of `dev up` and what was given for each, None = nothing.
@@ -208,7 +208,7 @@ def _refused(cluster: DevCluster, name: str, has: int, asked: int) -> CommandFai
     return CommandFailed(
         f"the cluster in {cluster.directory} has --{name} {has}, not {asked}.",
         f"Omit --{name}, name another --dir, or remove that cluster: multiraft dev down "
-        f"--wipe --dir {cluster.directory}", ExitCode.USAGE)
+        f"--wipe --dir {shell_word(cluster.directory)}", ExitCode.USAGE)
 
 
 @contextlib.contextmanager
@@ -231,7 +231,7 @@ def _other_ports(cluster: DevCluster, asked: Asked | None = None) -> Iterator[No
                 command += "".join(f" --{name} {value}" for name, value in sorted(given.items())
                                    if name != "base-port")
                 if cluster.directory != Path.cwd() / dev_state.DEFAULT_DIRECTORY:
-                    command += f" --dir {shlex.quote(str(cluster.directory))}"
+                    command += f" --dir {shell_word(cluster.directory)}"
             error.do += (f"\nOr create another cluster: {command}" if keeps else
                          f"\nOr use other ports: {command}")
         raise
@@ -254,7 +254,7 @@ def down(ctx: click.Context, directory: Path, wipe: bool) -> None:
     named = ctx.get_parameter_source("directory") is not click.core.ParameterSource.DEFAULT
     if wipe and not named and directory != Path.cwd() / dev_state.DEFAULT_DIRECTORY:
         raise CommandFailed(f"--wipe would remove {directory}, which you have not named.",
-                            f"Name it: multiraft dev down --wipe --dir {directory}",
+                            f"Name it: multiraft dev down --wipe --dir {shell_word(directory)}",
                             ExitCode.USAGE)
     with _progress() as report:
         cluster = _cluster(ctx.obj, directory, report)

@@ -30,6 +30,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from admin_cli.failures import CommandFailed, NotFound
+from admin_cli.values.text import shell_word
 
 FORMAT_VERSION = 1
 DEFAULT_DIRECTORY = "dev-cluster"
@@ -172,7 +173,7 @@ def load(directory: Path) -> ClusterRecord:
 
 def _no_cluster(directory: Path) -> NotFound:
     return NotFound(f"there is no development cluster in {directory}.",
-                    f"Create one: multiraft dev up --dir {directory}")
+                    f"Create one: multiraft dev up --dir {shell_word(directory)}")
 
 
 def save(directory: Path, record: ClusterRecord) -> None:

@@ -37,6 +37,7 @@ from admin_cli.plans import load_view, plan_engine, plan_input, plan_left, plan_
 from admin_cli.session import Session
 from admin_cli.values import quantities
 from admin_cli.values.numbers import NODE, WINDOW, Real
+from admin_cli.values.text import shell_word
 from multiraft.wire import errors as wire_errors
 from multiraft.wire import plans as wire
 from placement import canonical
@@ -228,7 +229,8 @@ def plan(session: Session, scope: str, node: int | None, drain: tuple[int, ...],
         load_view.draw(made, picture)
     end_of(made, shown=not as_json)
     if output is not None and not as_json:
-        hint = "" if yes else f" Apply it: multiraft rebalance apply {output} --yes"
+        hint = ("" if yes
+                else f" Apply it: multiraft rebalance apply {shell_word(output)} --yes")
         note(f"Written to {output}.{hint}")
     elif not yes and not as_json:
         note("Nothing was changed. To apply such a plan: multiraft rebalance plan --yes; to keep "

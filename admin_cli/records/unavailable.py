@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from admin_cli import connection
 from admin_cli.console.output import plural
 from admin_cli.servers import Servers
+from admin_cli.values.text import shell_word
 from multiraft.client import blocking, texts
 from multiraft.errors import MultiRaftError
 
@@ -77,7 +78,7 @@ def no_answer(error: Exception) -> str:
 def remedy(servers: Servers) -> str:
     """Return the command that starts or shows the nodes that are down."""
     if servers.dev_directory is not None:
-        return f"Start the nodes that are down: multiraft dev up --dir {servers.dev_directory}"
+        return f"Start the nodes that are down: multiraft dev up --dir {shell_word(servers.dev_directory)}"
     return "Start the nodes that are down; `multiraft cluster status` shows all of them."
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import shlex
 from collections.abc import Sequence
 
 #: C0 but for newline and tab, DEL, C1, surrogates, and characters that reverse the direction of
@@ -36,6 +37,11 @@ def json_printable(text: str) -> str:
     """Return the JSON ``text`` with control characters, except newlines, as JSON's own escapes: its
     meaning stays."""
     return _UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def shell_word(value: object) -> str:
+    """Return a value, such as a path, as one word of a command that a user copies into a shell."""
+    return shlex.quote(str(value))
 
 
 def _escaped(found: re.Match[str]) -> str:

@@ -118,6 +118,23 @@ def test_a_second_cluster_beside_one_that_runs_here_has_to_be_named(up, run_dev,
     assert find_servers(None, environ).dev_directory == tmp_path / "here" / "dev-cluster"
 
 
+def test_commands_in_advice_can_be_copied_into_a_shell(up, run_dev, elsewhere):
+    other = elsewhere / "my dev"
+    missing = run_dev("status", "--dir", str(other))
+    assert f"multiraft dev up --dir '{other}'" in missing.stderr
+    up("--groups", "4", "--dir", str(other))
+    changed = run_dev("up", "--nodes", "5", "--dir", str(other))
+    assert f"multiraft dev down --wipe --dir '{other}'" in changed.stderr
+    assert run_dev("kill", "2", "--dir", str(other)).exit_code == 0
+    again = run_dev("kill", "2", "--dir", str(other))
+    assert f"multiraft dev start 2 --dir '{other}'" in again.stderr
+    unnamed = run_dev("down", "--wipe")
+    assert f"multiraft dev down --wipe --dir '{other}'" in unnamed.stderr
+    beside = up("--groups", "4")
+    assert f"(multiraft dev up --dir '{other}')" in beside.stderr
+    assert f"pass --dir '{other}'" in run_dev("up", "--dir", str(other)).stderr
+
+
 def _first(run_dev, directory) -> str:
     """The client address of a cluster's first node."""
     status = json.loads(run_dev("status", "--json", "--dir", str(directory)).stdout)
