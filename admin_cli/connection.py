@@ -36,6 +36,8 @@ RETRY_S = 0.2
 #: Topics that a name which does not exist is compared with, the first by name: one page of a node.
 TOPICS_COMPARED_MAX = 1_000
 _TOPIC_COMMANDS = "`multiraft topic list` shows the topics; `multiraft topic create` makes one."
+#: Names of topics that nodes make for themselves begin so.
+INTERNAL_PREFIX = "__"
 #: States that an operator wants of a node that is not alive, in words.
 STATE_WORDS = {plans.DRAINING: "draining", plans.MAINTENANCE: "in maintenance"}
 
@@ -299,11 +301,17 @@ def recover(client: Any, report: dict[str, Any]) -> int:
                                 report["present_incarnation"] + 1).incarnation
 
 
-def require_partition(topic: str, rows: Sequence[PartitionRow], partition: int | None) -> None:
-    """Return if the topic has the partition, None = any. Raises ``NotFound`` otherwise."""
-    if partition is not None and partition not in [row.partition for row in rows]:
+def is_internal(topic: str) -> bool:
+    """Return True for a topic that nodes make for themselves, such as ``__metrics``."""
+    return topic.startswith(INTERNAL_PREFIX)
+
+
+def require_partition(topic: str, count: int, partition: int | None) -> None:
+    """Return if a topic of ``count`` partitions has the partition, None = any. Raises ``NotFound``
+    otherwise."""
+    if partition is not None and partition >= count:
         raise NotFound(f"topic {topic} has no partition {partition}; its partitions are 0 to "
-                       f"{len(rows) - 1}.",
+                       f"{count - 1}.",
                        f"`multiraft topic describe {topic}` shows them.")
 
 

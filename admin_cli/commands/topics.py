@@ -66,11 +66,11 @@ def list_(session: Session, every: bool, every_aliases: bool, as_json: bool) -> 
     with connection.open_session(session) as client:
         topics = connection.topics(client)
         replicas = client.cluster_status().replication_factor
-    rows = [row for row in topics if every or every_aliases or not is_internal(row.name)]
+    rows = [row for row in topics if every or every_aliases or not connection.is_internal(row.name)]
     hidden = len(topics) - len(rows)
     if as_json:
         print_json({"topics": [{**row._asdict(), "replication_factor": replicas,
-                                "internal": is_internal(row.name)} for row in topics]})
+                                "internal": connection.is_internal(row.name)} for row in topics]})
         return
     if rows:
         print_table(("topic", "partitions", "replicas"), [(*row, replicas) for row in rows])
@@ -78,11 +78,6 @@ def list_(session: Session, every: bool, every_aliases: bool, as_json: bool) -> 
         note("There are no topics. Create one: multiraft topic create NAME")
     if hidden and sys.stderr.isatty():
         note(f"{plural(hidden, 'internal topic')} not shown: --all")
-
-
-def is_internal(name: str) -> bool:
-    """Return True for a topic that nodes make for themselves, such as ``__metrics``."""
-    return name.startswith("__")
 
 
 @topic.command()

@@ -48,8 +48,6 @@ Encode = Callable[[Any, Sequence[Any]], bytes]  # (batch, records) -> bytes to w
 Rows = dict[str, list[connection.PartitionRow]]  # by topic
 
 RAW, JSON, FOLLOW = "raw", "json", "follow"
-#: Names of topics that the cluster itself writes begin so; --regex leaves them out.
-INTERNAL_PREFIX = "__"
 #: In front of the line to continue with.
 CONTINUE = "Continue:"
 #: Time in which leaders have to tell their offsets, without --timeout, and the pause in between.
@@ -229,7 +227,7 @@ class _Reading:
             missing = []
             self._held = []
             for name in names:
-                connection.require_partition(name, rows[name], choice.partition)
+                connection.require_partition(name, len(rows[name]), choice.partition)
                 for row in _wanted(rows[name], choice):
                     self._held.append(unavailable.Partition(name, row.partition, row.group))
                     if row.end_offset is None:
@@ -253,8 +251,8 @@ class _Reading:
         names = [row.name for row in connection.topics(self._client)]
         found = [name for name in names
                  if any(pattern.search(name) for pattern in patterns)
-                 and (not name.startswith(INTERNAL_PREFIX)
-                      or any(INTERNAL_PREFIX in text for text in choice.topics))]
+                 and (not connection.is_internal(name)
+                      or any(connection.INTERNAL_PREFIX in text for text in choice.topics))]
         if not found:
             raise NotFound(f"no topic has a name that {' or '.join(map(shown, choice.topics))} "
                            "matches.", "`multiraft topic list` shows the topics.")
@@ -267,7 +265,7 @@ class _Reading:
             return self._of_span(choice, rows, choice.span)
         if isinstance(choice.start, dict):
             (name, known), = rows.items()
-            return _of_offsets(name, known, choice.start)
+            return [_of_offsets(name, known, choice.start)]
         parts = []
         for name, known in rows.items():
             if isinstance(choice.start, int):
@@ -282,11 +280,12 @@ class _Reading:
         return parts
 
     def _of_span(self, choice: _Choice, rows: Rows, span: Span) -> list[Part]:
-        """Return the partitions with the offsets that the span has in each."""
-        parts = []
+        """Return the topics, or the partitions if each has an end of its own, with the offsets that
+        the span has in each partition."""
+        parts: list[Part] = []
         for name, known in rows.items():
             found = {at: connection.offsets_at(self._client, name, at) for at in span.times}
-            wanted = _wanted(known, choice)
+            wanted, firsts, ends = _wanted(known, choice), {}, {}
             for row in wanted:
                 assert row.start_offset is not None and row.end_offset is not None
                 first, end = span.resolve(row.start_offset, row.end_offset,
@@ -294,8 +293,13 @@ class _Reading:
                 if len(wanted) == 1:
                     connection.require_offset(name, row, first)
                 # Of several partitions, some may lack an offset that others have.
-                first = min(max(first, row.start_offset), row.end_offset)
-                parts.append(Part(name, row.partition, first, end))
+                firsts[row.partition] = min(max(first, row.start_offset), row.end_offset)
+                ends[row.partition] = end
+            if span.end is None and choice.partition is None:
+                parts.append(Part(name, None, firsts, partitions=len(known)))
+            else:
+                parts += [Part(name, partition, first, ends[partition])
+                          for partition, first in firsts.items()]
         return parts
 
     def explain(self, waits: Sequence[Wait]) -> list[str]:
@@ -342,13 +346,13 @@ def _wanted(rows: Sequence[connection.PartitionRow],
 
 
 def _of_offsets(name: str, rows: Sequence[connection.PartitionRow],
-                starts: dict[int, int]) -> list[Part]:
-    """Return every partition from its offset on; one that is not named is read from its first
-    record.  Raises ``NotFound`` and ``CommandFailed`` for those that do not exist."""
+                starts: dict[int, int]) -> Part:
+    """Return the topic from an offset of each partition on; one that is not named is read from its
+    first record.  Raises ``NotFound`` and ``CommandFailed`` for those that do not exist."""
     for partition, offset in starts.items():
-        connection.require_partition(name, rows, partition)
+        connection.require_partition(name, len(rows), partition)
         connection.require_offset(name, rows[partition], offset)
-    return [Part(name, row.partition, starts.get(row.partition, "earliest")) for row in rows]
+    return Part(name, None, starts, partitions=len(rows))
 
 
 def _expected(rows: Rows, choice: _Choice, readers: Readers) -> int | None:

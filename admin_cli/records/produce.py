@@ -30,7 +30,7 @@ from admin_cli.console.options import (
 )
 from admin_cli.console.output import note, plural, print_json, record_bar
 from admin_cli.console.streams import ReaderGone, StreamFailed
-from admin_cli.failures import Ambiguous, CommandFailed, NotFound
+from admin_cli.failures import Ambiguous, CommandFailed
 from admin_cli.records import unavailable
 from admin_cli.records.appender import Appender, RecordRefused, Settings, appender
 from admin_cli.records.foreign_flags import PRODUCE_HINTS, TranslatedCommand, topic_argument
@@ -235,7 +235,8 @@ def produce(session: Session, topic: str, key: str | None, headers: tuple[Header
     sink, problem = None, None
     try:
         with connection.open_session(session) as client:
-            _require_partition(topic, unavailable.partitions(client, topic), partition)
+            known = unavailable.partitions(client, topic)
+            connection.require_partition(topic, len(known), partition)
             with appender(client, topic, settings) as sink:
                 _pump(source, form, shape, sink, session)
     except (KeyboardInterrupt, CommandFailed) as error:
@@ -258,14 +259,6 @@ def _require_shape(separator: bytes | None, key: str | None, form: str | InputFo
         raise click.UsageError("--key is given, and the format has %k: one of them.")
     if partition is not None and repartition:
         raise click.UsageError("--partition and --repartition exclude each other.")
-
-
-def _require_partition(topic: str, rows: Sequence[unavailable.Partition],
-                       partition: int | None) -> None:
-    """Return if the topic has the partition, None = any. Raises ``NotFound`` otherwise."""
-    if partition is not None and partition >= len(rows):
-        raise NotFound(f"topic {topic} has no partition {partition}; its partitions are 0 to "
-                       f"{len(rows) - 1}.", f"`multiraft topic describe {topic}` shows them.")
 
 
 class _RecordFailed(Exception):

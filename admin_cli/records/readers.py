@@ -31,11 +31,12 @@ PARTITION_BYTES_MIN, PARTITION_BYTES_MAX = 64 << 10, 1 << 20
 
 class Part(NamedTuple):
     """A topic, or one partition of it, from a start on; ``end`` (of one partition) is exclusive,
-    None = read on.  ``partitions``: their number."""
+    None = read on.  A ``start`` by partition leaves out those that are read from their first
+    record.  ``partitions``: their number."""
 
     topic: str
     partition: int | None
-    start: str | int | At
+    start: str | int | At | dict[int, int]
     end: int | None = None
     partitions: int = 1
 
@@ -91,7 +92,7 @@ class Readers:
         if follow and len(parts) > FOLLOWED_MAX:
             raise CommandFailed(
                 f"{len(parts)} consumers are needed to follow them, the limit is {FOLLOWED_MAX}: "
-                "one for each topic, or for each partition that has a start of its own.",
+                "one for each topic, or for each partition that has an end of its own.",
                 "Follow fewer topics in one command.")
         self._client = client
         self._follow = follow

@@ -312,9 +312,10 @@ class FakeClient:
     def _all(self, topic, partition, start, until_end):
         for number, records in enumerate(self._topic(topic)):
             if partition in (None, number):
-                first = {"earliest": 0, "latest": len(records)}.get(start, start)
-                if isinstance(start, Timestamp):
-                    found = self._first_at(records, start.ms)
+                begin = start.get(number, "earliest") if isinstance(start, dict) else start
+                first = {"earliest": 0, "latest": len(records)}.get(begin, begin)
+                if isinstance(begin, Timestamp):
+                    found = self._first_at(records, begin.ms)
                     first = len(records) if found is None else found
                 yield from self._batches(topic, number, records, first)
         if not until_end:

@@ -201,6 +201,17 @@ def test_the_last_records_of_each_partition(run, two, cluster):
     assert run("consume", two, "--from", "0=6").stdout.split() == ["a6", "b0", "b1", "b2"]
 
 
+@pytest.mark.parametrize("flags, starts", [
+    (["--from", "0=1,3=2"], {0: 1, 3: 2}), (["-o", "-2"], dict.fromkeys(range(300), 1))])
+@pytest.mark.parametrize("follow", [False, True])
+def test_offsets_of_many_partitions_are_read_by_one_consumer(run, cluster, flags, starts, follow):
+    cluster.topics["t"] = [[(None, b"%d" % n) for n in range(3)] for _ in range(300)]
+    done = run("consume", "t", *flags, *(["--follow"] if follow else []))
+    assert done.exit_code == (ExitCode.INTERRUPTED if follow else ExitCode.OK), done.stderr
+    assert cluster.consumers == [("t", None, starts, not follow)]
+    assert len(done.stdout.split()) == 900 - sum(starts.values())
+
+
 @pytest.mark.parametrize("flags, code, words", [
     (["-o", "x"], ExitCode.USAGE, "'x' is not one of start, end, 10, -5"),
     (["-o", "5:2"], ExitCode.USAGE, "'5:2' ends before it begins"),
