@@ -24,7 +24,7 @@ from admin_cli.failures import NotFound, reason
 from admin_cli.session import Session
 from admin_cli.values import quantities
 from admin_cli.values.numbers import COUNT_MAX, DAY_S, PARTITION_MAX, Real, Whole, shown
-from admin_cli.values.spans import Span, parse_span
+from admin_cli.values.spans import ENDS, Span, parse_span
 from admin_cli.values.text import printable
 from admin_cli.values.times import FORMS, At, parse_duration, parse_time
 from multiraft.codec import layout
@@ -297,6 +297,7 @@ class Time(click.ParamType):
         return at
 
 
+_LAST_RECORDS = re.compile("-[0-9]{1,18}")
 _PARTITION_OFFSETS = re.compile(r"[0-9]{1,20}=[0-9]{1,20}(,[0-9]{1,20}=[0-9]{1,20})*")
 
 
@@ -307,10 +308,10 @@ class Start(click.ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None,
                 ctx: click.Context | None) -> str | int | At | dict[int, int]:
-        aliases = {"beginning": "earliest", "start": "earliest", "oldest": "earliest",
-                     "end": "latest", "newest": "latest"}
-        if value in ("earliest", "latest") or isinstance(value, (int, At, dict)):
+        if isinstance(value, (int, At, dict)):
             return value
+        if value.lower() in ENDS:
+            return ENDS[value.lower()]
         if value.isascii() and value.isdecimal():
             return Whole(0, COUNT_MAX).convert(value, param, ctx)
         if _PARTITION_OFFSETS.fullmatch(value):
@@ -318,10 +319,10 @@ class Start(click.ParamType):
         at = parse_time(value, _now_ms())
         if at is not None:
             return at
-        hint = aliases.get(value.lower())
-        self.fail(f"{value!r} is called {hint!r} here." if hint else
-                  f"{shown(value)} is not earliest, latest, an offset from 0, "
-                  f"PARTITION=OFFSET,..., or a time like {FORMS}.", param, ctx)
+        hint = (f" The last records of each partition are --offset {value}."
+                if _LAST_RECORDS.fullmatch(value) else "")
+        self.fail(f"{shown(value)} is not earliest, latest, an offset from 0, "
+                  f"PARTITION=OFFSET,..., or a time like {FORMS}.{hint}", param, ctx)
 
     def _offsets(self, value: str, param: click.Parameter | None,
                  ctx: click.Context | None) -> dict[int, int]:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from admin_cli import extras
 from admin_cli.console.output import plural
 from admin_cli.failures import CommandFailed
 from admin_cli.plans import load_view, plan_left, plan_view, plan_words
@@ -44,7 +45,7 @@ def page(made: Any, picture: bool) -> str:
     plan = made.plan
     parts = [f"# {plan_words.title(plan)}", _head(made),
              f"![Load before and after]({PICTURE})" if picture else
-             "The picture needs matplotlib: `pip install 'multiraft[pictures]'`.",
+             f"The picture needs matplotlib: `{extras.install_line('pictures')}`.",
              "## Balance", _balance(plan), "## Moves", _totals(plan), _reasons(plan),
              _moves(plan), "## Not moved", _skipped(plan), _infeasible(plan),
              "## Nodes furthest from their share", _nodes(plan), "## How it was made",

@@ -25,9 +25,11 @@ _TIME = rf"{_INSTANT}|[0-9]{{13}}|[0-9]{{9,10}}|-?(?:[0-9]{{1,9}}(?:ms|[smhdw]))
 _TIMES = re.compile(rf"@(?P<start>{_TIME})?(?P<range>:(?P<end>{_TIME}|end)?)?")
 _SECONDS = re.compile("[0-9]{9,10}")
 _MILLISECONDS = re.compile("[0-9]{13}")
-#: Words of Kafka and kcat for the two ends of a partition.
-_WORDS = {"earliest": "start", "beginning": "start", "oldest": "start", "smallest": "start",
-          "latest": "end", "newest": "end", "largest": "end"}
+#: Words of Kafka, rpk and kcat for the two ends of a partition -> the word of `consume --from`.
+ENDS = {"earliest": "earliest", "start": "earliest", "beginning": "earliest", "oldest": "earliest",
+        "smallest": "earliest", "latest": "latest", "end": "latest", "newest": "latest",
+        "largest": "latest"}
+_OF_RPK = {"earliest": "start", "latest": "end"}
 
 
 @dataclass(frozen=True, slots=True)  # no tuple, which would equal one of another kind
@@ -86,7 +88,7 @@ def parse_span(text: str, now_ms: int) -> Span:
     times = _TIMES.fullmatch(text) if text.startswith("@") else None
     if times is not None and text not in ("@", "@:"):
         return _of_times(times, now_ms)
-    words = ":".join(_WORDS.get(word, word) for word in text.lower().split(":"))
+    words = ":".join(_OF_RPK.get(ENDS.get(word, word), word) for word in text.lower().split(":"))
     exact = _EXACT.fullmatch(words)
     if exact is None or words in ("", ":"):
         raise ValueError(f"is not one of {FORMS}.")

@@ -14,8 +14,6 @@ from typing import NamedTuple
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _DURATION = re.compile(r"(?:\d{1,9}(?:ms|[smhdw]))+", re.ASCII)
 _DURATION_PART = re.compile(r"(\d+)(ms|[smhdw])", re.ASCII)
-_AGO = re.compile(r"-((?:\d{1,9}[smhdw])+)", re.ASCII)
-_PART = re.compile(r"(\d+)([smhdw])", re.ASCII)
 _MILLIS = re.compile(r"@(\d{1,18})", re.ASCII)
 
 #: The forms of times, for help and errors.
@@ -41,9 +39,8 @@ def parse_time(text: str, now_ms: int) -> At | None:
     zone a time is in UTC."""
     if found := _MILLIS.fullmatch(text):
         return At(int(found[1]))
-    if found := _AGO.fullmatch(text):
-        seconds = sum(int(count) * _UNITS[unit] for count, unit in _PART.findall(found[1]))
-        return At(max(0, now_ms - 1_000 * seconds))
+    if text.startswith("-") and (ago_ms := parse_duration(text[1:])) is not None:
+        return At(max(0, now_ms - ago_ms))
     if "-" not in text[1:]:
         return None  # 20261120 is an offset
     try:

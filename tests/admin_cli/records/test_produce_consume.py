@@ -18,6 +18,7 @@ from admin_cli.records import produce as produce_module
 from admin_cli.records import record_source
 from admin_cli.records.appender import Appender, Settings
 from admin_cli.records.record_source import read_lines
+from admin_cli.values.spans import ENDS
 from multiraft.client.blocking import Timestamp
 from multiraft.wire import errors as wire
 
@@ -408,6 +409,7 @@ def test_an_offset_beyond_the_end_is_out_of_range(run, seven, flags):
     ("@1700000000000", 1_700_000_000_000), ("2023-11-14T22:13:20Z", 1_700_000_000_000),
     ("2023-11-14T23:13:20+01:00", 1_700_000_000_000), ("2023-11-14 22:13:20.5", 1_700_000_000_500),
     ("2023-11-14", 1_699_920_000_000), ("1969-01-01", 0), ("-10s", 1_700_000_090_000),
+    ("-1s500ms", 1_700_000_098_500),
     ("-1m40s", 1_700_000_000_000), ("-999999999w", 0),
 ])
 def test_a_time_is_written_in_many_ways(run, seven, cluster, monkeypatch, text, ms):
@@ -431,11 +433,22 @@ def test_a_rack_means_the_nearest_replica(run, seven, cluster):
     assert "prefer" not in cluster.consumed
 
 
-@pytest.mark.parametrize("word", ["beginning", "-1", "five"])
+@pytest.mark.parametrize("word", ["-1", "five"])
 def test_a_bad_offset_is_explained(run, seven, word):
     result = run("consume", seven, f"--from={word}")
     assert result.exit_code == ExitCode.USAGE
     assert "earliest" in result.stderr
+    assert ("are --offset -1." in " ".join(result.stderr.split())) is (word == "-1")
+
+
+@pytest.mark.parametrize("word, end", ENDS.items())
+def test_both_options_know_the_same_words_for_the_ends_of_a_partition(run, cluster, seven, word,
+                                                                      end):
+    expected = 7 if end == "earliest" else 0
+    for option in ("--from", "--offset"):
+        done = run("consume", seven, option, word, "--until-end")
+        assert (done.exit_code, len(done.stdout.split())) == (0, expected), option
+    assert run("consume", seven, "--from", word.upper(), "--until-end").exit_code == 0
 
 
 def test_what_was_produced_is_consumed_unchanged(run, cluster, topic):
