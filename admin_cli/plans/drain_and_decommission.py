@@ -1,5 +1,5 @@
-"""`multiraft node drain|undrain|maintenance|decommission`: states that the operator wants of a
-node.
+"""`multiraft node drain`, `undrain`, `maintenance` and `decommission`: states that the
+operator wants of a node.
 
 Contract.  The cluster stores the wanted state, and every later plan respects it.  The plan that it
 requires is an ordinary plan: it is shown, and applied only with `--yes`.  When that plan is

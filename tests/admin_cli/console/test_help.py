@@ -38,7 +38,9 @@ def narrow(monkeypatch):
 @pytest.mark.parametrize("path", [*groups()], ids=" ".join)
 def test_no_summary_of_a_command_is_cut(run, narrow, path):
     text = run(*path, "--help").stdout
-    assert "..." not in text.partition("Commands:")[2].partition("Connection:")[0]
+    _, heading, commands_ = text.partition("\nCommands:\n")
+    assert heading
+    assert "..." not in commands_.partition("\nConnection:\n")[0]
 
 
 @pytest.mark.parametrize("found", [found for found in commands() if any(

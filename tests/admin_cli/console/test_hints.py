@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
+from collections.abc import Iterator
 
 import click
 import pytest
 
 from admin_cli.console import hints
 from admin_cli.console.hints import HINTS, did_you_mean
-from admin_cli.failures import ExitCode
+from admin_cli.failures import PLAN_USAGE, ExitCode
 from admin_cli.main import cli
+from admin_cli.packages import distribution_root
+from admin_cli.records.foreign_flags import TranslatedCommand
 from admin_cli.session import Session
 from tests.admin_cli.tree import commands
 
@@ -39,11 +43,72 @@ def test_every_command_that_is_named_exists_with_its_options(line):
     assert {word for word in words if word.startswith("-")} <= known
 
 
-def takes(words: list[str], option: str) -> bool:
-    """Tell whether the command, or any command for none, has the option."""
-    return any(option in parameter.opts for found in commands()
-               if list(found.path[:len(words)]) == words and words
-               for parameter in found.command.params)
+def texts(source: str) -> Iterator[str]:
+    """Yield every string of a module; braces stand for the values in an f-string."""
+    tree = ast.parse(source)
+    parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)
+             for part in node.values}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "{}"
+                          for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) \
+                and id(node) not in parts:
+            yield node.value
+
+
+def lines_typed(text: str) -> Iterator[str]:
+    """Yield the words behind ``multiraft`` that a text asks for: between backticks, behind a colon,
+    or as a line of its own."""
+    for found in re.finditer(r"(?:^ *|[`(]|: +|&& |\| )multiraft +([^`\n]*)", text, re.MULTILINE):
+        yield re.split(r"&&|\||>|[.,;:)\"]+(?:\s|$)", found[1])[0]
+
+
+def wrong_word(line: str) -> str | None:
+    """Return the first word of a command line that is no command or no option of it; None = there
+    is none, up to a value that is not known here."""
+    ctx, words = click.Context(cli, obj=Session({})), line.split()
+    while words and isinstance(ctx.command, click.Group) and re.match("[a-z]", words[0]):
+        found = ctx.command.get_command(ctx, words[0])
+        if found is None:
+            return words[0]
+        ctx = click.Context(found, ctx, words.pop(0))
+    known = {"--help", *(name for parameter in ctx.command.params
+                         for name in (*parameter.opts, *parameter.secondary_opts))}
+    return next((word for word in words if re.match("--?[a-zA-Z]", word)
+                 and word.partition("=")[0] not in known), None)
+
+
+@pytest.mark.parametrize("text, words", [
+    ("a `multiraft topic crate NAME` b", ["crate"]), ("Do: multiraft dev up --wipe.", ["--wipe"]),
+    ("  multiraft nonsense\n  multiraft topic list --json", ["nonsense", None]),
+    ("(multiraft dev up --dir {})", [None]), ("does not speak multiraft dialect", [])])
+def test_a_command_that_does_not_exist_is_found_in_a_text(text, words):
+    assert [wrong_word(line) for line in lines_typed(text)] == words
+
+
+@pytest.mark.parametrize("package", ["admin_cli", "node", "placement"])
+def test_every_command_in_a_string_exists_with_its_options(package):
+    checked, wrong = 0, []
+    for path in sorted((distribution_root() / package).rglob("*.py")):
+        for text in texts(path.read_text(encoding="utf-8")):
+            for line in lines_typed(text):
+                checked += 1
+                if wrong_word(line) is not None:
+                    wrong.append(f"{path.name}: {line}")
+    assert checked and not wrong
+
+
+def without_option(words: list[str], option: str) -> list[str] | None:
+    """Return the first command that begins with the words and lacks the option; None = there is
+    none.  Those with answers of their own are left out."""
+    for found in commands():
+        if list(found.path[:len(words)]) == words \
+                and not isinstance(found.command, TranslatedCommand) \
+                and not any(option in (*parameter.opts, *parameter.secondary_opts)
+                            for parameter in found.command.params):
+            return [*found.path]
+    return None
 
 
 @pytest.mark.parametrize("row", HINTS)
@@ -52,8 +117,11 @@ def test_a_row_is_reached(run, row):
     words = [word for word in row.split() if not word.startswith("-")]
     options = [word for word in row.split() if word.startswith("-")]
     if options and (not words or hints.of_command(words, 0) is None):
-        assert not takes(words, options[0])
-        assert hints.of_option(words, options[0]) == HINTS[row]
+        command = without_option(words, options[0])
+        assert command is not None, "every command has the option"
+        result = run(*command, *options)
+        assert result.exit_code in (ExitCode.USAGE, PLAN_USAGE), result.output
+        assert f"No such option {options[0]!r}. {HINTS[row]}" in " ".join(result.stderr.split())
         return
     result = run(*row.split())
     assert result.exit_code == ExitCode.USAGE, result.output
