@@ -22,13 +22,12 @@ _CONNECTION_HINTS = {
     "-b": "addresses are named with --servers HOST:PORT",
     "-X": "addresses are named with --servers HOST:PORT, TLS files with --tls-ca and its like",
     "-F": "addresses are named with --servers HOST:PORT or the variable MULTIRAFT_SERVERS",
-    "-v": "the outcome is always printed at the end",
-    "-u": "output to a terminal or a follower is never held back",
 }
 #: Of kcat, rpk, kafka-console-producer and nats.
 PRODUCE_HINTS = {
     **_CONNECTION_HINTS,
     "-P": "`multiraft produce` appends without it",
+    "-v": "the outcome is always printed at the end",
     "-C": "reading is `multiraft consume`",
     "-D": "write the text that ends a record into a format: --format '%v;'",
     "-l": "a file of lines is named with --file",
@@ -55,6 +54,10 @@ PRODUCE_HINTS = {
 CONSUME_HINTS = {
     **_CONNECTION_HINTS,
     "-C": "`multiraft consume` reads without it",
+    "-u": "output to a terminal, and that of --follow, is never held back",
+    "-v": "waits are always reported, except with --quiet",
+    "-w": "new records are awaited with --follow",
+    "--watch": "new records are awaited with --follow",
     "-P": "appending is `multiraft produce`",
     "-G": "there are no consumer groups; continue with --from PARTITION=OFFSET,...",
     "-g": "there are no consumer groups; continue with --from PARTITION=OFFSET,...",
