@@ -381,7 +381,8 @@ _COLOURS = {"warning": "yellow", "error": "red", "critical": "red"}
               show_default=True, help="Last lines of each node to begin with.")
 @click.option("--level", type=click.Choice(dev_logs.LEVELS), default=dev_logs.LEVELS[0],
               show_default=True, help="Minimum level that is shown.")
-@click.option("--json", "as_json", is_flag=True, help="Print the lines of JSON as they are.")
+@click.option("--json", "as_json", is_flag=True,
+              help='Print events as the nodes wrote them, other lines as {"node": N, "text": T}.')
 @dir_option
 @click.pass_obj
 def logs(session: Session, nodes: tuple[int, ...], follow: bool, count: int, level: str,

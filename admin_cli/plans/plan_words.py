@@ -41,7 +41,7 @@ from placement.policy import (
 )
 
 RATES = (INGRESS, EGRESS, GROUP_INGRESS)
-#: Loads that are moved with a replica, and those that are moved with a leader.
+#: Kind of a move -> its name, for one move and for several.
 KINDS = {LEADER_TRANSFER: ("leader moves", "leaders move"),
          TOPIC_SWITCH: ("partition switches its group", "partitions switch their group"),
          REPLICA_CHANGE: ("replica change", "replica changes")}
