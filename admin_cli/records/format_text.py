@@ -99,6 +99,17 @@ def parse(text: str, verbs: Mapping[str, str] = VERBS, column: int = 1) -> tuple
     return tuple(parts)
 
 
+def literal(text: str) -> bytes:
+    r"""Return the bytes of a text without verbs, with the escapes of a format.  Raises
+    ``FormatError``."""
+    data, at = bytearray(), 0
+    while at < len(text):
+        found, size = _escape(text[at:], at + 1) if text[at] == "\\" else (os.fsencode(text[at]), 1)
+        data += found
+        at += size
+    return bytes(data)
+
+
 def _escape(text: str, column: int) -> tuple[bytes, int]:
     r"""Return the bytes of the escape at the start of ``text``, and its characters."""
     if text[1:2] in _ESCAPES and len(text) > 1:

@@ -35,7 +35,7 @@ from admin_cli.records import unavailable
 from admin_cli.records.appender import Appender, RecordRefused, Settings, appender
 from admin_cli.records.foreign_flags import PRODUCE_HINTS, TranslatedCommand, topic_argument
 from admin_cli.records.format_input import Header, InputFormat
-from admin_cli.records.format_text import FormatError
+from admin_cli.records.format_text import FormatError, literal
 from admin_cli.records.record_source import (
     LINES_BEFORE,
     RECORDS_BEFORE,
@@ -72,6 +72,21 @@ class HeaderPair(click.ParamType):
             return (TEXT.convert(value[:found.start()], param, ctx),
                     os.fsencode(value[found.end():]))
         self.fail(f"{shown(value)} is not NAME=VALUE.", param, ctx)
+
+
+class Separator(click.ParamType):
+    r"""Bytes that end a key, with the escapes of a format: ``\t``."""
+
+    name = "separator"
+
+    def convert(self, value: Any, param: click.Parameter | None,
+                ctx: click.Context | None) -> bytes:
+        if isinstance(value, bytes):
+            return value
+        try:
+            return literal(value)
+        except FormatError as error:
+            self.fail(f"{shown(value)}, {error}", param, ctx)
 
 
 class InputForm(click.ParamType):
@@ -181,8 +196,8 @@ Examples:
               help="Read what `consume --json` writes: an object per line.")
 @click.option("--file", "source", type=click.File("rb"), default="-", metavar="F",
               help="File to read. [default: standard input]")
-@click.option("--key-separator", "-K", metavar="S",
-              help="Text before the first S of a line is the record's key.")
+@click.option("--key-separator", "-K", "separator", metavar="S", type=Separator(),
+              help=r"Text before the first S of a line is the record's key; '\t' is a tab.")
 @click.option("--partition", "-p", type=PARTITION, metavar="P",
               help="Append to this partition. [default: by the key, or spread]")
 @click.option("--repartition", is_flag=True,
@@ -206,7 +221,7 @@ Examples:
 @servers_option
 @click.pass_obj
 def produce(session: Session, topic: str, key: str | None, headers: tuple[Header, ...],
-            form: str | InputFormat, from_json: bool, source: BinaryIO, key_separator: str | None,
+            form: str | InputFormat, from_json: bool, source: BinaryIO, separator: bytes | None,
             partition: int | None, repartition: bool, tombstone: bool, acks: str, compression: str,
             batch_bytes: int | None, timeout: int | None, timeout_alias: int | None,
             batch_bytes_alias: int | None, compression_alias: str | None, acks_alias: str | None,
@@ -217,13 +232,12 @@ def produce(session: Session, topic: str, key: str | None, headers: tuple[Header
     answer came in time: it may or may not have been appended.
     """
     of_properties = _property_separator(properties)
-    if key_separator is None:
-        key_separator = of_properties
+    if separator is None and of_properties is not None:
+        separator = os.fsencode(of_properties)
     if from_json:
         if form != RAW:
             raise click.UsageError("--from-json and --format exclude each other.")
         form = JSON
-    separator = None if key_separator is None else os.fsencode(key_separator)
     _require_shape(separator, key, form, partition, repartition)
     if len(headers) > HEADER_FLAGS_MAX:
         raise click.UsageError(f"There are {len(headers)} headers, the limit is "
