@@ -78,7 +78,8 @@ def no_answer(error: Exception) -> str:
 def remedy(servers: Servers) -> str:
     """Return the command that starts or shows the nodes that are down."""
     if servers.dev_directory is not None:
-        return f"Start the nodes that are down: multiraft dev up --dir {shell_word(servers.dev_directory)}"
+        return ("Start the nodes that are down: multiraft dev up --dir "
+                f"{shell_word(servers.dev_directory)}")
     return "Start the nodes that are down; `multiraft cluster status` shows all of them."
 
 

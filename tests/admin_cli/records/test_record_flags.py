@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from types import SimpleNamespace
 
 import pytest
 
-from admin_cli import connection
 from admin_cli.failures import ExitCode
 from admin_cli.main import cli
-from admin_cli.records import consume as consume_module
 from admin_cli.records import readers, record_source
 from admin_cli.records.foreign_flags import CONSUME_HINTS, PRODUCE_HINTS
 from admin_cli.records.format_input import InputFormat
