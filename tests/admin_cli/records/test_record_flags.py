@@ -155,8 +155,8 @@ def test_a_record_in_a_partition_that_does_not_exist_names_the_way_out(run, clus
 
 
 @pytest.mark.parametrize("flags, data, words", [
-    (["-f", r"%V{1}%v\n%k\n"], b"a\n1\nb\n2\n", "record 2, of 1 byte, was refused: "),
-    (["--from-json"], b'{"value": "a"}\n\n{"value": "b"}\n', "line 3, of 1 byte, was refused: ")])
+    (["-f", r"%V{1}%v\n%k\n"], b"a\n1\nb\n2\n", "record 2 (1 byte) was refused: "),
+    (["--from-json"], b'{"value": "a"}\n\n{"value": "b"}\n', "line 3 (1 byte) was refused: ")])
 def test_a_refusal_counts_what_the_form_of_the_input_has(run, cluster, topic, flags, data, words):
     cluster.refused[b"b"] = wire.ProducerFenced("producer 6 epoch 0 was fenced by epoch 1")
     done = run("produce", topic, *flags, input=data)
