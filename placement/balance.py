@@ -16,7 +16,8 @@ and then four steps, repeated until none does anything:
     shed           the excess of each overloaded node, largest replicas first among those that fit
     fill           nodes below the band, which are new or were emptied (``placement.fill``)
     make headroom  large replicas that fit nowhere, to nodes that can pass small ones on to others
-    descend        single moves, then exchanges, that fit nowhere and still improve the balance
+    descend        single moves, then exchanges, that fit nowhere and still improve the balance; in
+                   a plan for one node, single moves that fit and were not shed
 """
 
 from __future__ import annotations
@@ -212,9 +213,9 @@ def _displace(balancer: Balancer, item: Item, node: int, target: int, position: 
 
 def _descend(balancer: Balancer) -> bool:
     """Make the best single move, or else the best exchange, for the worst node that has one. Return
-    False if no node has one; a plan for one node makes none."""
+    False if no node has one."""
     if balancer.single_node:
-        return False  # it might leave the node above its target, and a next plan would go back
+        return _place_any(balancer)
     for _, node, position in balancer.overloaded():
         if not balancer.is_source[node]:
             continue
@@ -225,6 +226,17 @@ def _descend(balancer: Balancer) -> bool:
                 or _best_exchange(balancer, node, targets[:DESCENT_TARGETS], position):
             return True
     return False
+
+
+def _place_any(balancer: Balancer) -> bool:
+    """Move the largest replica of the worst node that fits below the target of another one, in a
+    plan for one node. Return False if there is none.
+
+    Such a plan has few targets, often one, which may hold already what ``shed`` chooses. A move
+    beyond a target might leave the node above its own, and a next plan would go back."""
+    return any(_place(balancer, item, node, position)
+               for _, node, position in balancer.overloaded() if balancer.is_source[node]
+               for item in balancer.items(node, position))
 
 
 def _best_move(balancer: Balancer, node: int, targets: list[int], position: int) -> bool:

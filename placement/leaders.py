@@ -142,7 +142,8 @@ class _Leaders:
 
     def may_get(self, group: int, target: int, source: int) -> bool:
         """True if balancing may make ``target`` the group's leader instead of ``source``. A plan
-        for one node allows only transfers from it, or to it up to its target."""
+        for one node allows only transfers from it, of groups that it led at first or whose leader
+        changes anyhow, or to it up to its target."""
         node = self.state.nodes[target]
         if not node.accepts_replicas or node.id in self.policy.excluded_nodes:
             return False
@@ -155,7 +156,14 @@ class _Leaders:
                        for position, more in ((R_EGRESS, self.state.leader_egress(group)),
                                               (R_LEADERS, 1))
                        if (shares := self.shares.get(position)) is not None)
-        return self.only == NO_NODE or self.only == source == self.state.initial_leader(group)
+        return self.only == NO_NODE or self.only == source and (
+            self.state.initial_leader(group) == source or self.leader_has_to_change(group))
+
+    def leader_has_to_change(self, group: int) -> bool:
+        """True if the node that led the group in the snapshot holds it no longer, or may not
+        lead."""
+        first = self.state.initial_leader(group)
+        return first not in self.state.voters[group] or not self.state.nodes[first].may_lead
 
     def does_not_overload(self, target: int, source: int, egress: int, leaders: int) -> bool:
         """True if the target with the additional load stays below its target, or less full than the

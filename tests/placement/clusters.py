@@ -116,6 +116,24 @@ def clusters(draw, states=MIXED):
     return snapshot(rows, groups, inside, factor, pool)
 
 
+def elected(seed):
+    """Return the bootstrap cluster of three to six nodes with groups of unequal loads, which
+    elections have given any leaders, and with up to two nodes that joined and hold nothing.  The
+    default floors concern some of its loads."""
+    dice = Dice(seed)
+    count, racks = dice.randint(3, 6), dice.choice((0, 0, 2, 3))
+    rates = [dice.choice((0, 1000, dice.randint(0, MIB), dice.randint(0, 16 * MIB)))
+             for _ in range(dice.randint(0, 60))]
+    before = cluster(nodes(count, racks), dice.randint(4, 40), rates, dice.randint(1, 3),
+                     dice.choice((1, 100, 1000)))
+    luck = [dice.random() for _ in range(count + 1)]
+    led = tuple(row._replace(leader=max(row.voters, key=lambda node: luck[node] * dice.random()))
+                for row in before.groups)
+    return grown(before._replace(groups=led), *(
+        NodeRow(node, f"r{node % racks}" if racks else "", dice.choice((50, 100, 100, 300)))
+        for node in range(count + 1, count + 1 + dice.choice((0, 1, 1, 2)))))
+
+
 def _partition(dice, incarnation, pool):
     return PartitionRow(
         incarnation, f"t{incarnation % 5}", 0, dice.randint(1, pool), epoch=dice.randint(1, 3),

@@ -4,10 +4,11 @@ each way of doing more is found out when the plan is verified."""
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from placement.cluster import ALIVE, MAINTENANCE, GroupRow, NodeRow
+from placement.outcome import planned
 from placement.plan import NEW_NODE, OVERLOAD, USER, LeaderTransfer, ReplicaChange, Why, identify
 from placement.planner import make_plan
 from placement.policy import DISK, INGRESS, Band, Options, Policy
@@ -17,6 +18,7 @@ from tests.placement.clusters import (
     STRICT,
     Dice,
     clusters,
+    elected,
     nodes,
     only,
     policies,
@@ -106,6 +108,30 @@ def questions(draw):
 def test_plans_for_one_node_that_are_made_are_not_refused(question):
     drawn, policy, options = question
     assert verify(make_plan(drawn, policy, options), drawn, drawn.taken_ms) == ()
+
+
+@given(st.integers(0, 1 << 32))
+@example(714)  # a leader reached the node with its replica, and could not leave it again
+@example(812)
+@example(1595)
+@settings(max_examples=40, deadline=None)
+def test_a_plan_for_one_node_that_is_converged_leaves_nothing_to_do(seed):
+    before = elected(seed)
+    policy = Policy(cool_down_ms=0)
+    for row in before.nodes:
+        made = make_plan(before, policy, Options("node", row.id))
+        if made.converged:
+            assert make_plan(planned(before, made), policy, made.options).moves == ()
+
+
+def test_a_replica_that_the_node_has_does_not_stand_for_one_that_it_could_get():
+    """Group 2 is the smallest that covers the excess of node 1, and node 3 holds it already."""
+    before = snapshot(nodes(3), [GroupRow(group, 1, 10, voters, voters[0], ingress=ingress)
+                                 for group, voters, ingress in (
+                                     (1, (1, 2), 780), (2, (1, 3), 110), (3, (1, 2), 120),
+                                     (4, (3,), 500), (5, (1, 3), 240))], factor=2)
+    made = make_plan(before, only(INGRESS, 200), Options("node", 3))
+    assert [move.move_id for move in made.moves] == ["replicas:g3"]
 
 
 #: (node -> its rack, group -> its ingress and voters): giants move and shares with them,
