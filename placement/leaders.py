@@ -17,6 +17,8 @@ than a band.  If two nodes exchange groups, each changes by the difference only.
 
 from __future__ import annotations
 
+import heapq
+
 from placement import counts
 from placement.cluster import DEAD, MAINTENANCE
 from placement.plan import DRAIN, LEADER_SKEW, Why
@@ -119,6 +121,11 @@ class _Leaders:
         if self.limits:
             beyond = max(beyond, shares.low[node] - load)
         return beyond * PPM // shares.unit[node] if beyond > 0 else 0
+
+    def is_above_target(self, node: int) -> bool:
+        """True if the node is above its target of any resource that is judged now."""
+        return any(self.state.load[node][position] > shares.high[node]
+                   for position, shares in self.shares.items())
 
     def ppm(self, node: int, position: int) -> int:
         """Return a node's load of the resource at ``position``, in millionths of its share; 0 for a
@@ -250,13 +257,24 @@ def _overloaded(leaders: _Leaders) -> list[int]:
 
 
 def _transfer_best(leaders: _Leaders) -> bool:
-    """Make the best transfers of each overloaded node until none helps. Return True if any was
-    made."""
+    """Make the best transfer of the node that is worst, again and again, until none helps. Return
+    True if any was made.
+
+    One node after the other would give too much away, and get it back from those that follow."""
     moved = False
-    for node in _overloaded(leaders):
-        while (best := _best_transfer(leaders, node))[0] > 0:
-            leaders.transfer(best[1], best[2], LEADER_SKEW, leaders.worst(node))
-            moved = True
+    worst = [(-leaders.cost(node), node) for node in _overloaded(leaders)]
+    heapq.heapify(worst)
+    while worst:
+        cost, node = heapq.heappop(worst)
+        if cost != -leaders.cost(node) or not leaders.is_above_target(node):
+            continue  # another entry has its present cost
+        gain, group, target = _best_transfer(leaders, node)
+        if gain <= 0:
+            continue
+        leaders.transfer(group, target, LEADER_SKEW, leaders.worst(node))
+        moved = True
+        for changed in (node, target):
+            heapq.heappush(worst, (-leaders.cost(changed), changed))
     return moved
 
 

@@ -8,7 +8,6 @@ tables.  Whole numbers, rounded up where a load is judged and down where a bound
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 from placement import counts
 from placement.cluster import DEAD, MAINTENANCE, GroupRow, PartitionRow, Snapshot
@@ -48,12 +47,6 @@ from placement.state import (
 #: Scopes in which a node's resource is balanced.
 BALANCED_BY = {position: (SCOPE_ALL, SCOPE_NODE) if position in REPLICA_LOADS
                else (SCOPE_ALL, SCOPE_NODE, SCOPE_LEADERS) for position in POSITION.values()}
-
-
-class Before(NamedTuple):
-    """Leaders of groups before leaders were moved for their own sake."""
-
-    leader: dict[int, int]
 
 
 # ---- the planned cluster ------------------------------------------------------------------------
@@ -143,24 +136,22 @@ def apply_move(state: State, move: Move, rows: dict[int, PartitionRow],
 
 # ---- figures ------------------------------------------------------------------------------------
 
-def resources(start: State, end: State, before: Before, policy: Policy, options: Options,
+def resources(start: State, end: State, policy: Policy, options: Options,
               counted: bool) -> tuple[ResourceOutcome, ...]:
     """Return one row of figures per balanced resource, in the order of the policy's bands, and then
-    the number of replicas if they were ``counted``. ``before``: leaders before they were moved for
-    their own sake."""
+    the number of replicas if they were ``counted``."""
     rows = []
     for band in policy.bands:
         if band.resource == GROUP_INGRESS:
             rows.append(_groups_outcome(start, end, band, options))
         else:
-            rows.append(_nodes_outcome(start, end, before, band, options))
+            rows.append(_nodes_outcome(start, end, band, options))
     if counted:
-        rows.append(_nodes_outcome(start, end, before, REPLICAS_BAND, options))
+        rows.append(_nodes_outcome(start, end, REPLICAS_BAND, options))
     return tuple(rows)
 
 
-def _nodes_outcome(start: State, end: State, before: Before, band: Band,
-                   options: Options) -> ResourceOutcome:
+def _nodes_outcome(start: State, end: State, band: Band, options: Options) -> ResourceOutcome:
     shares = node_shares(end, band)
     position = POSITION[band.resource]
     if position == R_REPLICAS:
@@ -172,12 +163,12 @@ def _nodes_outcome(start: State, end: State, before: Before, band: Band,
               for node in end.nodes]
     at_first = [node.state != DEAD for node in start.nodes]
     held = (_replicas_held(start, end, position) if position in REPLICA_LOADS
-            else _led(end, before, position))
+            else _led(start, end, position))
     return ResourceOutcome(
         band.resource, band.permille, shares.total,
         _worst(shares, (load[position] for load in start.load), weights, at_first),
         _worst(shares, (load[position] for load in end.load), weights, judged),
-        shares.bound_ppm, shares.bound, shares.level_ppm, _moved(start, end, before, position),
+        shares.bound_ppm, shares.bound, shares.level_ppm, _moved(start, end, position),
         _moved_bound(held, shares, [node.is_evacuated for node in end.nodes],
                      [counts and options.node in (0, node.id)
                       for counts, node in zip(judged, end.nodes, strict=True)],
@@ -190,10 +181,11 @@ def _replicas_held(start: State, end: State, position: int) -> list[list[int]]:
     return [[end.replica_load(group, position) for group in held] for held in start.held]
 
 
-def _led(end: State, before: Before, position: int) -> list[list[int]]:
-    """Return the loads of the groups that each node led before leaders were moved."""
+def _led(start: State, end: State, position: int) -> list[list[int]]:
+    """Return the loads of the groups that each node leads at the plan's start, with the loads that
+    groups have at its end."""
     held: list[list[int]] = [[] for _ in end.nodes]
-    for group, leader in before.leader.items():
+    for group, leader in start.leader.items():
         if leader != NO_NODE:
             held[leader].append(1 if position == R_LEADERS else end.leader_egress(group))
     return held
@@ -205,14 +197,16 @@ def _worst(shares: Shares, loads: Iterable[int], weights: Sequence[int],
                 in zip(loads, weights, judged, strict=True) if counts), default=0)
 
 
-def _moved(start: State, end: State, before: Before, position: int) -> int:
-    """Return the load in the resource ``position`` that the plan brings to another node."""
+def _moved(start: State, end: State, position: int) -> int:
+    """Return the load in the resource ``position`` that the plan brings to another node: of
+    leaders, by a transfer or together with a replica."""
     if position in REPLICA_LOADS:
         return sum(end.replica_load(group, position)
                    * sum(node not in start.voters[group] for node in voters)
                    for group, voters in end.voters.items())
     return sum(1 if position == R_LEADERS else end.leader_egress(group)
-               for group, leader in end.leader.items() if leader != before.leader[group])
+               for group, leader in end.leader.items()
+               if NO_NODE != start.leader[group] != leader != NO_NODE)
 
 
 def _moved_bound(held: Sequence[Sequence[int]], shares: Shares, leaves: Sequence[bool],

@@ -228,7 +228,8 @@ class ResourceOutcome(NamedTuple):
     ``bound_ppm`` is a lower bound over all placements of the same loads on the same bins; ``bound``
     names its source (mean, largest, pigeonhole, racks).  ``level_ppm`` is the share that bins
     without an oversized item can have, at which balancing aims within the band.  ``moved`` is the
-    load that changes bins, ``moved_bound`` the load that has to."""
+    load that changes its bin, ``moved_bound`` a lower bound of what any plan has to move until
+    every bin is inside its band."""
 
     resource: str
     band_permille: int

@@ -73,7 +73,6 @@ class _Stages(NamedTuple):
     """Result of the stages: the states at their ends and the reasons."""
 
     state: State
-    before: outcome.Before
     reasons: Reasons
     skipped: list[Skipped]
     infeasible: list[Infeasible]
@@ -145,12 +144,11 @@ def _run_stages(snapshot: Snapshot, policy: Policy, options: Options) -> _Stages
     complete = _replica_stages(changes, options.scope)
     if options.scope in (SCOPE_ALL, SCOPE_NODE):
         changes.skipped += explain_nodes(changes)
-    leader_before = dict(state.leader)
     led, balanced = balance_leaders(
         state, policy, options, changes.moves_for_counts) if options.scope in (
         SCOPE_ALL, SCOPE_LEADERS, SCOPE_NODE) else ({}, True)
     reasons = Reasons(changes.why, led, switches.why)
-    return _Stages(state, outcome.Before(leader_before), reasons,
+    return _Stages(state, reasons,
                    [*switches.skipped, *changes.skipped], changes.infeasible,
                    complete and switches.complete and balanced
                    and not (changes.cut_by_budget or changes.direction_changed
@@ -188,8 +186,7 @@ def _refused(snapshot: Snapshot, policy: Policy, options: Options,
              faults: list[Infeasible]) -> Plan:
     """Return a plan without moves for a request that cannot be met."""
     state = State(snapshot, policy)
-    stages = _Stages(state, outcome.Before(dict(state.leader)),
-                     Reasons({}, {}, {}), [], faults, True)
+    stages = _Stages(state, Reasons({}, {}, {}), [], faults, True)
     return _assemble(snapshot, policy, options, stages, state, Sequence([], [], 0, 0))
 
 
@@ -210,7 +207,7 @@ def _assemble(snapshot: Snapshot, policy: Policy, options: Options, stages: _Sta
         expires_ms=snapshot.taken_ms + policy.valid_ms, options=options, policy=policy,
         converged=complete, waves=max((move.wave for move in moves), default=0),
         estimated_ms=sequence.estimated_ms, totals=_totals(moves),
-        resources=outcome.resources(start, end, stages.before, policy, options, stages.counted),
+        resources=outcome.resources(start, end, policy, options, stages.counted),
         nodes=outcome.nodes(start, end, policy), groups=outcome.groups(start, end),
         warnings=tuple(outcome.warnings(end)), infeasible=tuple(stages.infeasible),
         skipped=tuple(skipped[:SKIPPED_MAX]), moves=tuple(moves)))

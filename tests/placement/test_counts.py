@@ -22,7 +22,7 @@ from placement.policy import (
     Options,
     Policy,
 )
-from placement.verify import verify
+from tests.placement.checked import ALL, changes_of_leaders, checked_plan, figures
 from tests.placement.clusters import (
     MIB,
     NOW_MS,
@@ -44,21 +44,9 @@ SMALL = cluster(nodes(3), 64, [2048] * 30)
 FOUR = grown(SMALL, NodeRow(4))
 
 
-ALL = Options()
-
-
-def checked_plan(before, policy=DEFAULT, options=ALL):
-    """A plan that keeps every invariant, and leaves nothing to do when it is converged."""
-    made = make_plan(before, policy, options)
-    assert verify(made, before, before.taken_ms) == ()
-    if made.converged:
-        assert make_plan(planned(before, made), policy, options).is_empty
-    return made
-
-
-def named(made, resource):
-    """The plan's row of figures of a resource; None = it has none."""
-    return next((row for row in made.resources if row.resource == resource), None)
+def default_plan(before, options=ALL):
+    """A checked plan by the default floors."""
+    return checked_plan(before, DEFAULT, options)
 
 
 def led_by(before, *counts):
@@ -69,7 +57,7 @@ def led_by(before, *counts):
 
 
 def test_a_node_that_joins_gets_its_share_of_replicas_and_leaders():
-    made = checked_plan(FOUR)
+    made = default_plan(FOUR)
     assert made.converged
     assert sorted(row.replicas_after for row in made.nodes) == [48, 49, 49, 49]
     assert made.nodes[3].after[LED] >= 16 and max(row.after[LED] for row in made.nodes) <= 17
@@ -80,13 +68,13 @@ def test_a_node_that_joins_gets_its_share_of_replicas_and_leaders():
 
 def test_it_gets_its_share_of_the_groups_with_records_too():
     busy = {row.id for row in SMALL.groups if row.ingress}
-    after = planned(FOUR, checked_plan(FOUR))
+    after = planned(FOUR, default_plan(FOUR))
     mine = [row.id for row in after.groups if 4 in row.voters and row.id in busy]
     assert 0.5 <= len(mine) / (len(busy) * 3 / 4) <= 1.5
 
 
 def test_no_more_moves_than_it_takes():
-    row = named(checked_plan(FOUR), REPLICAS)
+    row = figures(default_plan(FOUR), REPLICAS)
     assert row.moved == row.moved_bound == 48 and row.total == 195
     assert (row.before_ppm, row.after_ppm) == (1_333_334, 1_005_129)
 
@@ -95,25 +83,25 @@ def test_no_more_moves_than_it_takes():
 @pytest.mark.parametrize("rates", [[], [2048] * 30])
 def test_a_fresh_cluster_gets_no_plan(count, rates):
     fresh = cluster(nodes(count), 64, rates)
-    made = checked_plan(fresh)
-    assert made.is_empty and made.converged and named(made, REPLICAS) is None
+    made = default_plan(fresh)
+    assert made.is_empty and made.converged and figures(made, REPLICAS) is None
 
 
 def test_the_metadata_group_is_not_moved_for_a_number():
-    assert all(move.group for move in checked_plan(FOUR).moves
+    assert all(move.group for move in default_plan(FOUR).moves
                if isinstance(move, ReplicaChange))
 
 
 def test_where_bytes_say_something_they_alone_are_balanced():
     full = grown(cluster(nodes(3), 64, [MIB] * 400, retained_s=100), NodeRow(4))
-    made = checked_plan(full)
-    assert named(made, REPLICAS) is None
+    made = default_plan(full)
+    assert figures(made, REPLICAS) is None
     assert made.moves and REPLICAS not in {move.why.resource for move in made.moves}
 
 
 def test_a_policy_without_a_floor_counts_nothing():
     policy = DEFAULT._replace(bands=(Band(DISK, 50), Band(LEADERS, 100)))
-    assert named(checked_plan(FOUR, policy), REPLICAS) is None
+    assert figures(checked_plan(FOUR, policy), REPLICAS) is None
 
 
 def test_a_policy_that_balances_no_replicas_counts_none():
@@ -122,18 +110,37 @@ def test_a_policy_that_balances_no_replicas_counts_none():
     assert not [move for move in made.moves if isinstance(move, ReplicaChange)]
 
 
+@pytest.mark.parametrize("counts", [(38, 27, 0), (23, 22, 20), (18, 17, 30), (54, 8, 3)])
+def test_a_node_that_gives_leaders_away_gets_none_in_the_same_plan(counts):
+    """The first gave more than its excess to the new node, and got leaders from the others."""
+    made = default_plan(grown(led_by(SMALL, *counts), NodeRow(4)))
+    moved = changes_of_leaders(made)
+    assert not {old for old, _ in moved} & {new for _, new in moved}
+    assert figures(made, LEADERS).moved == len(moved)
+    assert min(row.after[LED] for row in made.nodes) >= 14
+
+
+def test_a_plan_for_leaders_takes_from_the_node_that_leads_most():
+    """Node 4 can lead nothing, so that the others stay above their targets.  Taken from one after
+    the other, node 1 would get some back from node 3."""
+    made = default_plan(grown(led_by(SMALL, 33, 1, 31), NodeRow(4)), Options("leaders"))
+    moved = changes_of_leaders(made)
+    assert {new for _, new in moved} == {2} and len(moved) == figures(made, LEADERS).moved == 20
+    assert [row.after[LED] for row in made.nodes] == [22, 21, 22, 0]
+
+
 @pytest.mark.parametrize("counts", [(30, 20, 15), (31, 7, 27), (1, 43, 21)])
 def test_leaders_stay_where_elections_of_an_idle_cluster_put_them(counts):
-    assert checked_plan(led_by(SMALL, *counts)).is_empty
+    assert default_plan(led_by(SMALL, *counts)).is_empty
 
 
 def test_a_plan_for_leaders_moves_them_all_the_same():
-    made = checked_plan(led_by(SMALL, 31, 7, 27), options=Options("leaders"))
+    made = default_plan(led_by(SMALL, 31, 7, 27), Options("leaders"))
     assert max(row.after[LED] for row in made.nodes) <= 23
 
 
 def test_a_node_that_leads_nothing_gets_its_share():
-    made = checked_plan(led_by(SMALL, 0, 44, 21))
+    made = default_plan(led_by(SMALL, 0, 44, 21))
     assert all(isinstance(move, LeaderTransfer) for move in made.moves)
     assert [row.after[LED] for row in made.nodes] == [21, 23, 21]
     assert len(made.moves) == 21, "as many as the first lacks"
@@ -141,13 +148,13 @@ def test_a_node_that_leads_nothing_gets_its_share():
 
 def test_leaders_that_send_much_are_judged_by_what_they_send_and_by_their_number():
     busy = cluster(nodes(3), 64, [200 * 1024] * 64, retained_s=1)
-    made = checked_plan(led_by(busy, 30, 20, 15))
+    made = default_plan(led_by(busy, 30, 20, 15))
     assert made.moves and {move.why.reason for move in made.moves} == {"LEADER_SKEW"}
 
 
 def test_racks_are_kept():
     before = grown(cluster(nodes(6, racks=3), 64, []), NodeRow(7, "r0"))
-    made = checked_plan(before)
+    made = default_plan(before)
     rack_of = {row.id: row.rack for row in before.nodes}
     for row in planned(before, made).groups:
         assert len({rack_of[node] for node in row.voters}) == 3
@@ -155,20 +162,20 @@ def test_racks_are_kept():
 
 
 def test_weights_are_kept():
-    made = checked_plan(grown(SMALL, NodeRow(4, weight=300)))
+    made = default_plan(grown(SMALL, NodeRow(4, weight=300)))
     assert 64 <= made.nodes[3].replicas_after <= 65, "half of the weight, but a group only once"
 
 
 def test_nodes_that_take_nothing_get_nothing():
     for state in (DRAINING, MAINTENANCE):
-        made = checked_plan(grown(SMALL, NodeRow(4, state=state)))
+        made = default_plan(grown(SMALL, NodeRow(4, state=state)))
         assert made.nodes[3].replicas_after == 0
     excluded = checked_plan(FOUR, DEFAULT._replace(excluded_nodes=(4,)))
     assert excluded.is_empty
 
 
 def test_a_plan_for_the_node_moves_to_it_only():
-    made = checked_plan(FOUR, options=Options("node", 4))
+    made = default_plan(FOUR, Options("node", 4))
     assert made.nodes[3].replicas_after == 48 and 14 <= made.nodes[3].after[LED] <= 17
     assert all(4 in getattr(move, "joining", (getattr(move, "to_node", 0),))
                for move in made.moves)
@@ -177,7 +184,7 @@ def test_a_plan_for_the_node_moves_to_it_only():
 def test_small_disks_are_kept_below_their_cap():
     tight = grown(cluster(nodes(3), 16, [MIB] * 16, retained_s=1),
                   NodeRow(4, disk_capacity=4 * MIB))
-    made = checked_plan(tight)
+    made = default_plan(tight)
     assert made.nodes[3].after[0] <= 4 * MIB * 9 // 10
     assert made.nodes[3].replicas_after > 0
 
@@ -195,7 +202,7 @@ def test_a_move_for_a_number_makes_no_node_exceed_a_floor():
     assert made.nodes[3].after[0] == 2 * MIB and made.nodes[3].replicas_after == 2
 
 
-def test_what_was_moved_lately_stays_and_is_named():
+def test_what_was_moved_lately_stays_and_is_figures():
     warm = FOUR._replace(groups=tuple(row._replace(moved_ms=NOW_MS - 60_000)
                                       for row in FOUR.groups))
     made = checked_plan(warm, Policy())
@@ -219,16 +226,16 @@ def test_a_number_is_near_a_share_when_chance_explains_it(share, least, most):
 def test_a_node_that_joins_a_large_cluster_gets_its_share_and_nothing_else_moves():
     """The numbers of the other nodes are uneven by chance, and stay so."""
     before = grown(cluster(nodes(40), 1000, []), NodeRow(41))
-    made = checked_plan(before)
+    made = default_plan(before)
     changes = [move for move in made.moves if isinstance(move, ReplicaChange)]
     assert all(move.joining == (41,) for move in changes)
     assert len(changes) == made.nodes[40].replicas_after == 3003 // 41
-    assert named(made, REPLICAS).moved_bound == len(changes)
+    assert figures(made, REPLICAS).moved_bound == len(changes)
 
 
 def test_a_node_with_far_too_many_gives_away_what_is_above_its_share():
     groups = [GroupRow(group, 1, 10, (1, 2 + group % 4), 1) for group in range(61)]
-    made = checked_plan(snapshot(nodes(5), groups, factor=2))
+    made = default_plan(snapshot(nodes(5), groups, factor=2))
     changes = [move for move in made.moves if isinstance(move, ReplicaChange)]
     assert changes and all(move.leaving == (1,) for move in changes)
     assert made.nodes[0].replicas_after == 25, "a fifth of 122, rounded up"
@@ -256,16 +263,16 @@ def test_every_plan_for_an_idle_cluster_keeps_every_invariant(question):
 def test_no_number_is_further_from_its_share_afterwards(question):
     before, policy, options = question
     made = checked_plan(before, policy, options._replace(scope="all", node=0, drain=()))
-    row = named(made, REPLICAS)
+    row = figures(made, REPLICAS)
     if row is not None and {move.why.reason for move in made.moves} <= {"OVERLOAD", "NEW_NODE",
                                                                         "LEADER_SKEW"}:
         assert row.after_ppm <= row.before_ppm
 
 
 def test_a_drained_node_that_comes_back_gets_its_share():
-    drained = planned(FOUR, checked_plan(FOUR))
-    emptied = planned(drained, checked_plan(with_state(drained, 2, DRAINING)))
+    drained = planned(FOUR, default_plan(FOUR))
+    emptied = planned(drained, default_plan(with_state(drained, 2, DRAINING)))
     assert not [row for row in emptied.groups if 2 in row.voters]
     back = with_state(emptied, 2, "alive")
-    made = checked_plan(back)
+    made = default_plan(back)
     assert sorted(row.replicas_after for row in made.nodes) == [48, 49, 49, 49]

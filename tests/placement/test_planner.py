@@ -28,7 +28,7 @@ from placement.policy import (
     Policy,
     check_policy,
 )
-from placement.verify import verify
+from tests.placement.checked import checked_plan, figures
 from tests.placement.clusters import (
     MIB,
     NOW_MS,
@@ -43,23 +43,6 @@ from tests.placement.clusters import (
 
 RATES = [MIB + 1000 * number for number in range(400)]
 SIX = cluster(nodes(6, racks=3), 64, RATES)
-
-
-ALL = Options()
-
-
-def checked_plan(before, policy=STRICT, options=ALL):
-    """A plan that keeps every invariant and leaves nothing to do."""
-    made = make_plan(before, policy, options)
-    assert verify(made, before, before.taken_ms) == ()
-    if made.converged:
-        assert make_plan(planned(before, made), policy, options).is_empty
-    return made
-
-
-def resource(made, name):
-    """The outcome of one resource."""
-    return next(row for row in made.resources if row.resource == name)
 
 
 def changes(made):
@@ -79,7 +62,7 @@ def test_three_nodes_become_four_and_are_balanced_within_the_band():
     after = [row.after[0] for row in made.nodes]
     assert max(after) <= 1.05 * sum(after) / 4 and min(after) >= 0.95 * sum(after) / 4
     assert all(move.joining == (4,) for move in changes(made))
-    assert resource(made, DISK).moved <= 1.02 * resource(made, DISK).moved_bound
+    assert figures(made, DISK).moved <= 1.02 * figures(made, DISK).moved_bound
 
 
 def test_a_plan_for_a_new_node_moves_only_to_it():
@@ -195,7 +178,7 @@ def test_one_hot_partition_is_not_moved_around_but_named_for_a_split():
     hot = next(row for row in made.skipped if row.reason == plan.SPLIT)
     assert hot.subject == "p4001" and hot.load == 400 * MIB and "more partitions" in hot.text
     assert not any(getattr(move, "incarnation", 0) == 4001 for move in made.moves)
-    outcome = resource(made, GROUP_INGRESS)
+    outcome = figures(made, GROUP_INGRESS)
     assert outcome.bound == "largest" and outcome.gap_ppm < 1000
     level = outcome.level_ppm * 1.02 * outcome.total / 64 / 1_000_000
     others = [row.after for row in made.groups if row.after < 400 * MIB]
@@ -209,7 +192,7 @@ def test_leaders_are_moved_before_data():
     made = checked_plan(lopsided, Policy(bands=(Band(DISK, 1000), Band(EGRESS, 100),
                                                 Band(LEADERS, 150)), cool_down_ms=0))
     assert {move.kind for move in made.moves} == {plan.LEADER_TRANSFER}
-    assert resource(made, EGRESS).after_ppm <= 1_100_001
+    assert figures(made, EGRESS).after_ppm <= 1_100_001
 
 
 def test_racks_are_kept_apart_when_a_rack_comes_back():
@@ -283,8 +266,8 @@ def test_a_budget_of_bytes_is_kept_and_buys_the_worst_first():
     full = checked_plan(before)
     part = checked_plan(before, STRICT, Options(budget_bytes=full.bytes // 4))
     assert 0 < part.bytes <= full.bytes // 4 and not part.converged
-    assert resource(full, DISK).after_ppm <= resource(part, DISK).after_ppm \
-        <= resource(part, DISK).before_ppm
+    assert figures(full, DISK).after_ppm <= figures(part, DISK).after_ppm \
+        <= figures(part, DISK).before_ppm
     assert any(row.reason == plan.BUDGET for row in part.skipped)
 
 
@@ -380,7 +363,7 @@ def test_many_small_groups_together_are_not_negligible():
     groups = [GroupRow(group, 1, 10, (1, 2, 3), 1 + group % 3, bytes=16 * MIB)
               for group in range(1025)]
     made = checked_plan(grown(snapshot(nodes(3), groups), NodeRow(4, "")), Policy(cool_down_ms=0))
-    assert resource(made, DISK).after_ppm <= 1_050_000
+    assert figures(made, DISK).after_ppm <= 1_050_000
 
 
 def test_leaders_are_not_moved_for_a_resource_below_its_floor():
