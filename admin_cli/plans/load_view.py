@@ -77,7 +77,8 @@ def _show_nodes(rows: tuple[NodeOutcome, ...], position: int, resource: str) -> 
         shown = list(rows)
     most = max(max(row.before[position], row.after[position], row.share[position])
                for row in rows)
-    say(f"\n{resource} per node: {TITLES[resource]}; | is its share")
+    mark = "is its share" if resource == LEADERS else "and 100 % are its share"
+    say(f"\n{resource} per node: {TITLES[resource]}; | {mark}")
     print_table(("node", "before", "", "after", ""), [
         (row.node, bar(row.before[position], most, row.share[position] or None),
          _amount(resource, row, row.before[position], position),
@@ -87,7 +88,11 @@ def _show_nodes(rows: tuple[NodeOutcome, ...], position: int, resource: str) -> 
 
 
 def _amount(resource: str, row: NodeOutcome, value: int, position: int) -> str:
+    """Return a load and how many per cent of the node's share it is; a number of leaders alone,
+    because shares of whole ones are rounded."""
     share = row.share[position]
+    if resource == LEADERS:
+        return f"{value:,}"
     of_share = f", {value * 100 // share} %" if share else ""
     return f"{plan_words.amount(resource, value)}{of_share}"
 

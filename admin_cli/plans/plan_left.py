@@ -136,10 +136,9 @@ def nothing_to_do(made: Plan) -> str:
         return "Nothing to drain: no draining node has a replica"
     above = [row.resource for row in above_band(made)]
     if above and scope != SCOPE_NODE:
-        verb, band, stay = (("is", "its band", "stays") if len(above) == 1 else
-                            ("are", "their bands", "stay"))
-        return (f"Nothing to do: {_and(above)} {verb} above {band}, and {stay} so for the reasons "
-                f"above")
+        stays = "stays above its band" if len(above) == 1 else "stay above their bands"
+        return (f"Nothing to do: {plural(len(above), 'load')} ({', '.join(above)}) {stays}, for "
+                f"the reasons above")
     small = plan_words.below_floors(made)
     if made.skipped:
         return ("Nothing to do: loads above their band cannot be moved, for the reasons above")
@@ -158,6 +157,3 @@ def nothing_to_do(made: Plan) -> str:
                     "rebalance plan --scope leaders")
     return ". ".join(told)
 
-
-def _and(words: list[str]) -> str:
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

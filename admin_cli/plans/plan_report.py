@@ -71,7 +71,7 @@ def _head(made: Any) -> str:
 def _balance(plan: plans.Plan) -> str:
     return "The worst node, or group, in per cent of an even share by weight.\n\n" + _table(
         ("load", "band", "worst before", "worst after", "lower bound", "from", "above the bound",
-         "moved", "has to move", "more than that"),
+         "moved", "at least", "more than that"),
         [(row.resource, f"{row.band_permille / 10:g} %", plan_left.percent(row.before_ppm),
           plan_left.percent(row.after_ppm), plan_left.percent(row.bound_ppm), row.bound,
           plan_view.gap(row), plan_words.amount(row.resource, row.moved),

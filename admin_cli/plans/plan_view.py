@@ -23,7 +23,6 @@ from placement.plan import (
     Plan,
     ResourceOutcome,
     TopicSwitch,
-    destination,
 )
 from placement.policy import NODE_RESOURCES
 from placement.verify import Fault
@@ -34,6 +33,9 @@ SHOWN_MAX = 20
 FAULTS_MAX = 5
 #: Columns of sentences, on any terminal.
 WIDTH = 79
+#: Meaning of two columns, which are lower bounds.
+BOUNDS_EXPLAINED = ("at best: no placement of these loads is closer to an even share.\n"
+                    "at least: so much has to be moved by any plan that brings all into the band.")
 
 
 def gap(row: ResourceOutcome) -> str:
@@ -47,14 +49,29 @@ def excess_moved(row: ResourceOutcome) -> str:
 
 
 def describe_move(move: Move) -> str:
-    """Return a move in words: ``replicas of group 7: 1 2 3 -> 2 3 4``."""
-    wanted = " ".join(map(str, destination(move)))
+    """Return a move in words: ``group 7: nodes 1 2 3 -> 2 3 4``."""
     if isinstance(move, LeaderTransfer):
-        return f"group {move.group}: led by {move.from_node} -> {move.to_node}"
+        return f"group {move.group}: leader {_leader_step(move)}"
     if isinstance(move, TopicSwitch):
-        return (f"{move.topic}/{move.partition}: group {move.from_group} -> {move.to_group}")
-    wanted = " ".join(map(str, move.new_voters))
-    return f"group {move.group}: {' '.join(map(str, move.old_voters))} -> {wanted}"
+        return f"{move.topic}/{move.partition}: group {move.from_group} -> {move.to_group}"
+    leader = f", leader {step}" if (step := _leader_step(move)) else ""
+    return f"group {move.group}: nodes {_nodes_step(move)}{leader}"
+
+
+def _leader_step(move: Move) -> str:
+    """Return the leader before and after; empty if it stays."""
+    if isinstance(move, LeaderTransfer):
+        return f"{move.from_node} -> {move.to_node}"
+    if isinstance(move, TopicSwitch) or not plan_words.changes_leader(move):
+        return ""
+    return f"{move.from_leader} -> {move.to_leader}"
+
+
+def _nodes_step(move: Move) -> str:
+    """Return the nodes with replicas before and after; empty if they stay."""
+    if isinstance(move, (LeaderTransfer, TopicSwitch)):
+        return ""
+    return f"{' '.join(map(str, move.old_voters))} -> {' '.join(map(str, move.new_voters))}"
 
 
 def describe_faults(made: Plan, faults: Sequence[Fault]) -> str:
@@ -70,33 +87,54 @@ def describe_faults(made: Plan, faults: Sequence[Fault]) -> str:
 
 
 def show_plan(made: Plan, all_moves: bool = False) -> None:
-    """Print the resources, the first moves of a plan with reasons (``all_moves``: all of them), and
+    """Print the loads, the first moves of a plan with reasons (``all_moves``: all of them), and
     what is not moved or impossible."""
     say(_headline(made))
     for line in plan_words.reasons(made):
         say(f"  {line}")
     judged = plan_words.judged(made)
     if judged:
-        say("\nThe worst node, or group, above an even share by weight:")
-        print_table(("load", "before", "after", "at best", "moved", "has to move"),
+        say("\nThe worst node, or group, above an even share by weight, and what is moved:")
+        print_table(("load", "before", "after", "at best", "moved", "at least"),
                     [(row.resource, plan_words.above(row.before_ppm),
                       plan_words.above(row.after_ppm), plan_words.above(row.bound_ppm),
                       amount(row.resource, row.moved), amount(row.resource, row.moved_bound))
                      for row in judged])
+        say(BOUNDS_EXPLAINED)
     small = plan_words.below_floors(made)
     if small and (made.moves or judged):
         say("\n" + textwrap.fill(small, WIDTH))
     if made.moves:
-        say()
+        say("\nThe moves in their order; those of one wave may be under way at once:")
         shown = made.moves if all_moves else made.moves[:SHOWN_MAX]
-        print_table(("move", "wave", "what", "copies", "why"),
-                    [(move.seq, move.wave, describe_move(move),
-                      quantities.size(move.bytes) if move.bytes else "-",
-                      plan_words.why(move)) for move in shown])
+        _show_moves(shown)
         if len(shown) < len(made.moves):
             say(f"... and {plural(len(made.moves) - len(shown), 'move')} more (--all shows them)")
+    show_remarks(made)
+
+
+def _show_moves(moves: Sequence[Move]) -> None:
+    """Print a table of moves. Columns that are empty for all of them are left out."""
+    columns = ("wave", "partition", "group", "nodes", "leader", "copies", "why")
+    rows = [(move.wave, *_subject(move), _nodes_step(move) or None, _leader_step(move) or None,
+             str(quantities.size(move.bytes)) if move.bytes else None, plan_words.why(move))
+            for move in moves]
+    kept = [at for at in range(len(columns)) if any(row[at] is not None for row in rows)]
+    print_table([columns[at] for at in kept], [[row[at] for at in kept] for row in rows])
+
+
+def _subject(move: Move) -> tuple[str | None, int | str]:
+    """Return the partition of a switch, and the group, of a switch before and after."""
+    if isinstance(move, TopicSwitch):
+        return f"{move.topic}/{move.partition}", f"{move.from_group} -> {move.to_group}"
+    return None, move.group
+
+
+def show_remarks(made: Plan) -> None:
+    """Print notes on what the plan leaves, with reasons, and on what is impossible."""
     if made.moves and not made.converged:
-        note("Incomplete, a limit was reached: plan again when this plan is done.")
+        note("Incomplete: a limit, or its scope, ended this plan before all was balanced. Plan "
+             "again when it is done.")
     for warning in made.warnings:
         note(f"Warning: {warning}")
     for left, count in Counter(row.reason for row in made.skipped).items():
@@ -114,7 +152,8 @@ def _headline(made: Plan) -> str:
     name = f"Plan {made.plan_id[:12]}, scope {made.options.scope}"
     if not made.moves:
         return f"{plan_words.title(made)}. {name}"
-    rate = f" at {quantities.size(made.options.copy_rate)}/s per node" if made.bytes else ""
+    rate = (f" (copies at most {quantities.size(made.options.copy_rate)}/s per node)"
+            if made.bytes else "")
     took = quantities.span(made.estimated_ms) if made.estimated_ms >= 1000 else "1 s"
     return f"{plan_words.title(made)}, about {took}{rate}\n{name}:"
 
@@ -137,14 +176,14 @@ def plan_json(made: Plan) -> dict[str, Any]:
 
 def show_difference(found: Difference) -> None:
     """Print the differences of a second plan."""
-    rows = [("only first", describe_move(move)) for move in found.removed]
-    rows += [("only second", describe_move(move)) for move in found.added]
-    rows += [("changed", f"{describe_move(old)}; second: {describe_move(new)}")
+    rows = [("first only", describe_move(move)) for move in found.removed]
+    rows += [("second only", describe_move(move)) for move in found.added]
+    rows += [("both, changed", f"first: {describe_move(old)}; second: {describe_move(new)}")
              for old, new in found.changed]
     if rows:
-        print_table(("in", "move"), rows)
+        print_table(("plan", "move"), rows)
     else:
-        say("the plans have the same moves")
+        say("The plans have the same moves.")
 
 
 # ---- progress -----------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from placement.plan import (
     USER,
     Move,
     Plan,
+    ReplicaChange,
     ResourceOutcome,
 )
 from placement.policy import (
@@ -42,9 +43,11 @@ from placement.policy import (
 
 RATES = (INGRESS, EGRESS, GROUP_INGRESS)
 #: Kind of a move -> its name, for one move and for several.
-KINDS = {LEADER_TRANSFER: ("leader moves", "leaders move"),
-         TOPIC_SWITCH: ("partition switches its group", "partitions switch their group"),
+KINDS = {LEADER_TRANSFER: ("leader transfer", "leader transfers"),
+         TOPIC_SWITCH: ("partition switch", "partition switches"),
          REPLICA_CHANGE: ("replica change", "replica changes")}
+#: Loads that are numbers: of what.
+COUNTED = {LEADERS: "leader", REPLICAS: "replica"}
 #: Below this many per cent a distance has a decimal.
 DECIMAL_BELOW = 10
 
@@ -62,7 +65,9 @@ def amount(resource: str, value: int) -> str:
     """Return a load in its unit."""
     if resource == DISK:
         return str(quantities.size(value))
-    return f"{quantities.size(value)}/s" if resource in RATES else f"{value:,}"
+    if resource in RATES:
+        return f"{quantities.size(value)}/s"
+    return plural(value, COUNTED[resource]) if resource in COUNTED else f"{value:,}"
 
 
 def title(made: Plan) -> str:
@@ -165,15 +170,24 @@ def why(move: Move) -> str:
 
 def reasons(made: Plan) -> list[str]:
     """Return one line per kind and reason of moves, with their number and code: ``48 replica
-    changes: OVERLOAD, a node has too many replicas``."""
+    changes, 16 with another leader: a node has too few replicas (NEW_NODE)``."""
     counted = Counter((move.kind, move.why.reason, move.why.resource) for move in made.moves)
+    led = Counter((move.kind, move.why.reason, move.why.resource) for move in made.moves
+                  if isinstance(move, ReplicaChange) and changes_leader(move))
     lines = []
-    for (kind, reason, resource), count in counted.items():
+    for each, count in counted.items():
+        kind, reason, resource = each
         noun = KINDS[kind][count != 1]
         bin_ = "group" if kind == TOPIC_SWITCH else "node"
         told = (_TOO_MUCH.get(resource, "has too much") if reason in (OVERLOAD, LEADER_SKEW)
                 else _TOO_LITTLE.get(resource, "has room") if reason == NEW_NODE
                 else _REASONS.get(reason))
-        what = f", a {bin_} {told}" if told else ""
-        lines.append(f"{count:,} {noun}: {reason}{what}")
+        what = f"a {bin_} {told} ({reason})" if told else reason
+        leaders = f", {led[each]:,} with another leader" if led[each] else ""
+        lines.append(f"{count:,} {noun}{leaders}: {what}")
     return lines
+
+
+def changes_leader(move: ReplicaChange) -> bool:
+    """Return True if another node leads the group after the change."""
+    return 0 not in (move.from_leader, move.to_leader) and move.from_leader != move.to_leader

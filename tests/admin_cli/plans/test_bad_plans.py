@@ -77,7 +77,7 @@ def test_a_plan_that_is_too_old_is_refused(run, cluster, path):
 def test_a_plan_with_a_node_that_is_not_there_is_refused(run, cluster, path):
     made = plans.load(path.read_bytes())
     forge(path, moves=(made.moves[0]._replace(to_node=9), *made.moves[1:]))
-    refused(run, cluster, path, 4, "UNKNOWN, group 0: led by 1 -> 9: there is no node 9")
+    refused(run, cluster, path, 4, "UNKNOWN, group 0: leader 1 -> 9: there is no node 9")
 
 
 @pytest.mark.parametrize("spoil, code", [

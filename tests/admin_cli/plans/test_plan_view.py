@@ -61,13 +61,13 @@ def test_leaders_that_nobody_else_can_have_have_a_reason():
     assert told[0].startswith("Not balanced, leaders: only a node that holds a replica"), told
     assert "node 4 holds no replica" in told[0]
     assert plan_left.nothing_to_do(outcome(6, 6, 5, 0)) == (
-        "Nothing to do: leaders is above its band, and stays so for the reasons above")
+        "Nothing to do: 1 load (leaders) stays above its band, for the reasons above")
 
 
 @pytest.mark.parametrize("made, said", [
     (outcome(2, 1, 1, 1), "Nothing to do: all loads are within their bands"),  # whole leaders
     (outcome(6, 6, 5, 0, floor=6), "the loads are too small to balance, and each node has about"),
-    (outcome(6, 6, 5, 0, scope="leaders"), "Nothing to do: leaders is above its band, and stays"),
+    (outcome(6, 6, 5, 0, scope="leaders"), "Nothing to do: 1 load (leaders) stays above its band"),
     (outcome(6, 6, 6, 6, scope="leaders"), "no node leads, or sends, more than its band allows"),
     (outcome(6, 6, 5, 0, scope="repair"), "Nothing to repair: no replica is lost or missing"),
     (outcome(6, 6, 5, 0, scope="drain"), "Nothing to drain: no draining node has a replica"),
@@ -111,9 +111,39 @@ def test_every_reason_has_words(reason, resource):
 def test_each_kind_of_reason_is_told_once_with_its_number():
     made = outcome(6, 6, 5, 0)._replace(moves=(MOVE, SWITCH, CHANGE, CHANGE, CHANGE))
     assert plan_words.reasons(made) == [
-        "1 leader moves: MAINTENANCE, a node shall lead nothing",
-        "1 partition switches its group: OVERLOAD, a group takes in too much",
-        "3 replica changes: NEW_NODE, a node has too few replicas"]
+        "1 leader transfer: a node shall lead nothing (MAINTENANCE)",
+        "1 partition switch: a group takes in too much (OVERLOAD)",
+        "3 replica changes: a node has too few replicas (NEW_NODE)"]
+
+
+def test_leaders_that_change_with_a_replica_are_counted_with_the_transfers(capsys):
+    """Of three nodes the first leads all groups, and a fourth one joins: most leaders move together
+    with a replica, and the table has the sum."""
+    idle = cluster(nodes(3), 64, [100])
+    made = make_plan(grown(idle._replace(groups=tuple(
+        row._replace(leader=1) for row in idle.groups)), NodeRow(4)), Policy())
+    changed = [move for move in made.moves
+               if move.kind == plans.REPLICA_CHANGE and move.from_leader != move.to_leader]
+    transfers = [move for move in made.moves if move.kind == plans.LEADER_TRANSFER]
+    assert changed and transfers
+    assert any(line.startswith(f"48 replica changes, {len(changed)} with another leader: ")
+               for line in plan_words.reasons(made))
+    plan_view.show_plan(made, True)
+    shown = capsys.readouterr().out
+    total = len(changed) + len(transfers)
+    (row,) = (row for row in made.resources if row.resource == "leaders")
+    assert row.moved == total >= row.moved_bound
+    assert re.search(rf"^leaders +.* {total} leaders +{row.moved_bound} leaders$", shown, re.M)
+    moves = shown.split("The moves")[1]
+    assert len(re.findall(r"  \d -> \d  ", moves)) == total, "each has a leader before and after"
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_plans_that_differ_in_a_leader_only_are_told_apart(capsys):
+    first = CHANGE._replace(to_leader=2)
+    plan_view.show_difference(plans.Difference((), (), ((CHANGE, first),)))
+    assert "first: group 1: nodes 1 2 3 -> 1 2 4; second: group 1: nodes 1 2 3 -> 1 2 4, leader " \
+        "1 -> 2" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("before, after, said", [
@@ -147,7 +177,7 @@ def test_a_node_that_joins_an_idle_cluster_is_told_of_by_numbers(capsys):
     load_view.show(made)
     shown, notes = capsys.readouterr()
     assert "node 4 has too few replicas" in shown and "disk per node" not in shown
-    assert re.search(r"^replicas +33 % +0\.5 % +0 % +48 +48$", shown, re.M)
+    assert re.search(r"^replicas +33 % +0\.5 % +0 % +48 replicas +48 replicas$", shown, re.M)
     assert "disk (below 1.0 GiB per node)" in shown
     assert not notes
     assert max(map(len, shown.splitlines())) <= 80
