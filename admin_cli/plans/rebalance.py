@@ -3,8 +3,9 @@
 Contract.  Only `apply PLAN --yes` and `plan --yes` change anything, and the controls of a plan
 under way.  The metadata group stores the plan, so interrupting a command changes nothing.
 
-Exit codes of these commands: 0 done, 2 nothing to do, 3 cannot be done, 4 the plan is stale, 5 the
-plan has paused itself, 1 any other failure, 64 a wrong command line.
+Exit codes of these commands: 0 done, 2 nothing to do (of ``plan --yes`` 0: it has reached what was
+asked for), 3 cannot be done, 4 the plan is stale, 5 the plan has paused itself, 1 any other
+failure, 64 a wrong command line.
 """
 
 from __future__ import annotations
@@ -187,7 +188,9 @@ plan_argument = click.argument("path", metavar="PLAN",
 @click.option("--report", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
               help="Spark only: write a report with pictures to this directory.")
 @click.option("--all", "all_moves", is_flag=True, help="Show every move.")
-@click.option("--yes", is_flag=True, help="Apply the plan at once. Without it nothing is changed.")
+@click.option("--yes", is_flag=True,
+              help="Apply the plan at once, and succeed when there is nothing to do. Without it "
+                   "nothing is changed.")
 @click.option("--wait", is_flag=True, help="With --yes: wait until the plan has ended.")
 @load_view.picture_option
 @json_option
@@ -221,13 +224,15 @@ def plan(session: Session, scope: str, node: int | None, drain: tuple[int, ...],
         write_file(output, plans.save(made))
     if as_json:
         print_json(plan_view.plan_json(made))
+    elif yes and not made.moves:
+        plan_view.show_remarks(made)
     else:
         plan_view.show_plan(made, all_moves)
         if made.moves:
             load_view.show(made)
     if picture is not None:
         load_view.draw(made, picture)
-    end_of(made, shown=not as_json)
+    end_of(made, shown=not as_json, applies=yes)
     if output is not None and not as_json:
         hint = ("" if yes
                 else f" Apply it: multiraft rebalance apply {shell_word(output)} --yes")
@@ -289,9 +294,10 @@ def make(client: Any, options: Options, policy: Policy, window_s: float,
         raise CommandFailed(f"no plan can be made: {error}.") from error
 
 
-def end_of(made: plans.Plan, shown: bool = False) -> None:
+def end_of(made: plans.Plan, shown: bool = False, applies: bool = False) -> None:
     """End the command that made a plan with the exit code for an infeasible or empty one; return
-    for any other. ``shown``: the causes were printed."""
+    for any other. ``shown``: the causes were printed. ``applies``: the command would have applied
+    the plan, so that an empty one is a success."""
     if made.infeasible and (not made.moves or made.options.drain
                             or made.options.scope == SCOPE_DRAIN):
         first = made.infeasible[0]
@@ -302,7 +308,7 @@ def end_of(made: plans.Plan, shown: bool = False) -> None:
         raise PlanEnded(f"{first.cause}: {first.text}.", first.way_out, PlanExit.INFEASIBLE)
     if not made.moves:
         note(f"{plan_left.nothing_to_do(made)}.")
-        raise click.exceptions.Exit(int(PlanExit.NOTHING_TO_DO))
+        raise click.exceptions.Exit(0 if applies else int(PlanExit.NOTHING_TO_DO))
 
 
 @rebalance.command()

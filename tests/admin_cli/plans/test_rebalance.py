@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from admin_cli.console.output import plural
 from admin_cli.failures import CommandFailed
 from admin_cli.plans import plan_input, plan_view, plan_words
 from multiraft.wire import errors as wire_errors
@@ -169,19 +170,20 @@ def test_a_plan_is_made_and_changes_nothing(run, cluster, path):
     told = json.loads(run("rebalance", "show", str(path), "--json").output)
     assert told["moves"] == len(made.moves) and told["plan_id"] == made.plan_id
     same = run("rebalance", "diff", str(path), str(path))
-    assert "the plans have the same moves" in same.output
+    assert "The plans have the same moves." in same.output
 
 
 def test_a_plan_says_how_far_it_is_from_what_is_possible(run, path):
     shown = run("rebalance", "show", str(path)).output
     head = next(line for line in shown.splitlines() if line.startswith("load"))
-    assert re.split("  +", head) == ["load", "before", "after", "at best", "moved", "has to move"]
+    assert re.split("  +", head) == ["load", "before", "after", "at best", "moved", "at least"]
     rows = plans.load(path.read_bytes()).resources
     row = next(row for row in rows if row.resource == "leaders")
     line = next(line for line in shown.splitlines() if line.startswith("leaders"))
     assert re.split("  +", line) == [
         "leaders", *map(plan_words.above, (row.before_ppm, row.after_ppm, row.bound_ppm)),
-        str(row.moved), str(row.moved_bound)]
+        plural(row.moved, "leader"), plural(row.moved_bound, "leader")]
+    assert "at least: so much has to be moved by any plan" in shown
     told = json.loads(run("rebalance", "show", str(path), "--json").output)["resources"]
     assert [each["gap_ppm"] for each in told] == [each.gap_ppm for each in rows]
     assert "Incomplete" not in shown
@@ -192,7 +194,7 @@ def test_a_plan_that_was_cut_short_says_to_plan_again(run, tmp_path, policy):
     policy.write_text(json.dumps({**told, "moves_max": 1}))
     done = run("rebalance", "plan", "--scope", "leaders", "--policy", str(policy), "--window",
                "0.2")
-    assert done.exit_code == 0 and "Incomplete, a limit was reached: plan again" in done.output
+    assert done.exit_code == 0 and "Incomplete: a limit, or its scope, ended" in done.output
 
 
 @pytest.mark.parametrize("moved, bound, said", [(102, 100, "+2.00 %"), (0, 0, "-"), (5, 0, "-"),
@@ -240,11 +242,14 @@ def test_a_plan_is_made_and_applied_in_one_command_with_yes(run, cluster, policy
     assert "is running. Watch it" in done.output and "Nothing was changed" not in done.output
 
 
-def test_a_plan_without_moves_is_not_applied(run, cluster, policy):
+@pytest.mark.parametrize("flags", [(), ("--wait",), ("--json",)])
+def test_with_yes_a_plan_without_moves_is_a_success_and_is_not_applied(run, cluster, policy, flags):
     cluster.leaders = {0: 1, 1: 2, 2: 3, 3: 1, 4: 2}
     done = run("rebalance", "plan", "--scope", "leaders", "--policy", str(policy), "--window",
-               "0.2", "--yes")
-    assert done.exit_code == 2 and not applied(cluster)
+               "0.2", "--yes", *flags)
+    assert done.exit_code == 0 and not applied(cluster)
+    assert done.stderr == ("Nothing to do: no node leads, or sends, more than its band allows.\n")
+    assert flags == ("--json",) or not done.stdout, "one sentence"
 
 
 def test_a_plan_that_is_under_way_is_no_stale_one(run, cluster, path):
