@@ -91,7 +91,7 @@ def show_plan(made: Plan, all_moves: bool = False) -> None:
     what is not moved or impossible."""
     say(_headline(made))
     for line in plan_words.reasons(made):
-        say(f"  {line}")
+        say(textwrap.fill(line, WIDTH, initial_indent="  ", subsequent_indent="    "))
     judged = plan_words.judged(made)
     if judged:
         say("\nThe worst node, or group, above an even share by weight, and what is moved:")
