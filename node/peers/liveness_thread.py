@@ -33,10 +33,15 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from multiraft.liveness.store_liveness import Heartbeat, HeartbeatResponse, StoreLiveness
+from multiraft.liveness.store_liveness import (
+    OUTSTANDING_MAX,
+    Heartbeat,
+    HeartbeatResponse,
+    StoreLiveness,
+)
 from multiraft.wire import frames
 from multiraft.wire.errors import Code, RemoteProtocolError
 from multiraft.wire.tls import TlsSocket
@@ -78,8 +83,9 @@ class Link:
     connected: bool = True
     handshaking: bool = False  # TLS handshake in progress
     answered: bool = False  # a dialled link that has received a response
-    sequence: int = 0  # of the last heartbeat
-    sent_us: int = 0  # time of the last heartbeat; 0 = it was answered
+    announced: bool = False  # a dialled link on which this node announced its stop
+    #: Heartbeats of a dialled link without a response: sequence -> time of sending, oldest first.
+    sent_us: dict[int, int] = field(default_factory=dict)
 
 
 class LivenessThread:
@@ -109,6 +115,9 @@ class LivenessThread:
         #: Peer -> boot epoch that announced its stop; written here, read by the loop.
         self._stopping_peers: dict[int, int] = {}
         self._is_stop_announced = False
+        #: Time of the last turn in which this node was found stalled, and what stalled; written
+        #: here, read by the loop.
+        self._last_stall: tuple[int, str] = (0, "")
         self._waker_receive, self._waker_send = socket.socketpair()
         self._waker_receive.setblocking(False)
         self._waker_send.setblocking(False)
@@ -176,6 +185,13 @@ class LivenessThread:
         thread."""
         return peer in self._refused
 
+    def own_stall_since(self, since_ms: int) -> str:
+        """Return what stalled on this node at ``since_ms`` or later, so that it sent and answered
+        no heartbeats: ``disk``, ``event loop`` or ``process``; empty = nothing did.  On any
+        thread."""
+        at_ms, what = self._last_stall
+        return what if at_ms >= since_ms else ""
+
     def _wake(self) -> None:
         try:
             self._waker_send.send(b"w")
@@ -208,9 +224,15 @@ class LivenessThread:
                     self._ready(key.data, mask)
             now_ms = monotonic_ms()
             if now_ms >= min([next_turn_ms, *self._fast_redials()]):
+                self._note_lateness(next_turn_ms, now_ms)
                 self._tick(now_ms)
                 next_turn_ms = self._liveness.next_deadline_ms(now_ms)
             self._deliver_events()
+
+    def _note_lateness(self, due_ms: int, now_ms: int) -> None:
+        """Record a stall of the whole process if a turn of this thread is that late."""
+        if now_ms - due_ms > self._loop_stall_ms_max:
+            self._last_stall = now_ms, "process"
 
     def _fast_redials(self) -> list[int]:
         """Return the times at which peers with a link that has just broken are dialled."""
@@ -234,17 +256,23 @@ class LivenessThread:
         for peer, heartbeat in self._liveness.heartbeats(now_ms):
             link = self._dialled.get(peer)
             if link is not None and link.ready:
-                link.sequence, link.sent_us = heartbeat.sequence, monotonic_us()
+                if len(link.sent_us) >= OUTSTANDING_MAX:
+                    del link.sent_us[next(iter(link.sent_us))]
+                link.sent_us[heartbeat.sequence] = monotonic_us()
                 self._send(link, {"heartbeat": list(heartbeat)})
 
     def _publish(self, now_ms: int) -> None:
         led, believed, leading_version = self.published
         full = self._space is not None and self._space.full
         busy_since_ms = self._disk.busy_since_ms
-        healthy = (now_ms - self.loop_seen_ms <= self._loop_stall_ms_max
-                   and (busy_since_ms is None
-                        or now_ms - busy_since_ms <= self._disk_stall_ms_max))
-        self._liveness.publish(led, believed, leading_version, healthy, full)
+        stalled = ""
+        if busy_since_ms is not None and now_ms - busy_since_ms > self._disk_stall_ms_max:
+            stalled = "disk"
+        elif now_ms - self.loop_seen_ms > self._loop_stall_ms_max:
+            stalled = "event loop"
+        if stalled:
+            self._last_stall = now_ms, stalled
+        self._liveness.publish(led, believed, leading_version, not stalled, full)
 
     def _deliver_events(self) -> None:
         events = self._liveness.events()
@@ -274,11 +302,8 @@ class LivenessThread:
         self._waker_receive.recv(4096)
         while self._moves:
             self._move(*self._moves.popleft())
-        if self._is_stop_announced:
-            self._is_stop_announced = False
-            for link in list(self._dialled.values()):
-                if link.ready:
-                    self._send(link, {"stopping": self._liveness.boot_epoch})
+        for link in list(self._dialled.values()):
+            self._announce_stop_on(link)
         while self._adopting:
             peer, sock, reader = self._adopting.popleft()
             sock.setblocking(False)
@@ -292,6 +317,12 @@ class LivenessThread:
             self._take(link)  # frames that arrived with the hello
             if isinstance(sock, TlsSocket) and sock.pending:
                 self._receive(link)
+
+    def _announce_stop_on(self, link: Link) -> None:
+        """Announce the stop on a dialled link if it is due, and once."""
+        if self._is_stop_announced and link.ready and not link.announced:
+            link.announced = True
+            self._send(link, {"stopping": self._liveness.boot_epoch})
 
     def _dial(self, peer: int, host: str, port: int) -> None:
         self._plan_redial(peer)
@@ -409,10 +440,10 @@ class LivenessThread:
                 link.answered = True
                 self._publish(now_ms)
                 response = _values(HeartbeatResponse, header.get("response"))
-                if response.sequence == link.sequence and link.sent_us:
+                sent_us = link.sent_us.pop(response.sequence, None)
+                if sent_us is not None:
                     self.round_trips.setdefault(link.peer, Histogram()).observe(
-                        monotonic_us() - link.sent_us)
-                    link.sent_us = 0
+                        monotonic_us() - sent_us)
                 self._liveness.on_response(now_ms, link.peer, response)
                 return
             introduction = link.introduction
@@ -421,6 +452,8 @@ class LivenessThread:
             link.ready = introduction.accepted
             if said:
                 self._send_bytes(link, said)
+            if link.sock.fileno() != -1:
+                self._announce_stop_on(link)
             return
         if "stopping" in header:
             self._stopping_peers[link.peer] = _boot_epoch(header["stopping"])

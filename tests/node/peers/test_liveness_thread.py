@@ -176,14 +176,89 @@ async def test_a_stop_that_was_announced_is_told_from_a_crash():
 
 
 @in_trio
+async def test_a_stop_is_announced_also_on_a_link_that_is_made_later():
+    async with Pair(LONG_MS) as pair:
+        thread = pair.one.thread
+        link = pair.two.thread._dialled[1]
+        # The broken link is found in the same turn in which the announcement is sent, or before.
+        link.sock.shutdown(socket.SHUT_RDWR)
+        pair.two.thread.announce_stop()
+        await until(lambda: pair.two.thread._dialled.get(1) not in (None, link), "a new link")
+        await until(lambda: thread.has_announced_stop(2, 1), "the announcement")
+
+
+@in_trio
 async def test_the_round_trip_of_each_answered_heartbeat_is_measured():
     async with Pair(LONG_MS) as pair:
         thread = pair.one.thread
         await until(lambda: 2 in thread.round_trips and sum(thread.round_trips[2].counts) >= 3)
-        assert sum(thread.round_trips[2].counts) <= thread._liveness._peers[2].sequence_sent
         assert thread.round_trips[2].total_us > 0
         thread.remove(2)
         await until(lambda: not thread.round_trips, "a removed node has no round trip")
+
+
+def received(sock: socket.socket, reader: FrameReader) -> dict:
+    """Return the header of the next frame; blocks."""
+    while (frame := reader.next_frame()) is None:
+        count = sock.recv_into(reader.buffer_for_receive())
+        assert count, "the connection ended"
+        reader.received(count)
+    return frame.header
+
+
+def test_round_trips_above_the_heartbeat_interval_are_measured_and_each_once():
+    """The peer answers each heartbeat only when the next ones have arrived."""
+    late = 3
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        side = Side(1, 2, free_port(), listening.getsockname()[1], LONG_MS)
+        # There is no loop that answers the nudges.
+        side.thread._loop_stall_ms_max = LONG_MS
+        side.thread.start()
+        sock, _ = listening.accept()
+        with sock:
+            reader = FrameReader(LIVENESS_LIMITS)
+            assert received(sock, reader)["class"] == "liveness"
+            sock.sendall(b"".join(encode_frame(welcome_header(Welcome(CLUSTER, 2, 1)))))
+            sequences = [received(sock, reader)["heartbeat"][1] for _ in range(late)]
+            for sequence in sequences + sequences[:1]:  # the last one is a duplicate
+                sock.sendall(b"".join(encode_frame({"response": [1, 1, sequence, 0]})))
+            version = side.thread._liveness._peers[2].sequence_sent + 1
+            while received(sock, reader)["heartbeat"][1] <= version:
+                pass  # by then the thread has read all responses
+            trips = side.thread.round_trips[2]
+            assert sum(trips.counts) == late
+            assert trips.total_us >= (late - 1) * INTERVAL_MS * 1_000
+        side.close()
+
+
+@in_trio
+async def test_a_stall_of_this_node_is_remembered_with_its_time():
+    async with Pair(LONG_MS) as pair:
+        thread = pair.one.thread
+        thread._loop_stall_ms_max = LONG_MS  # a busy machine is no stall here
+        begin_ms = monotonic_ms()
+        assert thread.own_stall_since(begin_ms) == ""
+        pair.one.disk.busy_since_ms = begin_ms - 1_000
+        await until(lambda: thread.own_stall_since(begin_ms) == "disk", "the stall")
+        pair.one.disk.busy_since_ms = None
+        for _turn in range(2):
+            await next_turn(thread)
+        end_ms = monotonic_ms()
+        assert thread.own_stall_since(end_ms) == ""
+        assert thread.own_stall_since(begin_ms) == "disk"
+        pair.one.alive = False
+        thread._loop_stall_ms_max = 200
+        await until(lambda: thread.own_stall_since(end_ms) == "event loop", "the stall")
+
+
+def test_a_thread_that_ran_late_remembers_that_the_process_stalled():
+    side = Side(1, 2, free_port(), free_port())
+    thread = side.thread
+    thread._note_lateness(10_000, 10_000 + thread._loop_stall_ms_max)
+    assert thread.own_stall_since(0) == ""
+    thread._note_lateness(10_000, 10_001 + thread._loop_stall_ms_max)
+    assert thread.own_stall_since(10_000) == "process"
+    side.close()
 
 
 @in_trio
