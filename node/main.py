@@ -121,6 +121,7 @@ class Node:
         replicas.replicas.load()
         replicas.repairs.add_quarantined()
         replicas.snapshots.compact()  # entries that the recovered checkpoint covers
+        self.driver.changes.replicas_added()
         self.metadata.admission.admitted.set()
 
     async def _admitted(self) -> None:

@@ -38,7 +38,7 @@ def build_driver(env: NodeEnv, storage: StorageParts, metadata: MetadataParts, p
     """Build the round loop and attach it to the handle that all other parts have."""
     core, pending = env.core, clients.pending
     changes = ChangeReports(core, peers.liveness, lambda node: node in metadata.known.facts.nodes,
-                            env.log)
+                            env.log, env.config.raft.lease_ms)
     applier = Applier(
         core, env.store, metadata.log, pending, reads.fetch_handler, reads.read_index_requests,
         clients.sessions, admin.roles, replicas.replicas, changes, env.log,

@@ -87,20 +87,24 @@ SECTIONS = (
                  "Check the reader: a pipe or the journal daemon."),
     )),
     Section("Nodes and connections", (
-        LogEvent("node_lost", WARNING, ("peer", "boot_epoch", "groups_leading", "reason"),
+        LogEvent("node_lost", WARNING, ("peer", "boot_epoch", "groups_leading_here", "reason"),
                  "`peer` was up and is down, as far as this node can tell; `boot_epoch` is the "
-                 "one that it had, `groups_leading` what this node leads at that moment.",
-                 "Check `peer`, its log and the network."),
+                 "one that it had, `groups_leading_here` the number of groups that this node leads "
+                 "at that moment.",
+                 "Check `peer`, its log and the network; this node first if `reason` says that it "
+                 "stalled, or if it lost all others at once."),
         LogEvent("node_returned", WARNING, ("peer", "boot_epoch", "down_ms"),
                  "A lost node is up again; a higher `boot_epoch` than in `node_lost`: it was "
                  "started again."),
-        LogEvent("peer_stopped", INFO, ("peer", "boot_epoch", "groups_leading"),
+        LogEvent("peer_stopped", INFO, ("peer", "boot_epoch", "groups_leading_here"),
                  "`peer` is down after it announced that it stops (SIGTERM); "
                  "`peer_restarted` reports its return."),
-        LogEvent("quorum_lost", WARNING, ("groups", "first_groups", "peers"),
-                 "So many groups with a replica here have no majority of voters that are up: "
-                 "they take no records. `peers` are the nodes that are missing.",
-                 "Bring nodes of `peers` back: [*Lost majority*](operations.md#lost-majority)."),
+        LogEvent("quorum_lost", WARNING, ("groups", "first_groups", "peers", "reason"),
+                 "So many groups with a replica here have no majority of voters that are up, as "
+                 "far as this node can tell: they take no records. `peers` are the nodes that are "
+                 "missing.",
+                 "If `reason` says that this node stalled, check this node. Otherwise bring nodes "
+                 "of `peers` back: [*Lost majority*](operations.md#lost-majority)."),
         LogEvent("quorum_regained", WARNING, ("groups", "first_groups", "groups_remaining"),
                  "So many of those groups have their majority again; `groups_remaining` have "
                  "not."),

@@ -1,9 +1,11 @@
 """Lines about lost nodes, lost majorities and moved leadership: few, complete and true."""
 
+import functools
 import io
 import json
 from types import SimpleNamespace
 
+import pytest
 import trio.testing
 
 from multiraft.raft.status import Role
@@ -14,6 +16,18 @@ from node.observability.logging import logger
 from tests.node.harness import in_trio
 
 HERE = 1
+LEASE_MS = 1_000
+
+
+def in_mock_time(test):
+    """Run an async test function in trio, whose clock jumps when all tasks wait."""
+
+    @functools.wraps(test)
+    def run(*args, **kwargs):
+        trio.run(functools.partial(test, *args, **kwargs),
+                 clock=trio.testing.MockClock(autojump_threshold=0))
+
+    return run
 
 
 class Cluster:
@@ -25,6 +39,7 @@ class Cluster:
         self.examined: list[int] = []
         self.announced: set[tuple[int, int]] = set()
         self.refusing: set[int] = set()
+        self.stalls: list[tuple[int, str]] = []  # (time in milliseconds, what stalled here)
         self.members = {1, 2, 3, 4, 5}
         self.stream = io.StringIO()
         status = SimpleNamespace(
@@ -33,8 +48,13 @@ class Cluster:
         self.reports = ChangeReports(
             SimpleNamespace(node=HERE, status=status),
             SimpleNamespace(has_announced_stop=lambda *boot: boot in self.announced,
-                            is_refusing=lambda peer: peer in self.refusing),
-            lambda node: node in self.members, logger(HERE, self.stream), pause_s=0)
+                            is_refusing=lambda peer: peer in self.refusing,
+                            own_stall_since=self.own_stall_since),
+            lambda node: node in self.members, logger(HERE, self.stream), lease_ms=LEASE_MS,
+            pause_s=0)
+
+    def own_stall_since(self, since_ms: int) -> str:
+        return next((what for at_ms, what in self.stalls if at_ms >= since_ms), "")
 
     def configuration(self, group: int) -> Configuration | None:
         self.examined.append(group)
@@ -56,8 +76,12 @@ class Cluster:
         self.reports.role_changed(group, role, leader, reason)
 
     async def lines(self, *names: str) -> list[dict]:
-        """Return the lines written now, of these events; all without names."""
+        """Write what is due. Return the lines of these events; all without names."""
         await self.reports.write()
+        return self.written(*names)
+
+    def written(self, *names: str) -> list[dict]:
+        """Return the lines since the last call, of these events; all without names."""
         lines = [json.loads(line) for line in self.stream.getvalue().splitlines()]
         self.stream.seek(0)
         self.stream.truncate()
@@ -77,7 +101,8 @@ async def test_a_lost_node_is_a_warning_with_reason_and_number_of_groups_led_her
     cluster.down(2)
     cluster.refusing = {2}
     assert await cluster.lines() == [{
-        "level": "warning", "event": "node_lost", "peer": 2, "boot_epoch": 4, "groups_leading": 31,
+        "level": "warning", "event": "node_lost", "peer": 2, "boot_epoch": 4,
+        "groups_leading_here": 31,
         "reason": "its process ended: its peer port refuses connections"}]
     assert await cluster.lines() == []
 
@@ -89,6 +114,45 @@ async def test_a_node_without_heartbeats_is_lost_for_another_reason():
     cluster.down(2)
     [line] = await cluster.lines()
     assert line["reason"].startswith("its heartbeats stopped")
+    assert "or this node is cut off" in line["reason"]
+
+
+@pytest.mark.parametrize("what", ["disk", "event loop", "process"])
+@in_trio
+async def test_a_node_that_stalled_itself_does_not_blame_the_others(monkeypatch, what):
+    monkeypatch.setattr(module, "monotonic_ms", lambda: 60_000)
+    cluster = Cluster({7: Configuration((1, 2, 3))})
+    cluster.up(2, 3)
+    cluster.stalls = [(60_000 - LEASE_MS, what)]
+    cluster.down(2, 3)
+    lines = await cluster.lines()
+    assert [line["event"] for line in lines] == ["node_lost", "node_lost", "quorum_lost"]
+    for line in lines:
+        assert line["reason"].startswith(f"the {what} of this node stalled"), line
+        assert "heartbeats stopped" not in line["reason"]
+
+
+@in_trio
+async def test_an_old_stall_of_this_node_explains_no_loss(monkeypatch):
+    monkeypatch.setattr(module, "monotonic_ms", lambda: 60_000)
+    cluster = Cluster({7: Configuration((1, 2, 3))})
+    cluster.up(2, 3)
+    cluster.stalls = [(60_000 - 10 * LEASE_MS, "disk")]
+    cluster.down(2, 3)
+    for line in await cluster.lines():
+        assert "disk" not in line["reason"]
+
+
+@in_trio
+async def test_a_process_that_ended_is_the_reason_also_while_this_node_stalls(monkeypatch):
+    monkeypatch.setattr(module, "monotonic_ms", lambda: 60_000)
+    cluster = Cluster()
+    cluster.up(2)
+    cluster.stalls = [(60_000, "disk")]
+    cluster.refusing = {2}
+    cluster.down(2)
+    [line] = await cluster.lines()
+    assert line["reason"].startswith("its process ended")
 
 
 @in_trio
@@ -169,11 +233,50 @@ async def test_a_node_that_announced_its_stop_is_not_lost():
     cluster.announced = {(2, 5)}
     cluster.down(2)
     assert await cluster.lines() == [{"level": "info", "event": "peer_stopped", "peer": 2,
-                                      "boot_epoch": 5, "groups_leading": 31}]
+                                      "boot_epoch": 5, "groups_leading_here": 31}]
     cluster.up(2, epoch=6)
     assert await cluster.lines() == []  # ``peer_restarted`` reports that
     cluster.down(2)
     assert [line["event"] for line in await cluster.lines()] == ["node_lost"]
+
+
+@in_trio
+async def test_a_crash_soon_after_an_orderly_restart_is_reported():
+    cluster = Cluster()
+    cluster.up(2, epoch=5)
+    cluster.announced = {(2, 5)}
+    cluster.down(2)
+    assert [line["event"] for line in await cluster.lines()] == ["peer_stopped"]
+    cluster.up(2, epoch=6)
+    cluster.down(2)
+    [line] = await cluster.lines()
+    assert (line["event"], line["boot_epoch"]) == ("node_lost", 6)
+
+
+@in_trio
+async def test_a_stop_a_return_and_a_crash_within_a_pause_are_all_reported():
+    cluster = Cluster()
+    cluster.up(2, epoch=5)
+    cluster.announced = {(2, 5)}
+    cluster.down(2)
+    cluster.up(2, epoch=6)
+    cluster.down(2)
+    cluster.up(2, epoch=7)
+    lines = await cluster.lines()
+    assert [(line["event"], line["boot_epoch"]) for line in lines] == [
+        ("peer_stopped", 5), ("node_lost", 6), ("node_returned", 7)]
+
+
+@in_trio
+async def test_a_lost_node_that_is_removed_leaves_nothing_behind():
+    cluster = Cluster()
+    cluster.up(2, 3)
+    cluster.down(2)
+    await cluster.lines()
+    cluster.members.discard(2)
+    cluster.down(3)
+    await cluster.lines()
+    assert set(cluster.reports._down) == {3}
 
 
 @in_trio
@@ -198,7 +301,8 @@ async def test_lost_majorities_are_one_line_and_regained_ones_another():
     cluster.down(3)
     assert await cluster.lines("quorum_lost") == [{
         "level": "warning", "event": "quorum_lost", "groups": 1_000,
-        "first_groups": list(range(10)), "peers": [2, 3]}]
+        "first_groups": list(range(10)), "peers": [2, 3],
+        "reason": "too few of their voters are up, or this node is cut off"}]
     cluster.up(3)
     assert await cluster.lines("quorum_regained") == [{
         "level": "warning", "event": "quorum_regained", "groups": 1_000,
@@ -249,6 +353,55 @@ async def test_both_halves_of_a_joint_configuration_count():
     cluster.down(2)
     [line] = await cluster.lines("quorum_lost")
     assert line["peers"] == [2, 5]
+
+
+@in_mock_time
+async def test_a_node_that_starts_alone_reports_the_majorities_that_it_lacks():
+    cluster = Cluster({7: Configuration((1, 2, 3)), 8: Configuration((1,))})
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(cluster.reports.run)
+        await trio.sleep(100 * LEASE_MS / 1_000)
+        assert cluster.written() == [], "the replicas were not added yet"
+        cluster.reports.replicas_added()
+        await trio.sleep(LEASE_MS / 1_000)
+        assert cluster.written() == [], "the others may still be starting"
+        await trio.sleep(100 * LEASE_MS / 1_000)
+        [line] = cluster.written()
+        assert (line["event"], line["first_groups"], line["peers"]) == ("quorum_lost", [7], [2, 3])
+        cluster.up(2)  # for the first time
+        await trio.sleep(LEASE_MS / 1_000)
+        [line] = cluster.written()
+        assert (line["event"], line["first_groups"]) == ("quorum_regained", [7])
+        nursery.cancel_scope.cancel()
+
+
+@in_mock_time
+async def test_a_node_that_starts_with_the_others_writes_no_warning():
+    cluster = Cluster({7: Configuration((1, 2, 3))})
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(cluster.reports.run)
+        cluster.reports.replicas_added()
+        cluster.up(2)
+        await trio.sleep(100 * LEASE_MS / 1_000)
+        assert cluster.examined and cluster.written() == []
+        nursery.cancel_scope.cancel()
+
+
+@in_trio
+async def test_the_last_lines_wait_for_an_examination_under_way():
+    """A node that stops writes the collected changes, and must not end before an examination that
+    found lost majorities has logged them."""
+    cluster = Cluster({group: Configuration((1, 2, 3)) for group in range(1_000)})
+    cluster.up(2, 3)
+    cluster.down(2, 3)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(cluster.reports.write)
+        while not cluster.examined:
+            await trio.lowlevel.checkpoint()
+        assert len(cluster.examined) < 1_000
+        await cluster.reports.write()
+        nursery.cancel_scope.cancel()
+    assert [line["event"] for line in cluster.written()].count("quorum_lost") == 1
 
 
 # ---- leadership ----------------------------------------------------------------------------------
@@ -323,6 +476,61 @@ async def test_an_aborted_transfer_is_no_reason():
     cluster.reports.transfer_changed(7, 2, "aborted")
     cluster.lead(7, 3, "higher term")
     assert (await cluster.lines())[0]["reason"] == "higher term"
+
+
+@in_trio
+async def test_a_leader_that_loses_its_majority_during_a_transfer_was_not_transferred():
+    cluster = Cluster()
+    for group in (7, 8, 9):
+        cluster.lead(group, 1)
+    await cluster.lines()
+    for group, reason in ((7, "lost quorum support"), (8, "stuck"), (9, "quarantined")):
+        cluster.reports.transfer_changed(group, 2, "started")
+        cluster.lead(group, 0, reason)
+    assert {line["reason"]: line["group_ids"] for line in await cluster.lines()} == {
+        "lost quorum support": [7], "stuck": [8], "quarantined": [9]}
+    cluster.lead(7, 1)
+    await cluster.lines()
+    cluster.lead(7, 3, "higher term")
+    [line] = await cluster.lines()
+    assert line["reason"] == "higher term", "the transfer ended with the earlier leadership"
+
+
+@pytest.mark.parametrize("reason", ["", "higher term", "digest"])
+@in_trio
+async def test_a_later_term_during_a_transfer_is_the_transfer(reason):
+    cluster = Cluster()
+    cluster.lead(7, 1)
+    await cluster.lines()
+    cluster.reports.transfer_changed(7, 2, "started")
+    cluster.lead(7, 2, reason)
+    assert (await cluster.lines())[0]["reason"] == "transfer to node 2"
+
+
+@in_trio
+async def test_a_leader_of_a_higher_term_has_one_name():
+    cluster = Cluster()
+    cluster.lead(7, 1)
+    await cluster.lines()
+    cluster.lead(7, 2)
+    assert (await cluster.lines())[0]["reason"] == "higher term"
+
+
+@pytest.mark.parametrize("ended", [(Role.FOLLOWER, "lost the election"), (Role.FOLLOWER, ""),
+                                   (Role.PRE_CANDIDATE, "")])
+@in_trio
+async def test_a_transfer_whose_election_failed_is_no_reason_for_the_next_one(ended):
+    role, reason = ended
+    cluster = Cluster()
+    cluster.up(2)
+    cluster.lead(7, 2)
+    cluster.reports.role_changed(7, Role.CANDIDATE, 0, "transfer")
+    cluster.reports.role_changed(7, role, 0, reason)
+    cluster.down(2)
+    cluster.reports.role_changed(7, Role.CANDIDATE, 0, "")
+    cluster.lead(7, 1)
+    [line] = await cluster.lines("leadership_changed")
+    assert line["reason"] == "node 2 is down"
 
 
 @in_trio
