@@ -534,7 +534,7 @@ class Session:
             text, code = f"version {hello.version} is not known here", Code.UNSUPPORTED
         elif hello.connection != "client":
             text = "this is the client port; nodes use the peer port"
-            service.foreign.reject(self._sock, Foreign.PEER)
+            service.foreign.note(self._sock, Foreign.PEER)
         elif hello.cluster is not None and hello.cluster != service.cluster_id:
             text, code = "this node belongs to another cluster", Code.WRONG_CLUSTER
         if text:
@@ -645,7 +645,7 @@ class Sessions:
                     await self._run(TlsSession(self, tls), tls)
         except NotTls as error:
             self.closed_by_error += 1
-            self.foreign.reject(sock, error.protocol)
+            await self.foreign.reject(sock, error.protocol)
         except ProtocolError as error:
             self.closed_by_error += 1
             self._log.info("client_connection_closed", extra={"reason": str(error)})
@@ -660,7 +660,7 @@ class Sessions:
             await session.run()
         except ForeignProtocol as error:
             self.closed_by_error += 1
-            self.foreign.reject(sock, error.protocol)
+            await self.foreign.reject(sock, error.protocol)
 
     def flush(self) -> None:
         """Write the replies of all sessions to their sockets, at the end of a round."""

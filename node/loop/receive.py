@@ -1,15 +1,21 @@
-"""Receiving into a frame reader with one wait and one system call, and TLS over a socket for
-tasks."""
+"""Receiving into a frame reader with one wait and one system call, TLS over a socket for tasks, and
+the end of a connection whose last bytes must arrive."""
 
 from __future__ import annotations
 
 import socket
 import ssl
+from collections.abc import Awaitable, Callable
 
 import trio
 
 from multiraft.wire.frames import FrameReader
 from multiraft.wire.tls import TlsSocket
+
+#: After the last bytes are sent, this many bytes are still read, for this long in seconds, so that
+#: closing does not reset the connection before they arrive (RFC 9112, 9.6).
+LINGER_BYTES_MAX = 64 << 10
+LINGER_S = 0.5
 
 
 async def read_view(sock: socket.socket | TlsSocket) -> None:
@@ -48,3 +54,13 @@ async def secured(sock: socket.socket, context: ssl.SSLContext,
         else:
             await trio.lowlevel.wait_readable(sock)
     return tls
+
+
+async def linger(receive: Callable[[], Awaitable[int]]) -> None:
+    """Discard what the other side still sends, until it ends its side, within the bounds above.
+    ``receive`` waits for bytes and returns their number; 0 = the stream ended. The caller has sent
+    the last bytes and ended its own side."""
+    left = LINGER_BYTES_MAX
+    with trio.move_on_after(LINGER_S):
+        while left > 0 and (count := await receive()):
+            left -= count

@@ -28,6 +28,7 @@ import trio
 from node.clients.listener import Listener, listen
 from node.clock import monotonic_ms
 from node.config import HttpConfig
+from node.loop.receive import linger
 from node.loop.threads import name_this_thread
 from node.observability import health, metrics
 from node.observability.phase import Life
@@ -42,10 +43,6 @@ ASK_S = 3.0
 #: Requests after which a kept connection is closed: a client with an endless stream of requests
 #: reconnects.
 REQUESTS_MAX = 1_000
-#: After the last reply this many bytes are still read, for this long in seconds, so that closing
-#: does not reset the connection before the reply arrives (RFC 9112, 9.6).
-LINGER_BYTES_MAX = 64 << 10
-LINGER_S = 0.5
 RECEIVE_BYTES = 16 << 10
 
 #: Age up to which scrapes share a sample, in milliseconds: rendering holds the interpreter lock,
@@ -146,7 +143,7 @@ class HttpThread:
                 last = number == REQUESTS_MAX
                 if not await self._exchange(stream, connection, number == 1, last):
                     break
-            await _linger(stream)
+            await _end(stream)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass  # closed by the client
 
@@ -277,13 +274,13 @@ async def _send(stream: trio.SocketStream, connection: h11.Connection, head_only
     await stream.send_all(data + (connection.send(h11.EndOfMessage()) or b""))
 
 
-async def _linger(stream: trio.SocketStream) -> None:
+async def _end(stream: trio.SocketStream) -> None:
     """Shut down sending and read the rest of the client's data, so that the last reply arrives."""
+    async def receive() -> int:
+        return len(await stream.receive_some(RECEIVE_BYTES))
+
     await stream.send_eof()
-    left = LINGER_BYTES_MAX
-    with trio.move_on_after(LINGER_S):
-        while left > 0 and (data := await stream.receive_some(RECEIVE_BYTES)):
-            left -= len(data)
+    await linger(receive)
 
 
 def _verdict(name: str, verdict: health.Verdict) -> Reply:

@@ -140,13 +140,17 @@ SECTIONS = (
                  "`peer` refuses this node: another cluster or version, no proof of identity, or "
                  "unknown there. Logged once while the reason stays.",
                  "As `reason` says."),
-        LogEvent("peer_connection_refused", WARNING, ("reason",),
-                 "This node refuses a connection to its peer port, for the same reasons.",
+        LogEvent("peer_connection_refused", WARNING, ("host", "reason", "connections"),
+                 "This node refuses connections of `host` to its peer port, for the same reasons. "
+                 "One line a minute for each `host` and `reason`; `connections` counts those "
+                 "since the last one.",
                  "As `reason` says; a stranger may be dialling."),
-        LogEvent("foreign_client_rejected", WARNING, ("port", "host", "protocol", "reason"),
+        LogEvent("foreign_client_rejected", WARNING,
+                 ("port", "host", "protocol", "reason", "connections"),
                  "A client at `host` speaks another protocol than the port `client` or `peer`: "
                  "HTTP, Kafka, TLS where the port has none, or no TLS where it has; or it is a "
-                 "node on the client port.",
+                 "node on the client port. One line a minute for each `host` and `protocol`; "
+                 "`connections` counts those since the last one.",
                  "As `reason` says: correct the address or the settings of that client."),
         LogEvent("client_connection_closed", INFO, ("reason",),
                  "A client violated the protocol or reached a time limit, which `reason` names."),

@@ -34,8 +34,9 @@ from multiraft.wire.foreign_protocols import ForeignProtocol, NotTls
 from multiraft.wire.frames import HANDSHAKE_LIMITS, FrameReader, WireLimits, encode_frame
 from multiraft.wire.schema import Malformed
 from multiraft.wire.tls import TlsSocket
-from node.loop.foreign_clients import ForeignClients
+from node.loop.foreign_clients import ForeignClients, host_of
 from node.loop.receive import secured
+from node.observability.repeated_lines import RepeatedLines
 from node.peers import codec
 from node.peers.handshake import NotAccepted, Reception, check_certificate, next_header
 from node.peers.registry import BootId, PeerRegistry, RefusedHello
@@ -77,6 +78,7 @@ class PeerListener:
         self._bulk = bulk
         self._log = log
         self._foreign = ForeignClients("peer", http_port, log)
+        self._refusals = RepeatedLines()
         self._receiving: dict[int, tuple[trio.CancelScope, int]] = {}  # with the boot epoch
         self.frames = 0
         self.refused = 0
@@ -102,10 +104,10 @@ class PeerListener:
             return await secured(sock, context)
         except NotTls as error:
             self.refused += 1
-            self._foreign.reject(sock, error.protocol)
+            await self._foreign.reject(sock, error.protocol)
             raise
         except OSError as error:
-            self._note_refused(f"no TLS: {error}")
+            self._note_refused(sock, f"no TLS: {error}")
             raise
 
     async def _serve(self, sock: socket.socket | TlsSocket, reader: FrameReader,
@@ -157,7 +159,7 @@ class PeerListener:
             proof = await self._proven(sock, reader, hello)
         except ForeignProtocol as error:
             self.refused += 1
-            self._foreign.reject(sock, error.protocol)
+            await self._foreign.reject(sock, error.protocol)
             return None
         except (Malformed, RemoteProtocolError) as error:
             self._refuse(sock, RefusedHello(Code.INVALID_REQUEST, str(error)))
@@ -193,16 +195,20 @@ class PeerListener:
         """Send a refusal, with this node's proof if the dialler has given its own. A peer obeys a
         final refusal only with such a proof, so that an attacker cannot stop a node."""
         if rejection.code != Code.UNLINKED_BOOT_ID:  # ordinary: once for each start of a peer
-            self._note_refused(rejection.text)
+            self._note_refused(sock, rejection.text)
         remembered = rejection.remembered
         refused = wire.Refused(
             rejection.code, rejection.text, proof=proof,
             remembered=wire.BootIdRow(*remembered) if remembered is not None else None)
         sock.send(b"".join(encode_frame(wire.refused_header(refused))))
 
-    def _note_refused(self, reason: str) -> None:
+    def _note_refused(self, sock: socket.socket | TlsSocket, reason: str) -> None:
         self.refused += 1
-        self._log.warning("peer_connection_refused", extra={"reason": reason})
+        host = host_of(sock)
+        connections = self._refusals.count((host, reason))
+        if connections:
+            self._log.warning("peer_connection_refused", extra={
+                "host": host, "reason": reason, "connections": connections})
 
     def _check(self, hello: wire.Hello) -> None:
         """Check a hello before any proof. Raises ``NotAccepted`` for an unknown version, a client,

@@ -13,6 +13,7 @@ from multiraft.wire.tls import TlsSocket
 from node.clients.listener import Listener, listen
 from node.clients.session import Sessions
 from node.config import Limits
+from node.observability import repeated_lines
 from node.peers.security import Security
 from node.security_config import SecurityConfig
 from tests.certificates import Authority
@@ -75,6 +76,55 @@ async def test_a_node_says_what_connects_to_its_ports(tmp_path, caplog, port, ca
         answer = await answer_to(address.port, data)
         assert answer.startswith(farewell) and bool(answer) == bool(farewell)
         check(caplog, port, protocol, words)
+
+
+@in_trio
+@pytest.mark.parametrize("port", ["client", "peer"])
+async def test_an_http_client_that_sends_much_reads_the_answer_and_no_reset(tmp_path, port):
+    """More than the node reads before it recognises the protocol."""
+    async with serving(tmp_path) as node:
+        address = (node.config.node.client_address if port == "client"
+                   else node.config.node.peer_address)
+        post = b"POST / HTTP/1.1\r\nContent-Length: 40000\r\n\r\n" + bytes(40_000)
+        stream = await trio.open_tcp_stream("127.0.0.1", address.port)
+        async with stream:
+            await stream.send_all(post)
+            received = b""
+            while more := await stream.receive_some():
+                received += more
+    assert received.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+
+
+@in_trio
+@pytest.mark.parametrize("port", ["client", "peer"])
+async def test_a_wrong_client_that_connects_again_is_one_line_a_minute(
+        tmp_path, caplog, monkeypatch, port):
+    now_ms = [1_000_000]
+    monkeypatch.setattr(repeated_lines, "monotonic_ms", lambda: now_ms[0])
+    async with serving(tmp_path) as node:
+        address = (node.config.node.client_address if port == "client"
+                   else node.config.node.peer_address)
+        for _ in range(3):
+            await answer_to(address.port, KAFKA)
+        assert [line.connections for line in rejected(caplog)] == [1]
+        await answer_to(address.port, GET)
+        assert [line.protocol for line in rejected(caplog)] == ["Kafka", "HTTP"]
+        now_ms[0] += repeated_lines.INTERVAL_MS
+        await answer_to(address.port, KAFKA)
+        assert [line.connections for line in rejected(caplog)] == [1, 1, 3]
+
+
+@in_trio
+async def test_a_stranger_that_dials_the_peer_port_again_is_one_line_a_minute(tmp_path, caplog):
+    hello = b"".join(encode_frame(hello_header(Hello("append", node=9, boot_epoch=1,
+                                                     cluster=bytes(16)))))
+    async with serving(tmp_path) as node:
+        for _ in range(3):
+            assert b"another cluster" in await answer_to(node.config.node.peer_address.port, hello)
+    [line] = [record for record in caplog.records
+              if record.getMessage() == "peer_connection_refused"]
+    assert (line.host, line.connections) == ("127.0.0.1", 1)
+    assert "another cluster" in line.reason
 
 
 @in_trio
