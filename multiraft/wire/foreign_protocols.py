@@ -47,7 +47,8 @@ class Foreign(enum.Enum):
 _RECEIVED = {
     Foreign.HTTP_REQUEST: "the other side sent an HTTP request",
     Foreign.HTTP_RESPONSE: "the other side answers with HTTP: this is its HTTP port, or another "
-                           "server; clients use the client port of a node",
+                           "server; clients dial the client port of a node, and nodes its peer "
+                           "port",
     Foreign.KAFKA: "the other side sent a request of Kafka's protocol",
     Foreign.TLS: "the other side began a TLS handshake, and this connection has no TLS",
     Foreign.TLS_ALERT: "the other side requires TLS, and this connection has none",
@@ -111,20 +112,25 @@ def reason_to_reject(protocol: Foreign, port: str, http_port: int) -> str:
     if protocol is Foreign.HTTP_REQUEST:
         where = (f"metrics and health are on port {http_port}" if http_port
                  else "HTTP is off on this node ([http] address)")
-        return f"this is an HTTP client, and the {port} port does not speak HTTP; {where}"
+        return f"the {port} port does not speak HTTP; {where}"
+    if protocol is Foreign.HTTP_RESPONSE:
+        return (f"the {port} port received an HTTP response on a connection that the other side "
+                "opened: check the proxy or load balancer in between")
     if protocol is Foreign.KAFKA:
-        return ("this is a Kafka client, and multiraft does not speak Kafka's protocol: use the "
-                "command or the client of multiraft")
+        return (f"the {port} port does not speak Kafka's protocol: use the command or the client "
+                "of multiraft")
     if protocol in (Foreign.TLS, Foreign.TLS_ALERT):
-        return (f"it speaks TLS, and the {port} port has none: connect without TLS, or configure "
+        return (f"the {port} port has no TLS: connect without TLS, or configure "
                 f"security.{port}_certificate on the nodes")
     if protocol is Foreign.PEER:
-        return "this is the client port; nodes use the peer port: correct the address of the node"
+        return (f"the {port} port serves clients, and nodes use the peer port: correct the address "
+                "of the node")
     if protocol is Foreign.PLAIN:
         need = ("clients need the CA of the nodes (--cacert)" if port == "client"
                 else "nodes need security.peer_certificate")
-        return f"it speaks no TLS, and the {port} port requires it: {need}"
-    return f"it speaks no TLS and no protocol that is known here; the {port} port requires TLS"
+        return f"the {port} port requires TLS: {need}"
+    return (f"the {port} port requires TLS, and received neither TLS nor a protocol that is known "
+            "here: connect with TLS")
 
 
 def farewell(protocol: Foreign, reason: str) -> bytes:

@@ -145,8 +145,8 @@ class RateLimit(logging.Filter):
                 self._windows.clear()
             window = self._windows[event] = _Window(now_ms, record.levelno)
         window.count += 1
-        is_rare = record.levelno >= logging.ERROR or event in OUTAGES
-        if window.count <= (ERROR_BURST if is_rare else BURST):
+        has_large_burst = record.levelno >= logging.ERROR or event in OUTAGES
+        if window.count <= (ERROR_BURST if has_large_burst else BURST):
             return True
         window.left_out += 1
         return False

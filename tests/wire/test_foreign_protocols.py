@@ -10,6 +10,7 @@ from multiraft.client.tls import server_context
 from multiraft.wire.connection import Connection, Role
 from multiraft.wire.errors import FrameTooLarge, RemoteProtocolError
 from multiraft.wire.foreign_protocols import (
+    BYTES_MIN,
     Foreign,
     ForeignProtocol,
     NotTls,
@@ -82,10 +83,15 @@ def test_no_hello_is_taken_for_another_protocol(hello):
     assert recognise_plain(data) is Foreign.PLAIN
 
 
-@given(st.binary(max_size=40))
-def test_any_bytes_are_a_known_protocol_or_none(data):
-    assert recognise(data) in (None, *Foreign)
-    assert recognise_plain(data) in Foreign
+@given(st.one_of(st.binary(max_size=40), st.builds(
+    bytes.__add__, st.sampled_from([data for data, _ in CASES.values()]), st.binary(max_size=40))))
+def test_the_first_bytes_decide_and_fewer_of_them_never_decide_otherwise(data):
+    known = recognise(data)
+    assert known is recognise(data[:BYTES_MIN])
+    assert recognise_plain(data) is recognise_plain(data[:BYTES_MIN])
+    for size in range(BYTES_MIN):
+        assert recognise(data[:size]) in (None, known)
+    assert known is None or recognise_plain(data) is known
 
 
 def test_only_the_first_frame_can_be_of_another_protocol():
@@ -131,11 +137,38 @@ def test_tls_that_fails_is_not_taken_for_plain_bytes(tmp_path):
 # ---- farewells -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("port", ["client", "peer"])
-@pytest.mark.parametrize("protocol", [each for each in Foreign if each != Foreign.HTTP_RESPONSE])
-def test_every_reason_names_what_to_do(protocol, port):
+#: What the reason says that the other side should do.
+ACTIONS = {
+    Foreign.HTTP_REQUEST: "metrics and health are on port 9301",
+    Foreign.HTTP_RESPONSE: "check the proxy or load balancer",
+    Foreign.KAFKA: "use the command or the client of multiraft",
+    Foreign.TLS: "connect without TLS, or configure",
+    Foreign.TLS_ALERT: "connect without TLS, or configure",
+    Foreign.PEER: "correct the address of the node",
+    Foreign.UNKNOWN: "connect with TLS",
+}
+
+
+@pytest.mark.parametrize(("protocol", "port"), [
+    (protocol, port) for protocol in Foreign for port in ("client", "peer")
+    if (protocol, port) != (Foreign.PEER, "peer")])  # nodes belong there
+def test_every_reason_names_the_port_and_what_to_do(protocol, port):
     reason = reason_to_reject(protocol, port, 9301)
-    assert port in reason or protocol in (Foreign.KAFKA, Foreign.PEER)
+    assert reason.startswith(f"the {port} port ")
+    actions = {**ACTIONS, Foreign.PLAIN: {"client": "--cacert",
+                                          "peer": "security.peer_certificate"}[port]}
+    assert actions[protocol] in reason
+    assert f"security.{port}_certificate" in reason or protocol not in (Foreign.TLS,
+                                                                        Foreign.TLS_ALERT)
+
+
+def test_an_http_response_is_no_reason_to_ask_for_tls():
+    assert "TLS" not in reason_to_reject(Foreign.HTTP_RESPONSE, "client", 9301)
+
+
+def test_a_node_that_dials_an_http_port_is_told_its_own_port():
+    text = str(ForeignProtocol(Foreign.HTTP_RESPONSE))
+    assert "clients" in text and "nodes" in text
 
 
 def test_an_http_client_reads_where_the_http_port_is():

@@ -33,8 +33,8 @@ PLAIN = {
 IN_TLS = {
     "Kafka": (KAFKA, "Kafka", "Kafka", b""),
     "HTTP": (GET, "HTTP", "on port 9301", b"HTTP/1.1 400 Bad Request\r\n"),
-    "own protocol": (OURS, "multiraft without TLS", "no TLS", b"\x15\x03"),
-    "another": (b"hello, world", "unknown", "no TLS", b""),
+    "own protocol": (OURS, "multiraft without TLS", "requires TLS", b"\x15\x03"),
+    "another": (b"hello, world", "unknown", "requires TLS", b""),
 }
 
 
