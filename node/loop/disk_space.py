@@ -74,9 +74,9 @@ class Space(DiskSpaceGuard):
     def describe(self) -> str:
         """Return the reason for which records are refused."""
         free, needed = self.free, self.resume_bytes
-        return (f"the disk of {self._directory} is full: {_mebibytes(free)} free, records are "
-                f"accepted again from {_mebibytes(needed)} on (free "
-                f"{_mebibytes(max(0, needed - free))} more)")
+        missing = (f": delete at least {_mebibytes(needed - free)}" if needed > free else "")
+        return (f"the disk of {self._directory} is full: {_mebibytes(free)} are free, "
+                f"{_mebibytes(needed)} are needed before records are accepted again{missing}")
 
     def open(self) -> None:
         """Check the free space at the start as ``check`` does, which preallocates the reserve file

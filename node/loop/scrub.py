@@ -25,7 +25,7 @@ import trio
 from multiraft.storage.repair.scrub import Scrubber, ScrubCheckpointsJob, ScrubJob
 from multiraft.storage.settings import StorageSettings
 from node.clock import wall_ms
-from node.errors import DiskFailed
+from node.errors import journal_unreadable
 
 if TYPE_CHECKING:
     from multiraft.storage.errors import StorageError
@@ -154,7 +154,7 @@ class Scrub:
             try:
                 await trio.to_thread.run_sync(job.execute)
             except OSError as error:
-                raise DiskFailed(f"the journal cannot be read: {error}") from error
+                raise journal_unreadable(error) from error
             for damage in self._scrubber.done(job):
                 self.found += 1
                 self._damaged(damage)

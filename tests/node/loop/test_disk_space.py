@@ -13,11 +13,11 @@ MIB = 1 << 20
 
 
 @pytest.mark.parametrize(("free", "text"), [
-    (0, "0.0 MiB free, records are accepted again from 96.0 MiB on (free 96.0 MiB more)"),
-    (12 * MIB - 1, "12.0 MiB free, records are accepted again from 96.0 MiB on (free 84.1 MiB "
-                   "more)"),
-    (2000 * MIB, "2,000.0 MiB free, records are accepted again from 96.0 MiB on (free 0.0 MiB "
-                 "more)")])
+    (0, "0.0 MiB are free, 96.0 MiB are needed before records are accepted again: delete at least "
+        "96.0 MiB"),
+    (12 * MIB - 1, "12.0 MiB are free, 96.0 MiB are needed before records are accepted again: "
+                   "delete at least 84.1 MiB"),
+    (2000 * MIB, "2,000.0 MiB are free, 96.0 MiB are needed before records are accepted again")])
 def test_a_refusal_says_how_much_to_free_in_units_that_a_person_reads(tmp_path, free, text):
     files = SimpleNamespace(unallocated_bytes=lambda: 0)
     (tmp_path / "reserve").write_bytes(b"held")
