@@ -112,6 +112,7 @@ class GroupHealthScan:
         self._space = space
         self._is_full = is_full
         self._used_ms: int | None = None
+        self._used_and_free = (0, 0)  # measured together, at ``_used_ms``
         self._space_seen = (0, 0, 0)
         self._space_limiter = trio.CapacityLimiter(1)
         self._asked = trio.Event()
@@ -191,7 +192,7 @@ class GroupHealthScan:
         if status.quarantined:
             survey.quarantined.add(status.group)
             survey.damaged_voters += is_voter(status.configuration, self._core.node)
-        elif not status.leader or self._core.status.node_state(status.leader) != "up":
+        elif not status.leader or not self._core.status.is_up(status.leader):
             survey.leaderless.add(status.group)
         lag = self._lag(status)
         survey.lag_entries = max(survey.lag_entries, lag)
@@ -210,7 +211,7 @@ class GroupHealthScan:
             return True
         if status.role is Role.LEADER:
             return not status.committed_in_term
-        return (not status.leader or self._core.status.node_state(status.leader) != "up"
+        return (not status.leader or not self._core.status.is_up(status.leader)
                 or status.leader_commit_seen < 0 or lag > self._lag_entries_max)
 
     def _lag(self, status: GroupStatus) -> int:
@@ -230,25 +231,30 @@ class GroupHealthScan:
                 max(most, entries), size + log_bytes(self._store, status, member.match + 1))
             if (is_voter(status.configuration, member.node)
                     and (entries > self._lag_entries_max or member.state in _UNFED
-                         or self._core.status.node_state(member.node) != "up")):
+                         or not self._core.status.is_up(member.node))):
                 lacking = True
         return lacking
 
     async def space_now(self) -> tuple[int, int, int]:
         """Return (used, free, total) bytes of the data directory, without a scan of groups. Measure
-        them on a thread, ``used`` unless it is fresh; repeat the last values while the disk does
-        not answer."""
+        them on a thread, and repeat the last values while the disk does not answer. While ``used``
+        is fresh it is not measured but changed by what is less or more free since: used and free
+        bytes together are the capacity, which does not depend on when each was measured."""
         now_ms = monotonic_ms()
         fresh = self._used_ms is not None and now_ms - self._used_ms < USED_FRESH_MS
-        used = self._space_seen[0] if fresh else None
+        used_before, free_before = self._used_and_free
+        used = used_before if fresh else None
         # A disk that hangs blocks one thread only; surveys repeat the last measurement.
         if not self._space_limiter.borrowed_tokens:
             try:
                 with trio.move_on_after(SPACE_WAIT_S):
-                    self._space_seen = await trio.to_thread.run_sync(
+                    measured, free, total = await trio.to_thread.run_sync(
                         self._space, used, abandon_on_cancel=True, limiter=self._space_limiter)
-                    if not fresh:
-                        self._used_ms = now_ms
+                    if fresh:
+                        measured = max(0, used_before + free_before - free)
+                    else:
+                        self._used_ms, self._used_and_free = now_ms, (measured, free)
+                    self._space_seen = measured, free, total
             except OSError:
                 pass  # a failing disk shows in its writes, which end the node
         return self._space_seen

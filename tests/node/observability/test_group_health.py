@@ -52,7 +52,7 @@ class ClusterView:
         core = SimpleNamespace(
             node=1, status=SimpleNamespace(
                 groups=lambda: tuple(self.statuses), of=self.status,
-                node_state=lambda node: "down" if node in down else "up"))
+                is_up=lambda node: node not in down))
         store = SimpleNamespace(bytes_between=lambda group, first, last: 10 * (last - first + 1))
         metadata_log = SimpleNamespace(state=SimpleNamespace(plans=SimpleNamespace(active=plan)))
         self.group_health = GroupHealthScan(core, store, metadata_log, LAG_MAX,
@@ -232,9 +232,25 @@ async def test_each_survey_has_the_free_space_of_now(monkeypatch):
 
     assert await space() == (1, 2, 3)
     world.space = (7, 0, 3)
-    assert await space() == (1, 0, 3)
+    assert await space() == (3, 0, 3), "what is not free any longer is used"
+    world.space = (7, 1, 3)
+    assert await space() == (2, 1, 3)
+    world.space = (7, 9, 3)
+    assert await space() == (0, 9, 3), "more became free than the node had used"
+    world.space = (7, 0, 3)
     now_ms[0] += survey_module.USED_FRESH_MS
     assert await space() == (7, 0, 3)
+
+
+@in_trio
+async def test_the_capacity_of_a_disk_that_fills_does_not_shrink(monkeypatch):
+    """The balancer takes used and free bytes together as the capacity."""
+    world = ClusterView(status())
+    monkeypatch.setattr(survey_module, "monotonic_ms", lambda: 1_000)
+    for written in (0, 300, 900):
+        world.space = (100 + written, 1_000 - written, 2_000)
+        survey = await world.group_health.take()
+        assert survey.disk_used_bytes + survey.disk_free_bytes == 1_100
 
 
 @in_trio
