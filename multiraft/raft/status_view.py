@@ -6,6 +6,7 @@ any two calls of ``MultiRaft``, and is O(1) unless its docstring gives another b
 
 from __future__ import annotations
 
+from multiraft.raft import joint_quorum
 from multiraft.raft.context import NodeContext
 from multiraft.raft.group import Group, replica
 from multiraft.raft.status import GroupStatus, Role
@@ -122,6 +123,22 @@ class StatusView:
         ):
             return "up"
         return "down" if node in support.epochs else "unknown"
+
+    def is_up(self, node: int) -> bool:
+        """True if ``node`` is this node, supports it or is supported by it."""
+        return self.node_state(node) == "up"
+
+    def living_leader(self, group: int, recorded: Configuration) -> int:
+        """Return the leader of any group of the pool that can append, as far as this node knows;
+        0 = there is none: the leader's node or a majority of the voters is not up.  ``recorded``:
+        the members of a group without a replica here.  O(voters).
+
+        ``leader_hint`` names the last leader also when its node is gone."""
+        leader = self.leader_hint(group)[0]
+        if not leader or not self.is_up(leader):
+            return 0
+        configuration = self.configuration(group) or recorded
+        return leader if joint_quorum.supported(configuration, self.is_up) else 0
 
     def heard_epoch(self, node: int) -> int:
         """Return the highest boot epoch heard of ``node``; 0 = none."""

@@ -126,7 +126,7 @@ class NodeAdmin:
                     votes.append(group)
                 if found.id in configuration.learners:
                     learns.append(group)
-                if self._core.status.leader_hint(group)[0] == found.id:
+                if self._core.status.living_leader(group, configuration) == found.id:
                     leader_of.append(group)
         return wire.DescribeNodeReply(self._row(found, replicas, leads), tuple(votes),
                                       tuple(learns), tuple(leader_of))
@@ -176,9 +176,10 @@ class NodeAdmin:
         for part in parts(state.last_group + 1):
             await self._turns.take(len(part))
             for group in part:
-                leader = self._core.status.leader_hint(group)[0]
+                configuration = state.configuration(group)
+                leader = self._core.status.living_leader(group, configuration)
                 leads[leader] = leads.get(leader, 0) + 1
-                for member in state.configuration(group).members():
+                for member in configuration.members():
                     replicas[member] = replicas.get(member, 0) + 1
         return leads, replicas
 

@@ -87,7 +87,7 @@ class Pool:
         ``InvalidRequest`` if too few racks or nodes are up."""
         factor = state.replication_factor
         every = [node for node in state.nodes() if state.table.states.get(node.id) != DRAINING]
-        up = [node for node in every if self._is_up(node.id)]
+        up = [node for node in every if self._core.status.is_up(node.id)]
         try:
             topology, whole = (Topology.of(node.place for node in nodes) for nodes in (up, every))
             missing = ({rack.name for rack in whole.racks} - {rack.name for rack in topology.racks}
@@ -108,9 +108,6 @@ class Pool:
                 f"; start {_down(down)}" if down else "")) from error
         return tuple(placed)
 
-    def _is_up(self, node: int) -> bool:
-        return node == self._core.node or self._core.status.node_state(node) == "up"
-
     async def _reply(self, state: MetadataState, pool_size: int,
                      placed: tuple[tuple[int, ...], ...]) -> wire.GrowPoolReply:
         """Return the reply, with the distribution of replicas.  O(groups), in turns."""
@@ -126,7 +123,7 @@ class Pool:
             leads.update(nodes[0] for nodes in placed[part.start:part.stop])
         rows = tuple(wire.NewReplicas(
             node.id, node.rack, state.table.states.get(node.id) or
-            ("up" if self._is_up(node.id) else "down"), has[node.id], gets[node.id],
+            ("up" if self._core.status.is_up(node.id) else "down"), has[node.id], gets[node.id],
             leads[node.id]) for node in state.nodes())
         return wire.GrowPoolReply(pool_size, pool_size + len(placed), state.replication_factor,
                                   rows)
@@ -138,12 +135,13 @@ class Pool:
                                     tuple(waiting[:wire.GROUPS_NAMED_MAX]), self._groups_max)
 
     async def _waiting(self, state: MetadataState) -> list[int]:
-        """Return the new groups without a leader that this node knows of."""
+        """Return the new groups without a leader that can append, as far as this node knows."""
         found: list[int] = []
         first = state.pool_size + 1
         for part in parts(max(0, state.last_group + 1 - first)):
             await self._turns.take(len(part))
-            found += [first + at for at in part if not self._core.status.leader_hint(first + at)[0]]
+            found += [group for group in range(first + part.start, first + part.stop)
+                      if not self._core.status.living_leader(group, state.configuration(group))]
         return found
 
     # ---- opening --------------------------------------------------------------------------------

@@ -306,10 +306,10 @@ class Admin:
         for part in parts(state.last_group + 1):
             await self._turns.take(len(part))  # a pool of any size cannot stall the loop
             for group in part:
-                leader, _term = core.status.leader_hint(group)
+                configuration = core.status.configuration(group) or state.configuration(group)
+                leader = core.status.living_leader(group, configuration)
                 if leader in leads:
                     leads[leader] += 1
-                configuration = core.status.configuration(group) or state.configuration(group)
                 for member in configuration.members():
                     holds[member] = holds.get(member, 0) + 1
         nodes = tuple(wire.NodeSummary(
@@ -318,7 +318,8 @@ class Admin:
         facts = self._known.facts
         return wire.ClusterStatusReply(
             config.cluster_id, config.node.id, nodes, state.pool_size or facts.groups,
-            facts.replication_factor, core.status.leader_hint(METADATA_GROUP)[0],
+            facts.replication_factor, core.status.living_leader(
+                METADATA_GROUP, state.configuration(METADATA_GROUP)),
             state.topics_count, state.partitions_count)
 
     async def _list_groups(self, request: wire.ListGroups) -> wire.ListGroupsReply:
@@ -334,9 +335,11 @@ class Admin:
         return wire.ListGroupsReply(tuple(rows), more=end < groups)
 
     def _group_summary(self, state: state_machine.MetadataState, group: int) -> wire.GroupSummary:
-        leader, term = self._core.status.leader_hint(group)
-        configuration = self._core.status.configuration(group) or state.configuration(group)
-        return wire.GroupSummary(group, state_machine.FIRST_GROUP_INCARNATION, term, leader,
+        status = self._core.status
+        configuration = status.configuration(group) or state.configuration(group)
+        return wire.GroupSummary(group, state_machine.FIRST_GROUP_INCARNATION,
+                                 status.leader_hint(group)[1],
+                                 status.living_leader(group, configuration),
                                  configuration.voters, configuration.learners)
 
     async def _transfer_leadership(

@@ -208,10 +208,9 @@ class Statistics:
         }
 
     def _metadata_leader(self) -> int:
-        """Return the leader of the metadata group; 0 = none is known whose node is up."""
-        status = self._parts.core.status
-        leader, _term = status.leader_hint(METADATA_GROUP)
-        return leader if leader and status.node_state(leader) == "up" else 0
+        """Return the leader of the metadata group; 0 = none is known that can append."""
+        recorded = self._parts.metadata_log.state.configuration(METADATA_GROUP)
+        return self._parts.core.status.living_leader(METADATA_GROUP, recorded)
 
     def sample(self, survey: Survey) -> Sample:
         """Return a sample for metrics: copies, which another thread may read at any time."""
@@ -233,7 +232,7 @@ class Statistics:
                 "fetch": dict(parts.fetch_handler.refusals),
                 "whole": dict(parts.sessions.refusals),
             },
-            {node.id: parts.core.status.node_state(node.id) == "up"
+            {node.id: parts.core.status.is_up(node.id)
              for node in parts.known.peers()},
             {peer: histogram.copy()
              for peer, histogram in list(parts.liveness.round_trips.items())},

@@ -61,7 +61,7 @@ class Observer:
         now_ms = self._runtime.monotonic_ms()
         for node in self._state.table.nodes:
             told_ms = self._reports.get(node, (0, None))[0]
-            if self._core.status.node_state(node) == UP and now_ms - told_ms >= FACTS_MS:
+            if self._core.status.is_up(node) and now_ms - told_ms >= FACTS_MS:
                 by_leader.setdefault(node, [])
         seen: dict[int, ProbedGroup] = {}
         leaders: dict[int, int] = {}
@@ -97,7 +97,7 @@ class Observer:
         unreachable: dict[int, str] = {}
         for group in groups:
             leader = self._core.status.leader_hint(group)[0]
-            if leader and self._core.status.node_state(leader) == UP:
+            if leader and self._core.status.is_up(leader):
                 found.setdefault(leader, []).append(group)
             else:
                 unreachable[group] = (f"node {leader}, which led group {group}, is not up"
@@ -177,7 +177,7 @@ class Observer:
         """Return the groups without a majority of voters that are up.  O(groups) while a node is
         down."""
         state = self._state
-        up = {node: self._core.status.node_state(node) == UP for node in state.table.nodes}
+        up = {node: self._core.status.is_up(node) for node in state.table.nodes}
         if all(up.values()):
             return ()
         without_quorum = []

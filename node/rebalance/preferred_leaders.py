@@ -22,7 +22,6 @@ import trio
 
 from multiraft.errors import ProposalError
 from node.clock import monotonic_ms
-from node.rebalance.cluster_view import UP
 
 if TYPE_CHECKING:
     from multiraft.raft.multi_raft import MultiRaft
@@ -70,7 +69,7 @@ class PreferredLeaders:
         state = self._metadata_log.state
         before, self._up = self._up, {}
         for node in state.table.nodes:
-            if self._core.status.node_state(node) == UP:
+            if self._core.status.is_up(node):
                 # A restart may be over within one iteration: only the boot epoch shows it.
                 life = self._core.status.heard_epoch(node)
                 known = before.get(node, (0, 0))

@@ -427,3 +427,55 @@ def test_a_snapshot_has_the_configuration_that_was_in_force_where_it_ends():
     bounds, index, configuration = node.core.snapshot_point(1)
     assert bounds.last_index == before.last_index
     assert (index, configuration) == (before.configuration_index, before.configuration)
+
+
+# ---- leaders that are gone ---------------------------------------------------------------------
+
+
+def test_a_leader_without_its_node_or_a_majority_is_no_living_leader():
+    cluster = Cluster(nodes=5)
+    cluster.run(1_000)
+    leader = cluster.leader()
+    others = [node for node in cluster.nodes if node != leader]
+    here = cluster.nodes[others[0]].core.status
+    nobody = Configuration(())
+
+    def living(status) -> int:
+        return status.living_leader(1, nobody)
+
+    assert [living(node.core.status) for node in cluster.nodes.values()] == [leader] * 5
+    assert all(here.is_up(node) for node in cluster.nodes)
+    # One node alone with the leader: a minority.
+    alone = {leader, others[0]}
+    cluster.cut = {(one, other) for one in cluster.nodes for other in cluster.nodes
+                   if (one in alone) != (other in alone)}
+    status = cluster.nodes[leader].core.status
+    for _ in range(400):
+        if status.is_up(others[1]):
+            cluster.run(5)
+    assert here.is_up(leader) and living(here) == 0
+    assert living(status) == 0
+    # The others elect another leader; the minority learns of it when the network is whole.
+    cluster.run(2_000)
+    cluster.cut = set()
+    cluster.run(2_000)
+    leader = cluster.leader()
+    assert living(here) == leader
+    cluster.crash(leader)
+    for _ in range(400):
+        if not here.is_up(leader) or living(here) != leader:
+            break
+        cluster.run(5)
+    assert living(here) != leader and not here.is_up(leader)
+
+
+def test_the_leader_of_a_group_of_other_nodes_is_judged_by_the_recorded_members():
+    cluster = Cluster(nodes=3)
+    cluster.run(1_000)
+    leader = cluster.leader()
+    other = next(node for node in cluster.nodes if node != leader)
+    status = cluster.nodes[other].core.status
+    cluster.nodes[other].core.remove_group(1)
+    assert status.configuration(1) is None
+    assert status.leader_hint(1)[0] == status.living_leader(1, Configuration((leader, other)))
+    assert status.living_leader(1, Configuration((leader, 8, 9))) == 0

@@ -305,8 +305,13 @@ class Leading:
     def leader_hint(self, group):
         return self.leaders.get(group, 0), 1
 
-    def node_state(self, number):
-        return "down" if number in self.down else "up"
+    def is_up(self, number):
+        return number not in self.down
+
+    def living_leader(self, group, recorded):
+        assert recorded == self.state.configuration(group)
+        leader, _term = self.leader_hint(group)
+        return leader if self.is_up(leader) else 0
 
     async def propose(self, command):
         if self.failures:
@@ -392,6 +397,11 @@ def test_the_pool_is_opened_when_every_new_group_has_a_leader_and_not_before():
     status = leading.ask(wire.PoolStatus())
     assert status == wire.PoolStatusReply(8, 10, 1, (10,), 32)
     leading.leaders[10] = 3
+    leading.down = {3}
+    trio.run(leading.pool.check)
+    assert leading.state.pool_size == 8, "that leader is gone"
+    assert leading.ask(wire.PoolStatus()).leaderless == (10,)
+    leading.down = set()
     leading.failures = [AmbiguousOutcome("leadership was lost")]
     trio.run(leading.pool.check)
     assert leading.state.pool_size == 8, "it is tried again"

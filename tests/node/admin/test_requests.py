@@ -1,6 +1,6 @@
 """Administrative requests at a real node: each answered once, with a code that says what to do."""
 
-
+from multiraft.raft.status_view import StatusView
 from multiraft.wire.errors import Code
 from multiraft.wire.messages import (
     ClusterStatus,
@@ -13,6 +13,7 @@ from multiraft.wire.messages import (
     NodeStatus,
     TransferLeadership,
 )
+from multiraft.wire.nodes import DescribeNode, ListNodes
 from node.admin import requests as admin_module
 from node.metadata import state_machine
 from tests.node.harness import Client, in_trio, serving, until
@@ -96,6 +97,28 @@ async def test_groups_and_nodes_are_listed(tmp_path):
         assert status.metadata_leader == 1
         page = (await client.ask(ListGroups(1, 1))).reply
         assert ([row.group for row in page.groups], page.more) == ([1], True)
+
+
+@in_trio
+async def test_leaders_that_are_gone_lead_nothing(tmp_path, monkeypatch):
+    """A node keeps the last leader that it heard of."""
+    async with serving(tmp_path) as node, await Client.open(node) as client:
+        async def leaders() -> list:
+            status = (await client.ask(ClusterStatus())).reply
+            nodes = (await client.ask(ListNodes())).reply.nodes
+            described = (await client.ask(DescribeNode(1))).reply
+            groups = (await client.ask(ListGroups())).reply.groups
+            statistics = (await client.ask(NodeStatus())).reply.status
+            return [status.metadata_leader, status.nodes[0].leads, nodes[0].leads,
+                    described.node.leads, described.leader_of, [row.leader for row in groups],
+                    statistics["metadata_leader"]]
+
+        assert await leaders() == [1, 3, 3, 3, (0, 1, 2), [1, 1, 1], 1]
+        terms = [row.term for row in (await client.ask(ListGroups())).reply.groups]
+        monkeypatch.setattr(StatusView, "is_up", lambda _status, _node: False)
+        assert await leaders() == [0, 0, 0, 0, (), [0, 0, 0], 0]
+        groups = (await client.ask(ListGroups())).reply.groups
+        assert [row.term for row in groups] == terms
 
 
 @in_trio

@@ -2,9 +2,12 @@
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
+from multiraft.raft.status_view import StatusView
 from multiraft.wire.errors import Code
 from multiraft.wire.messages import Fetch, FetchPart
+from node.peers.registry import PeerRegistry
 from tests.node.harness import Client, in_trio, serving, until
 
 PAGE = Path(__file__).parents[3] / "docs" / "protocol.md"
@@ -33,6 +36,25 @@ async def test_counters_count(tmp_path):
         assert snapshot["elections_won"] == 3
         assert snapshot["client_connections"] == 1
         assert snapshot["disk_writes"] > 0
+
+
+@in_trio
+async def test_peers_are_up_or_down_and_a_leader_that_is_gone_is_none(tmp_path, monkeypatch):
+    async with serving(tmp_path) as node:
+        up = {1, 2}
+        survey = await node.admin.group_health.fresh()
+        statistics = node.status.statistics
+        assert statistics.sample(survey).peers_up == {}
+        monkeypatch.setattr(PeerRegistry, "peers",
+                            lambda _known: [SimpleNamespace(id=2), SimpleNamespace(id=3)])
+        monkeypatch.setattr(StatusView, "is_up", lambda _status, node: node in up)
+        sample = statistics.sample(survey)
+        assert sample.peers_up == {2: True, 3: False}
+        assert sample.counters["metadata_leader"] == 1
+        up.clear()
+        sample = statistics.sample(survey)
+        assert sample.peers_up == {2: False, 3: False}
+        assert sample.counters["metadata_leader"] == 0
 
 
 @in_trio

@@ -32,8 +32,8 @@ class Core:
         self.status_fields = {"configuration": Configuration((1, 2, 3)), "transferee": 0,
                               "last_index": 100}
 
-    def node_state(self, node):
-        return "up" if node in self.up else "down"
+    def is_up(self, node):
+        return node in self.up
 
     def heard_epoch(self, node):
         return self.epoch if node == 2 else 1
