@@ -26,7 +26,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
@@ -93,8 +93,20 @@ class Survey:
     disk_used_bytes: int = 0
     disk_free_bytes: int = 0
     disk_total_bytes: int = 0
+    disk_capacity_bytes: int = 0
     disk_full: bool = False
     taken_ms: int = 0
+
+
+class DiskSpace(NamedTuple):
+    """Bytes of the data directory and its filesystem.  ``capacity`` is the sum of used and free
+    bytes at the time at which both were measured: their present sum shrinks while a disk fills,
+    because ``used`` is older than ``free``."""
+
+    used: int = 0
+    free: int = 0
+    total: int = 0
+    capacity: int = 0
 
 
 class GroupHealthScan:
@@ -112,8 +124,7 @@ class GroupHealthScan:
         self._space = space
         self._is_full = is_full
         self._used_ms: int | None = None
-        self._used_and_free = (0, 0)  # measured together, at ``_used_ms``
-        self._space_seen = (0, 0, 0)
+        self._space_seen = DiskSpace()
         self._space_limiter = trio.CapacityLimiter(1)
         self._asked = trio.Event()
         self._waiting: list[Callable[[Survey], None]] = []
@@ -167,8 +178,9 @@ class GroupHealthScan:
                     continue  # removed meanwhile
             await trio.lowlevel.checkpoint()
         survey.disk_full = self._is_full()
-        survey.disk_used_bytes, survey.disk_free_bytes, survey.disk_total_bytes = (
-            await self.space_now())
+        space = await self.space_now()
+        survey.disk_used_bytes, survey.disk_free_bytes = space.used, space.free
+        survey.disk_total_bytes, survey.disk_capacity_bytes = space.total, space.capacity
         survey.taken_ms = monotonic_ms()
         self._last = survey
         return survey
@@ -235,26 +247,23 @@ class GroupHealthScan:
                 lacking = True
         return lacking
 
-    async def space_now(self) -> tuple[int, int, int]:
-        """Return (used, free, total) bytes of the data directory, without a scan of groups. Measure
-        them on a thread, and repeat the last values while the disk does not answer. While ``used``
-        is fresh it is not measured but changed by what is less or more free since: used and free
-        bytes together are the capacity, which does not depend on when each was measured."""
+    async def space_now(self) -> DiskSpace:
+        """Return the space of the data directory, without a scan of groups. Measure it on a thread,
+        ``used`` and with it ``capacity`` unless they are fresh; repeat the last values while the
+        disk does not answer."""
         now_ms = monotonic_ms()
         fresh = self._used_ms is not None and now_ms - self._used_ms < USED_FRESH_MS
-        used_before, free_before = self._used_and_free
-        used = used_before if fresh else None
+        used = self._space_seen.used if fresh else None
         # A disk that hangs blocks one thread only; surveys repeat the last measurement.
         if not self._space_limiter.borrowed_tokens:
             try:
                 with trio.move_on_after(SPACE_WAIT_S):
                     measured, free, total = await trio.to_thread.run_sync(
                         self._space, used, abandon_on_cancel=True, limiter=self._space_limiter)
-                    if fresh:
-                        measured = max(0, used_before + free_before - free)
-                    else:
-                        self._used_ms, self._used_and_free = now_ms, (measured, free)
-                    self._space_seen = measured, free, total
+                    if not fresh:
+                        self._used_ms = now_ms
+                    capacity = self._space_seen.capacity if fresh else measured + free
+                    self._space_seen = DiskSpace(measured, free, total, capacity)
             except OSError:
                 pass  # a failing disk shows in its writes, which end the node
         return self._space_seen

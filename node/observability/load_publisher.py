@@ -150,12 +150,12 @@ class LoadPublisher:
 
     async def _node_fields(self, window: Window) -> dict:
         place = self._place
-        used, free, _total = await self._group_health.space_now()
+        space = await self._group_health.space_now()
         return {"v": load_records.LOADS_FORMAT, "cluster": self._cluster_id.hex(),
                 "node": place.id, "boot_epoch": self._store.boot_epoch,
                 "window_ms": window.begin_ms, "interval_ms": window.interval_ms,
                 "length_ms": window.length_ms, "rack": place.rack, "weight": place.weight,
-                "disk_used": used, "disk_capacity": used + free,
+                "disk_used": space.used, "disk_capacity": space.capacity,
                 "ingress_capacity": self._config.ingress_bytes_per_second,
                 "egress_capacity": self._config.egress_bytes_per_second,
                 "groups_led": self._core.status.led_count, "lost_windows": self.lost}

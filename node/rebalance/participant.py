@@ -89,7 +89,7 @@ class PlanParticipant:
         survey = await self._group_health.fresh()
         return wire.ProbeGroupsReply(
             tuple(groups), survey.disk_used_bytes,
-            survey.disk_used_bytes + survey.disk_free_bytes, self._space.full,
+            survey.disk_capacity_bytes, self._space.full,
             survey.damaged_voters, self._latency.recent_ms(monotonic_ms()))
 
     def _probed(self, status: GroupStatus) -> wire.ProbedGroup:
@@ -169,7 +169,7 @@ class PlanParticipant:
         survey = await self._group_health.fresh()
         return wire.GroupLoadsReply(
             self._core.node, monotonic_ms(), survey.disk_used_bytes,
-            survey.disk_used_bytes + survey.disk_free_bytes, tuple(rows),
+            survey.disk_capacity_bytes, tuple(rows),
             len(led) > request.count_max)
 
     async def partition_loads(self, request: wire.PartitionLoads) -> wire.PartitionLoadsReply:
