@@ -13,6 +13,12 @@
 
 from __future__ import annotations
 
+import errno
+
+#: Pause before a read is repeated for which there was no descriptor or memory, in seconds.
+EXHAUSTED_PAUSE_S = 0.5
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+
 
 class NodeError(Exception):
     """The root of errors with an exit code."""
@@ -60,3 +66,9 @@ class LivenessFailed(Crash):
 def journal_unreadable(error: Exception) -> DiskFailed:
     """Return the ``DiskFailed`` for an error that a read of the journal raised."""
     return DiskFailed(f"the journal cannot be read: {error}")
+
+
+def is_exhausted(error: OSError) -> bool:
+    """Return True if the process or the system lacks a descriptor or memory for a read. Such an
+    error says nothing about the disk: what needed the read is tried again or refused."""
+    return error.errno in _EXHAUSTED

@@ -16,7 +16,7 @@ from multiraft.storage.errors import CorruptRange
 from multiraft.wire.errors import Code, ErrorDetail
 from multiraft.wire.messages import ANY, ReportCorruption, ReportCorruptionReply
 from node.clients.read_view import ReadView, Refused
-from node.errors import journal_unreadable
+from node.errors import is_exhausted, journal_unreadable
 
 if TYPE_CHECKING:
     from multiraft.storage.io_jobs import VerifyJob
@@ -77,7 +77,12 @@ class CorruptionReports:
             self.confirmed += 1
             self._damaged(error)
         except OSError as error:
-            raise journal_unreadable(error) from error
+            if not is_exhausted(error):
+                raise journal_unreadable(error) from error
+            answer.refuse(Code.QUEUE_FULL, ErrorDetail(
+                text=f"the node cannot open a file now: {error.strerror}"))
+            self._request_round()
+            return
         finally:
             self._at_work -= 1
         answer(ReportCorruptionReply(damaged))

@@ -30,7 +30,7 @@ from multiraft.wire.messages import Fetch, FetchPart, FetchReply, FetchResult
 from node.clients.load_counts import LoadCounts
 from node.clients.read_view import ReadableRange, ReadView, Refused, not_known_yet, out_of_range
 from node.clock import monotonic_ms, monotonic_ns
-from node.errors import journal_unreadable
+from node.errors import is_exhausted, journal_unreadable
 from node.histogram import Histogram
 from node.loop.outbox import IOV_BUFFERS_MAX
 from node.loop.turns import ROWS_PER_STEP, StepRunner, Turns, advanced, parts
@@ -361,15 +361,17 @@ class FetchHandler:
             yield from self._finish(fetch, results, read)
 
     def _read_resident(self, slot: int, job: FetchJob, results: list) -> list | None:
-        """Return the batches if they are in the page cache; None = a thread must read them. Raises
-        ``DiskFailed`` for an ``OSError`` of the read, which would otherwise be taken for an error
-        of a connection."""
+        """Return the batches if they are in the page cache; None = a thread must read them, later
+        if there is no free descriptor now. Raises ``DiskFailed`` for another ``OSError`` of the
+        read, which would otherwise be taken for an error of a connection."""
         try:
             buffers = job.run_from_page_cache()
         except CorruptRange as error:
             self._report_damage(slot, error, results)
             return []
         except OSError as error:
+            if is_exhausted(error):
+                return None
             raise journal_unreadable(error) from error
         if buffers is not None:
             self.resident_reads += 1
@@ -380,7 +382,12 @@ class FetchHandler:
         try:
             ranges = await self._background.read_each([job for _slot, job in cold])
         except OSError as error:
-            raise journal_unreadable(error) from error
+            if not is_exhausted(error):
+                raise journal_unreadable(error) from error
+            for slot, _plan in cold:
+                results[slot] = _refused(results[slot], Code.QUEUE_FULL,
+                                         f"the node cannot open a file now: {error.strerror}")
+            cold, ranges = [], []
         for (slot, _plan), found in zip(cold, ranges, strict=True):
             if isinstance(found, CorruptRange):
                 self._report_damage(slot, found, results)

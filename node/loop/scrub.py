@@ -25,7 +25,7 @@ import trio
 from multiraft.storage.repair.scrub import Scrubber, ScrubCheckpointsJob, ScrubJob
 from multiraft.storage.settings import StorageSettings
 from node.clock import wall_ms
-from node.errors import journal_unreadable
+from node.errors import EXHAUSTED_PAUSE_S, is_exhausted, journal_unreadable
 
 if TYPE_CHECKING:
     from multiraft.storage.errors import StorageError
@@ -151,10 +151,7 @@ class Scrub:
         while (job := self._next_job()) is not None:
             due = min(due, trio.current_time())  # a restarted pass ignores the old schedule
             await self._wait_for_disk()
-            try:
-                await trio.to_thread.run_sync(job.execute)
-            except OSError as error:
-                raise journal_unreadable(error) from error
+            await self._execute(job)
             for damage in self._scrubber.done(job):
                 self.found += 1
                 self._damaged(damage)
@@ -167,6 +164,17 @@ class Scrub:
         self.passes += 1
         self.completed_ms = wall_ms()
         self._keep()
+
+    async def _execute(self, job: ScrubJob | ScrubCheckpointsJob) -> None:
+        """Read and verify a piece on a thread, again after a pause while no file can be opened."""
+        while True:
+            try:
+                await trio.to_thread.run_sync(job.execute)
+                return
+            except OSError as error:
+                if not is_exhausted(error):
+                    raise journal_unreadable(error) from error
+            await trio.sleep(EXHAUSTED_PAUSE_S)
 
     def _next_job(self) -> ScrubJob | ScrubCheckpointsJob | None:
         self._wake = trio.Event()

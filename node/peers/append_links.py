@@ -31,7 +31,7 @@ from multiraft.types import Entry
 from multiraft.wire.errors import RemoteProtocolError
 from multiraft.wire.frames import FrameReader
 from multiraft.wire.tls import TlsSocket
-from node.errors import journal_unreadable
+from node.errors import EXHAUSTED_PAUSE_S, is_exhausted, journal_unreadable
 from node.loop.outbox import Outbox
 from node.loop.poller import Poller
 from node.loop.receive import receive_some
@@ -376,7 +376,11 @@ class Peers:
             self._damaged(error)
             return
         except OSError as error:
-            raise journal_unreadable(error) from error
+            if not is_exhausted(error):
+                raise journal_unreadable(error) from error
+            self._cold.appendleft((peer, message))
+            await trio.sleep(EXHAUSTED_PAUSE_S)
+            return
         if link.connected and self._core.status.leads(message.group, message.term):
             size = sum(map(len, buffers))
             link.send([codec.frame([codec.encode(message, size)], buffers)])

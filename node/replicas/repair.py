@@ -27,7 +27,7 @@ from multiraft.storage.repair.coordinator import (
 )
 from multiraft.types import Entry
 from multiraft.wire.schema import Malformed
-from node.errors import journal_unreadable
+from node.errors import is_exhausted, journal_unreadable
 from node.peers.bulk_channel import Bulk, NoAnswer
 
 OPERATION = "repair"
@@ -112,6 +112,8 @@ class Repairs:
                 self.on_damage(error)
                 return
             except OSError as error:
+                if is_exhausted(error):
+                    return  # the next turn reads again
                 raise journal_unreadable(error) from error
             self._repairer.on_replay_read(group, entries)
 
@@ -135,7 +137,8 @@ class Repairs:
     async def answer(self, _peer: int, header: dict, _payload: memoryview) -> tuple[dict, list]:
         """Return the copies that this node has of the entries that a peer requested, and which of
         them it cannot supply. Damage that this read finds starts a repair here. Raises
-        ``Malformed`` for an invalid request, ``DiskFailed`` if the disk cannot be read."""
+        ``Malformed`` for an invalid request, ``DiskFailed`` if the disk cannot be read, ``OSError``
+        if no file can be opened now."""
         request = _read_request(header)
         found = self._repairer.copies_for(request)
         if found is None:
@@ -150,6 +153,8 @@ class Repairs:
             except Compacted:
                 continue
             except OSError as error:
+                if is_exhausted(error):
+                    raise  # ends the connection only: the peer asks another node, or again
                 raise journal_unreadable(error) from error
         buffers = frame_entries(entries, 0, 0)[0] if entries else []
         return {"op": OPERATION, "known": True, "leads": answer.leads,

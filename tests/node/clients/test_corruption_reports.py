@@ -1,9 +1,11 @@
 """Reports of damaged batches: the node verifies its copy and believes no report."""
 
+import errno
 import os
 
 import trio
 
+from multiraft.storage.io_jobs import VerifyJob
 from multiraft.wire.errors import Code
 from multiraft.wire.messages import Fetch, FetchPart, ReportCorruption
 from tests.node.harness import Client, in_trio, serving, until
@@ -48,6 +50,24 @@ async def test_a_complaint_finds_damage_below_a_copy_in_memory(tmp_path):
             node.reads.corruption_reports.confirmed,
             node.reads.corruption_reports._at_work,
         ) == (1, 0)
+
+
+@in_trio
+async def test_a_report_that_cannot_be_verified_for_lack_of_descriptors_is_refused(
+        tmp_path, monkeypatch):
+    def exhausted(job):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    async with serving(tmp_path) as node, await Client.open(node) as client:
+        topic = await client.create("t")
+        await client.produce(topic, b"fine")
+        with monkeypatch.context() as patched:
+            patched.setattr(VerifyJob, "execute", exhausted)
+            refused = await client.ask(ReportCorruption(topic, 0))
+            assert (refused.code, "cannot open a file" in refused.error.text) == (
+                Code.QUEUE_FULL, True)
+        assert not (await client.ask(ReportCorruption(topic, 0))).reply.damaged
+        assert node.reads.corruption_reports._at_work == 0
 
 
 @in_trio

@@ -278,6 +278,32 @@ async def test_a_damaged_range_quarantines_the_replica_and_nothing_else(tmp_path
 
 
 @in_trio
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+async def test_without_free_descriptors_a_thread_reads_or_the_fetch_is_refused(
+        tmp_path, monkeypatch, number):
+    def exhausted(job):
+        raise OSError(number, os.strerror(number))
+
+    async with serving(tmp_path) as node, await Client.open(node) as client:
+        topic = await client.create("t")
+        await client.produce(topic, b"one")
+
+    async def read(again, client):
+        with monkeypatch.context() as patched:
+            patched.setattr(FetchJob, "run_from_page_cache", exhausted)
+            answer = await client.ask(fetch(topic, 0))
+            assert (result(answer).code, b"one" in bytes(answer.reply.payload)) == (Code.OK, True)
+            assert again.reads.fetch_handler.cold_reads == 1
+            patched.setattr(FetchJob, "execute", exhausted)
+            refused = result(await client.ask(fetch(topic, 0)))
+            assert (refused.code, refused.error.text) == (
+                Code.QUEUE_FULL, f"the node cannot open a file now: {os.strerror(number)}")
+        assert result(await client.ask(fetch(topic, 0))).code == Code.OK
+
+    await restarted(tmp_path, node, read)
+
+
+@in_trio
 async def test_a_range_in_the_page_cache_that_cannot_be_read_stops_the_node(tmp_path, monkeypatch):
     def broken(job):
         raise OSError(errno.EIO, "broken")

@@ -1,6 +1,7 @@
 """The scrub task reads the whole journal, reports damage, and remembers its position across
 restarts."""
 
+import errno
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,6 +18,7 @@ from multiraft.wire.messages import NodeStatus
 from multiraft.wire.nodes import REQUESTS, ScrubNode
 from multiraft.wire.schema import Malformed
 from node.config import parse
+from node.errors import DiskFailed
 from node.loop import scrub as node_scrub
 from node.loop.scrub import STATE_FILE, Scrub
 from tests.node.harness import (
@@ -77,6 +79,38 @@ async def test_a_pass_finds_damage_and_says_when_it_ended(tmp_path):
     assert [(error.group, error.index) for error in found] == [(1, 7)]
     assert scrub.found == 1 and scrub.bytes >= store.durable_position // 2
     assert Scrub(store, IDLE, found.append, tmp_path, FAST).completed_ms == scrub.completed_ms
+
+
+@in_trio
+async def test_without_free_descriptors_the_same_piece_is_read_later(tmp_path, monkeypatch):
+    monkeypatch.setattr(node_scrub, "EXHAUSTED_PAUSE_S", 0.001)
+    failures = {storage_scrub.ScrubJob: 2, storage_scrub.ScrubCheckpointsJob: 2}
+    for kind in failures:
+        def execute(job, kind=kind, read=kind.execute):
+            if failures[kind]:
+                failures[kind] -= 1
+                raise OSError(errno.EMFILE, "Too many open files")
+            read(job)
+
+        monkeypatch.setattr(kind, "execute", execute)
+    store = filled(tmp_path / "data")
+    scrub = Scrub(store, IDLE, None, tmp_path, FAST)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(scrub.run)
+        await until(lambda: scrub.completed_ms)
+        nursery.cancel_scope.cancel()
+    assert set(failures.values()) == {0} and scrub.bytes >= store.durable_position // 2
+
+
+@in_trio
+async def test_a_disk_that_cannot_be_read_ends_the_scrub_and_the_node(tmp_path, monkeypatch):
+    def execute(_job):
+        raise OSError(errno.EIO, "input/output error")
+
+    monkeypatch.setattr(storage_scrub.ScrubCheckpointsJob, "execute", execute)
+    scrub = Scrub(filled(tmp_path / "data"), IDLE, None, tmp_path, FAST)
+    with pytest.raises(DiskFailed, match="the journal cannot be read"):
+        await scrub.run()
 
 
 @in_trio

@@ -311,6 +311,20 @@ async def test_a_damaged_cold_range_is_told_and_the_node_lives_on(sender, receiv
 
 
 @pair_test
+async def test_without_free_descriptors_a_cold_range_is_read_later(sender, receiver):
+    pause_s, peers_module.EXHAUSTED_PAUSE_S = peers_module.EXHAUSTED_PAUSE_S, 0.001
+    try:
+        sender.store.problem = OSError(24, "Too many open files")
+        sender.say(Append(1, 1, 1, 2, 1, 5, 0))
+        await until(lambda: len(sender.store.read_by) >= 2)
+        assert not receiver.core.stepped
+        sender.store.problem = None
+        await until(lambda: len(receiver.core.stepped) == 1)
+    finally:
+        peers_module.EXHAUSTED_PAUSE_S = pause_s
+
+
+@pair_test
 async def test_what_arrives_is_stepped_without_waking_a_task(sender, receiver):
     await until(lambda: receiver.poller._handlers)
     sender.say(REPLY)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from types import SimpleNamespace
 
 import pytest
@@ -9,8 +10,14 @@ import trio
 import trio.testing
 
 from chaos.simulator.disk.filesystem import SimulatedFilesystem
-from multiraft.storage.repair.coordinator import RepairCoordinator, RepairRequest, SendRequest
+from multiraft.storage.repair.coordinator import (
+    RepairCoordinator,
+    RepairRequest,
+    ReplayEntries,
+    SendRequest,
+)
 from multiraft.wire.schema import Malformed
+from node.errors import DiskFailed
 from node.peers.bulk_channel import ANSWER_TIMEOUT_S, NoAnswer
 from node.replicas.repair import Repairs
 from tests.node.harness import silent_log
@@ -71,6 +78,47 @@ def test_a_peer_that_hangs_is_waited_for_once_and_not_for_each_replica():
     lasted_s, asked = trio.run(_repair, 100, clock=trio.testing.MockClock(autojump_threshold=0))
     assert asked.count(SILENT) == 1 and asked.count(ALIVE) == 100
     assert lasted_s < 2 * ANSWER_TIMEOUT_S
+
+
+def exhausted() -> None:
+    raise OSError(errno.EMFILE, "Too many open files")
+
+
+def test_without_free_descriptors_a_replay_is_tried_again():
+    """Only errors of the disk itself stop the node."""
+    read: list[tuple] = []
+    jobs = [SimpleNamespace(execute=exhausted), SimpleNamespace(execute=lambda: ("entry",))]
+
+    def on_replay_read(group: int, entries: tuple) -> None:
+        read.append((group, entries))
+        repairer.groups.clear()
+
+    repairer = SimpleNamespace(groups={1}, step=lambda group: ReplayEntries(group, jobs.pop(0)),
+                               on_replay_read=on_replay_read)
+
+    async def repaired() -> None:
+        repairs = Repairs(repairer, Peers(), lambda: None, silent_log())
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(repairs.run)
+            while not read:
+                await trio.sleep(0.01)
+            nursery.cancel_scope.cancel()
+
+    trio.run(repaired)
+    assert read == [(1, ("entry",))]
+
+
+@pytest.mark.parametrize(("number", "raised"), [(errno.EMFILE, OSError), (errno.EIO, DiskFailed)])
+def test_without_free_descriptors_a_request_for_copies_ends_its_connection_only(number, raised):
+    def execute() -> None:
+        raise OSError(number, "cannot read")
+
+    repairer = SimpleNamespace(copies_for=lambda _request: ([SimpleNamespace(execute=execute)],
+                                                            None))
+    repairs = Repairs(repairer, SimpleNamespace(handlers={}), lambda: None, silent_log())
+    header = {"op": "repair", "group": 1, "incarnation": 1, "wanted": [[1, 1]], "term": 1}
+    with pytest.raises(raised):
+        trio.run(repairs.answer, 2, header, memoryview(b""))
 
 
 @pytest.mark.parametrize("group, incarnation, term", [
