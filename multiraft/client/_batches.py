@@ -15,6 +15,7 @@ from multiraft import core
 from multiraft.client._records import BatchReceipt, RecordReceipt
 from multiraft.codec import layout
 from multiraft.errors import MultiRaftError
+from multiraft.wire.errors import StorageFull
 
 
 class BatchOutcome:
@@ -184,7 +185,7 @@ class PartitionQueue:
 
     __slots__ = ("topic", "partition", "incarnation", "open", "queue", "sent", "identity",
                  "next_sequence", "issued", "needs_reset", "retry_at_ms", "failures", "address",
-                 "timer_ms")
+                 "timer_ms", "full")
 
     def __init__(self, topic: str, partition: int, incarnation: int):
         self.topic = topic
@@ -201,6 +202,8 @@ class PartitionQueue:
         self.failures = 0  # consecutive
         self.address = ""  # of the node that has the batches in flight
         self.timer_ms: int | None = None  # next time at which ``poll`` checks the queue
+        #: The last outcome of an attempt, if it was the refusal of a full disk.
+        self.full: StorageFull | None = None
 
     @property
     def in_flight(self) -> bool:

@@ -38,6 +38,7 @@ from multiraft.wire.errors import (
     AmbiguousOutcome,
     Code,
     ErrorDetail,
+    StorageFull,
     TimedOut,
     UnknownPartition,
     exception_for,
@@ -201,6 +202,7 @@ class ProducerState:
                     batch.attempt = 0
                     batch.maybe_appended = True
                     batch.problem = "the partition's leader changed before an answer came"
+                    queue.full = None
         if any(batch.attempt and now_ms - batch.sent_ms >= self.settings.suspect_ms
                for batch in queue.sent):
             self._metadata.want(queue.topic)
@@ -360,6 +362,7 @@ class ProducerState:
         """Resolve a batch that is in the log; an answer to any of its attempts proves that."""
         queue.failures = 0
         queue.retry_at_ms = 0
+        queue.full = None
         self._remove(queue, batch)
         self.records.resolve(batch, _new(BatchReceipt, (
             queue.topic, queue.partition, base_offset, batch.count)))
@@ -370,6 +373,7 @@ class ProducerState:
             return
         batch.attempt = 0
         batch.problem = f"{attempt.address}: {lost.why}"
+        queue.full = None
         batch.maybe_appended |= lost.sent
         self._metadata.want(queue.topic)
         self._retry(queue, batch, now_ms)
@@ -386,6 +390,7 @@ class ProducerState:
         batch.attempt = 0
         error = exception_for(code, detail)
         batch.problem = f"{error.code.name}: {error}"
+        queue.full = error if isinstance(error, StorageFull) else None
         batch.maybe_appended |= not error.definite
         first_ms = 0
         if code == Code.NOT_LEADER:
@@ -449,11 +454,20 @@ class ProducerState:
             if batch.attempt:
                 batch.maybe_appended = True
                 batch.problem = batch.problem or "no answer"
-            last = batch.problem or self.identity_problem or "not sent"
-            self._fail(queue, batch, TimedOut(
-                f"{self._name(queue, batch)} not delivered in "
+            self._fail(queue, batch, self._timed_out(queue, batch))
+
+    def _timed_out(self, queue: PartitionQueue, batch: Batch) -> MultiRaftError:
+        """Return the error of a batch whose delivery timeout has passed: ``StorageFull`` if the
+        last attempt of the partition was refused for that, otherwise ``TimedOut``."""
+        full = queue.full
+        last = batch.problem or self.identity_problem or "not sent"
+        if full is not None:
+            last = f"{full.code.name}: {full}"
+        text = (f"{self._name(queue, batch)} not delivered in "
                 f"{duration(self.settings.delivery_timeout_ms)}; last: {last}"
-                f"{self._metadata.why_unavailable(queue.incarnation)}"))
+                f"{self._metadata.why_unavailable(queue.incarnation)}")
+        return TimedOut(text) if full is None else StorageFull(
+            detail=full.detail._replace(text=text))
 
     def _fail(self, queue: PartitionQueue, batch: Batch, error: MultiRaftError) -> None:
         """Resolve a batch with ``error``, or as ambiguous if an attempt may have appended it.  If a

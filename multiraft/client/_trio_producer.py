@@ -86,8 +86,9 @@ class BatchDelivery(Delivery):
     async def wait(self) -> RecordReceipt:
         """Wait for the outcome and return the ``RecordReceipt``: ``offset`` of the record, and the
         batch that it is in.  Raises a ``RequestError`` (``TimedOut`` after ``delivery_timeout_ms``,
-        among others) when the batch was certainly not appended, ``AmbiguousOutcome`` when that is
-        unknown, ``Closed`` or ``Forked`` when the client ended before the batch was sent."""
+        or ``StorageFull`` if disks were full until then, among others) when the batch was certainly
+        not appended, ``AmbiguousOutcome`` when that is unknown, ``Closed`` or ``Forked`` when the
+        client ended before the batch was sent."""
         batch = self._batch
         client: ProducerOwner = batch.owner
         if batch.outcome is None:

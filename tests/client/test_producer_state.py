@@ -14,7 +14,7 @@ from multiraft.client._producer import ProducerState
 from multiraft.client._records import Record
 from multiraft.wire import messages as m
 from multiraft.wire.connection import ResponseEvent
-from multiraft.wire.errors import AmbiguousOutcome, Code, ErrorDetail
+from multiraft.wire.errors import AmbiguousOutcome, Code, ErrorDetail, StorageFull, TimedOut
 
 
 def metadata(partitions: int = 1, leader: int = 1, epoch: int = 1) -> m.MetadataReply:
@@ -379,3 +379,79 @@ def test_many_idle_partitions_of_deleted_topics_are_forgotten():
         bench.answer(bench.one(number), now=number)
         bench.metadata.forget_topic(name)
     assert len(records._idle) < 2_000
+
+
+# ---- full disks ---------------------------------------------------------------------------------
+
+FULL = ErrorDetail("the disk of /data is full", limit=96, value=12)
+
+
+def answered_until_timeout(bench: Bench, answers, timeout_ms: int) -> None:
+    """Give each attempt the next answer (code, detail), the last one again and again, until the
+    delivery timeout."""
+    now, number = 0, 0
+    while now < timeout_ms:
+        for attempt in bench.poll(now):
+            code, detail = answers[min(number, len(answers) - 1)]
+            number += 1
+            bench.answer(attempt, code, now=now, detail=detail)
+        now = max(now + 1, bench.state.next_deadline_ms())
+    assert number >= len(answers) and bench.poll(timeout_ms) == []
+
+
+@pytest.mark.parametrize("before", [
+    [], [(Code.LEADER_UNKNOWN, None)], [(Code.NOT_LEADER, ErrorDetail("", leader=1))]])
+def test_records_that_a_full_disk_refuses_until_the_timeout_end_with_that_error(before):
+    bench = Bench(delivery_timeout_ms=5_000)
+    delivery = bench.send()
+    answered_until_timeout(bench, [*before, (Code.STORAGE_FULL, FULL)], 5_000)
+    error = delivery.outcome
+    assert type(error) is StorageFull and error.definite
+    assert "not delivered in 5000 ms" in str(error) and FULL.text in str(error)
+    assert (error.topic, error.partition) == ("t", 0)
+    assert (error.detail.limit, error.detail.value) == (96, 12)
+
+
+def test_records_that_wait_behind_refused_ones_end_with_the_same_error():
+    """A partition sends at most ``in_flight_max`` batches before the first is acknowledged."""
+    bench = Bench(delivery_timeout_ms=5_000, in_flight_max=1)
+    first, second = bench.send(b"x"), None
+    attempt = bench.one()
+    second = bench.send(b"y")
+    bench.answer(attempt, Code.STORAGE_FULL, detail=FULL)
+    answered_until_timeout(bench, [(Code.STORAGE_FULL, FULL)], 5_000)
+    assert type(first.outcome) is StorageFull
+    assert type(second.outcome) is StorageFull and FULL.text in str(second.outcome)
+
+
+@pytest.mark.parametrize("last", [Code.LEADER_UNKNOWN, Code.QUEUE_FULL])
+def test_a_full_disk_that_is_not_the_last_answer_is_no_reason(last):
+    bench = Bench(delivery_timeout_ms=5_000)
+    delivery = bench.send()
+    answered_until_timeout(bench, [(Code.STORAGE_FULL, FULL), (last, None)], 5_000)
+    assert type(delivery.outcome) is TimedOut and last.name in str(delivery.outcome)
+
+
+def test_a_full_disk_from_before_an_acknowledgement_is_no_reason():
+    bench = Bench(delivery_timeout_ms=5_000)
+    bench.send()
+    bench.answer(bench.one(), Code.STORAGE_FULL, detail=FULL)
+    now = bench.pause_ends(0)
+    bench.answer(bench.one(now), now=now)
+    later = bench.send(now=now)
+    bench.metadata.apply(("t",), metadata(leader=0, epoch=2), now)  # no leader: never sent
+    assert bench.poll(now) == [] and bench.poll(now + 5_000) == []
+    assert type(later.outcome) is TimedOut
+
+
+def test_a_lost_attempt_after_a_full_disk_is_ambiguous_and_later_records_are_not_refused():
+    bench = Bench(delivery_timeout_ms=5_000, in_flight_max=1)
+    first = bench.send(b"x")
+    bench.answer(bench.one(), Code.STORAGE_FULL, detail=FULL)
+    second = bench.send(b"y")
+    now = bench.pause_ends(0)
+    bench.state.done(bench.one(now), Lost(True, "cut"), now)
+    bench.metadata.apply(("t",), metadata(leader=0, epoch=2), now)
+    assert bench.poll(5_001) == []
+    assert isinstance(first.outcome, AmbiguousOutcome)
+    assert type(second.outcome) is TimedOut
