@@ -9,7 +9,7 @@ from collections.abc import Callable
 from multiraft.wire.foreign_protocols import Foreign, farewell, reason_to_reject
 from multiraft.wire.tls import TlsSocket
 from node.loop.receive import linger, read_view
-from node.observability.repeated_lines import RepeatedLines
+from node.loop.repeated_lines import RepeatedLines
 
 #: Bytes that are discarded at a time after a farewell.
 DISCARD_BYTES = 16 << 10

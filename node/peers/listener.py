@@ -36,7 +36,7 @@ from multiraft.wire.schema import Malformed
 from multiraft.wire.tls import TlsSocket
 from node.loop.foreign_clients import ForeignClients, host_of
 from node.loop.receive import secured
-from node.observability.repeated_lines import RepeatedLines
+from node.loop.repeated_lines import RepeatedLines
 from node.peers import codec
 from node.peers.handshake import NotAccepted, Reception, check_certificate, next_header
 from node.peers.registry import BootId, PeerRegistry, RefusedHello

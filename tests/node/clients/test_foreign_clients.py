@@ -13,7 +13,7 @@ from multiraft.wire.tls import TlsSocket
 from node.clients.listener import Listener, listen
 from node.clients.session import Sessions
 from node.config import Limits
-from node.observability import repeated_lines
+from node.loop import repeated_lines
 from node.peers.security import Security
 from node.security_config import SecurityConfig
 from tests.certificates import Authority

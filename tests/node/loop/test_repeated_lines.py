@@ -2,8 +2,8 @@
 
 import pytest
 
-from node.observability import repeated_lines as module
-from node.observability.repeated_lines import CAUSES_MAX, INTERVAL_MS, RepeatedLines
+from node.loop import repeated_lines as module
+from node.loop.repeated_lines import CAUSES_MAX, INTERVAL_MS, RepeatedLines
 
 
 @pytest.fixture
