@@ -94,16 +94,25 @@ class Side:
         while True:
             await trio.lowlevel.wait_readable(self.listening)
             sock, _ = self.listening.accept()
-            sock.setblocking(False)
-            reader = FrameReader(LIVENESS_LIMITS)
-            while reader.next_frame() is None:
-                await trio.lowlevel.wait_readable(sock)
-                count = sock.recv_into(reader.buffer_for_receive())
-                if not count:
-                    break
-                reader.received(count)
-            sock.send(self.welcome)
+            try:
+                reader = await self.greeted(sock)
+            except BaseException:  # the test ends during the handshake
+                sock.close()
+                raise
             self.thread.adopt(self.peer, sock, reader)
+
+    async def greeted(self, sock: socket.socket) -> FrameReader:
+        """Read the hello of an accepted connection, answer it, and return the reader."""
+        sock.setblocking(False)
+        reader = FrameReader(LIVENESS_LIMITS)
+        while reader.next_frame() is None:
+            await trio.lowlevel.wait_readable(sock)
+            count = sock.recv_into(reader.buffer_for_receive())
+            if not count:
+                break
+            reader.received(count)
+        sock.send(self.welcome)
+        return reader
 
     def close(self) -> None:
         self.thread.stop()
