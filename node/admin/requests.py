@@ -319,7 +319,7 @@ class Admin:
         return wire.ClusterStatusReply(
             config.cluster_id, config.node.id, nodes, state.pool_size or facts.groups,
             facts.replication_factor, core.status.living_leader(
-                METADATA_GROUP, state.configuration(METADATA_GROUP)),
+                METADATA_GROUP, state.metadata_members()),
             state.topics_count, state.partitions_count)
 
     async def _list_groups(self, request: wire.ListGroups) -> wire.ListGroupsReply:

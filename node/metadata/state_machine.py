@@ -435,6 +435,10 @@ class MetadataState:
         """Return the members of a group as its leader recorded them last."""
         return self.table.configuration(group)
 
+    def metadata_members(self) -> Configuration:
+        """Return the recorded members of the metadata group; none before the bootstrap."""
+        return self.configuration(METADATA_GROUP) if self.pool_size else Configuration(())
+
     def groups_of(self, node_id: int) -> tuple[int, ...]:
         """Return the groups that the node is a member of, as recorded.  O(groups)."""
         return self.table.groups_of(node_id)

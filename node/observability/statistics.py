@@ -209,7 +209,7 @@ class Statistics:
 
     def _metadata_leader(self) -> int:
         """Return the leader of the metadata group; 0 = none is known that can append."""
-        recorded = self._parts.metadata_log.state.configuration(METADATA_GROUP)
+        recorded = self._parts.metadata_log.state.metadata_members()
         return self._parts.core.status.living_leader(METADATA_GROUP, recorded)
 
     def sample(self, survey: Survey) -> Sample:

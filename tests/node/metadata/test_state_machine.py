@@ -484,3 +484,7 @@ def test_a_command_that_is_proposed_twice_is_carried_out_once(script):
 def _plain(snapshot: dict) -> dict:
     """Without the index at which something of the nodes was changed last."""
     return {key: value for key, value in snapshot.items() if key != "nodes_version"}
+
+
+def test_a_node_answers_for_its_status_before_the_bootstrap():
+    assert MetadataState().metadata_members() == Configuration(())
