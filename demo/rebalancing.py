@@ -7,6 +7,7 @@ rebalance`: the cluster carries out all moves.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from screen import Screen
 from admin_cli import connection
 from admin_cli.development import dev_state
 from admin_cli.failures import CommandFailed
-from admin_cli.plans import load_view, plan_view, rebalance
+from admin_cli.plans import load_view, plan_view, plan_words, rebalance
 from admin_cli.session import Session
 from multiraft.wire import plans as wire
 from placement import plan as plans
@@ -48,10 +49,14 @@ class Rebalancing:
         self.leads_after: dict[int, int] = {}
 
     def forget(self) -> None:
-        """Remove the files of a demo of an earlier release: a cluster begins in an empty directory.
-        """
+        """Remove these files, also those of an earlier release, which lay beside the nodes: a
+        cluster begins in an empty directory."""
+        place = self.picture.parent
         for path in (self.picture, self.plan_file):
-            (path.parents[1] / path.name).unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
+            (place.parent / path.name).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # it holds other files, or is not there
+            place.rmdir()
 
     def run(self, client: Any, kept: int, screen: Screen,
             planner: Callable[[Policy], plans.Plan]) -> None:
@@ -70,9 +75,7 @@ class Rebalancing:
         screen.event(f"plan {made.plan_id[:12]}: {described(made)}")
         for row in made.resources:
             if row.before_ppm != row.after_ppm:
-                screen.event(f"  {row.resource}: the worst {subject(row.resource)} has "
-                             f"{above(row.before_ppm)} its share, planned is "
-                             f"{above(row.after_ppm)} it")
+                screen.event(f"  {row.resource}: {plan_words.worst(row)}")
         for move in made.moves:
             if move.kind == plans.TOPIC_SWITCH:
                 screen.event(f"  {plan_view.describe_move(move)}")
@@ -109,17 +112,6 @@ def measured(client: Any, policy: Policy) -> plans.Plan:
     return rebalance.make(client, Options(), policy, WINDOW_S, Session({}))
 
 
-def subject(resource: str) -> str:
-    """Return the kind of thing that a resource is counted for."""
-    return "group" if resource == GROUP_INGRESS else "node"
-
-
-def above(ppm: int) -> str:
-    """Return parts per million of a share as text: ``24 % above``."""
-    percent = round((ppm - 1_000_000) / 10_000)
-    return f"{percent} % above" if percent >= 0 else f"{-percent} % below"
-
-
 def leads(client: Any) -> dict[int, int]:
     """Return node -> number of groups that it leads."""
     rows = connection.groups(client)
@@ -135,7 +127,5 @@ def told(counts: dict[int, int]) -> str:
 def described(made: plans.Plan) -> str:
     """Return the number of moves by kind, as text."""
     kinds = Counter(move.kind for move in made.moves)
-    words = ((plans.LEADER_TRANSFER, "groups with another leader"),
-             (plans.TOPIC_SWITCH, "partitions that switch to another group"),
-             (plans.REPLICA_CHANGE, "groups with other replicas"))
-    return ", ".join(f"{what}: {kinds[kind]}" for kind, what in words if kinds[kind])
+    return ", ".join(f"{kinds[kind]:,} {one if kinds[kind] == 1 else several}"
+                     for kind, (one, several) in plan_words.KINDS.items() if kinds[kind])
