@@ -43,6 +43,7 @@ from placement.plan import (
 from placement.replica_changes import ReplicaChanges
 from placement.shares import PPM
 from placement.shed import Item, by_load, fitting_cap, shed, too_large
+from placement.spread import spread
 from placement.state import NO_NODE, R_REPLICAS
 
 #: Shares are computed again when oversized replicas have moved; two rounds are usual.
@@ -69,7 +70,7 @@ def balance_replicas(changes: ReplicaChanges) -> bool:
         changes.judge_bytes()
         moved = _balance_judged(Balancer(changes))
         if changes.judge_counts():
-            moved = _balance_judged(Balancer(changes)) or moved
+            moved = spread(Balancer(changes)) or moved
             changes.judge_bytes()
         if not moved:
             return True
@@ -300,9 +301,12 @@ def _explain_judged(balancer: Balancer) -> list[Skipped]:
         largest_headroom = max((balancer.headroom(target, position)
                                 for target in range(len(balancer.is_target))
                                 if balancer.is_target[target] and target != node), default=0)
-        groups = sorted(changes.state.held[node],
+        groups = sorted((group for group in changes.state.held[node]
+                         if position != R_REPLICAS or group != METADATA_GROUP),
                         key=lambda group: (-changes.state.replica_load(group, position), group))
-        skipped += [_non_move(balancer, group, node, position, largest_headroom)
+        others = [target for target in range(len(balancer.is_target))
+                  if balancer.is_target[target] and target != node]
+        skipped += [_non_move(balancer, group, node, position, largest_headroom, others)
                     for group in groups[:SKIPPED_PER_NODE]]
     return skipped
 
@@ -317,20 +321,24 @@ def _explain_missing(balancer: Balancer) -> list[Skipped]:
             continue
         sources = [node for node in range(len(state.nodes))
                    if node != target and balancer.is_source[node]]
-        source = max(sources, key=lambda node: (state.load[node][R_REPLICAS], -node),
+        low = balancer.changes.shares[R_REPLICAS].low
+        source = max(sources, key=lambda node: (state.load[node][R_REPLICAS] > low[node],
+                                                state.load[node][R_REPLICAS], -node),
                      default=NO_NODE)
         if source == NO_NODE:
             continue
         groups = sorted((group for group in state.held[source]
                          if group != METADATA_GROUP and group not in state.held[target]),
                         key=lambda group: (-state.groups[group].bytes, group))
-        skipped += [_non_move(balancer, group, source, R_REPLICAS, 0)
+        skipped += [_non_move(balancer, group, source, R_REPLICAS, 0, [target])
                     for group in groups[:SKIPPED_PER_NODE]]
     return [*dict.fromkeys(skipped)]
 
 
-def _non_move(balancer: Balancer, group: int, node: int, position: int,
-              largest_headroom: int) -> Skipped:
+def _non_move(balancer: Balancer, group: int, node: int, position: int, largest_headroom: int,
+              targets: list[int]) -> Skipped:
+    """Return the reason for which a group's replica stays on a node, although one of ``targets``
+    should have got it."""
     load = balancer.state.replica_load(group, position)
     reason = balancer.refusal(group) or ("" if balancer.is_source[node] else EXCLUDED)
     if not reason and balancer.changes.options.budget_bytes and not balancer.fits_budget(
@@ -339,10 +347,29 @@ def _non_move(balancer: Balancer, group: int, node: int, position: int,
     if not reason:
         reason = (TOO_LARGE if load > largest_headroom and position != R_REPLICAS
                   else NO_SLACK)
-    why = _WORDS[reason] if reason != COOL_DOWN else cool_down_text(
-        balancer.state.groups[group].moved_ms, balancer.changes.policy.cool_down_ms)
+    if reason == COOL_DOWN:
+        why = cool_down_text(balancer.state.groups[group].moved_ms,
+                             balancer.changes.policy.cool_down_ms)
+    elif reason == NO_SLACK and position == R_REPLICAS:
+        why = _number_stays(balancer, group, node, targets)
+    else:
+        why = _WORDS[reason]
     return Skipped(reason, f"g{group}", balancer.state.ids[node], NAMES[position], load,
                    f"group {group} stays on node {balancer.state.ids[node]}: {why}")
+
+
+def _number_stays(balancer: Balancer, group: int, node: int, targets: list[int]) -> str:
+    """Return the words for a replica that is not moved for the sake of the number."""
+    limits = balancer.changes.shares[R_REPLICAS]
+    if balancer.state.load[node][R_REPLICAS] <= limits.low[node]:
+        return "the node has no more replicas than its share"
+    takes = [target for target in targets if balancer.headroom(target, R_REPLICAS) > 0]
+    if not takes:
+        return "each other node has its share of replicas"
+    if not any(balancer.changes.fits_limits(group, target) for target in takes):
+        return ("with it another node would have more bytes than the floor below which they say "
+                "nothing")
+    return _WORDS[NO_SLACK]
 
 
 _WORDS = {

@@ -277,6 +277,7 @@ class Balancer:
         load = self.state.replica_load(group, position)
         after = changes.ppm(relieved, position, -load if relieved == source else load)
         why = Why(reason, NAMES[position], self.state.ids[relieved], before, after)
+        changes.moves_for_counts = changes.moves_for_counts or position == R_REPLICAS
         with self._reordered((source, target)):
             changes.replace(group, source, target, why)
 

@@ -6,8 +6,8 @@ nodes that may not lead (draining, in maintenance).  Then nodes above their targ
 leaders transfer some, each step making the sum of squared excesses smaller, so that starting again
 on the result does nothing.  Where no node sends much, egress and leaders are judged one after the
 other, and the number of leaders only when replicas were moved for their number too, when a node
-leads none, or in a plan for leaders (decision 0058).  Groups led by a dead node have elected
-another leader already, or cannot.
+that could lead a group leads none, or in a plan for leaders (decision 0058).  Groups led by a dead
+node have elected another leader already, or cannot.
 
 Theory.  Only a group's voters can lead it, so the best single transfer may lead to a node that is
 full itself.  A chain of two transfers, over a node between, reaches further; longer chains were not
@@ -18,6 +18,7 @@ than a band.  If two nodes exchange groups, each changes by the difference only.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 
 from placement import counts
 from placement.cluster import DEAD, MAINTENANCE
@@ -40,7 +41,7 @@ CHAIN_GROUPS = 16
 class _Leaders:
     """Shares of the leaders' costs, while transfers are chosen."""
 
-    def __init__(self, state: State, policy: Policy, options: Options, is_counted: bool):
+    def __init__(self, state: State, policy: Policy, options: Options, far: counts.Far | None):
         self.state = state
         self.policy = policy
         self.scope = options.scope
@@ -48,8 +49,11 @@ class _Leaders:
         self.why: dict[int, Why] = {}
         self.shares: dict[int, Shares] = {}
         self.limits: dict[int, Shares] = {}  # not judged now, and kept by every transfer
-        self.follows_replicas = self.is_counted = is_counted
-        self.without: set[int] = set()  # nodes that led none when leaders were counted
+        self.judges_counts = False  # the number of leaders is judged alone, below shares too
+        self.is_counted = far is not None
+        # Nodes that come to their share of leaders: those that got replicas for the number of
+        # these, and those that led none.
+        self.filled = set(far.below) if far is not None else set()
         self.judge_all()
         self.led: list[dict[int, None]] = [{} for _ in state.nodes]
         for group in sorted(state.leader):
@@ -60,6 +64,7 @@ class _Leaders:
         """Judge egress and leaders together, by the shares of the present state, which depend on
         the places of oversized items.  O(groups)."""
         self.limits = {}
+        self.judges_counts = False
         self.shares = {position: node_shares(self.state, band)
                        for name, position in LEADER_RESOURCES
                        if (band := self.policy.band(name)) is not None}
@@ -70,8 +75,7 @@ class _Leaders:
         self.judge_all()
         band = self.policy.band(EGRESS)
         if band is None or self.scope == SCOPE_LEADERS or not counts.say_nothing(
-                self.shares[R_EGRESS], [node.weight for node in self.state.nodes
-                                        if node.has_share and node.may_lead], band.floor):
+                self.shares[R_EGRESS], band.floor):
             return False
         self.shares = {R_EGRESS: self.shares[R_EGRESS]}
         return True
@@ -79,29 +83,38 @@ class _Leaders:
     def judge_counts(self) -> bool:
         """Judge the number of leaders, while no node may send more than its target; a node that led
         none at the beginning gets its share. Return False if the number is not judged: no node
-        leads none and no replica is moved for a number, or it has no band."""
+        that could lead a group leads none and no replica is moved for a number, or it has no band.
+        """
         self.judge_all()
         band = self.policy.band(LEADERS)
         if band is None:
             return False
-        shares, excluded = self.shares[R_LEADERS], self.policy.excluded_nodes
-        self.without |= {
-            place for place, node in enumerate(self.state.nodes)
-            if node.has_share and node.may_lead and node.id not in excluded
-            and shares.share[place] > band.floor and not self.state.load[place][R_LEADERS]}
-        self.is_counted = self.is_counted or bool(self.without)
+        shares = self.shares[R_LEADERS]
+        self.judges_counts = True
         self.limits = {R_EGRESS: self.shares[R_EGRESS]}
+        self.shares = {R_LEADERS: shares}
+        without = {place for place, load in enumerate(self.state.load)
+                   if shares.share[place] > band.floor and not load[R_LEADERS]
+                   and self._may_lead_any(place)}
+        self.is_counted = self.is_counted or bool(without)
+        self.filled |= without
         self.shares = {R_LEADERS: shares._replace(low=tuple(
-            share if place in self.without else 0
-            for place, share in enumerate(shares.share)))}
+            low if place in self.filled else 0 for place, low in enumerate(shares.share)))}
         return self.is_counted
 
-    @property
-    def leaves_nodes_without(self) -> bool:
-        """True if the plan moves replicas for their number or leaders, and a node that should have
-        got a leader leads none."""
-        return (self.follows_replicas or bool(self.why)) and any(
-            not self.state.load[node][R_LEADERS] for node in self.without)
+    def _may_lead_any(self, place: int) -> bool:
+        """True if there is a group that balancing may make this node the leader of. O(groups)."""
+        return any((leader := self.state.leader[group]) not in (NO_NODE, place)
+                   and self.may_give(leader) and self.movable(group)
+                   and self.may_get(group, place, leader) for group in self.state.held[place])
+
+    def begin_anew(self) -> bool:
+        """Forget why leaders are counted, as the next plan does. Return False if there is nothing
+        to forget."""
+        changes = self.is_counted
+        self.is_counted = False
+        self.filled = set()
+        return changes
 
     def cost(self, node: int, egress: int = 0, leaders: int = 0) -> int:
         """Return the node's squared excesses of egress and leaders, with this much load more; where
@@ -118,7 +131,7 @@ class _Leaders:
             return 0
         load = self.state.load[node][position] + more
         beyond = load - shares.high[node]
-        if self.limits:
+        if self.judges_counts:
             beyond = max(beyond, shares.low[node] - load)
         return beyond * PPM // shares.unit[node] if beyond > 0 else 0
 
@@ -146,6 +159,11 @@ class _Leaders:
         is not in joint consensus."""
         return (group not in self.policy.excluded_groups and not self.state.groups[group].in_joint
                 and self.state.has_quorum(group))
+
+    def may_give(self, source: int) -> bool:
+        """True if balancing may take leaders from the node to fill another one."""
+        node = self.state.nodes[source]
+        return node.has_share and node.id not in self.policy.excluded_nodes
 
     def may_get(self, group: int, target: int, source: int) -> bool:
         """True if balancing may make ``target`` the group's leader instead of ``source``. A plan
@@ -204,20 +222,31 @@ class _Leaders:
 
 
 def balance_leaders(state: State, policy: Policy, options: Options,
-                    is_counted: bool = False) -> tuple[dict[int, Why], bool]:
-    """Transfer leaders in ``state``. ``is_counted``: replicas were spread by their number. Return
-    the reasons of the transfers by group, and False if another plan may find more. O(groups *
-    replicas) per step at worst."""
-    leaders = _Leaders(state, policy, options, is_counted)
+                    far: counts.Far | None = None) -> tuple[dict[int, Why], bool]:
+    """Transfer leaders in ``state``. ``far``: nodes whose number of replicas was far from their
+    share, if any was moved for that. Return the reasons of the transfers by group, and False if
+    another plan may find more. O(groups * replicas) per step at worst."""
+    leaders = _Leaders(state, policy, options, far)
     vacate_nodes(leaders)
+    is_anew = False
     for _ in range(ROUNDS_MAX):
-        counted = leaders.judge_egress()
-        moved = _balance_judged(leaders)
-        if counted and leaders.judge_counts():
-            moved = _balance_judged(leaders) or moved
-        if not moved:
-            return leaders.why, not leaders.leaves_nodes_without
+        if _balance_once(leaders):
+            is_anew = False
+        elif is_anew or not leaders.begin_anew():
+            return leaders.why, True
+        else:
+            is_anew = True
     return leaders.why, False
+
+
+def _balance_once(leaders: _Leaders) -> bool:
+    """Judge and balance egress and leaders, one after the other where no node sends much. Return
+    True if any leader was transferred."""
+    is_small = leaders.judge_egress()
+    moved = _balance_judged(leaders)
+    if is_small and leaders.judge_counts():
+        moved = _balance_judged(leaders) or moved
+    return moved
 
 
 def _balance_judged(leaders: _Leaders) -> bool:
@@ -264,18 +293,60 @@ def _transfer_best(leaders: _Leaders) -> bool:
     moved = False
     worst = [(-leaders.cost(node), node) for node in _overloaded(leaders)]
     heapq.heapify(worst)
+    offers: dict[int, _Offers] = {}
     while worst:
         cost, node = heapq.heappop(worst)
         if cost != -leaders.cost(node) or not leaders.is_above_target(node):
             continue  # another entry has its present cost
-        gain, group, target = _best_transfer(leaders, node)
+        gain, group, target = offers[node].best() if node in offers else (0, NO_NODE, NO_NODE)
+        if gain <= 0:
+            # Anew: nodes that were full when these offers were made may have given leaders away.
+            offers[node] = _Offers(leaders, node)
+            gain, group, target = offers[node].best()
         if gain <= 0:
             continue
         leaders.transfer(group, target, LEADER_SKEW, leaders.worst(node))
         moved = True
+        offers.pop(target, None)  # it leads one more
         for changed in (node, target):
             heapq.heappush(worst, (-leaders.cost(changed), changed))
     return moved
+
+
+class _Offers:
+    """Groups that a node leads, by what they send and by the nodes that could lead them instead,
+    while it transfers some of them.
+
+    Groups that send the same are alike for a target, so that only the first of them is judged. One
+    that a target may not get is not offered to it again by the same offers, because meanwhile the
+    target mostly gets more."""
+
+    def __init__(self, leaders: _Leaders, node: int):
+        self.leaders = leaders
+        self.node = node
+        self.waiting: dict[tuple[int, int], list[int]] = {}  # the first one last
+        for group in sorted(filter(leaders.movable, leaders.led[node]), reverse=True):
+            egress = leaders.state.leader_egress(group)
+            for target in leaders.state.voters[group]:
+                if target != node:
+                    self.waiting.setdefault((egress, target), []).append(group)
+
+    def best(self) -> tuple[int, int, int]:
+        """Return (gain, group, target) of the best transfer away from the node, gain 0 = none; ties
+        by group and target. O(kinds of groups * targets)."""
+        leaders = self.leaders
+        best = (0, NO_NODE, NO_NODE)
+        for (egress, target), groups in self.waiting.items():
+            while groups and not (groups[-1] in leaders.led[self.node]
+                                  and leaders.may_get(groups[-1], target, self.node)):
+                groups.pop()
+            if not groups:
+                continue
+            gain = leaders.gain(groups[-1], self.node, target)
+            if gain > 0 and (-gain, groups[-1], target) < (-best[0], *best[1:]) \
+                    and leaders.does_not_overload(target, self.node, egress, 1):
+                best = (gain, groups[-1], target)
+        return best
 
 
 def _fill(leaders: _Leaders) -> bool:
@@ -283,54 +354,45 @@ def _fill(leaders: _Leaders) -> bool:
     weight among those that can give one. Return True if any was transferred. Nothing happens where
     egress is judged, of which no node has too little."""
     shares = leaders.shares.get(R_LEADERS)
-    if not leaders.limits or shares is None:
+    if not leaders.judges_counts or shares is None:
         return False
     moved = False
     for target in range(len(leaders.state.nodes)):
-        while leaders.state.load[target][R_LEADERS] < shares.low[target] \
-                and (group := _group_for(leaders, target)) != NO_NODE:
+        offers: dict[int, list[int]] | None = None
+        while leaders.state.load[target][R_LEADERS] < shares.low[target]:
+            offers = offers if offers is not None else _offers_to(leaders, target)
+            group = _group_for(leaders, target, offers)
+            if group == NO_NODE:
+                break
             leaders.transfer(group, target, LEADER_SKEW, R_LEADERS)
             moved = True
     return moved
 
 
-def _group_for(leaders: _Leaders, target: int) -> int:
-    """Return a group that ``target`` may lead instead of the node that leads most for its weight,
-    of those that have one; ties by node and group. ``NO_NODE`` if there is none."""
+def _offers_to(leaders: _Leaders, target: int) -> dict[int, list[int]]:
+    """Return the groups that ``target`` could lead, the first one last, by the node that leads
+    them now and may give them. O(groups log groups)."""
     state = leaders.state
-    sources = sorted((node for node in range(len(state.nodes))
-                      if node != target and _may_give(leaders, node)),
-                     key=lambda node: (-(state.load[node][R_LEADERS] * PPM
-                                         // state.nodes[node].weight), node))
+    return {source: [group for group in sorted(leaders.led[source], reverse=True)
+                     if group in state.held[target] and leaders.movable(group)]
+            for source in range(len(state.nodes)) if source != target and leaders.may_give(source)}
+
+
+def _group_for(leaders: _Leaders, target: int, offers: dict[int, list[int]]) -> int:
+    """Return a group that ``target`` may lead instead of the node that leads most for its weight,
+    of those that have one; ties by node and group. ``NO_NODE`` if there is none. Take it out of
+    ``offers``, with those that ``target`` may not get, or gains nothing by: that stays so, because
+    meanwhile ``target`` only gets more, and the others only give."""
+    state = leaders.state
+    sources = sorted(offers, key=lambda node: (-(state.load[node][R_LEADERS] * PPM
+                                                 // state.nodes[node].weight), node))
     for source in sources:
-        for group in sorted(leaders.led[source]):
-            if group in state.held[target] and leaders.movable(group) \
-                    and leaders.may_get(group, target, source) \
-                    and leaders.gain(group, source, target) > 0:
+        groups = offers[source]
+        while groups:
+            group = groups.pop()
+            if leaders.may_get(group, target, source) and leaders.gain(group, source, target) > 0:
                 return group
     return NO_NODE
-
-
-def _may_give(leaders: _Leaders, source: int) -> bool:
-    node = leaders.state.nodes[source]
-    return node.has_share and node.id not in leaders.policy.excluded_nodes
-
-
-def _best_transfer(leaders: _Leaders, node: int) -> tuple[int, int, int]:
-    """Return (gain, group, target) of the best transfer away from ``node``, gain 0 = none; ties by
-    group and target."""
-    best = (0, NO_NODE, NO_NODE)
-    for group in sorted(leaders.led[node]):
-        if not leaders.movable(group):
-            continue
-        for target in leaders.state.voters[group]:
-            if target != node and leaders.may_get(group, target, node):
-                gain = leaders.gain(group, node, target)
-                if gain > best[0] and leaders.does_not_overload(target, node,
-                                                                leaders.state.leader_egress(group),
-                                                                1):
-                    best = (gain, group, target)
-    return best
 
 
 def _transfer_pairs(leaders: _Leaders) -> bool:
@@ -338,30 +400,34 @@ def _transfer_pairs(leaders: _Leaders) -> bool:
     helps; a plan for one node makes none."""
     if leaders.only != NO_NODE:
         return False
-    for node in _overloaded(leaders):
-        for group in _largest(leaders, node):
+    overloaded = _overloaded(leaders)
+    largest = [_largest(leaders, node) for node in range(len(leaders.led))] if overloaded else []
+    for node in overloaded:
+        for group in largest[node]:
             for between in leaders.state.voters[group]:
                 if between == node or not leaders.may_get(group, between, node):
                     continue
-                if _transfer_chain(leaders, node, group, between):
+                if _transfer_chain(leaders, node, group, between, largest[between]):
                     return True
     return False
 
 
 def _largest(leaders: _Leaders, node: int) -> list[int]:
     movable = (group for group in leaders.led[node] if leaders.movable(group))
-    return sorted(movable, key=lambda group: (-leaders.state.leader_egress(group),
-                                              group))[:CHAIN_GROUPS]
+    return heapq.nsmallest(CHAIN_GROUPS, movable, key=lambda group: (
+        -leaders.state.leader_egress(group), group))
 
 
-def _transfer_chain(leaders: _Leaders, node: int, group: int, between: int) -> bool:
-    """Transfer ``group`` to ``between``, which in turn transfers the group with the largest total
-    gain, to a third node or in exchange. Return False, and transfer nothing, without a gain."""
+def _transfer_chain(leaders: _Leaders, node: int, group: int, between: int,
+                    passed_on: Sequence[int]) -> bool:
+    """Transfer ``group`` to ``between``, which in turn transfers the one of ``passed_on`` with the
+    largest total gain, to a third node or in exchange. Return False, and transfer nothing, without
+    a gain."""
     state = leaders.state
     egress = state.leader_egress(group)
     node_gains = leaders.cost(node) - leaders.cost(node, -egress, -1)
     best = (0, NO_NODE, NO_NODE)
-    for other in _largest(leaders, between):
+    for other in passed_on:
         passed = state.leader_egress(other)
         between_gains = leaders.cost(between) - leaders.cost(between, egress - passed)
         if not leaders.does_not_overload(between, node, egress - passed, 0):

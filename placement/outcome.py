@@ -31,7 +31,6 @@ from placement.policy import (
     Options,
     Policy,
 )
-from placement.replica_changes import REPLICAS_BAND
 from placement.shares import POSITION, Shares, group_shares, node_shares
 from placement.state import (
     NO_NODE,
@@ -137,31 +136,35 @@ def apply_move(state: State, move: Move, rows: dict[int, PartitionRow],
 # ---- figures ------------------------------------------------------------------------------------
 
 def resources(start: State, end: State, policy: Policy, options: Options,
-              counted: bool) -> tuple[ResourceOutcome, ...]:
+              far: counts.Far | None) -> tuple[ResourceOutcome, ...]:
     """Return one row of figures per balanced resource, in the order of the policy's bands, and then
-    the number of replicas if they were ``counted``."""
+    the number of replicas if nodes that were ``far`` from their share of it came nearer; None = no
+    replica was moved for that."""
     rows = []
     for band in policy.bands:
         if band.resource == GROUP_INGRESS:
             rows.append(_groups_outcome(start, end, band, options))
         else:
-            rows.append(_nodes_outcome(start, end, band, options))
-    if counted:
-        rows.append(_nodes_outcome(start, end, REPLICAS_BAND, options))
+            rows.append(_nodes_outcome(start, end, band, options, node_shares(end, band)))
+    if far is not None:
+        numbers = counts.numbers_of(end, policy.excluded_nodes)
+        shares = counts.targets(numbers.shares, far, [load[R_REPLICAS] for load in start.load],
+                                numbers.takes_part)
+        rows.append(_nodes_outcome(start, end, counts.REPLICAS_BAND, options, shares,
+                                   numbers.takes_part))
     return tuple(rows)
 
 
-def _nodes_outcome(start: State, end: State, band: Band, options: Options) -> ResourceOutcome:
-    shares = node_shares(end, band)
+def _nodes_outcome(start: State, end: State, band: Band, options: Options, shares: Shares,
+                   takes_part: Sequence[bool] = ()) -> ResourceOutcome:
+    """Return the row of figures of the nodes' loads in a band's resource. ``shares``: those of
+    ``end``; ``takes_part``: the nodes that have one, if not all do."""
     position = POSITION[band.resource]
-    if position == R_REPLICAS:
-        shares = counts.targets(shares, counts.far_nodes(
-            shares, [load[R_REPLICAS] for load in start.load],
-            [node.has_share for node in end.nodes]))
     weights = [node.weight for node in end.nodes]
     judged = [node.has_share and (node.may_lead or position in REPLICA_LOADS)
-              for node in end.nodes]
-    at_first = [node.state != DEAD for node in start.nodes]
+              and (not takes_part or takes_part[place]) for place, node in enumerate(end.nodes)]
+    at_first = [node.state != DEAD and (not takes_part or takes_part[place] or not node.has_share)
+                for place, node in enumerate(start.nodes)]
     held = (_replicas_held(start, end, position) if position in REPLICA_LOADS
             else _led(start, end, position))
     return ResourceOutcome(
@@ -170,8 +173,8 @@ def _nodes_outcome(start: State, end: State, band: Band, options: Options) -> Re
         _worst(shares, (load[position] for load in end.load), weights, judged),
         shares.bound_ppm, shares.bound, shares.level_ppm, _moved(start, end, position),
         _moved_bound(held, shares, [node.is_evacuated for node in end.nodes],
-                     [counts and options.node in (0, node.id)
-                      for counts, node in zip(judged, end.nodes, strict=True)],
+                     [is_judged and options.node in (0, node.id)
+                      for is_judged, node in zip(judged, end.nodes, strict=True)],
                      options.scope in BALANCED_BY[position]))
 
 
@@ -193,8 +196,8 @@ def _led(start: State, end: State, position: int) -> list[list[int]]:
 
 def _worst(shares: Shares, loads: Iterable[int], weights: Sequence[int],
            judged: Sequence[bool]) -> int:
-    return max((shares.ppm(load, weight) for load, weight, counts
-                in zip(loads, weights, judged, strict=True) if counts), default=0)
+    return max((shares.ppm(load, weight) for load, weight, is_judged
+                in zip(loads, weights, judged, strict=True) if is_judged), default=0)
 
 
 def _moved(start: State, end: State, position: int) -> int:
@@ -225,7 +228,7 @@ def _moved_bound(held: Sequence[Sequence[int]], shares: Shares, leaves: Sequence
     forced = sum(sum(items) for items, leaving in zip(held, leaves, strict=True) if leaving)
     if not balances:
         return forced
-    targets = [high for high, counts in zip(shares.high, judged, strict=True) if counts]
+    targets = [high for high, is_judged in zip(shares.high, judged, strict=True) if is_judged]
     half = max(targets, default=0) // 2
     excess = missing = 0
     displaced: list[int] = []  # large items that have to leave

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from placement import cluster, outcome, plan
+from placement import cluster, counts, outcome, plan
 from placement.balance import balance_replicas, explain_nodes
 from placement.cluster import DEAD, MAINTENANCE, Snapshot, checked
 from placement.errors import InvalidPolicy
@@ -77,7 +77,7 @@ class _Stages(NamedTuple):
     skipped: list[Skipped]
     infeasible: list[Infeasible]
     complete: bool
-    counted: bool = False  # replicas were spread by their number
+    far: counts.Far | None = None  # nodes that came to their share of replicas; None = not judged
 
 
 def make_plan(snapshot: Snapshot, policy: Policy = DEFAULT_POLICY,
@@ -144,16 +144,15 @@ def _run_stages(snapshot: Snapshot, policy: Policy, options: Options) -> _Stages
     complete = _replica_stages(changes, options.scope)
     if options.scope in (SCOPE_ALL, SCOPE_NODE):
         changes.skipped += explain_nodes(changes)
-    led, balanced = balance_leaders(
-        state, policy, options, changes.moves_for_counts) if options.scope in (
+    far = changes.far if changes.moves_for_counts else None
+    led, balanced = balance_leaders(state, policy, options, far) if options.scope in (
         SCOPE_ALL, SCOPE_LEADERS, SCOPE_NODE) else ({}, True)
     reasons = Reasons(changes.why, led, switches.why)
     return _Stages(state, reasons,
                    [*switches.skipped, *changes.skipped], changes.infeasible,
                    complete and switches.complete and balanced
-                   and not (changes.cut_by_budget or changes.direction_changed
-                            or changes.leaves_far_counts),
-                   changes.moves_for_counts)
+                   and not (changes.cut_by_budget or changes.direction_changed),
+                   far)
 
 
 def _replica_stages(changes: ReplicaChanges, scope: str) -> bool:
@@ -207,7 +206,7 @@ def _assemble(snapshot: Snapshot, policy: Policy, options: Options, stages: _Sta
         expires_ms=snapshot.taken_ms + policy.valid_ms, options=options, policy=policy,
         converged=complete, waves=max((move.wave for move in moves), default=0),
         estimated_ms=sequence.estimated_ms, totals=_totals(moves),
-        resources=outcome.resources(start, end, policy, options, stages.counted),
+        resources=outcome.resources(start, end, policy, options, stages.far),
         nodes=outcome.nodes(start, end, policy), groups=outcome.groups(start, end),
         warnings=tuple(outcome.warnings(end)), infeasible=tuple(stages.infeasible),
         skipped=tuple(skipped[:SKIPPED_MAX]), moves=tuple(moves)))

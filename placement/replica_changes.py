@@ -12,14 +12,12 @@ from __future__ import annotations
 from placement import counts
 from placement.hashing import mix64, partition_key
 from placement.plan import Infeasible, Skipped, Why
-from placement.policy import DISK, INGRESS, REPLICAS, Band, Options, Policy
+from placement.policy import DISK, INGRESS, Options, Policy
 from placement.shares import PPM, Shares, node_shares
 from placement.state import NO_NODE, R_DISK, R_EGRESS, R_INGRESS, R_REPLICAS, State
 
 #: Resources by which replicas are balanced; leaders are balanced by transfers.
 REPLICA_RESOURCES = ((DISK, R_DISK), (INGRESS, R_INGRESS))
-#: Shares of the number of replicas; its targets are those of ``counts.targets``.
-REPLICAS_BAND = Band(REPLICAS, 0, counts.REPLICAS_FLOOR)
 
 
 class ReplicaChanges:
@@ -46,6 +44,7 @@ class ReplicaChanges:
         self.limits: dict[int, Shares] = {}
         # Nodes whose number of replicas was far from their share at any time of the plan.
         self.far = counts.Far()
+        self.moves_for_counts = False  # a replica was moved for the sake of the number
         self.judge_bytes()
 
     def judge_bytes(self) -> None:
@@ -68,40 +67,17 @@ class ReplicaChanges:
         return True
 
     def count_shares(self) -> Shares | None:
-        """Return each node's share of the number of replicas, None where that number is not what
-        balances. Bytes have to be judged now. O(replicas)."""
-        nodes = self.state.nodes
-        weights = [node.weight for node in nodes if node.has_share]
+        """Return each node's share and limits of the number of replicas, None where that number is
+        not what balances. Bytes have to be judged now. O(replicas)."""
         if not self.shares or not all(
-                counts.say_nothing(self.shares[position], weights, band.floor)
+                counts.say_nothing(self.shares[position], band.floor)
                 for name, position in REPLICA_RESOURCES
                 if (band := self.policy.band(name)) is not None):
             return None
-        shares = node_shares(self.state, REPLICAS_BAND)
-        self.far = self.far.joined(self._far_now(shares))
-        return counts.targets(shares, self.far) if self.is_counted else None
-
-    def _far_now(self, shares: Shares) -> counts.Far:
-        excluded = self.policy.excluded_nodes
-        return counts.far_nodes(
-            shares, [load[R_REPLICAS] for load in self.state.load],
-            [node.has_share and node.id not in excluded for node in self.state.nodes])
-
-    @property
-    def is_counted(self) -> bool:
-        """True if the number of replicas is judged: that of a node was far from its share."""
-        return self.far != counts.Far()
-
-    @property
-    def moves_for_counts(self) -> bool:
-        """True if a replica was moved for the sake of the number."""
-        return any(why.resource == REPLICAS for why in self.why.values())
-
-    @property
-    def leaves_far_counts(self) -> bool:
-        """True if replicas were moved for their number, and a node is still far from its share."""
-        return (self.moves_for_counts
-                and self._far_now(node_shares(self.state, REPLICAS_BAND)) != counts.Far())
+        numbers = counts.numbers_of(self.state, self.policy.excluded_nodes)
+        far = numbers.far()
+        self.far = self.far.joined(far)
+        return numbers.targets(far) if far != counts.Far() else None
 
     # ---- questions ------------------------------------------------------------------------------
 
@@ -113,12 +89,13 @@ class ReplicaChanges:
             return False
         if state.load[target][R_DISK] + state.groups[group].bytes > node.cap[R_DISK] \
                 or state.load[target][R_INGRESS] + state.ingress[group] > node.cap[R_INGRESS] \
-                or not self._fits_limits(group, target):
+                or not self.fits_limits(group, target):
             return False
         after = len(state.voters[group]) + (leaving == NO_NODE)
         return state.rack_fits(group, target, leaving, after)
 
-    def _fits_limits(self, group: int, target: int) -> bool:
+    def fits_limits(self, group: int, target: int) -> bool:
+        """True if ``target`` stays below its targets of the loads that are not judged now."""
         return all(not (load := self.state.replica_load(group, position))
                    or self.state.load[target][position] + load <= shares.high[target]
                    for position, shares in self.limits.items())

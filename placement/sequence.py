@@ -18,7 +18,10 @@ plan says so.
 
 from __future__ import annotations
 
+import heapq
+from collections import deque
 from collections.abc import Iterable
+from operator import itemgetter
 from typing import NamedTuple
 
 from placement.outcome import apply_move, touched
@@ -154,24 +157,23 @@ class _Sequencer:
         return tuple(sorted({*needed}))
 
     def is_full(self, move: Move) -> bool:
-        """True if the present wave can take no move of this kind at all."""
+        """True if the present wave can take no move of this kind to the same nodes at all."""
         if isinstance(move, ReplicaChange):
-            return self.wave.changes >= self.policy.at_once_max
+            return (self.wave.changes >= self.policy.at_once_max
+                    or any(self.wave.arriving.get(node, 0) >= self.policy.in_per_node_max
+                           for node in move.joining))
         return self.wave.others >= self.policy.transfers_per_wave_max
 
     def fits_wave(self, move: Move, depends_on: tuple[int, ...]) -> bool:
-        """True if the present wave can take the move: all that it depends on are in earlier waves,
-        and no limit is exceeded."""
+        """True if the present wave, which is not full, can take the move: all that it depends on
+        are in earlier waves, and its sender sends no more than it may."""
         wave, policy = self.wave, self.policy
         if any(self.wave_of[seq] >= wave.number for seq in depends_on):
             return False
         if not isinstance(move, ReplicaChange):
-            return wave.others < policy.transfers_per_wave_max
-        return (wave.changes < policy.at_once_max
-                and all(wave.arriving.get(node, 0) < policy.in_per_node_max
-                        for node in move.joining)
-                and (not move.joining or wave.sending.get(self.state.sender(move.group), 0)
-                     + len(move.joining) <= max(policy.out_per_node_max, len(move.joining))))
+            return True
+        return (not move.joining or wave.sending.get(self.state.sender(move.group), 0)
+                + len(move.joining) <= max(policy.out_per_node_max, len(move.joining)))
 
     def take(self, move: Move, depends_on: tuple[int, ...]) -> None:
         """Append the move to the sequence, in the present wave, and apply it to the state."""
@@ -215,40 +217,71 @@ def sequenced(start: State, end: State, reasons: Reasons, policy: Policy,
     ``start`` becomes the state after the former. O(moves * waves) at worst, near O(moves) if
     nothing has to wait."""
     sequencer = _Sequencer(start, end, policy, options)
-    pending = sorted(_moves_between(start, end, reasons), key=sequencer.priority)
+    pending = _Pending(sorted(_moves_between(start, end, reasons), key=sequencer.priority))
     while pending:
-        before = len(pending)
-        pending = _pass(sequencer, pending, relaxed=False)
-        if len(pending) < before:
+        if _pass(sequencer, pending, relaxed=False):
             continue
         if sequencer.wave.changes or sequencer.wave.others:
             sequencer.next_wave()
             continue
-        rest = _pass(sequencer, pending, relaxed=True)
-        if len(rest) == len(pending):
+        if not _pass(sequencer, pending, relaxed=True):
             break
-        pending = rest
     last = sequencer.wave
     if last.changes or last.others:
         sequencer.next_wave()
-    return Sequence(sequencer.moves, pending, sequencer.wave.number - 1, sequencer.ms)
+    return Sequence(sequencer.moves, pending.moves(), sequencer.wave.number - 1, sequencer.ms)
 
 
-def _pass(sequencer: _Sequencer, pending: list[Move], relaxed: bool) -> list[Move]:
-    """Append the moves that can be made now, in order (``relaxed``: one move only). Return the
-    others."""
-    rest = []
+class _Pending:
+    """Moves that are not in the sequence yet, in order, by the nodes that they bring replicas to:
+    the moves to a node that receives as many as it may are not checked in vain, wave by wave."""
+
+    def __init__(self, moves: Iterable[Move]):
+        self.waiting: dict[tuple[int, ...], deque[tuple[int, Move]]] = {}
+        for numbered in enumerate(moves):
+            self.waiting.setdefault(_queue_of(numbered[1]), deque()).append(numbered)
+
+    def __bool__(self) -> bool:
+        return any(self.waiting.values())
+
+    def moves(self) -> list[Move]:
+        """Return the moves in order."""
+        return [move for _, move in sorted(
+            (numbered for queue in self.waiting.values() for numbered in queue),
+            key=itemgetter(0))]
+
+
+def _queue_of(move: Move) -> tuple[int, ...]:
+    """Return what a move's place in a wave depends on: whether it changes replicas, and the nodes
+    that get one."""
+    return (1, *move.joining) if isinstance(move, ReplicaChange) else (0,)
+
+
+def _pass(sequencer: _Sequencer, pending: _Pending, relaxed: bool) -> bool:
+    """Append the moves that can be made now, in order (``relaxed``: one move only). Return True if
+    there was one. O(moves checked * log queues)."""
+    heads = [(queue[0][0], key) for key, queue in pending.waiting.items() if queue]
+    heapq.heapify(heads)
+    kept: dict[tuple[int, ...], list[tuple[int, Move]]] = {}
     taken = False
-    for move in pending:
-        closed = (relaxed and taken) or sequencer.is_full(move)
-        depends_on = None if closed else sequencer.dependencies(move)
+    while heads and not (relaxed and taken):
+        _, key = heapq.heappop(heads)
+        queue = pending.waiting[key]
+        if sequencer.is_full(queue[0][1]):
+            continue  # for all moves of the queue
+        number, move = queue.popleft()
+        depends_on = sequencer.dependencies(move)
         if depends_on is not None and sequencer.fits_wave(move, depends_on) \
                 and sequencer.admits(move, relaxed):
             sequencer.take(move, depends_on)
             taken = True
         else:
-            rest.append(move)
-    return rest
+            kept.setdefault(key, []).append((number, move))
+        if queue:
+            heapq.heappush(heads, (queue[0][0], key))
+    for key, found in kept.items():
+        pending.waiting[key].extendleft(reversed(found))
+    return taken
 
 
 def _limits(start: State, end: State, resource: int) -> list[int]:

@@ -16,7 +16,7 @@ mean; the racks; the largest item; two of the N + 1 largest, which share a bin (
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from placement.policy import DISK, EGRESS, INGRESS, LEADERS, PERMILLE, REPLICAS, Band
@@ -224,25 +224,30 @@ def _levels(bins: Bins, pieces: Sequence[tuple[int, int]], total: int) -> list[t
 
 # ---- the two levels -----------------------------------------------------------------------------
 
-def node_shares(state: State, band: Band) -> Shares:
+def node_shares(state: State, band: Band, fixed: Collection[int] = ()) -> Shares:
     """Return the shares of the nodes in the band's resource; a node that has none is a bin of
-    weight 0. O(replicas)."""
+    weight 0. ``fixed``: nodes that keep their replicas and get none, so that the others share the
+    rest. O(replicas)."""
     position = POSITION[band.resource]
     racks = tuple(node.rack for node in state.nodes)
     if position in REPLICA_LOADS:
-        weights = tuple(node.weight if node.has_share else 0 for node in state.nodes)
+        weights = tuple(node.weight if node.has_share and place not in fixed else 0
+                        for place, node in enumerate(state.nodes))
         held = [[state.replica_load(group, position) for group in groups] for groups in state.held]
         cap = sum(state.replica_load(group, position) * state.rack_limit[len(voters)]
                   for group, voters in state.voters.items())
         displaced = [load for node, loads in zip(state.nodes, held, strict=True)
                      if node.is_evacuated for load in loads]
+        caps = [cap] * len(state.racks)
+        for place in fixed:
+            caps[racks[place]] -= min(sum(held[place]), caps[racks[place]])
     else:  # leaders may all be in one rack: racks have no cap
         weights = tuple(
             node.weight if node.has_share and node.may_lead else 0 for node in state.nodes
         )
         held, displaced = _leaderships(state, position)
-        cap = sum(map(sum, held)) + sum(displaced)
-    return shares_of(Bins(weights, racks, (cap,) * len(state.racks)), held, displaced, 0, band)
+        caps = [sum(map(sum, held)) + sum(displaced)] * len(state.racks)
+    return shares_of(Bins(weights, racks, tuple(caps)), held, displaced, 0, band)
 
 
 def _leaderships(state: State, position: int) -> tuple[list[list[int]], list[int]]:

@@ -179,6 +179,10 @@ class State:
         """Return the voters that the group had in the snapshot."""
         return self._initial[group]
 
+    def is_unmoved(self, group: int) -> bool:
+        """True if no plan has changed the group's voters, nor has the plan that is being made."""
+        return not self.groups[group].moved_ms and [*self._initial[group]] == self.voters[group]
+
     def initial_leader(self, group: int) -> int:
         """Return the group's leader in the snapshot."""
         return self._initial_leader[group]

@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 from admin_cli.console.output import plural
 from admin_cli.plans import plan_words
+from admin_cli.values import quantities
 from placement.cluster import ALIVE
 from placement.outcome import BALANCED_BY
-from placement.plan import MAINTENANCE, Plan, ResourceOutcome
+from placement.plan import DISK_PEAK, MAINTENANCE, MOVES_LIMIT, Plan, ResourceOutcome
 from placement.policy import (
     EGRESS,
     GROUP_INGRESS,
@@ -123,6 +124,20 @@ def _reason(made: Plan, row: ResourceOutcome) -> str:
 def _named(nodes: list[int]) -> str:
     listed = ", ".join(map(str, nodes[:NAMED_MAX]))
     return f"node {listed} holds" if len(nodes) == 1 else f"nodes {listed} hold"
+
+
+def what_cut(made: Plan) -> str:
+    """Return why a plan is not converged, as a clause."""
+    reasons = {row.reason for row in made.skipped}
+    if MOVES_LIMIT in reasons:
+        return f"a plan has at most {plural(made.policy.moves_max, 'move')}"
+    if made.options.budget_bytes:
+        return f"its budget is {quantities.size(made.options.budget_bytes)}"
+    if DISK_PEAK in reasons:
+        return "a disk has no room for some moves before the others are done"
+    if made.options.scope == SCOPE_NODE:
+        return f"what node {made.options.node} gives and what it lacks are two plans"
+    return "a limit was reached"
 
 
 def nothing_to_do(made: Plan) -> str:

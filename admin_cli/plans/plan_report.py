@@ -64,7 +64,7 @@ def _head(made: Any) -> str:
              f"- {plural(len(plan.moves), 'move')} in {plural(plan.waves, 'wave')}, "
              f"{quantities.size(plan.bytes)} to copy, about {quantities.span(plan.estimated_ms)}",
              "- converged: no further moves are needed" if plan.converged else
-             "- **incomplete**, a limit was reached: plan again when this plan is done"]
+             f"- **incomplete**, {plan_left.what_cut(plan)}: plan again when this plan is done"]
     return "\n".join([*lines, *(f"- warning: {warning}" for warning in plan.warnings)])
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from admin_cli.console.output import note, plural, print_table, say
 from admin_cli.plans import plan_words
-from admin_cli.plans.plan_left import remaining_imbalance
+from admin_cli.plans.plan_left import remaining_imbalance, what_cut
 from admin_cli.plans.plan_words import amount
 from admin_cli.values import quantities
 from multiraft.wire import plans as wire
@@ -133,8 +133,7 @@ def _subject(move: Move) -> tuple[str | None, int | str]:
 def show_remarks(made: Plan) -> None:
     """Print notes on what the plan leaves, with reasons, and on what is impossible."""
     if made.moves and not made.converged:
-        note("Incomplete: a limit, or its scope, ended this plan before all was balanced. Plan "
-             "again when it is done.")
+        note(f"Incomplete, {what_cut(made)}: plan again when this plan is done.")
     for warning in made.warnings:
         note(f"Warning: {warning}")
     for left, count in Counter(row.reason for row in made.skipped).items():
