@@ -407,7 +407,7 @@ def test_records_that_a_full_disk_refuses_until_the_timeout_end_with_that_error(
     answered_until_timeout(bench, [*before, (Code.STORAGE_FULL, FULL)], 5_000)
     error = delivery.outcome
     assert type(error) is StorageFull and error.definite
-    assert "not delivered in 5000 ms" in str(error) and FULL.text in str(error)
+    assert "not delivered in 5 s" in str(error) and FULL.text in str(error)
     assert (error.topic, error.partition) == ("t", 0)
     assert (error.detail.limit, error.detail.value) == (96, 12)
 

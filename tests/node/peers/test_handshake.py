@@ -215,7 +215,7 @@ def refused_cases(tmp_path):
     return {
         "no secret": (secret, SecurityConfig(), "security.peer_secret"),
         "another secret": (secret, secret_file(tmp_path, OTHER), "is wrong"),
-        "no TLS": (right, SecurityConfig(), "no TLS"),
+        "no TLS": (right, SecurityConfig(), "requires TLS"),
         "another CA": (right, believes(peer_certificate=foreign.peer_certificate,
                                        peer_key=foreign.peer_key), "no TLS"),
         "another node's certificate": (right, certificates(authority, 3), "does not name node-1."),
