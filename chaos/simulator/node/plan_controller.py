@@ -99,7 +99,7 @@ class _Log:
 class _Survey(NamedTuple):
     damaged_voters: int
     disk_used_bytes: int = 0
-    disk_free_bytes: int = 1 << 40  # a full disk is reported by ``DiskSpaceGuard`` instead
+    disk_capacity_bytes: int = 1 << 40  # a full disk is reported by ``DiskSpaceGuard`` instead
 
 
 class _Facts:
