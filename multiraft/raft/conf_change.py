@@ -252,7 +252,7 @@ def _raise_vote_barrier_to_end(group: Group) -> None:
     if group.vote_barrier_index and not group.vote_barrier_term and group.is_below_vote_barrier():
         group.vote_barrier_index = max(group.vote_barrier_index, log.last_index)
     else:
-        group.raise_vote_barrier(group.term if group.quarantined else log.last_term, log.last_index)
+        group.raise_vote_barrier(group.term if group.health.why else log.last_term, log.last_index)
 
 
 def reincarnate(group: Group, incarnation: int, configuration: Configuration,

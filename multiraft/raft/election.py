@@ -30,7 +30,7 @@ def on_election_timer(group: Group) -> None:
     During head recovery repeat its request instead.  A candidate without quorum support becomes
     follower; a non-candidate asks what became of its group."""
     context = group.context
-    if group.nonce:
+    if group.health.nonce:
         head_recovery.send_recovery_request(group)
         if head_recovery.knows_no_leader(group):
             # No leader to ask: as in ``_probe_group``.
@@ -119,9 +119,9 @@ def on_vote_request(group: Group, sender: int, request: VoteRequest) -> None:
     keeps its term."""
     # A transfer is the leader's own wish, so stickiness must not refuse it (thesis 3.10).
     trusting = (not request.transfer and group.leader != sender and group.trusts_leader())
-    if group.quarantined:
-        group.vote_requester = sender
-    if group.quarantined or trusting or group.is_below_vote_barrier():
+    if group.health.why:
+        group.health.vote_requester = sender
+    if group.health.why or trusting or group.is_below_vote_barrier():
         # A quarantined replica, or one below its vote barrier, may have forgotten entries that a
         # majority was counted with: its vote could elect a leader without them.
         _answer(group, sender, request, False)
@@ -229,6 +229,6 @@ def on_timeout_now(group: Group, sender: int, message: TimeoutNow) -> None:
         return
     if group.may_campaign():
         campaign(group, transfer=True)
-    elif group.is_frozen():
+    elif group.health.is_frozen:
         # A leader without entries to send has got no answer yet that reports the quarantine.
         group.reply_append(sender, Status.QUARANTINED)

@@ -43,11 +43,9 @@ from multiraft.raft.progress import Progress, ProgressState
 from multiraft.raft.raft_log import RaftLog
 from multiraft.raft.read_queue import ReadIndexQueue
 from multiraft.raft.ready import Committed, Envelope, Event, GroupWrite, Ready
+from multiraft.raft.replica_health import HealthState, ReplicaHealth
 from multiraft.raft.status import GroupStatus, MemberStatus, Role
 from multiraft.types import METADATA_GROUP, Configuration, Entry, HardState
-
-#: Value of ``Group.quarantined`` of a replica that is no longer a member: it sends nothing.
-REMOVED = "removed"
 
 
 class Group:
@@ -84,9 +82,7 @@ class Group:
         "transferee",
         "transfer_deadline_ms",
         "abstain_until_ms",
-        "quarantined",
-        "nonce",
-        "recovery_grant",
+        "health",
         "recovering_count",
         "outbox",
         "lifecycle_record",
@@ -95,7 +91,6 @@ class Group:
         "reads",
         "leader_commit_seen",
         "leadership_record",
-        "vote_requester",
     )
 
     def __init__(self, context: NodeContext, group: int, incarnation: int, restored: GroupRestored,
@@ -148,15 +143,11 @@ class Group:
         self.transferee, self.transfer_deadline_ms = 0, 0
         #: No campaign before this time, because this replica resigned.
         self.abstain_until_ms = 0
-        self.quarantined = restored.quarantined
-        #: Nonce of the head recovery under way (``head_recovery.py``); 0 = none.
-        self.nonce = 0
-        self.recovery_grant = (0, 0, False)  # (term, barrier index, reached) of the leader's grant
+        #: Whether this replica may vote, lead and acknowledge.
+        self.health = ReplicaHealth(restored.quarantined)
         #: Members in head recovery, whose acknowledgements this leader does not count.
         self.recovering_count = 0
         self.outbox: list[Envelope] = []
-        #: Last member that asked this quarantined replica for its vote, for the repair; 0 = none.
-        self.vote_requester = 0
         self.leader_commit_seen = -1  # highest commit index of a leader, for ``GroupStatus`` only
         #: Lifecycle record that precedes everything else in the next write.
         self.lifecycle_record: Entry | None = None
@@ -184,7 +175,7 @@ class Group:
     def may_campaign(self) -> bool:
         """True if this replica may ask for votes: it is not quarantined, may have to lead, has
         reached its vote barrier, and has quorum support."""
-        return (not self.quarantined and self._is_needed() and not self.is_below_vote_barrier()
+        return (not self.health.why and self._is_needed() and not self.is_below_vote_barrier()
                 and self.has_quorum_support())
 
     def _is_needed(self) -> bool:
@@ -241,8 +232,8 @@ class Group:
 
         Such a replica asks at intervals what became of its group, because it may have been
         removed."""
-        return self.quarantined is not REMOVED and (
-            bool(self.quarantined) or self.unknown_leader() != 0 or self.is_below_vote_barrier()
+        return self.health.state is not HealthState.REMOVED and (
+            bool(self.health.why) or self.unknown_leader() != 0 or self.is_below_vote_barrier()
             or not joint_quorum.is_voter(self.configuration, self.context.node))
 
     def hard_state_is_durable(self) -> bool:
@@ -257,11 +248,6 @@ class Group:
             return self.log.durable_index
         member = self.progress[node]
         return 0 if member.recovery_nonce else member.match
-
-    def is_frozen(self) -> bool:
-        """True if the replica is quarantined and accepts no entries (no head recovery is under
-        way)."""
-        return bool(self.quarantined) and not self.nonce
 
     # ---- small effects ------------------------------------------------------------------------
 
@@ -470,8 +456,8 @@ class Group:
         leader of the present term knows.  The replica sends nothing from now on; the next ``ready``
         removes it."""
         self.raise_vote_barrier(self.term, index)
-        self.quarantined = REMOVED
-        self.nonce = self.ack_leader = 0
+        self.health.remove()
+        self.ack_leader = 0
         self.become_follower(self.term, 0, why)
         self.context.timers.cancel(self.id)
         self.context.removing[self.id] = None
@@ -486,11 +472,8 @@ class Group:
         """Exclude this replica from voting, leading and acknowledging until it is repaired: a
         leader steps down, and a head recovery under way is void.  Do nothing if the replica is
         frozen."""
-        if self.is_frozen():
+        if not self.health.quarantine(why):
             return
-        self.quarantined = why
-        # A grant for an earlier head recovery is void.
-        self.nonce, self.recovery_grant = 0, (0, 0, False)
         self.emit("replica_quarantined", why)
         self.ack_leader = 0
         # The member that feeds this replica after its repair verifies the log anew.  Until then
@@ -502,9 +485,9 @@ class Group:
 
     def repaired(self) -> None:
         """End the quarantine and acknowledge to the leader: nothing is missing, durably, and the
-        replica counts as before."""
-        self.quarantined = ""
-        self.nonce = self.vote_requester = 0
+        replica counts as before.  Do nothing if it is not quarantined, or no longer a member."""
+        if not self.health.repair():
+            return
         self.emit("replica_repaired")
         self.ack_leader = self.leader if self.leader != self.context.node else 0
         self.rearm()
@@ -512,8 +495,8 @@ class Group:
 
     def leave(self) -> None:
         """Withdraw everything published for this replica, which is being removed from the node."""
-        self.quarantined = REMOVED
-        self.become_follower(self.term, 0, REMOVED)
+        self.health.remove()
+        self.become_follower(self.term, 0, self.health.why)
         self.context.timers.cancel(self.id)
         self.context.dirty.pop(self.id, None)
         self.context.removing.pop(self.id, None)
@@ -528,7 +511,7 @@ class Group:
         timers = self.context.timers
         if self.role is not Role.FOLLOWER:
             return
-        if self.nonce:  # head recovery repeats its request
+        if self.health.nonce:  # head recovery repeats its request
             timers.arm(self.id, self.context.now_ms + self.context.config.retransmit_ms)
         elif self.trusts_leader() or not (self.may_campaign() or self.is_non_candidate()):
             timers.cancel(self.id)
@@ -626,7 +609,7 @@ class Group:
                     self.id,
                     self.incarnation,
                     self.term,
-                    Status.RECOVERING_HEAD if self.quarantined else Status.OK,
+                    Status.RECOVERING_HEAD if self.health.why else Status.OK,
                     # Verified entries may still be in a write, and durable ones may contradict the
                     # leader's: an acknowledgement counts for commit, so only what is both goes into
                     # it.
@@ -670,9 +653,9 @@ class Group:
             self.id, self.incarnation, self.role, self.term, self.vote, self.leader,
             log.first_index, log.last_index, log.durable_index, log.commit, log.applied_index,
             self.role is Role.LEADER and log.commit >= self.term_start, self.configuration,
-            self.quarantined, self.context.timers.deadline(self.id) is None, self.transferee,
+            self.health.why, self.context.timers.deadline(self.id) is None, self.transferee,
             self.uncommitted_bytes, members, self.configuration_index, log.last_term,
-            self.leader_commit_seen, self.vote_requester)
+            self.leader_commit_seen, self.health.vote_requester)
 
     def _check(self) -> None:
         """Assert every invariant.  O(members + elections)."""
@@ -685,7 +668,7 @@ class Group:
         published = self.leadership_record.term
         assert published == (self.term if leading else 0), f"{self.role} publishes {published}"
         assert leading or not self.progress, "progress without leading"
-        assert not (leading and self.quarantined), "a quarantined leader"
+        assert not (leading and self.health.why), "a quarantined leader"
         index, configuration = self.configurations[-1]
         assert (index, configuration) == (self.configuration_index, self.configuration)
         assert index <= self.log.last_index, f"configuration at {index}"

@@ -29,6 +29,7 @@ from multiraft.raft.group import Group
 from multiraft.raft.messages import AppendReply, HeadRecoveryGrant, HeadRecoveryRequest, Status
 from multiraft.raft.progress import Progress
 from multiraft.raft.raft_log import framed_bytes
+from multiraft.raft.replica_health import Barrier
 from multiraft.types import Entry, EntryKind
 
 #: Nonces are drawn below this, so that none is drawn twice.
@@ -44,9 +45,9 @@ def begin(group: Group) -> None:
 
     Entries on disk behind the known end of the log are removed first, because they may become
     readable again."""
-    assert group.quarantined, f"group {group.id} is not quarantined"
-    group.nonce = 1 + group.context.rng.randrange(NONCES)
-    group.recovery_grant = (0, 0, False)
+    assert group.health.why, f"group {group.id} is not quarantined"
+    if not group.health.begin_recovery(1 + group.context.rng.randrange(NONCES)):
+        return  # no longer a member, since the decision to begin
     # A truncation at the end of the log is written although the log is not known to have more
     # entries.
     group.log.drop_from = group.log.drop_from or group.log.staged_index + 1
@@ -62,13 +63,11 @@ def send_recovery_request(group: Group) -> None:
     A quiesced group sends no append that could be answered with it.  A replica without a trusted
     leader asks what became of the group in the same rhythm (``election.on_election_timer``),
     because the group may exist without it."""
-    if group.recovery_grant[2]:
+    if group.health.is_recovered:
         return
     context = group.context
     if group.leader and group.leader in context.support.connections:
-        group.send(
-            group.leader, HeadRecoveryRequest(group.id, group.incarnation, group.term, group.nonce)
-        )
+        group.send(group.leader, _request(group))
     pause_ms = (
         context.config.non_candidate_retry_ms
         if knows_no_leader(group)
@@ -80,28 +79,30 @@ def send_recovery_request(group: Group) -> None:
 def knows_no_leader(group: Group) -> bool:
     """True if there is no trusted leader to send the request to: the known one may be gone, and its
     successor may have removed this replica."""
-    return not group.trusts_leader() and not group.recovery_grant[2]
+    return not group.trusts_leader() and not group.health.is_recovered
 
 
 def may_accept(group: Group, sender: int) -> bool:
     """True if entries of ``sender`` are accepted despite the quarantine, because head recovery is
     under way.  Send the request again if the granted barrier is not reached."""
-    if not group.nonce:
+    if group.health.is_frozen:
         return False
-    if not group.recovery_grant[2]:
-        group.send(
-            sender, HeadRecoveryRequest(group.id, group.incarnation, group.term, group.nonce)
-        )
+    if not group.health.is_recovered:
+        group.send(sender, _request(group))
     return True
+
+
+def _request(group: Group) -> HeadRecoveryRequest:
+    return HeadRecoveryRequest(group.id, group.incarnation, group.term, group.health.nonce)
 
 
 def on_grant(group: Group, sender: int, recovery_grant: HeadRecoveryGrant) -> None:
     """Store the leader's grant, which names the barrier entry, and check the barrier at once.
     Ignore a grant for another term, leader or nonce."""
     # A grant for another term, leader or nonce was decided without knowledge of this loss.
-    if (recovery_grant.term == group.term and sender == group.leader and group.nonce
-            and recovery_grant.nonce == group.nonce and not group.recovery_grant[2]):
-        group.recovery_grant = (recovery_grant.term, recovery_grant.index, False)
+    if (recovery_grant.term == group.term and sender == group.leader
+            and group.health.grant(recovery_grant.nonce,
+                                   Barrier(recovery_grant.term, recovery_grant.index))):
         check_barrier(group)
 
 
@@ -111,18 +112,14 @@ def check_barrier(group: Group) -> None:
 
     A replica without a vote in this term votes for its leader.  The driver then records the end of
     the quarantine durably."""
-    term, index, reached = group.recovery_grant
-    if reached or term != group.term or not index:
-        return
     # Verified and durable: the replica counts again only with entries that a second crash cannot
     # take.
-    if min(group.matched_index, group.log.durable_index) >= index:
-        group.recovery_grant = (term, index, True)
+    if group.health.reach_barrier(group.term, min(group.matched_index, group.log.durable_index)):
         if group.vote == 0:
             # The replica may have voted in this term for another candidate, and must not vote
             # again.  A vote for the elected leader changes no outcome.
             group.set_hard_state(group.term, group.leader)
-        group.emit("head_recovered", index)
+        group.emit("head_recovered", group.health.barrier.index)
         group.touch()
 
 

@@ -166,7 +166,7 @@ class MultiRaft:
         forgotten acknowledged entries.  Its record truncates the whole log, so that the next
         replica of the group here begins with head recovery if this one needed it."""
         removed = self._group(group)
-        gives_up = bool(removed.quarantined) and group not in self._context.removing
+        gives_up = bool(removed.health.why) and group not in self._context.removing
         self._tombstones.append(GroupWrite(group, removed.log_incarnation, int(gives_up), (), None,
                                            conf_change.tombstone_of(removed)))
         removed.leave()
@@ -362,8 +362,8 @@ class MultiRaft:
             if leader not in (0, self.node):
                 raise NotLeader(group, leader)  # the replica was moved to another node
             raise UnknownGroup(f"group {group} is not on node {self.node}")
-        if found.quarantined:
-            raise GroupQuarantined(f"group {group} on node {self.node}: {found.quarantined}")
+        if found.health.why:
+            raise GroupQuarantined(f"group {group} on node {self.node}: {found.health.why}")
         if found.role is not Role.LEADER:
             raise NotLeader(group, self.status.leader_hint(group)[0])
         return found

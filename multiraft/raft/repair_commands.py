@@ -42,7 +42,7 @@ class RepairCommands:
 
         The stored log may have entries beyond the end of this log until a truncation is staged."""
         found = self._group(group)
-        return (found.is_frozen()
+        return (found.health.is_frozen
                 and max(found.log.commit, found.matched_index) < first_gone <= found.log.last_index)
 
     def truncate(self, group: int, first_gone: int) -> None:
@@ -55,7 +55,7 @@ class RepairCommands:
         the start the store could only guess the terms of lost entries.  Ignored for other
         replicas."""
         found = self._group(group)
-        if found.is_frozen():
+        if found.health.is_frozen:
             found.log.reload_terms(term_runs)
 
     def set_configurations(self, group: int,
@@ -65,17 +65,18 @@ class RepairCommands:
         replicas, and if nothing differs."""
         found = self._group(group)
         known = joint_quorum.configurations_before(configurations, found.log.last_index + 1)
-        if found.is_frozen() and found.lifecycle_record is None and known != found.configurations:
+        if (found.health.is_frozen and found.lifecycle_record is None
+                and known != found.configurations):
             found.replace_configurations(known)
 
     def is_following(self, group: int) -> bool:
         """True if the replica is quarantined and accepts its leader's entries, because head
         recovery is under way."""
-        return self._group(group).nonce != 0
+        return self._group(group).health.nonce != 0
 
     def is_head_recovered(self, group: int) -> bool:
         """True if the leader has cleared the replica, so that it may be ``repaired``."""
-        return self._group(group).recovery_grant[2]
+        return self._group(group).health.is_recovered
 
     def repaired(self, group: int) -> None:
         """End the quarantine: the log is complete again, and the store has recorded that

@@ -25,11 +25,12 @@ from multiraft.raft import (
     read_index,
     snapshot,
 )
-from multiraft.raft.group import REMOVED, Group
+from multiraft.raft.group import Group
 from multiraft.raft.messages import Append, AppendReply, Status
 from multiraft.raft.progress import Progress, ProgressState
 from multiraft.raft.raft_log import framed_bytes
 from multiraft.raft.ready import Envelope
+from multiraft.raft.replica_health import HealthState
 from multiraft.raft.status import Role
 from multiraft.types import Entry, EntryKind
 
@@ -384,8 +385,8 @@ def on_append(group: Group, sender: int, append: Append) -> None:
         group.read_round = append.read_round
     if append.commit > group.leader_commit_seen:
         group.leader_commit_seen = append.commit
-    if group.quarantined and not head_recovery.may_accept(group, sender):
-        if group.quarantined is not REMOVED:
+    if group.health.why and not head_recovery.may_accept(group, sender):
+        if group.health.state is not HealthState.REMOVED:
             group.reply_append(sender, Status.QUARANTINED)
         return
     fault = _fault(append, group.log_incarnation)
@@ -403,7 +404,7 @@ def on_append(group: Group, sender: int, append: Append) -> None:
         raise ImpossibleMessage(f"group {group.id}: node {sender} has term {append.prev_term} at "
                                 f"{prev}, committed here is term {log.term_at(prev)}")
     appended = bool(append.entries) and _accept(group, sender, append.entries)
-    if group.is_frozen():
+    if group.health.is_frozen:
         return
     # Only up to the append's own end: entries behind it may be of another leader and not match.
     if append.last_index > group.matched_index:
@@ -503,10 +504,10 @@ def on_written(group: Group, durable_before: int) -> None:
     if group.role is Role.LEADER:
         if group.log.durable_index > group.log.commit:
             maybe_commit(group)
-    elif group.leader and not group.is_frozen() and durable_before < group.matched_index:
+    elif group.leader and not group.health.is_frozen and durable_before < group.matched_index:
         group.ack_leader = group.leader
         group.touch()
-        if group.nonce:
+        if group.health.nonce:
             head_recovery.check_barrier(group)
     if group.log.commit > group.log.emitted_index:
         group.touch()  # may have been committed by other disks before this one had it

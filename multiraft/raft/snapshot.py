@@ -21,10 +21,11 @@ Otherwise the whole log is removed: it conflicts with committed entries.
 from __future__ import annotations
 
 from multiraft.errors import ImpossibleMessage
-from multiraft.raft.group import REMOVED, Group
+from multiraft.raft.group import Group
 from multiraft.raft.log_reader import LogBounds
 from multiraft.raft.messages import SnapshotOffer, Status
 from multiraft.raft.progress import Progress, ProgressState
+from multiraft.raft.replica_health import HealthState
 from multiraft.raft.status import Role
 from multiraft.types import Configuration
 
@@ -58,8 +59,8 @@ def on_offer(group: Group, sender: int, message: SnapshotOffer) -> None:
     group.heard_ms = group.context.now_ms
     # Replies carry this round; the leader ignores lower ones (``Progress.added_at_round``).
     group.read_round = max(group.read_round, message.read_round)
-    if group.is_frozen():
-        if group.quarantined is not REMOVED:
+    if group.health.is_frozen:
+        if group.health.state is not HealthState.REMOVED:
             group.reply_append(sender, Status.QUARANTINED)
     elif group.log.commit >= message.first_index - 1:
         # An outdated offer: the snapshot is installed, or was never needed.
@@ -86,7 +87,7 @@ def may_install(group: Group, index: int, term: int) -> bool:
     If the log contains that entry, no snapshot is needed and the commit index is raised instead."""
     log = group.log
     if (group.role is not Role.FOLLOWER or index <= log.commit or term > group.term
-            or group.is_frozen()):
+            or group.health.is_frozen):
         return False
     # The log has the snapshot's prefix: entries behind it may have been acknowledged and must stay.
     if log.matches(index, term):

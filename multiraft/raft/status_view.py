@@ -78,7 +78,7 @@ class StatusView:
     def quarantine_reason(self, group: int) -> str:
         """Return the damage of the replica here; empty for an intact replica, or without one."""
         found = self._groups.get(group)
-        return found.quarantined if found is not None else ""
+        return found.health.why if found is not None else ""
 
     # ---- all groups ---------------------------------------------------------------------------
 
@@ -108,7 +108,7 @@ class StatusView:
     @property
     def quarantined_count(self) -> int:
         """Number of damaged replicas.  O(groups)."""
-        return sum(1 for group in self._groups.values() if group.quarantined)
+        return sum(1 for group in self._groups.values() if group.health.why)
 
     # ---- other nodes --------------------------------------------------------------------------
 

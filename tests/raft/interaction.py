@@ -20,6 +20,7 @@ from multiraft.raft.multi_raft import MultiRaft
 from multiraft.raft.ready import Envelope, Ready
 from multiraft.types import Configuration, EntryKind
 from tests.datadriven import Command, ScriptError
+from tests.raft.health_verbs import HealthVerbs
 from tests.raft.member_verbs import MemberVerbs
 from tests.raft.snapshot_verbs import SnapshotVerbs
 
@@ -51,7 +52,7 @@ class Node:
         self.images: dict[int, tuple] = {}  # group -> a snapshot that was taken
 
 
-class Interaction(MemberVerbs, SnapshotVerbs):
+class Interaction(HealthVerbs, MemberVerbs, SnapshotVerbs):
     """The verbs."""
 
     def __init__(self) -> None:
@@ -250,12 +251,6 @@ class Interaction(MemberVerbs, SnapshotVerbs):
         """resign n1 g1 why: give up leadership."""
         node = self.nodes[command.node()]
         node.core.resign(command.group(), " ".join(command.arguments[2:]))
-        self.drain(node)
-
-    def do_quarantine(self, command: Command) -> None:
-        """quarantine n1 g1 why: the replica is damaged."""
-        node = self.nodes[command.node()]
-        node.core.repair.quarantine(command.group(), " ".join(command.arguments[2:]))
         self.drain(node)
 
     def do_contradict(self, command: Command) -> list[str]:
