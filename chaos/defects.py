@@ -10,4 +10,4 @@ from __future__ import annotations
 from multiraft.errors import MultiRaftError
 
 DEFECTS = (AssertionError, MultiRaftError, OSError, ArithmeticError, LookupError, TypeError,
-           ValueError, AttributeError)
+           ValueError, AttributeError, RuntimeError)

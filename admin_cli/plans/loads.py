@@ -68,8 +68,10 @@ def _facts_of(client: Any, session: Session, made: Callable) -> Any:
 
 def from_topic(session: Session, spark_session: Any, age_max_ms: int, directory: str,
                windows: int | None = None, tell: Callable[[str], None] = note) -> None:
-    """Write a snapshot of the newest ``windows`` of ``__metrics`` to ``directory``, and report it
-    by ``tell``. None = as many windows as a plan is made of."""
+    """Write a snapshot of the newest windows of ``__metrics``, at most ``windows``, to
+    ``directory``, and report it by ``tell``. None = as many windows as a plan is made of. Raises
+    ``BadSnapshot`` if no window of the last ``age_max_ms`` is complete, or the directory cannot be
+    written."""
     from spark import topic
     from spark.windows import WINDOWS
 

@@ -98,7 +98,8 @@ def _bins(made: Plan, resource: str) -> _Bins:
 
 
 def _reason(made: Plan, row: ResourceOutcome) -> str:
-    """Return the reason why the resource stays unbalanced; empty when the skipped moves tell it."""
+    """Return the reason why the resource stays unbalanced. Empty when the skipped moves tell it,
+    and without a known bound also for a plan that has not converged or is for one node."""
     band, edge, bins = (made.policy.band(row.resource), PERMILLE + row.band_permille,
                         _bins(made, row.resource))
     assert band is not None

@@ -113,7 +113,10 @@ def _behind(context: WorkloadContext, place: PartitionRef, what: str) -> Anomaly
 
 async def certain_end(context: WorkloadContext, place: PartitionRef) -> int | None:
     """Return the end of a partition by a linearizable answer, asking again for ``CATCH_UP_S``; None
-    = no leader answered."""
+    = no leader answered.
+
+    The questions are recorded as final, and checkers take the end for the last one: appends must
+    have ended."""
     process = context.recorder.process()
     async with Sessions() as sessions:
         with trio.move_on_after(CATCH_UP_S):

@@ -414,8 +414,10 @@ def place_partitions(parameters: Parameters) -> dict[int, tuple[int, ...]]:
 
 def run(parameters: Parameters, sink: Callable[[str], None] | None = None,
         history: Recording | None = None, check_invariants: bool = True) -> Result:
-    """Run one seed and return its result. ``Result.failure`` describes a broken invariant, or an
-    unexpected error of any part; "" = neither.
+    """Run one seed and return its result. ``Result.failure`` describes a broken invariant, or
+    another of ``DEFECTS`` in any part; other exceptions are raised. "" = neither, also of a run
+    that ended early because relaxed durability lost what it may (``PROMISED_LOSS`` in
+    ``event_counts``).
 
     ``sink`` gets every line of the trace; ``history`` records requests and replies of clients.
     ``check_invariants`` False switches off the simulator's own judgement, for a run whose history

@@ -355,8 +355,8 @@ class ConsumerState:
         return node, reader.asks, replica
 
     def _waits_for_transaction(self, reader: Reader, now_ms: int) -> bool:
-        """Return True while the next batch is staged by an undecided transaction, and request its
-        state.
+        """Return True while the next batch is staged by the transaction ``reader.undecided``, which
+        must be set, and request its state. False = it is decided, and ``undecided`` is cleared.
 
         The wait of a reader with an end is bounded: with ``until_end`` it ends before an open
         transaction, otherwise ``error`` is set after ``unavailable_ms``."""

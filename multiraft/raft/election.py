@@ -67,10 +67,11 @@ def start_pre_vote(group: Group) -> None:
 
 
 def _probe_group(group: Group) -> None:
-    """Ask the voters what became of the group, by a pre-vote request whose answers are ignored.
+    """Ask the voters what became of the group, by a pre-vote request whose answers are ignored, and
+    arm the timer to ask again after ``non_candidate_retry_ms``.
 
-    The request changes no state.  A leader that receives it learns that this replica exists, or
-    answers that it is no longer a member."""
+    The request changes no state of its receiver.  A leader that receives it learns that this
+    replica exists, or answers that it is no longer a member."""
     config = group.context.config
     _request_votes(group, group.term + 1, pre=True, transfer=False)
     group.arm_election(config.non_candidate_retry_ms)

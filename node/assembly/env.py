@@ -40,7 +40,9 @@ class NodeEnv:
 
 def build_env(config: NodeConfig, store: Store, security: Security, log: logging.Logger,
               life: Life, rng: random.Random) -> NodeEnv:
-    """Reserve disk space, and build the consensus core on a recovered store."""
+    """Reserve disk space if there is enough, and build the consensus core on a recovered store.
+    Without enough the node is built all the same, and refuses records. Raises ``OSError`` for any
+    other error of the disk."""
     space = Space(config.data_dir, config.storage.reserved_bytes, log, store)
     space.open()
     store.relaxed = config.storage.durability == RELAXED

@@ -184,7 +184,8 @@ class Scrub:
         return self._scrubber.next_job()
 
     async def _sleep_until(self, due: float) -> None:
-        """Sleep until ``due``, or until ``begin`` requests a pass."""
+        """Sleep until ``due``, in seconds of trio's clock, or until ``begin`` requests a pass; not
+        at all if it did since the last ``_next_job``."""
         with trio.move_on_at(due):
             await self._wake.wait()
 

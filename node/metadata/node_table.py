@@ -194,7 +194,8 @@ class NodeTable:
         return Result(Code.OK)
 
     def record(self, command: RecordMembers) -> Result:
-        """Record the members of a group as its leader reports them; older reports are ignored."""
+        """Record the members of a group as its leader reports them. A report that is not newer, by
+        incarnation and version, is ignored. Refused for a group that does not exist."""
         if command.group >= len(self.replicas):
             return refused(Code.INVALID_REQUEST, f"there is no group {command.group}")
         known = self.members.get(command.group)

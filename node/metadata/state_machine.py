@@ -423,7 +423,7 @@ class MetadataState:
         return self.table.nodes.get(node_id)
 
     def group_partitions(self, group: int) -> int:
-        """Return the number of partitions whose appends go to ``group``.  O(1)."""
+        """Return the number of partitions whose appends go to ``group``; it must exist.  O(1)."""
         return self._group_counts[group]
 
     def initial_configuration(self, group: int) -> Configuration:

@@ -177,8 +177,8 @@ class Admission:
         return peer in self._remembering
 
     def number(self, peer: int) -> int:
-        """Return the number of the boot id that is sent to ``peer``: the present one, or that of
-        the start."""
+        """Return the number of the boot id that is sent to ``peer``: the present one if the peer
+        ``remembers`` boot ids, else that of the start."""
         return (self._boot_id if self.remembers(peer) else self._first).process
 
     def after(self, peer: int) -> BootId | None:

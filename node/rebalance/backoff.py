@@ -1,8 +1,9 @@
 """Throttle backoff: a plan that made appends slow resumes at half its rate.
 
-Contract.  Call ``on_pause`` when a plan has paused itself because appends were slow, and
-``on_resume`` when it may resume because they became fast during the pause.  ``on_resume`` returns
-the new throttle in bytes per second; None = unchanged.  The throttle is never below the append rate
+Contract.  Call ``on_pause`` when a plan has paused itself because appends were slow, ``on_resume``
+when it may resume because they became fast during the pause, and ``on_lowered`` once the throttle
+that it returned is in force.  ``on_resume`` returns the new throttle in bytes per second; None =
+unchanged.  The throttle is never below the append rate
 of the groups whose replicas are still to be changed, measured over the pause, because replicas
 would not catch up; nor below the least throttle that a plan may have.  When that rate is not known,
 because another controller began the pause or a leader does not answer, the throttle is not changed.
@@ -45,15 +46,16 @@ class Backoff:
     async def on_pause(self, plan: ActivePlan) -> None:
         """Observe and keep the log sizes of the groups still to be changed, at the beginning of a
         pause for slow appends. O(moves)."""
+        self._seen = None
         found = await self._observer().observe([move.subject for move in _left(plan)])
         self._seen = _Seen(plan.plan_id, self._runtime.monotonic_ms(),
                            {group: seen.bytes for group, seen in found.groups.items()})
 
     async def on_resume(self, plan: ActivePlan) -> int | None:
         """Return half of the present throttle in bytes per second, or more if replicas could not
-        catch up otherwise. None = leave it: rates are not known, or no lower one is possible.
-        O(moves)."""
-        seen, self._seen = self._seen, None
+        catch up otherwise or a plan may not have so little. None = leave it: no lower one is
+        possible, or rates are not known, which are measured since ``on_pause``. O(moves)."""
+        seen = self._seen
         moves = _left(plan)
         if seen is None or seen.plan_id != plan.plan_id or not moves:
             return None
@@ -67,6 +69,10 @@ class Backoff:
         throttle = max(smallest(plan.limits.in_per_node_max, plan.limits.out_per_node_max), least,
                        plan.limits.throttle // 2)
         return throttle if throttle < plan.limits.throttle else None
+
+    def on_lowered(self) -> None:
+        """Forget the measurement of this pause: the throttle is lowered once in a pause."""
+        self._seen = None
 
 
 def _left(plan: ActivePlan) -> tuple[PlannedMove, ...]:

@@ -198,3 +198,4 @@ class Controller:
                 "reason": f"{throttle} from now on: {why}"})
             await self._metadata_log.propose(ControlPlan(
                 plan.plan_id, THROTTLE, throttle, why, True, self._runtime.wall_ms()))
+            self._backoff.on_lowered()

@@ -9,7 +9,8 @@ from types import SimpleNamespace
 import pytest
 import trio
 
-from multiraft.wire.plans import THROTTLE, ProbedGroup
+from multiraft.wire.errors import NotLeader
+from multiraft.wire.plans import PAUSE, RESUME, THROTTLE, ProbedGroup
 from node.metadata.plan_commands import ControlPlan, StepMove
 from node.metadata.plan_table import PlanTable
 from node.rebalance.cluster_view import ClusterView, SeenNode
@@ -130,6 +131,20 @@ def test_what_cannot_be_measured_changes_nothing(when):
     cluster.silent = when == "resume"
     cluster.run(CALM_MS // 1000)
     assert THROTTLE not in cluster.told
+
+
+def test_a_throttle_that_could_not_be_proposed_is_proposed_again():
+    """The metadata group had no leader just then: the measurement of the pause is not lost."""
+    cluster = Cluster(bearable=12_000_000)
+    propose, refusals = cluster.propose, iter([True])
+
+    async def unreliable(command):
+        if getattr(command, "action", "") == THROTTLE and next(refusals, False):
+            raise NotLeader()
+        return await propose(command)
+
+    cluster.propose = unreliable
+    assert cluster.run(60)[:3] == [PAUSE, THROTTLE, RESUME]
 
 
 def test_the_operator_has_the_last_word():
