@@ -22,7 +22,7 @@ and each returns whether the transition took place.  ``Group`` and ``head_recove
                          RECOVERED                                    that nothing is missing
     remove               every state                      REMOVED     it is no longer a member
 
-All other calls change nothing.  Whoever calls ``repair`` decides that nothing is missing: of a
+All other calls change nothing.  The caller of ``repair`` decides that nothing is missing: of a
 frozen replica the store found all entries again, of one in head recovery it waits for RECOVERED.
 
 Theory.  A replica that has lost entries, a term or a vote must not take part in decisions as if it
