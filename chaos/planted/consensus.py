@@ -58,8 +58,7 @@ BUGS = (
         "or nonce != self.nonce:",
         "or not self.nonce:",
         "a grant for one head recovery is taken for the next one",
-        Tests(("tests/raft/test_head_recovery.py"
-               "::test_a_clearance_of_another_episode_clears_nothing",))),
+        Scripts(("health/grant_of_another_recovery.txt",))),
     Bug("commit-uncapped", "multiraft.raft.replication", "on_append",
         "min(append.commit, group.matched_index)",
         "min(append.commit, log.last_index)",
@@ -215,7 +214,7 @@ BUGS = (
         "messages of a deleted group reach the one that got its number (S37)",
         Scripts(("many_groups/recreated_group.txt",))),
     Bug("old-snapshot-over-newer-log", "multiraft.raft.snapshot", "may_install",
-        "index <= log.commit or term > group.term\n            or group.is_frozen()):\n"
+        "index <= log.commit or term > group.term\n            or group.health.is_frozen):\n"
         "        return False\n"
         "    # The log has the snapshot's prefix: entries behind it may have been acknowledged and "
         "must stay.\n    if log.matches(index, term):",

@@ -9,8 +9,8 @@ from chaos.planted.bug import Bug, NemesisRun, Nodes, Tests
 
 BUGS = (
     Bug("stuck-disk-keeps-leases", "node.peers.liveness_thread", "LivenessThread._publish",
-        "or now_ms - busy_since_ms <= self._disk_stall_ms_max)",
-        "or True)",
+        "and now_ms - busy_since_ms > self._disk_stall_ms_max:",
+        "and False:",
         "a node whose disk hangs goes on holding its leases and leading (hashicorp/raft #503)",
         Tests(("tests/node/peers/test_liveness_thread.py::"
                "test_a_disk_that_hangs_ends_the_leases_and_they_return_with_it",))),

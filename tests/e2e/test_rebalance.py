@@ -164,7 +164,7 @@ def test_a_plan_for_what_has_changed_since_is_refused(world, tmp_path, policy):
         client.group_members(group, tuple(node for node in found.voters if node != gone), (gone,))
         wait_for(lambda: not client.group_members(group).is_open, "it is changed")
         stale = rebalance(world, "apply", path, "--yes")
-        assert stale.exit_code == 4 and f"group {group}: led by" in stale.output, stale.output
+        assert stale.exit_code == 4 and f", group {group}: leader" in stale.output, stale.output
 
         def back():
             found = client.group_members(group)

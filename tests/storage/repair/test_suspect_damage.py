@@ -13,6 +13,7 @@ from multiraft.raft.config import RaftConfig
 from multiraft.raft.messages import Append, VoteRequest
 from multiraft.raft.multi_raft import MultiRaft
 from multiraft.raft.ready import GroupWrite
+from multiraft.raft.replica_health import Barrier
 from multiraft.raft.replica_records import Tombstone, tombstone
 from multiraft.storage.errors import CorruptJournalRange, CorruptRange
 from multiraft.storage.journal.journal import Segment
@@ -51,7 +52,9 @@ def test_damage_found_while_a_clear_record_is_written_needs_a_record_of_its_own(
                        store.partition_states[group])
     staged = []
     repairer = RepairCoordinator(1, store, core, staged.append)
-    core._group(1).recovery_grant = (3, 4, True)
+    health = core._group(1).health
+    health.quarantine("found by the scrub")
+    assert health.begin_recovery(7) and health.grant(health.nonce, Barrier(3, 4)) and health.reach_barrier(3, 4)
     assert repairer.step(1) is None
     lift, = staged
     repairer.on_damage(CorruptJournalRange(at + 72, at + 144, "found by the scrub"))
