@@ -218,7 +218,7 @@ BUGS = (
         "        return False\n"
         "    # The log has the snapshot's prefix: entries behind it may have been acknowledged and "
         "must stay.\n    if log.matches(index, term):",
-        "term > group.term or group.is_frozen()):\n        return False\n    if False:",
+        "term > group.term or group.health.is_frozen):\n        return False\n    if False:",
         "a snapshot that took long replaces a log that went on without it (S28c)",
         Scripts(("snapshots/older_than_the_log.txt",))),
     Bug("windows-not-in-snapshot", "multiraft.partitions.state", "PartitionStates.snapshot",

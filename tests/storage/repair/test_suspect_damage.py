@@ -54,7 +54,8 @@ def test_damage_found_while_a_clear_record_is_written_needs_a_record_of_its_own(
     repairer = RepairCoordinator(1, store, core, staged.append)
     health = core._group(1).health
     health.quarantine("found by the scrub")
-    assert health.begin_recovery(7) and health.grant(health.nonce, Barrier(3, 4)) and health.reach_barrier(3, 4)
+    assert health.begin_recovery(7) and health.grant(7, Barrier(3, 4))
+    assert health.reach_barrier(3, 4)
     assert repairer.step(1) is None
     lift, = staged
     repairer.on_damage(CorruptJournalRange(at + 72, at + 144, "found by the scrub"))
