@@ -21,7 +21,7 @@ PACKAGING := setup.py pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
 .PHONY: help build test demo demo-spark bench-first-light bench-node ops-machines wheels lint fix
-.PHONY: containers sim soak
+.PHONY: containers sim soak trace-append
 .PHONY: bench-moves bench-placement bench-spark chaos clean docs fuzz asan missing
 .PHONY: java tools types
 # The machine is looked at before anything is built on it.
@@ -71,6 +71,9 @@ COMPOSE = $(if $(shell docker compose version 2>/dev/null),docker compose,docker
 containers: $(VENV)/.installed-build  ## three nodes in containers; ARGS=--debootstrap: no registry
 	PYTHON=$(abspath $(PY)) deploy/container/build.sh $(ARGS)
 	$(COMPOSE) --project-name multiraft --file deploy/container/compose.yaml up --detach
+
+trace-append: $(VENV)/.built-dev  ## show where the microseconds of single appends go
+	$(PY) -m benchmarks.append_trace $(ARGS)
 
 ops-machines: $(VENV)/.built-dev  ## type docs/operations.md on machines: root, docker, minutes
 	OPS_MACHINES=1 $(PY) -m pytest --import-mode=importlib -x -rs $(ARGS) \
