@@ -113,8 +113,8 @@ def _exit_codes() -> str:
 `rebalance`, `group pool`, `placement whatif` and the commands of `node` that
 make plans have codes of their own: 0 done, 1 refused or failed, 2 nothing to
 do, 3 cannot be done, or nothing answers in time, 4 the plan is stale, 5 the
-plan has paused itself, {PLAN_USAGE} the command line is wrong. `chaos` and `log inspect`:
-docs/cli.md.
+plan has paused itself, {PLAN_USAGE} the command line is wrong. `chaos` and `log
+inspect`: docs/cli.md.
 """
 
 

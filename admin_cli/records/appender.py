@@ -18,7 +18,7 @@ from multiraft.client.texts import duration
 from multiraft.errors import MultiRaftError
 from multiraft.wire import errors as wire
 
-#: Time after which a record is given up without --timeout: the client's default.
+#: Time after which a record is given up without --timeout.
 DELIVERY_TIMEOUT_MS = 30_000
 #: Bytes that wait for their outcome before more input is read.  Below the producer's own bound, so
 #: that the waiting takes place here, where it is reported.
@@ -42,24 +42,23 @@ class RecordRefused(Exception):
 
 
 class Settings(NamedTuple):
-    """Settings of the producer; ``timeout_ms`` bounds the delivery of a batch, None = the client's
-    defaults."""
+    """Settings of the producer; ``timeout_ms`` bounds the delivery of a batch.  ``batch_bytes``
+    None = the client's default."""
 
     acks: str = "commit"
     compression: str = "none"
-    timeout_ms: int | None = None
+    timeout_ms: int = DELIVERY_TIMEOUT_MS
     batch_bytes: int | None = None
 
     @property
     def waited(self) -> str:
         """Time after which a record is given up, as text."""
-        return duration(DELIVERY_TIMEOUT_MS if self.timeout_ms is None else self.timeout_ms)
+        return duration(self.timeout_ms)
 
     def of_producer(self) -> dict[str, Any]:
         """Return the keyword arguments of ``Client.producer``."""
-        settings: dict[str, Any] = {"acks": self.acks, "compression": self.compression}
-        if self.timeout_ms is not None:
-            settings["delivery_timeout_ms"] = self.timeout_ms
+        settings: dict[str, Any] = {"acks": self.acks, "compression": self.compression,
+                                    "delivery_timeout_ms": self.timeout_ms}
         if self.batch_bytes is not None:
             settings["batch_bytes"] = self.batch_bytes
         return settings

@@ -32,7 +32,13 @@ from admin_cli.console.output import note, plural, print_json, record_bar
 from admin_cli.console.streams import ReaderGone, StreamFailed
 from admin_cli.failures import Ambiguous, CommandFailed
 from admin_cli.records import unavailable
-from admin_cli.records.appender import Appender, RecordRefused, Settings, appender
+from admin_cli.records.appender import (
+    DELIVERY_TIMEOUT_MS,
+    Appender,
+    RecordRefused,
+    Settings,
+    appender,
+)
 from admin_cli.records.foreign_flags import PRODUCE_HINTS, TranslatedCommand, topic_argument
 from admin_cli.records.format_input import Header, InputFormat
 from admin_cli.records.format_text import FormatError, literal
@@ -245,7 +251,8 @@ def produce(session: Session, topic: str, key: str | None, headers: tuple[Header
     shape = Shape(topic, None if key is None else os.fsencode(key), headers, partition, separator,
                   tombstone, repartition)
     settings = Settings(acks_alias or acks, compression_alias or compression,
-                        timeout or timeout_alias, batch_bytes or batch_bytes_alias)
+                        timeout or timeout_alias or DELIVERY_TIMEOUT_MS,
+                        batch_bytes or batch_bytes_alias)
     sink, problem = None, None
     try:
         with connection.open_session(session) as client:

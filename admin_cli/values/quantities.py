@@ -37,6 +37,7 @@ def parse_size(text: str) -> int:
 
 def span(milliseconds: int | None) -> str | None:
     """Return a duration as its two largest units: ``3 d 4 h``, ``12 min 5 s``; None stays None."""
+    # Not ``multiraft.client.texts``: help and Tab completion start without the client.
     if milliseconds is None:
         return None
     seconds = milliseconds // 1000

@@ -101,7 +101,8 @@ def test_a_format_reads_the_same_however_the_input_is_cut(run, cluster, topic, m
 ])
 def test_settings_reach_the_producer(run, cluster, topic, flags, settings):
     assert run("produce", topic, *flags, input=b"a\n").exit_code == 0
-    assert cluster.producer_options == {"acks": "commit", "compression": "none", **settings}
+    assert cluster.producer_options == {"acks": "commit", "compression": "none",
+                                        "delivery_timeout_ms": 30_000, **settings}
 
 
 @pytest.mark.parametrize("flags, words", [
