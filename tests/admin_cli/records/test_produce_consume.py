@@ -63,7 +63,8 @@ def test_a_line_without_the_separator_ends_it_and_says_where(run, topic):
 
 def test_the_options_reach_the_producer(run, cluster, topic):
     run("produce", topic, "--acks", "leader", "--compression", "zstd", input=b"a\n")
-    assert cluster.producer_options == {"acks": "leader", "compression": "zstd"}
+    assert cluster.producer_options == {"acks": "leader", "compression": "zstd",
+                                        "delivery_timeout_ms": 30_000}
 
 
 def test_a_partition_is_obeyed_and_a_missing_one_not_found(run, cluster):
