@@ -2,8 +2,9 @@
 
 Contract.  ``Recorder.mark`` takes about half a microsecond, and the record of a wait about five at
 each end, because it reads the thread's scheduling statistics.  Above ``EVENTS_MAX`` events the
-record ends.  Only the thread that made the recorder marks.  ``probe_node`` replaces methods of the
-node's classes and must run before a node is made.
+record ends.  Only the thread that made the recorder marks, but for passes of the garbage collector,
+which stop every thread.  ``probe_node`` replaces methods of the node's classes and must run before
+a node is made.
 """
 
 from __future__ import annotations
