@@ -14,12 +14,6 @@ BUGS = (
         "a node whose disk hangs goes on holding its leases and leading (hashicorp/raft #503)",
         Tests(("tests/node/peers/test_liveness_thread.py::"
                "test_a_disk_that_hangs_ends_the_leases_and_they_return_with_it",))),
-    Bug("after-write-is-at-once", "node.loop.round_loop", "RoundLoop._hold",
-        "if self._durable_sequence >= self._staged_sequence:",
-        "if True:",
-        "the driver sends what has to wait for the disk without waiting",
-        Tests(("tests/node/loop/test_round_loop.py::"
-               "test_what_waits_for_a_write_leaves_when_it_is_durable_and_not_before",))),
     Bug("frame-loses-its-last-item", "node.peers.codec", "decode",
         "for item in items:",
         "for item in items[:-1] or items:",

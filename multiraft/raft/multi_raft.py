@@ -262,7 +262,6 @@ class MultiRaft:
                 # same id.
                 if self._groups.get(group.id) is group:
                     self._group_written(group, done)
-        # The hard state of these messages was in a write of an earlier Ready.
         while self._held and self._held[0][0] <= sequence:
             self._peers.outbox.extend(self._held.popleft()[1])
 
@@ -513,7 +512,7 @@ class MultiRaft:
         for a later call and share its write (group commit).  A driver that queues several writes
         may always ask for them."""
         # Given here instead of by factories: runs once per round.
-        ready = Ready([], None, [], [], [], [])
+        ready = Ready([], None, [], [], [])
         context = self._context
         context.unfinished = False
         if self._peers.pending:
@@ -552,7 +551,7 @@ class MultiRaft:
                 elif group.ack_leader:
                     group.acknowledge()
                 if group.outbox:
-                    self._release(group, ready, sequence)
+                    self._release(group, ready)
                 if group.log.commit > group.log.emitted_index:
                     group.emit_committed(ready)
             if group_writes:
@@ -565,25 +564,23 @@ class MultiRaft:
             ready.events, context.events = context.events, []
         return ready
 
-    def _release(self, group: Group, ready: Ready, sequence: int) -> None:
+    def _release(self, group: Group, ready: Ready) -> None:
         """Move a group's queued messages to ``ready``, none ahead of the hard state under which it
         was sent.
 
-        They leave at once, after this Ready's write, or after an earlier write in flight.  If no
-        write has the hard state yet, they stay in the group."""
+        If that is not durable, ``written`` releases them: they say in which term this replica is,
+        and for whom it votes (paper 5.1 and 5.2).  If no write has the hard state yet, they stay in
+        the group."""
         if group.hard_state_unstaged:
             return  # they wait in the group for the write that takes it
         messages, group.outbox = group.outbox, []
         if group.hard_state_sequence <= self._context.written_sequence:
             ready.messages.extend(messages)
-        elif group.hard_state_sequence == sequence:
-            ready.messages_after_write.extend(messages)
         else:
-            # The hard state is in an earlier write that is still in flight.
             self._hold(group.hard_state_sequence, messages)
 
     def _hold(self, sequence: int, messages: list[Envelope]) -> None:
-        """Keep messages until the write of an earlier Ready is durable."""
+        """Keep messages until the write ``sequence`` is durable."""
         self._held.append((sequence, messages))
         # Groups are released in the order of touching, not of their writes; ``written`` needs the
         # latter.

@@ -4,9 +4,9 @@ Contract.  The driver takes one ``Ready`` per round and obeys the field order.  
 flight at a time.  Meanwhile the driver keeps ticking and stepping and calls
 ``ready(with_writes=False)``: changes that need a write collect for the next full ``Ready``, which
 is group commit.  When the write of ``sequence`` is durable the driver calls
-``MultiRaft.written(sequence)``.  Nothing in ``messages_after_write`` leaves before that.  A failed
-write or sync is never retried: the node stops, because the kernel may have dropped the pages, and a
-second sync would succeed without them.
+``MultiRaft.written(sequence)``; what waited for it (votes, acknowledgements) is in the next
+``Ready``.  A failed write or sync is never retried: the node stops, because the kernel may have
+dropped the pages, and a second sync would succeed without them.
 """
 
 from __future__ import annotations
@@ -78,21 +78,18 @@ class Event(NamedTuple):
 class Ready:
     """All effects that are due.  FIELD ORDER IS THE ORDER OF EFFECTS.
 
-    messages              may go at once (a leader replicates while its disk writes, thesis 10.2.1)
-    writes                one write and one fsync for all groups; None = nothing to write
-    messages_after_write  votes and vote requests of this round: only once ``writes`` is durable
-    committed             apply, then answer the waiting clients
-    reads                 linearizable reads that may be answered (ReadIndex, thesis 6.4)
-    events                frozen trace values
+    messages   may go at once (a leader replicates while its disk writes, thesis 10.2.1)
+    writes     one write and one fsync for all groups; None = nothing to write
+    committed  apply, then answer the waiting clients
+    reads      linearizable reads that may be answered (ReadIndex, thesis 6.4)
+    events     frozen trace values
     """
 
     messages: list[Envelope] = field(default_factory=list)
     writes: Writes | None = None
-    messages_after_write: list[Envelope] = field(default_factory=list)
     committed: list[Committed] = field(default_factory=list)
     reads: list[ReadReady] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.messages or self.writes or self.messages_after_write or self.committed
-                    or self.reads or self.events)
+        return bool(self.messages or self.writes or self.committed or self.reads or self.events)

@@ -8,17 +8,15 @@ Group commit. One write is in flight at a time. Entries that arrive during a wri
 sent to followers at once. They gather in the disk worker and share the next write and its sync.
 
 Order of effects. The field order of ``Ready`` is the order of effects: writes are staged and
-submitted, ``messages`` are sent, ``messages_after_write`` are held back, then events, commits and
-confirmed reads reach the applier. ``messages`` (appends to followers, for example) may leave before
-the local disk has the entries, because a leader counts itself towards a majority only once its own
-copy is durable (Raft thesis, section 10.2.1: the leader writes to its disk in parallel). Votes and
-acknowledgements promise something about the local disk, so they are in ``messages_after_write``.
+submitted, ``messages`` are sent, then events, commits and confirmed reads reach the applier.
+``messages`` (appends to followers, for example) may leave before the local disk has the entries,
+because a leader counts itself towards a majority only once its own copy is durable (Raft thesis,
+section 10.2.1: the leader writes to its disk in parallel). Votes and acknowledgements promise
+something about the local disk: the core releases them after ``written``, in a later ``Ready``.
 
-Invariants. No envelope of ``messages_after_write`` leaves before the write that it depends on is
-durable. If its ``Ready`` has no write, it waits for the last write that was staged, because the
-promise may rest on that write. Events are observed before commits of the same round. A leader that
-stepped down therefore fails its pending proposals before the entries that replaced them at the same
-indexes are applied, and acknowledges none of them by mistake.
+Invariants. Events are observed before commits of the same round. A leader that stepped down
+therefore fails its pending proposals before the entries that replaced them at the same indexes are
+applied, and acknowledges none of them by mistake.
 
 Theory. The core never calls the driver, and the driver makes no decision of the protocol: this
 module does not ask who leads a group.
@@ -26,7 +24,6 @@ module does not ask who leads a group.
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING, Any, Callable, Protocol
 
 import trio
@@ -113,8 +110,6 @@ class RoundLoop:
         self._clocks = clocks
         self._publish = publish  # leadership digests, to the liveness thread
         self._poller = poller
-        self._held: deque = deque()  # (sequence of the write that it waits for, envelopes)
-        self._staged_sequence = 0
         self._durable_sequence = 0
         self._round_requested = False
         self._running = False
@@ -251,9 +246,9 @@ class RoundLoop:
             self._rearm()
 
     def wrote(self, staged: list) -> bool:
-        """Process staged writes that became durable, called by the disk worker on the loop.
-        Acknowledge appends with acks=leader and send the messages that waited for these writes.
-        Return True if a round is due."""
+        """Process staged writes that became durable, called by the disk worker on the loop:
+        acknowledge appends with acks=leader. Return True if a round is due, which sends the
+        messages that waited for these writes."""
         for one in staged:
             self._store.finish(one)
         # Writes that the store started itself (its repairs, for example) repeat the last sequence.
@@ -261,10 +256,6 @@ class RoundLoop:
             self._durable_sequence = staged[-1].sequence
             self._core.written(self._durable_sequence)
         self._applier.durable()
-        held = self._held
-        while held and held[0][0] <= self._durable_sequence:
-            self._peers.send(held.popleft()[1])
-            self._peers.flush()
         return self._applier.answers_wait or self._core.has_work
 
     def _process_ready(self, ready: Ready) -> None:
@@ -272,7 +263,6 @@ class RoundLoop:
         if ready.writes is not None:
             # Stage first: followers are sent the same buffers that the journal writes.
             staged = self._store.stage(ready.writes)
-            self._staged_sequence = staged.sequence
             self._disk.submit(staged)
         if ready.messages:
             # Sockets before the disk: the path through a follower (network, its disk, network) is
@@ -282,9 +272,6 @@ class RoundLoop:
             self._peers.flush()
         if ready.writes is not None:
             self._disk.start_next()
-        # Votes, acknowledgements of appends and other promises about this node's disk.
-        if ready.messages_after_write:
-            self._hold(ready.messages_after_write)
         # Before the commits: a lost leadership fails pending proposals first, so that none of them
         # is acknowledged by the commit of another leader's entry at the same index.
         if ready.events:
@@ -293,13 +280,6 @@ class RoundLoop:
             self._applier.apply(ready.committed)
         if ready.reads:
             self._applier.confirmed(ready.reads)
-
-    def _hold(self, envelopes: list) -> None:
-        if self._durable_sequence >= self._staged_sequence:
-            self._peers.send(envelopes)
-            self._peers.flush()
-        else:
-            self._held.append((self._staged_sequence, envelopes))
 
     def _rearm(self) -> None:
         """Wake the ticker if a deadline is earlier than the one that it sleeps for."""

@@ -28,7 +28,6 @@ class Node:
         self.boot_epoch = 0
         self.core: MultiRaft | None = None
         self.liveness: StoreLiveness | None = None
-        self.after_write: deque[tuple[int, list[Envelope]]] = deque()
         self.committed: dict[int, list] = {}
         self.events: list[Event] = []
         self.reads: list[ReadReady] = []
@@ -56,7 +55,6 @@ class Node:
     def crash(self) -> int:
         """Power is lost; the number of writes that are gone."""
         self.core = self.liveness = None
-        self.after_write.clear()
         return self.store.crash()
 
 
@@ -123,9 +121,6 @@ class Cluster:
     def obey(self, node: Node, ready) -> None:
         if ready.writes is not None:
             node.store.stage(ready.writes)
-            node.after_write.append((ready.writes.sequence, ready.messages_after_write))
-        else:
-            assert not ready.messages_after_write
         for envelope in ready.messages:
             self.transmit(node, envelope)
         for committed in ready.committed:
@@ -143,9 +138,6 @@ class Cluster:
         node = self.nodes[id_]
         sequence = node.store.execute()
         node.core.written(sequence)
-        while node.after_write and node.after_write[0][0] <= sequence:
-            for envelope in node.after_write.popleft()[1]:
-                self.transmit(node, envelope)
         return sequence
 
     def transmit(self, node: Node, envelope: Envelope) -> None:

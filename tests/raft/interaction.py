@@ -8,7 +8,6 @@ write is durable when ``fsync`` says so, a message arrives when ``deliver`` says
 from __future__ import annotations
 
 import random
-from collections import deque
 
 from multiraft.errors import ProposalError
 from multiraft.raft import describe, election
@@ -46,7 +45,6 @@ class Node:
         self.store = MemoryStore()
         self.core: MultiRaft | None = None
         self.life = 0
-        self.after_write: deque[tuple[int, list[Envelope]]] = deque()
         self.tails: dict[int, ScriptTail] = {}
         self.supports: list[int] = []
         self.images: dict[int, tuple] = {}  # group -> a snapshot that was taken
@@ -95,7 +93,6 @@ class Interaction(HealthVerbs, MemberVerbs, SnapshotVerbs):
         if ready.writes is not None:
             self.lines += describe.writes(node.id, ready.writes)
             node.store.stage(ready.writes)
-            node.after_write.append((ready.writes.sequence, ready.messages_after_write))
         for envelope in ready.messages:
             self.transmit(node, envelope)
         for committed in ready.committed:
@@ -120,8 +117,6 @@ class Interaction(HealthVerbs, MemberVerbs, SnapshotVerbs):
     def complete_write(self, node: Node) -> None:
         sequence = node.store.execute()
         node.core.written(sequence)
-        for envelope in node.after_write.popleft()[1]:
-            self.transmit(node, envelope)
         self.drain(node)
 
     def boot(self, node: Node) -> None:
@@ -314,7 +309,6 @@ class Interaction(HealthVerbs, MemberVerbs, SnapshotVerbs):
         node = self.nodes[command.node()]
         lost = node.store.crash()
         node.core = None
-        node.after_write.clear()
         self.wire = [item for item in self.wire if node.id not in item[:2]]
         for other in self.alive():
             other.core.disconnected(node.id)

@@ -44,7 +44,6 @@ class Solo:
                               self.life)
         self.core.add_group(GROUP, 1, self.store.restored(GROUP), NullLogState())
         self.sent: list = []
-        self.after_write: list = []
         self.applied: list = []
         self.events: list = []
         self.reads: list = []
@@ -62,7 +61,6 @@ class Solo:
             self.reads += ready.reads
             if ready.writes is not None:
                 self.store.stage(ready.writes)
-                self.after_write.append(ready.messages_after_write)
             self.sent += ready.messages
             for committed in ready.committed:
                 self.applied += self.store.entries(GROUP, committed.first, committed.last)
@@ -76,7 +74,7 @@ class Solo:
         before = len(self.sent)
         while self.store.pending():
             self.core.written(self.store.execute())
-            self.sent += self.after_write.pop(0)
+            self.drain(write=False)
         return self.sent[before:]
 
     def step(self, sender: int, message, write: bool = True) -> list:

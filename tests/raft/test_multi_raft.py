@@ -155,12 +155,12 @@ def test_a_vote_waits_for_the_write_even_if_that_is_of_an_earlier_round():
     solo = Solo()
     solo.core.step(2, VoteRequest(GROUP, 1, 1, 0, 0, False, False))
     first = solo.core.ready()
-    assert [type(envelope.message) for envelope in first.messages_after_write] == [VoteReply]
+    assert first.writes.groups[0].hard_state == (1, 2) and not first.messages
     solo.core.step(2, VoteRequest(GROUP, 1, 1, 0, 0, False, False))
     assert not solo.core.ready().messages, "the same vote, not durable yet"
     solo.store.stage(first.writes)
     solo.core.written(solo.store.execute())
-    assert [envelope.message.granted for envelope in solo.core.ready().messages] == [True]
+    assert [envelope.message.granted for envelope in solo.core.ready().messages] == [True, True]
     solo.core.step(2, VoteRequest(GROUP, 1, 1, 0, 0, False, False))
     assert [envelope.message.granted for envelope in solo.core.ready().messages] == [True]
 
@@ -173,7 +173,9 @@ def test_a_vote_waits_for_a_write_that_cannot_be_taken_yet():
     ready = solo.core.ready()
     assert ready.writes.groups[0].hard_state == (2, 3)
     assert ready.messages == []
-    assert [envelope.message.granted for envelope in ready.messages_after_write] == [True]
+    solo.store.stage(ready.writes)
+    solo.core.written(solo.store.execute())
+    assert [envelope.message.granted for envelope in solo.core.ready().messages] == [True]
 
 
 def test_a_write_is_reported_once_and_in_order():
@@ -323,7 +325,8 @@ def test_trust_ends_for_all_groups_at_once():
     core = idle_node(600)
     core.lease_withdrawn(2)
     core.step(3, VoteRequest(600, 1, 2, 0, 0, False, False))
-    [granted] = [envelope.message for envelope in core.ready().messages_after_write
+    core.written(core.ready().writes.sequence)
+    [granted] = [envelope.message for envelope in core.ready().messages
                  if isinstance(envelope.message, VoteReply)]
     assert granted.granted, "before its turn in the slices"
 

@@ -151,6 +151,5 @@ class Sent:
         self._transmit(node, envelope)
 
     def _count_round(self, node, ready) -> None:
-        self.round_max = max(self.round_max,
-                             len(ready.messages) + len(ready.messages_after_write))
+        self.round_max = max(self.round_max, len(ready.messages))
         self._obey(node, ready)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from chaos.simulator.disk.filesystem import SimulatedFilesystem
 from chaos.simulator.env.parameters import DiskParameters
-from multiraft.raft.ready import Envelope, Writes
+from multiraft.raft.ready import Writes
 from multiraft.storage.checkpoint import CheckpointJob
 from multiraft.storage.disk_space import DiskSpaceGuard, is_full
 from multiraft.storage.filesystem import Buffer, File
@@ -43,11 +43,10 @@ FLUSH_PAUSE_US = 2_000
 
 
 class Flight(NamedTuple):
-    """One round's write, and the messages that wait until it is durable."""
+    """One round's write."""
 
     writes: Writes | None  # None = a record that repair writes to the journal
     staged: StagedWrite
-    messages_after: Sequence[Envelope]
 
 
 class DiskWorker:

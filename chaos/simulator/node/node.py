@@ -1,9 +1,9 @@
 """Driver of one simulated node; it executes ``Ready`` in the order of the real one.
 
 Contract.  One round takes the inbox, steps and proposes, asks for a ``Ready``, and executes it in
-the order of its fields: stage, messages, disk write (which takes virtual time), written,
-messages_after_write, apply, answers to clients.  Each of these is an effect; ``arm_crash`` places a
-crash between any two of them.  Every effect is reported to the state checker when it takes place.
+the order of its fields: stage, messages, disk write (which takes virtual time), written, apply,
+answers to clients.  Each of these is an effect; ``arm_crash`` places a crash between any two of
+them.  Every effect is reported to the state checker when it takes place.
 
 Invariants.  One disk operation is in flight at a time.  Every event carries the boot in which it
 was scheduled, and does not run in a later one.
@@ -424,9 +424,7 @@ class SimulatedNode(DamageRepair):
             self._effect()
             self._state_checker.staged(self.node, ready.writes)
             staged = self._store.stage(ready.writes)
-            self._disk.submit(Flight(ready.writes, staged, ready.messages_after_write))
-        else:
-            assert not ready.messages_after_write, "messages wait for a write that is not there"
+            self._disk.submit(Flight(ready.writes, staged))
         if ready.messages:
             # A power loss can take nothing back that these say, so they leave before the write.
             self._send_all(ready.messages)
@@ -509,8 +507,8 @@ class SimulatedNode(DamageRepair):
             self._state_checker.synced(self.node)
 
     def wrote(self, flights: Sequence[Flight]) -> None:
-        """Handle the completion of writes, in the process: advance durable indexes, then send the
-        messages and answers that waited."""
+        """Handle the completion of writes, in the process: advance durable indexes, and send the
+        answers that waited. The messages that waited leave in the next round."""
         self._effect()
         for flight in flights:
             self._store.finish(flight.staged)
@@ -518,9 +516,6 @@ class SimulatedNode(DamageRepair):
         if rounds:
             self._raft.written(rounds[-1])
         self._effect()
-        # Votes and acknowledgements leave only now, when what they promise is durable.
-        for flight in flights:
-            self._send_all(flight.messages_after)
         self._sessions.written()
         self._send_answers()
         if self._raft.has_work:

@@ -195,7 +195,7 @@ class DamageRepair(MoveServices):
         self._repair_soon()
 
     def _write_record(self, staged: StagedWrite) -> None:
-        self._disk.submit(Flight(None, staged, ()))
+        self._disk.submit(Flight(None, staged))
         self._disk.start_next()
 
     def _send_bulk(

@@ -118,28 +118,10 @@ def write(sequence: int) -> Writes:
 def test_effects_happen_in_the_order_of_ready():
     world = ClusterView()
     world.readies = [Ready(messages=[Envelope(2, "append")], writes=write(1),
-                           messages_after_write=[Envelope(2, "vote")],
                            committed=[Committed(1, 1, 7)], events=[Event("role_changed", 1, ())])]
     world.rounds.round()
     assert world.log == ["stage 1", "submit 1", "send append", "flush", "start", "role_changed",
                          "apply 7", "answer", "published"]
-
-
-def test_what_waits_for_a_write_leaves_when_it_is_durable_and_not_before():
-    world = ClusterView()
-    world.readies = [Ready(writes=write(1), messages_after_write=[Envelope(2, "vote 1")]),
-                     Ready(writes=write(2), messages_after_write=[Envelope(2, "vote 2")]),
-                     Ready(messages_after_write=[Envelope(2, "resting on 2")])]
-    for _ in range(3):
-        world.rounds.round()
-    assert not any(line.startswith("send") for line in world.log)
-    world.log.clear()
-    world.rounds.wrote([world.staged[0]])
-    assert world.log[:4] == ["finish 1", "written 1", "durable", "send vote 1"]
-    assert "send vote 2" not in world.log
-    world.rounds.wrote([world.staged[1]])
-    assert world.log.index("written 2") < world.log.index("send vote 2") < world.log.index(
-        "send resting on 2")
 
 
 def test_writes_that_became_durable_together_are_reported_once():
@@ -158,13 +140,6 @@ def test_what_has_no_consequence_costs_no_round():
     assert not world.rounds.wrote([write(1)])
     world.has_work = True
     assert world.rounds.wrote([write(2)])
-
-
-def test_without_a_write_in_flight_nothing_waits():
-    world = ClusterView()
-    world.readies = [Ready(messages_after_write=[Envelope(2, "vote")])]
-    world.rounds.round()
-    assert "send vote" in world.log
 
 
 @in_trio
