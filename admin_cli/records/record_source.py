@@ -60,17 +60,23 @@ def read_lines(source: BinaryIO, pause: Pause, bytes_max: int | None = None) -> 
     that cannot be read, after all lines before it were yielded.
     """
     limit = LINE_BYTES_MAX if bytes_max is None else bytes_max
-    rest, number = b"", 1
+    parts: list[bytes] = []  # of the last line, joined once: a line may come in many blocks
+    size, number = 0, 1
     for block in _blocks(source, pause):
-        *values, rest = (rest + block).split(b"\n")
-        yield Lines(number, values)
-        number += len(values)
-        if len(rest) > limit:
+        first, *others = block.split(b"\n")
+        parts.append(first)
+        size += len(first)
+        if others:
+            values = [b"".join(parts), *others[:-1]]
+            parts, size = [others[-1]], len(others[-1])
+            yield Lines(number, values)
+            number += len(values)
+        if size > limit:
             raise InputError(f"line {number:,} is longer than {limit} bytes, the most that a "
                              f"record may have.",
                              f"A record is a line; is this a binary file? {LINES_BEFORE}")
-    if rest:
-        yield Lines(number, [rest])
+    if size:
+        yield Lines(number, [b"".join(parts)])
 
 
 def read_json(source: BinaryIO, pause: Pause) -> Iterator[Rows]:
