@@ -74,7 +74,7 @@ def parse_assignment(text: str) -> tuple[tuple[str, tuple[int, ...]], ...]:
 def _object(option: str, text: str, wanted: str) -> dict:
     try:
         found = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # RecursionError: nested too deeply
         raise OptionError(f"{option}={text!r} cannot be read ({error}). It is {wanted}.") from error
     if not isinstance(found, dict) or not found:
         raise OptionError(f"{option}={text!r} is something else than {wanted}.")

@@ -252,7 +252,7 @@ def _head(system: fs.FileSystem, path: str, directory: str) -> dict:
     try:
         with system.open_input_stream(f"{path}/{HEAD}") as file:
             found = json.loads(file.read())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # RecursionError: nested too deeply
         raise BadSnapshot(f"{directory}/{HEAD} cannot be read: {error}.",
                           "Remove the directory; the pipeline makes it anew.") from error
     return found if isinstance(found, dict) else {}

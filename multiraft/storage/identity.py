@@ -168,7 +168,7 @@ def read_signed(filesystem: Filesystem, directory: str, name: str) -> dict | Non
         file.close()
     try:
         fields = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # RecursionError: nested too deeply
         raise CorruptFile(path, f"not JSON ({error})") from error
     if not isinstance(fields, dict) or fields.pop("crc", None) != _crc(fields):
         raise CorruptFile(path, "its CRC does not match")

@@ -74,6 +74,7 @@ def test_positions_take_words_numbers_and_times():
     ({"startingOffsets": "latest"}, "would read nothing"),
     ({"endingOffsets": "earliest"}, "would read nothing"),
     ({"startingOffsets": "{"}, "cannot be read"),
+    ({"startingOffsets": "[" * 4000}, "cannot be read"),
     ({"startingOffsets": '{"a":{"0":-3}}'}, "-2 the earliest"),
     ({"endingOffsets": '{"a":{"0":-2}}'}, "0 or more, -1 the latest."),
     ({"startingOffsets": "earliest", "startingTimestamp": "5"}, "contradict"),

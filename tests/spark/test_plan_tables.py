@@ -12,7 +12,7 @@ pq = pytest.importorskip("pyarrow.parquet")
 
 from benchmarks import spark_snapshots  # noqa: E402
 from placement import cluster, default_group  # noqa: E402
-from spark import gates, schema, tables  # noqa: E402
+from spark import gates, pipeline, schema, tables  # noqa: E402
 from spark.errors import BadSnapshot  # noqa: E402
 from tests.placement import clusters  # noqa: E402
 
@@ -172,6 +172,14 @@ def test_what_is_wrong_is_told_before_anything_is_computed(directory, damage, sa
 def test_a_directory_that_is_not_there_is_told(tmp_path):
     with pytest.raises(BadSnapshot, match="there is no snapshot .*nowhere"):
         tables.read(str(tmp_path / "nowhere"))
+
+
+@pytest.mark.parametrize("text", ["{", "[" * 4000], ids=["cut", "nested too deeply"])
+def test_a_damaged_head_of_a_pipeline_is_told(tmp_path, text):
+    (tmp_path / pipeline.HEAD).write_text(text)
+    system, path = tables.located(str(tmp_path))
+    with pytest.raises(BadSnapshot, match="cannot be read"):
+        pipeline._claim(system, path, str(tmp_path), "c", 1000)
 
 
 def test_silent_nodes_are_dead_when_a_repair_is_asked_for(directory):

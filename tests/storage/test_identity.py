@@ -97,6 +97,12 @@ def test_boot_ids_that_are_none_are_corruption(tmp_path, boot_ids):
         identity.read(RealFilesystem(), str(tmp_path))
 
 
+def test_a_file_that_nests_too_deeply_is_corruption(tmp_path):
+    (tmp_path / NODE_FILE).write_text("[" * 4000)
+    with pytest.raises(CorruptFile, match="not JSON"):
+        identity.read(RealFilesystem(), str(tmp_path))
+
+
 # ---- refused -------------------------------------------------------------------------------------
 
 
