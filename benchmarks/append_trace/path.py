@@ -35,6 +35,10 @@ PARTS = (
     ("to the client: socket, wake-up", "kernel"),
     ("client: receive, decode", "Python"),
 )
+#: A write of at least this many bytes has zeros behind the record of a single append.
+ZEROS_BYTES = 64 << 10
+#: The largest time of a record, in nanoseconds.
+LATEST_NS = (1 << 63) - 1
 #: Index of the parts that end when a process returns from waiting.
 WAKE_UPS = tuple(number for number, (_, kind) in enumerate(PARTS) if kind == "kernel")
 
@@ -49,6 +53,7 @@ class Path(NamedTuple):
     runnable: tuple[int, ...]  # of each part, how long its thread waited for a processor
     through: int  # the follower whose acknowledgement committed it; 0 = the leader's own disk
     collected: int  # nanoseconds of garbage collection at the nodes of the path
+    has_zeros: bool  # a node wrote zeros ahead while the append's own write was under way
 
     @property
     def latency(self) -> int:
@@ -98,6 +103,25 @@ class Process:
         """Return the times of ``point`` from ``begin`` to ``end``."""
         times = self.times(point)
         return times[bisect_left(times, begin):bisect_right(times, end)]
+
+    def wrote_zeros(self, begin: int, end: int) -> bool:
+        """Return True if a write with zeros ahead was under way at a time from ``begin`` to
+        ``end``."""
+        starts = self.times(points.WRITE_SUBMITTED)
+        sizes = self._values.get(points.WRITE_SUBMITTED, [])
+        for at in range(bisect_right(starts, end) - 1, -1, -1):
+            if sizes[at] >= ZEROS_BYTES and self._written(starts[at]) >= begin:
+                return True
+            if starts[at] < begin:
+                return False  # the latest write before ``begin``: earlier ones had ended
+        return False
+
+    def _written(self, submitted: int) -> int:
+        """Return when the write that was submitted at ``submitted`` was collected; the largest
+        time if the record ends before."""
+        ends = self.times(points.WRITE_COLLECTED)
+        found = bisect_left(ends, submitted)
+        return ends[found] if found < len(ends) else LATEST_NS
 
     def runnable(self, begin: int, end: int) -> int:
         """Return how long the thread waited for a processor from ``begin`` to ``end``, the time of
@@ -152,7 +176,8 @@ def _path(client: Process, nodes: dict[int, Process], leader: int, began: int,
             runnable[part] = waiting.runnable(begin, end)
     collected = sum(nodes[node].collected(began, ended)
                     for node in {leader, arrival.through} - {0})
-    return Path(began, tuple(lengths), tuple(runnable), arrival.through, collected)
+    has_zeros = any(each.wrote_zeros(middle[2], middle[3]) for each in nodes.values())
+    return Path(began, tuple(lengths), tuple(runnable), arrival.through, collected, has_zeros)
 
 
 class Arrival(NamedTuple):

@@ -13,7 +13,7 @@ PEER_RECEIVED = 4
 ROUND_BEGIN, ROUND_END = 5, 6
 #: Frames are written to other nodes.
 PEERS_FLUSHED = 7
-#: A write is passed to the disk thread.
+#: A write is passed to the disk thread; the value is its size in bytes.
 WRITE_SUBMITTED = 8
 #: A completed write is collected; the value is its duration on the disk thread in microseconds.
 WRITE_COLLECTED = 9

@@ -170,9 +170,9 @@ class TracedQueue:
         self._inner = inner
         self._recorder = recorder
 
-    def submit(self, *arguments: Any) -> Any:
-        self._recorder.mark(points.WRITE_SUBMITTED)
-        return self._inner.submit(*arguments)
+    def submit(self, number: int, buffers: Any, *arguments: Any) -> Any:
+        self._recorder.mark(points.WRITE_SUBMITTED, sum(map(len, buffers)))
+        return self._inner.submit(number, buffers, *arguments)
 
     def completions(self) -> Any:
         found = self._inner.completions()

@@ -85,6 +85,8 @@ class Report:
         name, excess = PARTS[worst][0], excesses[worst]
         if worst in WAKE_UPS and path.runnable[worst] > excess / 2:
             name += ": waits for a processor"
+        elif PARTS[worst][1] == "disk" and path.has_zeros:
+            name += ": zeros ahead are written, too"
         elif PARTS[worst][1] == "Python" and path.collected > excess / 2:
             name += ": garbage collection"
         return name, excess

@@ -83,8 +83,9 @@ def test_an_append_with_a_gap_is_counted():
     assert paths_of(client, nodes) == ([], 1)
 
 
-def many(slow_disk_us=0, waits_us=0):
-    """Return the report of 99 usual appends and a slow one."""
+def many(slow_disk_us=0, waits_us=0, zeros=()):
+    """Return the report of 99 usual appends and a slow one. ``zeros``: events of the third node,
+    in microseconds after the begin of the slow one."""
     client, nodes = [], {LEADER: [], FOLLOWER: [], OTHER: []}
     for number in range(100):
         slow = number == 50
@@ -92,6 +93,9 @@ def many(slow_disk_us=0, waits_us=0):
         if slow and waits_us:
             one = (*one[:2], (one[2][0] + waits_us, at.WAIT_END, waits_us * 1000),
                    (one[3][0] + waits_us, at.APPEND_END))
+        if slow:
+            nodes[OTHER] += [(number * 20_000 + time, point, value)
+                             for time, point, value in zeros]
         client += one
         for node, events in each.items():
             nodes[node] += events
@@ -111,6 +115,17 @@ def test_the_cause_of_a_slow_append_is_the_part_that_exceeds_its_usual_length():
 def test_a_thread_that_waited_for_a_processor_is_named():
     (cause,) = many(waits_us=3_000).causes()
     assert cause.text == "to the client: socket, wake-up: waits for a processor"
+
+
+@pytest.mark.parametrize("zeros, named", [
+    (((100, at.WRITE_SUBMITTED, 512 << 10), (900, at.WRITE_COLLECTED, 800)), True),
+    (((100, at.WRITE_SUBMITTED, 512 << 10), (200, at.WRITE_COLLECTED, 100)), False),
+    (((100, at.WRITE_SUBMITTED, 2 << 10), (900, at.WRITE_COLLECTED, 800)), False),
+    (((9_000, at.WRITE_SUBMITTED, 512 << 10), (9_900, at.WRITE_COLLECTED, 800)), False),
+], ids=["meanwhile", "before", "none", "later"])
+def test_zeros_ahead_that_any_node_writes_meanwhile_are_named(zeros, named):
+    (cause,) = many(slow_disk_us=4_000, zeros=zeros).causes()
+    assert cause.text.endswith(": zeros ahead are written, too") == named
 
 
 def test_the_lines_fit_a_terminal_and_add_up():
