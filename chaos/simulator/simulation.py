@@ -136,9 +136,10 @@ class Simulation:
         """Draw a directory incarnation for each node, and register all of them at all nodes."""
         rng = self._rng("incarnations")
         for node in self.nodes.values():
-            node.incarnation = rng.getrandbits(62) + 1
+            node.peers.incarnation = rng.getrandbits(62) + 1
+        incarnations = {number: node.peers.incarnation for number, node in self.nodes.items()}
         for number, node in self.nodes.items():
-            node.add_registrations({other: self.nodes[other].incarnation for other in self.nodes})
+            node.peers.register(incarnations)
             self._receivers[number] = node.receive_request
 
     def add_node(self, number: int) -> SimulatedNode:
@@ -221,8 +222,8 @@ class Simulation:
             return  # it was due after the end of the faults, when no more commands are proposed
         self._command_count += 1
         for node in self.nodes.values():
-            if node.leads(METADATA_GROUP):
-                node.command(b"%d" % self._command_count)
+            if node.view.leads(METADATA_GROUP):
+                node.boot.metadata.command(b"%d" % self._command_count)
         self._command_soon()
 
     def _safety(self) -> None:
@@ -232,7 +233,7 @@ class Simulation:
             self.run_for(min(left_ms, CHECK_MS))
             left_ms -= CHECK_MS
             for node in self.nodes.values():
-                node.check()
+                node.view.check()
 
     def heal(self) -> list[int]:
         """End the load and all faults, except those of a minority if the atlas permits one. Run
@@ -243,7 +244,7 @@ class Simulation:
         self.network.heal()
         self.minority.choose()
         for number, node in sorted(self.nodes.items()):
-            node.disarm()
+            node.fail_points.disarm()
             if number not in self.minority.nodes:
                 node.resume()
                 node.start()
@@ -256,7 +257,7 @@ class Simulation:
         """Return the nodes that are down with a damaged identity file, and which their next start
         replaces."""
         return [number for number, node in self.nodes.items()
-                if node.identity_is_rotten and not node.is_up]
+                if node.damage.identity_is_rotten and not node.is_up]
 
     def converge(self, live: list[int]) -> None:
         """Run the cluster until every group commits and all replicas on the nodes ``live`` are
@@ -313,8 +314,8 @@ class Simulation:
                      for partition in group.partitions.values()}
         for number in live:
             node = self.nodes[number]
-            node.check()
-            for extent, end in node.read_everything(self._extents()):
+            node.view.check()
+            for extent, end in node.view.read_everything(self._extents()):
                 expected = committed.get(extent.partition, 0) if extent.end is None else extent.end
                 if end != expected:
                     raise Violation("ReplicasAgree", f"n{number} serves partition "
@@ -329,17 +330,17 @@ class Simulation:
 
     def _unrepaired(self, live: list[int]) -> list[str]:
         """Describe the nodes of ``live`` with damage that is not found and repaired."""
-        return [f"n{number} {self.nodes[number].under_repair()}" for number in live
+        return [f"n{number} {self.nodes[number].view.under_repair()}" for number in live
                 if not self.nodes[number].is_whole]
 
     def _unknown_leaders(self, live: list[int]) -> list[str]:
         """Describe the nodes of ``live`` that do not know the leader of a group."""
         leaders = {group: number for number in live
-                   for group in self.nodes[number].led_groups()}
-        return [f"n{number} takes n{self.nodes[number].hint(group)} for the leader of g{group}, "
-                f"it is n{leaders.get(group, 0)}"
+                   for group in self.nodes[number].view.led_groups()}
+        return [f"n{number} takes n{hint} for the leader of g{group}, it is "
+                f"n{leaders.get(group, 0)}"
                 for number in live for group in self.voters
-                if self.nodes[number].hint(group) != leaders.get(group, -1)]
+                if (hint := self.nodes[number].view.hint(group)) != leaders.get(group, -1)]
 
     def _lagging_replicas(self, live: list[int]) -> list[str]:
         """Describe the replicas on ``live`` that are not at the last committed entry of their
@@ -362,7 +363,7 @@ class Simulation:
         for number, group in self.state_checker.groups.items():
             members = group.configuration().members()
             found += [f"n{node} g{number} members {members}" for node in live
-                      if (number in self.nodes[node].groups) != (node in members)]
+                      if (number in self.nodes[node].view.groups) != (node in members)]
         return found
 
     def _until(self, deadline_ms: int, holds: Callable[[], bool],
@@ -380,13 +381,13 @@ class Simulation:
         unknown = self._unknown_leaders(live)
         if unknown:
             raise Violation("LeadersAreKnown", "; ".join(unknown[:6]))
-        unanswered = [text for node in live for text in self.nodes[node].unanswered()]
+        unanswered = [text for node in live for text in self.nodes[node].view.unanswered()]
         if unanswered:
             raise Violation("ReadsAreAnswered", f"nobody confirms {unanswered[:8]}")
-        before = sum(self.nodes[node].peer_frames for node in live)
+        before = sum(self.nodes[node].env.counters.peer_frames for node in live)
         self.run_for(QUIESCENCE_MS)
-        sent = sum(self.nodes[node].peer_frames for node in live) - before
-        active = [text for node in live for text in self.nodes[node].describe_active()]
+        sent = sum(self.nodes[node].env.counters.peer_frames for node in live) - before
+        active = [text for node in live for text in self.nodes[node].view.describe_active()]
         if sent or active:
             raise Violation(
                 "Sleep",
@@ -446,7 +447,7 @@ def run(parameters: Parameters, sink: Callable[[str], None] | None = None,
     result.acked = world.workload.acked
     result.reads = world.workload.reads
     result.leader_changes = world.state_checker.leader_changes - world.state_checker.first_leaders
-    result.crashes = sum(node.crashes for node in world.nodes.values())
+    result.crashes = sum(node.env.counters.crashes for node in world.nodes.values())
     result.faults = world.faults
     result.event_counts = world.event_counts
     result.trace_tail = list(world.trace.tail)

@@ -33,7 +33,7 @@ from multiraft import core
 from multiraft.codec import layout
 
 if TYPE_CHECKING:
-    from chaos.simulator.ports import ClusterPort
+    from chaos.simulator.ports import SimulationPort
 
 _LEVELS = {ACKS_COMMIT: "commit", ACKS_LEADER: "leader", ACKS_NONE: "none"}
 #: First process numbers of plain appends, readers and topics; below are producers with epochs.
@@ -57,7 +57,7 @@ class Recording:
         self._phase(WARM_UP)
         self._nemesis(True)
 
-    def nemesis(self, world: ClusterPort, rng: random.Random) -> Nemesis:
+    def nemesis(self, world: SimulationPort, rng: random.Random) -> Nemesis:
         """Return the nemesis of the run, which injects its faults into ``world``, drawn from
         ``rng``."""
         return Nemesis(Injector(world, rng))

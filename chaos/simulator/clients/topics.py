@@ -22,7 +22,7 @@ from multiraft.wire import plans as wire
 
 if TYPE_CHECKING:
     from chaos.simulator.node.node import SimulatedNode
-    from chaos.simulator.ports import ClusterPort
+    from chaos.simulator.ports import SimulationPort
 
 #: Interval of the operator's checks and of the clients' updates.
 CHECK_US = 200_000
@@ -49,7 +49,7 @@ class Intent(NamedTuple):
 class Topics:
     """Operator of topics and shared metadata cache of clients, in one run."""
 
-    def __init__(self, world: ClusterPort, rng: random.Random):
+    def __init__(self, world: SimulationPort, rng: random.Random):
         self._world = world
         self._rng = rng
         self.seen_index = 0  # the newest metadata that clients know
@@ -126,11 +126,11 @@ class Topics:
         while self._intents and self._is_done(self._intents[0]):
             self._record_completion(self._intents.popleft())
         for node in list(self._world.nodes.values()):
-            if node.is_up and not node.paused and node.leads(METADATA_GROUP):
+            if node.is_up and not node.paused and node.view.leads(METADATA_GROUP):
                 for intent in self._next():
                     if intent not in self._asked:
                         self._asked[intent] = self._record_request(intent)
-                    node.command(intent.payload)
+                    node.boot.metadata.command(intent.payload)
                 self._keep_learners(node)
                 self._end_plan(node)
         self._refresh_metadata()
@@ -182,18 +182,19 @@ class Topics:
             self._plan_end = (wire.CANCEL if world.minority.nodes
                               else self._rng.choice((wire.RESUME, wire.CANCEL)))
         if self._plan_end == wire.CANCEL or (plan.state == "paused" and not plan.by_safety):
-            node.command(metadata_oracle.control_plan(plan.plan_id, self._plan_end, 0,
+            node.boot.metadata.command(metadata_oracle.control_plan(plan.plan_id, self._plan_end, 0,
                                                world.queue.now_ms))
 
     def _keep_learners(self, node: SimulatedNode) -> None:
         """Propose through ``node``, the metadata leader, that every node is a member of group 0, so
         that it has a copy of the metadata. No-op while a change is open, or ``node`` does not know
         a missing one as its peer."""
-        present = node.configuration(METADATA_GROUP)
+        present = node.view.configuration(METADATA_GROUP)
         missing = [number for number in sorted(self._world.nodes)
                    if number not in present.members()]
-        if missing and not present.outgoing and node.has_peers(missing):
-            node.set_members(METADATA_GROUP, present.voters, (*present.learners, *missing))
+        if missing and not present.outgoing and node.peers.has(missing):
+            node.boot.membership.set_members(METADATA_GROUP, present.voters,
+                                             (*present.learners, *missing))
 
     # ---- clients ---------------------------------------------------------------------------
 
@@ -204,7 +205,7 @@ class Topics:
                  if node.is_up and not node.paused]
         if not nodes:
             return
-        state = self._rng.choice(nodes).metadata
+        state = self._rng.choice(nodes).view.metadata
         if state.version > self.seen_index:
             self.seen_index = state.version
             self._known = metadata_oracle.topics_of(state)
@@ -255,7 +256,7 @@ class Topics:
         if oracle.state.placed.switches:
             return f"switches {oracle.state.placed.switches}"
         behind = [number for number in live
-                  if world.nodes[number].metadata.version != oracle.state.version]
+                  if world.nodes[number].view.metadata.version != oracle.state.version]
         if behind or self.seen_index != oracle.state.version:
             return f"metadata {oracle.state.version} at {behind}, clients have {self.seen_index}"
         return ""
@@ -285,4 +286,4 @@ class Topics:
                       if partition >= metadata_oracle.FIRST)
         self._world.event_counts["partitions of topics written"] += written
         for number in live:
-            self._world.oracle.metadata.check(number, self._world.nodes[number].metadata)
+            self._world.oracle.metadata.check(number, self._world.nodes[number].view.metadata)

@@ -11,12 +11,9 @@ with the reserve, as ``multiraft.storage.disk_space`` says.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from chaos.simulator.disk.filesystem import SimulatedFilesystem
-from chaos.simulator.env.parameters import DiskParameters
 from multiraft.raft.ready import Writes
 from multiraft.storage.checkpoint import CheckpointJob
 from multiraft.storage.disk_space import DiskSpaceGuard, is_full
@@ -26,7 +23,10 @@ from multiraft.storage.store import Store
 from multiraft.types import METADATA_GROUP
 
 if TYPE_CHECKING:
-    from chaos.simulator.ports import NodePort
+    from chaos.simulator.node.env import NodeEnv
+    from chaos.simulator.node.fail_points import FailPoints
+    from chaos.simulator.node.process import ProcessScheduler
+    from chaos.simulator.node.simulated_disk import SimulatedDisk
 
 #: While a write takes longer, the node sends no liveness support.
 DISK_STALL_MS_MAX = 1000
@@ -49,20 +49,45 @@ class Flight(NamedTuple):
     staged: StagedWrite
 
 
+class WorkerOwner(Protocol):
+    """The boot, as its disk worker uses it."""
+
+    def report_durable(self, flights: Sequence[Flight]) -> None:
+        """Report to the state checker that the writes of ``flights`` are durable now."""
+
+    def wrote(self, flights: Sequence[Flight]) -> None:
+        """Handle the completion of writes, in the process."""
+
+    def disk_failed(self, error: OSError) -> None:
+        """End the process after a disk error, and schedule its start."""
+
+    def commits(self) -> dict[int, int]:
+        """Return group -> commit index, of each group with a replica on this node."""
+
+    def extra(self) -> list:
+        """Return the state of the metadata group as a checkpoint holds it."""
+
+    def compact(self, applied: int) -> None:
+        """Compact the commands of the metadata group up to ``applied``, which a checkpoint holds,
+        but for the newest ones."""
+
+
 class DiskWorker:
     """Worker of one boot."""
 
-    def __init__(self, node: NodePort, filesystem: SimulatedFilesystem, store: Store,
-                 parameters: DiskParameters, rng: random.Random, space_guard: DiskSpaceGuard):
-        self.factor = 1  # slowdown of the disk
-        self.hangs = False
-        self.last_write_ms = node.now_ms
-        self._node = node
-        self._filesystem = filesystem
+    def __init__(self, env: NodeEnv, process: ProcessScheduler, disk: SimulatedDisk, store: Store,
+                 space_guard: DiskSpaceGuard, fail_points: FailPoints, owner: WorkerOwner):
+        self.last_write_ms = env.now_ms
+        self._env = env
+        self._process = process
+        self._disk = disk
+        self._filesystem = disk.filesystem
         self._store = store
-        self._parameters = parameters
-        self._rng = rng
+        self._parameters = env.parameters.disk
+        self._rng = env.rng
         self._space_guard = space_guard
+        self._fail_points = fail_points
+        self._owner = owner
         self._gathering: list[Flight] = []
         self._busy_since_ms = -1
         self._over = False
@@ -105,7 +130,7 @@ class DiskWorker:
         if self._gathering:
             flights, self._gathering = self._gathering, []
             self._begin(lambda: self._write([flight.staged for flight in flights]), flights,
-                        lambda: self._node.wrote(flights))
+                        lambda: self._owner.wrote(flights))
         else:
             self._maintain()
 
@@ -113,7 +138,7 @@ class DiskWorker:
         """Begin to write and sync a block when nothing was written for ``PROBE_MS``; no-op while a
         write waits or a call is under way."""
         if (self._busy_since_ms < 0 and not self._gathering
-                and self._node.now_ms - self.last_write_ms >= PROBE_MS):
+                and self._env.now_ms - self.last_write_ms >= PROBE_MS):
             file = self._filesystem.open(PROBE_FILE)
             self._begin(lambda: file.write([PROBE], 0, True), (), _nothing)
 
@@ -121,10 +146,10 @@ class DiskWorker:
         """Begin a checkpoint, or else prepare the next segment, or else seal a full one; no-op when
         none is due."""
         store = self._store
-        if store.checkpoint_due and self._node.now_ms >= self._no_checkpoint_before_ms:
+        if store.checkpoint_due and self._env.now_ms >= self._no_checkpoint_before_ms:
             tail = store.partition_states.get(METADATA_GROUP)
             applied = tail.applied_index if tail is not None else 0
-            job = store.checkpoint_job(self._node.commits(), self._node.extra())
+            job = store.checkpoint_job(self._owner.commits(), self._owner.extra())
             self._begin(job.execute, (), lambda: self._checkpointed(job, applied),
                         self._checkpoint_failed)
         elif (prepare := store.create_segment_job()) is not None:
@@ -136,15 +161,15 @@ class DiskWorker:
 
     def _checkpointed(self, job: CheckpointJob, applied: int) -> None:
         self._store.checkpointed(job)
-        self._no_checkpoint_before_ms = self._node.now_ms + CHECKPOINT_PAUSE_MS
-        self._node.compact(applied)
+        self._no_checkpoint_before_ms = self._env.now_ms + CHECKPOINT_PAUSE_MS
+        self._owner.compact(applied)
 
     def _checkpoint_failed(self) -> None:
         """Handle a checkpoint that failed for lack of disk space: the previous one stays valid.
         Records are refused from now on, and the next attempt waits ``NO_SPACE_MS``."""
         self._store.checkpoint_failed()
         self._space_guard.refuse_records()
-        self._no_checkpoint_before_ms = self._node.now_ms + NO_SPACE_MS
+        self._no_checkpoint_before_ms = self._env.now_ms + NO_SPACE_MS
 
     def _begin(self, work: Callable[[], object], flights: Sequence[Flight],
                done: Callable[[], None], no_space: Callable[[], None] | None = None) -> None:
@@ -155,7 +180,7 @@ class DiskWorker:
         ``no_space`` runs instead when disk space was lacking and the call can wait; after any other
         ``OSError`` the node ends.
         """
-        self._busy_since_ms = self._node.now_ms
+        self._busy_since_ms = self._env.now_ms
         self._filesystem.begin(unseen=bool(flights) and self._rng.random() < 0.5)
         self._failed = failed = False
         try:
@@ -164,8 +189,8 @@ class DiskWorker:
             self._failed = failed = True
             done = self._ending(error, no_space)
         latency_us = self._latency_us()
-        self._node.disk_began(latency_us)
-        self._node.after_disk(latency_us, self._complete, () if failed else flights, done)
+        self._fail_points.disk_began(latency_us)
+        self._process.after_disk(latency_us, self._complete, () if failed else flights, done)
 
     def _ending(self, error: OSError, no_space: Callable[[], None] | None) -> Callable[[], None]:
         """Return the completion of a failed call.
@@ -180,28 +205,27 @@ class DiskWorker:
     def end(self, error: OSError) -> None:
         """End this worker and its node, because of a disk error."""
         self._over = True
-        self._node.disk_failed(error)
+        self._owner.disk_failed(error)
 
     def _latency_us(self) -> int:
         parameters = self._parameters
         latency = parameters.write_min_us + int(self._rng.random() * parameters.write_spread_us)
-        if self._node.faulty and self._rng.random() < parameters.stall:
+        if self._env.faulty and self._rng.random() < parameters.stall:
             latency += parameters.stall_us
-        return latency * self.factor
+        return latency * self._disk.factor
 
     def _complete(self, flights: Sequence[Flight], done: Callable[[], None]) -> None:
         """Make the effects of the call durable, also while the process is paused, and schedule
         ``done`` in the process. While the disk hangs, keep the completion for ``release``."""
-        if self.hangs:
+        if self._disk.hangs:
             self._hung_completion = (flights, done)
             return
         self._filesystem.complete()
-        self._node.report_durable(flights)
-        self._node.later(0, self._done, done)
+        self._owner.report_durable(flights)
+        self._process.later(0, self._done, done)
 
     def release(self) -> None:
-        """End a hang: a completion that waited, if any, takes effect now."""
-        self.hangs = False
+        """Let a completion that waited for a hung disk, if any, take effect now."""
         completion, self._hung_completion = self._hung_completion, None
         if completion is not None:
             self._complete(*completion)
@@ -210,7 +234,7 @@ class DiskWorker:
         """Run the completion in the process, then start the next call unless the worker has
         ended."""
         self._busy_since_ms = -1
-        self.last_write_ms = self._node.now_ms
+        self.last_write_ms = self._env.now_ms
         done()
         if not self._over:
             self.start_next()
@@ -246,7 +270,7 @@ class DiskWorker:
         """Write the rounds; sync only when other entries than records are among them, or a sync is
         due.
         """
-        now_ms = self._node.now_ms
+        now_ms = self._env.now_ms
         sync = not all(one.records_only for one in staged) or self._sync_is_due()
         parts = [part for one in staged for part in one.parts]
         for one in staged:
@@ -261,10 +285,10 @@ class DiskWorker:
             self._unsynced = None
         elif self._unsynced is not last:
             self._unsynced, self._unsynced_since_ms = last, now_ms
-            self._node.later(self._parameters.flush_interval_ms * 1000, self._flush, last)
+            self._process.later(self._parameters.flush_interval_ms * 1000, self._flush, last)
 
     def _sync_is_due(self) -> bool:
-        waited_ms = self._node.now_ms - self._unsynced_since_ms
+        waited_ms = self._env.now_ms - self._unsynced_since_ms
         return self._unsynced is not None and waited_ms >= self._parameters.flush_interval_ms
 
     def _flush(self, file: File) -> None:
@@ -273,7 +297,7 @@ class DiskWorker:
         if self._unsynced is not file or self._over:
             return
         if self._busy_since_ms >= 0 or not self._sync_is_due():
-            self._node.later(FLUSH_PAUSE_US, self._flush, file)
+            self._process.later(FLUSH_PAUSE_US, self._flush, file)
             return
         position, self._unsynced = self._store.durable_position, None
         self._begin(file.sync, (), lambda: self._store.fsynced(position))

@@ -32,7 +32,7 @@ def crash_in_write(injector: Injector) -> None:
     """Crash a random node during its next disk operation.  Counted when it happens."""
     injector.uncount("crash-in-write")
     node, power = injector.draw_node(), injector.rng.random() < 0.5
-    node.arm_disk_action(lambda: _crash_in_write(injector, node, power))
+    node.fail_points.arm_disk_action(lambda: _crash_in_write(injector, node, power))
 
 
 def _crash_in_write(injector: Injector, node: SimulatedNode, power: bool) -> None:
@@ -47,7 +47,7 @@ def double_crash(injector: Injector) -> None:
     """
     injector.uncount("double-crash")
     node, power = injector.draw_node(), injector.rng.random() < 0.3
-    node.arm_disk_action(lambda: _crash_twice(injector, node, power))
+    node.fail_points.arm_disk_action(lambda: _crash_twice(injector, node, power))
 
 
 def _crash_twice(injector: Injector, node: SimulatedNode, power: bool) -> None:

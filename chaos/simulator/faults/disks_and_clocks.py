@@ -23,13 +23,13 @@ def bit_rot(injector: Injector) -> None:
     Uncounted when no flip is permitted."""
     node, atlas = injector.draw_node(), injector.world.atlas
     atlas.refresh()
-    rot = atlas.choose(node.node, node.durable_places()) if is_active(node) else None
+    rot = atlas.choose(node.node, node.damage.durable_places()) if is_active(node) else None
     if rot is None:
         injector.uncount("bit-rot")
         return
     atlas.note(node.node, rot)
     injector.trace(node.node, f"rot of {rot.place} at {rot.byte}")
-    node.rot(rot.place.path, rot.byte, injector.rng.randrange(8))
+    node.damage.rot(rot.place.path, rot.byte, injector.rng.randrange(8))
     _find_damage(injector, node)
 
 
@@ -39,7 +39,7 @@ def _find_damage(injector: Injector, node: SimulatedNode) -> None:
     if injector.rng.random() < 0.5:
         injector.crash(node, power=injector.rng.random() < 0.5)
     else:
-        node.scrub_soon()
+        node.boot.repair.scrub_soon()
 
 
 def misdirected(injector: Injector) -> None:
@@ -51,13 +51,13 @@ def misdirected(injector: Injector) -> None:
     """
     node, atlas = injector.draw_node(), injector.world.atlas
     atlas.refresh()
-    write = atlas.misdirect(node.node, node.durable_places()) if is_active(node) else None
+    write = atlas.misdirect(node.node, node.damage.durable_places()) if is_active(node) else None
     if write is None:
         injector.uncount("misdirected")
         return
     atlas.note_lost(node.node)
     injector.trace(node.node, f"{write.place} went to {write.to_path} at {write.to}")
-    node.misdirect(write)
+    node.damage.misdirect(write)
     _find_damage(injector, node)
 
 
@@ -69,16 +69,16 @@ def rot_beside(injector: Injector) -> None:
     recovery again. It is left alone unless the atlas allows that (one node at a time).
     """
     node, atlas = injector.draw_node(), injector.world.atlas
-    files = node.index_files() if is_active(node) else {}
-    if not files or (node.rotten and not atlas.may_lose(node.node)):
+    files = node.damage.index_files() if is_active(node) else {}
+    if not files or (node.damage.rotten and not atlas.may_lose(node.node)):
         injector.uncount("rot-beside")
         return
-    if node.rotten:
+    if node.damage.rotten:
         atlas.note_lost(node.node)
     path = injector.rng.choice(sorted(files))
     at = injector.rng.randrange(len(files[path]))
     injector.trace(node.node, f"rot of {path} at {at}")
-    node.rot_beside(path, at, injector.rng.randrange(8))
+    node.damage.rot_beside(path, at, injector.rng.randrange(8))
     _find_damage(injector, node)
 
 
@@ -86,16 +86,16 @@ def disk_slow(injector: Injector) -> None:
     """Slow the disk of a random node down, by ``SLOW_DISK_FACTOR``, for a while."""
     node = injector.draw_node()
     injector.trace(node.node, "slow disk")
-    node.slow_disk(SLOW_DISK_FACTOR)
-    injector.heal_later(lambda: node.slow_disk(1))
+    node.disk.slow_down(SLOW_DISK_FACTOR)
+    injector.heal_later(lambda: node.disk.slow_down(1))
 
 
 def disk_hung(injector: Injector) -> None:
     """Complete no disk operation of a random node for a while; its network continues to work."""
     node = injector.draw_node()
     injector.trace(node.node, "hung disk")
-    node.hang_disk()
-    injector.heal_later(node.release_disk)
+    node.disk.hang()
+    injector.heal_later(node.disk.release)
 
 
 def eio_write(injector: Injector) -> None:
@@ -104,7 +104,7 @@ def eio_write(injector: Injector) -> None:
     injector.uncount("eio-write")
     node, writes = injector.draw_node(), injector.rng.randrange(1, ERROR_OPERATIONS_MAX)
     injector.trace(node.node, f"write {writes} fails")
-    node.arm_write_error(writes)
+    node.disk.arm_write_error(writes)
 
 
 def eio_sync(injector: Injector) -> None:
@@ -112,7 +112,7 @@ def eio_sync(injector: Injector) -> None:
     injector.uncount("eio-sync")
     node, syncs = injector.draw_node(), injector.rng.randrange(1, ERROR_OPERATIONS_MAX)
     injector.trace(node.node, f"sync {syncs} fails")
-    node.arm_sync_error(syncs)
+    node.disk.arm_sync_error(syncs)
 
 
 def disk_full(injector: Injector) -> None:
@@ -123,8 +123,8 @@ def disk_full(injector: Injector) -> None:
     node = injector.draw_node()
     left = int(injector.rng.random() ** 2 * injector.world.parameters.disk.reserved_bytes / 2)
     injector.trace(node.node, f"{left} bytes of room left")
-    node.fill_disk(left)
-    injector.heal_later(node.free_disk)
+    node.disk.fill(left)
+    injector.heal_later(node.disk.free)
 
 
 def clock_drift(injector: Injector) -> None:
@@ -132,7 +132,7 @@ def clock_drift(injector: Injector) -> None:
     node, rate = injector.draw_node(), injector.rng.uniform(*CLOCK_RATES)
     jump_us = injector.rng.randrange(CLOCK_JUMP_US_MAX) if injector.rng.random() < 0.3 else 0
     injector.trace(node.node, f"clock at {rate:.3f}, {jump_us / 1e6:.3f} s ahead")
-    node.clock.drift(rate, jump_us)
+    node.env.clock.drift(rate, jump_us)
     node.clock_changed()
 
 

@@ -31,7 +31,7 @@ def _flip_and_crash(injector: Injector, node: SimulatedNode, path: str, at: int)
     reads these files."""
     injector.world.atlas.note_lost(node.node)
     injector.trace(node.node, f"rot of {path} at {at}")
-    node.rot(path, at, injector.rng.randrange(8))
+    node.damage.rot(path, at, injector.rng.randrange(8))
     injector.crash(node, injector.rng.random() < 0.5)
 
 
@@ -39,7 +39,7 @@ def rot_checkpoint(injector: Injector) -> None:
     """Damage a checkpoint of a node that the cluster can do without, and crash it: recovery uses
     the checkpoint before it, or the journal alone. Uncounted without such a node."""
     node = _dispensable(injector)
-    files = node.checkpoint_files() if node is not None else {}
+    files = node.damage.checkpoint_files() if node is not None else {}
     if not files:
         injector.uncount("rot-checkpoint")
         return
@@ -51,7 +51,8 @@ def rot_header(injector: Injector) -> None:
     """Damage the header of a segment of a node that the cluster can do without, and crash it. The
     entries behind the header belong to unknown groups. Uncounted without such a node."""
     node = _dispensable(injector)
-    paths = sorted({place.path for place in node.durable_places()}) if node is not None else ()
+    places = node.damage.durable_places() if node is not None else ()
+    paths = sorted({place.path for place in places})
     if not paths:
         injector.uncount("rot-header")
         return
@@ -68,11 +69,11 @@ def rot_identity(injector: Injector) -> None:
         injector.uncount("rot-identity")
         return
     node = injector.rng.choice(nodes)
-    path, size = node.identity_file()
+    path, size = node.damage.identity_file()
     at = injector.rng.randrange(size)
     injector.world.atlas.note_lost(node.node)
     injector.trace(node.node, f"rot of {path} at {at}")
-    node.rot_identity(at, injector.rng.randrange(8))
+    node.damage.rot_identity(at, injector.rng.randrange(8))
     injector.crash(node, injector.rng.random() < 0.5)
 
 
@@ -85,7 +86,7 @@ def eio_directory(injector: Injector) -> None:
     injector.uncount("eio-directory")
     node, syncs = injector.draw_node(), injector.rng.randrange(1, DIRECTORY_SYNCS_MAX)
     injector.trace(node.node, f"sync {syncs} of a directory fails")
-    node.arm_directory_error(syncs)
+    node.disk.arm_directory_error(syncs)
 
 
 FAULTS: dict[str, Fault] = {

@@ -16,7 +16,7 @@ from chaos.simulator.env.network import Link
 
 if TYPE_CHECKING:
     from chaos.simulator.node.node import SimulatedNode
-    from chaos.simulator.ports import ClusterPort
+    from chaos.simulator.ports import SimulationPort
 
 #: Reports the heal of a fault when it is scheduled, and returns the function to call instead.
 HealObserver = Callable[[Callable[[], None]], Callable[[], None]]
@@ -29,7 +29,7 @@ def _unobserved(heal: Callable[[], None]) -> Callable[[], None]:
 class Injector:
     """Random stream, open faults and armed crashes of one run."""
 
-    def __init__(self, world: ClusterPort, rng: random.Random,
+    def __init__(self, world: SimulationPort, rng: random.Random,
                  observe_heal: HealObserver = _unobserved):
         self.world = world
         self.rng = rng
@@ -90,7 +90,7 @@ class Injector:
     def arm_crash(self, node: SimulatedNode, kind: str, effects: int, power: bool) -> None:
         """Arm a crash of a node after ``effects`` effects; the node is started again some time
         after it. The fault ``kind`` is counted when the crash happens."""
-        node.arm_crash(effects, power, lambda: self._count_crash(node, kind))
+        node.fail_points.arm_crash(effects, power, lambda: self._count_crash(node, kind))
 
     def _count_crash(self, node: SimulatedNode, kind: str) -> None:
         self.world.faults[kind] += 1

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def _leads_any(node: SimulatedNode) -> bool:
     """True if the node leads a group, so that it can transfer leadership or change members."""
-    return is_active(node) and bool(node.led_groups())
+    return is_active(node) and bool(node.view.led_groups())
 
 
 def members(injector: Injector) -> None:
@@ -22,8 +22,8 @@ def members(injector: Injector) -> None:
     node = injector.draw_node()
     if not _leads_any(node):
         injector.uncount("members")
-    if node.alive:
-        node.change_some(injector.rng)
+    if is_active(node):
+        node.boot.membership.change_some(injector.rng)
 
 
 def return_voter(injector: Injector) -> None:
@@ -36,7 +36,8 @@ def return_voter(injector: Injector) -> None:
         injector.trace(peer, f"removed and added again by n{node}")
         injector.world.network.clog([(peer, node)], CLOG_US)
         injector.unclog_later([(peer, node)])
-        injector.world.nodes[node].return_some(peer, injector.rng)
+        if is_active(injector.world.nodes[node]):
+            injector.world.nodes[node].boot.membership.return_some(peer, injector.rng)
 
 
 def transfer(injector: Injector) -> None:
@@ -45,8 +46,8 @@ def transfer(injector: Injector) -> None:
     node = injector.draw_node()
     if not _leads_any(node):
         injector.uncount("transfer")
-    if node.alive:
-        node.transfer_some(injector.rng)
+    if is_active(node):
+        node.boot.leadership.transfer_some(injector.rng)
 
 
 FAULTS: dict[str, Fault] = {

@@ -96,7 +96,7 @@ def isolate_leader(injector: Injector) -> None:
     """
     group = injector.rng.choice(sorted(injector.world.state_checker.groups)[:3])
     for number, node in sorted(injector.world.nodes.items()):
-        if node.leads(group):
+        if node.view.leads(group):
             others = [other for other in sorted(injector.world.nodes) if other != number]
             injector.block([(number, other) for other in others]
                         + [(other, number) for other in others],

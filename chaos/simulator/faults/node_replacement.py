@@ -21,7 +21,7 @@ from multiraft.types import Configuration
 
 if TYPE_CHECKING:
     from chaos.simulator.node.node import SimulatedNode
-    from chaos.simulator.ports import ClusterPort
+    from chaos.simulator.ports import SimulationPort
 
 #: Interval of the operator's checks.
 CHECK_US = 300_000
@@ -38,7 +38,7 @@ REMOVED_FIRST = 0.3
 class NodeReplacements:
     """Replacements of one run, one at a time."""
 
-    def __init__(self, world: ClusterPort, rng: random.Random):
+    def __init__(self, world: SimulationPort, rng: random.Random):
         self._world = world
         self._rng = rng
         self._lost = self._new = 0  # 0 = no node is being replaced
@@ -86,7 +86,7 @@ class NodeReplacements:
         world.atlas.lose(lost)
         world.state_checker.wiped(lost)
         new = world.add_node(self._new)
-        new.incarnation = self._rng.getrandbits(62) + 1
+        new.peers.incarnation = self._rng.getrandbits(62) + 1
         world.workload.replace_node(lost, self._new)
         self._after(START_US, self._register, new)
         if put_back is None and self._rng.random() < RESTARTED_EMPTY:
@@ -101,9 +101,9 @@ class NodeReplacements:
         own.
         """
         for number, other in sorted(self._world.everyone.items()):
-            if other is not new and not other.is_lost:
-                new.add_peer(number, other.incarnation)
-                self._after(NOTICE_US, other.add_peer, new.node, new.incarnation)
+            if other is not new and not other.peers.is_lost:
+                new.add_peer(number, other.peers.incarnation)
+                self._after(NOTICE_US, other.add_peer, new.node, new.peers.incarnation)
         new.start()
 
     # ---- the operator ----------------------------------------------------------------------
@@ -115,11 +115,11 @@ class NodeReplacements:
         world, lost = self._world, self._lost
         for node in list(world.nodes.values()):
             if node.is_up and not node.paused:
-                for group in node.led_groups():
-                    present = node.configuration(group)
+                for group in node.view.led_groups():
+                    present = node.view.configuration(group)
                     wanted = self._next_members(group, present)
                     if wanted != (present.voters, present.learners) and not present.outgoing:
-                        node.set_members(group, *wanted)
+                        node.boot.membership.set_members(group, *wanted)
         if not self._groups_to_join and self._is_removed(lost):
             self._remove(lost)
         else:
@@ -160,5 +160,5 @@ class NodeReplacements:
         world.atlas.replaced(lost)
         self._lost = 0
         for _, node in sorted(world.everyone.items()):
-            if not node.is_lost:
+            if not node.peers.is_lost:
                 self._after(NOTICE_US, node.remove_peer, lost)

@@ -22,7 +22,7 @@ from chaos.simulator.oracle.model import is_majority
 
 if TYPE_CHECKING:
     from chaos.simulator.env.network import Link
-    from chaos.simulator.ports import ClusterPort
+    from chaos.simulator.ports import SimulationPort
     from multiraft.types import Configuration
 
 OFF, HUNG, CUT, DEAF, MUTE = "off", "hung", "cut", "deaf", "mute"
@@ -36,7 +36,7 @@ SILENT = frozenset((OFF, HUNG))
 class UnhealedMinority:
     """Nodes of one run that are healed last."""
 
-    def __init__(self, world: ClusterPort, rng: random.Random):
+    def __init__(self, world: SimulationPort, rng: random.Random):
         self._world = world
         self._rng = rng
         self.nodes: list[int] = []
@@ -86,10 +86,10 @@ class UnhealedMinority:
         world = self._world
         wanted = world.parameters.replication_factor
         for node in world.nodes.values():
-            for group in node.led_groups():
-                present = node.configuration(group)
+            for group in node.view.led_groups():
+                present = node.view.configuration(group)
                 if len(present.voters) < wanted and not present.outgoing:
-                    node.set_members(group, *self._one_more(group, present))
+                    node.boot.membership.set_members(group, *self._one_more(group, present))
         return [group for group, model in world.state_checker.groups.items()
                 if len(model.configuration().voters) < wanted or model.configuration().outgoing]
 
@@ -123,7 +123,7 @@ class UnhealedMinority:
                 continue
             node.start()
             if self.mode == HUNG:  # its network stays up: it must not disturb the quorum (S1)
-                node.hang_disk()
+                node.disk.hang()
         self._world.network.block(self._links())
 
     def heal_rest(self) -> None:
@@ -135,7 +135,7 @@ class UnhealedMinority:
         for number in self.nodes:
             node = world.nodes[number]
             if self.mode == HUNG:
-                node.release_disk()
+                node.disk.release()
             node.start()
         self.nodes, self.mode = [], ""
 

@@ -89,8 +89,8 @@ def _limits(injector: Injector) -> wire.PlanLimits:
 def _draw_moves(injector: Injector) -> list[wire.PlannedMove]:
     """Draw moves of groups as their leaders see them now, each group once, and switches of
     partitions; empty = nothing was drawn."""
-    led = {group: node.status(group) for _, node in sorted(injector.world.nodes.items())
-           if is_active(node) for group in node.led_groups() if group}
+    led = {group: node.view.status(group) for _, node in sorted(injector.world.nodes.items())
+           if is_active(node) for group in node.view.led_groups() if group}
     groups = injector.rng.sample(sorted(led), min(len(led), injector.rng.randrange(MOVES_MAX)))
     moves = [_draw_move(injector, seq, led[group]) for seq, group in enumerate(groups, 1)]
     moves += _draw_switches(injector, len(moves) + 1)
@@ -168,8 +168,8 @@ def send_command(injector: Injector, payload: bytes) -> None:
     """Send a command to each running node that believes that it leads the metadata group; no-op
     without one."""
     for _, node in sorted(injector.world.nodes.items()):
-        if is_active(node) and node.leads(METADATA_GROUP):
-            node.command(payload)
+        if is_active(node) and node.view.leads(METADATA_GROUP):
+            node.boot.metadata.command(payload)
 
 
 FAULTS: dict[str, Fault] = {

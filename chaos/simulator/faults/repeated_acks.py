@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from chaos.simulator.ports import ClusterPort
+    from chaos.simulator.ports import SimulationPort
 
 #: Time in which no append reaches the restarted node: long enough for its peers to notice the start
 #: and to probe it.
@@ -28,7 +28,7 @@ REPEATS = 4
 class RepeatedAcksCheck:
     """Proof that a restarted follower learns what is committed."""
 
-    def __init__(self, world: ClusterPort, rng: random.Random, until: Callable[..., None]):
+    def __init__(self, world: SimulationPort, rng: random.Random, until: Callable[..., None]):
         self._world = world
         self._rng = rng
         self._until = until

@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from chaos.simulator.disk.filesystem import SimulatedFilesystem
 from chaos.simulator.env.violations import Violation
-from chaos.simulator.node.node import CLUSTER_ID, SimulatedNode
-from chaos.simulator.node.peers import DIRECTORY
+from chaos.simulator.node.boot import CLUSTER_ID
+from chaos.simulator.node.node import SimulatedNode
+from chaos.simulator.node.simulated_disk import DIRECTORY
 from multiraft.liveness import peer_identity
 from multiraft.storage import identity, refusal_record
 
 if TYPE_CHECKING:
-    from chaos.simulator.ports import ClusterPort
+    from chaos.simulator.ports import SimulationPort
 
 #: Copies kept of each node, so the maximum age of a copy in boots.
 KEPT_MAX = 4
@@ -47,7 +48,7 @@ class DirectoryCopy(NamedTuple):
 class RestoredCopies:
     """Older copies of one run."""
 
-    def __init__(self, world: ClusterPort, rng: random.Random):
+    def __init__(self, world: SimulationPort, rng: random.Random):
         self._world = world
         self._rng = rng
         self._kept: dict[int, deque[DirectoryCopy]] = {}
@@ -55,9 +56,9 @@ class RestoredCopies:
     def keep(self, node: SimulatedNode) -> None:
         """Copy the disk of a node that is about to start, and keep the last ``KEPT_MAX`` copies.
         No-op when its identity file is damaged, or it has never started."""
-        if node.identity_is_rotten:
+        if node.damage.identity_is_rotten:
             return  # the start finds the damage itself
-        disk = node.copied_directory()
+        disk = node.disk.copied()
         found = identity.read(disk, DIRECTORY)
         if found is not None and found.boot_ids:
             kept = self._kept.setdefault(node.node, deque(maxlen=KEPT_MAX))
@@ -81,8 +82,8 @@ class RestoredCopies:
     def _older(self, node: SimulatedNode) -> list[DirectoryCopy]:
         """Return the copies of a node that every other node can tell from the original; empty while
         the others remember different boot ids."""
-        remembered = {other.remembers(node.node) for number, other in self._world.everyone.items()
-                      if other is not node and not other.is_lost}
+        remembered = {other.peers.remembers(node.node) for other in self._world.everyone.values()
+                      if other is not node and not other.peers.is_lost}
         if len(remembered) != 1:
             return []
         latest = remembered.pop()
@@ -127,9 +128,9 @@ class RestoredCopies:
         for other in self._world.nodes.values():
             if other is node or not other.is_up:
                 continue
-            before = other.remembers(node.node)
-            rejection = other.check_hello(said)
-            if rejection is None or other.remembers(node.node) != before:
+            before = other.peers.remembers(node.node)
+            rejection = other.peers.check_hello(said)
+            if rejection is None or other.peers.remembers(node.node) != before:
                 raise Violation("NoOlderCopyIsLetIn", f"n{other.node} lets in a copy of "
                                 f"n{node.node} with boot epoch {claimed.boot_epoch}")
             if rejection.remembered is not None and history.origin_of(

@@ -9,26 +9,34 @@ whether the disk is full.  A paused node's thread is paused as well.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from chaos.simulator.disk.disk_worker import DiskWorker
+from chaos.simulator.node.connections import Connections
+from chaos.simulator.node.env import NodeEnv
+from chaos.simulator.node.process import ProcessScheduler
+from chaos.simulator.node.round_queue import Channel, RoundQueue
 from multiraft.liveness.store_liveness import Heartbeat, HeartbeatResponse, StoreLiveness
 from multiraft.raft.config import RaftConfig
 from multiraft.raft.multi_raft import MultiRaft
-
-if TYPE_CHECKING:
-    from chaos.simulator.ports import NodePort
+from multiraft.storage.disk_space import DiskSpaceGuard
 
 
 class LivenessExchange:
     """Liveness thread of one boot."""
 
-    def __init__(self, node: NodePort, raft: MultiRaft, config: RaftConfig, boot_epoch: int,
-                 peers: tuple[int, ...]):
-        self._node = node
+    def __init__(self, env: NodeEnv, process: ProcessScheduler, rounds: RoundQueue,
+                 raft: MultiRaft, config: RaftConfig, boot_epoch: int, peers: tuple[int, ...],
+                 worker: DiskWorker, space_guard: DiskSpaceGuard, connections: Connections):
+        self._node = env.node
+        self._clock = env.clock
+        self._process = process
+        self._rounds = rounds
         self._raft = raft
         self._peers = peers
-        self._liveness = StoreLiveness(node.node, boot_epoch, config.lease_ms,
-                                  config.heartbeat_interval_ms)
+        self._worker = worker
+        self._space_guard = space_guard
+        self._send = connections.send_liveness
+        self._liveness = StoreLiveness(env.node, boot_epoch, config.lease_ms,
+                                       config.heartbeat_interval_ms)
         for peer in peers:
             self._liveness.add_peer(peer)
         self._wake_ms = -1
@@ -58,7 +66,7 @@ class LivenessExchange:
         self._liveness.publish(*self._published, self._healthy, self._full)
 
     def _check_health(self) -> None:
-        health = not self._node.disk_is_stalled, self._node.disk_is_full
+        health = not self._worker.is_stalled(self._clock.now_ms), self._space_guard.full
         if health != (self._healthy, self._full):
             self._healthy, self._full = health
             self._liveness.publish(*self._published, *health)
@@ -66,11 +74,11 @@ class LivenessExchange:
     def wake(self, now_ms: int) -> None:
         """Probe the disk, send due heartbeats, expire support that was not renewed, and sleep until
         the next deadline."""
-        self._node.probe_disk()
+        self._worker.probe()
         self._check_health()
         self._liveness.expire(now_ms)
         for peer, heartbeat in self._liveness.heartbeats(now_ms):
-            self._node.send_liveness(peer, heartbeat)
+            self._send(peer, heartbeat)
         self._deliver_events()
         self._schedule(now_ms)
 
@@ -79,7 +87,7 @@ class LivenessExchange:
             self._check_health()
             response = self._liveness.on_heartbeat(now_ms, sender, item)
             if response is not None:
-                self._node.send_liveness(sender, response)
+                self._send(sender, response)
         else:
             self._liveness.on_response(now_ms, sender, item)
         self._deliver_events()
@@ -88,21 +96,21 @@ class LivenessExchange:
     def _deliver_events(self) -> None:
         events = self._liveness.events()
         if events:
-            self._node.deliver_leases(events)
+            self._rounds.put(Channel.LIVENESS, self._node, events)
 
     def reschedule(self) -> None:
         """Compute the next wake-up again, after the clock has changed."""
         self._wake_ms = -1
-        self._schedule(self._node.now_ms)
+        self._schedule(self._clock.now_ms)
 
     def _schedule(self, now_ms: int) -> None:
         due_ms = max(self._liveness.next_deadline_ms(now_ms), now_ms + 1)
         if self._wake_ms <= now_ms or due_ms < self._wake_ms:
             self._wake_ms = due_ms
-            self._node.later(self._node.clock.until_us(due_ms), self._on_deadline, due_ms)
+            self._process.later(self._clock.until_us(due_ms), self._on_deadline, due_ms)
 
     def _on_deadline(self, due_ms: int) -> None:
         if due_ms == self._wake_ms:
             self._wake_ms = -1
-            self.wake(self._node.now_ms)
+            self.wake(self._clock.now_ms)
 

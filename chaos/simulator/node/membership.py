@@ -10,9 +10,14 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from chaos.simulator.env.trace import Trace
-from chaos.simulator.node.transport import Transport
+from chaos.simulator.node.env import NodeEnv
+from chaos.simulator.node.linearizable_reads import LinearizableReads
+from chaos.simulator.node.peers import PeerTable
+from chaos.simulator.node.process import ProcessScheduler
+from chaos.simulator.node.round_queue import RoundQueue
 from chaos.simulator.oracle.observer import StateChecker
 from multiraft.errors import ProposalError
 from multiraft.raft.multi_raft import MultiRaft
@@ -20,6 +25,9 @@ from multiraft.raft.ready import Event
 from multiraft.storage.repair.coordinator import RepairCoordinator
 from multiraft.storage.store import Store
 from multiraft.types import Configuration
+
+if TYPE_CHECKING:
+    from chaos.simulator.ports import ClusterPort
 
 #: Incarnation of every group; the simulator creates no group twice.
 INCARNATION = 1
@@ -137,36 +145,45 @@ def create_wanted(
     repairer.on_replica_created(group)
 
 
-class MembershipChanges(Transport):
-    """Part of ``SimulatedNode``: membership changes."""
+class MembershipChanges:
+    """Membership changes of one boot."""
+
+    def __init__(self, env: NodeEnv, cluster: ClusterPort, process: ProcessScheduler,
+                 rounds: RoundQueue, raft: MultiRaft, peers: PeerTable, reads: LinearizableReads):
+        self._env = env
+        self._cluster = cluster
+        self._process = process
+        self._rounds = rounds
+        self._raft = raft
+        self._peers = peers
+        self._reads = reads
 
     def change_some(self, rng: random.Random) -> None:
-        """Schedule random changes of the members of some of the groups led here; no-op while the
-        node is down or paused."""
-        if self._raft is not None and not self.paused:
-            self.later(0, self._change, rng)
+        """Schedule random changes of the members of some of the groups led here."""
+        self._process.later(0, self._change, rng)
 
     def _change(self, rng: random.Random) -> None:
-        present = [node for node in (self.node, *self._peers) if node in self._world.nodes]
+        present = [node for node in (self._env.node, *self._peers.peers)
+                   if node in self._cluster.nodes]
         change_members(self._raft, rng, present,
-                       self._world.parameters.replication_factor, self._world.atlas.permits,
-                       self._propose_members, self._trace)
-        self.request_round()
+                       self._env.parameters.replication_factor, self._cluster.atlas.permits,
+                       self._propose_members, self._env.trace)
+        self._rounds.request()
 
     def configuration(self, group: int) -> Configuration:
-        """Return the configuration in force of a group by this node's log; the node must be up and
-        have a replica."""
+        """Return the configuration in force of a group by this node's log, which must have a
+        replica."""
         return self._raft.status.of(group).configuration
 
     def set_members(self, group: int, voters: tuple[int, ...], learners: tuple[int, ...]) -> None:
         """Schedule a proposal of these members like an operator's; the core may refuse, when it is
         too early."""
-        self.later(0, self._set_members, group, voters, learners)
+        self._process.later(0, self._set_members, group, voters, learners)
 
     def _set_members(self, group: int, voters: tuple[int, ...], learners: tuple[int, ...]) -> None:
         with contextlib.suppress(ProposalError):
             self._propose_members(group, voters, learners)
-        self.request_round()
+        self._rounds.request()
 
     def _propose_members(
         self, group: int, voters: tuple[int, ...], learners: tuple[int, ...]
@@ -178,7 +195,7 @@ class MembershipChanges(Transport):
     def _read_soon(self, group: int, left: int) -> None:
         """Schedule up to ``left`` linearizable reads, the first after the first messages of the
         change."""
-        self.later(self._round_us + 1, self._read_during_change, group, left)
+        self._process.later(self._rounds.round_us + 1, self._read_during_change, group, left)
 
     def _read_during_change(self, group: int, left: int) -> None:
         """Start a linearizable read while a change of a group led here is open, and again in the
@@ -187,10 +204,10 @@ class MembershipChanges(Transport):
             return
         status = self._raft.status.of(group)
         if status.configuration.outgoing or status.configuration_index > status.commit:
-            self._start_read_index(group)
-            self._event_counts["reads during a change of members"] += 1
+            self._reads.start(group)
+            self._env.event_counts["reads during a change of members"] += 1
             self._read_soon(group, left - 1)
-            self.request_round()
+            self._rounds.request()
 
     def members_changed(self, group: int) -> None:
         """Report the configuration that a leader on this node uses from now on to the state
@@ -199,37 +216,17 @@ class MembershipChanges(Transport):
         Its messages leave in the next round. A fault before that round has to spare the nodes that
         the group needs under this configuration."""
         status = self._raft.status.of(group)
-        self._state_checker.replica(self.node, group).adopt(status.configuration,
-                                                      status.configuration_index)
+        self._env.state_checker.replica(self._env.node, group).adopt(status.configuration,
+                                                                  status.configuration_index)
 
     def return_some(self, peer: int, rng: random.Random) -> None:
         """Remove the voter ``peer`` from some groups led here, and make it a voter again, step by
-        step. No-op while the node is down or paused."""
-        if self._raft is not None and not self.paused:
-            for group, voters in groups_with(self._raft, peer, rng):
-                self.later(0, self._return, group, peer, voters, RETURN_STEPS)
+        step."""
+        for group, voters in groups_with(self._raft, peer, rng):
+            self._process.later(0, self._return, group, peer, voters, RETURN_STEPS)
 
     def _return(self, group: int, peer: int, voters: tuple[int, ...], left: int) -> None:
-        permits = self._world.atlas.permits
+        permits = self._cluster.atlas.permits
         if left and return_step(self._raft, group, peer, voters, permits, self._propose_members):
-            self.later(RETURN_US, self._return, group, peer, voters, left - 1)
-        self.request_round()
-
-    def _start_waiting_reads(self) -> None:
-        """Start the linearizable reads that waited for a stopped process, before its clock
-        advances.
-
-        A read that relied on a lease would be answered wrongly here.
-        """
-        if self._raft is not None:
-            for group in self.led_groups():
-                self._start_read_index(group)
-            self._round()
-
-    def _start_read_index(self, group: int) -> None:
-        """Start a linearizable read of a group, which a fetch at a leader does as well; no-op
-        unless this node leads the group."""
-        if self._raft.status.is_leader(group):
-            with contextlib.suppress(ProposalError):
-                self._raft.read_index(group, self._state_checker.groups[group].commit)
-                self._open_reads.asked(group)
+            self._process.later(RETURN_US, self._return, group, peer, voters, left - 1)
+        self._rounds.request()

@@ -25,7 +25,7 @@ from node.metadata.placement_table import Switch
 from node.replicas.partition_switch import POLL_S, RETRY_S_MAX, RETRY_S_MIN, PartitionSwitcher
 
 if TYPE_CHECKING:
-    from chaos.simulator.ports import NodePort
+    from chaos.simulator.node.move_services import MoveServices
     from multiraft.storage.store import Store
 
 SECOND_US = 1_000_000
@@ -56,7 +56,7 @@ class _Seen(NamedTuple):
 class _Metadata:
     """``metadata_log`` and ``applied`` of the driver."""
 
-    def __init__(self, node: NodePort):
+    def __init__(self, node: MoveServices):
         self._node = node
         self.applied = node.metadata_applied
         self.wait = node.wait_applied
@@ -69,7 +69,7 @@ class _Metadata:
 class _Leader:
     """Requests to the metadata leader, with the partition numbers of the metadata."""
 
-    def __init__(self, node: NodePort):
+    def __init__(self, node: MoveServices):
         self._node = node
 
     async def ask(self, request: wire.PublishSwitch) -> None:
@@ -103,7 +103,7 @@ class _Driver(PartitionSwitcher):
 class PartitionSwitches:
     """Driver of switches in one boot."""
 
-    def __init__(self, node: NodePort, raft: MultiRaft, store: Store):
+    def __init__(self, node: MoveServices, raft: MultiRaft, store: Store):
         self._node = node
         metadata = _Metadata(node)
         self._driver = _Driver(self.check, node.report_step, raft, store.partition_states, metadata,

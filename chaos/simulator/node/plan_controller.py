@@ -28,8 +28,8 @@ from node.rebalance.participant import PlanParticipant
 from node.rebalance.throttle import PlanThrottle
 
 if TYPE_CHECKING:
+    from chaos.simulator.node.move_services import MoveServices
     from chaos.simulator.oracle.metadata_oracle import MetadataState
-    from chaos.simulator.ports import NodePort
     from multiraft.storage.store import Store
 
 Call = Callable[[], Coroutine[Future, None, Any]]
@@ -40,7 +40,7 @@ STEPS = {wire.StartReplicaChange: "PlanChange", wire.StartLeaderTransfer: "PlanT
 class _Metadata:
     """``metadata_log`` of the controller."""
 
-    def __init__(self, node: NodePort):
+    def __init__(self, node: MoveServices):
         self._node = node
         self.applied = node.metadata_applied
 
@@ -59,7 +59,7 @@ class _Runtime:
     node's clock and coroutines of the simulator.
     """
 
-    def __init__(self, node: NodePort):
+    def __init__(self, node: MoveServices):
         self._node = node
 
     def monotonic_ms(self) -> int:
@@ -84,7 +84,7 @@ class _Runtime:
 class _Log:
     """Log messages of the controller, as lines of the trace."""
 
-    def __init__(self, node: NodePort):
+    def __init__(self, node: MoveServices):
         self._node = node
 
     def info(self, text: str, extra: dict) -> None:
@@ -105,7 +105,7 @@ class _Survey(NamedTuple):
 class _Facts:
     """State of this node, as ``group_health`` and ``latency`` of the handlers."""
 
-    def __init__(self, node: NodePort):
+    def __init__(self, node: MoveServices):
         self._node = node
 
     async def fresh(self) -> _Survey:
@@ -119,7 +119,7 @@ class _Facts:
 class NodePlans:
     """A node's part in plans, in one boot."""
 
-    def __init__(self, node: NodePort, raft: MultiRaft, store: Store):
+    def __init__(self, node: MoveServices, raft: MultiRaft, store: Store):
         self._node = node
         self._raft = raft
         metadata, facts = _Metadata(node), _Facts(node)

@@ -18,7 +18,8 @@ from multiraft.raft.multi_raft import MultiRaft
 from node.rebalance.preferred_leaders import POLL_S, WINDOW_MS, PreferredLeaders
 
 if TYPE_CHECKING:
-    from chaos.simulator.ports import ClusterPort, NodePort
+    from chaos.simulator.node.move_services import MoveServices
+    from chaos.simulator.ports import SimulationPort
 
 POLL_MS = int(POLL_S * 1000)
 #: A restart within one check interval, one that loses the liveness support, and an outage.
@@ -30,7 +31,7 @@ BACK_MS = 30_000
 class LeadershipReturn(PreferredLeaders):
     """Preferred leaders in one boot of a node."""
 
-    def __init__(self, node: NodePort, raft: MultiRaft, metadata, log):
+    def __init__(self, node: MoveServices, raft: MultiRaft, metadata, log):
         super().__init__(raft, metadata, node.request_round, log)
         self._node = node
         self._schedule_check()
@@ -56,7 +57,7 @@ class LeadershipReturn(PreferredLeaders):
 class LeadershipReturnCheck:
     """Check that groups return to their preferred leaders."""
 
-    def __init__(self, world: ClusterPort, rng: random.Random, until: Callable[..., None]):
+    def __init__(self, world: SimulationPort, rng: random.Random, until: Callable[..., None]):
         self._world = world
         self._rng = rng
         self._until = until
@@ -72,13 +73,13 @@ class LeadershipReturnCheck:
     def _led_elsewhere(self, node: int) -> list[str]:
         """Return the groups that prefer the node and are not led by it, as texts."""
         return [f"g{group}" for group, preferred in self._preferred().items()
-                if preferred == node and not self._world.nodes[node].leads(group)]
+                if preferred == node and not self._world.nodes[node].view.leads(group)]
 
     def _not_handed_back(self, live: list[int]) -> list[str]:
         return [f"g{group} to n{node} by n{other}" for group, node in self._preferred().items()
                 for other in live if node in live and other != node
-                and self._world.nodes[other].leads(group)
-                and self._world.nodes[other].will_hand_back(group, node)]
+                and self._world.nodes[other].view.leads(group)
+                and self._world.nodes[other].view.will_hand_back(group, node)]
 
     def await_return(self, live: list[int]) -> None:
         """Run the cluster until no node of ``live`` is about to hand a group back to one that

@@ -1,31 +1,55 @@
 """Outgoing messages of consensus: one frame per peer and round.
 
-Contract.  Part of ``node.SimulatedNode``.  An append gets its entries here, framed as the journal
-frames them.  Entries that are no longer in memory are read from the disk first; damage that this
-read finds is reported to repair.
+Contract.  An append gets its entries here, framed as the journal frames them.  Entries that are no
+longer in memory are read from the disk first; damage that this read finds is reported to repair.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from chaos.simulator.env.violations import Violation
-from chaos.simulator.node.metadata_group import MetadataReplica
+from chaos.simulator.node.connections import Connections
+from chaos.simulator.node.env import NodeEnv
+from chaos.simulator.node.fail_points import FailPoints
+from chaos.simulator.node.process import ProcessScheduler
 from multiraft import core
 from multiraft.raft.messages import Append, Message
+from multiraft.raft.multi_raft import MultiRaft
 from multiraft.raft.ready import Envelope
 from multiraft.storage.errors import CorruptRange
 from multiraft.storage.io_jobs import ReadJob
+from multiraft.storage.store import Store
 from multiraft.types import Entry
+
+if TYPE_CHECKING:
+    from chaos.simulator.ports import ClusterPort
 
 #: Duration of a blocking read of entries that are not in memory.
 COLD_READ_US = 400
 
 
-class Transport(MetadataReplica):
-    """Part of ``SimulatedNode``: messages to peers."""
+class Transport:
+    """Messages of one boot to its peers."""
 
-    def _send_all(self, envelopes: Sequence[Envelope]) -> None:
+    def __init__(self, env: NodeEnv, cluster: ClusterPort, process: ProcessScheduler,
+                 fail_points: FailPoints, raft: MultiRaft, store: Store,
+                 connections: Connections, damaged: Callable[[CorruptRange], None]):
+        """``damaged`` takes the damage that a read has found."""
+        self._node = env.node
+        self._counters = env.counters
+        self._network = env.network
+        self._state_checker = env.state_checker
+        self._everyone = cluster.everyone
+        self._process = process
+        self._fail_points = fail_points
+        self._raft = raft
+        self._store = store
+        self._connections = connections
+        self._damaged = damaged
+
+    def send_all(self, envelopes: Sequence[Envelope]) -> None:
         """Send one frame per connected peer.  An append whose entries are not in memory follows
         after a disk read; one of a lost leadership is dropped."""
         frames: dict[int, list[Message]] = {}
@@ -44,14 +68,14 @@ class Transport(MetadataReplica):
             self._send(to, messages)
 
     def _send(self, to: int, messages: list[Message]) -> None:
-        if to not in self._connected:
+        if to not in self._connections:
             return
-        self._effect()
+        self._fail_points.effect()
         for message in messages:
-            self._state_checker.sent(self.node, to, message)
-        self.peer_frames += not self._world.everyone[to].disk_hangs
-        self._network.send(self.node, to, "append", tuple(messages),
-                           self._world.everyone[to].receive_peer)
+            self._state_checker.sent(self._node, to, message)
+        receiver = self._everyone[to]
+        self._counters.peer_frames += not receiver.disk.hangs
+        self._network.send(self._node, to, "append", tuple(messages), receiver.receive_peer)
 
     def _fill(self, to: int, message: Append) -> Append | None:
         """Return the append with its entries, or None.
@@ -65,7 +89,7 @@ class Transport(MetadataReplica):
         entries = self._store.entries(message.group, first, last)
         if entries is None:
             job = self._store.read_job(message.group, first, last)
-            self.later(COLD_READ_US, self._send_cold, to, message, job)
+            self._process.later(COLD_READ_US, self._send_cold, to, message, job)
             return None
         return self._framed(message, entries)
 
@@ -79,7 +103,7 @@ class Transport(MetadataReplica):
 
     def _framed(self, message: Append, entries: Sequence[Entry]) -> Append:
         if entries[-1].term > message.term or entries[0].index != message.prev_index + 1:
-            raise Violation("MessagesAreTrue", f"n{self.node} sends {entries} in {message}")
+            raise Violation("MessagesAreTrue", f"n{self._node} sends {entries} in {message}")
         buffers, _, _, _ = core.frame_entries(entries, 0, 0)
         return with_entries(message, b"".join(buffers))
 

@@ -29,7 +29,7 @@ from chaos.simulator.faults.nemesis import Nemesis
 from multiraft.raft.status import Role
 
 if TYPE_CHECKING:
-    from chaos.simulator.ports import ClusterPort
+    from chaos.simulator.ports import SimulationPort
 
 #: Kinds of fault that the nemesis does not count.
 DOWN = "down"
@@ -102,7 +102,7 @@ class RunTrace(Recording):
 
     # ---- reports of the run ----------------------------------------------------------------
 
-    def nemesis(self, world: ClusterPort, rng: random.Random) -> Nemesis:
+    def nemesis(self, world: SimulationPort, rng: random.Random) -> Nemesis:
         """Return the nemesis of the run, whose heals are observed here."""
         return Nemesis(Injector(world, rng, self._observe_heal))
 

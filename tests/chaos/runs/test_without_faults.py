@@ -77,7 +77,7 @@ class Consumer:
         voters = self._running.voters[group]
         node = self._running.nodes[voters[self._reads // len(self._positions) % len(voters)]]
         self._reads += 1
-        self._positions[partition] = node._sessions.read(CONSUMER, group, partition, at)
+        self._positions[partition] = node.boot.sessions.read(CONSUMER, group, partition, at)
         return self._positions[partition] > at
 
     def catch_up(self) -> None:
@@ -128,7 +128,7 @@ def test_without_a_fault_no_leader_changes_and_the_checkers_find_nothing(seed, m
     running.converge(everybody)
     running.check_quiescence(everybody)
     assert +running.faults == {}
-    assert sum(node.crashes for node in running.nodes.values()) == 0
+    assert sum(node.env.counters.crashes for node in running.nodes.values()) == 0
     verdict = check(recording.finish(), CheckerLimits(
         nodes=parameters.nodes, copies=parameters.replication_factor, available_us=AVAILABLE_US))
     assert verdict.anomalies == []
@@ -153,13 +153,13 @@ def alike(seed: int) -> Parameters:
 def spread_leaders(running: Simulation) -> None:
     """Make each node lead a third of the groups."""
     for node in running.nodes.values():
-        for group in node.led_groups():
+        for group in node.view.led_groups():
             if group and 1 + group % 3 != node.node:
-                node._raft.transfer(group, 1 + group % 3)
-        node.request_round()
+                node.boot.raft.transfer(group, 1 + group % 3)
+        node.boot.rounds.request()
     running.run_for(SETTLE_MS)
     for number, node in running.nodes.items():
-        assert {group for group in node.led_groups() if group} == {
+        assert {group for group in node.view.led_groups() if group} == {
             group for group in running.state_checker.groups if group and 1 + group % 3 == number}
 
 
@@ -168,9 +168,9 @@ def test_a_slow_disk_under_a_third_of_the_leaders_slows_their_groups_alone(seed)
     running = started(alike(seed))
     spread_leaders(running)
     slow, groups = running.nodes[1], running.state_checker.groups
-    led = {*slow.led_groups(), 0}
+    led = {*slow.view.led_groups(), 0}
     changes = running.state_checker.leader_changes
-    slow.slow_disk(SLOW_DISK_FACTOR)
+    slow.disk.slow_down(SLOW_DISK_FACTOR)
     for _ in range(WINDOWS):
         before = {number: group.commit for number, group in groups.items()}
         running.run_for(WINDOW_MS)
@@ -192,7 +192,7 @@ def test_readers_go_on_where_they_were_and_jump_back_now_and_then():
         was_read(group, read)
 
     for node in running.nodes.values():
-        node._sessions._was_read = told
+        node.boot.sessions._was_read = told
     running.run_for(60_000)
     by_reader: dict[tuple[int, int], list[int]] = {}
     for reader, partition, offset in offsets:

@@ -20,8 +20,9 @@ from chaos.simulator.env.violations import Violation
 from chaos.simulator.faults import partial_heal
 from chaos.simulator.node import membership
 from chaos.simulator.node.coroutines import start
-from chaos.simulator.node.disk_and_clock import RESERVE_FILE, SimulatedReserve
-from chaos.simulator.node.metadata_group import Chunk, Download
+from chaos.simulator.node.page_cache import survives_power_loss
+from chaos.simulator.node.simulated_disk import RESERVE_FILE, SimulatedReserve
+from chaos.simulator.node.snapshots import Chunk, Download
 from chaos.simulator.simulation import Simulation
 from multiraft.storage.errors import CorruptRange
 from multiraft.types import EntryKind
@@ -180,29 +181,29 @@ def finish(made: Simulation) -> None:
 @pytest.mark.parametrize("arm", ["arm_write_error", "arm_sync_error"])
 def test_disk_error_ends_the_node_and_it_comes_back(arm):
     made = running(3)
-    getattr(made.nodes[1], arm)(2)
+    getattr(made.nodes[1].disk, arm)(2)
     made.run_for(5000)
     assert made.event_counts["stopped by its disk"] == 1
-    assert made.nodes[1].crashes == 1
+    assert made.nodes[1].env.counters.crashes == 1
     assert made.nodes[1].is_up, "whoever watches it has started it again"
     finish(made)
 
 
 def test_groups_leave_a_node_whose_disk_hangs():
     made = running(5)
-    busiest = max(made.nodes.values(), key=lambda node: len(node.led_groups()))
-    groups = busiest.led_groups()
+    busiest = max(made.nodes.values(), key=lambda node: len(node.view.led_groups()))
+    groups = busiest.view.led_groups()
     assert groups
-    busiest.hang_disk()
+    busiest.disk.hang()
     made.run_for(8000)
     others = {group for node in made.nodes.values() if node is not busiest
-              for group in node.led_groups()}
+              for group in node.view.led_groups()}
     assert set(groups) <= others
-    assert busiest.disk_is_stalled
+    assert busiest.boot.worker.is_stalled(busiest.env.now_ms)
     before = made.workload.acked
     made.run_for(3000)
     assert made.workload.acked > before
-    busiest.release_disk()
+    busiest.disk.release()
     finish(made)
 
 
@@ -210,38 +211,38 @@ def test_idle_node_notices_that_its_disk_hangs():
     made = running(5)
     made.workload.stop()
     made.run_for(8000)
-    busiest = max(made.nodes.values(), key=lambda node: len(node.led_groups()))
-    groups = busiest.led_groups()
-    assert groups and not busiest.disk_is_stalled
-    busiest.hang_disk()
+    busiest = max(made.nodes.values(), key=lambda node: len(node.view.led_groups()))
+    groups = busiest.view.led_groups()
+    assert groups and not busiest.boot.worker.is_stalled(busiest.env.now_ms)
+    busiest.disk.hang()
     made.run_for(5000)
-    assert busiest.disk_is_stalled
+    assert busiest.boot.worker.is_stalled(busiest.env.now_ms)
     others = {group for node in made.nodes.values() if node is not busiest
-              for group in node.led_groups()}
+              for group in node.view.led_groups()}
     assert set(groups) <= others
-    busiest.release_disk()
+    busiest.disk.release()
     finish(made)
 
 
 def test_a_full_disk_leaves_the_leading_to_others():
     made = running(7)
-    full = max(made.nodes.values(), key=lambda node: len(node.led_groups()))
-    groups, acked = full.led_groups(), made.workload.acked
-    full.fill_disk(0)
+    full = max(made.nodes.values(), key=lambda node: len(node.view.led_groups()))
+    groups, acked = full.view.led_groups(), made.workload.acked
+    full.disk.fill(0)
     made.run_for(5000)
-    assert full.disk_is_full and made.event_counts["made way for records"] >= len(groups)
-    assert not full.led_groups()
+    assert full.boot.space.guard.full and made.event_counts["made way for records"] >= len(groups)
+    assert not full.view.led_groups()
     assert made.workload.acked > acked
     waiting = [append for stream in made.workload._streams.values() for append in stream.open]
     assert not any(append.last_error for append in waiting), "nobody waits for room any more"
-    full.free_disk()
+    full.disk.free()
     finish(made)
 
 
 def test_full_disks_refuse_records_and_keep_their_leaders():
     made = running(7)
     for node in made.nodes.values():
-        node.fill_disk(0)
+        node.disk.fill(0)
     made.run_for(2000)  # until each node knows that the others are full as well
     changes = made.state_checker.leader_changes
     refused, acked = made.workload.refused, made.workload.acked
@@ -253,17 +254,17 @@ def test_full_disks_refuse_records_and_keep_their_leaders():
             for append in stream.open if append.last_error]
     assert "StorageFull" in last
     assert made.state_checker.leader_changes == changes
-    node = max(made.nodes.values(), key=lambda node: len(node.led_groups()))
+    node = max(made.nodes.values(), key=lambda node: len(node.view.led_groups()))
     for _ in range(10):  # terms and votes are still written
-        node.transfer_some(random.Random(1))
+        node.boot.leadership.transfer_some(random.Random(1))
         made.run_for(300)
     assert made.state_checker.leader_changes > changes
     for node in made.nodes.values():
-        node.free_disk()
+        node.disk.free()
     made.run_for(3000)
     assert made.event_counts["room again"] == 3
     assert made.workload.acked > acked
-    assert all(node.crashes == 0 for node in made.nodes.values())
+    assert all(node.env.counters.crashes == 0 for node in made.nodes.values())
     finish(made)
 
 
@@ -300,13 +301,14 @@ def test_nobody_forgets_what_is_not_synced_while_another_node_is_damaged():
     drawn = Parameters.draw(3)
     made = running(3, disk=dataclasses.replace(drawn.disk, flush_interval_ms=500))
     damaged, other = made.nodes[1], made.nodes[2]
-    assert not other._keeps_page_cache()
-    place = damaged.durable_places()[-1]
-    damaged.rot(place.path, place.at, 0)
-    assert other._keeps_page_cache() and not damaged._keeps_page_cache()
-    damaged.scrub_soon()
+    assert not survives_power_loss(other.env, made)
+    place = damaged.damage.durable_places()[-1]
+    damaged.damage.rot(place.path, place.at, 0)
+    assert survives_power_loss(other.env, made)
+    assert not survives_power_loss(damaged.env, made)
+    damaged.boot.repair.scrub_soon()
     made.run_for(10_000)
-    assert damaged.is_whole and not other._keeps_page_cache()
+    assert damaged.is_whole and not survives_power_loss(other.env, made)
 
 
 def test_a_replica_that_no_repair_brings_back_is_not_whole():
@@ -314,13 +316,14 @@ def test_a_replica_that_no_repair_brings_back_is_not_whole():
     damaged.
     """
     node = running(3).nodes[1]
-    node.rotten, node._unscrubbed = True, False
+    node.damage.rotten = True
     assert node.is_whole
-    node._store.table.logs[2].quarantine_permanently("it makes no sense")
-    node._repairer.groups.add(2)
-    assert node._repairer.step(2) is None and not node._repairer.groups
+    node.boot.store.table.logs[2].quarantine_permanently("it makes no sense")
+    coordinator = node.boot.repair.coordinator
+    coordinator.groups.add(2)
+    assert coordinator.step(2) is None and not coordinator.groups
     assert not node.is_whole
-    assert node.under_repair() == ["g2 it makes no sense"]
+    assert node.view.under_repair() == ["g2 it makes no sense"]
 
 
 def test_old_rot_does_not_excuse_a_quarantine_of_which_the_disk_knows_nothing():
@@ -329,36 +332,36 @@ def test_old_rot_does_not_excuse_a_quarantine_of_which_the_disk_knows_nothing():
     """
     made = running(3)
     node = made.nodes[1]
-    node.rotten = True
-    node._raft.repair.quarantine(2, "entry 7@1 of node 2: an offset is missing")
-    node.request_round()
+    node.damage.rotten = True
+    node.boot.raft.repair.quarantine(2, "entry 7@1 of node 2: an offset is missing")
+    node.boot.rounds.request()
     with pytest.raises(Violation, match="NothingIsDamaged: n1 g2 quarantined itself"):
         made.run_for(1000)
 
 
 def test_old_rot_does_not_excuse_damage_where_nothing_rotted():
     node = running(3).nodes[1]
-    place = next(place for place in node.durable_places() if place.kind == EntryKind.DATA)
-    node.rotten = True
+    place = next(place for place in node.damage.durable_places() if place.kind == EntryKind.DATA)
+    node.damage.rotten = True
     error = CorruptRange(place.group, place.index, "another entry is in its place")
     with pytest.raises(Violation, match="NothingIsDamaged: n1 reads what never rotted"):
-        node._damaged(error)
-    node.rot(place.path, place.at + place.length - 1, 0)
-    node._damaged(error)
+        node.boot.repair.found(error)
+    node.damage.rot(place.path, place.at + place.length - 1, 0)
+    node.boot.repair.found(error)
     assert not node.is_whole
 
 
 def test_rot_of_an_index_file_excuses_nothing():
     made = running(3)
     node = made.nodes[1]
-    while not node.index_files():
+    while not node.damage.index_files():
         made.run_for(1000)
-    for path, data in node.index_files().items():
-        node.rot_beside(path, len(data) // 2, 3)
+    for path, data in node.damage.index_files().items():
+        node.damage.rot_beside(path, len(data) // 2, 3)
     node.crash(power=False)
     node.start()
     made.run_for(2000)
-    assert node.is_up and not node.rotten and not node._store.damage
+    assert node.is_up and not node.damage.rotten and not node.boot.store.damage
     finish(made)
 
 
@@ -370,15 +373,15 @@ def test_an_index_file_of_a_damaged_node_rots_only_while_all_others_are_whole():
     """
     made = running(3)
     node, other = made.nodes[1], made.nodes[2]
-    while not node.index_files():
+    while not node.damage.index_files():
         made.run_for(1000)
     made.nemesis.injector.draw_node = lambda: node
-    node.rotten = other.rotten = other._unread_damage = True
+    node.damage.rotten = other.damage.rotten = other.damage.unread = True
     made.atlas.note_lost(other.node)
     made.faults["rot-beside"] += 1
     made.nemesis.cause("rot-beside")
     assert made.faults["rot-beside"] == 0
-    other.rotten = other._unread_damage = False
+    other.damage.rotten = other.damage.unread = False
     made.faults["rot-beside"] += 1
     made.nemesis.cause("rot-beside")
     assert made.faults["rot-beside"] == 1
@@ -388,8 +391,8 @@ def test_an_index_file_of_a_damaged_node_rots_only_while_all_others_are_whole():
 def leader_of_three(made: Simulation) -> tuple[int, int, int, int]:
     """Return (group, its leader, the other voters)."""
     return next((group, number, *(other for other in (1, 2, 3) if other != number))
-                for number, node in made.nodes.items() for group in node.led_groups()
-                if group and node.configuration(group).voters == (1, 2, 3))
+                for number, node in made.nodes.items() for group in node.view.led_groups()
+                if group and node.view.configuration(group).voters == (1, 2, 3))
 
 
 @pytest.mark.parametrize("way", ["asked", "drawn", "returned", "planned"])
@@ -403,19 +406,20 @@ def test_nobody_is_lost_whom_a_leader_has_just_come_to_need(way, monkeypatch):
     node, wanted = made.nodes[leader], tuple(sorted((leader, kept)))
     assert made.atlas.may_lose(kept) and made.atlas.may_lose(leader)
     if way == "asked":
-        node._set_members(group, wanted, ())
+        node.boot.membership._set_members(group, wanted, ())
     elif way == "drawn":
         monkeypatch.setattr(membership, "draw_members", lambda *_: (wanted, ()))
         monkeypatch.setattr(membership, "CHANGES_AT_ONCE", len(made.voters))
-        node._change(random.Random(1))
+        node.boot.membership._change(random.Random(1))
     elif way == "returned":
-        node._return(group, left, (1, 2, 3), 1)
+        node.boot.membership._return(group, left, (1, 2, 3), 1)
     else:
         monkeypatch.setattr(made.workload, "topics", made.topics)
-        node._start_moves()
-        index = node.status(group).configuration_index
-        start(node._planning._change(StartReplicaChange(group, wanted, (), index)), node.later)
-    assert node.configuration(group).voters == wanted
+        node.boot.moves.start()
+        index = node.view.status(group).configuration_index
+        start(node.boot.moves.plans._change(StartReplicaChange(group, wanted, (), index)),
+              node.process.later)
+    assert node.view.configuration(group).voters == wanted
     assert not made.atlas.may_lose(kept) and not made.atlas.may_lose(leader)
     assert made.atlas.may_lose(left)
 
@@ -430,13 +434,13 @@ def test_relaxed_nodes_write_although_a_checkpoint_is_always_due():
                                checkpoint_bytes=1, checkpoint_growth_factor=0)
     made = running(11, disk=disk)
     acked = made.workload.acked
-    stores = [node._store for node in made.nodes.values()]
+    stores = [node.boot.store for node in made.nodes.values()]
     before = [store.checkpoint_position for store in stores]
     made.run_for(5000)
     assert made.workload.acked > acked + 20
     assert all(store.checkpoint_position > position
                for store, position in zip(stores, before, strict=True))
-    assert all(node.crashes == 0 for node in made.nodes.values())
+    assert all(node.env.counters.crashes == 0 for node in made.nodes.values())
 
 
 def test_a_node_behind_the_log_start_gets_a_snapshot_of_the_state():
@@ -447,7 +451,7 @@ def test_a_node_behind_the_log_start_gets_a_snapshot_of_the_state():
     replica = made.state_checker.groups[0].replica(away.node)
 
     def is_compacted() -> bool:
-        return any(node.leads(0) and node._raft.status.of(0).first_index > replica.applied
+        return any(node.view.leads(0) and node.boot.raft.status.of(0).first_index > replica.applied
                    for node in made.nodes.values())
 
     for _ in range(10):  # until there is enough for a checkpoint
@@ -458,17 +462,17 @@ def test_a_node_behind_the_log_start_gets_a_snapshot_of_the_state():
     away.start()
     made.run_for(8_000)
     assert made.faults["snapshot-installed"] >= 1
-    assert away.state.version > 0
+    assert away.view.commands.version > 0
     finish(made)
 
 
 def test_what_another_leader_made_of_the_same_commands_is_fetched_from_its_start():
-    node = running(3).nodes[1]
-    node._download = Download(5, 1, 100, 7, b"a part")
-    node._take_chunk(2, Chunk(5, 1, 100, 8, 6, b"of another one"))
-    assert node._download == Download(5, 1, 100, 8, b"")
-    node._take_chunk(2, Chunk(5, 1, 100, 8, 0, b"from its start"))
-    assert node._download.data == b"from its start"
+    snapshots = running(3).nodes[1].boot.snapshots
+    snapshots._download = Download(5, 1, 100, 7, b"a part")
+    snapshots.take_chunk(2, Chunk(5, 1, 100, 8, 6, b"of another one"))
+    assert snapshots._download == Download(5, 1, 100, 8, b"")
+    snapshots.take_chunk(2, Chunk(5, 1, 100, 8, 0, b"from its start"))
+    assert snapshots._download.data == b"from its start"
 
 
 def test_members_change_while_disks_rot():
@@ -487,17 +491,17 @@ def test_members_change_while_disks_rot():
 STATE_BUGS = {
     "applied-state-not-in-snapshot": Bug(
         "applied-state-not-in-snapshot",
-        "chaos.simulator.node.metadata_group",
-        "MetadataReplica._install",
-        "self._take_state(state)",
+        "chaos.simulator.node.snapshots",
+        "SnapshotExchange._install",
+        "self._metadata.take_state(state)",
         "pass",
         "a snapshot moves the log and not the state",
         Seeds((3,)),
     ),
     "only-a-settled-leader-gives": Bug(
         "only-a-settled-leader-gives",
-        "chaos.simulator.node.metadata_group",
-        "MetadataReplica._serve_state",
+        "chaos.simulator.node.snapshots",
+        "SnapshotExchange.serve",
         "self._raft.status.of(METADATA_GROUP).quarantined",
         "not self._raft.status.has_applied_in_term(METADATA_GROUP)",
         "a leader that needs the vote of who needs its snapshot does not give it",
@@ -505,8 +509,8 @@ STATE_BUGS = {
     ),
     "outdated-image": Bug(
         "outdated-image",
-        "chaos.simulator.node.metadata_group",
-        "MetadataReplica._serve_state",
+        "chaos.simulator.node.snapshots",
+        "SnapshotExchange.serve",
         "or image[0].bounds.last_index < first_index - 1",
         "",
         "an image is given for ever from which the log does not go on",
@@ -558,7 +562,7 @@ def test_a_crash_that_comes_late_is_healed_after_it_came(kind):
         made.nemesis.cause(kind)
         made.run_for(500)
     assert made.faults[kind] >= 5
-    assert sum(node.crashes for node in made.nodes.values()) >= made.faults[kind]
+    assert sum(node.env.counters.crashes for node in made.nodes.values()) >= made.faults[kind]
     made.run_for(1000)
     assert all(node.is_up for node in made.nodes.values())
     finish(made)
@@ -575,14 +579,14 @@ def test_a_disk_that_had_failed_when_the_faults_ended_is_noticed_later_and_its_n
     """The node was started again only during the phase of faults, and stayed down permanently."""
     made = running(3)
     node = made.nodes[1]
-    node.arm_sync_error(1)
-    while not node._filesystem.faults.sync_errors:
+    node.disk.arm_sync_error(1)
+    while not node.disk.filesystem.faults.sync_errors:
         made.run_for(1)
-    node.hang_disk()
+    node.disk.hang()
     made.heal()
-    node.release_disk()
+    node.disk.release()
     made.run_for(5000)
-    assert node.crashes == 1 and node.is_up
+    assert node.env.counters.crashes == 1 and node.is_up
     finish(made)
 
 
@@ -591,7 +595,7 @@ def test_who_stays_off_is_not_started_by_whoever_watches_it(monkeypatch):
     made = running(3)
     made.heal()
     node = made.nodes[made.minority.nodes[0]]
-    node._restart_soon()
+    node.restart_soon()
     made.run_for(5000)
     assert not node.alive
     made.minority.heal_rest()
@@ -607,7 +611,7 @@ def test_a_quorum_converges_beside_those_that_stay_ill(way, monkeypatch):
     assert len(ill) == 1 and made.minority.mode == way and len(live) == 2
     made.converge(live)
     node = made.nodes[ill[0]]
-    assert node.alive == (way != partial_heal.OFF) and node.disk_hangs == (way == partial_heal.HUNG)
+    assert node.alive == (way != partial_heal.OFF) and node.disk.hangs == (way == partial_heal.HUNG)
     assert made.network.is_blocked(ill[0], live[0]) == (
         way in (partial_heal.CUT, partial_heal.MUTE)
     )
@@ -622,8 +626,8 @@ def test_a_quorum_converges_beside_those_that_stay_ill(way, monkeypatch):
 def test_groups_that_have_wandered_get_their_voters_back_before_somebody_falls_ill():
     made = running(3)
     for node in made.nodes.values():
-        for group in node.led_groups():
-            node.set_members(group, (1 + group % 3,), ())
+        for group in node.view.led_groups():
+            node.boot.membership.set_members(group, (1 + group % 3,), ())
     made.run_for(3000)
     assert any(
         len(group.configuration().voters) == 1 for group in made.state_checker.groups.values()

@@ -36,7 +36,7 @@ def test_failed_writes_and_syncs_are_counted_when_they_fail():
         Parameters.draw(3, groups=2), faults=("eio-write", "eio-sync", "eio-directory"),
         fault_interval_ms=500, safety_ms=20_000))
     running.run()
-    failed = [node._filesystem.faults for node in running.everyone.values()]
+    failed = [node.disk.filesystem.faults for node in running.everyone.values()]
     assert running.faults["eio-write"] == sum(one.write_errors for one in failed) > 0
     assert (running.faults["eio-sync"] + running.faults["eio-directory"]
             == sum(one.sync_errors for one in failed) > 0)
@@ -54,5 +54,5 @@ def test_crashes_are_counted_when_they_happen():
     running.run()
     by_itself = running.event_counts["lives anew in its sleep"]  # one restart after the faults
     assert by_itself == 1
-    assert running.faults["crash-in-write"] == sum(node.crashes for node in
+    assert running.faults["crash-in-write"] == sum(node.env.counters.crashes for node in
                                                    running.nodes.values()) - by_itself > 0

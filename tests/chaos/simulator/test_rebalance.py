@@ -161,8 +161,8 @@ class Rebalanced(Simulation):
 
         None while some groups have no leader, or there are no metadata.
         """
-        led = {group: node.status(group) for _, node in sorted(self.nodes.items())
-               if node.is_up and not node.paused for group in node.led_groups()}
+        led = {group: node.view.status(group) for _, node in sorted(self.nodes.items())
+               if node.is_up and not node.paused for group in node.view.led_groups()}
         state = self.oracle.metadata.state
         if len(led) < len(self.state_checker.groups) or not state.cluster_id:
             return None
@@ -220,7 +220,7 @@ def test_a_chain_is_read_over_all_its_groups_at_the_end():
     for before, after in zip(extents, extents[1:]):
         assert before.partition != after.partition or before.end == after.start
     read = [end for node in running.nodes.values() if node.is_up
-            for _, end in node.read_everything(extents)]
+            for _, end in node.view.read_everything(extents)]
     assert sum(read) > 0
 
 

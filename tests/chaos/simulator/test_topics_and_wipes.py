@@ -50,7 +50,7 @@ def test_a_directory_whose_identity_rotted_is_replaced_where_others_are_put_back
     running.run_for(1_500)
     node = running.nodes[1]
     running.atlas.note_lost(1)
-    node.rot_identity(10, 3)
+    node.damage.rot_identity(10, 3)
     node.crash(False)
     node.start()
     running.run_for(20_000)
@@ -93,7 +93,7 @@ def test_who_lives_on_is_known_when_a_node_cannot_start_any_more():
     running.run_for(20_000)
     node = running.nodes[1]
     running.atlas.note_lost(1)
-    node.rot_identity(10, 3)
+    node.damage.rot_identity(10, 3)
     node.crash(False)
     live = running.heal()
     assert lost not in live and 1 not in live and live == [3, new, new + 1]
@@ -120,7 +120,7 @@ def test_nothing_that_the_others_say_lets_a_wiped_node_in():
         running.run_for(wait_ms)
         node.start()
         running.run_for(500)
-        assert not node.alive and not node.is_registered
+        assert not node.alive and not node.peers.is_registered
         refused, before = running.faults["wiped-refused"], refused
         assert refused > before
 

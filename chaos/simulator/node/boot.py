@@ -1,0 +1,278 @@
+"""Parts of one boot of a simulated node, wired: built anew by each recovery.
+
+Contract.  ``Recovery.run`` opens the disk as a real start does and returns the parts, which do
+nothing yet; ``Boot.begin`` starts them.  What outlives a boot is in ``NodeParts``: process, disk,
+damage, known peers and fail points.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from chaos.simulator.disk.disk_worker import DiskWorker, Flight
+from chaos.simulator.env.limits import raft_config, storage_config
+from chaos.simulator.env.violations import Violation
+from chaos.simulator.node.admission import Admission, was_refused
+from chaos.simulator.node.applied_waits import AppliedWaits
+from chaos.simulator.node.applier import Applier
+from chaos.simulator.node.client_replies import ClientReplies
+from chaos.simulator.node.connections import Connections
+from chaos.simulator.node.core_events import CoreEvents
+from chaos.simulator.node.damage import DiskDamage
+from chaos.simulator.node.disk_space import DiskSpace, make_probe, make_space_guard
+from chaos.simulator.node.env import NodeEnv
+from chaos.simulator.node.fail_points import FailPoints
+from chaos.simulator.node.frames import FrameHandlers
+from chaos.simulator.node.leadership import Leadership
+from chaos.simulator.node.linearizable_reads import LinearizableReads
+from chaos.simulator.node.liveness import LivenessExchange
+from chaos.simulator.node.membership import INCARNATION, MembershipChanges
+from chaos.simulator.node.metadata_replica import MetadataReplica
+from chaos.simulator.node.move_services import MoveServices
+from chaos.simulator.node.moves import Moves
+from chaos.simulator.node.peers import PeerTable
+from chaos.simulator.node.process import ProcessScheduler
+from chaos.simulator.node.ready_driver import ReadyDriver
+from chaos.simulator.node.repair import DamageRepair
+from chaos.simulator.node.round_queue import RoundQueue
+from chaos.simulator.node.sessions import Sessions
+from chaos.simulator.node.simulated_disk import DIRECTORY, SimulatedDisk
+from chaos.simulator.node.snapshots import SnapshotExchange, commit_indexes
+from chaos.simulator.node.transport import Transport
+from multiraft.raft.multi_raft import MultiRaft
+from multiraft.storage.disk_space import DiskSpaceGuard, is_full
+from multiraft.storage.errors import CorruptFile
+from multiraft.storage.identity import Identity
+from multiraft.storage.store import Store
+from multiraft.types import Configuration
+
+if TYPE_CHECKING:
+    from chaos.simulator.ports import ClusterPort, NodeLife
+
+CLUSTER_ID = b"simulated-------"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeParts:
+    """Parts of a node that outlive its boots."""
+
+    process: ProcessScheduler
+    disk: SimulatedDisk
+    damage: DiskDamage
+    peers: PeerTable
+    fail_points: FailPoints
+
+
+class Boot:
+    """Parts of one boot."""
+
+    def __init__(self, env: NodeEnv, cluster: ClusterPort, life: NodeLife, parts: NodeParts,
+                 rounds: RoundQueue, store: Store, guard: DiskSpaceGuard, admission: Admission,
+                 report_step: Callable[[str], None]):
+        process, fail_points, peers = parts.process, parts.fail_points, parts.peers
+        self.store = store
+        self.rounds = rounds
+        self._env = env
+        self._cluster = cluster
+        self._life = life
+        self._parts = parts
+        self.worker = DiskWorker(env, process, parts.disk, store, guard, fail_points, self)
+        self.raft = raft = self._open_core()
+        self.connections = Connections(env, cluster, process, rounds, raft, admission)
+        self.repair = DamageRepair(env, process, rounds, parts.damage, raft, store, self.worker,
+                                   self.connections)
+        self.reads = LinearizableReads(raft, env.state_checker)
+        self.leadership = Leadership(env, process, rounds, raft, peers)
+        self.space = DiskSpace(env, process, rounds, guard, self.leadership)
+        self.metadata = MetadataReplica(env, cluster.oracle, process, rounds, raft, store)
+        self.snapshots = SnapshotExchange(env, process, rounds, fail_points, raft, store,
+                                          self.worker, guard, self.connections, self.metadata)
+        self.membership = MembershipChanges(env, cluster, process, rounds, raft, peers, self.reads)
+        waits = AppliedWaits(process, store)
+        services = MoveServices(env, cluster, process, rounds, fail_points, raft, self.connections,
+                                self.metadata, waits, self.membership, self.repair, guard,
+                                report_step)
+        self.moves = Moves(services, self.metadata, raft, store)
+        replies = ClientReplies(env, fail_points, cluster.workload.receive)
+        self.sessions = Sessions(raft, store, replies.add, cluster.workload.was_read, env.node,
+                                 self.repair.found, guard, self.metadata.place_for,
+                                 self.metadata.accepts)
+        self.liveness = LivenessExchange(env, process, rounds, raft, raft_config(env.parameters),
+                                         store.boot_epoch, peers.peers, self.worker, guard,
+                                         self.connections)
+        self.driver = ReadyDriver(
+            env, process, rounds, fail_points, raft, store, self.worker,
+            FrameHandlers(raft, self.space, self.sessions, self.reads, self.repair, self.snapshots,
+                          services),
+            CoreEvents(env, raft, store, self.repair, self.snapshots, self.sessions, self.reads,
+                       self.moves),
+            Transport(env, cluster, process, fail_points, raft, store, self.connections,
+                      self.repair.found),
+            self.reads, Applier(env, fail_points, raft, self.metadata, self.sessions, waits),
+            self.sessions, replies, self.liveness)
+
+    def _open_core(self) -> MultiRaft:
+        """Return the core with a replica of each group of the store, after the logs were compared
+        with those that the node had. Raises ``Violation``."""
+        env, store = self._env, self.store
+        raft = MultiRaft(env.node, raft_config(env.parameters), store, env.rng, env.now_ms,
+                         store.boot_epoch)
+        disk = self._parts.disk
+        disk.read_back.check(store, disk.filesystem.image, env.state_checker, env.node,
+                             self._parts.damage.rotten)
+        for group, restored in sorted(store.groups.items()):
+            raft.add_group(group, INCARNATION, restored, store.partition_states[group])
+        return raft
+
+    def begin(self) -> None:
+        """Take part in the cluster: connect to the peers, and run rounds from now on."""
+        env = self._env
+        self.metadata.restore()
+        self.rounds.begin(self.driver.round)
+        self.liveness.wake(env.now_ms)
+        for peer in self._parts.peers.peers:
+            other = self._cluster.everyone[peer]
+            other.peer_up(env.node)
+            if other.is_up and self._parts.process.is_alive:
+                self.connections.connect(peer)
+        if not self._parts.process.is_alive:
+            return  # a peer has refused this node
+        self.repair.begin()
+        if "disk-full" in env.parameters.faults:
+            self.space.watch()
+        if self._cluster.workload.topics is not None:
+            self.moves.start()
+        self.rounds.request()
+
+    # ---- peers and time --------------------------------------------------------------------
+
+    def remove_peer(self, peer: int) -> None:
+        """End the connection to a peer that is removed permanently."""
+        self.connections.disconnect(peer)
+        self.liveness.remove(peer)
+
+    def start_waiting_reads(self) -> None:
+        """Start the linearizable reads that waited for a stopped process, before its clock
+        advances.
+
+        A read that relied on a lease would be answered wrongly here.
+        """
+        for group in self.leadership.led_groups():
+            self.reads.start(group)
+        self.rounds.run()
+
+    def clock_changed(self) -> None:
+        """Compute all deadlines again, in the next round and in the liveness thread."""
+        self.driver.clock_changed()
+        self._parts.process.later(0, self.liveness.reschedule)
+
+    # ---- disk worker -----------------------------------------------------------------------
+
+    def report_durable(self, flights: Sequence[Flight]) -> None:
+        self.driver.report_durable(flights)
+
+    def wrote(self, flights: Sequence[Flight]) -> None:
+        self.driver.wrote(flights)
+
+    def disk_failed(self, error: OSError) -> None:
+        self._life.disk_failed(error)
+
+    def commits(self) -> dict[int, int]:
+        return commit_indexes(self.raft)
+
+    def extra(self) -> list:
+        return self.metadata.extra()
+
+    def compact(self, applied: int) -> None:
+        self.snapshots.compact(applied)
+
+
+class Recovery:
+    """Recovery of one node, once per boot."""
+
+    def __init__(self, env: NodeEnv, cluster: ClusterPort, life: NodeLife, parts: NodeParts,
+                 voters: dict[int, tuple[int, ...]]):
+        """``voters`` of the groups that the node begins with."""
+        self._env = env
+        self._cluster = cluster
+        self._life = life
+        self._parts = parts
+        self._voters = voters
+
+    def run(self, rounds: RoundQueue, report_step: Callable[[str], None]) -> Boot | None:
+        """Return the parts of this boot, which ``Boot.begin`` starts. None = the process has ended:
+        its disk, its identity or its peers refuse it. Raises ``Violation``."""
+        env, parts = self._env, self._parts
+        if was_refused(env, parts.disk):
+            self._life.crash(False)
+            return None
+        if "older-copy" in env.parameters.faults and not parts.peers.is_lost:
+            self._life.keep_copy()
+        store = self._open_store()
+        if store is None:
+            return None
+        parts.peers.incarnation = store.incarnation
+        admission = Admission(env, self._cluster, self._life, parts.disk, parts.peers,
+                              store.boot_ids)
+        if not admission.may_participate():
+            return None
+        self._restore_replicas(store)
+        parts.fail_points.files_done()
+        guard = make_space_guard(env, parts.disk, store)
+        try:
+            make_probe(parts.disk, guard)
+        except OSError as error:
+            self._life.disk_failed(error)
+            return None
+        return Boot(env, self._cluster, self._life, parts, rounds, store, guard, admission,
+                    report_step)
+
+    def _open_store(self) -> Store | None:
+        """Open the store like a real start, and return it. None = the node could not start. Its
+        disk failed and it is started again later, or its identity file is damaged and it is
+        replaced.
+
+        Without any free disk space the reserve is released first.
+        """
+        reserve = self._parts.disk.reserve()
+        identity = Identity(CLUSTER_ID, self._env.node, self._parts.peers.incarnation,
+                            self._parts.peers.draw_process_number())
+        try:
+            try:
+                return self._open(identity)
+            except OSError as error:
+                if not is_full(error) or not reserve.held_bytes:
+                    raise
+                reserve.release()
+            return self._open(identity)
+        except OSError as error:
+            if error.errno not in (errno.EIO, errno.ENOSPC):
+                raise
+            self._life.disk_failed(error)
+            return None
+        except CorruptFile:
+            if not self._parts.damage.identity_is_rotten:
+                raise
+            self._life.identity_lost()
+            return None
+
+    def _open(self, identity: Identity) -> Store:
+        return Store.open(DIRECTORY, self._parts.disk.filesystem, identity,
+                          storage_config(self._env.parameters))
+
+    def _restore_replicas(self, store: Store) -> None:
+        """Create the groups that the node begins with, and report what it has not to the state
+        checker. Raises ``Violation`` if an intact disk has damage."""
+        env = self._env
+        store.relaxed = env.parameters.disk.flush_interval_ms > 0
+        if store.damage and not self._parts.damage.rotten:
+            raise Violation("NothingIsDamaged", f"n{env.node} recovers with {store.damage[0]}")
+        for group, members in self._voters.items():
+            if not store.is_removed(group):
+                store.create_group(group, INCARNATION, Configuration(members))
+        tombstones = {group: log.hard_state for group, log in store.table.logs.items()
+                      if log.removed}
+        env.state_checker.absent(env.node, store.groups, tombstones, bool(store.damage))

@@ -1,0 +1,74 @@
+"""Frames that a round takes, handed to the parts of their boot."""
+
+from __future__ import annotations
+
+from chaos.simulator.clients.workload import AppendRequest
+from chaos.simulator.node.disk_space import DiskSpace
+from chaos.simulator.node.linearizable_reads import LinearizableReads
+from chaos.simulator.node.move_services import MoveServices, PeerReply, PeerRequest
+from chaos.simulator.node.repair import DamageRepair
+from chaos.simulator.node.round_queue import Arrival, Channel
+from chaos.simulator.node.sessions import Sessions
+from chaos.simulator.node.snapshots import Chunk, ChunkRequest, SnapshotExchange
+from chaos.simulator.node.transport import with_entries
+from multiraft import core
+from multiraft.liveness.store_liveness import LeaseEvent, deliver
+from multiraft.raft.messages import Append
+from multiraft.raft.multi_raft import MultiRaft
+from multiraft.storage.repair.coordinator import RepairResponse
+
+
+class FrameHandlers:
+    """Handlers of one boot, by channel."""
+
+    def __init__(self, raft: MultiRaft, space: DiskSpace, sessions: Sessions,
+                 reads: LinearizableReads, repair: DamageRepair, snapshots: SnapshotExchange,
+                 services: MoveServices):
+        self._raft = raft
+        self._space = space
+        self._sessions = sessions
+        self._reads = reads
+        self._repair = repair
+        self._snapshots = snapshots
+        self._services = services
+        self._handlers = {Channel.PEER: self._step, Channel.BULK: self._take_bulk,
+                          Channel.CLIENT: self._serve, Channel.LIVENESS: self._take_leases}
+
+    def handle(self, arrival: Arrival) -> None:
+        """Handle one frame."""
+        channel, sender, frame = arrival
+        self._handlers[channel](sender, frame)
+
+    def _step(self, sender: int, frame: tuple) -> None:
+        for message in frame:
+            if type(message) is Append and message.entries:
+                message = with_entries(message, tuple(core.parse_entries(message.entries)))
+                if self._space.drops(message.entries):
+                    continue
+            self._raft.step(sender, message)
+
+    def _serve(self, _sender: int, frame: tuple) -> None:
+        for request in frame:
+            if type(request) is AppendRequest:
+                self._sessions.append(request)
+            else:
+                self._sessions.fetch(request)
+                self._reads.start(request.group)
+
+    def _take_leases(self, _sender: int, events: list[LeaseEvent]) -> None:
+        deliver(events, self._raft)
+
+    def _take_bulk(self, sender: int, frame: tuple) -> None:
+        for item in frame:
+            if isinstance(item, RepairResponse):
+                self._repair.take_response(item)
+            elif isinstance(item, ChunkRequest):
+                self._snapshots.serve(sender, item)
+            elif isinstance(item, Chunk):
+                self._snapshots.take_chunk(sender, item)
+            elif isinstance(item, PeerRequest):
+                self._services.serve_request(sender, item)
+            elif isinstance(item, PeerReply):
+                self._services.take_reply(item)
+            else:
+                self._repair.serve(sender, item)
