@@ -19,7 +19,7 @@ that member had to follow up to the configuration's entry.  Its own damage is at
 Relaxed durability.  An entry that a power loss took from a member still counts as committed, but
 fewer members hold it: a voter is not damaged while the others could elect a leader without the
 entry.  Conversely, no node loses unsynced records while another node is damaged
-(``DiskAndClock._keeps_page_cache``).
+(``page_cache.survives_power_loss``).
 """
 
 from __future__ import annotations

@@ -31,8 +31,10 @@ class FrameHandlers:
         self._repair = repair
         self._snapshots = snapshots
         self._services = services
-        self._handlers = {Channel.PEER: self._step, Channel.BULK: self._take_bulk,
-                          Channel.CLIENT: self._serve, Channel.LIVENESS: self._take_leases}
+        handlers = {Channel.PEER: self._step, Channel.BULK: self._take_bulk,
+                    Channel.CLIENT: self._serve, Channel.LIVENESS: self._take_leases}
+        #: By channel; a tuple, because the hash of an enumeration's member takes long.
+        self._handlers = tuple(handlers[channel] for channel in Channel)
 
     def handle(self, arrival: Arrival) -> None:
         """Handle one frame."""

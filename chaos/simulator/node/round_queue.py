@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any
 
 from chaos.simulator.node.process import ProcessScheduler
 
@@ -23,12 +23,8 @@ class Channel(IntEnum):
     LIVENESS = 3  # findings of this node's liveness thread
 
 
-class Arrival(NamedTuple):
-    """One frame."""
-
-    channel: Channel
-    sender: int
-    frame: Any
+#: One frame: channel, sender, contents.
+Arrival = tuple[Channel, int, Any]
 
 
 class RoundQueue:
@@ -48,7 +44,7 @@ class RoundQueue:
 
     def put(self, channel: Channel, sender: int, frame: Any) -> None:
         """Queue a frame, and request a round."""
-        self._arrivals.append(Arrival(channel, sender, frame))
+        self._arrivals.append((channel, sender, frame))
         self.request()
 
     def take(self) -> list[Arrival]:
