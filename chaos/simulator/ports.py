@@ -9,26 +9,34 @@ from a protocol.  This module imports no module that uses it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from chaos.simulator.clients.topics import Topics
-    from chaos.simulator.clients.workload import Workload
     from chaos.simulator.disk.corruption import FaultAtlas
     from chaos.simulator.env.event_queue import EventQueue
     from chaos.simulator.env.network import SimulatedNetwork
     from chaos.simulator.env.parameters import Parameters
     from chaos.simulator.env.trace import Trace
-    from chaos.simulator.faults.nemesis import Nemesis
-    from chaos.simulator.faults.node_replacement import NodeReplacements
-    from chaos.simulator.faults.partial_heal import UnhealedMinority
-    from chaos.simulator.faults.restored_copies import RestoredCopies
-    from chaos.simulator.node.peers import PeerTable
     from chaos.simulator.node.simulated_disk import SimulatedDisk
     from chaos.simulator.oracle.command_oracle import CommandOracle
     from chaos.simulator.oracle.observer import StateChecker
     from chaos.simulator.oracle.operations import AppendOperation, ReadOperation
+    from multiraft.liveness import peer_identity
+
+
+class PeerIdentity(Protocol):
+    """Identity of one node's directory, and of the boots of its peers that it has admitted."""
+
+    is_copy: bool  # its directory was replaced by an older copy
+
+    def remembers(self, peer: int) -> peer_identity.BootId:
+        """Return the boot id with which a peer was admitted here last; ``NO_BOOT_ID`` = it never
+        was."""
+
+    def check_hello(self, said: peer_identity.PeerHello) -> peer_identity.Rejection | None:
+        """Return why this node refuses a hello; None = admitted, and its boot id is remembered.
+        Raises ``Violation`` when it would admit an older copy."""
 
 
 class NodePort(Protocol):
@@ -37,7 +45,7 @@ class NodePort(Protocol):
     node: int
     is_up: bool  # it has recovered and accepts connections
     is_whole: bool  # no damage is left
-    peers: PeerTable
+    peers: PeerIdentity
     disk: SimulatedDisk
 
     def peer_up(self, peer: int) -> None:
@@ -132,6 +140,72 @@ class TopicsPort(Protocol):
         once. Return False if there is no topic, else True."""
 
 
+class WorkloadPort(Protocol):
+    """Clients of a run."""
+
+    history: HistoryPort | None
+    topics: TopicsPort | None
+
+    def receive(self, sender: int, frame: tuple) -> None:
+        """Receive the replies in a frame of a node; those to attempts that have timed out are
+        ignored."""
+
+    def was_read(self, group: int, read: ReadOperation) -> None:
+        """Record a fetch that a node serves, have the state checker check it, and advance the
+        reader's position. Raises ``Violation``."""
+
+    def replace_node(self, old: int, new: int) -> None:
+        """Replace node ``old`` by ``new`` in the clients' knowledge of the voters of every
+        group."""
+
+    def locate(self, places: Iterable[tuple[int, int]]) -> None:
+        """Update the clients' placement with (partition, group) pairs."""
+
+
+class ReplacementsPort(Protocol):
+    """Nodes that lose their directory, and their replacements."""
+
+    is_done: bool  # every lost node is replaced and removed
+
+    def may_wipe(self, node: NodePort) -> bool:
+        """True if the cluster must survive the loss of this node's disk now; False while another
+        node is being replaced."""
+
+    def wipe(self, node: NodePort, put_back: Callable[[], None] | None = None) -> None:
+        """End a node and its disk, add a new one under an unused id, and schedule its start.
+        ``put_back`` replaces the disk by an older copy instead of emptying it. ``may_wipe`` must
+        allow it."""
+
+
+class CopiesPort(Protocol):
+    """Older copies of data directories."""
+
+    def keep(self, node: NodePort) -> None:
+        """Copy the disk of a node that is about to start, and keep the last few copies. No-op when
+        its identity file is damaged, or it has never started."""
+
+    def strike(self) -> bool:
+        """Put the directory of a random node back for good, or start an older copy beside it.
+        Return False if there is no copy to use, else True."""
+
+
+class PartialHealPort(Protocol):
+    """Nodes that are healed last."""
+
+    nodes: list[int]
+
+    def keeps_off(self, node: int) -> bool:
+        """True if the node stays off for now and must not be started."""
+
+
+class NemesisPort(Protocol):
+    """Faults of a run, as nodes see them."""
+
+    def count_step(self, node: NodePort, what: str) -> None:
+        """Count a step ``what`` of a move that ``node`` is about to take; an armed crash may strike
+        the node soon after it."""
+
+
 class ClusterPort(Protocol):
     """One simulated run, as its nodes use it."""
 
@@ -146,17 +220,17 @@ class ClusterPort(Protocol):
     everyone: dict[int, Any]  # the same, with nodes that lost their directory
     oracle: CommandOracle
     atlas: FaultAtlas
-    workload: Workload
-    nemesis: Nemesis
-    replacements: NodeReplacements
-    restored_copies: RestoredCopies
-    minority: UnhealedMinority
+    workload: WorkloadPort
+    nemesis: NemesisPort
+    replacements: ReplacementsPort
+    restored_copies: CopiesPort
+    minority: PartialHealPort
 
 
 class SimulationPort(ClusterPort, Protocol):
     """One simulated run, as faults and topics use it."""
 
-    topics: Topics
+    topics: TopicsPort
     voters: dict[int, tuple[int, ...]]  # group -> nodes that it began with
 
     def add_node(self, number: int) -> Any:

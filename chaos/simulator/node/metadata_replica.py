@@ -1,8 +1,8 @@
 """Group 0 of a simulated node: a replicated state machine, in one boot.
 
 Contract.  ``propose`` proposes a command and waits for its result; ``apply`` applies committed
-commands.  Whoever waits for the metadata, or watches them, learns of each change, also of one by a
-snapshot (``changed``).
+commands.  Coroutines that wait for the metadata, and watchers, learn of each change, also of one by
+a snapshot (``changed``).
 
 Invariants.  The state of every replica, applied, recovered or installed, is that of the committed
 commands up to the same index (``oracle.command_oracle``).
@@ -38,7 +38,7 @@ class UnreadableCommand(Exception):
 
 
 class MetadataReplica:
-    """State of group 0 on one node, and who waits for it."""
+    """State of group 0 on one node, and the coroutines that wait for it."""
 
     def __init__(self, env: NodeEnv, oracle: CommandOracle, process: ProcessScheduler,
                  rounds: RoundQueue, raft: MultiRaft, store: Store):
@@ -142,7 +142,7 @@ class MetadataReplica:
         self._oracle.check(self._node, self.commands, index)
         self._oracle.metadata.check(self._node, self.state)
 
-    # ---- whoever waits for it --------------------------------------------------------------
+    # ---- waiting coroutines ----------------------------------------------------------------
 
     def watch(self, watcher: Callable[[], None]) -> None:
         """Call ``watcher`` after each change of the metadata in this boot."""
