@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from chaos import faults
 from chaos.backends.backend import CLOCK
 from chaos.nemeses.nemesis import LEADER, MINORITY, ONE, Nemesis, Strike
 
@@ -14,7 +15,7 @@ DRIFTS_PPM = (0, 50_000, -50_000)
 class Clocks(Nemesis):
     """Jumps of both clocks, and drift."""
 
-    name, kind = "clocks", CLOCK
+    name, kind = faults.CLOCKS.nemesis, CLOCK
 
     def plan(self) -> Strike:
         self.nodes = self.field.aim(ONE, LEADER, MINORITY)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from chaos import faults
 from chaos.backends.backend import FAILED_DISK, FULL_DISK, HUNG_DISK, POWER_LOSS, SLOW_DISK
 from chaos.nemeses.nemesis import ALL, LEADER, MINORITY, ONE, Nemesis, Strike
 
@@ -9,7 +10,7 @@ from chaos.nemeses.nemesis import ALL, LEADER, MINORITY, ONE, Nemesis, Strike
 class PowerLoss(Nemesis):
     """Nodes are killed and unsynced data is lost; the power may return at once."""
 
-    name, kind, order = "power-loss", POWER_LOSS, 0
+    name, kind, order = faults.POWER_LOSS.nemesis, POWER_LOSS, 0
 
     def plan(self) -> Strike:
         self.nodes = self.field.aim(ONE, LEADER, MINORITY, ALL)
@@ -36,7 +37,7 @@ class _OfNodes(Nemesis):
 class SlowDisk(_OfNodes):
     """Few bytes and operations per second."""
 
-    name, kind = "slow-disk", SLOW_DISK
+    name, kind = faults.SLOW_DISK.nemesis, SLOW_DISK
 
     def plan(self) -> Strike:
         bytes_per_s, operations_per_s = self._limits = self.rng.choice(
@@ -58,7 +59,7 @@ class HungDisk(_OfNodes):
     """Writes and syncs do not return.  Begins last: a process that waits for the disk cannot be
     killed."""
 
-    name, kind, order = "hung-disk", HUNG_DISK, 2
+    name, kind, order = faults.HUNG_DISK.nemesis, HUNG_DISK, 2
     text = "disk hangs"
 
     def begin(self) -> None:
@@ -73,7 +74,7 @@ class HungDisk(_OfNodes):
 class FullDisk(_OfNodes):
     """A foreign file takes all free space."""
 
-    name, kind = "full-disk", FULL_DISK
+    name, kind = faults.FULL_DISK.nemesis, FULL_DISK
     text = "disk is full"
 
     def begin(self) -> None:
@@ -88,7 +89,7 @@ class FullDisk(_OfNodes):
 class FailedDisk(_OfNodes):
     """Writes and syncs fail with EIO; the node ends by itself, as it must."""
 
-    name, kind = "failed-disk", FAILED_DISK
+    name, kind = faults.FAILED_WRITE.nemesis, FAILED_DISK
     text = "disk fails with EIO"
 
     def begin(self) -> None:

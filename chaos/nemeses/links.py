@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from chaos import faults
 from chaos.backends.backend import CLIENTS, DELAY, LOSS, PARTITION, RESET, Delay, all_links
 from chaos.nemeses import grudges
 from chaos.nemeses.nemesis import LEADER, MINORITY, ONE, Field, Nemesis, Strike
@@ -24,7 +25,7 @@ class _Partition(Nemesis):
 class Halves(_Partition):
     """A majority and a minority."""
 
-    name = "halves"
+    name = faults.HALVES.nemesis
 
     def plan(self) -> Strike:
         self._cut = grudges.halves(self.rng, self.backend.nodes())
@@ -34,7 +35,7 @@ class Halves(_Partition):
 class Alone(_Partition):
     """One node without the others; at times without the clients as well."""
 
-    name = "alone"
+    name = faults.ALONE.nemesis
 
     def plan(self) -> Strike:
         node, = self.field.aim(ONE, LEADER)
@@ -48,7 +49,7 @@ class Alone(_Partition):
 class Bridge(_Partition):
     """Two halves and one that hears both."""
 
-    name = "bridge"
+    name = faults.BRIDGE.nemesis
 
     def plan(self) -> Strike:
         self._cut = grudges.bridge(self.rng, self.backend.nodes())
@@ -58,7 +59,7 @@ class Bridge(_Partition):
 class Ring(_Partition):
     """Every node hears another majority."""
 
-    name = "ring"
+    name = faults.RING.nemesis
 
     def plan(self) -> Strike:
         self._cut = grudges.majorities_ring(self.rng, self.backend.nodes())
@@ -68,7 +69,7 @@ class Ring(_Partition):
 class OneWay(_Partition):
     """A node that speaks and does not hear, or hears and is not heard."""
 
-    name = "one-way"
+    name = faults.ONE_WAY.nemesis
 
     def plan(self) -> Strike:
         node, = self.field.aim(ONE, LEADER)
@@ -80,7 +81,7 @@ class OneWay(_Partition):
 class NoClients(_Partition):
     """Nodes that no client reaches, while they hear each other."""
 
-    name = "no-clients"
+    name = faults.NO_CLIENTS.nemesis
 
     def plan(self) -> Strike:
         nodes = self.field.aim(ONE, LEADER, MINORITY)
@@ -108,7 +109,7 @@ class Loss(Nemesis):
 class LatePackets(Nemesis):
     """Packets come late, all by the same or each by its own, so that they overtake each other."""
 
-    name, kind = "delay", DELAY
+    name, kind = faults.DELAY.nemesis, DELAY
 
     def plan(self) -> Strike:
         self.nodes = self.field.aim(ONE, LEADER, MINORITY)
@@ -128,7 +129,7 @@ class LatePackets(Nemesis):
 class Resets(Nemesis):
     """Connections end with a reset and are refused."""
 
-    name, kind = "resets", RESET
+    name, kind = faults.RESETS.nemesis, RESET
 
     def plan(self) -> Strike:
         self.nodes = self.field.aim(ONE, LEADER)

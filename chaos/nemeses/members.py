@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+from chaos import faults
 from chaos.backends.backend import LEADERSHIP, MEMBERSHIP, PLACEMENT, BackendError
 from chaos.nemeses.nemesis import Loop, Strike
 from multiraft.client import blocking
@@ -24,7 +25,7 @@ PAUSED_S = 3.0
 class LeaderChurn(Loop):
     """Leadership is transferred to a random voter, however far behind that voter is."""
 
-    name, kind = "leader-churn", LEADERSHIP
+    name, kind = faults.LEADERS.nemesis, LEADERSHIP
 
     def plan(self) -> Strike:
         return Strike([], "leadership is handed over again and again")
@@ -44,7 +45,7 @@ class SwitchChurn(Loop):
     """Partitions are switched to other groups; the nemesis does not wait for the end of a
     switch."""
 
-    name, kind = "switch-churn", PLACEMENT
+    name, kind = faults.SWITCHES.nemesis, PLACEMENT
     pause_s = (0.05, 0.5)
 
     def plan(self) -> Strike:
@@ -70,7 +71,7 @@ class PlanChurn(Loop):
     a plan drains one node, balances all nodes, or repairs the replicas of a dead node.  The nemesis
     does not wait for the end of a plan."""
 
-    name, kind = "plan-churn", PLACEMENT
+    name, kind = faults.PLANS.nemesis, PLACEMENT
     pause_s = (0.0, 1.5)
 
     def plan(self) -> Strike:
@@ -110,7 +111,7 @@ class PlanChurn(Loop):
 class MemberChurn(Loop):
     """Nodes join, replicas move to them and back, empty nodes are removed."""
 
-    name, kind = "member-churn", MEMBERSHIP
+    name, kind = faults.MEMBERS.nemesis, MEMBERSHIP
     pause_s = (0.0, 1.0)
 
     def plan(self) -> Strike:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from chaos import faults
 from chaos.backends.backend import KILL, PAUSE, STOP
 from chaos.nemeses.nemesis import ALL, LEADER, MINORITY, ONE, Loop, Nemesis, Strike
 
@@ -12,7 +13,7 @@ LEASE_MS = 600
 class Kill(Nemesis):
     """SIGKILL; sometimes the node is back at once, sometimes it stays away for the turn."""
 
-    name, kind, order = "kill", KILL, 0
+    name, kind, order = faults.KILL.nemesis, KILL, 0
 
     def plan(self) -> Strike:
         self.nodes = self.field.aim(ONE, LEADER, MINORITY, ALL)
@@ -61,7 +62,7 @@ class Pause(Nemesis):
     """The node is paused for the whole turn: long enough for all others to have replaced it, so
     that it wakes with an outdated view."""
 
-    name, kind = "pause", PAUSE
+    name, kind = faults.PAUSE.nemesis, PAUSE
 
     def plan(self) -> Strike:
         self.nodes = self.field.aim(ONE, LEADER, MINORITY)

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from chaos import faults
 from chaos.backends import host
 from chaos.backends.backend import BIT_ROT, Backend, BackendError
 from chaos.nemeses.atlas import EntryRegion, FaultAtlas, FileRegion
@@ -51,7 +52,7 @@ Places = Callable[[random.Random, Backend, int], Iterator[Flip]]
 class BitRot(Nemesis):
     """Some flips in the files of one node."""
 
-    name, kind = "bit-rot", BIT_ROT
+    name, kind = faults.BIT_ROT.nemesis, BIT_ROT
     healing = "left to the node to find and repair"
 
     def __init__(self, field: Field, atlas: FaultAtlas):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chaos.simulator.faults.injector import Fault, Injector
+from chaos.faults import KILL, PAUSE, POWER_LOSS
+from chaos.simulator.faults.injector import Injector
+from chaos.simulator.faults.registry import fault
 from chaos.simulator.node.node import RECOVERY_US
 
 if TYPE_CHECKING:
@@ -14,25 +16,22 @@ if TYPE_CHECKING:
 MIDWAY_EFFECTS_MAX = 40
 
 
-def power_loss(injector: Injector) -> None:
-    """Take the power of a random node, which starts again after a while; uncounted when it was not
-    alive."""
-    if not injector.crash(injector.draw_node(), power=True):
-        injector.uncount("power-loss")
-
-
-def kill(injector: Injector) -> None:
-    """Kill the process of a random node, which starts again after a while; uncounted when it was
+@fault(POWER_LOSS.kind)
+def power_loss(injector: Injector) -> bool:
+    """Take the power of a random node, which starts again after a while. Return False when it was
     not alive."""
-    if not injector.crash(injector.draw_node(), power=False):
-        injector.uncount("kill")
-
-
-def crash_in_write(injector: Injector) -> None:
+    return injector.crash(injector.draw_node(), power=True)
+@fault(KILL.kind)
+def kill(injector: Injector) -> bool:
+    """Kill the process of a random node, which starts again after a while; return False when it was
+    not alive."""
+    return injector.crash(injector.draw_node(), power=False)
+@fault("crash-in-write")
+def crash_in_write(injector: Injector) -> bool:
     """Crash a random node during its next disk operation.  Counted when it happens."""
-    injector.uncount("crash-in-write")
     node, power = injector.draw_node(), injector.rng.random() < 0.5
     node.fail_points.arm_disk_action(lambda: _crash_in_write(injector, node, power))
+    return False
 
 
 def _crash_in_write(injector: Injector, node: SimulatedNode, power: bool) -> None:
@@ -40,14 +39,15 @@ def _crash_in_write(injector: Injector, node: SimulatedNode, power: bool) -> Non
     injector.world.faults["crash-in-write"] += injector.crash(node, power)
 
 
-def double_crash(injector: Injector) -> None:
+@fault("double-crash")
+def double_crash(injector: Injector) -> bool:
     """Crash a random node during a disk operation, and take its power early in the next boot.
 
     Recovery must have made the result of the first crash durable.  Counted when it happens.
     """
-    injector.uncount("double-crash")
     node, power = injector.draw_node(), injector.rng.random() < 0.3
     node.fail_points.arm_disk_action(lambda: _crash_twice(injector, node, power))
+    return False
 
 
 def _crash_twice(injector: Injector, node: SimulatedNode, power: bool) -> None:
@@ -61,47 +61,34 @@ def _crash_twice(injector: Injector, node: SimulatedNode, power: bool) -> None:
     injector.world.queue.after(second_us, injector.if_running, injector.crash, node, True)
 
 
-def crash_midway(injector: Injector) -> None:
+@fault("crash-midway")
+def crash_midway(injector: Injector) -> bool:
     """Crash a random node between two effects of a round or of its next recovery.  Counted when it
     happens."""
-    injector.uncount("crash-midway")
     node = injector.draw_node()
     effects = injector.rng.randrange(1, MIDWAY_EFFECTS_MAX)
     power = injector.rng.random() < 0.7
     injector.trace(node.node, f"crash after {effects} effects")
     injector.arm_crash(node, "crash-midway", effects, power)
-
-
-def cluster_power(injector: Injector) -> None:
+    return False
+@fault("cluster-power")
+def cluster_power(injector: Injector) -> bool:
     """Take the power of all nodes at once; each is started again after a random time of its own.
-    Uncounted when none was alive."""
+    Return False when none was alive."""
     injector.trace(0, "power loss everywhere")
-    if not any(node.alive for node in injector.world.nodes.values()):
-        injector.uncount("cluster-power")
-    for _, node in sorted(injector.world.nodes.items()):
-        if node.alive:
-            node.crash(power=True)
-            injector.heal_later(node.start)
-
-
-def pause(injector: Injector) -> None:
-    """Stop the process of a random node for a while; uncounted when it is not alive or already
+    alive = [node for _, node in sorted(injector.world.nodes.items()) if node.alive]
+    for node in alive:
+        node.crash(power=True)
+        injector.heal_later(node.start)
+    return bool(alive)
+@fault(PAUSE.kind)
+def pause(injector: Injector) -> bool:
+    """Stop the process of a random node for a while; return False when it is not alive or already
     paused."""
     node = injector.draw_node()
     if not node.alive or node.paused:
-        injector.uncount("pause")
-        return
+        return False
     injector.trace(node.node, "pause")
     node.pause()
     injector.heal_later(node.resume)
-
-
-FAULTS: dict[str, Fault] = {
-    "power-loss": power_loss,
-    "kill": kill,
-    "crash-in-write": crash_in_write,
-    "double-crash": double_crash,
-    "crash-midway": crash_midway,
-    "cluster-power": cluster_power,
-    "pause": pause,
-}
+    return True

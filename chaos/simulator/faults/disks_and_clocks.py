@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chaos.simulator.faults.injector import Fault, Injector, is_active
+from chaos.faults import (
+    BIT_ROT,
+    CLOCKS,
+    FAILED_SYNC,
+    FAILED_WRITE,
+    FULL_DISK,
+    HUNG_DISK,
+    SLOW_DISK,
+)
+from chaos.simulator.faults.injector import Injector, is_active
+from chaos.simulator.faults.registry import fault
 
 if TYPE_CHECKING:
     from chaos.simulator.node.node import SimulatedNode
@@ -18,19 +28,20 @@ CLOCK_RATES = (0.9, 1.1)
 CLOCK_JUMP_US_MAX = 5_000_000
 
 
-def bit_rot(injector: Injector) -> None:
+@fault(BIT_ROT.kind)
+def bit_rot(injector: Injector) -> bool:
     """Flip a durable bit of a random node, as the atlas permits; a scrub or a restart finds it.
-    Uncounted when no flip is permitted."""
+    Return False when no flip is permitted."""
     node, atlas = injector.draw_node(), injector.world.atlas
     atlas.refresh()
     rot = atlas.choose(node.node, node.damage.durable_places()) if is_active(node) else None
     if rot is None:
-        injector.uncount("bit-rot")
-        return
+        return False
     atlas.note(node.node, rot)
     injector.trace(node.node, f"rot of {rot.place} at {rot.byte}")
     node.damage.rot(rot.place.path, rot.byte, injector.rng.randrange(8))
     _find_damage(injector, node)
+    return True
 
 
 def _find_damage(injector: Injector, node: SimulatedNode) -> None:
@@ -42,9 +53,10 @@ def _find_damage(injector: Injector, node: SimulatedNode) -> None:
         node.boot.repair.scrub_soon()
 
 
-def misdirected(injector: Injector) -> None:
+@fault("misdirected")
+def misdirected(injector: Injector) -> bool:
     """Turn a durable write of a random node into one that went to another position or file, as the
-    atlas permits. Uncounted when none is permitted.
+    atlas permits. Return False when none is permitted.
 
     Its own place holds none of it, and the bytes in the other place are overwritten. A scrub or a
     restart finds the damage.
@@ -53,17 +65,16 @@ def misdirected(injector: Injector) -> None:
     atlas.refresh()
     write = atlas.misdirect(node.node, node.damage.durable_places()) if is_active(node) else None
     if write is None:
-        injector.uncount("misdirected")
-        return
+        return False
     atlas.note_lost(node.node)
     injector.trace(node.node, f"{write.place} went to {write.to_path} at {write.to}")
     node.damage.misdirect(write)
     _find_damage(injector, node)
-
-
-def rot_beside(injector: Injector) -> None:
+    return True
+@fault("rot-beside")
+def rot_beside(injector: Injector) -> bool:
     """Flip a bit of an index file of a random node, then restart or scrub that node. No damage may
-    be reported, because the file is a cache. Uncounted without such a file.
+    be reported, because the file is a cache. Return False without such a file.
 
     A node with damaged segments may lose the only record of a log's end by it, and need head
     recovery again. It is left alone unless the atlas allows that (one node at a time).
@@ -71,8 +82,7 @@ def rot_beside(injector: Injector) -> None:
     node, atlas = injector.draw_node(), injector.world.atlas
     files = node.damage.index_files() if is_active(node) else {}
     if not files or (node.damage.rotten and not atlas.may_lose(node.node)):
-        injector.uncount("rot-beside")
-        return
+        return False
     if node.damage.rotten:
         atlas.note_lost(node.node)
     path = injector.rng.choice(sorted(files))
@@ -80,42 +90,40 @@ def rot_beside(injector: Injector) -> None:
     injector.trace(node.node, f"rot of {path} at {at}")
     node.damage.rot_beside(path, at, injector.rng.randrange(8))
     _find_damage(injector, node)
-
-
-def disk_slow(injector: Injector) -> None:
+    return True
+@fault(SLOW_DISK.kind)
+def disk_slow(injector: Injector) -> bool:
     """Slow the disk of a random node down, by ``SLOW_DISK_FACTOR``, for a while."""
     node = injector.draw_node()
     injector.trace(node.node, "slow disk")
     node.disk.slow_down(SLOW_DISK_FACTOR)
     injector.heal_later(lambda: node.disk.slow_down(1))
-
-
-def disk_hung(injector: Injector) -> None:
+    return True
+@fault(HUNG_DISK.kind)
+def disk_hung(injector: Injector) -> bool:
     """Complete no disk operation of a random node for a while; its network continues to work."""
     node = injector.draw_node()
     injector.trace(node.node, "hung disk")
     node.disk.hang()
     injector.heal_later(node.disk.release)
-
-
-def eio_write(injector: Injector) -> None:
+    return True
+@fault(FAILED_WRITE.kind)
+def eio_write(injector: Injector) -> bool:
     """Fail one of the next writes of a random node.  Counted when the write fails
     (disk/faults.py)."""
-    injector.uncount("eio-write")
     node, writes = injector.draw_node(), injector.rng.randrange(1, ERROR_OPERATIONS_MAX)
     injector.trace(node.node, f"write {writes} fails")
     node.disk.arm_write_error(writes)
-
-
-def eio_sync(injector: Injector) -> None:
+    return False
+@fault(FAILED_SYNC.kind)
+def eio_sync(injector: Injector) -> bool:
     """Fail one of the next file syncs of a random node.  Counted when the sync fails."""
-    injector.uncount("eio-sync")
     node, syncs = injector.draw_node(), injector.rng.randrange(1, ERROR_OPERATIONS_MAX)
     injector.trace(node.node, f"sync {syncs} fails")
     node.disk.arm_sync_error(syncs)
-
-
-def disk_full(injector: Injector) -> None:
+    return False
+@fault(FULL_DISK.kind)
+def disk_full(injector: Injector) -> bool:
     """Take nearly all disk space of a random node for a while, like another program.
 
     None is left, or little more than the limit below which the node refuses records.
@@ -125,25 +133,13 @@ def disk_full(injector: Injector) -> None:
     injector.trace(node.node, f"{left} bytes of room left")
     node.disk.fill(left)
     injector.heal_later(node.disk.free)
-
-
-def clock_drift(injector: Injector) -> None:
+    return True
+@fault(CLOCKS.kind)
+def clock_drift(injector: Injector) -> bool:
     """Run the clock of a random node fast or slow until its next drift, some after a jump ahead."""
     node, rate = injector.draw_node(), injector.rng.uniform(*CLOCK_RATES)
     jump_us = injector.rng.randrange(CLOCK_JUMP_US_MAX) if injector.rng.random() < 0.3 else 0
     injector.trace(node.node, f"clock at {rate:.3f}, {jump_us / 1e6:.3f} s ahead")
     node.env.clock.drift(rate, jump_us)
     node.clock_changed()
-
-
-FAULTS: dict[str, Fault] = {
-    "bit-rot": bit_rot,
-    "misdirected": misdirected,
-    "rot-beside": rot_beside,
-    "disk-slow": disk_slow,
-    "disk-hung": disk_hung,
-    "eio-write": eio_write,
-    "eio-sync": eio_sync,
-    "disk-full": disk_full,
-    "clock-drift": clock_drift,
-}
+    return True

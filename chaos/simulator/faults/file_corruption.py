@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chaos.simulator.faults.injector import Fault, Injector, is_active
+from chaos.simulator.faults.injector import Injector, is_active
+from chaos.simulator.faults.registry import fault
 from multiraft.codec import layout
 
 if TYPE_CHECKING:
@@ -35,39 +36,37 @@ def _flip_and_crash(injector: Injector, node: SimulatedNode, path: str, at: int)
     injector.crash(node, injector.rng.random() < 0.5)
 
 
-def rot_checkpoint(injector: Injector) -> None:
+@fault("rot-checkpoint")
+def rot_checkpoint(injector: Injector) -> bool:
     """Damage a checkpoint of a node that the cluster can do without, and crash it: recovery uses
-    the checkpoint before it, or the journal alone. Uncounted without such a node."""
+    the checkpoint before it, or the journal alone. Return False without such a node."""
     node = _dispensable(injector)
     files = node.damage.checkpoint_files() if node is not None else {}
     if not files:
-        injector.uncount("rot-checkpoint")
-        return
+        return False
     path = injector.rng.choice(sorted(files))
     _flip_and_crash(injector, node, path, injector.rng.randrange(files[path]))
-
-
-def rot_header(injector: Injector) -> None:
+    return True
+@fault("rot-header")
+def rot_header(injector: Injector) -> bool:
     """Damage the header of a segment of a node that the cluster can do without, and crash it. The
-    entries behind the header belong to unknown groups. Uncounted without such a node."""
+    entries behind the header belong to unknown groups. Return False without such a node."""
     node = _dispensable(injector)
     places = node.damage.durable_places() if node is not None else ()
     paths = sorted({place.path for place in places})
     if not paths:
-        injector.uncount("rot-header")
-        return
+        return False
     _flip_and_crash(injector, node, injector.rng.choice(paths),
                     injector.rng.randrange(layout.SEGMENT_HEADER_BYTES))
-
-
-def rot_identity(injector: Injector) -> None:
+    return True
+@fault("rot-identity")
+def rot_identity(injector: Injector) -> bool:
     """Damage the identity file of a random node and crash it: it can no longer start, and another
-    one replaces it. Uncounted when no node may be lost."""
+    one replaces it. Return False when no node may be lost."""
     nodes = [node for _, node in sorted(injector.world.nodes.items())
              if node.is_up and injector.world.replacements.may_wipe(node)]
     if not nodes:
-        injector.uncount("rot-identity")
-        return
+        return False
     node = injector.rng.choice(nodes)
     path, size = node.damage.identity_file()
     at = injector.rng.randrange(size)
@@ -75,23 +74,15 @@ def rot_identity(injector: Injector) -> None:
     injector.trace(node.node, f"rot of {path} at {at}")
     node.damage.rot_identity(at, injector.rng.randrange(8))
     injector.crash(node, injector.rng.random() < 0.5)
-
-
-def eio_directory(injector: Injector) -> None:
+    return True
+@fault("eio-directory")
+def eio_directory(injector: Injector) -> bool:
     """Fail one of the next directory syncs of a random node: some changed names are on the disk,
     and the others are never written.
 
     Counted when the sync fails.
     """
-    injector.uncount("eio-directory")
     node, syncs = injector.draw_node(), injector.rng.randrange(1, DIRECTORY_SYNCS_MAX)
     injector.trace(node.node, f"sync {syncs} of a directory fails")
     node.disk.arm_directory_error(syncs)
-
-
-FAULTS: dict[str, Fault] = {
-    "rot-checkpoint": rot_checkpoint,
-    "rot-header": rot_header,
-    "rot-identity": rot_identity,
-    "eio-directory": eio_directory,
-}
+    return False

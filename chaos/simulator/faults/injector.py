@@ -1,9 +1,7 @@
 """Tools that all faults of the simulator use: targets, crashes, and heals after a while.
 
-Contract.  A fault is a function that gets the ``Injector`` of its run, draws a target and acts on
-it at once.  ``heal_later`` schedules the end of a fault; ``stop`` heals all open faults.  The kind
-of a fault is counted before its function is called: a function that finds no target takes the count
-back (``uncount``), and so does one that only arms a fault, which is counted when it happens.
+Contract.  A fault is a function that gets the ``Injector`` of its run (``registry.fault``).
+``heal_later`` schedules the end of a fault; ``stop`` heals all open faults.
 """
 
 from __future__ import annotations
@@ -69,10 +67,6 @@ class Injector:
         """Return a random node, running or not."""
         return self.world.nodes[self.rng.choice(sorted(self.world.nodes))]
 
-    def uncount(self, kind: str) -> None:
-        """Take back the count of a strike that found no target, or that is counted later."""
-        self.world.faults[kind] -= 1
-
     def trace(self, node: int, text: str) -> None:
         """Write a line about a fault of a node, or of several (0), to the trace."""
         self.world.trace.line(node, -1, "fault", text)
@@ -106,10 +100,6 @@ class Injector:
     def unclog_later(self, links: list[Link]) -> None:
         """Make clogged links fast again after a random time, or at ``stop`` if that is sooner."""
         self.heal_later(lambda: self.world.network.unclog(links))
-
-
-#: A kind of fault: draws a target and acts on it.
-Fault = Callable[[Injector], None]
 
 
 def is_active(node: SimulatedNode) -> bool:

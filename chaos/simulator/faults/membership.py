@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chaos.simulator.faults.injector import Fault, Injector, is_active
+from chaos.faults import LEADERS, MEMBERS
+from chaos.simulator.faults.injector import Injector, is_active
 from chaos.simulator.faults.network import CLOG_US
+from chaos.simulator.faults.registry import fault
 
 if TYPE_CHECKING:
     from chaos.simulator.node.node import SimulatedNode
@@ -16,42 +18,35 @@ def _leads_any(node: SimulatedNode) -> bool:
     return is_active(node) and bool(node.view.led_groups())
 
 
-def members(injector: Injector) -> None:
+@fault(MEMBERS.kind)
+def members(injector: Injector) -> bool:
     """Change members of groups that a random node leads: add learners, promote them, remove voters.
-    Uncounted when it leads none."""
+    Return False when it leads none."""
     node = injector.draw_node()
-    if not _leads_any(node):
-        injector.uncount("members")
+    leads = _leads_any(node)
     if is_active(node):
         node.boot.membership.change_some(injector.rng)
-
-
-def return_voter(injector: Injector) -> None:
+    return leads
+@fault("return")
+def return_voter(injector: Injector) -> bool:
     """Let a random node remove a voter and add it again as fast as it can, while that voter's old
-    messages are under way. Uncounted when the node leads no group."""
-    node, peer = injector.rng.sample(sorted(injector.world.nodes), 2)
-    if not _leads_any(injector.world.nodes[node]):
-        injector.uncount("return")
-    if injector.world.nodes[node].alive:
-        injector.trace(peer, f"removed and added again by n{node}")
-        injector.world.network.clog([(peer, node)], CLOG_US)
-        injector.unclog_later([(peer, node)])
-        if is_active(injector.world.nodes[node]):
-            injector.world.nodes[node].boot.membership.return_some(peer, injector.rng)
-
-
-def transfer(injector: Injector) -> None:
-    """Let a random node transfer or resign the leadership of a group that it leads. Uncounted when
-    it leads none."""
+    messages are under way. Return False when the node leads no group."""
+    number, peer = injector.rng.sample(sorted(injector.world.nodes), 2)
+    node = injector.world.nodes[number]
+    leads = _leads_any(node)
+    if node.alive:
+        injector.trace(peer, f"removed and added again by n{number}")
+        injector.world.network.clog([(peer, number)], CLOG_US)
+        injector.unclog_later([(peer, number)])
+    if is_active(node):
+        node.boot.membership.return_some(peer, injector.rng)
+    return leads
+@fault(LEADERS.kind)
+def transfer(injector: Injector) -> bool:
+    """Let a random node transfer or resign the leadership of a group that it leads. Return False
+    when it leads none."""
     node = injector.draw_node()
-    if not _leads_any(node):
-        injector.uncount("transfer")
+    leads = _leads_any(node)
     if is_active(node):
         node.boot.leadership.transfer_some(injector.rng)
-
-
-FAULTS: dict[str, Fault] = {
-    "members": members,
-    "return": return_voter,
-    "transfer": transfer,
-}
+    return leads

@@ -1,7 +1,7 @@
 """Nemesis of the simulator: random faults, each of which is healed after a while.
 
-Contract.  ``start`` begins, ``stop`` ends and heals all faults.  ``FAULTS`` has one function for
-each kind (``injector.Fault``).  Faults overlap freely: safety holds under any of them, and
+Contract.  ``start`` begins, ``stop`` ends and heals all faults.  The registry has one function for
+each kind (``registry.fault``).  Faults overlap freely: safety holds under any of them, and
 liveness, which needs a quorum, is checked only after ``stop``.  ``Simulation.faults`` counts the
 faults by kind.  A strike that finds no target is not counted, and an armed fault is counted when it
 happens.
@@ -22,15 +22,15 @@ from chaos.simulator.faults import (
     rebalance,
     topics_and_wipes,
 )
-from chaos.simulator.faults.injector import Fault, Injector
+from chaos.simulator.faults.injector import Injector
+from chaos.simulator.faults.registry import FAULTS
 
 if TYPE_CHECKING:
     from chaos.simulator.node.node import SimulatedNode
 
-FAULTS: dict[str, Fault] = {
-    **crashes.FAULTS, **disks_and_clocks.FAULTS, **file_corruption.FAULTS, **membership.FAULTS,
-    **network.FAULTS, **rebalance.FAULTS, **topics_and_wipes.FAULTS,
-}
+#: Modules that register their faults when they are imported.
+MODULES = (crashes, disks_and_clocks, file_corruption, membership, network, rebalance,
+           topics_and_wipes)
 
 
 class Nemesis:
@@ -59,14 +59,13 @@ class Nemesis:
         if not self.injector.is_running:
             return
         kind = self.injector.rng.choice(self.injector.world.parameters.faults)
-        self.injector.world.faults[kind] += 1
         self.cause(kind)
         self._schedule()
 
     def cause(self, kind: str) -> None:
-        """Cause a fault of ``kind`` at a target that it draws; it is counted already, and takes
-        that back if there is no target."""
-        FAULTS[kind](self.injector)
+        """Cause a fault of ``kind`` at a target that it draws, and count it if it has happened."""
+        happened = FAULTS[kind](self.injector)
+        self.injector.world.faults[kind] += happened
 
     def count_step(self, node: SimulatedNode, what: str) -> None:
         """Count a step ``what`` of a move that ``node`` is about to take; an armed crash may strike

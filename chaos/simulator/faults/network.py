@@ -5,8 +5,10 @@ Elsewhere.  Loss, duplication and reordering of single frames: ``env/network.py`
 
 from __future__ import annotations
 
+from chaos.faults import ALONE, BRIDGE, DELAY, HALVES, NO_CLIENTS, ONE_WAY, RESETS, RING
 from chaos.simulator.clients.workload import CLIENT_BASE, READER_BASE
-from chaos.simulator.faults.injector import Fault, Injector
+from chaos.simulator.faults.injector import Injector
+from chaos.simulator.faults.registry import fault
 
 #: Delay added to each frame of a clogged link.
 CLOG_US = 300_000
@@ -14,15 +16,16 @@ CLOG_US = 300_000
 CHANNELS = ("append", "liveness", "bulk")
 
 
-def partition_one(injector: Injector) -> None:
+@fault(ALONE.kind)
+def partition_one(injector: Injector) -> bool:
     """Cut one node off from all others."""
     one = injector.draw_node().node
     others = [node for node in sorted(injector.world.nodes) if node != one]
     injector.block([link for other in others for link in ((one, other), (other, one))],
                 f"n{one} is cut off")
-
-
-def partition_halves(injector: Injector) -> None:
+    return True
+@fault(HALVES.kind)
+def partition_halves(injector: Injector) -> bool:
     """Partition the nodes into two random sides of any sizes."""
     nodes = sorted(injector.world.nodes)
     injector.rng.shuffle(nodes)
@@ -30,9 +33,9 @@ def partition_halves(injector: Injector) -> None:
     left, right = nodes[:cut], nodes[cut:]
     injector.block([link for a in left for b in right for link in ((a, b), (b, a))],
                 f"partition {sorted(left)} | {sorted(right)}")
-
-
-def partition_one_way(injector: Injector) -> None:
+    return True
+@fault(ONE_WAY.kind)
+def partition_one_way(injector: Injector) -> bool:
     """Cut the links from one node to another, or to all others."""
     nodes = sorted(injector.world.nodes)
     sender, to = injector.rng.sample(nodes, 2)
@@ -40,9 +43,9 @@ def partition_one_way(injector: Injector) -> None:
     if injector.rng.random() < 0.5:
         links = [(sender, other) for other in nodes if other != sender]
     injector.block(links, f"one way cut {links}")
-
-
-def majorities_ring(injector: Injector) -> None:
+    return True
+@fault(RING.kind)
+def majorities_ring(injector: Injector) -> bool:
     """Let each node hear a majority, no two nodes the same one (Jepsen)."""
     ring = sorted(injector.world.nodes)
     injector.rng.shuffle(ring)
@@ -52,9 +55,9 @@ def majorities_ring(injector: Injector) -> None:
         hears = {ring[(place + step) % len(ring)] for step in range(heard + 1)}
         links += [(other, node) for other in ring if other not in hears]
     injector.block(links, f"majorities ring {ring}")
-
-
-def bridge(injector: Injector) -> None:
+    return True
+@fault(BRIDGE.kind)
+def bridge(injector: Injector) -> bool:
     """Partition the nodes into two halves, and one node that reaches both (Jepsen)."""
     nodes = sorted(injector.world.nodes)
     injector.rng.shuffle(nodes)
@@ -62,9 +65,9 @@ def bridge(injector: Injector) -> None:
     left, right = nodes[:half], nodes[half + 1:]
     injector.block([link for a in left for b in right for link in ((a, b), (b, a))],
                 f"{sorted(left)} | {sorted(right)}, n{nodes[half]} sees both")
-
-
-def client_cut(injector: Injector) -> None:
+    return True
+@fault(NO_CLIENTS.kind)
+def client_cut(injector: Injector) -> bool:
     """Cut clients off from some nodes; the nodes still reach each other."""
     workload = injector.world.parameters.workload
     clients = [CLIENT_BASE + number for number in range(workload.producers + 1)]
@@ -78,19 +81,19 @@ def client_cut(injector: Injector) -> None:
     if ways != "requests":
         links += [(node, client) for client in clients for node in cut]
     injector.block(links, f"{ways} between clients and {sorted(cut)} are lost")
-
-
-def channel_cut(injector: Injector) -> None:
+    return True
+@fault("channel-cut")
+def channel_cut(injector: Injector) -> bool:
     """Cut one channel between two nodes; their other channels work."""
     a, b = injector.rng.sample(sorted(injector.world.nodes), 2)
     channel = injector.rng.choice(CHANNELS)
     links = [(a, b, channel)] + [(b, a, channel)] * (injector.rng.random() < 0.5)
     injector.block(links, f"{channel} cut {links}")
-
-
-def isolate_leader(injector: Injector) -> None:
-    """Cut the leader of a hot group off from all nodes, but not from its clients. Uncounted when no
-    node leads the group.
+    return True
+@fault("isolate-leader")
+def isolate_leader(injector: Injector) -> bool:
+    """Cut the leader of a hot group off from all nodes, but not from its clients. Return False when
+    no node leads the group.
 
     It appends entries that will be truncated, while the other voters elect a leader.
     """
@@ -101,43 +104,26 @@ def isolate_leader(injector: Injector) -> None:
             injector.block([(number, other) for other in others]
                         + [(other, number) for other in others],
                         f"n{number} leads g{group} and is cut off")
-            return
-    injector.uncount("isolate-leader")
-
-
-def clog(injector: Injector) -> None:
+            return True
+    return False
+@fault(DELAY.kind)
+def clog(injector: Injector) -> bool:
     """Make random links slow together, and fast again one by one (swizzle-clog, FoundationDB).
-    Uncounted when none is drawn."""
+    Return False when none is drawn."""
     nodes = sorted(injector.world.nodes)
     links = [(a, b) for a in nodes for b in nodes if a != b and injector.rng.random() < 0.4]
-    if not links:
-        injector.uncount("clog")
     injector.trace(0, f"clog {links}")
     injector.world.network.clog(links, CLOG_US)
     for link in links:
         injector.unclog_later([link])
-
-
-def disconnect(injector: Injector) -> None:
+    return bool(links)
+@fault(RESETS.kind)
+def disconnect(injector: Injector) -> bool:
     """Break the connection between two nodes and make it again at once; frames under way may be
-    lost. Uncounted when neither is up."""
+    lost. Return False when neither is up."""
     a, b = injector.rng.sample(sorted(injector.world.nodes), 2)
-    if not (injector.world.nodes[a].is_up or injector.world.nodes[b].is_up):
-        injector.uncount("disconnect")
+    is_connected = injector.world.nodes[a].is_up or injector.world.nodes[b].is_up
     injector.trace(0, f"disconnect n{a} n{b}")
     for node, peer in ((a, b), (b, a)):
         injector.world.nodes[node].reconnect(peer)
-
-
-FAULTS: dict[str, Fault] = {
-    "partition-one": partition_one,
-    "partition-halves": partition_halves,
-    "partition-one-way": partition_one_way,
-    "majorities-ring": majorities_ring,
-    "bridge": bridge,
-    "client-cut": client_cut,
-    "channel-cut": channel_cut,
-    "isolate-leader": isolate_leader,
-    "clog": clog,
-    "disconnect": disconnect,
-}
+    return is_connected

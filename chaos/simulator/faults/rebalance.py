@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chaos.simulator.faults.injector import Fault, Injector, is_active
+from chaos.faults import PLANS, SWITCHES
+from chaos.simulator.faults.injector import Injector, is_active
+from chaos.simulator.faults.registry import fault
 from chaos.simulator.node.membership import INCARNATION
 from chaos.simulator.oracle import metadata_oracle
 from multiraft.types import METADATA_GROUP
@@ -31,24 +33,24 @@ FOREVER_MS = 1 << 40
 STEPS_MAX, EFFECTS_MAX = 8, 12
 
 
-def switch(injector: Injector) -> None:
+@fault(SWITCHES.kind)
+def switch(injector: Injector) -> bool:
     """Send the command that switches a random partition of a topic to a random group. Uncounted
     when there is no topic."""
     state = injector.world.oracle.metadata.state
     places = [place for topic in metadata_oracle.topics_of(state) for place in topic.partitions]
     if not places:
-        injector.uncount("switch")
-        return
+        return False
     partition = injector.rng.choice(places)[0]
     place = metadata_oracle.place_of(state, partition)
     to_group = injector.rng.randrange(1, injector.world.parameters.groups + 1)
     injector.world.trace.line(0, place.group, "fault", f"switch of {partition} to g{to_group}")
     send_command(injector, metadata_oracle.decide_switch(partition, place.epoch + 1, to_group))
-
-
-def plan(injector: Injector) -> None:
+    return True
+@fault(PLANS.kind)
+def plan(injector: Injector) -> bool:
     """Send the command that applies a random plan; or, to an active plan, one that pauses, resumes,
-    throttles or cancels it. Uncounted when there is nothing to move."""
+    throttles or cancels it. Return False when there is nothing to move."""
     active = injector.world.oracle.metadata.state.plans.active
     if active is not None and injector.rng.random() < CONTROLLED:
         action = injector.rng.choice(wire.ACTIONS)
@@ -56,17 +58,17 @@ def plan(injector: Injector) -> None:
         _trace_plan(injector, f"{action} {active.plan_id}")
         send_command(injector, metadata_oracle.control_plan(active.plan_id, action, value,
                                                             injector.world.queue.now_ms))
-        return
+        return True
     moves = _draw_moves(injector)
     if not moves:
-        injector.uncount("plan")
-        return
+        return False
     scope = "repair" if injector.rng.random() < REPAIRS else "all"
     plan_id = f"{injector.rng.getrandbits(32):08x}"
     _trace_plan(injector, f"{scope} {plan_id}: " + ", ".join(
         f"{move.move_id} {move.old} to {move.new}" for move in moves))
     send_command(injector, metadata_oracle.apply_plan(
         plan_id, scope, FOREVER_MS, injector.world.queue.now_ms, _limits(injector), tuple(moves)))
+    return True
 
 
 def _trace_plan(injector: Injector, text: str) -> None:
@@ -142,13 +144,14 @@ def _draw_switches(injector: Injector, seq: int) -> list[wire.PlannedMove]:
     return moves
 
 
-def mover_crash(injector: Injector) -> None:
+@fault("mover-crash")
+def mover_crash(injector: Injector) -> bool:
     """Arm a crash of the node that takes one of the next steps of a switch or a plan.
 
     Counted when it happens.
     """
-    injector.uncount("mover-crash")
     injector.steps_to_crash = injector.rng.randrange(1, STEPS_MAX)
+    return False
 
 
 def count_step(injector: Injector, node: SimulatedNode, what: str) -> None:
@@ -170,10 +173,3 @@ def send_command(injector: Injector, payload: bytes) -> None:
     for _, node in sorted(injector.world.nodes.items()):
         if is_active(node) and node.view.leads(METADATA_GROUP):
             node.boot.metadata.command(payload)
-
-
-FAULTS: dict[str, Fault] = {
-    "switch": switch,
-    "plan": plan,
-    "mover-crash": mover_crash,
-}

@@ -5,51 +5,35 @@ Contract.  A strike that finds no target is not counted.
 
 from __future__ import annotations
 
-from chaos.simulator.faults.injector import Fault, Injector
+from chaos.simulator.faults.injector import Injector
+from chaos.simulator.faults.registry import fault
 
 
-def wipe(injector: Injector) -> None:
-    """Wipe the directory of a random node permanently; a new node replaces it. Uncounted when no
+@fault("wipe")
+def wipe(injector: Injector) -> bool:
+    """Wipe the directory of a random node permanently; a new node replaces it. Return False when no
     node may be lost."""
     nodes = [node for _, node in sorted(injector.world.nodes.items())
              if injector.world.replacements.may_wipe(node)]
     if nodes:
         injector.world.replacements.wipe(injector.rng.choice(nodes))
-    else:
-        injector.uncount("wipe")
-
-
-def older_copy(injector: Injector) -> None:
+    return bool(nodes)
+@fault("older-copy")
+def older_copy(injector: Injector) -> bool:
     """Replace a directory by an older copy of itself and start it repeatedly, or start such a copy
-    beside the original. Uncounted without a usable copy."""
-    if not injector.world.restored_copies.strike():
-        injector.uncount("older-copy")
-
-
-def topic_create(injector: Injector) -> None:
-    """Request the creation of a topic; uncounted when there is the maximum of them."""
-    if not injector.world.topics.create():
-        injector.uncount("topic-create")
-
-
-def topic_delete(injector: Injector) -> None:
-    """Request the deletion of a random topic while clients append to it; uncounted when there is
+    beside the original. Return False without a usable copy."""
+    return injector.world.restored_copies.strike()
+@fault("topic-create")
+def topic_create(injector: Injector) -> bool:
+    """Request the creation of a topic; return False when there is the maximum of them."""
+    return injector.world.topics.create()
+@fault("topic-delete")
+def topic_delete(injector: Injector) -> bool:
+    """Request the deletion of a random topic while clients append to it; return False when there is
     none."""
-    if not injector.world.topics.delete():
-        injector.uncount("topic-delete")
-
-
-def topic_recreate(injector: Injector) -> None:
+    return bool(injector.world.topics.delete())
+@fault("topic-recreate")
+def topic_recreate(injector: Injector) -> bool:
     """Request the deletion of a random topic, and the creation of another one of its name at once;
-    uncounted when there is none."""
-    if not injector.world.topics.recreate():
-        injector.uncount("topic-recreate")
-
-
-FAULTS: dict[str, Fault] = {
-    "wipe": wipe,
-    "older-copy": older_copy,
-    "topic-create": topic_create,
-    "topic-delete": topic_delete,
-    "topic-recreate": topic_recreate,
-}
+    Return False when there is none."""
+    return injector.world.topics.recreate()

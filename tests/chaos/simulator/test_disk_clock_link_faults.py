@@ -378,11 +378,9 @@ def test_an_index_file_of_a_damaged_node_rots_only_while_all_others_are_whole():
     made.nemesis.injector.draw_node = lambda: node
     node.damage.rotten = other.damage.rotten = other.damage.unread = True
     made.atlas.note_lost(other.node)
-    made.faults["rot-beside"] += 1
     made.nemesis.cause("rot-beside")
     assert made.faults["rot-beside"] == 0
     other.damage.rotten = other.damage.unread = False
-    made.faults["rot-beside"] += 1
     made.nemesis.cause("rot-beside")
     assert made.faults["rot-beside"] == 1
     assert made.atlas.damaged_nodes == {node.node} and not node.has_recovered
@@ -558,7 +556,6 @@ def test_a_crash_that_comes_late_is_healed_after_it_came(kind):
     made = running(3, fault_duration_ms=1)
     made.nemesis.injector.is_running = True
     for _ in range(20):
-        made.faults[kind] += 1  # a strike, which the method subtracts until the crash happens
         made.nemesis.cause(kind)
         made.run_for(500)
     assert made.faults[kind] >= 5
@@ -570,7 +567,6 @@ def test_a_crash_that_comes_late_is_healed_after_it_came(kind):
 
 def test_a_crash_that_does_not_come_is_not_counted():
     made = running(3)
-    made.faults["crash-midway"] += 1
     made.nemesis.cause("crash-midway")
     assert made.faults["crash-midway"] == 0
 
