@@ -228,7 +228,7 @@ class Node:
         """Enter the phase ``serving``, and let HTTP answer for this node from now on."""
         self.life.phase = SERVING
         group_health, statistics = self.admin.group_health, self.status.statistics
-        liveness, disk = self.peers.liveness, self.storage.disk
+        liveness, disk = self.peers.liveness, self.storage.gather
         self._http.attach(Attached(
             trio.lowlevel.current_trio_token(),
             lambda answer: group_health.request(lambda survey: answer(statistics.sample(survey))),

@@ -31,8 +31,8 @@ WIDTH = 3
 #: Classes of a node that are probed, by module: nothing imports a node, so they are found by name.
 PROBED = (("clients.session", "Session"), ("clients.session", "Sessions"),
           ("loop.disk_worker", "DiskWorker"), ("loop.poller", "Poller"),
-          ("loop.round_loop", "RoundLoop"), ("peers.append_links", "Peers"),
-          ("peers.listener", "_Incoming"))
+          ("loop.ready_driver", "ReadyDriver"), ("loop.round_loop", "RoundLoop"),
+          ("peers.append_links", "Peers"), ("peers.listener", "_Incoming"))
 
 
 class Recorder:
@@ -110,7 +110,7 @@ class TracedScheduler:
 def probe_node(recorder: Recorder) -> None:
     """Have the classes of the node record their points, from now on, in this process."""
     mark = recorder.mark
-    (session, sessions, worker_class, poller_class, loop, peers, incoming) = (
+    (session, sessions, worker_class, poller_class, driver, loop, peers, incoming) = (
         getattr(importlib.import_module(f"node.{module}"), name) for module, name in PROBED)
 
     def before(owner: type, name: str, point: int, value: Callable[[Any], int] = lambda _: 0,
@@ -130,7 +130,7 @@ def probe_node(recorder: Recorder) -> None:
     before(peers, "flush", points.PEERS_FLUSHED, when=lambda self: self._collected)
     before(sessions, "flush", points.CLIENTS_FLUSHED, when=lambda self: self.to_flush)
 
-    round_of, run_loop = loop._step, loop.run
+    round_of, run_loop = driver.step, loop.run
     make_poller, make_worker = poller_class.__init__, worker_class.__init__
 
     def step(self: Any, now_ms: int) -> None:
@@ -144,14 +144,14 @@ def probe_node(recorder: Recorder) -> None:
 
     def worker(self: Any, *arguments: Any, **named: Any) -> None:
         make_worker(self, *arguments, **named)
-        self._queue = TracedQueue(self._queue, recorder)
+        self._queue = self.gather._queue = TracedQueue(self._queue, recorder)
 
     async def run(self: Any, **named: Any) -> None:
         trio.lowlevel.add_instrument(TracedScheduler(recorder))
         await run_loop(self, **named)
 
     patched: dict[type, dict[str, Any]] = {
-        loop: {"_step": step, "run": run}, poller_class: {"__init__": poller},
+        driver: {"step": step}, loop: {"run": run}, poller_class: {"__init__": poller},
         worker_class: {"__init__": worker}}
     for owner, methods in patched.items():
         for name, method in methods.items():

@@ -16,6 +16,7 @@ from node.assembly.replicas import ReplicaParts
 from node.assembly.storage import StorageParts
 from node.clients.pending_appends import PendingAppends
 from node.loop.applier import Applier
+from node.loop.ready_driver import ReadyDriver
 from node.loop.round_loop import RoundLoop
 from node.loop.watchdog import Watchdog
 from node.metadata.log import MetadataLog
@@ -44,9 +45,10 @@ def build_driver(env: NodeEnv, storage: StorageParts, metadata: MetadataParts, p
         clients.sessions, admin.roles, replicas.replicas, changes, env.log,
         replicas.member_reports.note, replicas.applied, replicas.partition_switcher.check,
         replicas.snapshots.on_snapshot_offer)
-    rounds = RoundLoop(core, env.store, storage.disk, peers.links, applier,
-                    (core, pending, reads.fetch_handler, reads.read_index_requests),
-                    peers.lease_events.publish, env.poller)
+    driver = ReadyDriver(core, env.store, storage.gather, peers.links, applier,
+                         (core, pending, reads.fetch_handler, reads.read_index_requests),
+                         peers.lease_events.publish)
+    rounds = RoundLoop(driver, env.poller)
     env.loop.attach(rounds)
     watchdog = Watchdog(core, functools.partial(_oldest_waiting, pending, metadata.log),
                         env.loop.request, env.config.limits.group_stall_ms_max, env.log)

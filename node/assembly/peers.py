@@ -55,9 +55,9 @@ def build_peers(env: NodeEnv, storage: StorageParts, metadata: MetadataParts) ->
     liveness = LivenessThread(
         StoreLiveness(config.node.id, env.store.boot_epoch, config.raft.lease_ms,
                  config.raft.heartbeat_interval_ms),
-        introduce("liveness"), limits.loop_stall_ms_max, limits.disk_stall_ms_max, storage.disk,
+        introduce("liveness"), limits.loop_stall_ms_max, limits.disk_stall_ms_max, storage.gather,
         env.space)
-    lease_events = LeaseEvents(core, liveness, storage.disk, env.loop.request, storage.probe_file,
+    lease_events = LeaseEvents(core, liveness, storage.gather, env.loop.request, storage.probe_file,
                                limits.disk_probe_interval_ms)
     handlers: Handlers = {}
     requests = PeerRequests(

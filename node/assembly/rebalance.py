@@ -52,7 +52,7 @@ def build_rebalance(env: NodeEnv, storage: StorageParts, metadata: MetadataParts
         directory=metadata.directory,
         produce_handler=produce_handler,
         fetch_handler=fetch_handler,
-        disk=storage.disk,
+        disk=storage.gather,
         group_health=group_health,
         bulk=peers.control,
         request_round=request_round,

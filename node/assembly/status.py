@@ -42,7 +42,7 @@ def build_status(env: NodeEnv, storage: StorageParts, metadata: MetadataParts, p
             watchdog=driver.watchdog,
             produce_handler=clients.produce_handler,
             fetch_handler=reads.fetch_handler,
-            disk=storage.disk,
+            disk=storage.gather,
             rounds=driver.rounds,
             peers=peers.links,
             liveness=peers.liveness,

@@ -9,14 +9,16 @@ from multiraft.storage.settings import RELAXED
 from node.assembly.env import NodeEnv
 from node.loop.disk_worker import DiskWorker, open_probe
 from node.loop.scrub import Scrub
+from node.loop.write_gather import WriteGather
 from node.subscribers import Subscribers
 
 
 @dataclass(frozen=True, slots=True)
 class StorageParts:
-    """The disk worker, the probe of its disk, local repair and scrub."""
+    """The disk worker and what it gathers, the probe of its disk, local repair and scrub."""
 
     disk: DiskWorker
+    gather: WriteGather
     probe_file: int  # descriptor
     repairer: RepairCoordinator
     #: Notified with the error of each read that found a damaged entry or checkpoint.
@@ -32,6 +34,7 @@ def build_storage(env: NodeEnv) -> StorageParts:
     disk = DiskWorker(env.store, env.loop.wrote, env.poller, env.space, flush_interval_ms)
     damage_found = Subscribers()
     return StorageParts(
-        disk, open_probe(env.config.data_dir, env.space),
-        RepairCoordinator(env.config.node.id, env.store, env.core, disk.write), damage_found,
-        Scrub(env.store, disk, damage_found.notify, env.config.data_dir, settings))
+        disk, disk.gather, open_probe(env.config.data_dir, env.space),
+        RepairCoordinator(env.config.node.id, env.store, env.core, disk.gather.write),
+        damage_found,
+        Scrub(env.store, disk.gather, damage_found.notify, env.config.data_dir, settings))

@@ -1,30 +1,15 @@
-"""The round loop: the driver of ``MultiRaft``, and the only module that executes a ``Ready``.
+"""The trio shell of the round loop: when a round of ``node.loop.ready_driver`` runs.
 
 Contract. All code that touches consensus or the store's memory runs on the loop thread, and calls
-``request`` after it has stepped a message or proposed an entry. A round is one pass: tick, ready,
-stage, send, submit the write, apply, reply.
+``request`` after it has stepped a message or proposed an entry. A round runs at once, or a moment
+later for everything that arrives meanwhile, and at each deadline of the driver.
 
-Group commit. One write is in flight at a time. Entries that arrive during a write are staged and
-sent to followers at once. They gather in the disk worker and share the next write and its sync.
-
-Order of effects. The field order of ``Ready`` is the order of effects: writes are staged and
-submitted, ``messages`` are sent, then events, commits and confirmed reads reach the applier.
-``messages`` (appends to followers, for example) may leave before the local disk has the entries,
-because a leader counts itself towards a majority only once its own copy is durable (Raft thesis,
-section 10.2.1: the leader writes to its disk in parallel). Votes and acknowledgements promise
-something about the local disk: the core releases them after ``written``, in a later ``Ready``.
-
-Invariants. Events are observed before commits of the same round. A leader that stepped down
-therefore fails its pending proposals before the entries that replaced them at the same indexes are
-applied, and acknowledges none of them by mistake.
-
-Theory. The core never calls the driver, and the driver makes no decision of the protocol: this
-module does not ask who leads a group.
+Invariants. No round runs inside another one, after a failed one, or after ``stop``.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, Protocol
+from typing import Any, Protocol
 
 import trio
 
@@ -34,12 +19,6 @@ from node.clock import monotonic_ms, monotonic_ns
 from node.errors import RoundFailed
 from node.histogram import Histogram
 from node.loop.poller import Poller
-
-if TYPE_CHECKING:
-    from multiraft.raft.multi_raft import MultiRaft
-    from multiraft.raft.ready import Ready
-    from multiraft.storage.store import Store
-    from node.loop.disk_worker import DiskWorker
 
 #: Rounds that would follow each other faster are merged into one: about the duration of a round.
 GATHER_NS = 150_000
@@ -52,65 +31,28 @@ DRAIN_NS = 10_000_000
 LINGER_S = 0.001
 
 
-class Peers(Protocol):
-    """The transport of envelopes to other nodes."""
-
-    def send(self, envelopes: list) -> None:
-        """Collect the envelopes for ``flush``; drop those that cannot be sent: the protocol
-        tolerates every loss."""
-
-    def flush(self) -> None:
-        """Write the collected envelopes to the sockets; drop those to peers without a
-        connection."""
-
-
-class Applier(Protocol):
-    """The consumer of events, commits and confirmed reads."""
-
-    def observe(self, events: list) -> None:
-        """Process the events of a round before its commits: fail what a lost leadership ends, and
-        record removed and quarantined replicas."""
-
-    def apply(self, committed: list) -> None:
-        """Apply ranges that are committed and durable on this node, in order, and acknowledge the
-        appends in them."""
-
-    def confirmed(self, reads: list) -> None:
-        """Release the reads that are linearizable now, after the commits of the same round."""
-
-    def durable(self) -> None:
-        """Acknowledge appends with acks=leader: writes of this node have become durable."""
-
-    def answer(self, now_ms: int) -> None:
-        """Do what is due at ``now_ms`` (replicas to create or remove, deadlines, long polls), then
-        send the replies that this round completed."""
+class Driver(Protocol):
+    """The driver of the consensus core (``node.loop.ready_driver``)."""
 
     @property
-    def answers_wait(self) -> bool: ...  # there are replies that only a round's end sends
+    def earliest_ms(self) -> int: ...
 
+    def is_due_before(self, time_ms: int) -> bool: ...
 
-class Clock(Protocol):
-    """A source of deadlines that a round has to serve."""
+    def step(self, now_ms: int) -> None: ...
 
-    @property
-    def earliest_ms(self) -> int: ...  # not before; a round at that time makes it later
+    def wrote(self, staged: list) -> bool: ...
 
 
 class RoundLoop:
-    """The driver of one node's ``MultiRaft``."""
+    """The tasks that run the rounds of one node."""
 
-    def __init__(self, core: MultiRaft, store: Store, disk: DiskWorker, peers: Peers,
-                 applier: Applier, clocks: tuple[Clock, ...], publish: Callable[[], None],
-                 poller: Poller):
-        self._core = core
-        self._store = store
-        self._disk = disk
-        self._peers = peers
-        self._applier = applier
-        self._clocks = clocks
-        self._publish = publish  # leadership digests, to the liveness thread
+    def __init__(self, driver: Driver, poller: Poller):
+        self._driver = driver
+        self._step = driver.step
+        #: Process staged writes that became durable, called by the disk worker on the loop.
+        self.wrote = driver.wrote
         self._poller = poller
-        self._durable_sequence = 0
         self._round_requested = False
         self._running = False
         self._draining = False
@@ -198,7 +140,7 @@ class RoundLoop:
         """Run the ticker task: request a round when a timer of the core or another deadline is due.
         The task sleeps until the earliest deadline; a round that sets an earlier one wakes it."""
         while True:
-            deadline_ms = self._armed_ms = min([clock.earliest_ms for clock in self._clocks])
+            deadline_ms = self._armed_ms = self._driver.earliest_ms
             with trio.move_on_after(max(0, deadline_ms - monotonic_ms()) / 1000):
                 self._ticker = trio.lowlevel.current_task()
                 await trio.lowlevel.wait_task_rescheduled(self._abort_ticker)
@@ -222,6 +164,8 @@ class RoundLoop:
             # The code that requested this round belongs to a connection, and would take these
             # exceptions for errors of that connection alone.
             raise RoundFailed(f"a round failed: {error!r}") from error
+        if self._ticker is not None and self._driver.is_due_before(self._armed_ms):
+            self._wake_ticker()
         self._running = False
         self._ended_ns = monotonic_ns()
         micros = (self._ended_ns - began_ns) // 1000
@@ -234,62 +178,11 @@ class RoundLoop:
         """Number of rounds since the start."""
         return sum(self.durations.counts)
 
-    def _step(self, now_ms: int) -> None:
-        self._core.tick(now_ms)
-        ready = self._core.ready()
-        if ready:
-            self._process_ready(ready)
-        self._applier.answer(now_ms)
-        if ready.events:
-            self._publish()  # the leadership digests change only with an event
-        if self._ticker is not None:
-            self._rearm()
-
-    def wrote(self, staged: list) -> bool:
-        """Process staged writes that became durable, called by the disk worker on the loop:
-        acknowledge appends with acks=leader. Return True if a round is due, which sends the
-        messages that waited for these writes."""
-        for one in staged:
-            self._store.finish(one)
-        # Writes that the store started itself (its repairs, for example) repeat the last sequence.
-        if staged[-1].sequence > self._durable_sequence:
-            self._durable_sequence = staged[-1].sequence
-            self._core.written(self._durable_sequence)
-        self._applier.durable()
-        return self._applier.answers_wait or self._core.has_work
-
-    def _process_ready(self, ready: Ready) -> None:
-        """Execute a ``Ready``. The order of its fields is the order of effects."""
-        if ready.writes is not None:
-            # Stage first: followers are sent the same buffers that the journal writes.
-            staged = self._store.stage(ready.writes)
-            self._disk.submit(staged)
-        if ready.messages:
-            # Sockets before the disk: the path through a follower (network, its disk, network) is
-            # longer than the local write. This is safe because this leader counts its own copy only
-            # once it is durable (``wrote``).
-            self._peers.send(ready.messages)
-            self._peers.flush()
-        if ready.writes is not None:
-            self._disk.start_next()
-        # Before the commits: a lost leadership fails pending proposals first, so that none of them
-        # is acknowledged by the commit of another leader's entry at the same index.
-        if ready.events:
-            self._applier.observe(ready.events)
-        if ready.committed:
-            self._applier.apply(ready.committed)
-        if ready.reads:
-            self._applier.confirmed(ready.reads)
-
-    def _rearm(self) -> None:
-        """Wake the ticker if a deadline is earlier than the one that it sleeps for."""
-        armed_ms = self._armed_ms
-        for clock in self._clocks:
-            if clock.earliest_ms < armed_ms:
-                task, self._ticker = self._ticker, None
-                assert task is not None
-                trio.lowlevel.reschedule(task)
-                return
+    def _wake_ticker(self) -> None:
+        """Wake the ticker, which sleeps for a later deadline than the earliest."""
+        task, self._ticker = self._ticker, None
+        assert task is not None
+        trio.lowlevel.reschedule(task)
 
     def _abort_ticker(self, _raise_cancel: Any) -> trio.lowlevel.Abort:
         self._ticker = None

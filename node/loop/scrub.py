@@ -30,7 +30,7 @@ from node.errors import EXHAUSTED_PAUSE_S, is_exhausted, journal_unreadable
 if TYPE_CHECKING:
     from multiraft.storage.errors import StorageError
     from multiraft.storage.store import Store
-    from node.loop.disk_worker import DiskWorker
+    from node.loop.write_gather import WriteGather
 
 STATE_FILE = "scrub.json"
 #: Least pause between two passes, in seconds, for a journal that hardly grows.
@@ -63,7 +63,7 @@ class Scrub:
     """Task that verifies the whole journal of one node within an interval, while the disk is
     idle."""
 
-    def __init__(self, store: Store, disk: DiskWorker, damaged: Callable[[StorageError], None],
+    def __init__(self, store: Store, disk: WriteGather, damaged: Callable[[StorageError], None],
                  directory: Path, settings: StorageSettings):
         self._disk = disk
         self._damaged = damaged

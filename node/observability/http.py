@@ -35,7 +35,7 @@ from node.observability.phase import Life
 from node.observability.statistics import Sample
 
 if TYPE_CHECKING:
-    from node.loop.disk_worker import DiskWorker
+    from node.loop.write_gather import WriteGather
     from node.peers.liveness_thread import LivenessThread
 
 #: Time for the loop's answer, in seconds; scrapers usually wait for ten.
@@ -288,7 +288,7 @@ def _verdict(name: str, verdict: health.Verdict) -> Reply:
     return Reply(200 if verdict.good else 503, _JSON, body.encode() + b"\n")
 
 
-def disk_busy_ms(disk: DiskWorker) -> int:
+def disk_busy_ms(disk: WriteGather) -> int:
     """Return the age of the disk's oldest unanswered job, in milliseconds; on any thread."""
     since_ms = disk.busy_since_ms
     return 0 if since_ms is None else max(0, monotonic_ms() - since_ms)

@@ -37,7 +37,7 @@ from node.clients.produce import ProduceHandler
 from node.clients.router import Router
 from node.clock import monotonic_ms, wall_ms
 from node.config import NodeConfig
-from node.loop.disk_worker import DiskWorker
+from node.loop.write_gather import WriteGather
 from node.metadata import state_machine
 from node.metadata.log import MetadataLog
 from node.observability import load_records
@@ -62,7 +62,7 @@ class LoadPublisher:
 
     def __init__(self, config: NodeConfig, counts: LoadCounts | None, *, core: MultiRaft,
                  store: Store, metadata_log: MetadataLog, directory: Router,
-                 produce_handler: ProduceHandler, fetch_handler: FetchHandler, disk: DiskWorker,
+                 produce_handler: ProduceHandler, fetch_handler: FetchHandler, disk: WriteGather,
                  group_health: GroupHealthScan, bulk: Bulk, request_round: Callable[[], None],
                  log: logging.Logger):
         """Create the task.  ``counts``: the loads since the last window, None = nothing is

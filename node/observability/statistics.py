@@ -24,10 +24,10 @@ from node.histogram import Histogram
 from node.loop.applier import Applier
 from node.loop.checkpoints import Checkpoints
 from node.loop.disk_space import Space
-from node.loop.disk_worker import DiskWorker
 from node.loop.round_loop import RoundLoop
 from node.loop.scrub import Scrub
 from node.loop.watchdog import Watchdog
+from node.loop.write_gather import WriteGather
 from node.metadata.log import MetadataLog
 from node.metadata.plan_table import ActivePlan
 from node.observability import health
@@ -77,7 +77,7 @@ class CountingParts:
     watchdog: Watchdog
     produce_handler: ProduceHandler
     fetch_handler: FetchHandler
-    disk: DiskWorker
+    disk: WriteGather
     rounds: RoundLoop
     peers: Peers
     liveness: LivenessThread

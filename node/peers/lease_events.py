@@ -21,14 +21,14 @@ from node.histogram import Histogram
 
 if TYPE_CHECKING:
     from multiraft.raft.multi_raft import MultiRaft
-    from node.loop.disk_worker import DiskWorker
+    from node.loop.write_gather import WriteGather
     from node.peers.liveness_thread import LivenessThread
 
 
 class LeaseEvents:
     """Task that passes the events of the liveness thread on to the core."""
 
-    def __init__(self, core: MultiRaft, liveness: LivenessThread, disk: DiskWorker,
+    def __init__(self, core: MultiRaft, liveness: LivenessThread, disk: WriteGather,
                  request_round: Callable[[], None], probe_file: int, probe_ms: int):
         self._core = core
         self._liveness = liveness
@@ -57,8 +57,7 @@ class LeaseEvents:
                 deliver([liveness.events.popleft() for _ in range(len(liveness.events))],
                         self._core)
                 self._request_round()
-            if monotonic_ms() - self._disk.last_write_ms >= self._probe_ms:
-                self._disk.probe(self._probe_file)
+            self._disk.probe(self._probe_file, self._probe_ms)
 
     def publish(self) -> None:
         """Hand the leadership digests of this node to the liveness thread, if they changed in this

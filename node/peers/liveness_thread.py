@@ -52,7 +52,7 @@ from node.peers.handshake import Introduction, NotAccepted, check_certificate
 
 if TYPE_CHECKING:
     from node.loop.disk_space import Space
-    from node.loop.disk_worker import DiskWorker
+    from node.loop.write_gather import WriteGather
 
 #: Limits of a liveness frame, which holds a few integers.
 LIVENESS_LIMITS = frames.WireLimits(frame_bytes_max=4096, header_bytes_max=4092, in_flight_max=1)
@@ -93,7 +93,7 @@ class LivenessThread:
     creates the handshake of a dialled link."""
 
     def __init__(self, liveness: StoreLiveness, introduction: Callable[[int], Introduction],
-                 loop_stall_ms_max: int, disk_stall_ms_max: int, disk: DiskWorker,
+                 loop_stall_ms_max: int, disk_stall_ms_max: int, disk: WriteGather,
                  space: Space | None = None):
         self._liveness = liveness
         self._members: dict[int, tuple[str, int]] = {}  # peer -> (host, port) to dial

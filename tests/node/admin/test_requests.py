@@ -167,13 +167,13 @@ async def test_too_many_requests_at_a_time_are_refused_with_the_limit(tmp_path, 
 @in_trio
 async def test_changes_go_to_the_metadata_leader_only(tmp_path):
     async with serving(tmp_path) as node, await Client.open(node) as client:
-        start_next, node.storage.disk.start_next = node.storage.disk.start_next, lambda: None
+        start_next, node.storage.gather.start_next = node.storage.gather.start_next, lambda: None
         node.core.resign(0, "test")
         node.request_round()
         refused = await client.ask(CreateTopic("t"))
         assert refused.code == Code.LEADER_UNKNOWN
-        node.storage.disk.start_next = start_next  # its vote for itself is not durable before
-        node.storage.disk.start_next()
+        node.storage.gather.start_next = start_next  # its vote for itself is not durable before
+        node.storage.gather.start_next()
         await until(lambda: node.core.status.has_applied_in_term(0), "it leads again")
         assert (await client.ask(CreateTopic("t"))).code == Code.OK
 
@@ -181,7 +181,7 @@ async def test_changes_go_to_the_metadata_leader_only(tmp_path):
 @in_trio
 async def test_a_command_whose_leader_steps_down_is_ambiguous(tmp_path):
     async with serving(tmp_path) as node, await Client.open(node) as client:
-        node.storage.disk.start_next = lambda: None  # from here on nothing is committed
+        node.storage.gather.start_next = lambda: None  # from here on nothing is committed
         await client.begin(CreateTopic("t"))
         await until(lambda: node.metadata.log.oldest_waiting)
         node.core.resign(0, "test")

@@ -52,7 +52,7 @@ async def test_a_full_disk_refuses_what_is_led_here_and_sends_on_what_is_not(tmp
         assert refused.code == Code.STORAGE_FULL
         assert "full" in refused.error.text
         assert node.env.space.refused == 1
-        node.storage.disk.start_next = lambda: None  # it does not elect itself again
+        node.storage.gather.start_next = lambda: None  # it does not elect itself again
         node.core.resign(node.metadata.directory.locate(topic).group, "test")
         assert (await client.produce(topic, b"elsewhere")).code in (Code.NOT_LEADER,
                                                                     Code.LEADER_UNKNOWN)
@@ -82,7 +82,7 @@ async def test_a_client_that_has_seen_more_is_asked_to_try_again(tmp_path):
 async def test_an_append_that_is_not_committed_in_time_is_ambiguous_on_an_idle_node(tmp_path):
     async with serving(tmp_path) as node, await Client.open(node) as client:
         topic = await client.create("t")
-        node.storage.disk.start_next = lambda: None  # a write that never begins
+        node.storage.gather.start_next = lambda: None  # a write that never begins
         data = batch(b"stuck")
         answer = await client.ask(Produce("commit", 50, (BatchPart(topic, len(data)),)), data)
         assert answer.reply.results[0].code == Code.AMBIGUOUS
@@ -94,7 +94,7 @@ async def test_a_leader_that_steps_down_leaves_its_appends_ambiguous(tmp_path):
     async with serving(tmp_path) as node, await Client.open(node) as client:
         topic = await client.create("t")
         group = node.metadata.directory.locate(topic).group
-        node.storage.disk.start_next = lambda: None
+        node.storage.gather.start_next = lambda: None
         data = batch(b"stuck")
         await client.begin(Produce("commit", 9_000, (BatchPart(topic, len(data)),)), data)
         await until(lambda: node.clients.pending.oldest())
@@ -108,7 +108,7 @@ async def test_a_leader_that_steps_down_leaves_its_appends_ambiguous(tmp_path):
 async def test_a_stop_answers_what_is_open(tmp_path):
     async with serving(tmp_path) as node, await Client.open(node) as client:
         topic = await client.create("t")
-        node.storage.disk.start_next = lambda: None
+        node.storage.gather.start_next = lambda: None
         data = batch(b"stuck")
         await client.begin(Produce("commit", 9_000, (BatchPart(topic, len(data)),)), data)
         await until(lambda: node.clients.pending.oldest())

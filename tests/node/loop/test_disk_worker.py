@@ -10,8 +10,9 @@ import pytest
 import trio
 
 from node.errors import DiskFailed
-from node.loop.disk_worker import SEALS_WAITING_MAX, DiskWorker, open_probe
+from node.loop.disk_worker import DiskWorker, open_probe
 from node.loop.poller import Poller
+from node.loop.segment_files import SEALS_WAITING_MAX
 from tests.node.harness import attend, in_trio, until
 
 
@@ -34,16 +35,18 @@ def idle_store():
 class ClusterView:
     """A worker and what it reported, one list per completed group."""
 
-    def __init__(self, tmp_path):
+    def __init__(self, tmp_path, store=None):
         self.file = open(tmp_path / "lane", "w+b", buffering=0)
+        self.store = store or idle_store()
         self.done: list[list] = []
         self.poller = Poller()
-        self.disk = DiskWorker(idle_store(), self.done.append, self.poller)
+        self.disk = DiskWorker(self.store, self.done.append, self.poller)
+        self.gather = self.disk.gather
 
     def write(self, *staged):
         for one in staged:
-            self.disk.submit(one)
-        self.disk.start_next()
+            self.gather.submit(one)
+        self.gather.start_next()
 
     def content(self) -> bytes:
         return os.pread(self.file.fileno(), 1 << 20, 0)
@@ -65,13 +68,13 @@ async def test_what_is_submitted_during_a_write_is_the_next_one(world):
         world.write(first)
         world.write(second)
         world.write(third)
-        assert not world.disk.idle
+        assert not world.gather.idle
         await until(lambda: len(world.done) == 2)
         assert world.done == [[first], [second, third]]
-        assert world.disk.idle
+        assert world.gather.idle
         nursery.cancel_scope.cancel()
     assert world.content() == b"A" * 8 + b"B" * 8 + b"C" * 8
-    assert (world.disk.writes, world.disk.bytes_written) == (2, 24)
+    assert (world.gather.writes, world.gather.bytes_written) == (2, 24)
 
 
 @in_trio
@@ -131,7 +134,7 @@ async def test_a_write_waits_for_the_file_it_needs(world):
         nursery.start_soon(attend, world.poller)
         nursery.start_soon(world.disk.prepare)
         world.write(late)
-        assert world.disk.idle
+        assert world.gather.idle
         await until(lambda: world.done == [[late]])
         nursery.cancel_scope.cancel()
 
@@ -184,8 +187,7 @@ class SealingStore(SimpleNamespace):
 @contextlib.asynccontextmanager
 async def sealing(tmp_path, *jobs):
     """Return a world with a ``SealingStore``, after its first write."""
-    world = ClusterView(tmp_path)
-    world.disk._store = SealingStore(*jobs)
+    world = ClusterView(tmp_path, SealingStore(*jobs))
     with world.file:
         async with trio.open_nursery() as nursery:
             await nursery.start(world.disk.run)
@@ -199,7 +201,7 @@ async def sealing(tmp_path, *jobs):
             finally:
                 for job in jobs:
                     job.over.set()
-            await until(lambda: len(world.disk._store.done) == len(jobs))
+            await until(lambda: len(world.store.done) == len(jobs))
             nursery.cancel_scope.cancel()
 
 
@@ -208,7 +210,7 @@ async def test_a_file_that_is_needed_does_not_wait_for_the_index_of_another(tmp_
     async with sealing(tmp_path, Seal()) as world:
         world.write(late := Staged(world.file, b"late", 5, exists=False))
         await until(lambda: [late] in world.done)
-        assert world.disk._store.done == []
+        assert world.store.done == []
 
 
 @in_trio
@@ -218,10 +220,10 @@ async def test_an_index_gives_way_until_too_many_wait(tmp_path):
     async with sealing(tmp_path, one, *others) as world:
         world.disk._never = SimpleNamespace(wait=paused.append)
         await until(lambda: one.pauses > 10)
-        assert not paused, f"{world.disk._store.seals_waiting} wait"
+        assert not paused, f"{world.store.seals_waiting} wait"
         one.over.set()
         await until(lambda: len(paused) > 10)
-        assert world.disk._store.seals_waiting == SEALS_WAITING_MAX
+        assert world.store.seals_waiting == SEALS_WAITING_MAX
 
 
 @in_trio
@@ -251,12 +253,12 @@ async def test_a_disk_that_hangs_shows_whether_it_writes_or_creates(world):
         await nursery.start(world.disk.run)
         nursery.start_soon(attend, world.poller)
         nursery.start_soon(world.disk.prepare)
-        assert world.disk.busy_since_ms is None
+        assert world.gather.busy_since_ms is None
         world.write(late)
-        await until(lambda: world.disk.busy_since_ms is not None)
+        await until(lambda: world.gather.busy_since_ms is not None)
         hanging.set()
         await until(lambda: world.done)
-        assert world.disk.busy_since_ms is None
+        assert world.gather.busy_since_ms is None
         nursery.cancel_scope.cancel()
 
 
@@ -267,7 +269,7 @@ async def test_a_probe_writes_elsewhere_and_answers_nobody(world, tmp_path):
         async with trio.open_nursery() as nursery:
             await nursery.start(world.disk.run)
             nursery.start_soon(attend, world.poller)
-            world.disk.probe(probe)
+            world.gather.probe(probe)
             world.write(waiting := Staged(world.file, b"after", 0))
             assert world.done == []
             await until(lambda: world.done == [[waiting]])

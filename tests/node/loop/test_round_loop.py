@@ -1,5 +1,4 @@
-"""The round loop executes effects in order, gathers arrivals into rounds, and wakes at
-deadlines."""
+"""The round loop gathers arrivals into rounds and wakes at deadlines."""
 
 import contextlib
 import os
@@ -8,12 +7,13 @@ import pytest
 import trio
 import trio.testing
 
-from multiraft.raft.ready import Committed, Envelope, Event, Ready, Writes
+from multiraft.raft.ready import Envelope, Event, Ready, Writes
 from multiraft.raft.timers import NEVER_MS
 from node.clock import monotonic_ms
 from node.errors import RoundFailed
 from node.loop import round_loop as rounds_module
 from node.loop.poller import Poller
+from node.loop.ready_driver import ReadyDriver
 from node.loop.round_loop import RoundLoop
 from tests.node.harness import in_trio, until
 
@@ -30,8 +30,9 @@ class ClusterView:
         self.deadline_ms = None
         self.patience_ms = None
         self.staged = []
-        self.rounds = RoundLoop(self, self, self, self, self, (self,),
-                             lambda: self.log.append("published"), Poller())
+        self.driver = ReadyDriver(self, self, self, self, self, (self,),
+                                  lambda: self.log.append("published"))
+        self.rounds = RoundLoop(self.driver, Poller())
 
     # core
     def tick(self, now_ms):
@@ -107,39 +108,12 @@ class Patient(ClusterView):
                 return NEVER_MS if world.patience_ms is None else world.patience_ms
 
         applier = Applier()
-        self.rounds = RoundLoop(self, self, self, self, applier, (self, applier), lambda: None,
-                             Poller())
+        self.driver = ReadyDriver(self, self, self, self, applier, (self, applier), lambda: None)
+        self.rounds = RoundLoop(self.driver, Poller())
 
 
 def write(sequence: int) -> Writes:
     return Writes(sequence, ())
-
-
-def test_effects_happen_in_the_order_of_ready():
-    world = ClusterView()
-    world.readies = [Ready(messages=[Envelope(2, "append")], writes=write(1),
-                           committed=[Committed(1, 1, 7)], events=[Event("role_changed", 1, ())])]
-    world.rounds.round()
-    assert world.log == ["stage 1", "submit 1", "send append", "flush", "start", "role_changed",
-                         "apply 7", "answer", "published"]
-
-
-def test_writes_that_became_durable_together_are_reported_once():
-    world = ClusterView()
-    world.readies = [Ready(writes=write(1)), Ready(writes=write(2))]
-    world.rounds.round()
-    world.rounds.round()
-    world.log.clear()
-    world.rounds.wrote(world.staged)
-    assert world.log[:3] == ["finish 1", "finish 2", "written 2"]
-
-
-def test_what_has_no_consequence_costs_no_round():
-    world = ClusterView()
-    world.has_work = False
-    assert not world.rounds.wrote([write(1)])
-    world.has_work = True
-    assert world.rounds.wrote([write(2)])
 
 
 @in_trio

@@ -64,7 +64,7 @@ async def test_a_node_gives_up_a_group_whose_writes_hang(tmp_path):
     async with serving(tmp_path) as node, await Client.open(node) as client:
         topic = await client.create("t")
         node.driver.watchdog._group_stall_ms_max = 600  # from here on: a disk may be slow before
-        node.storage.disk.start_next = lambda: None
+        node.storage.gather.start_next = lambda: None
         answer = await client.produce(topic, b"stuck")
         assert "stepped down" in answer.error.text
         await until(lambda: node.driver.watchdog.resigned == 1)

@@ -134,7 +134,7 @@ async def test_a_crash_before_it_has_learned_anything_keeps_nothing_of_it_either
         await until(lambda: topics(node) == {"kept", "lost"})
     async with running(config) as node:
         await come_back(node, history(config, 1, "kept", "new"), learns=False)
-        await until(lambda: not node.core.has_work and node.storage.disk.idle,
+        await until(lambda: not node.core.has_work and node.storage.gather.idle,
                     "that is on the disk")
     for _ in range(2):
         async with running(config) as node:

@@ -437,7 +437,7 @@ async def test_a_thread_that_dies_stops_the_node():
         raise defect
 
     side.thread._tick = failing
-    events = LeaseEvents(None, side.thread, SimpleNamespace(last_write_ms=monotonic_ms()),
+    events = LeaseEvents(None, side.thread, SimpleNamespace(probe=lambda file, idle_ms: None),
                          lambda: None, 0, 10_000)
     side.thread.start()
     try:
