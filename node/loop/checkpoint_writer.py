@@ -1,0 +1,144 @@
+"""The writing of checkpoints: when one is due, what a full disk does, and what follows.
+
+Contract. ``write_if_due`` is called at intervals, and writes a checkpoint when enough journal was
+added since the last. ``write_last`` writes one at a clean stop. ``write_now`` writes one before the
+loop continues. One checkpoint is written at a time: the caller sees to that.
+
+A checkpoint that cannot be written stops the node like any other failed write, unless the disk is
+full. Then ``write_if_due`` and ``write_last`` do without it, and records are refused;
+``write_now``, without which its caller cannot continue, uses the reserve.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from multiraft.storage.chunked_cbor import Encoded
+from multiraft.storage.disk_space import is_full
+from multiraft.types import METADATA_GROUP
+from node.errors import DiskFailed
+from node.loop.segment_files import RunBlocking, Space
+from node.subscribers import Subscribers
+
+if TYPE_CHECKING:
+    from multiraft.raft.multi_raft import MultiRaft
+    from multiraft.storage.checkpoint import CheckpointJob
+    from multiraft.storage.store import Store
+
+#: Pause after a checkpoint that the disk had no space for, in milliseconds.
+DISK_FULL_RETRY_MS = 10_000
+
+
+class Snapshottable(Protocol):
+    """State that a checkpoint takes along."""
+
+    def snapshot(self) -> object: ...
+
+
+class MetadataSource(Protocol):
+    """The log of the metadata group."""
+
+    @property
+    def state(self) -> Snapshottable: ...
+
+
+class CheckpointWriter:
+    """Writer of one node's checkpoints."""
+
+    def __init__(self, store: Store, core: MultiRaft, metadata_log: MetadataSource,
+                 run_blocking: RunBlocking, now_ms: Callable[[], int], space: Space | None = None):
+        """``run_blocking`` executes what ``write_if_due`` writes. ``space``: the guard to notify of
+        a full disk, or None."""
+        self._store = store
+        self._core = core
+        self._metadata_log = metadata_log
+        self._run_blocking = run_blocking
+        self._now_ms = now_ms
+        self._space = space
+        self._not_before_ms = now_ms()
+        self.written = 0
+        #: Applied index of the metadata group in the last checkpoint.
+        self.metadata_applied = _applied(store)
+        #: Notified when ``write_if_due`` has written a checkpoint.
+        self.completed = Subscribers()
+
+    @property
+    def is_due(self) -> bool:
+        """True if ``write_if_due`` would write. O(1)."""
+        return self._store.checkpoint_due and self._now_ms() >= self._not_before_ms
+
+    async def write_if_due(self) -> None:
+        """Write a checkpoint if the store reports one as due, and notify ``completed``. If the disk
+        has no space for it, write none for ``DISK_FULL_RETRY_MS``. Raises ``DiskFailed`` for any
+        other error of the disk."""
+        if not self.is_due:
+            return
+        job, applied = self._capture()
+        try:
+            await self._run_blocking(job.execute)
+        except OSError as error:
+            if not self._is_disk_full(error):
+                raise DiskFailed(f"a checkpoint could not be written: {error}") from error
+            self._not_before_ms = self._now_ms() + DISK_FULL_RETRY_MS
+            return
+        self._written(job, applied)
+        self.completed.notify()
+
+    def write_now(self, metadata: Encoded | None = None) -> None:
+        """Write a checkpoint before the loop continues, using the disk reserve if no other space is
+        left. ``metadata``: the encoded state of the metadata group, if the caller has it. Raises
+        ``DiskFailed`` if it cannot be written."""
+        job, applied = self._capture(metadata)
+        try:
+            try:
+                job.execute()
+            except OSError as error:
+                if self._space is None or not is_full(error) or not self._space.release_reserve():
+                    raise
+                job.execute()
+        except OSError as error:
+            raise DiskFailed(f"a checkpoint could not be written: {error}") from error
+        self._written(job, applied)
+
+    def write_last(self) -> None:
+        """Write a checkpoint at a clean stop, when no task runs any longer. On a full disk write
+        none, so that the next start replays more. Raises ``DiskFailed`` for any other error."""
+        job, applied = self._capture()
+        try:
+            job.execute()
+        except OSError as error:
+            if not self._is_disk_full(error):
+                raise DiskFailed(f"the last checkpoint could not be written: {error}") from error
+            return  # no space: the next start replays more of the journal
+        self._written(job, applied)
+
+    def _written(self, job: CheckpointJob, applied: int) -> None:
+        self._store.checkpointed(job)
+        self.written += 1
+        self.metadata_applied = applied
+
+    def _is_disk_full(self, error: OSError) -> bool:
+        """Return True if ``error`` is a full disk, after refusing records from now on. A checkpoint
+        only shortens recovery, so it can wait for space."""
+        if self._space is None or not is_full(error):
+            return False
+        self._store.checkpoint_failed()
+        self._space.refuse_records()
+        return True
+
+    def _capture(self, metadata: Encoded | None = None) -> tuple[CheckpointJob, int]:
+        """Return a job that writes the present state of all groups, and the applied index of the
+        metadata group in that state."""
+        status = self._core.status
+        commits = {group: status.commit_index(group) for group in status.groups()}
+        job = self._store.checkpoint_job(
+            commits, self._metadata_log.state.snapshot() if metadata is None else metadata)
+        return job, _applied(self._store)
+
+
+def _applied(store: Store) -> int:
+    """Return the applied index of the metadata group on this node; 0 = this node has no replica of
+    it."""
+    tail = store.partition_states.get(METADATA_GROUP)
+    return tail.applied_index if tail is not None else 0
