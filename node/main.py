@@ -40,6 +40,7 @@ from node.assembly.replicas import build_replicas
 from node.assembly.status import build_status
 from node.assembly.storage import build_storage
 from node.clients.listener import Listener, listen
+from node.clock import monotonic_ms
 from node.config import NodeConfig, load
 from node.data_directory import draw_process_number, open_store
 from node.errors import BadConfig, NodeError
@@ -53,6 +54,7 @@ from node.observability.logging import LineWriter, logger, tell_left_out, tell_s
 from node.observability.phase import SERVING, STOPPING, Life
 from node.peers.security import Security
 from node.replicas.drain_leadership import LeadershipDrain
+from node.replicas.orderly_stop import OrderlyStop
 
 #: Longest time that a thread keeps the interpreter when another thread waits for it, in seconds.
 #: The loop releases it with each system call, and waits up to this long each time while a
@@ -235,21 +237,17 @@ class Node:
             lambda: loop_silent_ms(liveness), lambda: disk_busy_ms(disk)))
 
     async def _hand_over(self) -> None:
-        """Announce the stop to the peers and transfer the leaderships of this node, for
-        ``shutdown_timeout_ms`` at most; its groups serve until then. Then refuse new requests,
-        answer open ones, and run no further round."""
+        """Stop in order, except for what ends with the tasks (``node.replicas.orderly_stop``)."""
+        drain = LeadershipDrain(self.core, self.admin.roles, self.request_round, self.log,
+                                monotonic_ms)
+        await OrderlyStop(self.core, drain, self._announce_stop, self.clients.sessions,
+                          self.driver.applier, self.driver.rounds, self.driver.changes.write,
+                          self.log, self.config.limits.shutdown_timeout_ms).run()
+
+    def _announce_stop(self) -> None:
         self.life.phase = STOPPING
         self.peers.liveness.announce_stop()
         sd_notify.tell(os.environ, sd_notify.STOPPING)
-        self.log.info("shutdown_started", extra={"groups_leading": self.core.status.led_count})
-        with trio.move_on_after(self.config.limits.shutdown_timeout_ms / 1000):
-            await LeadershipDrain(self.core, self.admin.roles, self.request_round,
-                           self.log).run()
-        self.clients.sessions.stopping = True
-        self.driver.applier.stop()
-        self.driver.rounds.stop()
-        await self.driver.changes.write()
-        self.log.info("node_stopped", extra={"groups_leading": self.core.status.led_count})
 
     def close(self) -> None:
         """Write a last checkpoint, then close the files. Called after ``run``. Raises

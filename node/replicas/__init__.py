@@ -2,5 +2,6 @@
 
 Read ``lifecycle`` first: it decides which groups have a replica here. ``snapshots`` and ``repair``
 bring a replica up that lacks entries; ``partition_switch`` moves partitions between groups;
-``drain_leadership`` and ``shed_leadership`` transfer leadership away, at a stop and on a full disk.
+``drain_leadership`` and ``shed_leadership`` transfer leadership away, at a stop and on a full disk;
+``orderly_stop`` is the order of a stop.
 """

@@ -1,7 +1,8 @@
 """The transfer of every leadership before a node stops.
 
-Contract. ``run`` returns when this node leads no group, or only groups that no other node can take.
-Groups whose transfer has not begun serve as usual. The caller limits the time.
+Contract. ``run`` returns when this node leads no group, or only groups that no other node can take,
+or at the end of its time. Groups whose transfer has not begun serve as usual. The drain reads no
+clock, and its only pause is ``roles.wait``.
 
 Theory. A group under transfer refuses appends until its new leader is elected. A thousand transfers
 begun at once would each wait for all others. Therefore few run at a time, and each takes about its
@@ -12,13 +13,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from multiraft.errors import ProposalError
+from multiraft.raft.timers import NEVER_MS
 
 if TYPE_CHECKING:
     from multiraft.raft.multi_raft import MultiRaft
-    from node.loop.applier import LeadershipNotifier
 
 #: Transfers at a time: enough to fill the frames and syncs of a round, and few enough to complete
 #: in some ten milliseconds.
@@ -27,23 +28,34 @@ UNDER_WAY_MAX = 64
 RETRY_S = 0.2
 
 
+class Roles(Protocol):
+    """A condition for tasks that wait until the known leader of some group changes."""
+
+    async def wait(self, timeout_s: float) -> None: ...
+
+
 class LeadershipDrain:
     """Transfer of all leaderships of a node that stops."""
 
-    def __init__(self, core: MultiRaft, roles: LeadershipNotifier,
-                 request_round: Callable[[], None], log: logging.Logger):
+    def __init__(self, core: MultiRaft, roles: Roles, request_round: Callable[[], None],
+                 log: logging.Logger, now_ms: Callable[[], int]):
         self._core = core
         self._roles = roles
         self._request_round = request_round
         self._log = log
+        self._now_ms = now_ms
         self._refused: set[int] = set()  # groups without a target, logged once
 
-    async def run(self) -> None:
+    async def run(self, timeout_ms: int = NEVER_MS) -> None:
         """Transfer leaderships, ``UNDER_WAY_MAX`` at a time, until this node leads only groups that
-        no other node can take."""
+        no other node can take, for ``timeout_ms`` at most."""
+        until_ms = self._now_ms() + timeout_ms
         while self._begin():
             self._request_round()
-            await self._roles.wait(RETRY_S)
+            left_ms = until_ms - self._now_ms()
+            if left_ms <= 0:
+                return
+            await self._roles.wait(min(RETRY_S, left_ms / 1000))
 
     def _begin(self) -> int:
         """Begin as many transfers as are allowed at a time. Return the number in progress."""

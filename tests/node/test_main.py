@@ -248,7 +248,7 @@ def failing(monkeypatch, error: BaseException) -> None:
     """Make a task of every node fail once the node serves."""
 
     async def fail(self):
-        while not self._core.status.has_applied_in_term(0):
+        while not self._writer._core.status.has_applied_in_term(0):
             await trio.sleep(0.002)
         raise error
 

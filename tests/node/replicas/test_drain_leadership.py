@@ -45,11 +45,14 @@ class ClusterView:
     def __init__(self, core: Core):
         self.core = core
         self.waits = 0
+        self.now_ms = 0
         self.said: list[int] = []
-        self.drain_leadership = LeadershipDrain(core, self, lambda: None, self)
+        self.drain_leadership = LeadershipDrain(core, self, lambda: None, self,
+                                               lambda: self.now_ms)
 
-    async def wait(self, _timeout_s):
+    async def wait(self, timeout_s):
         self.waits += 1
+        self.now_ms += int(timeout_s * 1000)
         self.core.elect_others()
 
     def info(self, _event, extra):
@@ -82,3 +85,12 @@ async def test_a_transfer_under_way_is_waited_for_and_not_begun_again():
     await world.drain_leadership.run()
     assert not core.led
     assert core.most_under_way == 2
+
+
+@in_trio
+async def test_transfers_that_do_not_end_are_left_at_the_end_of_the_time():
+    world = ClusterView(Core(led=2))
+    world.core.elect_others = lambda: None
+    await world.drain_leadership.run(1_000)
+    assert len(world.core.led) == 2
+    assert world.now_ms == 1_000
