@@ -1,7 +1,7 @@
 """Bugs to plant in the handling of a disk that fails, fills up, hangs or misdirects writes.
 
-They are in storage, in leases, and in the driver of the simulator, which stands for the node's;
-each entry names the effect and where it was seen.
+They are in storage, in leases, and in the steps of the node that the simulator drives; each entry
+names the effect and where it was seen.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from chaos.planted.bug import Bug, Seeds, Tests
 
 BUGS = (
-    Bug("failed-sync-counts", "chaos.simulator.disk.disk_worker", "DiskWorker._begin",
-        "self._failed = failed = True\n        done = self._ending(error, no_space)",
-        "pass",
+    Bug("failed-sync-counts", "node.loop.write_gather", "WriteGather.collect",
+        "if error:",
+        "if False:",
         "a driver goes on after a failed write or sync, as a retry would let it (rostam #94)",
         Seeds(faults=("eio-sync", "eio-sync", "eio-write", "power-loss", "isolate-leader"))),
     Bug("hung-disk-vouches", "multiraft.liveness.store_liveness", "StoreLiveness.on_heartbeat",
@@ -24,8 +24,8 @@ BUGS = (
         "if False:",
         "a segment finds no room in the middle of a gathered write",
         Seeds((5,), faults=("disk-full", "disk-full", "kill"))),
-    Bug("full-disk-is-the-end", "chaos.simulator.disk.disk_worker", "DiskWorker._create",
-        "if not is_full(error):",
+    Bug("full-disk-is-the-end", "node.loop.segment_files", "SegmentFiles._create",
+        "if self._space is None or not is_full(error):",
         "if True:",
         "no space_guard for a segment stops the node instead of its records",
         Seeds((9,), faults=("disk-full", "disk-full", "kill"))),

@@ -44,6 +44,16 @@ class Layer(NamedTuple):
 #: Modules of ``node`` that the simulator drives as it does ``multiraft`` (docs/decisions/0026): the
 #: metadata state machine, and tasks whose awaited functions are passed in.
 DRIVEN_OF_NODE = {
+    "chaos/simulator/disk/disk_worker.py": (
+        "node.errors",
+        "node.loop.segment_files",
+        "node.loop.write_gather",
+    ),
+    "chaos/simulator/node/boot.py": ("node.loop.ready_driver",),
+    "chaos/simulator/node/checkpoints.py": ("node.loop.checkpoint_writer",),
+    "chaos/simulator/node/observed_store.py": ("node.loop.write_gather",),
+    "chaos/simulator/node/rounds.py": ("node.loop.ready_driver",),
+    "chaos/simulator/node/snapshots.py": ("node.errors",),
     "chaos/simulator/oracle/metadata_oracle.py": (
         "node.metadata.state_machine",
         "node.metadata.commands",
@@ -65,6 +75,22 @@ DRIVEN_OF_NODE = {
     "chaos/simulator/node/preferred_leaders.py": ("node.rebalance.preferred_leaders",),
 }
 
+
+#: Pure halves of the node: the same steps run in a simulated node, so they have no event loop, no
+#: socket, no thread and no clock.
+PURE_HALVES = (
+    "node.loop.checkpoint_writer",
+    "node.loop.ready_driver",
+    "node.loop.segment_files",
+    "node.loop.write_gather",
+    "node.replicas.drain_leadership",
+    "node.replicas.orderly_stop",
+)
+#: What pure halves may import of ``node`` beside each other: pure modules that are no half.
+PURE_SUPPORT = ("node.errors", "node.histogram", "node.subscribers")
+#: What pure halves never import. ``os`` and ``logging`` serve for names of errors and for types.
+NEVER_IN_PURE_HALVES = ("trio", "socket", "asyncio", "threading", "time", "random", "select", "ssl",
+                        "signal", "subprocess")
 
 #: What every package of ``admin_cli`` may import: modules of ``admin_cli`` itself and the client.
 CLI_BASE = ("admin_cli.*", "multiraft.client.**", "multiraft.wire.**", *CODEC)
@@ -488,6 +514,17 @@ def test_nothing_imports_node():
                   if module.split(".")[0] == "node"
                   and (name, module) not in DRIVEN]
     tree.complain("node is wired together in node/assembly and imported by nobody:", complaints)
+
+
+@pytest.mark.parametrize("module", PURE_HALVES)
+def test_a_pure_half_imports_no_event_loop_socket_thread_or_clock(module):
+    name = module.replace(".", "/") + ".py"
+    complaints = [f"{name}:{found.line} imports {target}: it is neither pure nor its support"
+                  for found in imports(name) if not found.typing_only
+                  for target in targets(found)
+                  if target.split(".")[0] in NEVER_IN_PURE_HALVES
+                  or target.startswith("node.") and target not in (*PURE_HALVES, *PURE_SUPPORT)]
+    tree.complain("imports of pure halves:", complaints)
 
 
 def test_private_modules_stay_in_their_package():

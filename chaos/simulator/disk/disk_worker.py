@@ -1,30 +1,29 @@
-"""Disk worker of a simulated node: submitted writes become durable in order, in virtual time.
+"""Disk worker of a simulated node: the product's gathering of writes on a simulated disk.
 
-Contract.  As the real one: ``submit`` queues a staged write.  ``start_next`` writes everything that
-has gathered unless the disk is busy; adjacent parts of a file become one gathered write with one
-sync (group commit).  Between rounds the worker prepares segments, seals full ones and writes
-checkpoints.  A blocking call returns at once and takes effect on the disk when its virtual time has
-passed; filesystem.py describes the effects of a crash meanwhile.  While the disk hangs, that time
-does not pass.  A failed write ends the node.  A write that finds no disk space waits, or proceeds
-with the reserve, as ``multiraft.storage.disk_space`` says.
+Contract.  ``node.loop.write_gather`` decides what is written, synced and probed, and when;
+``node.loop.segment_files`` creates and indexes segments.  This module is what ``DiskWorker`` is to
+a node: it executes their calls in virtual time (``operations``), and wakes the tasks.  A failed
+write ends the node.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+import errno
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Protocol
 
-from multiraft.raft.ready import Writes
-from multiraft.storage.checkpoint import CheckpointJob
-from multiraft.storage.disk_space import DiskSpaceGuard, is_full
-from multiraft.storage.filesystem import Buffer, File
+from chaos.simulator.disk.operations import DiskOperations, Operation
+from chaos.simulator.node.coroutines import start
+from multiraft.storage.disk_space import DiskSpaceGuard
 from multiraft.storage.io_jobs import StagedWrite
-from multiraft.storage.store import Store
-from multiraft.types import METADATA_GROUP
+from node.errors import DiskFailed
+from node.loop.segment_files import SegmentFiles
+from node.loop.write_gather import PROBE_BYTES, WriteGather
 
 if TYPE_CHECKING:
     from chaos.simulator.node.env import NodeEnv
     from chaos.simulator.node.fail_points import FailPoints
+    from chaos.simulator.node.observed_store import ObservedStore
     from chaos.simulator.node.process import ProcessScheduler
     from chaos.simulator.node.simulated_disk import SimulatedDisk
 
@@ -32,291 +31,159 @@ if TYPE_CHECKING:
 DISK_STALL_MS_MAX = 1000
 #: After this time without a write a probe block is written, so that a hung disk is noticed.
 PROBE_MS = 500
-#: Pause after a checkpoint that failed for lack of disk space.
-NO_SPACE_MS = 5000
-#: Pause after any other checkpoint; the real node checks again after a second.
-CHECKPOINT_PAUSE_MS = 100
 PROBE_FILE = "/data/probe"
-PROBE = b"\0" * 512
-#: Retry interval of a due sync while the disk is busy.
-FLUSH_PAUSE_US = 2_000
-
-
-class Flight(NamedTuple):
-    """One round's write."""
-
-    writes: Writes | None  # None = a record that repair writes to the journal
-    staged: StagedWrite
+PROBE = bytes(PROBE_BYTES)
 
 
 class WorkerOwner(Protocol):
     """The boot, as its disk worker uses it."""
 
-    def report_durable(self, flights: Sequence[Flight]) -> None:
-        """Report to the state checker that the writes of ``flights`` are durable now."""
+    def wrote(self, staged: list[StagedWrite]) -> bool:
+        """Handle the completion of writes, in the process. Return True if a round is due."""
 
-    def wrote(self, flights: Sequence[Flight]) -> None:
-        """Handle the completion of writes, in the process."""
+    def request_round(self) -> None:
+        """Request a round."""
 
     def disk_failed(self, error: OSError) -> None:
         """End the process after a disk error, and schedule its start."""
-
-    def commits(self) -> dict[int, int]:
-        """Return group -> commit index, of each group with a replica on this node."""
-
-    def extra(self) -> list:
-        """Return the state of the metadata group as a checkpoint holds it."""
-
-    def compact(self, applied: int) -> None:
-        """Compact the commands of the metadata group up to ``applied``, which a checkpoint holds,
-        but for the newest ones."""
 
 
 class DiskWorker:
     """Worker of one boot."""
 
-    def __init__(self, env: NodeEnv, process: ProcessScheduler, disk: SimulatedDisk, store: Store,
-                 space_guard: DiskSpaceGuard, fail_points: FailPoints, owner: WorkerOwner):
-        self.last_write_ms = env.now_ms
+    def __init__(self, env: NodeEnv, process: ProcessScheduler, disk: SimulatedDisk,
+                 store: ObservedStore, guard: DiskSpaceGuard, fail_points: FailPoints,
+                 owner: WorkerOwner):
         self._env = env
         self._process = process
-        self._disk = disk
         self._filesystem = disk.filesystem
         self._store = store
-        self._parameters = env.parameters.disk
-        self._rng = env.rng
-        self._space_guard = space_guard
-        self._fail_points = fail_points
         self._owner = owner
-        self._gathering: list[Flight] = []
-        self._busy_since_ms = -1
-        self._over = False
-        self._failed = False  # the last operation failed
-        self._unsynced: File | None = None  # file with bytes that wait for a sync
-        self._unsynced_since_ms = 0
-        self._no_checkpoint_before_ms = 0
-        self._hung_completion: tuple | None = (
-            None  # completion that waits until the disk is released
-        )
+        self._flush_us = env.parameters.disk.flush_interval_ms * 500
+        self._flush_waits = False
+        self._writes_queued = 0
+        self._probe_file = disk.filesystem.open(PROBE_FILE).fileno()
+        self.operations = DiskOperations(env, process, disk, fail_points)
+        self.gather = WriteGather(store, self, self._on_durable, lambda: env.now_ms,
+                                  self._wake_prepare, self._wake_seal,
+                                  env.parameters.disk.flush_interval_ms)
+        files = SegmentFiles(store.store, self.gather, self.operations.run, _nothing, guard)
+        self._prepare = DiskTask(process, files.prepare, self.fail)
+        self._seal = DiskTask(process, files.seal, self.fail)
 
-    @property
-    def takes_writes(self) -> bool:
-        """True if the core may hand out writes now; otherwise they gather in the core. False while
-        one waits or a call is under way, unless the worker gathers."""
-        return self._parameters.gathers or (self._busy_since_ms < 0 and not self._gathering)
+    def _wake_prepare(self) -> None:
+        self._prepare.wake()
 
-    @property
-    def is_idle(self) -> bool:
-        """True if no blocking call is under way."""
-        return self._busy_since_ms < 0
-
-    @property
-    def is_synced(self) -> bool:
-        """True if the operation that completes leaves no bytes unsynced (relaxed durability)."""
-        return self._unsynced is None and not self._failed
+    def _wake_seal(self) -> None:
+        self._seal.wake()
 
     def is_stalled(self, now_ms: int) -> bool:
-        """True if a blocking call has taken at least ``DISK_STALL_MS_MAX``."""
-        return 0 <= self._busy_since_ms <= now_ms - DISK_STALL_MS_MAX
-
-    def submit(self, flight: Flight) -> None:
-        self._gathering.append(flight)
-
-    def start_next(self) -> None:
-        """Begin to write everything that has gathered; without writes, begin the next piece of
-        maintenance that is due. No-op while a blocking call is under way."""
-        if self._busy_since_ms >= 0:
-            return
-        if self._gathering:
-            flights, self._gathering = self._gathering, []
-            self._begin(lambda: self._write([flight.staged for flight in flights]), flights,
-                        lambda: self._owner.wrote(flights))
-        else:
-            self._maintain()
+        """True if the disk has owed a completion for more than ``DISK_STALL_MS_MAX``."""
+        since_ms = self.gather.busy_since_ms
+        return since_ms is not None and now_ms - since_ms > DISK_STALL_MS_MAX
 
     def probe(self) -> None:
-        """Begin to write and sync a block when nothing was written for ``PROBE_MS``; no-op while a
-        write waits or a call is under way."""
-        if (self._busy_since_ms < 0 and not self._gathering
-                and self._env.now_ms - self.last_write_ms >= PROBE_MS):
-            file = self._filesystem.open(PROBE_FILE)
-            self._begin(lambda: file.write([PROBE], 0, True), (), _nothing)
+        """Write the probe block if nothing was written for ``PROBE_MS``."""
+        self.gather.probe(self._probe_file, PROBE_MS)
 
-    def _maintain(self) -> None:
-        """Begin a checkpoint, or else prepare the next segment, or else seal a full one; no-op when
-        none is due."""
-        store = self._store
-        if store.checkpoint_due and self._env.now_ms >= self._no_checkpoint_before_ms:
-            tail = store.partition_states.get(METADATA_GROUP)
-            applied = tail.applied_index if tail is not None else 0
-            job = store.checkpoint_job(self._owner.commits(), self._owner.extra())
-            self._begin(job.execute, (), lambda: self._checkpointed(job, applied),
-                        self._checkpoint_failed)
-        elif (prepare := store.create_segment_job()) is not None:
-            self._begin(prepare.execute, (), _nothing, self._space_guard.refuse_records)
-        elif (seal := store.seal_job()) is not None:
-            self._begin(
-                seal.execute, (), lambda: store.sealed(seal), self._space_guard.refuse_records
-            )
-
-    def _checkpointed(self, job: CheckpointJob, applied: int) -> None:
-        self._store.checkpointed(job)
-        self._no_checkpoint_before_ms = self._env.now_ms + CHECKPOINT_PAUSE_MS
-        self._owner.compact(applied)
-
-    def _checkpoint_failed(self) -> None:
-        """Handle a checkpoint that failed for lack of disk space: the previous one stays valid.
-        Records are refused from now on, and the next attempt waits ``NO_SPACE_MS``."""
-        self._store.checkpoint_failed()
-        self._space_guard.refuse_records()
-        self._no_checkpoint_before_ms = self._env.now_ms + NO_SPACE_MS
-
-    def _begin(self, work: Callable[[], object], flights: Sequence[Flight],
-               done: Callable[[], None], no_space: Callable[[], None] | None = None) -> None:
-        """Run ``work`` now, as a blocking call that takes effect on the disk and ends later in
-        virtual time.
-
-        ``done`` runs at its end in the process, and the writes of ``flights`` are durable then.
-        ``no_space`` runs instead when disk space was lacking and the call can wait; after any other
-        ``OSError`` the node ends.
-        """
-        self._busy_since_ms = self._env.now_ms
-        self._filesystem.begin(unseen=bool(flights) and self._rng.random() < 0.5)
-        self._failed = failed = False
-        try:
-            work()
-        except OSError as error:
-            self._failed = failed = True
-            done = self._ending(error, no_space)
-        latency_us = self._latency_us()
-        self._fail_points.disk_began(latency_us)
-        self._process.after_disk(latency_us, self._complete, () if failed else flights, done)
-
-    def _ending(self, error: OSError, no_space: Callable[[], None] | None) -> Callable[[], None]:
-        """Return the completion of a failed call.
-
-        Only a call that can wait for disk space is retried.  After any other error the state of the
-        page cache is unknown, so the node ends.
-        """
-        if no_space is not None and is_full(error):
-            return no_space
-        return lambda: self.end(error)
-
-    def end(self, error: OSError) -> None:
+    def fail(self, error: OSError) -> None:
         """End this worker and its node, because of a disk error."""
-        self._over = True
+        self.operations.end()
+        self.gather.end()
         self._owner.disk_failed(error)
 
-    def _latency_us(self) -> int:
-        parameters = self._parameters
-        latency = parameters.write_min_us + int(self._rng.random() * parameters.write_spread_us)
-        if self._env.faulty and self._rng.random() < parameters.stall:
-            latency += parameters.stall_us
-        return latency * self._disk.factor
+    # ---- queue of the gathering ------------------------------------------------------------
 
-    def _complete(self, flights: Sequence[Flight], done: Callable[[], None]) -> None:
-        """Make the effects of the call durable, also while the process is paused, and schedule
-        ``done`` in the process. While the disk hangs, keep the completion for ``release``."""
-        if self._disk.hangs:
-            self._hung_completion = (flights, done)
-            return
-        self._filesystem.complete()
-        self._owner.report_durable(flights)
-        self._process.later(0, self._done, done)
+    def submit(self, file_number: int, buffers: list, position: int, sync: bool,
+               token: int) -> None:
+        """Queue a gathered write, as ``core.DiskQueue`` does."""
+        file, size = self._filesystem.descriptors[file_number], sum(map(len, buffers))
 
-    def release(self) -> None:
-        """Let a completion that waited for a hung disk, if any, take effect now."""
-        completion, self._hung_completion = self._hung_completion, None
-        if completion is not None:
-            self._complete(*completion)
+        def work() -> None:
+            if size:
+                file.write(buffers, position, sync)
+            else:
+                file.sync()
 
-    def _done(self, done: Callable[[], None]) -> None:
-        """Run the completion in the process, then start the next call unless the worker has
-        ended."""
-        self._busy_since_ms = -1
-        self.last_write_ms = self._env.now_ms
-        done()
-        if not self._over:
-            self.start_next()
+        self._writes_queued += 1
+        is_unseen = size > 0 and self._env.rng.random() < 0.5
+        self.operations.submit(Operation(work, is_unseen, self._completed,
+                                         lambda error: self._written(error, token, size)))
 
-    def _write(self, staged: Sequence[StagedWrite]) -> None:
-        """Create the files of all rounds and write the rounds in order, each gathered write with a
-        sync unless durability is relaxed.  A single one is written as the store itself would write
-        it."""
-        for one in staged:
-            self._create(one)
-        if self._store.relaxed:
-            self._write_relaxed(staged)
-            return
-        if len(staged) == 1:
-            staged[0].execute()
-            return
-        file: File | None = None
-        joined: list[Buffer] = []
-        begin, end = 0, -1
-        for part in [part for one in staged for part in one.parts]:
-            if part.file is not file or part.position != end:
-                if joined:
-                    file.write(joined, begin, True)
-                file, joined, begin, end = part.file, [], part.position, part.position
-            joined.extend(part.buffers)
-            end += sum(map(len, part.buffers))
-        if joined:
-            file.write(joined, begin, True)
+    def _completed(self, failed: OSError | None) -> None:
+        self._writes_queued -= 1
+        if failed is not None:
+            self._store.failed()
+        elif not self._writes_queued:
+            self._store.durable(self.gather.is_synced)
 
-    # ---- relaxed durability, as in ``node/loop/disk_worker.py`` ----------------------------
-
-    def _write_relaxed(self, staged: Sequence[StagedWrite]) -> None:
-        """Write the rounds; sync only when other entries than records are among them, or a sync is
-        due.
-        """
-        now_ms = self._env.now_ms
-        sync = not all(one.records_only for one in staged) or self._sync_is_due()
-        parts = [part for one in staged for part in one.parts]
-        for one in staged:
-            one.synced = sync
-        if self._unsynced is not None and self._unsynced is not parts[0].file:
-            self._unsynced.sync()  # the previous segment: watermarks behind it count it as durable
-            self._unsynced = None
-        last = parts[-1].file
-        for part in parts:
-            part.file.write(part.buffers, part.position, sync or part.file is not last)
-        if sync:
-            self._unsynced = None
-        elif self._unsynced is not last:
-            self._unsynced, self._unsynced_since_ms = last, now_ms
-            self._process.later(self._parameters.flush_interval_ms * 1000, self._flush, last)
-
-    def _sync_is_due(self) -> bool:
-        waited_ms = self._env.now_ms - self._unsynced_since_ms
-        return self._unsynced is not None and waited_ms >= self._parameters.flush_interval_ms
-
-    def _flush(self, file: File) -> None:
-        """Sync a file at the end of the flush interval; no-op when a later write has synced it.
-        While a call is under way or no sync is due, try again a little later."""
-        if self._unsynced is not file or self._over:
-            return
-        if self._busy_since_ms >= 0 or not self._sync_is_due():
-            self._process.later(FLUSH_PAUSE_US, self._flush, file)
-            return
-        position, self._unsynced = self._store.durable_position, None
-        self._begin(file.sync, (), lambda: self._store.fsynced(position))
-
-    def _create(self, staged: StagedWrite) -> None:
-        """Create the files of a round.
-
-        Without disk space for preallocation, release the reserve and create them unallocated.
-        """
-        if staged.native_ready:
-            return
+    def _written(self, error: OSError | None, token: int, size: int) -> None:
+        """Handle the end of a queued write, in the process."""
+        number = 0 if error is None else error.errno or errno.EIO
         try:
-            staged.create_files()
-        except OSError as error:
-            if not is_full(error):
-                raise
-            self._space_guard.release_reserve()
-            staged.create_files(False)
+            is_due = self.gather.collect([(token, number, size, 0)])
+        except DiskFailed:
+            assert error is not None, "a write failed without an error"
+            self.fail(error)
+            return
+        if is_due:
+            self._owner.request_round()
+
+    def _on_durable(self, staged: list[StagedWrite]) -> bool:
+        is_due = self._owner.wrote(staged)
+        self._flush_later()
+        return is_due
+
+    # ---- relaxed durability ----------------------------------------------------------------
+
+    def _flush_later(self) -> None:
+        """Call the gathering's ``flush`` every half interval, while bytes are unsynced."""
+        if not self._flush_waits and not self.gather.is_synced:
+            self._flush_waits = True
+            self._process.later(self._flush_us, self._flush)
+
+    def _flush(self) -> None:
+        self._flush_waits = False
+        self.gather.flush()
+        self._flush_later()
+
+
+class DiskTask:
+    """Task of one boot: runs a coroutine of the product whenever it is woken, one at a time."""
+
+    def __init__(self, process: ProcessScheduler, run: Callable[[], Coroutine[Any, None, None]],
+                 fail: Callable[[OSError], None]):
+        """``fail`` handles the error of a disk that ends the node."""
+        self._process = process
+        self._run = run
+        self._fail = fail
+        self._is_running = self._is_due = False
+
+    def wake(self) -> None:
+        """Run the coroutine soon, or once more if it runs."""
+        self._is_due = True
+        if not self._is_running:
+            self._is_running = True
+            self._process.later(0, self._begin)
+
+    def _begin(self) -> None:
+        self._is_due = False
+        start(self._guarded(), self._process.later, self._ended)
+
+    async def _guarded(self) -> None:
+        try:
+            await self._run()
+        except DiskFailed as error:
+            assert isinstance(error.__cause__, OSError), "a disk fails with an error"
+            self._fail(error.__cause__)
+
+    def _ended(self, _value: object, error: Exception | None) -> None:
+        if error is not None:
+            raise error
+        self._is_running = False
+        if self._is_due:
+            self.wake()
 
 
 def _nothing() -> None:
-    """Do nothing: no caller waits for the completion."""
+    """Do nothing: virtual time has no thread to yield to."""

@@ -142,13 +142,14 @@ def _mix_sectors(disk: bytearray, versions: list[bytearray], mode: str,
 class SimulatedFile:
     """Open file of one boot.  After a crash the handle raises EBADF."""
 
-    __slots__ = ("path", "_filesystem", "_inode", "_boot")
+    __slots__ = ("path", "_filesystem", "_inode", "_boot", "_number")
 
     def __init__(self, filesystem: SimulatedFilesystem, path: str, inode: Inode):
         self.path = path
         self._filesystem = filesystem
         self._inode: Inode | None = inode
         self._boot = filesystem.boot
+        self._number = 0  # of its descriptor; 0 = it was not asked for
 
     def _open_inode(self) -> Inode:
         if self._inode is None or self._boot != self._filesystem.boot:
@@ -192,10 +193,15 @@ class SimulatedFile:
         self._filesystem.take(self._open_inode(), size, self.path)
 
     def fileno(self) -> int:
-        raise OSError(errno.EBADF, f"{self.path} is simulated and has no descriptor")
+        self._open_inode()
+        if not self._number:
+            self._number = self._filesystem.number_of(self)
+        return self._number
 
     def close(self) -> None:
         self._inode = None
+        if self._boot == self._filesystem.boot:
+            self._filesystem.descriptors.pop(self._number, None)
 
 
 class SimulatedLock:
@@ -226,6 +232,9 @@ class SimulatedFilesystem:
         self.syncs = 0
         self.bytes_written = 0
         self.locks: dict[str, int] = {}
+        #: Open files of this boot whose number was asked for, by number.
+        self.descriptors: dict[int, SimulatedFile] = {}
+        self._descriptors_given = 0
         self.faults = DiskFaults()
         self._directories: dict[str, dict[str, Inode]] = {"/": {}}
         self._disk_names: dict[str, dict[str, Inode]] = {"/": {}}
@@ -325,6 +334,7 @@ class SimulatedFilesystem:
         self.operations_to_crash = -1
         self._unseen = False
         self.locks.clear()
+        self.descriptors.clear()
         files = {id(inode): inode for names in self._directories.values()
                  for inode in names.values()}
         self.faults.used_bytes = sum(inode.blocks for inode in files.values())
@@ -500,6 +510,12 @@ class SimulatedFilesystem:
             raise DirectoryInUse(path)
         self.locks[path] = self.boot
         return SimulatedLock(self, path)
+
+    def number_of(self, file: SimulatedFile) -> int:
+        """Return a new descriptor of an open file."""
+        self._descriptors_given += 1
+        self.descriptors[self._descriptors_given] = file
+        return self._descriptors_given
 
     # ---- lookups ---------------------------------------------------------------------------
 

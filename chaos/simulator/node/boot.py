@@ -8,11 +8,11 @@ damage, known peers and fail points.
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from chaos.simulator.disk.disk_worker import DiskWorker, Flight
+from chaos.simulator.disk.disk_worker import DiskWorker
 from chaos.simulator.env.limits import raft_config, storage_config
 from chaos.simulator.env.violations import Violation
 from chaos.simulator.node.admission import Admission, was_refused
@@ -33,21 +33,24 @@ from chaos.simulator.node.membership import INCARNATION, MembershipChanges
 from chaos.simulator.node.metadata_replica import MetadataReplica
 from chaos.simulator.node.move_services import MoveServices
 from chaos.simulator.node.moves import Moves
+from chaos.simulator.node.observed_store import ObservedCore, ObservedGather, ObservedStore
 from chaos.simulator.node.peers import PeerTable
 from chaos.simulator.node.process import ProcessScheduler
-from chaos.simulator.node.ready_driver import ReadyDriver
 from chaos.simulator.node.repair import DamageRepair
 from chaos.simulator.node.round_queue import RoundQueue
+from chaos.simulator.node.rounds import Rounds
 from chaos.simulator.node.sessions import Sessions
 from chaos.simulator.node.simulated_disk import DIRECTORY, SimulatedDisk
-from chaos.simulator.node.snapshots import SnapshotExchange, commit_indexes
+from chaos.simulator.node.snapshots import SnapshotExchange
 from chaos.simulator.node.transport import Transport
 from multiraft.raft.multi_raft import MultiRaft
 from multiraft.storage.disk_space import DiskSpaceGuard, is_full
 from multiraft.storage.errors import CorruptFile
 from multiraft.storage.identity import Identity
+from multiraft.storage.io_jobs import StagedWrite
 from multiraft.storage.store import Store
 from multiraft.types import Configuration
+from node.loop.ready_driver import ReadyDriver
 
 if TYPE_CHECKING:
     from chaos.simulator.ports import ClusterPort, NodeLife
@@ -79,7 +82,8 @@ class Boot:
         self._cluster = cluster
         self._life = life
         self._parts = parts
-        self.worker = DiskWorker(env, process, parts.disk, store, guard, fail_points, self)
+        observed = ObservedStore(env, fail_points, store)
+        self.worker = DiskWorker(env, process, parts.disk, observed, guard, fail_points, self)
         self.raft = raft = self._open_core()
         self.connections = Connections(env, cluster, process, rounds, raft, admission)
         self.repair = DamageRepair(env, process, rounds, parts.damage, raft, store, self.worker,
@@ -103,16 +107,19 @@ class Boot:
         self.liveness = LivenessExchange(env, process, rounds, raft, raft_config(env.parameters),
                                          store.boot_epoch, peers.peers, self.worker, guard,
                                          self.connections)
-        self.driver = ReadyDriver(
-            env, process, rounds, fail_points, raft, store, self.worker,
-            FrameHandlers(raft, self.space, self.sessions, self.reads, self.repair, self.snapshots,
-                          services),
-            CoreEvents(env, raft, store, self.repair, self.snapshots, self.sessions, self.reads,
-                       self.moves),
+        events = CoreEvents(env, raft, store, self.repair, self.snapshots, self.sessions,
+                            self.reads, self.moves)
+        core = ObservedCore(fail_points, raft, self.worker.gather, env.parameters.disk.gathers)
+        self._driver = ReadyDriver(
+            core, observed, ObservedGather(fail_points, self.worker.gather),
             Transport(env, cluster, process, fail_points, raft, store, self.connections,
                       self.repair.found),
-            self.reads, Applier(env, fail_points, raft, self.metadata, self.sessions, waits),
-            self.sessions, replies, self.liveness)
+            Applier(env, fail_points, raft, self.metadata, self.sessions, waits, events,
+                    self.reads, replies),
+            (core,), self.liveness.publish)
+        frames = FrameHandlers(raft, self.space, self.sessions, self.reads, self.repair,
+                               self.snapshots, services)
+        self._rounds = Rounds(env, process, rounds, frames, self._driver)
 
     def _open_core(self) -> MultiRaft:
         """Return the core with a replica of each group of the store, after the logs were compared
@@ -131,7 +138,7 @@ class Boot:
         """Take part in the cluster: connect to the peers, and run rounds from now on."""
         env = self._env
         self.metadata.restore()
-        self.rounds.begin(self.driver.round)
+        self.rounds.begin(self._rounds.run)
         self.liveness.wake(env.now_ms)
         for peer in self._parts.peers.peers:
             other = self._cluster.everyone[peer]
@@ -166,28 +173,23 @@ class Boot:
 
     def clock_changed(self) -> None:
         """Compute all deadlines again, in the next round and in the liveness thread."""
-        self.driver.clock_changed()
+        self._rounds.clock_changed()
         self._parts.process.later(0, self.liveness.reschedule)
 
     # ---- disk worker -----------------------------------------------------------------------
 
-    def report_durable(self, flights: Sequence[Flight]) -> None:
-        self.driver.report_durable(flights)
+    def wrote(self, staged: list[StagedWrite]) -> bool:
+        """Handle the completion of writes, in the process. Return True if a round is due."""
+        self.snapshots.ask_for_checkpoint()
+        return self._driver.wrote(staged)
 
-    def wrote(self, flights: Sequence[Flight]) -> None:
-        self.driver.wrote(flights)
+    def request_round(self) -> None:
+        """Request a round."""
+        self.rounds.request()
 
     def disk_failed(self, error: OSError) -> None:
+        """End the process after a disk error, and schedule its start."""
         self._life.disk_failed(error)
-
-    def commits(self) -> dict[int, int]:
-        return commit_indexes(self.raft)
-
-    def extra(self) -> list:
-        return self.metadata.extra()
-
-    def compact(self, applied: int) -> None:
-        self.snapshots.compact(applied)
 
 
 class Recovery:

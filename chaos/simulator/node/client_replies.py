@@ -26,6 +26,11 @@ class ClientReplies:
         """
         self._replies.setdefault(client, []).append(reply)
 
+    @property
+    def wait(self) -> bool:
+        """True if replies have not left."""
+        return bool(self._replies)
+
     def send(self) -> None:
         """Send one frame to each client with replies."""
         if not self._replies:

@@ -30,7 +30,7 @@ class Future:
     def __init__(self) -> None:
         self._is_done = False
         self._value: Any = None
-        self._error: MultiRaftError | None = None
+        self._error: Exception | None = None
         self._resume: Callable[[], None] | None = None
 
     def __await__(self) -> Generator[Future, None, Any]:
@@ -40,7 +40,7 @@ class Future:
             raise self._error
         return self._value
 
-    def set_result(self, value: Any = None, error: MultiRaftError | None = None) -> None:
+    def set_result(self, value: Any = None, error: Exception | None = None) -> None:
         """Set the result, or the error that the waiting coroutine gets, and have that coroutine
         resumed as an event of its own. Ignored when there is a result already."""
         if not self._is_done:

@@ -222,7 +222,7 @@ class SimulatedNode:
     def disk_released(self) -> None:
         """Continue the operation or the recovery that waited for a hung disk."""
         if self.boot is not None:
-            self.boot.worker.release()
+            self.boot.worker.operations.release()
         if self._recovery_waits:
             self._recovery_waits = False
             self.process.later(0, self._recover)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from chaos.simulator.disk.disk_worker import DiskWorker, Flight
+from chaos.simulator.disk.disk_worker import DiskWorker
 from chaos.simulator.env.violations import Violation
 from chaos.simulator.node.connections import Connections
 from chaos.simulator.node.damage import DiskDamage
@@ -159,8 +159,7 @@ class DamageRepair:
         self.request()
 
     def _write_record(self, staged: StagedWrite) -> None:
-        self._worker.submit(Flight(None, staged))
-        self._worker.start_next()
+        self._worker.gather.write(staged)
 
     # ---- peers -----------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ import marshal
 from typing import NamedTuple
 
 from chaos.simulator.disk.disk_worker import DiskWorker
+from chaos.simulator.node.checkpoints import Checkpoints
 from chaos.simulator.node.connections import Connections
 from chaos.simulator.node.env import NodeEnv
 from chaos.simulator.node.fail_points import FailPoints
@@ -23,9 +24,10 @@ from multiraft.partitions.state import PartitionStates
 from multiraft.raft import snapshot
 from multiraft.raft.log_reader import LogBounds
 from multiraft.raft.multi_raft import MultiRaft
-from multiraft.storage.disk_space import DiskSpaceGuard, is_full
+from multiraft.storage.disk_space import DiskSpaceGuard
 from multiraft.storage.store import Store
 from multiraft.types import METADATA_GROUP, Configuration
+from node.errors import DiskFailed
 
 #: An image is served unchanged while its last request is at most so old.
 SNAPSHOT_KEPT_MS = 2_000
@@ -81,6 +83,7 @@ class SnapshotExchange:
     def __init__(self, env: NodeEnv, process: ProcessScheduler, rounds: RoundQueue,
                  fail_points: FailPoints, raft: MultiRaft, store: Store, worker: DiskWorker,
                  guard: DiskSpaceGuard, connections: Connections, metadata: MetadataReplica):
+        checkpoints = Checkpoints(env, process, raft, store, worker, guard, metadata, self.compact)
         self._env = env
         self._process = process
         self._rounds = rounds
@@ -88,7 +91,8 @@ class SnapshotExchange:
         self._raft = raft
         self._store = store
         self._worker = worker
-        self._guard = guard
+        self.ask_for_checkpoint = checkpoints.ask_later
+        self._checkpoints = checkpoints.writer
         self._connections = connections
         self._metadata = metadata
         self._snapshot: tuple[MetadataSnapshot, int] | None = None  # and when it was asked for last
@@ -179,7 +183,7 @@ class SnapshotExchange:
     def _install(self, whole: Download) -> None:
         """Install an image in one step of the loop, as soon as the disk is idle; drop it when the
         core needs it no longer."""
-        if not self._worker.is_idle:
+        if not self._worker.operations.is_idle:
             self._process.later(INSTALL_PAUSE_US, self._install, whole)
             return
         self._installing, self._download = False, None
@@ -205,30 +209,17 @@ class SnapshotExchange:
         self._rounds.request()
 
     def _checkpoint_now(self) -> bool:
-        """Write a checkpoint at once, like ``Checkpoints.write_now``, and return True. False = the
-        disk failed and the node has ended.
+        """Write a checkpoint before the round continues, and return True. False = the disk failed
+        and the node has ended.
 
-        On a full disk the reserve is released and the write is tried once more. An armed crash may
-        strike between any two of its file operations.
+        An armed crash may strike between any two of its file operations.
         """
-        job = self._store.checkpoint_job(commit_indexes(self._raft), self._metadata.extra())
         self._fail_points.strike_in_files()
         try:
-            try:
-                job.execute()
-            except OSError as error:
-                if not is_full(error) or not self._guard.release_reserve():
-                    raise
-                job.execute()
-        except OSError as error:
-            self._worker.end(error)
+            self._checkpoints.write_now()
+        except DiskFailed as error:
+            assert isinstance(error.__cause__, OSError), "a disk fails with an error"
+            self._worker.fail(error.__cause__)
             return False
         self._fail_points.files_done()
-        self._store.checkpointed(job)
         return True
-
-
-def commit_indexes(raft: MultiRaft) -> dict[int, int]:
-    """Return group -> commit index, of each group with a replica on this node."""
-    status = raft.status
-    return {group: status.commit_index(group) for group in status.groups()}

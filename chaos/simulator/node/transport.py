@@ -48,11 +48,12 @@ class Transport:
         self._store = store
         self._connections = connections
         self._damaged = damaged
+        self._frames: dict[int, list[Message]] = {}  # by peer
 
-    def send_all(self, envelopes: Sequence[Envelope]) -> None:
-        """Send one frame per connected peer.  An append whose entries are not in memory follows
+    def send(self, envelopes: Sequence[Envelope]) -> None:
+        """Collect the messages for ``flush``.  An append whose entries are not in memory follows
         after a disk read; one of a lost leadership is dropped."""
-        frames: dict[int, list[Message]] = {}
+        frames = self._frames
         for to, message in envelopes:
             if type(message) is Append and message.last_index != message.prev_index:
                 filled = self._fill(to, message)
@@ -64,6 +65,10 @@ class Transport:
                 frames[to] = [message]
             else:
                 frame.append(message)
+
+    def flush(self) -> None:
+        """Send one frame with the collected messages to each connected peer."""
+        frames, self._frames = self._frames, {}
         for to, messages in frames.items():
             self._send(to, messages)
 

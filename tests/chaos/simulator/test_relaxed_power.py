@@ -67,10 +67,10 @@ def test_a_leader_that_does_not_believe_a_member_that_forgot_is_noticed():
 def test_whoever_does_not_sync_what_is_more_than_records_is_noticed():
     bug = Bug(
         "votes-wait-for-their-sync",
-        "chaos.simulator.disk.disk_worker",
-        "DiskWorker._write_relaxed",
-        "sync = not all(one.records_only for one in staged) or self._sync_is_due()",
-        "sync = self._sync_is_due()",
+        "node.loop.write_gather",
+        "WriteGather._sync_is_due",
+        "not all(staged.records_only for staged in self._in_flight)\n            or ",
+        "",
         "",
         Seeds(),
     )
