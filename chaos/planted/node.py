@@ -1,11 +1,12 @@
-"""Bugs to plant in the node: event loop, threads and connections.
+"""Bugs to plant in the node: driver, event loop, threads and connections.
 
-The simulator has a driver of its own: of the node it runs only the parts that carry out moves.
+The simulator runs the pure steps of the driver and the parts that carry out moves; seeds catch the
+bugs in these. Everything else needs a test of the node or real nodes.
 """
 
 from __future__ import annotations
 
-from chaos.planted.bug import Bug, NemesisRun, Nodes, Tests
+from chaos.planted.bug import Bug, NemesisRun, Nodes, Seeds, Tests
 
 BUGS = (
     Bug("stuck-disk-keeps-leases", "node.peers.liveness_thread", "LivenessThread._publish",
@@ -49,21 +50,33 @@ BUGS = (
         "a file's new name is lost with the power, though its contents were synced (ALICE, 2014)",
         Nodes(("tests/chaos/backends/test_file_system.py::"
                "test_what_was_put_in_place_is_there_after_a_power_loss",))),
-    Bug("failed-sync-is-passed-over", "node.loop.write_gather", "WriteGather.collect",
-        "if error:",
-        "if False:",
+    Bug("failed-sync-is-passed-over", "node.loop.disk_worker", "DiskWorker.collect",
+        "self._queue.completions()",
+        "[(job[0], 0, *job[2:]) for job in self._queue.completions()]",
         "a node goes on after a failed write or sync, and acknowledges it (PostgreSQL, 2018)",
         Nodes(("tests/e2e/test_failed_sync.py::test_one_failed_sync_ends_the_node",))),
     Bug("no-room-ends-the-node", "node.loop.segment_files", "SegmentFiles._unless_full",
         "if self._space is None or not is_full(error):",
         "if True:",
         "no room for what could wait stops the node instead of its records",
-        Nodes(("tests/e2e/test_full_disk.py::"
-               "test_filling_up_under_load_loses_nothing_that_was_acknowledged",))),
+        Seeds((2,), faults=("disk-full", "disk-full", "kill"))),
     Bug("writes-not-synced", "node.loop.write_gather", "WriteGather.start_next",
         "sync or file is not last",
         "file is not last",
         "writes are acknowledged out of the page cache (Jepsen: NATS JetStream 2.12.1)",
-        # Its first and second turns include a power loss of all nodes.
-        NemesisRun(15, ("power-loss",), 1148)),
+        # Its first and second turns include a power loss of all nodes. Seeds catch it too; it stays
+        # the bug that shows that containers can fail.
+        NemesisRun(15, ("power-loss",), 1148), Seeds((1,), faults=("power-loss",))),
+    Bug("written-before-durable", "node.loop.ready_driver", "ReadyDriver._process_ready",
+        "self._disk.submit(staged)",
+        "self._disk.submit(staged)\n"
+        "        self._durable_sequence = staged.sequence\n"
+        "        self._core.written(staged.sequence)",
+        "the driver reports a write when it is submitted, and votes leave before the disk has them",
+        Seeds((1,), faults=("power-loss", "kill"))),
+    Bug("segment-left-unsynced", "node.loop.write_gather", "WriteGather._relax",
+        "if self._unsynced is not None and self._unsynced is not jobs[0][0]:",
+        "if False:",
+        "relaxed records of a full segment are never synced, and the next segment says they were",
+        Seeds((17,), faults=("power-loss", "transfer", "isolate-leader", "kill"))),
 )
