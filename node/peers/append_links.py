@@ -15,27 +15,25 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import trio
 
-from multiraft.core import frame_entries
-from multiraft.errors import Compacted
 from multiraft.liveness.peer_identity import BootId
-from multiraft.raft.messages import Append, Message
+from multiraft.raft.messages import Append
 from multiraft.storage.errors import CorruptRange
 from multiraft.storage.io_jobs import ReadJob
 from multiraft.types import Entry
 from multiraft.wire.errors import RemoteProtocolError
 from multiraft.wire.frames import FrameReader
 from multiraft.wire.tls import TlsSocket
-from node.errors import EXHAUSTED_PAUSE_S, is_exhausted, journal_unreadable
+from node.errors import EXHAUSTED_PAUSE_S
 from node.loop.outbox import Outbox
 from node.loop.poller import Poller
 from node.loop.receive import receive_some
 from node.peers import codec
+from node.peers.append_filler import AppendFiller
 from node.peers.dial import dial
 from node.peers.handshake import Introduction, NotAccepted, introduce
 
@@ -47,9 +45,6 @@ if TYPE_CHECKING:
 REDIAL_S = 0.2
 #: Longest wait for a peer's welcome or refusal, in seconds.
 WELCOME_TIMEOUT_S = 2.0
-#: Cold appends that wait for the reader task; further ones are dropped, and the core sends them
-#: again.
-COLD_APPENDS_MAX = 1024
 #: Entries and bytes of a cold append that the loop reads from the page cache itself: below a
 #: millisecond (0.4 ms for 64 entries). A thread takes 20 to 60 ms when all processors are busy, and
 #: appends are read one after the other.
@@ -229,15 +224,15 @@ class Peers:
                  request_round: Callable[[], None], damaged: Callable[[CorruptRange], None],
                  poller: Poller):
         self._links: dict[int, PeerLink] = {}
-        self._store = store
         self._core = core
         self._frame_bytes_max = frame_bytes_max
         self._request_round = request_round
-        self._damaged = damaged  # (CorruptRange): a read found damage
         self._poller = poller
         self._waiting: dict[int, list] = {}
         self._collected = False  # ``_waiting`` has messages
-        self._cold: deque = deque()
+        #: Appends get their entries here; ``damaged(CorruptRange)``: a read found damage.
+        self._filler = AppendFiller(core, store, self, self._entries_of, damaged,
+                                    self._wake_reader)
         self._cold_wanted = trio.Event()
         self._nursery: trio.Nursery | None = None
         self._frames_sent_before = 0  # over links that ended
@@ -301,11 +296,11 @@ class Peers:
                 link = self._links[peer]
                 if link.connected:
                     if messages != said:
-                        cold = len(self._cold)
+                        cold = len(self._filler.cold)
                         frames = self._frames(peer, messages)
                         # Frames without their cold appends are not shared with the next peer, which
                         # needs cold appends of its own.
-                        said = messages if len(self._cold) == cold else None
+                        said = messages if len(self._filler.cold) == cold else None
                     link.send(frames)
 
     def _frames(self, peer: int, messages: list) -> list:
@@ -316,9 +311,14 @@ class Peers:
         payload: list = []
         size = 0
         for message in messages:
-            item, buffers, item_bytes = self._filled(peer, message)
-            if item is None:
-                continue
+            buffers: Sequence = ()
+            item_bytes = 0
+            if type(message) is Append and message.last_index > message.prev_index:
+                filled = self._filler.fill(peer, message)
+                if filled is None:
+                    continue
+                buffers, item_bytes = filled, sum(map(len, filled))
+            item = codec.encode(message, item_bytes)
             if items and (size + item_bytes > self._frame_bytes_max - codec.HEADER_ROOM_BYTES
                           or len(items) >= codec.ITEMS_PER_FRAME_MAX):
                 frames.append(codec.frame(items, payload))
@@ -330,26 +330,10 @@ class Peers:
             frames.append(codec.frame(items, payload))
         return frames
 
-    def _filled(self, peer: int, message: Message) -> tuple[list | None, Sequence, int]:
-        """Return item, entry buffers and their size of a message. The item is None if the append is
-        queued for ``_read_cold`` or dropped."""
-        if type(message) is not Append or message.last_index <= message.prev_index:
-            return codec.encode(message, 0), (), 0
-        # The log is read only now, so this node must still lead in the term of the message: after a
-        # change of term the log may hold other entries at these indexes.
-        if not self._core.status.leads(message.group, message.term):
-            return None, (), 0
-        buffers = self._store.framed(message.group, message.prev_index + 1, message.last_index)
-        if buffers is None:
-            if len(self._cold) < COLD_APPENDS_MAX:
-                self._cold.append((peer, message))
-                self._cold_wanted.set()
-                self._poller.yield_due = (
-                    True  # else the read waits for a linger, which is longer than the read
-                )
-            return None, (), 0
-        size = sum(map(len, buffers))
-        return codec.encode(message, size), buffers, size
+    def _wake_reader(self) -> None:
+        self._cold_wanted.set()
+        # Else the read waits for a linger, which is longer than the read.
+        self._poller.yield_due = True
 
     async def _read_cold(self) -> None:
         """Run the task that reads queued appends whose entries are no longer in memory, in order,
@@ -357,33 +341,20 @@ class Peers:
         while True:
             await self._cold_wanted.wait()
             self._cold_wanted = trio.Event()
-            while self._cold:
-                peer, message = self._cold.popleft()
-                await self._send_cold(peer, message)
+            while self._filler.cold:
+                if not await self._filler.send_next():
+                    await trio.sleep(EXHAUSTED_PAUSE_S)
                 await trio.lowlevel.checkpoint()  # let other tasks run
 
-    async def _send_cold(self, peer: int, message: Append) -> None:
+    def is_connected(self, peer: int) -> bool:
+        """Return True if frames can be sent to ``peer``."""
         link = self._links.get(peer)
-        if (link is None or not link.connected
-                or not self._core.status.leads(message.group, message.term)):
-            return
-        try:
-            job = self._store.read_job(message.group, message.prev_index + 1, message.last_index)
-            buffers = frame_entries(await self._entries_of(job), 0, 0)[0]
-        except Compacted:
-            return  # the core detects it by itself, and offers a snapshot
-        except CorruptRange as error:
-            self._damaged(error)
-            return
-        except OSError as error:
-            if not is_exhausted(error):
-                raise journal_unreadable(error) from error
-            self._cold.appendleft((peer, message))
-            await trio.sleep(EXHAUSTED_PAUSE_S)
-            return
-        if link.connected and self._core.status.leads(message.group, message.term):
-            size = sum(map(len, buffers))
-            link.send([codec.frame([codec.encode(message, size)], buffers)])
+        return link is not None and link.connected
+
+    def send_cold(self, peer: int, message: Append, buffers: Sequence) -> None:
+        """Send an append whose entries were read from the disk, in a frame of its own."""
+        size = sum(map(len, buffers))
+        self._links[peer].send([codec.frame([codec.encode(message, size)], buffers)])
 
     @staticmethod
     async def _entries_of(job: ReadJob) -> tuple[Entry, ...]:

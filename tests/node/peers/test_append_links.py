@@ -304,7 +304,7 @@ async def test_a_damaged_cold_range_is_told_and_the_node_lives_on(sender, receiv
     await until(lambda: sender.damage == [sender.store.problem])
     sender.store.problem = Compacted("gone")
     sender.say(Append(1, 1, 1, 2, 1, 5, 0))
-    await until(lambda: not sender.peers._cold)
+    await until(lambda: not sender.peers._filler.cold)
     sender.store.problem = None
     sender.say(Append(1, 1, 1, 2, 1, 5, 0))
     await until(lambda: receiver.core.stepped)
