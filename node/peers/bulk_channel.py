@@ -22,6 +22,7 @@ from multiraft.wire.frames import Frame, FrameReader, WireLimits, encode_frame
 from multiraft.wire.schema import Malformed
 from multiraft.wire.tls import TlsSocket
 from node.loop.receive import receive_some
+from node.peers.errors import NoAnswer
 from node.peers.handshake import Introduction, NotAccepted, introduce
 
 #: Longest time without any byte of the reply before a request fails, in seconds.
@@ -33,10 +34,6 @@ PIECE_BYTES = 256 << 10
 
 #: (peer, header, payload) -> (header, payload buffers); raises ``Malformed``.
 Handler = Callable[[int, dict, memoryview], Awaitable[tuple[dict, Sequence]]]
-
-
-class NoAnswer(Exception):
-    """The peer cannot be reached, refuses, or did not reply in time."""
 
 
 _UNANSWERED = (OSError, RemoteProtocolError, Malformed, NotAccepted, trio.TooSlowError)

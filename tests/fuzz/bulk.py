@@ -158,7 +158,7 @@ def fetched(frames: list[Frame]) -> None:
 async def _fetched(frames: list[Frame]) -> None:
     side = Side(Core(applied=1), Answers(*frames))
     try:
-        image = await side.snapshots._fetch(LEADER)
+        image = await side.snapshots._receiver.download(LEADER)
     except (NoAnswer, Malformed):
         _check_kept(side)
         raise
@@ -168,7 +168,7 @@ async def _fetched(frames: list[Frame]) -> None:
 
 def _check_kept(side: Side) -> None:
     """Check that a restart would find exactly the pieces that have arrived."""
-    arrived = side.snapshots._download
+    arrived = side.snapshots._receiver.received
     assert arrived is None or 0 < len(arrived.data) <= arrived.total
     kept = SnapshotDownload(side.filesystem, DIRECTORY, SNAPSHOT_BYTES_MAX).load()
     assert kept == arrived, f"{arrived} arrived, {kept} was kept"

@@ -42,6 +42,7 @@ from multiraft.storage.errors import StorageError
 from multiraft.storage.index_file import decode, encode
 from multiraft.storage.journal.journal import SegmentHeader
 from multiraft.storage.journal.segment_scan import scan_segment
+from multiraft.storage.repair.coordinator import RepairRequest
 from multiraft.storage.snapshot_download import PARTIAL_FILE, PartialSnapshot, SnapshotDownload
 from multiraft.storage.store import Store
 from multiraft.wire import messages as wire
@@ -66,9 +67,10 @@ from node.cluster import peer_requests
 from node.errors import BadConfig
 from node.loop.scrub import parse_state
 from node.metadata.commands import InvalidCommand, decode_command
+from node.metadata.state_machine import MetadataState
 from node.peers import codec, liveness_thread, registry
 from node.peers.bulk_channel import NoAnswer
-from node.replicas import repair, snapshots
+from node.replicas import repair_messages, snapshot_state
 from placement import PlacementError, canonical, cluster, plan
 from placement.errors import EditedPlan
 from placement.verify import verify
@@ -221,11 +223,11 @@ def repair_frame(data: bytes) -> None:
     length = int.from_bytes(data[:2], "big")
     fields = decode_header(data[2:2 + length])
     try:
-        repair._read_request(fields)
+        repair_messages.read_request(fields)
     except Malformed:
         pass  # it may be an answer
-    request = repair.RepairRequest(1, 1, ((1, 1),))
-    repair._read_answer(request, fields, memoryview(data)[2 + length:])
+    request = RepairRequest(1, 1, ((1, 1),))
+    repair_messages.read_response(request, fields, memoryview(data)[2 + length:])
 
 
 def bulk_requests(data: bytes) -> None:
@@ -252,10 +254,11 @@ def image_pieces(data: bytes) -> None:
 def snapshot_image(data: bytes) -> None:
     """Decode a complete image of the metadata group, with the announced CRC."""
     download = PartialSnapshot(seeds.IMAGE_INDEX, 1, len(data), core.crc32c(data), bytearray(data))
-    _index, _configuration, tail, state, encoded = snapshots._decode(download)
-    tail.snapshot()  # an accepted image can be sent to another node
-    assert encoded == chunked_cbor.dumps(state.snapshot()), "the checkpoint has another state"
-    tail._check()
+    read = snapshot_state.decode(download, MetadataState.restore)
+    read.partition_states.snapshot()  # an accepted image can be sent to another node
+    assert read.encoded == chunked_cbor.dumps(read.state.snapshot()), (
+        "the checkpoint has another state")
+    read.partition_states._check()
 
 
 def partial_image(data: bytes) -> None:

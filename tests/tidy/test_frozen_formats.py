@@ -53,6 +53,7 @@ from node.metadata.state_machine import (
     AllocateProducerIds,
     BumpProducerEpoch,
     DecideSwitch,
+    MetadataState,
     PublishSwitch,
     RecordMembers,
     RecoverGroup,
@@ -62,7 +63,7 @@ from node.metadata.state_machine import (
 )
 from node.observability import load_records
 from node.peers import registry
-from node.replicas import snapshots
+from node.replicas import snapshot_state
 from placement import cluster as cluster_file
 from placement import plan as plan_file
 from placement import planner
@@ -674,10 +675,11 @@ def test_a_snapshot_that_is_sent_has_four_parts():
     image = chunked_cbor.dumps(
         [3, [[1, 2], [3], [4]], PartitionStates(0, 7).snapshot(), full_metadata()]
     )
-    index, configuration, tail, state, _ = snapshots._decode(
-        PartialSnapshot(7, 2, len(image), 0, bytearray(image)))
-    assert (index, configuration, tail.applied_index) == (3, CONFIGURATION, 7)
-    assert state.topic("t").partitions == 4
+    read = snapshot_state.decode(PartialSnapshot(7, 2, len(image), 0, bytearray(image)),
+                                 MetadataState.restore)
+    assert (read.configuration_index, read.configuration) == (3, CONFIGURATION)
+    assert read.partition_states.applied_index == 7
+    assert read.state.topic("t").partitions == 4
 
 
 # ---- files of the command, records of loads -----------------------------------------------------

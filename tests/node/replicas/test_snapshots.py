@@ -12,10 +12,8 @@ import trio
 import trio.testing
 
 from chaos.simulator.disk.filesystem import SimulatedFilesystem
-from multiraft.partitions.state import PartitionStates
-from multiraft.raft.log_reader import LogBounds
 from multiraft.storage.snapshot_download import PARTIAL_FILE, SnapshotDownload
-from multiraft.types import METADATA_GROUP, Configuration, Entry, EntryKind
+from multiraft.types import METADATA_GROUP
 from multiraft.wire.schema import Malformed
 from node.errors import DiskFailed
 from node.limits import Limits
@@ -25,62 +23,10 @@ from node.replicas import snapshots as module
 from node.replicas.snapshots import Snapshots
 from node.subscribers import Subscribers
 from tests.node.harness import in_trio, silent_log, until
+from tests.node.replicas.snapshot_doubles import Core, tail_at
 
 LEADER = 2
 DIRECTORY = "/node"
-
-
-class Core:
-    """A core of a leader or a follower, as far as snapshots use it."""
-
-    def __init__(self, applied: int = 7):
-        self.status = self  # as core.status
-        self.applied = applied
-        self.installed: list = []
-        self.compacted_to: list[int] = []
-        self.willing = True
-        self.settled = True
-        self.quarantined = ""
-        self.first_index = 1
-        self.incarnation = 1
-        self.needed = 1 << 62  # by learners: nothing
-
-    def needed_from(self, group: int) -> int:
-        return self.needed
-
-    def has_applied_in_term(self, group: int) -> bool:
-        return self.settled
-
-    def of(self, group: int):
-        return SimpleNamespace(quarantined=self.quarantined, first_index=self.first_index,
-                               incarnation=self.incarnation)
-
-    def groups(self) -> tuple[int, ...]:
-        return (METADATA_GROUP,)
-
-    def applied_index(self, group: int) -> int:
-        return self.applied
-
-    def compacted(self, group: int, first_index: int) -> None:
-        assert first_index - 1 <= self.applied, "consensus would end the node"
-        self.compacted_to.append(first_index)
-
-    def snapshot_point(self, group: int):
-        return LogBounds(self.applied + 1, 3, self.applied), 2, Configuration((1, 2), (3,))
-
-    def may_install(self, group: int, index: int, term: int) -> bool:
-        return self.willing
-
-    def install_snapshot(self, *arguments) -> None:
-        self.installed.append(arguments)
-
-
-def tail_at(index: int) -> PartitionStates:
-    tail = PartitionStates(METADATA_GROUP)
-    for at in range(1, index + 1):
-        tail.append(Entry(EntryKind.NOOP, METADATA_GROUP, 1, 1, at))
-    tail.apply(index)
-    return tail
 
 
 class Side:
@@ -209,7 +155,7 @@ async def test_after_a_restart_an_image_that_is_gone_begins_anew(monkeypatch):
     follower, leader, bulk = await broken_off(monkeypatch)
     leader.core.applied = 9
     leader.store.partition_states[METADATA_GROUP] = tail_at(9)
-    leader.snapshots._snapshot = None
+    leader.snapshots._source.served = None
     again = restarted(follower, bulk)
     await attempt(again)
     [(_, bounds, *_)] = again.core.installed
@@ -301,7 +247,7 @@ async def test_an_image_that_is_gone_begins_anew(monkeypatch):
     await attempt(follower)
     leader.core.applied = 9
     leader.store.partition_states[METADATA_GROUP] = tail_at(9)
-    leader.snapshots._snapshot = None
+    leader.snapshots._source.served = None
     await attempt(follower)
     [(_, bounds, *_)] = follower.core.installed
     assert bounds.last_index == 9
@@ -418,7 +364,7 @@ async def test_the_log_goes_on_behind_an_image_that_is_fetched_however_fast_comm
     leader.core.applied = leader.checkpoints.metadata_applied = 60
     leader.snapshots.compact()
     assert leader.core.compacted_to == [21]
-    leader.snapshots._snapshot.used_s -= module.SNAPSHOT_LIFE_S + 1
+    leader.snapshots._source.served.used_s -= module.SNAPSHOT_LIFE_S + 1
     leader.snapshots.compact()
     assert leader.core.compacted_to == [21, 56], "nobody asks for it any more"
 

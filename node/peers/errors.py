@@ -1,0 +1,7 @@
+"""Errors of requests to other nodes, without the connections that raise them."""
+
+from __future__ import annotations
+
+
+class NoAnswer(Exception):
+    """The peer cannot be reached, refuses, or did not reply in time."""

@@ -1,0 +1,118 @@
+"""Steps of serving a snapshot and of compaction."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from multiraft.core import crc32c
+from multiraft.storage import chunked_cbor
+from multiraft.types import METADATA_GROUP
+from node.metadata.state_machine import MetadataState
+from node.replicas.snapshot_messages import ChunkRequest
+from node.replicas.snapshot_source import ServingLimits, SnapshotSource
+from tests.node.replicas.snapshot_doubles import Core, tail_at
+from tests.node.steps import Lock, Reply, Steps, at_once, run
+
+LIMITS = ServingLimits(chunk_bytes=40, life_s=60.0, entries_kept=5, catch_up_entries_max=50)
+
+
+class Leader:
+    """A node that serves, and its clock."""
+
+    def __init__(self, applied: int = 7, on_thread=at_once):
+        self.now_s = 0.0
+        self.core = Core(applied)
+        self.states = {METADATA_GROUP: tail_at(applied)}
+        self.source = SnapshotSource(self.core, self.states, SimpleNamespace(state=MetadataState()),
+                                     LIMITS, on_thread, Lock(), lambda: self.now_s)
+
+    def apply(self, index: int) -> None:
+        self.core.applied = index
+        self.states[METADATA_GROUP] = tail_at(index)
+
+    def chunk(self, index: int = 0, offset: int = 0):
+        return run(self.source.answer(ChunkRequest(METADATA_GROUP, index, offset)))
+
+
+def test_the_chunks_of_a_snapshot_are_its_bytes_in_order():
+    leader = Leader()
+    first = leader.chunk()
+    data = bytes(first.data)
+    while len(data) < first.total:
+        leader.apply(leader.core.applied + 1)  # changes nothing for a download under way
+        chunk = leader.chunk(first.index, len(data))
+        assert (chunk.index, chunk.crc, chunk.offset) == (7, first.crc, len(data))
+        data += chunk.data
+    assert crc32c(data) == first.crc
+    configuration_index, configuration, *_ = chunked_cbor.loads(data)
+    assert (configuration_index, configuration) == (2, [[1, 2], [3], []])
+
+
+@pytest.mark.parametrize(("index", "offset"), [(6, 40), (7, 1 << 40)])
+def test_another_snapshot_or_a_place_behind_its_end_gives_the_first_chunk(index, offset):
+    assert Leader().chunk(index, offset).offset == 0
+
+
+def test_a_snapshot_is_served_unchanged_for_its_life_after_the_last_request():
+    leader = Leader()
+    leader.chunk()
+    leader.apply(8)
+    for _ in range(3):
+        leader.now_s += LIMITS.life_s
+        assert leader.chunk().index == 7
+    leader.now_s += LIMITS.life_s + 1
+    assert leader.chunk(7).index == 7, "a download under way is never cut short by time"
+    leader.now_s += LIMITS.life_s + 1
+    assert leader.chunk().index == 8
+
+
+def test_a_snapshot_behind_which_the_log_does_not_continue_is_replaced():
+    leader = Leader()
+    leader.chunk()
+    leader.apply(12)
+    leader.core.first_index = 8
+    assert leader.chunk().index == 7
+    leader.core.first_index = 9
+    assert leader.chunk().index == 12
+
+
+def test_a_replica_that_is_away_or_damaged_or_of_partitions_has_no_snapshot():
+    leader = Leader()
+    assert run(leader.source.answer(ChunkRequest(1, 0, 0))) is None
+    leader.core.quarantined = "damaged"
+    assert leader.chunk() is None
+    leader.core.quarantined, leader.core.groups = "", lambda: ()
+    assert leader.chunk() is None
+
+
+def test_what_is_applied_while_a_thread_encodes_is_not_in_the_snapshot():
+    async def on_thread(call, *arguments):
+        await Reply()
+        return call(*arguments)
+
+    leader = Leader(on_thread=on_thread)
+    steps = Steps(leader.source.answer(ChunkRequest(METADATA_GROUP, 0, 0)))
+    leader.apply(9)
+    steps.resume(None)
+    assert steps.is_done and steps.value.index == 7
+
+
+def test_the_log_continues_behind_a_snapshot_that_is_served():
+    leader = Leader()
+    leader.chunk()
+    leader.apply(40)
+    leader.source.compact(40)
+    assert leader.core.compacted_to == [8]
+    leader.now_s = LIMITS.life_s + 1
+    leader.source.compact(40)
+    assert leader.core.compacted_to == [8, 36]
+
+
+def test_nothing_is_compacted_that_this_replica_has_not_applied():
+    leader = Leader()
+    leader.source.compact(40)
+    leader.core.groups = lambda: ()
+    leader.source.compact(7)
+    assert leader.core.compacted_to == []
