@@ -13,6 +13,7 @@ here. Entries that damage took from the journal were then not theirs.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from multiraft.types import METADATA_GROUP
@@ -20,16 +21,16 @@ from multiraft.types import METADATA_GROUP
 if TYPE_CHECKING:
     from multiraft.raft.log_reader import GroupRestored
     from multiraft.raft.multi_raft import MultiRaft
-    from node.metadata.log import MetadataLog
 
 
 class NewGroups:
     """Groups that the pool has grown by and that cannot have had a replica on this node before its
     start."""
 
-    def __init__(self, core: MultiRaft, metadata_log: MetadataLog):
+    def __init__(self, core: MultiRaft, last_group: Callable[[], int]):
+        """``last_group()`` is the last group of the pool by the metadata applied here."""
         self._core = core
-        self._metadata_log = metadata_log
+        self._last_group = last_group
         self._is_first = False  # the replica of the metadata group is the one that recovery found
         self._end = 0  # last index of its log once it was undamaged; 0 = it has not been yet
         self._last_known = -1  # groups above this one are new; -1 = not known yet
@@ -56,7 +57,7 @@ class NewGroups:
             return
         self._end = self._end or status.last_index
         if status.applied_index >= self._end:
-            self._last_known = self._metadata_log.state.last_group
+            self._last_known = self._last_group()
 
     def has(self, group: int) -> bool:
         """Return True if the group cannot have had a replica here before the start; False also

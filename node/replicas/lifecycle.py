@@ -19,11 +19,11 @@ any configuration therefore waits for the metadata.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from multiraft.types import METADATA_GROUP, Configuration
+from node.event_log import EventLog
 from node.metadata.state_machine import FIRST_GROUP_INCARNATION, MetadataState
 from node.replicas.grown_groups import NewGroups
 
@@ -31,13 +31,22 @@ if TYPE_CHECKING:
     from multiraft.raft.log_reader import GroupRestored
     from multiraft.raft.multi_raft import MultiRaft
     from multiraft.storage.store import Store
-    from node.metadata.log import MetadataLog
 
 #: The configuration of a new replica that has received no entry: no members.
 NO_MEMBERS = Configuration(())
 
 #: New groups that are created per round: some milliseconds of work.
 CREATED_PER_ROUND_MAX = 256
+
+
+class MetadataOwner(Protocol):
+    """Owner of the metadata that are applied here."""
+
+    @property
+    def state(self) -> MetadataState: ...
+
+    def begin_anew(self) -> None:
+        """Discard the state when the next entry is applied."""
 
 
 def _ignore(_group: int) -> None:
@@ -47,8 +56,8 @@ def _ignore(_group: int) -> None:
 class Replicas:
     """Creation and removal of one node's replicas."""
 
-    def __init__(self, core: MultiRaft, store: Store, metadata_log: MetadataLog, pool_size: int,
-                 request_round: Callable[[], None], log: logging.Logger,
+    def __init__(self, core: MultiRaft, store: Store, metadata_log: MetadataOwner, pool_size: int,
+                 request_round: Callable[[], None], log: EventLog,
                  is_admitted: Callable[[], bool] = lambda: True,
                  created: Callable[[int], None] = _ignore,
                  removed: Callable[[int], None] = _ignore):
@@ -65,7 +74,7 @@ class Replicas:
         self._is_admitted = is_admitted
         self._on_created = created
         self._on_removed = removed
-        self._new = NewGroups(core, metadata_log)
+        self._new = NewGroups(core, lambda: metadata_log.state.last_group)
         self.created = 0  # since the start
         self.removed = 0
         self._unplaced: set[int] = set()  # groups recovered without members

@@ -1,13 +1,7 @@
-"""Shedding of leadership while this node's disk is full: its groups go to nodes that take records.
+"""The task that sheds leadership while this node's disk is full.
 
-Contract. While ``space.full``, every led group whose voters could commit records without this node
-is transferred to one of them (the core chooses). Other groups stay, and their records are refused
-with ``STORAGE_FULL``. The metadata group stays: its commands are small and use the disk reserve. No
-group is transferred back when space is free again; that is left to the rebalancing of the cluster.
-
-Theory. A leader without disk space refuses every record of its groups. A follower without disk
-space drops the records and costs its groups one copy. A full node keeps leading the groups that no
-other node could lead (docs/decisions/0010).
+Contract. ``shed_transfers`` decides which groups are transferred; this module checks the disk
+space and waits for changes of leadership.
 """
 
 from __future__ import annotations
@@ -18,19 +12,16 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from multiraft.errors import ProposalError
-from multiraft.types import METADATA_GROUP
 from node.clock import monotonic_ms
 from node.loop.disk_space import POLL_S, Space
 from node.replicas.drain_leadership import UNDER_WAY_MAX
+from node.replicas.shed_transfers import RETRY_MS, ShedTransfers
 
 if TYPE_CHECKING:
     from multiraft.raft.multi_raft import MultiRaft
     from node.loop.applier import LeadershipNotifier
 
-#: Pause before a failed transfer is tried again, in milliseconds: a group under transfer takes no
-#: change of members either.
-RETRY_MS = 10_000
+__all__ = ["RETRY_MS", "LeadershipShedder"]
 
 
 class LeadershipShedder:
@@ -38,12 +29,9 @@ class LeadershipShedder:
 
     def __init__(self, core: MultiRaft, space: Space, roles: LeadershipNotifier,
                  request_round: Callable[[], None], log: logging.Logger):
-        self._core = core
         self._space = space
         self._roles = roles
-        self._request_round = request_round
-        self._log = log
-        self._not_before_ms: dict[int, int] = {}  # group -> earliest time of the next transfer
+        self._transfers = ShedTransfers(core, UNDER_WAY_MAX, request_round, log)
 
     async def run(self) -> None:
         """Shed leadership while the disk is full, until cancelled."""
@@ -52,37 +40,10 @@ class LeadershipShedder:
                 self.check(monotonic_ms())
                 await self._roles.wait(POLL_S)
             else:
-                self._not_before_ms.clear()
+                self._transfers.forget()
                 await trio.sleep(POLL_S)
 
     def check(self, now_ms: int) -> None:
-        """Begin transfers of led groups, until ``UNDER_WAY_MAX`` are under way, those begun before
-        included. The caller has checked that the disk is full. Left out are the metadata group,
-        groups in which the other voters with disk space that could lead are no majority, and those
-        whose transfer began within ``RETRY_MS``. O(groups)."""
-        core, under_way, begun = self._core, 0, []
-        for group in core.status.led_groups():
-            if under_way == UNDER_WAY_MAX:
-                break
-            if core.status.of(group).transferee:
-                under_way += 1
-            elif self._transfer_one(group, now_ms):
-                under_way += 1
-                begun.append(group)
-        if begun:
-            self._log.info("leadership_shed",
-                           extra={"groups": len(begun), "first_group": begun[0]})
-            self._request_round()
-
-    def _transfer_one(self, group: int, now_ms: int) -> bool:
-        """Begin the transfer of a group. Return False for the metadata group, a recent attempt, or
-        a group that no other node could lead."""
-        if group == METADATA_GROUP or self._not_before_ms.get(group, now_ms) > now_ms:
-            return False
-        try:
-            begun = self._core.shed_leadership(group)
-        except ProposalError:
-            return False  # a damaged replica: it is about to lose its leadership
-        if begun:
-            self._not_before_ms[group] = now_ms + RETRY_MS
-        return begun
+        """Begin transfers of led groups. The caller has checked that the disk is full.
+        O(groups)."""
+        self._transfers.begin(now_ms)
