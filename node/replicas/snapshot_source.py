@@ -111,25 +111,37 @@ class SnapshotSource:
     async def answer(self, request: ChunkRequest) -> Chunk | None:
         """Return the requested chunk of the snapshot that is served, or the first chunk of another
         one; None = there is none here."""
-        # A leader may serve what it has applied even before it has committed in its term: it may
-        # need the requester's vote for that commit.
-        if request.group != METADATA_GROUP or METADATA_GROUP not in self._core.status.groups():
+        if request.group != METADATA_GROUP:
             return None
-        status = self._core.status.of(METADATA_GROUP)
-        if status.quarantined:
-            return None
-        now_s = self._now_s()
         async with self._taking:
-            served = self.served
-            if (
-                served is None
-                or served.incarnation != status.incarnation
-                or served.bounds.last_index != request.index
-                and (now_s - served.used_s > self._limits.life_s or self._is_outdated(served))
-            ):
-                served = self.served = await self._take(status.incarnation)
+            # An earlier request may have held the lock for long: the replica is looked at now.
+            incarnation = self._incarnation()
+            if incarnation and self._needs_another(request.index, incarnation):
+                self.served = await self._take(incarnation)
+        served = self.served
+        if served is None or served.incarnation != self._incarnation():
+            return None  # while a thread encoded, the replica was removed or recovered by force
         served.used_s = self._now_s()
         return self._chunk(served, request)
+
+    def _incarnation(self) -> int:
+        """Return the incarnation of this node's replica; 0 = it has none, or a damaged one."""
+        if METADATA_GROUP not in self._core.status.groups():
+            return 0
+        # A leader may serve what it has applied even before it has committed in its term: it may
+        # need the requester's vote for that commit.
+        status = self._core.status.of(METADATA_GROUP)
+        return 0 if status.quarantined else status.incarnation
+
+    def _needs_another(self, index: int, incarnation: int) -> bool:
+        """Return True if the snapshot that is served cannot answer a request for the one of
+        ``index``, or is too old to begin a download with it."""
+        served = self.served
+        if served is None or served.incarnation != incarnation:
+            return True
+        return (served.bounds.last_index != index
+                and (self._now_s() - served.used_s > self._limits.life_s
+                     or self._is_outdated(served)))
 
     def _is_outdated(self, served: ServedSnapshot) -> bool:
         """Return True if the log begins behind the snapshot: a node that installs it would be

@@ -21,12 +21,12 @@ LIMITS = ServingLimits(chunk_bytes=40, life_s=60.0, entries_kept=5, catch_up_ent
 class Leader:
     """A node that serves, and its clock."""
 
-    def __init__(self, applied: int = 7, on_thread=at_once):
+    def __init__(self, applied: int = 7, on_thread=at_once, taking=None):
         self.now_s = 0.0
         self.core = Core(applied)
         self.states = {METADATA_GROUP: tail_at(applied)}
         self.source = SnapshotSource(self.core, self.states, SimpleNamespace(state=MetadataState()),
-                                     LIMITS, on_thread, Lock(), lambda: self.now_s)
+                                     LIMITS, on_thread, taking or Lock(), lambda: self.now_s)
 
     def apply(self, index: int) -> None:
         self.core.applied = index
@@ -97,6 +97,41 @@ def test_what_is_applied_while_a_thread_encodes_is_not_in_the_snapshot():
     leader.apply(9)
     steps.resume(None)
     assert steps.is_done and steps.value.index == 7
+
+
+class HeldLock(Lock):
+    """A lock that another request holds, which waits for a thread."""
+
+    async def __aenter__(self) -> None:
+        await Reply()
+
+
+def test_a_replica_that_is_removed_while_another_request_is_served_has_no_snapshot():
+    """The request waited for the lock and then asked the core for a group that it no longer had,
+    which ended the node."""
+    leader = Leader(taking=HeldLock())
+    steps = Steps(leader.source.answer(ChunkRequest(METADATA_GROUP, 0, 0)))
+    leader.core.groups = lambda: ()
+    del leader.states[METADATA_GROUP]
+    steps.resume(None)
+    assert steps.is_done and steps.value is None
+
+
+def test_a_state_from_before_a_forced_recovery_is_not_served_after_it():
+    """The recovery came while a thread encoded, and may have undone the state's last entries."""
+    async def on_thread(call, *arguments):
+        await Reply()
+        return call(*arguments)
+
+    leader = Leader(on_thread=on_thread)
+    steps = Steps(leader.source.answer(ChunkRequest(METADATA_GROUP, 0, 0)))
+    leader.core.incarnation = 2
+    leader.apply(5)
+    steps.resume(None)
+    assert steps.is_done and steps.value is None
+    steps = Steps(leader.source.answer(ChunkRequest(METADATA_GROUP, 0, 0)))
+    steps.resume(None)
+    assert steps.value.index == 5
 
 
 def test_the_log_continues_behind_a_snapshot_that_is_served():
