@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from multiraft.storage.store import Store
 
 
-class CheckpointWriter(Protocol):
+class SynchronousCheckpoints(Protocol):
     """Writer of the node's checkpoints."""
 
     @property
@@ -39,7 +39,7 @@ class CheckpointWriter(Protocol):
 class SnapshotInstaller(Generic[State]):
     """Installation of snapshots on one node."""
 
-    def __init__(self, core: MultiRaft, store: Store, checkpoints: CheckpointWriter,
+    def __init__(self, core: MultiRaft, store: Store, checkpoints: SynchronousCheckpoints,
                  restore: Callable[[Any], State], adopt: Callable[[State], None],
                  on_thread: Callable[..., Awaitable[Any]], request_round: Callable[[], None],
                  installed: Callable[[PartialSnapshot], None]):
