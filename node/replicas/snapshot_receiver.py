@@ -1,8 +1,8 @@
 """Download of a snapshot of the metadata group from the leader that offers it.
 
-Contract. ``resume`` takes up what an earlier start has kept. ``receive`` requests the rest, chunk
-by chunk, and installs the whole. ``drop_overtaken`` drops a download that became useless. Peers,
-disk and installation are the driver's.
+Contract. ``resume`` takes up what an earlier start has kept. ``process`` requests the rest from the
+leader that offers it, chunk by chunk, and installs the whole; without a leader it drops a download
+that became useless. Peers, disk and installation are the driver's.
 
 Invariants. The download is of one snapshot, which index, term and CRC identify: no chunk of another
 one is appended to it. Its file holds a prefix of it, or nothing. A download that breaks off resumes
@@ -17,11 +17,14 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from multiraft import core as codec
+from multiraft.errors import CodecError
 from multiraft.storage.disk_space import is_full
 from multiraft.storage.snapshot_download import PartialSnapshot, SnapshotDownload
 from multiraft.types import METADATA_GROUP
 from multiraft.wire.schema import Malformed
 from node.errors import DiskFailed
+from node.event_log import EventLog
+from node.peers.errors import NoAnswer
 from node.replicas.snapshot_messages import Chunk, ChunkRequest
 
 if TYPE_CHECKING:
@@ -57,7 +60,7 @@ class SnapshotReceiver:
     def __init__(self, partition_states: dict[int, PartitionStates], peers: ChunkPeers,
                  on_thread: Callable[..., Awaitable[Any]], file: SnapshotDownload,
                  space: FreeSpace, install: Callable[[PartialSnapshot], Awaitable[None]],
-                 bytes_max: int):
+                 bytes_max: int, log: EventLog):
         """``on_thread(call, *arguments)`` returns the result of a call that may block;
         ``bytes_max`` is the largest snapshot that is accepted."""
         self.received: PartialSnapshot | None = None
@@ -68,37 +71,46 @@ class SnapshotReceiver:
         self._space = space
         self._install = install
         self._bytes_max = bytes_max
+        self._log = log
 
-    async def resume(self) -> PartialSnapshot | None:
-        """Take up the download that an earlier start has kept and return it; None = there is none.
-        Does nothing if a download is under way. Raises ``DiskFailed`` if its file cannot be
-        read."""
+    async def resume(self) -> None:
+        """Take up the download that an earlier start has kept, if there is one. Does nothing while
+        a download is under way. Raises ``DiskFailed`` if its file cannot be read."""
         if self.received is None:
             self.received = await self._on_disk(self._file.load)
-        return self.received
+        known = self.received
+        if known is not None:
+            self._log.info("snapshot_download_resumed", extra={
+                "group": METADATA_GROUP, "index": known.index, "bytes": len(known.data),
+                "total_bytes": known.total})
 
-    async def drop_overtaken(self) -> None:
-        """Drop the download if this replica has applied everything that it contains."""
-        if self.received is None:
+    async def process(self, leader: int) -> None:
+        """Process the offer of ``leader``, or with 0 only drop the download if this replica has
+        applied everything that it contains. A failed download is logged and resumed at the next
+        offer. Raises ``DiskFailed`` if the download cannot be kept."""
+        if self.received is not None and self._is_overtaken(self.received):
+            await self._drop()
+        if not leader:
             return
+        try:
+            whole = await self.download(leader)
+            if whole is not None:
+                await self._install(whole)
+                await self._drop()
+        except (NoAnswer, Malformed, CodecError) as error:
+            self._log.warning("snapshot_download_failed", extra={
+                "group": METADATA_GROUP, "peer": leader, "reason": str(error)})
+
+    def _is_overtaken(self, received: PartialSnapshot) -> bool:
+        """Return True if this replica has applied everything that the download contains."""
         # None: the replica was not created again since the start.
         states = self._partition_states.get(METADATA_GROUP)
-        if states is not None and states.applied_index >= self.received.index:
-            await self._drop()
-
-    async def receive(self, peer: int) -> None:
-        """Download the rest of the snapshot from ``peer`` and install it, unless the peer has none
-        to serve. Raises ``NoAnswer`` without a reply, ``Malformed`` or ``CodecError`` for what is
-        no snapshot, ``DiskFailed`` if the download cannot be kept; whatever has arrived is used at
-        the next offer, except of what is no snapshot."""
-        whole = await self.download(peer)
-        if whole is not None:
-            await self._install(whole)
-            await self._drop()
+        return states is not None and states.applied_index >= received.index
 
     async def download(self, peer: int) -> PartialSnapshot | None:
         """Download the rest of the snapshot from ``peer`` and return all of it; None = the peer has
-        none to serve. A wrong CRC drops the download. Raises as ``receive``."""
+        none to serve. A wrong CRC drops the download. Raises ``NoAnswer`` without a reply,
+        ``Malformed`` for an invalid one or a wrong CRC."""
         while True:
             known = self.received
             chunk = await self._peers.ask(peer, ChunkRequest(

@@ -18,15 +18,12 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from multiraft.errors import CodecError
 from multiraft.storage.snapshot_download import PartialSnapshot, SnapshotDownload
 from multiraft.types import METADATA_GROUP
-from multiraft.wire.schema import Malformed
 from node.limits import Limits
 from node.loop.disk_space import Space
 from node.metadata.state_machine import MetadataState
 from node.peers.bulk_channel import Bulk
-from node.peers.errors import NoAnswer
 from node.replicas import snapshot_messages
 from node.replicas.snapshot_installer import SnapshotInstaller
 from node.replicas.snapshot_messages import OPERATION, Chunk, ChunkRequest
@@ -76,7 +73,7 @@ class Snapshots:
             trio.to_thread.run_sync, request_round, self._count_installed)
         self._receiver = SnapshotReceiver(
             store.partition_states, self, trio.to_thread.run_sync, partial, space,
-            installer.install, SNAPSHOT_BYTES_MAX)
+            installer.install, SNAPSHOT_BYTES_MAX, log)
         bulk.handlers[OPERATION] = self.answer
         checkpoints.completed.subscribe(self.compact)
 
@@ -112,24 +109,13 @@ class Snapshots:
         """Download and install offered snapshots, one at a time, until cancelled. A failed download
         is logged and resumed at the next offer. Raises ``DiskFailed`` if the file of the download
         cannot be read or written."""
-        kept = await self._receiver.resume()
-        if kept is not None:
-            self._log.info("snapshot_download_resumed", extra={
-                "group": METADATA_GROUP, "index": kept.index,
-                "bytes": len(kept.data), "total_bytes": kept.total})
+        await self._receiver.resume()
         while True:
             self._waits = True
             await self._offer.wait()
             self._waits, self._offer = False, trio.Event()
-            await self._receiver.drop_overtaken()
             leader, self._leader = self._leader, 0
-            if not leader:
-                continue
-            try:
-                await self._receiver.receive(leader)
-            except (NoAnswer, Malformed, CodecError) as error:
-                self._log.warning("snapshot_download_failed", extra={
-                    "group": METADATA_GROUP, "peer": leader, "reason": str(error)})
+            await self._receiver.process(leader)
 
     @property
     def idle(self) -> bool:
