@@ -8,11 +8,12 @@ from chaos.planted import (
     moves,
     node,
     recovery,
+    replicas,
     sinks,
     storage,
 )
 from chaos.planted.bug import Bug
 
-_PARTS = (consensus, storage, disks, recovery, moves, node, sinks)
+_PARTS = (consensus, storage, disks, recovery, moves, node, replicas, sinks)
 
 BUGS: dict[str, Bug] = {bug.name: bug for part in _PARTS for bug in part.BUGS}

@@ -53,7 +53,30 @@ DRIVEN_OF_NODE = {
     "chaos/simulator/node/checkpoints.py": ("node.loop.checkpoint_writer",),
     "chaos/simulator/node/observed_store.py": ("node.loop.write_gather",),
     "chaos/simulator/node/rounds.py": ("node.loop.ready_driver",),
-    "chaos/simulator/node/snapshots.py": ("node.errors",),
+    "chaos/simulator/node/bulk_channel.py": ("node.peers.errors",),
+    "chaos/simulator/node/repair.py": (
+        "node.replicas.repair_messages",
+        "node.replicas.repair_steps",
+    ),
+    "chaos/simulator/node/core_events.py": ("node.replicas.lifecycle",),
+    "chaos/simulator/node/leadership.py": (
+        "node.replicas.drain_leadership",
+        "node.replicas.shed_transfers",
+    ),
+    "chaos/simulator/node/applier.py": ("node.replicas.lifecycle",),
+    "chaos/simulator/node/replica_lifecycle.py": (
+        "node.metadata.state_machine",
+        "node.replicas.lifecycle",
+    ),
+    "chaos/simulator/node/transport.py": ("node.peers.append_filler",),
+    "chaos/simulator/node/snapshots.py": (
+        "node.errors",
+        "node.loop.checkpoint_writer",
+        "node.replicas.snapshot_installer",
+        "node.replicas.snapshot_messages",
+        "node.replicas.snapshot_receiver",
+        "node.replicas.snapshot_source",
+    ),
     "chaos/simulator/oracle/metadata_oracle.py": (
         "node.metadata.state_machine",
         "node.metadata.commands",

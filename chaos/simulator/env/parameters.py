@@ -166,7 +166,7 @@ class Parameters:
             round_us=pace_rng.choice((100, 1000, 3000)),
             commands_kept=state_rng.choice((0, 0, 1, 5, 50)),
             control=False,
-            snapshot_chunk_bytes=state_rng.choice((8, 40, 1 << 20)),
+            snapshot_chunk_bytes=state_rng.choice((100, 400, 1 << 20)),
             network=_draw_network(rng),
             disk=replace(_draw_disk(rng), flush_interval_ms=durability_rng.choice(
                 (0, 0, 0, 0, 0, 0, 0, 20, 500))),

@@ -19,6 +19,7 @@ from chaos.simulator.node.sessions import Sessions
 from multiraft.raft.multi_raft import MultiRaft
 from multiraft.raft.ready import ReadReady
 from multiraft.types import METADATA_GROUP
+from node.replicas.lifecycle import Replicas
 
 
 class Applier:
@@ -26,7 +27,8 @@ class Applier:
 
     def __init__(self, env: NodeEnv, fail_points: FailPoints, raft: MultiRaft,
                  metadata: MetadataReplica, sessions: Sessions, waits: AppliedWaits,
-                 events: CoreEvents, reads: LinearizableReads, replies: ClientReplies):
+                 events: CoreEvents, reads: LinearizableReads, replies: ClientReplies,
+                 replicas: Replicas):
         self._node = env.node
         self._state_checker = env.state_checker
         self._fail_points = fail_points
@@ -36,6 +38,7 @@ class Applier:
         self._waits = waits
         self._reads = reads
         self._replies = replies
+        self._replicas = replicas
         self.observe = events.handle
 
     def apply(self, committed: Sequence[tuple[int, int, int]]) -> None:
@@ -62,7 +65,9 @@ class Applier:
         self._sessions.written()
 
     def answer(self, _now_ms: int) -> None:
-        """Send the replies of this round."""
+        """Create and remove replicas where that is due, and send the replies of this round."""
+        if self._replicas.due:
+            self._replicas.reconcile()
         self._replies.send()
 
     @property

@@ -18,6 +18,7 @@ from chaos.simulator.env.violations import Violation
 from chaos.simulator.node.admission import Admission, was_refused
 from chaos.simulator.node.applied_waits import AppliedWaits
 from chaos.simulator.node.applier import Applier
+from chaos.simulator.node.bulk_channel import BulkChannel
 from chaos.simulator.node.client_replies import ClientReplies
 from chaos.simulator.node.connections import Connections
 from chaos.simulator.node.core_events import CoreEvents
@@ -37,11 +38,13 @@ from chaos.simulator.node.observed_store import ObservedCore, ObservedGather, Ob
 from chaos.simulator.node.peers import PeerTable
 from chaos.simulator.node.process import ProcessScheduler
 from chaos.simulator.node.repair import DamageRepair
+from chaos.simulator.node.replica_lifecycle import replicas_of
 from chaos.simulator.node.round_queue import RoundQueue
 from chaos.simulator.node.rounds import Rounds
 from chaos.simulator.node.sessions import Sessions
 from chaos.simulator.node.simulated_disk import DIRECTORY, SimulatedDisk
 from chaos.simulator.node.snapshots import SnapshotExchange
+from chaos.simulator.node.threads import SimulatedThreads
 from chaos.simulator.node.transport import Transport
 from multiraft.raft.multi_raft import MultiRaft
 from multiraft.storage.disk_space import DiskSpaceGuard, is_full
@@ -86,14 +89,19 @@ class Boot:
         self.worker = DiskWorker(env, process, parts.disk, observed, guard, fail_points, self)
         self.raft = raft = self._open_core()
         self.connections = Connections(env, cluster, process, rounds, raft, admission)
+        threads = SimulatedThreads(env, process, fail_points)
+        bulk = BulkChannel(env, process, fail_points, self.connections)
         self.repair = DamageRepair(env, process, rounds, parts.damage, raft, store, self.worker,
-                                   self.connections)
+                                   bulk, threads)
         self.reads = LinearizableReads(raft, env.state_checker)
         self.leadership = Leadership(env, process, rounds, raft, peers)
         self.space = DiskSpace(env, process, rounds, guard, self.leadership)
         self.metadata = MetadataReplica(env, cluster.oracle, process, rounds, raft, store)
+        replicas = replicas_of(env, rounds, raft, store, self.metadata, self.repair)
+        replicas.load()
         self.snapshots = SnapshotExchange(env, process, rounds, fail_points, raft, store,
-                                          self.worker, guard, self.connections, self.metadata)
+                                          self.worker, guard, bulk, threads,
+                                          parts.disk.filesystem, self.metadata)
         self.membership = MembershipChanges(env, cluster, process, rounds, raft, peers, self.reads)
         waits = AppliedWaits(process, store)
         services = MoveServices(env, cluster, process, rounds, fail_points, raft, self.connections,
@@ -107,31 +115,28 @@ class Boot:
         self.liveness = LivenessExchange(env, process, rounds, raft, raft_config(env.parameters),
                                          store.boot_epoch, peers.peers, self.worker, guard,
                                          self.connections)
-        events = CoreEvents(env, raft, store, self.repair, self.snapshots, self.sessions,
+        events = CoreEvents(env, store, self.repair, replicas, self.snapshots, self.sessions,
                             self.reads, self.moves)
         core = ObservedCore(fail_points, raft, self.worker.gather, env.parameters.disk.gathers)
         self._driver = ReadyDriver(
             core, observed, ObservedGather(fail_points, self.worker.gather),
-            Transport(env, cluster, process, fail_points, raft, store, self.connections,
+            Transport(env, cluster, process, fail_points, raft, store, self.connections, threads,
                       self.repair.found),
             Applier(env, fail_points, raft, self.metadata, self.sessions, waits, events,
-                    self.reads, replies),
+                    self.reads, replies, replicas),
             (core,), self.liveness.publish)
-        frames = FrameHandlers(raft, self.space, self.sessions, self.reads, self.repair,
-                               self.snapshots, services)
+        frames = FrameHandlers(raft, self.space, self.sessions, self.reads, bulk, services)
         self._rounds = Rounds(env, process, rounds, frames, self._driver)
 
     def _open_core(self) -> MultiRaft:
-        """Return the core with a replica of each group of the store, after the logs were compared
-        with those that the node had. Raises ``Violation``."""
+        """Return the core without replicas, after the logs were compared with those that the node
+        had. Raises ``Violation``."""
         env, store = self._env, self.store
         raft = MultiRaft(env.node, raft_config(env.parameters), store, env.rng, env.now_ms,
                          store.boot_epoch)
         disk = self._parts.disk
         disk.read_back.check(store, disk.filesystem.image, env.state_checker, env.node,
                              self._parts.damage.rotten)
-        for group, restored in sorted(store.groups.items()):
-            raft.add_group(group, INCARNATION, restored, store.partition_states[group])
         return raft
 
     def begin(self) -> None:
@@ -148,6 +153,7 @@ class Boot:
         if not self._parts.process.is_alive:
             return  # a peer has refused this node
         self.repair.begin()
+        self.snapshots.begin()
         if "disk-full" in env.parameters.faults:
             self.space.watch()
         if self._cluster.workload.topics is not None:

@@ -6,37 +6,24 @@ from collections.abc import Callable
 
 from chaos.simulator.disk.disk_worker import DiskTask, DiskWorker
 from chaos.simulator.node.env import NodeEnv
-from chaos.simulator.node.metadata_replica import MetadataReplica
 from chaos.simulator.node.process import ProcessScheduler
 from multiraft.raft.multi_raft import MultiRaft
 from multiraft.storage.disk_space import DiskSpaceGuard
 from multiraft.storage.store import Store
-from node.loop.checkpoint_writer import CheckpointWriter
+from node.loop.checkpoint_writer import CheckpointWriter, MetadataSource
 
 #: Delay from a completed write until the writer is asked; a node asks every second.
 ASK_US = 100_000
-
-
-class CheckpointedMetadata:
-    """The state of group 0, as a checkpoint holds it."""
-
-    def __init__(self, metadata: MetadataReplica):
-        self.snapshot = metadata.extra
-
-    @property
-    def state(self) -> CheckpointedMetadata:
-        """The state itself."""
-        return self
 
 
 class Checkpoints:
     """Task that writes the checkpoints of one boot."""
 
     def __init__(self, env: NodeEnv, process: ProcessScheduler, raft: MultiRaft, store: Store,
-                 worker: DiskWorker, guard: DiskSpaceGuard, metadata: MetadataReplica,
+                 worker: DiskWorker, guard: DiskSpaceGuard, metadata: MetadataSource,
                  compact: Callable[[int], None]):
         """``compact(index)`` drops the commands up to the index that a checkpoint holds."""
-        self.writer = CheckpointWriter(store, raft, CheckpointedMetadata(metadata),
+        self.writer = CheckpointWriter(store, raft, metadata,
                                        worker.operations.run, lambda: env.now_ms, guard)
         self.writer.completed.subscribe(lambda: compact(self.writer.metadata_applied))
         self._process = process

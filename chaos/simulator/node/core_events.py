@@ -11,15 +11,14 @@ from collections.abc import Sequence
 from chaos.simulator.env.violations import Violation
 from chaos.simulator.node.env import NodeEnv
 from chaos.simulator.node.linearizable_reads import LinearizableReads
-from chaos.simulator.node.membership import create_wanted
 from chaos.simulator.node.moves import Moves
 from chaos.simulator.node.repair import DamageRepair
 from chaos.simulator.node.sessions import Sessions
 from chaos.simulator.node.snapshots import SnapshotExchange
-from multiraft.raft.multi_raft import MultiRaft
 from multiraft.raft.ready import Event
 from multiraft.raft.status import Role
 from multiraft.storage.store import Store
+from node.replicas.lifecycle import Replicas
 
 #: Events of consensus that are written to the trace.
 TRACED_EVENTS = frozenset({"role_changed", "log_truncated", "replica_quarantined", "unquiesced",
@@ -31,13 +30,13 @@ TRACED_EVENTS = frozenset({"role_changed", "log_truncated", "replica_quarantined
 class CoreEvents:
     """Reactions of one boot."""
 
-    def __init__(self, env: NodeEnv, raft: MultiRaft, store: Store, repair: DamageRepair,
+    def __init__(self, env: NodeEnv, store: Store, repair: DamageRepair, replicas: Replicas,
                  snapshots: SnapshotExchange, sessions: Sessions, reads: LinearizableReads,
                  moves: Moves):
         self._env = env
-        self._raft = raft
         self._store = store
         self._repair = repair
+        self._replicas = replicas
         self._snapshots = snapshots
         self._sessions = sessions
         self._reads = reads
@@ -60,14 +59,12 @@ class CoreEvents:
         elif event.kind == "configuration_changed":
             replica(self._env.node, event.group).adopt(*event.fields)
         elif event.kind == "replica_requested":
-            create_wanted(self._store, self._raft, self._env.state_checker,
-                          self._repair.coordinator, event)
-            self._repair.request()
+            self._replicas.on_create_requested(event.group, *event.fields)
         elif event.kind == "snapshot_offered":
             self._snapshots.offered(event.fields[0])
         elif event.kind == "replica_removed":
             self._end_sessions(event.group)
-            self._repair.coordinator.groups.discard(event.group)
+            self._replicas.on_removed(event.group)
         elif event.kind == "role_changed":
             if event.fields[0] != Role.LEADER:
                 self._end_sessions(event.group)

@@ -58,6 +58,29 @@ class Future:
         self._resume = resume
 
 
+class Lock:
+    """Lock that coroutines hold one after the other, in the order of their requests."""
+
+    def __init__(self) -> None:
+        self._is_held = False
+        self._waiting: list[Future] = []
+
+    async def __aenter__(self) -> None:
+        if self._is_held:
+            turn = Future()
+            self._waiting.append(turn)
+            await turn  # its holder hands the lock over
+        self._is_held = True
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is GeneratorExit:
+            return  # its boot has ended, so no coroutine of it may be resumed
+        if self._waiting:
+            self._waiting.pop(0).set_result()
+        else:
+            self._is_held = False
+
+
 def start(coroutine: Coroutine[Future, None, Any], later: Later,
           over: Over = lambda _value, _error: None) -> None:
     """Run ``coroutine`` up to its first ``Future`` without a result, and return; each result
@@ -74,6 +97,12 @@ def start(coroutine: Coroutine[Future, None, Any], later: Later,
             pending.on_done(lambda: later(0, step))
 
     step()
+
+
+def raise_error(_value: Any, error: MultiRaftError | None) -> None:
+    """Raise the error of a coroutine that has no caller: it is a defect."""
+    if error is not None:
+        raise error
 
 
 async def together(calls: Sequence[Callable[[], Coroutine[Future, None, Any]]],

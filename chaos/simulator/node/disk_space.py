@@ -64,6 +64,8 @@ class DiskSpace:
             self._env.trace_line("disk_space", "full" if self.guard.full else "available")
         if self.guard.full:
             self._process.later(0, self._leadership.shed)
+        else:
+            self._leadership.end_shedding()
         self._rounds.request()
 
     def watch(self) -> None:

@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 from chaos.simulator.clients.workload import AppendRequest
+from chaos.simulator.node.bulk_channel import BulkChannel, BulkReply, BulkRequest
 from chaos.simulator.node.disk_space import DiskSpace
 from chaos.simulator.node.linearizable_reads import LinearizableReads
 from chaos.simulator.node.move_services import MoveServices, PeerReply, PeerRequest
-from chaos.simulator.node.repair import DamageRepair
 from chaos.simulator.node.round_queue import Arrival, Channel
 from chaos.simulator.node.sessions import Sessions
-from chaos.simulator.node.snapshots import Chunk, ChunkRequest, SnapshotExchange
 from chaos.simulator.node.transport import with_entries
 from multiraft import core
 from multiraft.liveness.store_liveness import LeaseEvent, deliver
 from multiraft.raft.messages import Append
 from multiraft.raft.multi_raft import MultiRaft
-from multiraft.storage.repair.coordinator import RepairResponse
 
 
 class FrameHandlers:
     """Handlers of one boot, by channel."""
 
     def __init__(self, raft: MultiRaft, space: DiskSpace, sessions: Sessions,
-                 reads: LinearizableReads, repair: DamageRepair, snapshots: SnapshotExchange,
-                 services: MoveServices):
+                 reads: LinearizableReads, bulk: BulkChannel, services: MoveServices):
         self._raft = raft
         self._space = space
         self._sessions = sessions
         self._reads = reads
-        self._repair = repair
-        self._snapshots = snapshots
+        self._bulk = bulk
         self._services = services
         handlers = {Channel.PEER: self._step, Channel.BULK: self._take_bulk,
                     Channel.CLIENT: self._serve, Channel.LIVENESS: self._take_leases}
@@ -62,15 +58,12 @@ class FrameHandlers:
 
     def _take_bulk(self, sender: int, frame: tuple) -> None:
         for item in frame:
-            if isinstance(item, RepairResponse):
-                self._repair.take_response(item)
-            elif isinstance(item, ChunkRequest):
-                self._snapshots.serve(sender, item)
-            elif isinstance(item, Chunk):
-                self._snapshots.take_chunk(sender, item)
+            if isinstance(item, BulkRequest):
+                self._bulk.serve(sender, item)
+            elif isinstance(item, BulkReply):
+                self._bulk.take_reply(item)
             elif isinstance(item, PeerRequest):
                 self._services.serve_request(sender, item)
-            elif isinstance(item, PeerReply):
-                self._services.take_reply(item)
             else:
-                self._repair.serve(sender, item)
+                assert isinstance(item, PeerReply), item
+                self._services.take_reply(item)

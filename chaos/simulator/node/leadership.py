@@ -5,11 +5,14 @@ from __future__ import annotations
 import random
 
 from chaos.simulator.node.env import NodeEnv
+from chaos.simulator.node.event_log import TraceLog
 from chaos.simulator.node.peers import PeerTable
 from chaos.simulator.node.process import ProcessScheduler
 from chaos.simulator.node.round_queue import RoundQueue
 from multiraft.errors import ProposalError
 from multiraft.raft.multi_raft import MultiRaft
+from node.replicas.drain_leadership import UNDER_WAY_MAX
+from node.replicas.shed_transfers import ShedTransfers
 
 
 class Leadership:
@@ -22,6 +25,8 @@ class Leadership:
         self._rounds = rounds
         self._raft = raft
         self._peers = peers
+        self._shed_transfers = ShedTransfers(CountedTransfers(env, raft), UNDER_WAY_MAX,
+                                             rounds.request, TraceLog(env))
 
     def led_groups(self) -> list[int]:
         """Return the groups that this node leads."""
@@ -50,9 +55,25 @@ class Leadership:
         self._rounds.request()
 
     def shed(self) -> None:
-        """Transfer the groups led here to nodes that accept records, as the real node does, where
-        there is such a node."""
-        for group in self.led_groups():
-            if self._raft.shed_leadership(group):
-                self._env.event_counts["made way for records"] += 1
-        self._rounds.request()
+        """Transfer groups led here to nodes that accept records, by the product's steps."""
+        self._shed_transfers.begin(self._env.now_ms)
+
+    def end_shedding(self) -> None:
+        """Forget the transfers that a full disk caused: it has space again."""
+        self._shed_transfers.forget()
+
+
+class CountedTransfers:
+    """Core as the transfers of a full disk see it: each that begins is counted."""
+
+    def __init__(self, env: NodeEnv, raft: MultiRaft):
+        self.status = raft.status
+        self._event_counts = env.event_counts
+        self._raft = raft
+
+    def shed_leadership(self, group: int) -> bool:
+        """Begin a transfer, and return True if another node can take the group. Raises
+        ``ProposalError``."""
+        begun = self._raft.shed_leadership(group)
+        self._event_counts["made way for records"] += begun
+        return begun

@@ -18,12 +18,8 @@ from chaos.simulator.node.linearizable_reads import LinearizableReads
 from chaos.simulator.node.peers import PeerTable
 from chaos.simulator.node.process import ProcessScheduler
 from chaos.simulator.node.round_queue import RoundQueue
-from chaos.simulator.oracle.observer import StateChecker
 from multiraft.errors import ProposalError
 from multiraft.raft.multi_raft import MultiRaft
-from multiraft.raft.ready import Event
-from multiraft.storage.repair.coordinator import RepairCoordinator
-from multiraft.storage.store import Store
 from multiraft.types import Configuration
 
 if TYPE_CHECKING:
@@ -117,32 +113,6 @@ def return_step(raft: MultiRaft, group: int, peer: int, voters: tuple[int, ...],
             return False
         change(group, others, () if peer in present.voters else (peer,))
     return True
-
-
-def create_wanted(
-    store: Store,
-    raft: MultiRaft,
-    state_checker: StateChecker,
-    repairer: RepairCoordinator,
-    event: Event,
-) -> None:
-    """Create an empty replica of a group whose leader, by ``event``, has this node as a member.
-    No-op when there is one, its tombstone is being written, or the event is older than the removal.
-
-    As in the real node (``node/replicas/lifecycle.py``).
-    """
-    group, (incarnation, _, term, _) = event.group, event.fields
-    if incarnation != INCARNATION or group in raft.status.groups():
-        return
-    if store.is_removed(group):
-        if term < store.tombstone(group)[0]:
-            return  # the event is older than the removal
-    elif group in store.groups:
-        return  # its tombstone is being written
-    restored = store.create_group(group, INCARNATION, Configuration(()))
-    state_checker.created(raft.node, group, restored)
-    raft.add_group(group, INCARNATION, restored, store.partition_states[group])
-    repairer.on_replica_created(group)
 
 
 class MembershipChanges:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from chaos.simulator.node.coroutines import Future
 from chaos.simulator.node.env import NodeEnv
@@ -35,6 +35,24 @@ COMMAND_US = 10_000_000
 
 class UnreadableCommand(Exception):
     """A committed command is damaged, so the round fails and the process ends."""
+
+
+class GroupState(NamedTuple):
+    """State of group 0: the chain of all commands, and the metadata that they lead to."""
+
+    commands: CommandState
+    metadata: MetadataState
+
+    def snapshot(self) -> list:
+        """Return the state as a checkpoint and a snapshot hold it: [version, chain, encoded
+        metadata]."""
+        return [*self.commands, metadata_oracle.encoded(self.metadata)]
+
+    @classmethod
+    def restore(cls, values: list) -> GroupState:
+        """Return a new state of values that ``snapshot`` returned."""
+        version, chain, encoded = values
+        return cls(CommandState(version, bytes(chain)), metadata_oracle.decoded(encoded))
 
 
 class MetadataReplica:
@@ -121,21 +139,18 @@ class MetadataReplica:
         """Restore the state from the newest checkpoint, if there is one, and compare it with the
         committed commands. Raises ``Violation``."""
         if self._store.extra:
-            self.take_state(self._store.extra)
+            self.adopt(GroupState.restore(self._store.extra))
         if METADATA_GROUP in self._store.groups:
             applied = self._store.groups[METADATA_GROUP].applied
             self.check(max(applied, self.commands.version))
 
     def extra(self) -> list:
-        """Return the state of group 0 as a checkpoint and a snapshot hold it: [version, chain,
-        encoded metadata]."""
-        return [*self.commands, metadata_oracle.encoded(self.state)]
+        """Return the state as a checkpoint holds it."""
+        return GroupState(self.commands, self.state).snapshot()
 
-    def take_state(self, extra: list) -> None:
-        """Replace the state by one that ``extra`` has returned."""
-        version, chain, encoded = extra
-        self.commands, self.state = (
-            CommandState(version, bytes(chain)), metadata_oracle.decoded(encoded))
+    def adopt(self, state: GroupState) -> None:
+        """Replace the state."""
+        self.commands, self.state = state
 
     def check(self, index: int) -> None:
         """Compare the state with the committed commands up to ``index``. Raises ``Violation``."""

@@ -1,20 +1,26 @@
-"""Damage of one boot: found by a scrub or a read, and repaired as in the real node.
+"""Damage of one boot: found by a scrub or a read, and repaired by the product's steps.
 
-Contract.  A node whose disk was never damaged must find no damage.  A damaged node is whole again
-when a scrub has read its journal and no replica is under repair.
+Contract.  What is asked of which peer, in which order and at which pace, and what a reply leads to,
+is the product's own (``node/replicas/repair_steps.py``).  A node whose disk was never damaged must
+find no damage.  A damaged node is whole again when a scrub has read its journal and no replica is
+under repair.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from chaos.simulator.disk.disk_worker import DiskWorker
 from chaos.simulator.env.violations import Violation
-from chaos.simulator.node.connections import Connections
+from chaos.simulator.node.bulk_channel import BulkChannel
+from chaos.simulator.node.coroutines import raise_error, start
 from chaos.simulator.node.damage import DiskDamage
 from chaos.simulator.node.env import NodeEnv
+from chaos.simulator.node.event_log import TraceLog
 from chaos.simulator.node.process import ProcessScheduler
 from chaos.simulator.node.round_queue import RoundQueue
+from chaos.simulator.node.threads import SimulatedThreads
+from multiraft.errors import MultiRaftError
 from multiraft.raft.joint_quorum import is_voter
 from multiraft.raft.multi_raft import MultiRaft
 from multiraft.storage.errors import CorruptFile, CorruptRange
@@ -23,17 +29,15 @@ from multiraft.storage.repair.coordinator import (
     RepairCoordinator,
     RepairRequest,
     RepairResponse,
-    ReplayEntries,
-    SendRequest,
 )
 from multiraft.storage.repair.scrub import Scrubber
 from multiraft.storage.store import Store
-from multiraft.types import Entry
+from node.replicas import repair_messages
+from node.replicas.repair_messages import OPERATION
+from node.replicas.repair_steps import RepairSteps
 
 #: Delay of a scrub after bit rot, or after the start of a damaged node.
 SCRUB_US = 200_000
-#: Interval of the steps of repair.
-REPAIR_US = 50_000
 
 
 class DamageRepair:
@@ -41,7 +45,7 @@ class DamageRepair:
 
     def __init__(self, env: NodeEnv, process: ProcessScheduler, rounds: RoundQueue,
                  damage: DiskDamage, raft: MultiRaft, store: Store, worker: DiskWorker,
-                 connections: Connections):
+                 bulk: BulkChannel, threads: SimulatedThreads):
         self.coordinator = RepairCoordinator(env.node, store, raft, self._write_record)
         self._node = env.node
         self._process = process
@@ -50,18 +54,22 @@ class DamageRepair:
         self._raft = raft
         self._store = store
         self._worker = worker
-        self._connections = connections
-        self._is_due = False
+        self._bulk = bulk
+        self._is_running = False
+        self._steps = RepairSteps(self.coordinator, self, threads.run, threads.pause, self.found,
+                                  rounds.request, TraceLog(env))
+        bulk.handlers[OPERATION] = self._answer
         self._changes_read = -1  # faults whose damage a scrub has read
 
     def begin(self) -> None:
-        """Take the damage that recovery has read into account, and schedule a scrub if there is
+        """Start to repair the damage that recovery has found, and schedule a scrub if there is
         any."""
         self._damage.unread = False
         if self._damage.rotten:
             self.scrub_soon()
         else:
             self._changes_read = self._damage.changes
+        self.request()
 
     # ---- state -----------------------------------------------------------------------------
 
@@ -139,23 +147,17 @@ class DamageRepair:
     # ---- steps -----------------------------------------------------------------------------
 
     def request(self) -> None:
-        """Schedule the next steps of repair, unless they are scheduled or no replica needs them."""
-        if not self._is_due and self.coordinator.groups:
-            self._is_due = True
-            self._process.later(REPAIR_US, self._repair)
+        """Start to repair the damaged replicas, unless that is under way or none is damaged."""
+        if not self._is_running and self.coordinator.groups:
+            self._is_running = True
+            self._process.later(0, self._run)
 
-    def _repair(self) -> None:
-        self._is_due = False
-        for group in sorted(self.coordinator.groups):
-            action = self.coordinator.step(group)
-            if isinstance(action, SendRequest):
-                self._connections.send_bulk(action.peer, action.request)
-            elif isinstance(action, ReplayEntries):
-                try:
-                    self.coordinator.on_replay_read(group, action.job.execute())
-                except CorruptRange as error:
-                    self.found(error)
-        self._rounds.request()
+    def _run(self) -> None:
+        start(self._steps.repair_all(), self._process.later, self._ended)
+
+    def _ended(self, value: None, error: MultiRaftError | None) -> None:
+        raise_error(value, error)
+        self._is_running = False
         self.request()
 
     def _write_record(self, staged: StagedWrite) -> None:
@@ -163,20 +165,12 @@ class DamageRepair:
 
     # ---- peers -----------------------------------------------------------------------------
 
-    def take_response(self, response: RepairResponse) -> None:
-        """Take the copies that a peer has sent."""
-        self.coordinator.on_response(response)
+    async def ask(self, peer: int, request: RepairRequest) -> RepairResponse | None:
+        """Return the reply of ``peer`` to a request for copies."""
+        reply = await self._bulk.ask(peer, repair_messages.request_header(request))
+        return repair_messages.read_response(request, reply.header, memoryview(reply.payload))
 
-    def serve(self, sender: int, request: RepairRequest) -> None:
-        """Send copies to a peer that repairs a replica; no reply without a replica of the group."""
-        found = self.coordinator.copies_for(request)
-        if found is None:
-            return  # this node has no replica of the group, or no longer
-        jobs, answer = found
-        entries: list[Entry] = []
-        for job in jobs:
-            try:
-                entries += job.execute()
-            except CorruptRange as error:
-                self.found(error)
-        self._connections.send_bulk(sender, answer._replace(entries=tuple(entries)))
+    async def _answer(self, _peer: int, header: dict,
+                      _payload: memoryview) -> tuple[dict, Sequence]:
+        response = await self._steps.copies_for(repair_messages.read_request(header))
+        return repair_messages.response_frame(response)

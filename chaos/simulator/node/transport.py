@@ -1,7 +1,10 @@
 """Outgoing messages of consensus: one frame per peer and round.
 
-Contract.  An append gets its entries here, framed as the journal frames them.  Entries that are no
-longer in memory are read from the disk first; damage that this read finds is reported to repair.
+Contract.  Appends get their entries by the product's steps (``node/peers/append_filler.py``).  This
+module gives them connections and the time that a read takes; damage that a read finds is reported
+to repair.
+
+Invariants.  An append carries entries of no later term than its own, from the index that it names.
 """
 
 from __future__ import annotations
@@ -11,9 +14,11 @@ from typing import TYPE_CHECKING
 
 from chaos.simulator.env.violations import Violation
 from chaos.simulator.node.connections import Connections
+from chaos.simulator.node.coroutines import raise_error, start
 from chaos.simulator.node.env import NodeEnv
 from chaos.simulator.node.fail_points import FailPoints
 from chaos.simulator.node.process import ProcessScheduler
+from chaos.simulator.node.threads import SimulatedThreads
 from multiraft import core
 from multiraft.raft.messages import Append, Message
 from multiraft.raft.multi_raft import MultiRaft
@@ -22,11 +27,12 @@ from multiraft.storage.errors import CorruptRange
 from multiraft.storage.io_jobs import ReadJob
 from multiraft.storage.store import Store
 from multiraft.types import Entry
+from node.peers.append_filler import AppendFiller
 
 if TYPE_CHECKING:
     from chaos.simulator.ports import ClusterPort
 
-#: Duration of a blocking read of entries that are not in memory.
+#: Duration of a read of entries that are not in memory: most come from the page cache.
 COLD_READ_US = 400
 
 
@@ -35,7 +41,8 @@ class Transport:
 
     def __init__(self, env: NodeEnv, cluster: ClusterPort, process: ProcessScheduler,
                  fail_points: FailPoints, raft: MultiRaft, store: Store,
-                 connections: Connections, damaged: Callable[[CorruptRange], None]):
+                 connections: Connections, threads: SimulatedThreads,
+                 damaged: Callable[[CorruptRange], None]):
         """``damaged`` takes the damage that a read has found."""
         self._node = env.node
         self._counters = env.counters
@@ -44,22 +51,24 @@ class Transport:
         self._everyone = cluster.everyone
         self._process = process
         self._fail_points = fail_points
-        self._raft = raft
-        self._store = store
         self._connections = connections
-        self._damaged = damaged
         self._frames: dict[int, list[Message]] = {}  # by peer
+        self._threads = threads
+        self._filler = AppendFiller(raft, store, self, self._read, damaged, self._queued)
+        self._is_reading = False
 
     def send(self, envelopes: Sequence[Envelope]) -> None:
         """Collect the messages for ``flush``.  An append whose entries are not in memory follows
         after a disk read; one of a lost leadership is dropped."""
         frames = self._frames
         for to, message in envelopes:
+            if to not in self._connections:
+                continue
             if type(message) is Append and message.last_index != message.prev_index:
-                filled = self._fill(to, message)
-                if filled is None:
+                buffers = self._filler.fill(to, message)
+                if buffers is None:
                     continue
-                message = filled
+                message = self._filled(message, buffers)
             frame = frames.get(to)
             if frame is None:
                 frames[to] = [message]
@@ -73,8 +82,6 @@ class Transport:
             self._send(to, messages)
 
     def _send(self, to: int, messages: list[Message]) -> None:
-        if to not in self._connections:
-            return
         self._fail_points.effect()
         for message in messages:
             self._state_checker.sent(self._node, to, message)
@@ -82,35 +89,38 @@ class Transport:
         self._counters.peer_frames += not receiver.disk.hangs
         self._network.send(self._node, to, "append", tuple(messages), receiver.receive_peer)
 
-    def _fill(self, to: int, message: Append) -> Append | None:
-        """Return the append with its entries, or None.
+    # ---- entries -----------------------------------------------------------------------------
 
-        None if this node no longer leads the group in the append's term, or if the entries must be
-        read from the disk; the append then follows after the read.
-        """
-        first, last = message.prev_index + 1, message.last_index
-        if not self._raft.status.leads(message.group, message.term):
-            return None
-        entries = self._store.entries(message.group, first, last)
-        if entries is None:
-            job = self._store.read_job(message.group, first, last)
-            self._process.later(COLD_READ_US, self._send_cold, to, message, job)
-            return None
-        return self._framed(message, entries)
+    def is_connected(self, peer: int) -> bool:
+        """True if frames can be sent to ``peer``."""
+        return peer in self._connections
 
-    def _send_cold(self, to: int, message: Append, job: ReadJob) -> None:
-        if not self._raft.status.leads(message.group, message.term):
-            return  # as in the real node: the replica may have been removed during the read
-        try:
-            self._send(to, [self._framed(message, job.execute())])
-        except CorruptRange as error:
-            self._damaged(error)
+    def send_cold(self, peer: int, message: Append, buffers: Sequence) -> None:
+        """Send an append whose entries were read from the disk, in a frame of its own."""
+        self._send(peer, [self._filled(message, buffers)])
 
-    def _framed(self, message: Append, entries: Sequence[Entry]) -> Append:
+    def _queued(self) -> None:
+        """Start to read the entries of queued appends, one append after the other."""
+        if not self._is_reading:
+            self._is_reading = True
+            start(self._read_cold(), self._process.later, raise_error)
+
+    async def _read_cold(self) -> None:
+        while self._filler.cold:
+            await self._filler.send_next()
+        self._is_reading = False
+
+    async def _read(self, job: ReadJob) -> Sequence[Entry]:
+        await self._threads.pause_us(COLD_READ_US)
+        self._fail_points.effect()
+        return job.execute()
+
+    def _filled(self, message: Append, buffers: Sequence) -> Append:
+        framed = b"".join(buffers)
+        entries = core.parse_entries(framed)
         if entries[-1].term > message.term or entries[0].index != message.prev_index + 1:
             raise Violation("MessagesAreTrue", f"n{self._node} sends {entries} in {message}")
-        buffers, _, _, _ = core.frame_entries(entries, 0, 0)
-        return with_entries(message, b"".join(buffers))
+        return with_entries(message, framed)
 
 
 def with_entries(message: Append, entries: tuple[Entry, ...] | bytes) -> Append:

@@ -10,6 +10,7 @@ from collections import Counter
 import pytest
 
 from chaos.planted.bug import Bug, Seeds, planted
+from chaos.planted.catalogue import BUGS
 from chaos.simulator import simulation
 from chaos.simulator.disk.filesystem import SimulatedFilesystem
 from chaos.simulator.env.clock import SkewedClock
@@ -22,7 +23,6 @@ from chaos.simulator.node import membership
 from chaos.simulator.node.coroutines import start
 from chaos.simulator.node.page_cache import survives_power_loss
 from chaos.simulator.node.simulated_disk import RESERVE_FILE, SimulatedReserve
-from chaos.simulator.node.snapshots import Chunk, Download
 from chaos.simulator.simulation import Simulation
 from multiraft.storage.errors import CorruptRange
 from multiraft.types import EntryKind
@@ -464,15 +464,6 @@ def test_a_node_behind_the_log_start_gets_a_snapshot_of_the_state():
     finish(made)
 
 
-def test_what_another_leader_made_of_the_same_commands_is_fetched_from_its_start():
-    snapshots = running(3).nodes[1].boot.snapshots
-    snapshots._download = Download(5, 1, 100, 7, b"a part")
-    snapshots.take_chunk(2, Chunk(5, 1, 100, 8, 6, b"of another one"))
-    assert snapshots._download == Download(5, 1, 100, 8, b"")
-    snapshots.take_chunk(2, Chunk(5, 1, 100, 8, 0, b"from its start"))
-    assert snapshots._download.data == b"from its start"
-
-
 def test_members_change_while_disks_rot():
     results = [simulation.run(dataclasses.replace(
         Parameters.draw(seed, groups=6, safety_ms=10_000),
@@ -489,35 +480,37 @@ def test_members_change_while_disks_rot():
 STATE_BUGS = {
     "applied-state-not-in-snapshot": Bug(
         "applied-state-not-in-snapshot",
-        "chaos.simulator.node.snapshots",
-        "SnapshotExchange._install",
-        "self._metadata.take_state(state)",
+        "node.replicas.snapshot_installer",
+        "SnapshotInstaller.install",
+        "self._adopt(snapshot.state)",
         "pass",
         "a snapshot moves the log and not the state",
         Seeds((3,)),
     ),
     "only-a-settled-leader-gives": Bug(
         "only-a-settled-leader-gives",
-        "chaos.simulator.node.snapshots",
-        "SnapshotExchange.serve",
-        "self._raft.status.of(METADATA_GROUP).quarantined",
-        "not self._raft.status.has_applied_in_term(METADATA_GROUP)",
+        "node.replicas.snapshot_source",
+        "SnapshotSource._incarnation",
+        "status.quarantined",
+        "not self._core.status.has_applied_in_term(METADATA_GROUP)",
         "a leader that needs the vote of who needs its snapshot does not give it",
         Seeds((5,)),
     ),
     "outdated-image": Bug(
         "outdated-image",
-        "chaos.simulator.node.snapshots",
-        "SnapshotExchange.serve",
-        "or image[0].bounds.last_index < first_index - 1",
+        "node.replicas.snapshot_source",
+        "SnapshotSource._needs_another",
+        "or self._is_outdated(served)",
         "",
         "an image is given for ever from which the log does not go on",
         Seeds((11,)),
     ),
+    "snapshot-is-taken-while-it-is-encoded": BUGS["snapshot-is-taken-while-it-is-encoded"]._replace(
+        proof=Seeds((15,))),
 }
-#: Commands per second, enough that more commands than are held arrive while an image is fetched.
-#: Otherwise no image would be outdated while it is still served.
-HURRIED = {"outdated-image": 150.0}
+#: Commands per second, enough that some arrive while a thread encodes an image, and more than are
+#: held while it is fetched. Otherwise no image would be outdated while it is still served.
+HURRIED = {"outdated-image": 150.0, "snapshot-is-taken-while-it-is-encoded": 150.0}
 AWAY = ("partition-one", "kill", "power-loss", "isolate-leader", "crash-midway", "double-crash",
         "members", "return", "partition-halves", "pause")
 

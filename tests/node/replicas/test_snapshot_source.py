@@ -25,8 +25,9 @@ class Leader:
         self.now_s = 0.0
         self.core = Core(applied)
         self.states = {METADATA_GROUP: tail_at(applied)}
-        self.source = SnapshotSource(self.core, self.states, SimpleNamespace(state=MetadataState()),
-                                     LIMITS, on_thread, taking or Lock(), lambda: self.now_s)
+        self.metadata = SimpleNamespace(state=MetadataState())
+        self.source = SnapshotSource(self.core, self.states, self.metadata, LIMITS,
+                                     on_thread, taking or Lock(), lambda: self.now_s)
 
     def apply(self, index: int) -> None:
         self.core.applied = index
@@ -95,8 +96,11 @@ def test_what_is_applied_while_a_thread_encodes_is_not_in_the_snapshot():
     leader = Leader(on_thread=on_thread)
     steps = Steps(leader.source.answer(ChunkRequest(METADATA_GROUP, 0, 0)))
     leader.apply(9)
+    leader.metadata.state = SimpleNamespace(snapshot=lambda: "of 9")
     steps.resume(None)
     assert steps.is_done and steps.value.index == 7
+    *_, metadata = chunked_cbor.loads(leader.source.served.data)
+    assert metadata == chunked_cbor.loads(chunked_cbor.dumps(MetadataState().snapshot()))
 
 
 class HeldLock(Lock):
