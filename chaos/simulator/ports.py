@@ -78,6 +78,9 @@ class NodeLife(Protocol):
     def restart_soon(self) -> None:
         """Start the process after a while, as its supervisor would."""
 
+    def stopped(self) -> None:
+        """End the process, which has stopped in order."""
+
     def disk_failed(self, error: OSError) -> None:
         """End the process after a disk error, and schedule its start. Raises errors that no fault
         injects, and ``Violation`` when space was lacking although the reserve was not released."""

@@ -52,6 +52,12 @@ DRIVEN_OF_NODE = {
     "chaos/simulator/node/boot.py": ("node.loop.ready_driver",),
     "chaos/simulator/node/checkpoints.py": ("node.loop.checkpoint_writer",),
     "chaos/simulator/node/observed_store.py": ("node.loop.write_gather",),
+    "chaos/simulator/node/orderly_stop.py": (
+        "node.errors",
+        "node.loop.checkpoint_writer",
+        "node.replicas.drain_leadership",
+        "node.replicas.orderly_stop",
+    ),
     "chaos/simulator/node/rounds.py": ("node.loop.ready_driver",),
     "chaos/simulator/node/bulk_channel.py": ("node.peers.errors",),
     "chaos/simulator/node/repair.py": (

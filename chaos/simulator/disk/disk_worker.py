@@ -62,14 +62,15 @@ class DiskWorker:
         self._flush_us = env.parameters.disk.flush_interval_ms * 500
         self._flush_waits = False
         self._writes_queued = 0
+        self._is_over = False
         self._probe_file = disk.filesystem.open(PROBE_FILE).fileno()
         self.operations = DiskOperations(env, process, disk, fail_points)
         self.gather = WriteGather(store, self, self._on_durable, lambda: env.now_ms,
                                   self._wake_prepare, self._wake_seal,
                                   env.parameters.disk.flush_interval_ms)
         files = SegmentFiles(store.store, self.gather, self.operations.run, _nothing, guard)
-        self._prepare = DiskTask(process, files.prepare, self.fail)
-        self._seal = DiskTask(process, files.seal, self.fail)
+        self._prepare = DiskTask(process, files.prepare, self.end)
+        self._seal = DiskTask(process, files.seal, self.end)
 
     def _wake_prepare(self) -> None:
         self._prepare.wake()
@@ -86,11 +87,21 @@ class DiskWorker:
         """Write the probe block if nothing was written for ``PROBE_MS``."""
         self.gather.probe(self._probe_file, PROBE_MS)
 
-    def fail(self, error: OSError) -> None:
+    @property
+    def is_idle(self) -> bool:
+        """True if no call is under way."""
+        return self.operations.is_idle
+
+    def end(self, error: OSError) -> None:
         """End this worker and its node, because of a disk error."""
+        self.stop()
+        self._owner.disk_failed(error)
+
+    def stop(self) -> None:
+        """Begin no call from now on, and process no completion: the process ends."""
+        self._is_over = True
         self.operations.end()
         self.gather.end()
-        self._owner.disk_failed(error)
 
     # ---- queue of the gathering ------------------------------------------------------------
 
@@ -119,12 +130,14 @@ class DiskWorker:
 
     def _written(self, error: OSError | None, token: int, size: int) -> None:
         """Handle the end of a queued write, in the process."""
+        if self._is_over:
+            return
         number = 0 if error is None else error.errno or errno.EIO
         try:
             is_due = self.gather.collect([(token, number, size, 0)])
         except DiskFailed:
             assert error is not None, "a write failed without an error"
-            self.fail(error)
+            self.end(error)
             return
         if is_due:
             self._owner.request_round()

@@ -70,6 +70,13 @@ class Applier:
             self._replicas.reconcile()
         self._replies.send()
 
+    def stop(self) -> None:
+        """Answer all open requests as ambiguous, and send the replies: the node is stopping."""
+        for group in self._raft.status.groups():
+            self._sessions.stepped_down(group)
+            self._reads.ended(group)
+        self._replies.send()
+
     @property
     def answers_wait(self) -> bool:
         """True if replies wait for the end of a round."""

@@ -19,6 +19,7 @@ from chaos.simulator.node.admission import Admission, was_refused
 from chaos.simulator.node.applied_waits import AppliedWaits
 from chaos.simulator.node.applier import Applier
 from chaos.simulator.node.bulk_channel import BulkChannel
+from chaos.simulator.node.checkpoints import Checkpoints
 from chaos.simulator.node.client_replies import ClientReplies
 from chaos.simulator.node.connections import Connections
 from chaos.simulator.node.core_events import CoreEvents
@@ -31,10 +32,11 @@ from chaos.simulator.node.leadership import Leadership
 from chaos.simulator.node.linearizable_reads import LinearizableReads
 from chaos.simulator.node.liveness import LivenessExchange
 from chaos.simulator.node.membership import INCARNATION, MembershipChanges
-from chaos.simulator.node.metadata_replica import MetadataReplica
+from chaos.simulator.node.metadata_replica import AppliedMetadata, MetadataReplica
 from chaos.simulator.node.move_services import MoveServices
 from chaos.simulator.node.moves import Moves
 from chaos.simulator.node.observed_store import ObservedCore, ObservedGather, ObservedStore
+from chaos.simulator.node.orderly_stop import NodeStop
 from chaos.simulator.node.peers import PeerTable
 from chaos.simulator.node.process import ProcessScheduler
 from chaos.simulator.node.repair import DamageRepair
@@ -99,9 +101,11 @@ class Boot:
         self.metadata = MetadataReplica(env, cluster.oracle, process, rounds, raft, store)
         replicas = replicas_of(env, rounds, raft, store, self.metadata, self.repair)
         replicas.load()
+        self._checkpoints = Checkpoints(env, process, raft, store, self.worker, guard,
+                                        AppliedMetadata(self.metadata), self._compact)
         self.snapshots = SnapshotExchange(env, process, rounds, fail_points, raft, store,
-                                          self.worker, guard, bulk, threads,
-                                          parts.disk.filesystem, self.metadata)
+                                          self.worker, self._checkpoints.writer, guard, bulk,
+                                          threads, parts.disk.filesystem, self.metadata)
         self.membership = MembershipChanges(env, cluster, process, rounds, raft, peers, self.reads)
         waits = AppliedWaits(process, store)
         services = MoveServices(env, cluster, process, rounds, fail_points, raft, self.connections,
@@ -118,15 +122,17 @@ class Boot:
         events = CoreEvents(env, store, self.repair, replicas, self.snapshots, self.sessions,
                             self.reads, self.moves)
         core = ObservedCore(fail_points, raft, self.worker.gather, env.parameters.disk.gathers)
+        applier = Applier(env, fail_points, raft, self.metadata, self.sessions, waits, events,
+                          self.reads, replies, replicas)
         self._driver = ReadyDriver(
             core, observed, ObservedGather(fail_points, self.worker.gather),
             Transport(env, cluster, process, fail_points, raft, store, self.connections, threads,
                       self.repair.found),
-            Applier(env, fail_points, raft, self.metadata, self.sessions, waits, events,
-                    self.reads, replies, replicas),
-            (core,), self.liveness.publish)
+            applier, (core,), self.liveness.publish)
         frames = FrameHandlers(raft, self.space, self.sessions, self.reads, bulk, services)
         self._rounds = Rounds(env, process, rounds, frames, self._driver)
+        self.stop = NodeStop(env, process, rounds, fail_points, raft, self.worker,
+                             self._checkpoints.writer, applier, life.stopped)
 
     def _open_core(self) -> MultiRaft:
         """Return the core without replicas, after the logs were compared with those that the node
@@ -186,8 +192,12 @@ class Boot:
 
     def wrote(self, staged: list[StagedWrite]) -> bool:
         """Handle the completion of writes, in the process. Return True if a round is due."""
-        self.snapshots.ask_for_checkpoint()
+        self._checkpoints.ask_later()
         return self._driver.wrote(staged)
+
+    def _compact(self, applied: int) -> None:
+        """Compact the commands of group 0 that a checkpoint holds."""
+        self.snapshots.compact(applied)
 
     def request_round(self) -> None:
         """Request a round."""

@@ -27,7 +27,7 @@ class Checkpoints:
                                        worker.operations.run, lambda: env.now_ms, guard)
         self.writer.completed.subscribe(lambda: compact(self.writer.metadata_applied))
         self._process = process
-        self._task = DiskTask(process, self.writer.write_if_due, worker.fail)
+        self._task = DiskTask(process, self.writer.write_if_due, worker.end)
         self._is_asked = False
 
     def ask_later(self) -> None:

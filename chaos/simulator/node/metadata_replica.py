@@ -197,3 +197,15 @@ class MetadataReplica:
         """Report to the oracle that a batch is about to be appended to a topic's partition in a
         group. Raises ``Violation`` if the metadata do not allow it."""
         self._oracle.metadata.accepted(self._node, self.state, partition, group)
+
+
+class AppliedMetadata:
+    """Metadata that are applied on this node, as snapshots and checkpoints take them."""
+
+    def __init__(self, metadata: MetadataReplica):
+        self._metadata = metadata
+
+    @property
+    def state(self) -> GroupState:
+        """The present state."""
+        return GroupState(self._metadata.commands, self._metadata.state)

@@ -152,6 +152,20 @@ class SimulatedNode:
         for peer in self.peers.peers:
             self._cluster.everyone[peer].peer_down(self.node)
 
+    def stop(self) -> bool:
+        """Begin to stop the process in order, and return True. False = it is down, recovering or
+        paused."""
+        if self.boot is None or self.paused:
+            return False
+        self.env.trace_line("stop")
+        self.process.later(0, self.boot.stop.begin)
+        return True
+
+    def stopped(self) -> None:
+        """End the process, which has stopped in order."""
+        self.env.event_counts["stopped in order"] += 1
+        self.crash(False)
+
     def pause(self) -> None:
         """Stop the process; it receives everything after ``resume``."""
         self.process.pause()

@@ -42,6 +42,10 @@ class RoundQueue:
         """Let rounds take place from now on, by ``run``."""
         self._round = run
 
+    def stop(self) -> None:
+        """Run no further round: frames wait, and end with the process."""
+        self._round = None
+
     def put(self, channel: Channel, sender: int, frame: Any) -> None:
         """Queue a frame, and request a round."""
         self._arrivals.append((channel, sender, frame))

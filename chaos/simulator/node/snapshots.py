@@ -15,12 +15,11 @@ from typing import Any
 from chaos.simulator.disk.disk_worker import DiskWorker
 from chaos.simulator.env.violations import Violation
 from chaos.simulator.node.bulk_channel import BulkChannel
-from chaos.simulator.node.checkpoints import Checkpoints
 from chaos.simulator.node.coroutines import Future, Lock, raise_error, start
 from chaos.simulator.node.env import NodeEnv
 from chaos.simulator.node.event_log import TraceLog
 from chaos.simulator.node.fail_points import FailPoints
-from chaos.simulator.node.metadata_replica import GroupState, MetadataReplica
+from chaos.simulator.node.metadata_replica import AppliedMetadata, GroupState, MetadataReplica
 from chaos.simulator.node.process import ProcessScheduler
 from chaos.simulator.node.round_queue import RoundQueue
 from chaos.simulator.node.simulated_disk import DIRECTORY
@@ -108,7 +107,7 @@ class _IdleDisk:
         self._worker = worker
 
     async def __aenter__(self) -> None:
-        while not self._worker.operations.is_idle:
+        while not self._worker.is_idle:
             await self._threads.pause_us(INSTALL_PAUSE_US)
 
     async def __aexit__(self, *_: object) -> None:
@@ -120,8 +119,8 @@ class SnapshotExchange:
 
     def __init__(self, env: NodeEnv, process: ProcessScheduler, rounds: RoundQueue,
                  fail_points: FailPoints, raft: MultiRaft, store: Store, worker: DiskWorker,
-                 guard: DiskSpaceGuard, bulk: BulkChannel, threads: SimulatedThreads,
-                 filesystem: Filesystem, metadata: MetadataReplica):
+                 checkpoints: CheckpointWriter, guard: DiskSpaceGuard, bulk: BulkChannel,
+                 threads: SimulatedThreads, filesystem: Filesystem, metadata: MetadataReplica):
         self._env = env
         self._process = process
         self._worker = worker
@@ -130,16 +129,13 @@ class SnapshotExchange:
         self._partition_states = store.partition_states
         self._leader = 0  # of the last offer; 0 = none since the last attempt
         self._offer = Future()
-        applied = _Applied(metadata)
         self._source = SnapshotSource(
-            raft, store.partition_states, applied,
+            raft, store.partition_states, AppliedMetadata(metadata),
             ServingLimits(env.parameters.snapshot_chunk_bytes, SNAPSHOT_LIFE_S,
                           env.parameters.commands_kept, COMMANDS_HELD_MAX),
             threads.run, Lock(), lambda: env.now_ms / 1000)
-        checkpoints = Checkpoints(env, process, raft, store, worker, guard, applied, self.compact)
-        self.ask_for_checkpoint = checkpoints.ask_later
-        ports = InstallationPorts(env, fail_points, threads, raft, store, worker,
-                                  checkpoints.writer, metadata)
+        ports = InstallationPorts(env, fail_points, threads, raft, store, worker, checkpoints,
+                                  metadata)
         installer = SnapshotInstaller(ports, ports, ports, GroupState.restore, metadata.adopt,
                                       threads.run, rounds.request, self._installed)
         self._receiver = SnapshotReceiver(
@@ -166,7 +162,7 @@ class SnapshotExchange:
                 await self._receiver.process(leader)
         except DiskFailed as error:
             assert isinstance(error.__cause__, OSError)
-            self._worker.fail(error.__cause__)
+            self._worker.end(error.__cause__)
 
     def compact(self, applied: int) -> None:
         """Compact the commands up to ``applied``, which a checkpoint holds, except those that stay.
@@ -194,14 +190,3 @@ class SnapshotExchange:
         self._metadata.changed()
         self._env.faults["snapshot-installed"] += 1
         self._env.trace_line("snapshot_installed", str(download.index), METADATA_GROUP)
-
-
-class _Applied:
-    """Metadata that are applied on this node, as a snapshot takes them."""
-
-    def __init__(self, metadata: MetadataReplica):
-        self._metadata = metadata
-
-    @property
-    def state(self) -> GroupState:
-        return GroupState(self._metadata.commands, self._metadata.state)
