@@ -145,7 +145,7 @@ class Node:
 
     async def _serve(self) -> None:
         config, limits = self.config, self.config.limits
-        clients = Listener(listen(config.node.client_address), self.clients.sessions.handle,
+        clients = Listener(listen(config.node.client_address), self.clients.connections.handle,
                            connections_max(limits, self.log), limits.connections_per_address_max,
                            self.status.client_connections)
         peers = Listener(listen(config.node.peer_address), self.membership.peer_listener.handle,

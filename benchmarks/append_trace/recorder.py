@@ -29,7 +29,8 @@ EVENTS_MAX = 4_000_000
 WIDTH = 3
 
 #: Classes of a node that are probed, by module: nothing imports a node, so they are found by name.
-PROBED = (("clients.session", "Session"), ("clients.session", "Sessions"),
+PROBED = (("clients.client_connection", "ClientConnection"),
+          ("clients.session", "Sessions"),
           ("loop.disk_worker", "DiskWorker"), ("loop.poller", "Poller"),
           ("loop.ready_driver", "ReadyDriver"), ("loop.round_loop", "RoundLoop"),
           ("peers.append_links", "Peers"), ("peers.listener", "_Incoming"))

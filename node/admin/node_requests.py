@@ -22,7 +22,8 @@ from multiraft.wire.errors import (
 )
 from node.errors import BadConfig
 from node.loop.scrub import Scrub
-from node.loop.turns import Turns, parts
+from node.loop.steps import parts
+from node.loop.turns import Turns
 from node.metadata import state_machine
 from node.metadata.state_machine import MetadataState, NodeRecord
 from node.peers.dialable import require_dialable_row

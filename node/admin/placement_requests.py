@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from multiraft.core import default_groups
 from multiraft.wire import placements as wire
 from multiraft.wire.errors import Code, UnknownPartition, UnknownTopic, exception_for
-from node.loop.turns import ROWS_PER_STEP, Turns, parts
+from node.loop.steps import ROWS_PER_STEP, parts
+from node.loop.turns import Turns
 from node.metadata import state_machine
 
 if TYPE_CHECKING:

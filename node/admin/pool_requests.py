@@ -22,7 +22,8 @@ from multiraft.types import METADATA_GROUP
 from multiraft.wire import pool as wire
 from multiraft.wire.errors import Code, InvalidRequest, LimitExceeded, exception_for
 from multiraft.wire.plans import DRAINING
-from node.loop.turns import ROWS_PER_STEP, Turns, parts
+from node.loop.steps import ROWS_PER_STEP, parts
+from node.loop.turns import Turns
 from node.metadata.state_machine import GrowPool, MetadataState, NodeRecord, OpenPool
 from placement import PlacementError, Topology, replicas
 

@@ -39,7 +39,8 @@ from multiraft.wire.schema import I16_MAX
 from node.admin.group_requests import GroupRequests
 from node.clients.metadata_wait import METADATA_WAIT_S
 from node.config import NodeConfig
-from node.loop.turns import ROWS_PER_STEP, Turns, parts
+from node.loop.steps import ROWS_PER_STEP, parts
+from node.loop.turns import Turns
 from node.metadata import state_machine
 from node.peers.registry import PeerRegistry
 from node.replicas.group_description import describe_group
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     from multiraft.storage.store import Store
     from node.clients.router import Router
     from node.clients.session import Answer, Session
-    from node.loop.applier import LeadershipNotifier
+    from node.loop.leadership_notifier import LeadershipNotifier
     from node.metadata.commands import Command
     from node.metadata.log import MetadataLog
 

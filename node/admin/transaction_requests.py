@@ -34,7 +34,8 @@ from multiraft.wire.errors import (
     exception_for,
 )
 from node.clock import monotonic_ms
-from node.loop.turns import Turns, parts
+from node.loop.steps import parts
+from node.loop.turns import Turns
 
 if TYPE_CHECKING:
     from multiraft.raft.multi_raft import MultiRaft

@@ -15,7 +15,7 @@ from node.assembly.metadata import MetadataParts
 from node.assembly.peers import PeerParts
 from node.assembly.reads import ReadParts
 from node.assembly.storage import StorageParts
-from node.loop.applier import LeadershipNotifier
+from node.loop.leadership_notifier import LeadershipNotifier
 from node.observability.group_health import GroupHealthScan, measure_space
 
 

@@ -10,6 +10,7 @@ from node.assembly.env import NodeEnv
 from node.assembly.metadata import MetadataParts
 from node.assembly.peers import PeerParts
 from node.assembly.reads import ReadParts
+from node.clients.client_connection import ClientConnections
 from node.clients.connection_reaper import ConnectionReaper
 from node.clients.pending_appends import PendingAppends
 from node.clients.produce import ProduceHandler, acknowledged, ambiguous
@@ -24,6 +25,7 @@ class ClientParts:
     pending: PendingAppends
     produce_handler: ProduceHandler
     sessions: Sessions
+    connections: ClientConnections
     connection_reaper: ConnectionReaper
 
 
@@ -50,13 +52,12 @@ def build_clients(env: NodeEnv, metadata: MetadataParts, peers: PeerParts, reads
         node=config.node.id,
         boot_epoch=env.store.boot_epoch,
         request_round=request_round,
-        poller=env.poller,
+        loop=env.poller,
         turns=env.turns,
-        log=env.log,
-        security=env.security,
-        http_port=lambda: env.life.http_port,
     )
+    connections = ClientConnections(sessions, env.poller, env.turns, env.log, env.security,
+                                    lambda: env.life.http_port)
     connection_reaper = ConnectionReaper(
-        limits, lambda: sessions.open, lambda: bool(sessions.budget.waiting)
+        limits, lambda: connections.open, lambda: bool(sessions.budget.waiting)
     )
-    return ClientParts(pending, produce_handler, sessions, connection_reaper)
+    return ClientParts(pending, produce_handler, sessions, connections, connection_reaper)

@@ -16,6 +16,7 @@ from node.assembly.replicas import ReplicaParts
 from node.assembly.storage import StorageParts
 from node.clients.pending_appends import PendingAppends
 from node.loop.applier import Applier
+from node.loop.event_reports import EventReports
 from node.loop.ready_driver import ReadyDriver
 from node.loop.round_loop import RoundLoop
 from node.loop.watchdog import Watchdog
@@ -42,8 +43,8 @@ def build_driver(env: NodeEnv, storage: StorageParts, metadata: MetadataParts, p
                             env.log, env.config.raft.lease_ms)
     applier = Applier(
         core, env.store, metadata.log, pending, reads.fetch_handler, reads.read_index_requests,
-        clients.sessions, admin.roles, replicas.replicas, changes, env.log,
-        replicas.member_reports.note, replicas.applied, replicas.partition_switcher.check,
+        clients.sessions, admin.roles, replicas.replicas, EventReports(core, changes, env.log),
+        replicas.applied, replicas.member_reports.note, replicas.partition_switcher.check,
         replicas.snapshots.on_snapshot_offer)
     driver = ReadyDriver(core, env.store, storage.gather, peers.links, applier,
                          (core, pending, reads.fetch_handler, reads.read_index_requests),

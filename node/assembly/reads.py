@@ -15,7 +15,7 @@ from node.clients.metadata_wait import MetadataWaiter
 from node.clients.read_index import ReadIndexRequests
 from node.clients.read_view import ReadView
 from node.loop.background import Background
-from node.loop.turns import StepRunner
+from node.loop.steps import StepRunner
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,6 +57,7 @@ def build_status(env: NodeEnv, storage: StorageParts, metadata: MetadataParts, p
             partition_switcher=replicas.partition_switcher,
             load_publisher=rebalance.load_publisher,
             sessions=clients.sessions,
+            client_connections=clients.connections,
             lease_events=peers.lease_events,
             connections=connections,
             known=metadata.known,

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sortedcontainers import SortedKeyList
 
@@ -29,11 +29,11 @@ from multiraft.wire.errors import Code, ErrorDetail
 from multiraft.wire.messages import Fetch, FetchPart, FetchReply, FetchResult
 from node.clients.load_counts import LoadCounts
 from node.clients.read_view import ReadableRange, ReadView, Refused, not_known_yet, out_of_range
-from node.clock import monotonic_ms, monotonic_ns
+from node.clock import monotonic_ns
 from node.errors import is_exhausted, journal_unreadable
 from node.histogram import Histogram
-from node.loop.outbox import IOV_BUFFERS_MAX
-from node.loop.turns import ROWS_PER_STEP, StepRunner, Turns, advanced, parts
+from node.loop.steps import ROWS_PER_STEP, StepRunner, advanced, parts
+from node.loop.system_limits import IOV_BUFFERS_MAX
 
 if TYPE_CHECKING:
     from multiraft.storage.io_jobs import FetchJob
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from node.clients.read_index import ReadIndexRequests
     from node.clients.session import Answer, Session
     from node.config import Limits
-    from node.loop.background import Background
 
 #: Cost of a fetch beside its partitions, and of a partition that has records, in rows.
 FETCH_ROWS = 4
@@ -56,6 +55,20 @@ RESIDENT_READS_MAX = 64
 GROUPS_PER_STEP = 64
 
 
+class Turns(Protocol):
+    """The rows that may be worked on in one turn of the event loop."""
+
+    async def take(self, rows: int = 1) -> None: ...
+
+
+class Background(Protocol):
+    """Tasks that read from the disk outside the loop."""
+
+    def start(self, work: Callable[..., Any], *args: Any) -> bool: ...
+
+    async def read_each(self, jobs: Sequence) -> list: ...
+
+
 class WaitingFetch:
     """A fetch that waits: for a commit, for a deadline, or for a confirmation of leadership."""
 
@@ -63,8 +76,8 @@ class WaitingFetch:
                  "accepted_ns", "led", "confirmed", "unconfirmed", "confirmations_open",
                  "has_awaited_metadata")
 
-    def __init__(self, request: Fetch, answer: Answer, deadline_ms: int, number: int,
-                 seen_index: int):
+    def __init__(self, request: Fetch, answer: Answer, accepted_ns: int, deadline_ms: int,
+                 number: int, seen_index: int):
         self.request = request
         self.answer = answer
         self.deadline_ms = deadline_ms
@@ -75,7 +88,7 @@ class WaitingFetch:
         self.unconfirmed: set[int] = set()  # groups whose confirmation failed
         self.confirmations_open = 0  # confirmations in flight
         self.records = 0  # found by the last try
-        self.accepted_ns = monotonic_ns()  # 0 = it has waited for records
+        self.accepted_ns = accepted_ns  # 0 = it has waited for records
         self.led: list[tuple[int, int, int]] = []  # from groups led here: slot, group, records
         self.has_awaited_metadata = False  # has waited for the metadata that its client has seen
 
@@ -96,7 +109,9 @@ class FetchHandler:
         later: StepRunner,
         turns: Turns,
         counts: LoadCounts | None = None,
+        now_ns: Callable[[], int] = monotonic_ns,
     ):
+        self._now_ns = now_ns  # a monotonic clock
         self._later = later
         self._turns = turns
         self._fetches_in_steps = 0  # fetches that are processed over several turns
@@ -135,7 +150,9 @@ class FetchHandler:
         steps."""
         wait_ms = min(request.wait_max_ms, self._limits.fetch_wait_ms_max)
         self._number += 1
-        fetch = WaitingFetch(request, answer, monotonic_ms() + wait_ms, self._number, seen_index)
+        now_ns = self._now_ns()
+        fetch = WaitingFetch(request, answer, now_ns, now_ns // 1_000_000 + wait_ms, self._number,
+                             seen_index)
         return advanced(self._handle(fetch))
 
     def _handle(self, fetch: WaitingFetch) -> Iterator[None]:
@@ -265,7 +282,7 @@ class FetchHandler:
         missed = self._end_processing(since, groups)
         if to_confirm:
             yield from self._confirm_leadership(fetch, to_confirm)
-        elif not final and size < fetch.request.bytes_min and fetch.deadline_ms > monotonic_ms():
+        elif not final and size < fetch.request.bytes_min and self._may_wait(fetch):
             self._wait(fetch, groups)
             if missed:
                 # Woken at once: the commit came before the fetch was in the table of long polls.
@@ -419,8 +436,11 @@ class FetchHandler:
             if self._counts is not None and size:
                 self._counts.read(group, results[slot].incarnation, records, size)
         if fetch.accepted_ns:
-            self.latency.observe((monotonic_ns() - fetch.accepted_ns) // 1000)
+            self.latency.observe((self._now_ns() - fetch.accepted_ns) // 1000)
         fetch.answer(FetchReply(tuple(results)), payload)
+
+    def _may_wait(self, fetch: WaitingFetch) -> bool:
+        return fetch.deadline_ms > self._now_ns() // 1_000_000
 
     def _wait(self, fetch: WaitingFetch, groups: list[int]) -> None:
         fetch.groups = tuple(dict.fromkeys(groups))

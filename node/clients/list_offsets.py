@@ -40,7 +40,7 @@ from node.clients.read_view import (
     Refused,
     not_known_yet,
 )
-from node.loop.turns import ROWS_PER_STEP, StepRunner, advanced, parts
+from node.loop.steps import ROWS_PER_STEP, StepRunner, advanced, parts
 
 if TYPE_CHECKING:
     from multiraft.storage.store import Store

@@ -7,14 +7,12 @@ continues at once, and replies STALE_METADATA where a partition is still unknown
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from node.loop.turns import parts
+from node.loop.steps import parts
 
 if TYPE_CHECKING:
     from node.clients.router import Router
-    from node.loop.background import Background
-    from node.metadata.log import MetadataLog
 
 #: Longest wait for metadata that a client has already seen, in seconds.
 METADATA_WAIT_S = 2.0
@@ -27,10 +25,24 @@ class NamedPartition(Protocol):
     def incarnation(self) -> int: ...
 
 
+class AppliedMetadata(Protocol):
+    """The metadata that this node has applied."""
+
+    async def applied(self, index: int, timeout_s: float) -> bool:
+        """Wait until ``index`` is applied, ``timeout_s`` at most; return True if it is."""
+
+
+class Background(Protocol):
+    """Tasks beside the loop, limited in number."""
+
+    def start(self, work: Callable[..., Any], *args: Any) -> bool:
+        """Run ``await work(*args)`` in a task of its own, or return False."""
+
+
 class MetadataWaiter:
     """Requests of one node that wait until it has applied metadata that their client has seen."""
 
-    def __init__(self, metadata_log: MetadataLog, directory: Router, background: Background,
+    def __init__(self, metadata_log: AppliedMetadata, directory: Router, background: Background,
                  request_round: Callable[[], None]):
         self._metadata_log = metadata_log
         self._directory = directory

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from multiraft.codec import layout
 from multiraft.core import check_batch
@@ -40,13 +40,12 @@ from node.clients.producer_ids import ProducerIds
 from node.clients.staged_batches import StagedBatches
 from node.clock import monotonic_ns
 from node.histogram import Histogram
-from node.loop.turns import advanced, parts
+from node.loop.steps import advanced, parts
 from node.metadata.state_machine import Location
 
 if TYPE_CHECKING:
     from multiraft.raft.multi_raft import MultiRaft
     from node.clients.router import Router
-    from node.loop.disk_space import Space
 
 #: Batches per step: each may belong to another group, whose log, followers and replies the
 #: following round then processes.
@@ -55,23 +54,36 @@ BATCHES_PER_STEP = 32
 BATCHES_AT_ONCE = 64
 
 
+class DiskSpace(Protocol):
+    """The free space of this node's disk, as far as records are concerned."""
+
+    refused: int  # batches
+
+    @property
+    def full(self) -> bool: ...  # no records are accepted
+
+    def describe(self) -> str: ...  # for the refusal
+
+
 class ProduceHandler:
     """The handler of ``Produce`` requests of all sessions."""
 
     def __init__(self, core: MultiRaft, partition_states: dict[int, PartitionStates],
                  directory: Router, pending: PendingAppends, timeout_ms_max: int,
-                 staged: StagedBatches, space: Space | None = None,
-                 counts: LoadCounts | None = None):
+                 staged: StagedBatches, space: DiskSpace | None = None,
+                 counts: LoadCounts | None = None,
+                 now_ns: Callable[[], int] = monotonic_ns):
         self._space = space
         self._counts = counts  # None = loads are not published
         self._core = core
         self._partition_states = partition_states  # group -> its partitions
         self._directory = directory
-        self._producer_ids = ProducerIds(directory)
+        self._producer_ids = ProducerIds(directory, lambda: now_ns() // 1_000_000)
         self._pending = pending
         self._timeout_ms_max = timeout_ms_max
         self._staged = staged
         self._numbers = count()
+        self._now_ns = now_ns  # a monotonic clock
         self.records = 0
         self.bytes = 0
         self.batches = 0
@@ -91,11 +103,11 @@ class ProduceHandler:
         possibly before this returns. ``seen_index``: the newest metadata index that the client
         knows. Return None if all batches were processed, else an iterator over the remaining steps.
         """
-        accepted_ns = monotonic_ns()
+        accepted_ns = self._now_ns()
         deadline_ms = accepted_ns // 1_000_000 + min(request.timeout_ms, self._timeout_ms_max)
         latency = self.latencies[request.acks]
         produce = ProduceRequest(
-            next(self._numbers), partial(_answered, answer, latency, accepted_ns),
+            next(self._numbers), partial(_answered, answer, latency, accepted_ns, self._now_ns),
             len(request.batches), deadline_ms)
         if not request.batches:
             answer(ProduceReply(()))
@@ -219,9 +231,9 @@ class ProduceHandler:
 
 
 def _answered(answer: Callable[[ProduceReply], None], latency: Histogram, accepted_ns: int,
-              produce: ProduceRequest) -> None:
+              now_ns: Callable[[], int], produce: ProduceRequest) -> None:
     if produce.results[0].code == Code.OK:
-        latency.observe((monotonic_ns() - accepted_ns) // 1000)
+        latency.observe((now_ns() - accepted_ns) // 1000)
     answer(ProduceReply(tuple(produce.results)))
 
 

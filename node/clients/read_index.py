@@ -54,10 +54,11 @@ class ReadIndexRequests:
     core."""
 
     def __init__(self, core: MultiRaft, partition_states: dict[int, PartitionStates],
-                 request_round: Callable[[], None]):
+                 request_round: Callable[[], None], now_ms: Callable[[], int] = monotonic_ms):
         self._core = core
         self._partition_states = partition_states
         self._request_round = request_round
+        self._now_ms = now_ms  # a monotonic clock
         self.waiting: dict[int, _PendingRead] = {}  # by token; empty = ``committed`` is not needed
         self.earliest_ms = NEVER_MS  # no deadline of a request is before it
         self._by_group: dict[int, dict[int, _PendingRead]] = {}
@@ -79,7 +80,7 @@ class ReadIndexRequests:
             self._core.read_index(group, self._token)
         except ProposalError:
             return False
-        pending = _PendingRead(self._token, group, then, monotonic_ms() + CONFIRM_MS_MAX)
+        pending = _PendingRead(self._token, group, then, self._now_ms() + CONFIRM_MS_MAX)
         self.waiting[pending.token] = pending
         self._by_group.setdefault(group, {})[pending.token] = pending
         self._deadlines.add(pending)

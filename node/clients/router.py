@@ -10,28 +10,40 @@ the cache.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from multiraft.errors import ProposalError, UnknownPartition
 from multiraft.wire.errors import Code, ErrorDetail
 from node.clients.error_codes import StaleMetadata
 from node.metadata.placement_table import FIRST_EPOCH, EpochEntry, Switch
-from node.metadata.state_machine import Location
-from node.peers.registry import PeerRegistry
+from node.metadata.state_machine import Location, MetadataState
 
 if TYPE_CHECKING:
     from multiraft.raft.multi_raft import MultiRaft
-    from node.metadata.log import MetadataLog
 
 #: Locations cached, because the lookup in the metadata takes microseconds per batch. About 20 MB. A
 #: full cache is emptied, and refills with the locations in use.
 LOCATIONS_CACHED_MAX = 1 << 16
 
 
+class MetadataCopy(Protocol):
+    """This node's copy of the metadata; a snapshot replaces the state object."""
+
+    @property
+    def state(self) -> MetadataState: ...
+
+
+class ClientAddresses(Protocol):
+    """The addresses of nodes for clients."""
+
+    def client_address(self, node: int) -> str:
+        """Return the address; empty if it is not known."""
+
+
 class Router:
     """The read-only view of metadata and leader hints of one node."""
 
-    def __init__(self, core: MultiRaft, metadata_log: MetadataLog, known: PeerRegistry):
+    def __init__(self, core: MultiRaft, metadata_log: MetadataCopy, known: ClientAddresses):
         self._core = core
         self._metadata_log = metadata_log
         self._known = known

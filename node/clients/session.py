@@ -1,41 +1,33 @@
-"""The session of one client connection: wire events to handlers, replies to the socket.
+"""The session of one client connection: wire events to handlers, replies to an outbox.
 
-Contract. A session reads only below its limits. ``in_flight_max`` unanswered requests or
-``connection_bytes_in_flight_max`` bytes of unanswered appends stop the reading, which stops the
-sender through TCP; so does a large frame that the memory budget does not admit now. When all
-connections together reach a limit, requests are refused before any work is done for them. Requests
-are handled in order of arrival; replies leave when they are ready, gathered per round. The work of
-a session per turn of the loop is bounded (``connection_turn_rows_max``). The rest of the requests
-that arrived together waits for the other sessions, and a request longer than a step is processed in
-turns (``turns``), before the next one of its session is read. A client that does not read its
-replies is disconnected when its outbox is full. A client that ends its side of the stream still
-receives the replies to its requests; its long polls are answered at once.
+Contract. ``take_events`` handles what has arrived, below the limits of the session.
+``in_flight_max`` unanswered requests or ``connection_bytes_in_flight_max`` bytes of unanswered
+appends pause the reading, which stops the sender through TCP; so does a large frame that the memory
+budget does not admit now. When all connections together reach a limit, requests are refused before
+any work is done for them. Requests are handled in order of arrival; replies leave when they are
+ready, gathered per round. The work of a session per turn of the loop is bounded (``rows_left``).
+The rest of the requests that arrived together waits for the other sessions, and a request longer
+than a step is processed in turns, before the next one of its session is taken. A client that does
+not read its replies is disconnected when its outbox is full. A client that ends its side of the
+stream still receives the replies to its requests; its long polls are answered at once.
 
-Theory. The arrivals task reads the socket while the session may be read, handlers run synchronously
-on the loop, and one round follows after everything that arrived together was handled. The session's
-own task is active only for the handshake, a pause and the end.
+Invariants. This module has no socket, no task and no clock. ``RequestStream`` supplies the events
+(``multiraft.wire.connection.Connection`` in the node), ``ReplyQueue`` takes the replies, and
+``ConnectionTask`` reads the socket (``client_connection``); a simulated node has its own three.
 """
 
 from __future__ import annotations
 
-import logging
-import math
-import socket
-import ssl
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
-
-import trio
 
 from multiraft.wire.connection import (
     NEED_DATA,
     PAUSED,
     BadRequest,
-    Connection,
     ConnectionClosed,
     RequestEvent,
     ResponseEvent,
-    Role,
     State,
     answer_to,
 )
@@ -44,9 +36,7 @@ from multiraft.wire.errors import (
     ErrorDetail,
     LocalProtocolError,
     ProtocolError,
-    RemoteProtocolError,
 )
-from multiraft.wire.foreign_protocols import Foreign, ForeignProtocol, NotTls
 from multiraft.wire.frames import Buffer, WireLimits
 from multiraft.wire.messages import (
     VERSIONS_SUPPORTED,
@@ -59,19 +49,11 @@ from multiraft.wire.messages import (
     ReportCorruption,
     Welcome,
 )
-from multiraft.wire.tls import TlsSocket
-from node.clients.connection_reaper import ConnectionSample
 from node.clients.memory_budget import MemoryBudget
-from node.loop.foreign_clients import ForeignClients
-from node.loop.outbox import Outbox
-from node.loop.receive import secured
-from node.loop.turns import ROWS_PER_STEP, Turns
-from node.peers.security import Security
+from node.loop.steps import StepScheduler
 
 if TYPE_CHECKING:
-    from node.clients.router import Router
-    from node.config import Limits
-    from node.loop.poller import Poller
+    from node.limits import Limits
 
 #: Cost of a request beside the rows that it names, in rows: its frame and its reply.
 REQUEST_ROWS = 4
@@ -110,12 +92,85 @@ class AdminRequests(Protocol):
         """Cancel the requests of a session that ended."""
 
 
+class FrameReader(Protocol):
+    """The reader of a connection's frames."""
+
+    @property
+    def header_bytes(self) -> int: ...  # of the last frame
+
+
+class RequestStream(Protocol):
+    """The requests of one client, in order of arrival, and the encoder of replies."""
+
+    @property
+    def state(self) -> State: ...
+
+    @property
+    def in_flight(self) -> int: ...  # unanswered requests
+
+    @property
+    def limits(self) -> WireLimits: ...
+
+    @property
+    def reader(self) -> FrameReader: ...
+
+    def next_event(self) -> Any:
+        """Return the next event, ``NEED_DATA``, or ``PAUSED`` at the limit of requests in flight.
+        Raises ``ProtocolError`` for bytes that are no frame."""
+
+    def send(self, event: Any, payload: Sequence[Buffer] = ()) -> list:
+        """Return the buffers of a reply. Raises ``LocalProtocolError`` if it exceeds a frame."""
+
+
+class ReplyQueue(Protocol):
+    """Queue of bytes for one client."""
+
+    @property
+    def size(self) -> int: ...  # bytes that the client has not taken
+
+    def push(self, buffers: list) -> None:
+        """Queue ``buffers``. Raises ``OSError`` if they exceed the limit of the queue."""
+
+    def flush(self) -> None:
+        """Send what is queued. Raises ``OSError`` if the client is gone."""
+
+
+class ConnectionTask(Protocol):
+    """The owner of the socket of a session."""
+
+    def wake(self) -> None:
+        """Have the task check the session soon: it is over, it paused or may resume, or a reply
+        was queued after the end of the stream."""
+
+    def read_again(self) -> None:
+        """Have ``take_events`` called in the next turn of the loop, even if nothing arrives."""
+
+    def shut_down(self) -> None:
+        """End both sides of the stream."""
+
+    def note_peer(self) -> None:
+        """Report that a node has taken the client port for the peer port."""
+
+
+class YieldFlag(Protocol):
+    """A flag of the loop: a handler passed work to a task, which should run soon."""
+
+    yield_due: bool
+
+
+class MetadataVersion(Protocol):
+    """The metadata that this node has applied."""
+
+    @property
+    def metadata_index(self) -> int: ...
+
+
 class Answer:
     """The reply callback of one request; called exactly once."""
 
     __slots__ = ("session", "id", "size")
 
-    def __init__(self, session: "Session", number: int, size: int = 0):
+    def __init__(self, session: Session, number: int, size: int = 0):
         self.session = session
         self.id = number
         self.size = size  # append bytes that count as in flight until the reply
@@ -134,57 +189,32 @@ class Answer:
 
 
 class Session:
-    """The state of one client connection; created by ``Sessions``."""
+    """The requests of one client connection, from their arrival to their reply."""
 
-    __slots__ = ("service", "_budget", "_sock", "_connection", "_outbox", "_task_needed",
-                 "_bytes_in_flight", "_requests", "_reserved", "_bytes_awaited", "_unsent",
-                 "_paused", "_closed", "_ended", "_problem", "_rows_left", "_has_deferred",
-                 "_working", "events")
+    __slots__ = ("service", "stream", "_budget", "_outbox", "_task", "_bytes_in_flight",
+                 "_requests", "reserved", "_bytes_awaited", "_unsent", "paused", "closed", "_ended",
+                 "problem", "rows_left", "has_deferred", "_working", "events")
 
-    def __init__(self, service: "Sessions", sock: socket.socket | TlsSocket):
+    def __init__(self, service: Sessions, stream: RequestStream, outbox: ReplyQueue,
+                 task: ConnectionTask):
         self.service = service
+        self.stream = stream
         self._budget = service.budget
-        self._sock = sock
-        self._connection = Connection(Role.SERVER, service.wire_limits)
-        self._connection.reader.admit = self._admit
-        self._outbox = Outbox(sock, service.limits.connection_send_buffer_bytes_max)
+        self._outbox = outbox
+        self._task = task
         self._requests = 0  # unanswered requests
-        self._reserved = 0  # bytes of the large frame that is arriving
+        self.reserved = 0  # bytes of the large frame that is arriving
         self._bytes_awaited = 0  # bytes of the large frame that waits for memory
         self._unsent = 0  # bytes of the outbox that the memory budget counts
         self._ended = False
-        self._rows_left = 0  # rows that remain in this turn of the loop
-        self._has_deferred = False  # received bytes are not handled: the turn was over
+        self.rows_left = 0  # rows that remain in this turn of the loop
+        self.has_deferred = False  # received bytes are not handled: the turn was over
         self._working = False  # a request is processed in turns
-        self.events = 0  # receives that completed at least one frame
-        self._task_needed = trio.Event()  # the task is needed: an end, a pause, a handshake
+        self.events = 0  # calls of ``take_events`` that completed at least one frame
         self._bytes_in_flight = 0
-        self._paused = False
-        self._closed = False
-        self._problem: Exception | None = None  # raised by the session's task
-
-    async def run(self) -> None:
-        """Serve the connection until it ends, in the calling task, then remove the session from all
-        counts. Raises the error that ended it: ``OSError`` or ``ProtocolError``."""
-        self.service.open[self] = None
-        try:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._drain, nursery.cancel_scope)
-                await self._run_until_end()
-                if self._problem is None and not self._closed:
-                    await self._finish_half_closed()
-                nursery.cancel_scope.cancel()
-        finally:
-            self._closed = True
-            self._release_counts()
-        problem, self._problem = self._problem, None
-        try:
-            if problem is not None:
-                raise problem
-        finally:
-            # Break the reference cycle through the traceback: the received bytes are freed with the
-            # session, and not at the next garbage collection.
-            del problem
+        self.paused = False  # the socket is not read
+        self.closed = False
+        self.problem: Exception | None = None  # for the task, which raises it
 
     def answered(self, answer: Answer, event: ResponseEvent | None,
                  payload: Sequence[Buffer]) -> None:
@@ -198,11 +228,11 @@ class Session:
             budget.requests -= 1
         if budget.waiting:
             budget.grant_waiting()
-        if self._paused or self._connection.state is State.CLOSED:
-            self._call_task()
+        if self.paused or self.stream.state is State.CLOSED:
+            self._task.wake()
         if event is None:
             return
-        if self._closed or self._connection.state is State.BROKEN:
+        if self.closed or self.stream.state is State.BROKEN:
             return  # the client is gone
         try:
             self._outbox.push(self._encoded(event, payload))
@@ -215,19 +245,19 @@ class Session:
         """Return the buffers of a reply. A reply that exceeds a frame is replaced by
         ``LIMIT_EXCEEDED``, or by an ambiguous outcome for appends."""
         try:
-            return self._connection.send(event, payload)
+            return self.stream.send(event, payload)
         except LocalProtocolError as error:
             if event.code != Code.OK:
                 raise  # an error reply is always small enough: a defect
             code = Code.AMBIGUOUS if type(event.reply) is ProduceReply else Code.LIMIT_EXCEEDED
-            return self._connection.send(ResponseEvent(
+            return self.stream.send(ResponseEvent(
                 event.id, code=code,
                 error=ErrorDetail(f"the answer is too large, ask for less: {error}"),
                 metadata_index=event.metadata_index))
 
     def flush(self) -> None:
         """Write the replies of this round to the socket."""
-        if not self._closed:
+        if not self.closed:
             try:
                 self._outbox.flush()
             except OSError:
@@ -242,12 +272,12 @@ class Session:
         self._budget.unsent += size - self._unsent
         self._unsent = size
 
-    def _admit(self, size: int) -> bool:
+    def admit(self, size: int) -> bool:
         """Reserve the memory of a frame of ``size`` bytes and return True. Otherwise queue this
         session for ``memory_freed`` and return False."""
         if self._budget.admits(size):
             self._budget.bytes += size
-            self._reserved, self._bytes_awaited = size, 0
+            self.reserved, self._bytes_awaited = size, 0
             return True
         self._bytes_awaited = size
         self._budget.waiting[self] = size
@@ -256,18 +286,19 @@ class Session:
     def memory_freed(self) -> None:
         """Wake the session's task, which retries the large frame that waits; another session may
         have taken the memory."""
-        self._call_task()
+        self._task.wake()
 
     def _release_reservation(self) -> None:
         """Release the reservation of a large frame that is complete: its request is counted from
         now on."""
-        self._budget.bytes -= self._reserved
-        self._reserved = 0
+        self._budget.bytes -= self.reserved
+        self.reserved = 0
 
-    def _release_counts(self) -> None:
-        """Remove this session from all counts, except its appends in flight."""
+    def release(self) -> None:
+        """Close the session, and remove it from all counts except its appends in flight: the
+        connection has ended."""
+        self.closed = True
         self._ended = True
-        self._connection.reader.admit = None  # breaks the reference cycle that holds its memory
         self._budget.requests -= self._requests
         self._budget.waiting.pop(self, None)
         self._release_reservation()
@@ -276,174 +307,94 @@ class Session:
             self._budget.grant_waiting()
         self.service.remove(self)
 
-    def end(self, reason: str) -> None:
-        """Close this connection; ``reason`` is logged."""
-        self._end(RemoteProtocolError(reason))
+    def resume(self, rows: int) -> bool:
+        """Take frames that arrived before a pause, as far as ``rows`` and the limits permit. Return
+        True if a round is due."""
+        self.rows_left = rows
+        return not self.is_over and self.take_events()
 
-    def sample(self) -> ConnectionSample:
-        """Return the counters that the connection reaper compares."""
-        outbox, connection = self._outbox, self._connection
-        reader = connection.reader
-        return ConnectionSample(self.events, reader.mid_frame and not self._paused,
-                    bool(connection.in_flight) or self._paused,
-                    reader.arrived if self._reserved else 0, outbox.size, outbox.sent_bytes)
+    def await_memory(self) -> None:
+        """Queue this session for memory again if its large frame still waits for it: another
+        session took what ``memory_freed`` announced."""
+        if self._bytes_awaited:
+            self._budget.waiting.setdefault(self, self._bytes_awaited)
+
+    def half_close(self) -> None:
+        """Have the waiting fetches answered with what they have: the client has ended its side,
+        and expects the replies to its open requests."""
+        if self.stream.in_flight and not self.closed:
+            self.service.fetch_handler.answer_long_polls(self)
+            self.service.request_round()
 
     def _close(self) -> None:
-        self._closed = True
-        try:
-            self._sock.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass  # the client has closed it already
-        self._call_task()
-
-    async def _drain(self, scope: trio.CancelScope) -> None:
-        try:
-            await self._outbox.drain()
-        except OSError:
-            scope.cancel()
-
-    async def _run_until_end(self) -> None:
-        """Have the arrivals task read the socket, except during pauses, until the connection ends
-        or the client sent no hello in time."""
-        poller, file_number = self.service.poller, self._sock.fileno()
-        with trio.move_on_after(self.service.limits.hello_timeout_ms / 1000) as hello:
-            while not self._over:
-                poller.add(file_number, self.receive)
-                try:
-                    self._begin_receiving()
-                    await self._task_needed.wait()
-                finally:
-                    poller.remove(file_number)
-                if self._connection.state is State.OPEN:
-                    hello.deadline = math.inf
-                await self._wait_until_readable()
-
-    async def _finish_half_closed(self) -> None:
-        """Send the replies to open requests after the client has ended its side, within
-        ``half_closed_timeout_ms``. Its long polls are answered at once."""
-        service, connection = self.service, self._connection
-        if connection.in_flight and not self._closed:
-            service.fetch_handler.answer_long_polls(self)
-            service.request_round()
-        try:
-            with trio.move_on_after(service.limits.half_closed_timeout_ms / 1000):
-                while connection.in_flight and not self._closed:
-                    self._task_needed = trio.Event()
-                    await self._task_needed.wait()
-                if not self._closed:
-                    self.flush()
-                    await self._outbox.empty()
-        except OSError as error:
-            self._problem = error
-
-    def _begin_receiving(self) -> None:
-        """Prepare for reading the socket; TLS handles bytes that are decrypted already."""
-
-    async def _wait_until_readable(self) -> None:
-        """Wait until the arrivals task may read the socket again, and handle the requests that were
-        received before, as limits and turns permit."""
-        self._task_needed = trio.Event()
-        self._paused |= self._has_deferred  # this task also handles the rest of an interrupted turn
-        while self._paused and not self._over:
-            if not self._is_full:
-                await self.service.turns.take(ROWS_PER_STEP)
-                self._rows_left = ROWS_PER_STEP
-                if not self._over and self._take_events():
-                    self.service.request_round()
-                continue
-            if self._bytes_awaited:  # notified, but another session took the memory
-                self._budget.waiting.setdefault(self, self._bytes_awaited)
-            await self._task_needed.wait()
-            self._task_needed = trio.Event()
+        self.closed = True
+        self._task.shut_down()
+        self._task.wake()
 
     @property
-    def _over(self) -> bool:
-        return (self._closed or self._problem is not None
-                or self._connection.state is State.CLOSED)
+    def is_over(self) -> bool:
+        """True if no further request is handled."""
+        return (self.closed or self.problem is not None
+                or self.stream.state is State.CLOSED)
 
     @property
-    def _is_full(self) -> bool:
+    def is_full(self) -> bool:
         """True if no further request may be taken now: one is processed in turns, a limit in flight
         is reached, or a large frame lacks memory."""
-        return (self._working or self._connection.in_flight >= self._connection.limits.in_flight_max
+        return (self._working or self.stream.in_flight >= self.stream.limits.in_flight_max
                 or self._bytes_in_flight > self.service.limits.connection_bytes_in_flight_max
                 or self._bytes_awaited > 0 and not self._budget.admits(self._bytes_awaited))
 
-    def receive(self) -> bool:
-        """Receive and handle what has arrived. Return True if a round is due. An error is kept for
-        the session's own task."""
-        if self._paused or self._closed:
-            return False
-        self._rows_left = self.service.limits.connection_turn_rows_max
-        if self._has_deferred:
-            handled = self._take_events()
-            if self._has_deferred or self._paused or self._closed:
-                return handled
-            return self._received() or handled
-        return self._received()
-
-    def _received(self) -> bool:
-        connection = self._connection
-        try:
-            count = self._sock.recv_into(connection.buffer_for_receive())
-        except BlockingIOError:
-            return False  # a spurious wake-up
-        except OSError as error:
-            self._end(error)
-            return False
-        connection.received(count)
-        return self._take_events()
-
-    def _take_events(self) -> bool:
+    def take_events(self) -> bool:
         """Handle complete frames, until none is left, this turn has no rows, or a limit pauses the
         session. Return True if there was any frame."""
-        connection, handled = self._connection, False
+        stream, handled = self.stream, False
         bytes_max = self.service.limits.connection_bytes_in_flight_max
-        opening = connection.state is State.OPENING
-        self._has_deferred = False
+        opening = stream.state is State.OPENING
+        self.has_deferred = False
         try:
-            while (self._bytes_in_flight <= bytes_max and not self._closed
+            while (self._bytes_in_flight <= bytes_max and not self.closed
                    and not self._working):
-                if self._rows_left <= 0:
-                    self._defer_frames()
+                if self.rows_left <= 0:
+                    self.defer_frames()
                     break
-                event = connection.next_event()
+                event = stream.next_event()
                 if event is NEED_DATA:
-                    self._paused = False
+                    self.paused = False
                     if self._bytes_awaited:
                         self._pause()
                     break
                 if event is PAUSED:
                     self._pause()
                     break
-                if self._reserved:
+                if self.reserved:
                     self._release_reservation()
                 handled = True
-                self._rows_left -= (
-                    REQUEST_ROWS + connection.reader.header_bytes // HEADER_BYTES_PER_ROW
+                self.rows_left -= (
+                    REQUEST_ROWS + stream.reader.header_bytes // HEADER_BYTES_PER_ROW
                 )
                 if type(event) is RequestEvent:
                     self._handle_request(event)
                     continue
                 self._handle(event)
-                if type(event) is ConnectionClosed or self._closed:
-                    self._call_task()
+                if type(event) is ConnectionClosed or self.closed:
+                    self._task.wake()
                     break
             else:
                 self._pause()
         except (OSError, ProtocolError) as error:
-            self._end(error)
+            self.fail(error)
         if opening:
-            self._call_task()  # the handshake has a timeout of its own
+            self._task.wake()  # the handshake has a timeout of its own
         if handled:
             self.events += 1
         return handled
 
-    def _defer_frames(self) -> None:
+    def defer_frames(self) -> None:
         """Postpone the frames that remain at the end of a turn to the next one."""
-        self._has_deferred = True
-        if not self._paused:  # else this session's own task continues
-            self.service.poller.again(self._sock.fileno())
+        self.has_deferred = True
+        if not self.paused:  # else the connection's own task continues
+            self._task.read_again()
 
     def _run_steps(self, steps: Iterator[None] | None, changes: bool = False) -> None:
         """Process the remaining steps of a request in turns, and no other request of this session
@@ -461,26 +412,23 @@ class Session:
             yield
         self._working = False
         self.service.request_round()
-        self._call_task()
-
-    def _call_task(self) -> None:
-        self._task_needed.set()
-        self.service.poller.yield_due = True
+        self._task.wake()
 
     def _pause(self) -> None:
-        self._paused = True
-        self._call_task()
+        self.paused = True
+        self._task.wake()
 
-    def _end(self, problem: Exception) -> None:
-        self._problem = problem
-        self._closed = True
-        self._call_task()
+    def fail(self, problem: Exception) -> None:
+        """Close the session with an error, which the connection's task raises."""
+        self.problem = problem
+        self.closed = True
+        self._task.wake()
 
     def _handle(self, event: Any) -> None:
         if isinstance(event, Hello):
             self._on_hello(event)
         elif isinstance(event, BadRequest):
-            self._push(self._connection.send(answer_to(event)))
+            self._push(self.stream.send(answer_to(event)))
 
     def _handle_request(self, event: RequestEvent) -> None:
         request: Any = event.request
@@ -494,7 +442,7 @@ class Session:
             self._refuse(event, Code.QUEUE_FULL, budget.refusal())
         elif kind is Produce:
             size = len(request.payload)
-            self._rows_left -= BATCH_ROWS * len(request.batches)
+            self.rows_left -= BATCH_ROWS * len(request.batches)
             self._bytes_in_flight += size
             budget.bytes += size
             answer = Answer(self, event.id, size)
@@ -505,19 +453,19 @@ class Session:
             if budget.unsent > budget.unsent_max:
                 self._refuse(event, Code.QUEUE_FULL, budget.refusal())
                 return
-            self._rows_left -= len(request.partitions)
+            self.rows_left -= len(request.partitions)
             self._run_steps(service.fetch_handler.handle(request, Answer(self, event.id),
                                                event.metadata_index))
-            service.poller.yield_due = True  # a task reads cold ranges
+            service.loop.yield_due = True  # a task reads cold ranges
         elif kind is ListOffsets:
-            self._rows_left -= 2 * len(request.partitions)
+            self.rows_left -= 2 * len(request.partitions)
             self._run_steps(service.offsets.handle(request, Answer(self, event.id),
                                               event.metadata_index))
         elif kind is ReportCorruption:
             service.corruption_reports.handle(request, Answer(self, event.id), event.metadata_index)
         else:
             service.admin.handle(event, Answer(self, event.id))
-            service.poller.yield_due = True
+            service.loop.yield_due = True
 
     def _refuse(self, event: RequestEvent, code: Code, detail: ErrorDetail) -> None:
         """Refuse a request before any work is done for it: a definite error. With acks=none no
@@ -534,14 +482,14 @@ class Session:
             text, code = f"version {hello.version} is not known here", Code.UNSUPPORTED
         elif hello.connection != "client":
             text = "this is the client port; nodes use the peer port"
-            service.foreign.note(self._sock, Foreign.PEER)
+            self._task.note_peer()
         elif hello.cluster is not None and hello.cluster != service.cluster_id:
             text, code = "this node belongs to another cluster", Code.WRONG_CLUSTER
         if text:
-            self._push(self._connection.send(Refused(code, text)))
+            self._push(self.stream.send(Refused(code, text)))
             self._outbox.flush()
             return
-        self._push(self._connection.send(Welcome(
+        self._push(self.stream.send(Welcome(
             service.cluster_id, service.node, service.boot_epoch,
             service.wire_limits.frame_bytes_max, service.batch_bytes_max,
             service.wire_limits.in_flight_max)))
@@ -549,28 +497,6 @@ class Session:
     def _push(self, buffers: list) -> None:
         self._outbox.push(buffers)
         self.service.to_flush[self] = None
-
-
-class TlsSession(Session):
-    """A session inside TLS, where one readiness of the socket may need several receives."""
-
-    __slots__ = ()
-
-    def receive(self) -> bool:
-        """Receive as ``Session.receive`` does, until nothing is decrypted and unread: the kernel
-        reports no readiness for those bytes. Return True if a round is due."""
-        due = super().receive()
-        assert isinstance(self._sock, TlsSocket)
-        while self._sock.pending and not self._paused and not self._over:
-            if self._rows_left <= 0:
-                self._defer_frames()
-                break
-            due |= self._received()
-        return due
-
-    def _begin_receiving(self) -> None:
-        if isinstance(self._sock, TlsSocket) and self._sock.pending and self.receive():
-            self.service.request_round()
 
 
 #: Refusal of new requests while a stopping node transfers its leaderships.
@@ -588,15 +514,14 @@ def discard_reply(answer: Answer) -> Callable[..., None]:
 
 
 class Sessions:
-    """The state that all sessions of a node share: handlers, limits, memory budget, open
-    sessions."""
+    """The state that all sessions of a node share: handlers, limits, memory budget, replies that
+    wait for the end of the round."""
 
     def __init__(self, *, produce_handler: RequestHandler, fetch_handler: FetchRequests,
                  offsets: RequestHandler, corruption_reports: RequestHandler, admin: AdminRequests,
-                 directory: Router, limits: Limits, batch_bytes_max: int, cluster_id: bytes,
-                 node: int, boot_epoch: int, request_round: Callable[[], None], poller: Poller,
-                 turns: Turns, log: logging.Logger, security: Security | None = None,
-                 http_port: Callable[[], int] = lambda: 0):
+                 directory: MetadataVersion, limits: Limits, batch_bytes_max: int,
+                 cluster_id: bytes, node: int, boot_epoch: int, request_round: Callable[[], None],
+                 loop: YieldFlag, turns: StepScheduler):
         self.produce_handler = produce_handler
         self.fetch_handler = fetch_handler
         self.offsets = offsets
@@ -608,19 +533,14 @@ class Sessions:
         self.node = node
         self.boot_epoch = boot_epoch
         self.request_round = request_round
-        self.poller = poller
+        self.loop = loop
         self.turns = turns
         self.wire_limits = WireLimits(frame_bytes_max=limits.frame_bytes_max,
                                       in_flight_max=limits.requests_in_flight_max)
         self.budget = MemoryBudget(limits)
-        self.open: dict[Session, None] = {}
         self.to_flush: dict[Session, None] = {}
-        self._security = security
         self._directory = directory
-        self._log = log
-        self.foreign = ForeignClients("client", http_port, log)
         self.stopping = False  # new requests are refused, those under way are answered
-        self.closed_by_error = 0
         self.refusals: dict[int, int] = {}  # wire code -> whole requests
 
     @property
@@ -628,42 +548,8 @@ class Sessions:
         """Index of the newest metadata that this node has applied."""
         return self._directory.metadata_index
 
-    async def handle(self, sock: socket.socket) -> None:
-        """Serve one connection of the client port until it ends, after the TLS handshake if TLS is
-        configured. Protocol and TLS errors are logged; a client of another protocol receives a
-        farewell. Raises ``OSError``."""
-        context = None if self._security is None else self._security.client_server
-        try:
-            if context is None:
-                await self._run(Session(self, sock), sock)
-                return
-            tls = None
-            with trio.move_on_after(self.limits.hello_timeout_ms / 1000):
-                tls = await secured(sock, context)
-            if tls is not None:
-                with tls:
-                    await self._run(TlsSession(self, tls), tls)
-        except NotTls as error:
-            self.closed_by_error += 1
-            await self.foreign.reject(sock, error.protocol)
-        except ProtocolError as error:
-            self.closed_by_error += 1
-            self._log.info("client_connection_closed", extra={"reason": str(error)})
-        except ssl.SSLError as error:
-            self.closed_by_error += 1
-            self._log.info("client_connection_closed", extra={"reason": f"TLS: {error}"})
-
-    async def _run(self, session: Session, sock: socket.socket | TlsSocket) -> None:
-        """Run a session to its end. Raises ``OSError``, and ``ProtocolError`` unless the client
-        speaks another protocol."""
-        try:
-            await session.run()
-        except ForeignProtocol as error:
-            self.closed_by_error += 1
-            await self.foreign.reject(sock, error.protocol)
-
     def flush(self) -> None:
-        """Write the replies of all sessions to their sockets, at the end of a round."""
+        """Send the replies of all sessions, at the end of a round."""
         if self.to_flush:
             sessions, self.to_flush = self.to_flush, {}
             for session in sessions:
@@ -672,7 +558,6 @@ class Sessions:
     def remove(self, session: Session) -> None:
         """Remove a session that ended: its long polls are dropped, its appends continue without a
         reply."""
-        self.open.pop(session, None)
         self.to_flush.pop(session, None)
         self.fetch_handler.forget(session)
         self.admin.forget(session)

@@ -21,9 +21,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from itertools import islice
-from typing import NamedTuple
-
-import trio
+from typing import Any, NamedTuple, Protocol
 
 from multiraft.errors import InvalidBatch, MultiRaftError, QueueFull
 from multiraft.types import BatchInfo
@@ -37,10 +35,8 @@ from multiraft.wire.sinks import (
     transaction_ref,
 )
 from node.clients.error_codes import StaleMetadata, StaleTransaction
-from node.clients.metadata_wait import METADATA_WAIT_S
-from node.cluster.metadata_client import MetadataRequests
-from node.loop.background import Background
-from node.metadata.log import MetadataLog
+from node.clients.metadata_wait import METADATA_WAIT_S, AppliedMetadata, Background
+from node.clients.router import MetadataCopy
 
 #: Batches that wait for the metadata leader; their bytes count as those of appends in flight. A
 #: transaction that was just opened waits for one round trip, so few batches wait.
@@ -50,6 +46,17 @@ WAITING_MAX = 1_024
 ASK_S = 5.0
 
 Resume = Callable[[Exception | None], None]
+
+
+class Metadata(AppliedMetadata, MetadataCopy, Protocol):
+    """This node's copy of the metadata, and waits for newer ones."""
+
+
+class MetadataLeader(Protocol):
+    """Requests to the metadata leader."""
+
+    async def ask_within(self, request: Any, timeout_s: float) -> Any:
+        """Return the reply, None without one in time. Raises ``MultiRaftError`` for a refusal."""
 
 
 class _Batch(NamedTuple):
@@ -62,7 +69,7 @@ class _Batch(NamedTuple):
 class StagedBatches:
     """Staged batches of one node that wait until the state of their transaction is known."""
 
-    def __init__(self, metadata_log: MetadataLog, requests: MetadataRequests,
+    def __init__(self, metadata_log: Metadata, requests: MetadataLeader,
                  background: Background, request_round: Callable[[], None]):
         self._metadata_log = metadata_log
         self._requests = requests
@@ -127,12 +134,12 @@ class StagedBatches:
     ) -> dict[TransactionRef, TransactionDescription]:
         """Return the metadata leader's answer about transactions, after this node has applied the
         metadata that the answer is from; empty without an answer."""
-        reply = None
-        with trio.move_on_after(ASK_S):
-            try:
-                reply = await self._requests.ask(ResolveTransactions(txns, False)) if txns else None
-            except MultiRaftError:
-                return {}  # ``_refusal`` asks the producers to retry
+        if not txns:
+            return {}
+        try:
+            reply = await self._requests.ask_within(ResolveTransactions(txns, False), ASK_S)
+        except MultiRaftError:
+            return {}  # ``_refusal`` asks the producers to retry
         if reply is None:
             return {}
         await self._metadata_log.applied(reply.index, METADATA_WAIT_S)

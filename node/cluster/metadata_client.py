@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import trio
+
 from multiraft.types import METADATA_GROUP
 from multiraft.wire.errors import LeaderUnknown
 from node.cluster.peer_requests import Handlers, PeerRequests
@@ -38,3 +40,10 @@ class MetadataRequests:
         if leader in (0, self._core.node):
             raise LeaderUnknown("the metadata group has no leader that this node knows of")
         return await self._peers.ask(leader, request)
+
+    async def ask_within(self, request: Any, timeout_s: float) -> Any:
+        """Return the reply as ``ask`` does, None if it does not arrive within ``timeout_s``. Raises
+        the errors of ``ask``."""
+        with trio.move_on_after(timeout_s):
+            return await self.ask(request)
+        return None

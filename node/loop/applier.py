@@ -1,9 +1,10 @@
 """The applier: commits, events and confirmed reads of a round, carried to metadata, pending appends
 and long polls.
 
-Contract. Only the round loop calls it, in the order of ``Ready``: ``observe`` before ``apply``,
-``answer`` at the end. The state of data groups is in their ``PartitionTail``, which
-``MultiRaft.applied`` advances; entries of the metadata group go through ``metadata_log``.
+Contract. Only the driver of a round calls it, in the order of ``Ready``: ``observe`` before
+``apply``, ``answer`` at the end. It reads no clock and writes no log: the driver passes the time
+in, and ``EventReports`` reports events. The state of data groups is in their ``PartitionTail``,
+which ``MultiRaft.applied`` advances; entries of the metadata group go through ``metadata_log``.
 
 Invariants. Entries of a group are applied in index order without gaps. A pending append is
 acknowledged only if this node has led its group without interruption since the append was proposed.
@@ -11,15 +12,11 @@ acknowledged only if this node has led its group without interruption since the 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Iterable
-from typing import TYPE_CHECKING, NamedTuple, Protocol
-
-import trio
+from typing import TYPE_CHECKING, Protocol
 
 from multiraft.raft.status import Role
 from multiraft.types import METADATA_GROUP
-from node.loop.applied_waiters import AppliedEntries
 
 if TYPE_CHECKING:
     from multiraft.raft.multi_raft import MultiRaft
@@ -114,47 +111,36 @@ class ReplicaChanges(Protocol):
     def on_removed(self, group: int) -> None: ...
 
 
-class Changes(Protocol):
-    """Collector of changes that are logged a moment later, many as one."""
+class EventReports(Protocol):
+    """Reports of events to operators."""
 
-    def support_changed(self, peer: int, kind: str, boot_epoch: int = 0, /) -> None: ...
-
-    def role_changed(self, group: int, role: Role, leader: int, reason: str, /) -> None: ...
-
-    def transfer_changed(self, group: int, target: int, state: str, /) -> None: ...
-
-    def configuration_changed(self, group: int, /) -> None: ...
-
-    def replica_removed(self, group: int, /) -> None: ...
+    def report(self, event: Event) -> None:
+        """Report an event, before its effects."""
 
 
-class LeadershipNotifier:
-    """A condition for tasks that wait until the known leader of some group changes."""
+class RoleWaiters(Protocol):
+    """Tasks that wait for a change of a known leader."""
 
-    def __init__(self) -> None:
-        self._changed = trio.Event()
+    def notify(self) -> None: ...
 
-    def notify(self) -> None:
-        """Wake the waiting tasks: the known leader of a group has changed. O(waiting tasks)."""
-        changed, self._changed = self._changed, trio.Event()
-        changed.set()
 
-    async def wait(self, timeout_s: float) -> None:
-        """Wait for the next change after this call, ``timeout_s`` at most; return without a result
-        in both cases."""
-        with trio.move_on_after(timeout_s):
-            await self._changed.wait()
+class AppliedWaiters(Protocol):
+    """Tasks that wait until an entry of a group is applied here."""
+
+    @property
+    def waiting(self) -> Collection[object]: ...
+
+    def notify(self, group: int) -> None: ...
 
 
 class Applier:
-    """The consumer of events, commits and durable indexes, on the loop thread."""
+    """The consumer of events, commits and durable indexes of one node's rounds."""
 
     def __init__(self, core: MultiRaft, store: Store, metadata_log: Metadata,
                  pending: Appends, fetch_handler: Fetches, read_index_requests: Confirmations,
-                 sessions: Answers, roles: LeadershipNotifier, replicas: ReplicaChanges,
-                 changes: Changes, log: logging.Logger,
+                 sessions: Answers, roles: RoleWaiters, replicas: ReplicaChanges,
+                 reports: EventReports, applied: AppliedWaiters,
                  members_changed: Callable[[int], None] = lambda _group: None,
-                 applied: AppliedEntries | None = None,
                  leads_changed: Callable[[], None] = lambda: None,
                  on_snapshot_offer: Callable[[int, int], None] = lambda _group, _leader: None):
         self._core = core
@@ -166,10 +152,9 @@ class Applier:
         self._sessions = sessions
         self._roles = roles
         self._replicas = replicas
-        self._changes = changes
-        self._log = log
+        self._reports = reports
+        self._applied = applied
         self._members_changed = members_changed  # reports the members of groups led here
-        self._applied = applied or AppliedEntries({})
         self._leads_changed = leads_changed  # this node has become leader of a group
         self._on_snapshot_offer = on_snapshot_offer  # (group, leader)
         self.elections = 0
@@ -179,51 +164,23 @@ class Applier:
         node does not lead any longer end; its long polls are retried. A quarantine is recorded in
         the store, so that it survives restarts."""
         for event in events:
+            self._reports.report(event)
             if event.kind == "role_changed":
-                if self._log.isEnabledFor(logging.DEBUG):
-                    self._log_role(event.group, *event.fields)
-                role, _term, leader, why = event.fields
-                self._changes.role_changed(event.group, role, leader, why)
-                self._role(event.group, role is Role.LEADER)
-            elif event.kind == "leadership_transfer":
-                self._changes.transfer_changed(event.group, *event.fields)
+                self._role(event.group, event.fields[0] is Role.LEADER)
             elif event.kind == "configuration_changed":
-                self._changes.configuration_changed(event.group)
                 self._members_changed(event.group)
             elif event.kind == "replica_requested":
                 self._replicas.on_create_requested(event.group, *event.fields)
             elif event.kind == "replica_removed":
                 self._replicas.on_removed(event.group)
-                self._changes.replica_removed(event.group)
                 self._fetch_handler.committed(event.group)  # redirects its long polls to the leader
             elif event.kind == "snapshot_offered":
                 self._on_snapshot_offer(event.group, event.fields[0])
-            elif event.kind in LOGGED_EVENTS:
-                self._log_event(event)
-                if event.kind == "lease_changed":
-                    self._changes.support_changed(*event.fields)
-                elif event.kind == "replica_repaired":
-                    self._replicas.due = True
-                elif event.kind == "replica_quarantined":
-                    self._store.quarantine(event.group, event.fields[0])
-                    self._fetch_handler.committed(
-                        event.group
-                    )  # answers its long polls: QUARANTINED
-
-    def _log_event(self, event: Event) -> None:
-        """Log an event of the core. An event of a whole node has neither group nor term."""
-        logged, values = LOGGED_EVENTS[event.kind], event.fields
-        if isinstance(logged, dict):  # the second value chooses the event
-            logged, values = logged[values[1]], (values[0], *values[2:])
-        place = {} if event.group < 0 else {
-            "group": event.group, "term": self._core.status.leader_hint(event.group)[1]}
-        self._log.log(logged.level, logged.name,
-                      extra={**place, **dict(zip(logged.fields, values, strict=True))})
-
-    def _log_role(self, group: int, role: Role, term: int, leader: int, why: str) -> None:
-        self._log.debug("replica_role_changed", extra={
-            "group": group, "term": term, "role": role.name.lower(), "leader": leader,
-            "reason": why})
+            elif event.kind == "replica_repaired":
+                self._replicas.due = True
+            elif event.kind == "replica_quarantined":
+                self._store.quarantine(event.group, event.fields[0])
+                self._fetch_handler.committed(event.group)  # answers its long polls: QUARANTINED
 
     def _role(self, group: int, leads: bool) -> None:
         # Use the role of the event, not the present one: a leader that was deposed and elected
@@ -296,31 +253,3 @@ class Applier:
             self._fetch_handler.retry_due(now_ms)
         if self._sessions.to_flush:
             self._sessions.flush()
-
-
-class Logged(NamedTuple):
-    """The event of the log that reports an event of the core."""
-
-    level: int
-    name: str
-    fields: tuple[str, ...]  # names of the event's values
-
-
-#: Kind of an event of the core -> event of the log, or one for each second value.
-LOGGED_EVENTS: dict[str, Logged | dict[object, Logged]] = {
-    "lease_changed": {
-        "held": Logged(logging.INFO, "support_gained", ("peer", "boot_epoch")),
-        "lost": Logged(logging.INFO, "support_lost", ("peer",)),
-        "granted": Logged(logging.INFO, "support_granted", ("peer", "boot_epoch")),
-        "withdrawn": Logged(logging.INFO, "support_withdrawn", ("peer",))},
-    "peer_disk_space": {
-        True: Logged(logging.INFO, "peer_disk_full", ("peer",)),
-        False: Logged(logging.INFO, "peer_disk_space_freed", ("peer",))},
-    "peer_restarted": Logged(logging.INFO, "peer_restarted", ("peer", "boot_epoch")),
-    "trust_revoked": Logged(logging.WARNING, "peer_leadership_distrusted", ("peer",)),
-    "snapshot_needed": Logged(logging.WARNING, "snapshot_needed",
-                             ("peer", "next_index", "first_index")),
-    "replica_quarantined": Logged(logging.ERROR, "replica_quarantined", ("reason",)),
-    "head_recovery_started": Logged(logging.WARNING, "head_recovery_started", ("last_index",)),
-    "replica_repaired": Logged(logging.INFO, "replica_repaired", ()),
-}

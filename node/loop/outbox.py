@@ -17,9 +17,7 @@ from collections import deque
 import trio
 
 from multiraft.wire.tls import TlsSocket
-
-#: One ``sendmsg`` takes at most this many buffers (Linux UIO_MAXIOV is 1024).
-IOV_BUFFERS_MAX = 1024
+from node.loop.system_limits import IOV_BUFFERS_MAX
 
 
 class OutboxFull(OSError):

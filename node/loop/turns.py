@@ -22,8 +22,7 @@ from heapq import heappop, heappush
 
 import trio
 
-#: Rows per step: a row takes 1 to 10 us, so a step takes a millisecond at most.
-ROWS_PER_STEP = 128
+from node.loop.steps import ROWS_PER_STEP
 
 #: Owner of the current task's work, and the number of that work in order of beginning; None = the
 #: node itself.
@@ -132,35 +131,3 @@ class Turns:
     def _queue(self, owner: object, step: _Step) -> None:
         heappush(self._waiting.setdefault(owner, []), step)
         self._wanted.set()
-
-
-class StepRunner:
-    """A runner of iterators: the first step at once, the remaining ones in turns."""
-
-    def __init__(self, turns: Turns, request_round: Callable[[], None]):
-        self._turns = turns
-        self._request_round = request_round
-
-    def run_steps(self, owner: object, steps: Iterator[None]) -> None:
-        """Run the first step now, and schedule the others for ``owner``. Each of the others, and
-        the end of the iterator, requests a round, which sends the replies."""
-        left = advanced(steps)
-        if left is not None:
-            self._turns.start(owner, self._in_turns(left))
-
-    def _in_turns(self, steps: Iterator[None]) -> Iterator[None]:
-        for _ in steps:
-            self._request_round()
-            yield
-        self._request_round()
-
-
-def advanced(steps: Iterator[None]) -> Iterator[None] | None:
-    """Run the first step of ``steps``. Return ``steps``, or None if that step was the last."""
-    return steps if next(steps, steps) is not steps else None
-
-
-def parts(count: int, size: int = ROWS_PER_STEP) -> Iterator[range]:
-    """Yield 0 .. count - 1 in ranges of at most ``size``."""
-    for first in range(0, count, size):
-        yield range(first, min(first + size, count))

@@ -16,6 +16,7 @@ import multiraft
 from multiraft.raft.multi_raft import MultiRaft
 from multiraft.storage.store import Store
 from multiraft.types import METADATA_GROUP
+from node.clients.client_connection import ClientConnections
 from node.clients.fetch import FetchHandler
 from node.clients.listener import ConnectionCounts
 from node.clients.produce import ProduceHandler
@@ -92,6 +93,7 @@ class CountingParts:
     partition_switcher: PartitionSwitcher
     load_publisher: LoadPublisher
     sessions: Sessions
+    client_connections: ClientConnections
     lease_events: LeaseEvents
     #: Of the client port.
     connections: ConnectionCounts
@@ -200,7 +202,7 @@ class Statistics:
             "client_connections": parts.connections.connections,
             "client_connections_accepted": parts.connections.accepted,
             "client_connections_rejected": parts.connections.rejected,
-            "client_protocol_errors": parts.sessions.closed_by_error,
+            "client_protocol_errors": parts.client_connections.closed_by_error,
             "client_requests_in_flight": parts.sessions.budget.requests,
             "client_requests_in_flight_max": parts.sessions.budget.requests_max,
             "client_bytes_in_flight": parts.sessions.budget.bytes,

@@ -22,7 +22,7 @@ from multiraft.wire.errors import (
     exception_for,
 )
 from node.clock import wall_ms
-from node.loop.turns import parts
+from node.loop.steps import parts
 from node.metadata.commands import ApplyPlan, Command, ControlPlan, SetNodeState
 from node.rebalance.cluster_view import ClusterView
 from node.rebalance.controller import Controller

@@ -19,7 +19,7 @@ from node.replicas.shed_transfers import RETRY_MS, ShedTransfers
 
 if TYPE_CHECKING:
     from multiraft.raft.multi_raft import MultiRaft
-    from node.loop.applier import LeadershipNotifier
+    from node.loop.leadership_notifier import LeadershipNotifier
 
 __all__ = ["RETRY_MS", "LeadershipShedder"]
 

@@ -105,22 +105,6 @@ DRIVEN_OF_NODE = {
 }
 
 
-#: Pure halves of the node: the same steps run in a simulated node, so they have no event loop, no
-#: socket, no thread and no clock.
-PURE_HALVES = (
-    "node.loop.checkpoint_writer",
-    "node.loop.ready_driver",
-    "node.loop.segment_files",
-    "node.loop.write_gather",
-    "node.replicas.drain_leadership",
-    "node.replicas.orderly_stop",
-)
-#: What pure halves may import of ``node`` beside each other: pure modules that are no half.
-PURE_SUPPORT = ("node.errors", "node.histogram", "node.subscribers")
-#: What pure halves never import. ``os`` and ``logging`` serve for names of errors and for types.
-NEVER_IN_PURE_HALVES = ("trio", "socket", "asyncio", "threading", "time", "random", "select", "ssl",
-                        "signal", "subprocess")
-
 #: What every package of ``admin_cli`` may import: modules of ``admin_cli`` itself and the client.
 CLI_BASE = ("admin_cli.*", "multiraft.client.**", "multiraft.wire.**", *CODEC)
 
@@ -543,17 +527,6 @@ def test_nothing_imports_node():
                   if module.split(".")[0] == "node"
                   and (name, module) not in DRIVEN]
     tree.complain("node is wired together in node/assembly and imported by nobody:", complaints)
-
-
-@pytest.mark.parametrize("module", PURE_HALVES)
-def test_a_pure_half_imports_no_event_loop_socket_thread_or_clock(module):
-    name = module.replace(".", "/") + ".py"
-    complaints = [f"{name}:{found.line} imports {target}: it is neither pure nor its support"
-                  for found in imports(name) if not found.typing_only
-                  for target in targets(found)
-                  if target.split(".")[0] in NEVER_IN_PURE_HALVES
-                  or target.startswith("node.") and target not in (*PURE_HALVES, *PURE_SUPPORT)]
-    tree.complain("imports of pure halves:", complaints)
 
 
 def test_private_modules_stay_in_their_package():

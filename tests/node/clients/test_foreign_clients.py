@@ -10,6 +10,7 @@ from multiraft.client.tls import client_context
 from multiraft.wire.frames import HANDSHAKE_LIMITS, FrameReader, encode_frame
 from multiraft.wire.messages import Hello, hello_header
 from multiraft.wire.tls import TlsSocket
+from node.clients.client_connection import ClientConnections
 from node.clients.listener import Listener, listen
 from node.clients.session import Sessions
 from node.config import Limits
@@ -140,18 +141,18 @@ async def test_a_node_that_dials_the_client_port_is_named(tmp_path, caplog):
         check(caplog, "client", "multiraft, between nodes", "nodes use the peer port")
 
 
-def tls_sessions(authority: Authority) -> Sessions:
-    """Return the sessions of a client port that requires TLS."""
+def tls_connections(authority: Authority) -> ClientConnections:
+    """Return the connections of a client port that requires TLS."""
     files = authority.issue("localhost")
     nothing = SimpleNamespace(forget=lambda session: None)
     security = Security(SecurityConfig(client_certificate=files.certificate,
                                        client_key=files.key), CLUSTER)
-    return Sessions(
+    return ClientConnections(Sessions(
         produce_handler=nothing, fetch_handler=nothing, offsets=nothing,
         corruption_reports=nothing, admin=nothing, directory=SimpleNamespace(metadata_index=0),
         limits=Limits(), batch_bytes_max=1 << 20, cluster_id=CLUSTER, node=1, boot_epoch=1,
-        request_round=lambda: None, poller=POLLER, turns=None, log=silent_log(),
-        security=security, http_port=lambda: 9301)
+        request_round=lambda: None, loop=POLLER, turns=None), POLLER, None, silent_log(), security,
+        lambda: 9301)
 
 
 POLLER = SimpleNamespace(add=lambda *_: None, remove=lambda *_: None, yield_due=False)
@@ -161,15 +162,15 @@ POLLER = SimpleNamespace(add=lambda *_: None, remove=lambda *_: None, yield_due=
 @pytest.mark.parametrize("case", IN_TLS)
 async def test_the_client_port_with_tls_says_what_speaks_without(tmp_path, caplog, case):
     data, protocol, words, farewell = IN_TLS[case]
-    sessions, number = tls_sessions(Authority(tmp_path)), free_port()
+    connections, number = tls_connections(Authority(tmp_path)), free_port()
     where = SimpleNamespace(host="127.0.0.1", port=number)
     async with trio.open_nursery() as nursery:
-        await nursery.start(Listener(listen(where), sessions.handle, 10).serve)
+        await nursery.start(Listener(listen(where), connections.handle, 10).serve)
         answer = await answer_to(number, data)
         nursery.cancel_scope.cancel()
     assert answer.startswith(farewell) and bool(answer) == bool(farewell)
     check(caplog, "client", protocol, words)
-    assert sessions.closed_by_error == 1
+    assert connections.closed_by_error == 1
 
 
 @in_trio

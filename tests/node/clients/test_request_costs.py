@@ -184,7 +184,7 @@ async def test_what_is_committed_while_a_wide_fetch_is_looked_at_is_not_missed(t
         partitions = await wide_topic(client)
         steps = node.reads.fetch_handler._process(WaitingFetch(
             Fetch(tuple(FetchPart(partition, 0, 1000) for partition in partitions),
-                  wait_max_ms=20_000), Answers(), 1 << 60, 1, 0))
+                  wait_max_ms=20_000), Answers(), 0, 1 << 60, 1, 0))
         next(steps)  # the first partition was read, and had nothing
         async with await Client.open(node) as writer:
             await writer.produce(partitions[0], b"x")
@@ -258,7 +258,8 @@ async def test_nothing_more_is_done_for_a_connection_that_is_gone(tmp_path):
                 await client.say(*[buffer for number in range(asked) for buffer in
                                    client.machine.send(RequestEvent(number, Metadata(("wide",))))])
                 await until(lambda: turn.total > WIDE)
-            await until(lambda: not node.clients.sessions.open and not node.admin.requests._at_work)
+            await until(lambda: not node.clients.connections.open
+                        and not node.admin.requests._at_work)
         assert turn.total < asked * WIDE // 2
         assert not node.admin.requests._scopes
         await until(lambda: not node.env.turns.waiting)

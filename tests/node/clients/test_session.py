@@ -37,6 +37,7 @@ from multiraft.wire.messages import (
     Welcome,
 )
 from multiraft.wire.sinks import BeginTransaction, TopicEnds
+from node.clients.client_connection import ClientConnections
 from node.clients.listener import Listener
 from node.clients.session import Sessions
 from node.config import Limits
@@ -96,7 +97,8 @@ class ClusterView:
             corruption_reports=self.handlers, admin=self.handlers.admin,
             directory=SimpleNamespace(metadata_index=42), limits=Limits(**limits),
             batch_bytes_max=1 << 20, cluster_id=CLUSTER, node=7, boot_epoch=3,
-            request_round=self.round, poller=self.poller, turns=self.turns, log=silent_log())
+            request_round=self.round, loop=self.poller, turns=self.turns)
+        self.connections = ClientConnections(self.sessions, self.poller, self.turns, silent_log())
         self.on_round = None
 
     def round(self):
@@ -116,7 +118,7 @@ class ClusterView:
     async def connect(self, nursery, hello: Hello = HELLO, buffer_bytes: int = 0) -> Client:
         """Return a client whose session runs in ``nursery``."""
         near, far = connected_pair(buffer_bytes)
-        listener = Listener(near, self.sessions.handle, 1)
+        listener = Listener(near, self.connections.handle, 1)
         listener.counts.connections = 1
         nursery.start_soon(listener._handle, near)
         client = Client(trio.SocketStream(trio.socket.from_stdlib_socket(far)))
@@ -275,7 +277,7 @@ async def test_a_client_that_ended_its_side_gets_what_it_asked_for(world, client
     world.round()
     assert (await client.event()).reply.results[0].code == 0
     assert await ended(client)
-    assert world.handlers.forgotten == 1 and world.sessions.closed_by_error == 0
+    assert world.handlers.forgotten == 1 and world.connections.closed_by_error == 0
 
 
 @session_test(connection_send_buffer_bytes_max=64 << 20)
@@ -297,7 +299,7 @@ async def test_what_is_not_answered_in_time_ends_with_the_connection(world, clie
     assert await ended(client)
     world.handlers.answers.pop()(ProduceReply((ProduceResult(0, 0),)))
     world.round()
-    assert world.handlers.forgotten == 1 and world.sessions.closed_by_error == 0
+    assert world.handlers.forgotten == 1 and world.connections.closed_by_error == 0
 
 
 @session_test()
@@ -337,7 +339,7 @@ async def test_a_stopping_node_refuses_new_requests_and_answers_the_old_ones(wor
 async def test_bytes_that_are_not_the_protocol_end_the_connection(world, client):
     await client.say(struct.pack(">I", 0xFFFFFFFF))
     assert await ended(client)
-    assert world.sessions.closed_by_error == 1
+    assert world.connections.closed_by_error == 1
 
 
 @in_trio
@@ -362,7 +364,7 @@ async def test_a_connection_without_a_hello_is_closed_in_time():
     world = ClusterView(hello_timeout_ms=20)
     near, far = connected_pair()
     with near, far:
-        await world.sessions.handle(near)
+        await world.connections.handle(near)
         assert world.handlers.forgotten == 1
 
 

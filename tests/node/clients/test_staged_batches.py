@@ -105,7 +105,8 @@ class MetadataWaiter:
         """Return the state in the node's own copy of the ledger."""
         return self.known.get(txn, UNOPENED)
 
-    async def ask(self, request: ResolveTransactions) -> ResolveTransactionsReply:
+    async def ask_within(self, request: ResolveTransactions,
+                         timeout_s: float) -> ResolveTransactionsReply:
         """Return the metadata leader's answer, once the test lets it arrive."""
         self.asked.append(request)
         await self.told.wait()

@@ -9,7 +9,9 @@ from multiraft.raft.ready import Committed, Event
 from multiraft.raft.status import Role
 from multiraft.types import METADATA_GROUP
 from node.clients.read_index import NEVER_MS
-from node.loop.applier import Applier, LeadershipNotifier
+from node.loop.applier import Applier
+from node.loop.event_reports import EventReports
+from node.loop.leadership_notifier import LeadershipNotifier
 from tests.node.harness import silent_log
 
 
@@ -29,10 +31,15 @@ class ClusterView:
             lost=self.note("doubted"), ready=self.note("confirmed"),
             committed=self.note("reads settled"), expire=self.note("doubts"),
             stop=self.note("stop confirming"), waiting={}, earliest_ms=NEVER_MS)
+        core = part(applied=self.note("applied"), status=part(
+            durable_index=self.durable_index, has_group=lambda group: group in self.here,
+            is_leader=lambda group: True, leader_hint=lambda group: (2, 7)))
+        changes = part(
+            role_changed=self.change("role"), support_changed=self.change("support"),
+            transfer_changed=self.change("transfer"), replica_removed=self.change("removed"),
+            configuration_changed=self.change("configuration"))
         self.applier = Applier(
-            part(applied=self.note("applied"), status=part(
-                durable_index=self.durable_index, has_group=lambda group: group in self.here,
-                is_leader=lambda group: True, leader_hint=lambda group: (2, 7))),
+            core,
             part(quarantine=self.note("stored quarantine")),
             part(apply=self.note("metadata"), lead=self.note("lead"),
                  role_changed=self.note("metadata role")),
@@ -40,11 +47,7 @@ class ClusterView:
                  durable=self.note("durable"), groups_waiting_for_durable=lambda: (3,),
                  expire=self.note("expire"), stop=self.note("stop pending"), earliest_ms=7),
             self.fetch_handler, self.read_index_requests, self.sessions, LeadershipNotifier(),
-            SimpleNamespace(due=False), part(
-                role_changed=self.change("role"), support_changed=self.change("support"),
-                transfer_changed=self.change("transfer"), replica_removed=self.change("removed"),
-                configuration_changed=self.change("configuration")),
-            silent_log())
+            part(due=False), EventReports(core, changes, silent_log()), part(waiting={}))
 
     def durable_index(self, group: int) -> int:
         if group not in self.here:

@@ -4,7 +4,8 @@ limit."""
 import pytest
 import trio
 
-from node.loop.outbox import IOV_BUFFERS_MAX, Outbox, OutboxFull
+from node.loop.outbox import Outbox, OutboxFull
+from node.loop.system_limits import IOV_BUFFERS_MAX
 from tests.node.harness import connected_pair, in_trio
 
 

@@ -4,7 +4,8 @@ import pytest
 import trio
 import trio.testing
 
-from node.loop.turns import ROWS_PER_STEP, Turns, parts
+from node.loop.steps import ROWS_PER_STEP, parts
+from node.loop.turns import Turns
 from tests.node.harness import in_trio
 
 

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from node.loop.applier import LOGGED_EVENTS, Logged
+from node.loop.event_reports import LOGGED_EVENTS, Logged
 from node.observability.log_events import CRITICAL, EVENTS, SECTIONS, THEIRS, LogEvent
 from node.observability.logging import LEFT_OUT
 from tests.tidy import tree
@@ -19,7 +19,7 @@ NAME = re.compile(r"[a-z]+(_[a-z0-9]+)+")
 LOGGERS = ("log", "_log", "logger", "_logger")
 METHODS = ("debug", "info", "warning", "error", "critical", "exception", "log")
 #: Calls whose event is a value: their events are listed by ``computed``.
-COMPUTED = {"node/loop/applier.py", "node/observability/logging.py"}
+COMPUTED = {"node/loop/event_reports.py", "node/observability/logging.py"}
 
 #: Kinds of events of the core that concern a node, not a replica.
 OF_A_NODE = ("lease_changed", "peer_disk_space", "peer_restarted", "trust_revoked")
@@ -61,7 +61,7 @@ def computed() -> list[tuple[str, str, tuple[str, ...]]]:
 
 def written() -> dict[str, list[tuple[str, str, tuple[str, ...]]]]:
     """Return place -> events, of the source."""
-    found: dict[str, list] = {"node/loop/applier.py LOGGED_EVENTS": computed()}
+    found: dict[str, list] = {"node/loop/event_reports.py LOGGED_EVENTS": computed()}
     for path in tree.with_suffix(".py"):
         if path.startswith(PACKAGES):
             for call in calls(tree.text(path)):
