@@ -16,9 +16,11 @@ Modules, by concern:
 - Recovery: ``recovery/torn_tail.py`` tells a torn tail from corruption, ``recovery/rebuild.py``
   joins segments to logs, ``recovery/lost_truncations.py`` finds entries whose truncation record is
   damaged, ``recovery/report.py`` is the report, ``strays.py`` names files that are not this node's.
+- Damage: ``damage/damage_map.py`` has the states of a replica's entries and of its quarantine,
+  ``damage/journal_damage.py`` the damaged ranges of the journal, ``damage/place.py`` their
+  addresses, ``damage/ranges.py`` computes with ranges.
 - Repair: ``repair/repair.py`` changes this node's logs, ``repair/coordinator.py`` asks peers,
-  ``repair/scrub.py`` reads the disk in search of damage, ``journal_damage.py`` has the damaged
-  ranges, ``ranges.py`` computes with ranges.
+  ``repair/scrub.py`` reads the disk in search of damage.
 - Node: ``identity.py`` (cluster, node, boot epoch), ``refusal_record.py`` (a start that peers
   rejected), ``disk_space.py`` (disk space), ``snapshot_download.py`` (a snapshot that is being
   received), ``inspect.py`` (offline inspection of a directory).

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 
 from multiraft.storage.checkpoint import INSTALLED_KEPT, CheckpointJob, GroupRecord
 from multiraft.storage.config import StorageConfig
+from multiraft.storage.index import UNKNOWN_POSITION
 from multiraft.storage.log_table import LogTable
 from multiraft.storage.repair.repair import LocalRepair
 from multiraft.storage.stored_log import StoredLog
@@ -117,16 +118,16 @@ class Checkpointer:
 
     def _record(self, log: StoredLog, commit: int) -> GroupRecord | bytes:
         """Return the group's record, encoded already when nothing changed since the last one."""
-        states = self._table.partition_states[log.group]
+        states, damage = self._table.partition_states[log.group], log.damage
         # What is committed but not on this disk yet stays out: a crash may bring back what stood
         # there before, and the checkpoint would call it committed.
         commit = max(min(commit, states.applied_index), log.commit)
         configuration_index, configuration = log.configuration_at(states.applied_index)
         key = (log.incarnation, configuration_index, configuration, log.hard_state,
-               log.index.first_index, commit, log.quarantined, states.applied_index,
-               tuple(log.missing.items()), log.needs_head_recovery, log.permanently_quarantined,
-               log.cleared_position, log.vote_barrier_index, log.removed, log.tombstone_position,
-               log.group_incarnation, log.snapshot_position, log.vote_barrier_term)
+               log.index.first_index, commit, damage.why, states.applied_index,
+               tuple(damage.missing.items()), damage.state, damage.cleared_position,
+               log.vote_barrier_index, log.removed, log.tombstone_position, log.group_incarnation,
+               log.snapshot_position, log.vote_barrier_term)
         if key == log.record_key and log.record:
             return log.record
         log.record_key, log.record = key, b""
@@ -138,13 +139,15 @@ class Checkpointer:
             log.index.first_index,
             log.index.prev_term,
             commit,
-            log.quarantined,
+            damage.why,
             states.snapshot(),
-            tuple(log.missing.items()),
-            log.needs_head_recovery,
-            log.permanently_quarantined,
-            log.cleared_position,
-            log.cleared_ranges,
+            tuple([(index, place.journal_offset if place is not None else UNKNOWN_POSITION)
+                   for index, (_, place) in damage.missing.items()]),
+            damage.needs_head_recovery,
+            damage.is_permanent,
+            damage.cleared_position,
+            tuple([(begin.journal_offset, end.journal_offset)
+                   for begin, end in damage.cleared_ranges]),
             configuration_index,
             log.vote_barrier_index,
             log.removed,

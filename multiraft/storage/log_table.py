@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 from multiraft.errors import UnknownGroup
 from multiraft.partitions.state import PartitionStates
 from multiraft.raft.log_reader import GroupRestored
+from multiraft.storage.damage.journal_damage import JournalDamage
 from multiraft.storage.io_jobs import ReadJob, StagedWrite, spans_of
 from multiraft.storage.journal.journal import Journal, Part
-from multiraft.storage.journal_damage import JournalDamage
 from multiraft.storage.stored_log import StoredLog
 from multiraft.types import Entry
 

@@ -176,16 +176,14 @@ class Store:
             if log is not None:
                 log.cached.clear()
             log = self._logs[group] = StoredLog(group, incarnation, configuration)
-            log.created_position = self._journal.position
-            # Nothing before its creation was its own.
-            log.cleared_ranges = ((0, log.created_position),)
+            log.damage.create(self._journal.position, self._journal.end_place)
             if self.recovered.quarantine_all_reason and not is_new:
-                log.require_head_recovery(self.recovered.quarantine_all_reason)
+                log.damage.require_head_recovery(self.recovered.quarantine_all_reason)
             self.partition_states[group] = PartitionStates(group)
         else:
             if log.removed:
-                log.removed, log.created_position = False, self._journal.position
-                log.cleared_ranges = ((0, log.created_position),)  # nor behind its tombstone
+                log.removed = False
+                log.damage.create(self._journal.position, self._journal.end_place)
             log.set_initial_configuration(configuration)
         return self.table.restore(group)
 
@@ -228,14 +226,15 @@ class Store:
             log.apply_forced_recovery(parse_reincarnation(record.payload), record.index,
                                       record.term)
             return 1
-        ranges, needs_head_recovery = log.unreadable_ranges(), log.needs_head_recovery
-        repaired = self.table.journal_damage.repaired_ranges
-        repaired.update((begin, end - begin) for begin, end in ranges)
-        log.apply_tombstone(parse_tombstone(record.term, record.index, record.payload), position)
+        ranges, needs_head_recovery = log.unreadable_ranges(), log.damage.needs_head_recovery
+        for begin, end in ranges:
+            self.table.journal_damage.explain(*self._journal.range_at(begin, end))
+        log.apply_tombstone(parse_tombstone(record.term, record.index, record.payload), position,
+                            self._journal.place_at(position))
         if needs_head_recovery and write.drop_from:
             # A vote or entries that it may have lost are not in the tombstone either, so the
             # group's next replica on this node must not vote before a leader cleared it.
-            log.require_head_recovery("it was removed during head recovery")
+            log.damage.require_head_recovery("it was removed during head recovery")
         self.partition_states[log.group] = PartitionStates(log.group)
         self.groups.pop(log.group, None)
         return 1 + len(ranges)
@@ -248,7 +247,7 @@ class Store:
         quarantine is permanent.  Do nothing if it is quarantined here already, or removed."""
         log = self.table.log(group)
         if not log.quarantined and not log.removed:  # damage is known first; it may be removed
-            log.quarantine_permanently(why)
+            log.damage.quarantine_permanently(why)
 
     # ---- a round ---------------------------------------------------------------------------------
 
@@ -562,7 +561,7 @@ def _append_journal_entries(write: GroupWrite, entries: list[Entry], log: Stored
     if record is not None:
         entries += [record, *log.records_after_tombstone(record)]
     if write.drop_from:
-        in_head_recovery = log.needs_head_recovery and (
+        in_head_recovery = log.damage.needs_head_recovery and (
             record or write.drop_from <= log.index.last_index
         )
         payload = TRUNCATED_IN_HEAD_RECOVERY if in_head_recovery else b""

@@ -2,21 +2,28 @@
 
 Contract.  Owned by the loop.  ``cached`` holds the newest entries of the group, contiguous up to
 the last one; older entries are read from disk.  Nothing here writes: the store and repair write the
-records, recovery reads them.
+records, recovery reads them.  ``damage`` knows which entries are missing; the methods here that
+change both it and the index keep the two in agreement.
+
+Invariant.  Missing entries have indexes of the log.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from operator import itemgetter
 from typing import NamedTuple, final
 
 from multiraft.codec import layout
 from multiraft.raft.log_reader import GroupRestored, LogBounds
 from multiraft.raft.replica_records import ForcedRecovery, Tombstone
+from multiraft.storage.damage.damage_map import DamageMap, MissingEntry
+from multiraft.storage.damage.place import Place
+from multiraft.storage.damage.ranges import merged
 from multiraft.storage.filesystem import Buffer
 from multiraft.storage.index import UNKNOWN_POSITION, Copy, GroupIndex, PartitionIndex
+from multiraft.storage.journal.journal import Journal
 from multiraft.storage.journal.segment_index import REPAIR_STRUCT
-from multiraft.storage.ranges import ByteRange, merged, uncovered
 from multiraft.types import Configuration, Entry, EntryKind, HardState
 
 NO_HARD_STATE = HardState(0, 0)
@@ -52,17 +59,8 @@ class StoredLog:
         "partitions",
         "cached",
         "commit",
-        "quarantined",
-        "missing",
-        "term_unknown",
-        "maybe_truncated",
-        "needs_head_recovery",
-        "permanently_quarantined",
-        "cleared_position",
-        "cleared_ranges",
-        "created_position",
+        "damage",
         "snapshot_position",
-        "broken_reason",
         "record_key",
         "record",
     )
@@ -84,30 +82,22 @@ class StoredLog:
         self.partitions: dict[int, PartitionIndex] = {}
         self.cached: dict[int, CachedEntry] = {}
         self.commit = 0  # as the last checkpoint knew it
-        self.quarantined = ""  # why, or empty
-        #: Entries that exist and cannot be read: index -> journal position of the damage, 0 =
-        #: unknown.
-        self.missing: dict[int, int] = {}
-        #: Subset of ``missing``: entries whose term is a guess; they are committed.
-        self.term_unknown: set[int] = set()
-        #: Subset of ``missing``: entries that may have been truncated.  Only the committed entry of
-        #: the index tells: a member that has the same entry may not have heard of the truncation.
-        self.maybe_truncated: set[int] = set()
-        #: More may be lost than ``missing`` names: the leader has to clear the replica.
-        self.needs_head_recovery = False
-        self.permanently_quarantined = False  # no repair clears the quarantine
-        self.cleared_position = 0  # journal position of the last LIFT
-        #: (begin, end) of the journal: damage there is cleared for this group; later damage
-        #: elsewhere is not.
-        self.cleared_ranges: tuple[ByteRange, ...] = ()
-        #: Journal position at which the log was created empty; 0 = by an earlier process.
-        self.created_position = 0
+        self.damage = DamageMap()
         #: Journal position at which a snapshot was installed: segments that begin before it have no
         #: entries of this log.
         self.snapshot_position = 0
-        self.broken_reason = ""  # recovery only: why later entries cannot follow
         self.record_key: tuple | None = None  # of the record below
         self.record = b""  # encoded for the last checkpoint
+
+    @property
+    def quarantined(self) -> str:
+        """Reason why the replica is quarantined; empty = it is not."""
+        return self.damage.why
+
+    @property
+    def missing(self) -> Mapping[int, MissingEntry]:
+        """Entries of the log that are not intact, by index."""
+        return self.damage.missing
 
     @property
     def configuration(self) -> Configuration:
@@ -136,9 +126,9 @@ class StoredLog:
             kept.append((index, configuration))
         self.configurations = sorted(kept, key=itemgetter(0))
 
-    def apply_tombstone(self, left: Tombstone, position: int) -> None:
-        """Empty the log at a tombstone: entries before its journal position belong to a removed
-        replica.  Keep the term, vote and vote barrier of the tombstone."""
+    def apply_tombstone(self, left: Tombstone, position: int, place: Place) -> None:
+        """Empty the log at a tombstone: entries before its journal position, which is at ``place``,
+        belong to a removed replica.  Keep the term, vote and vote barrier of the tombstone."""
         before = self.record_before_tombstone or self.record
         self.__init__(self.group, self.incarnation)
         self.record_before_tombstone = before
@@ -146,8 +136,8 @@ class StoredLog:
         self.vote_barrier_term = left.vote_barrier_term
         self.group_incarnation = left.incarnation
         self.removed = True
-        self.tombstone_position = self.cleared_position = position
-        self.cleared_ranges = ((0, position),)
+        self.tombstone_position = position
+        self.damage.remove(position, place)
 
     def apply_forced_recovery(self, new: ForcedRecovery, index: int,
                               vote_barrier_term: int) -> None:
@@ -177,8 +167,8 @@ class StoredLog:
             min(self.commit, last),
             min(applied, last),
             configuration,
-            self.quarantined,
-            self.needs_head_recovery and not self.missing and not self.permanently_quarantined,
+            self.damage.why,
+            self.damage.is_waiting_for_leader,
             min(index, last),
             tuple(self.configurations[1:]),
             self.vote_barrier_index,
@@ -196,70 +186,55 @@ class StoredLog:
         self.partitions = {}
         self.cached.clear()
         self.commit = bounds.last_index
-        self.missing.clear()
-        self.term_unknown.clear()
-        self.maybe_truncated.clear()
+        self.damage.truncate(0)
         self.snapshot_position = snapshot_position
-
-    def quarantine(self, why: str) -> None:
-        """Mark the replica as quarantined because of ``why``; a reason that it has already is
-        kept."""
-        self.quarantined = self.quarantined or why
-
-    def require_head_recovery(self, why: str) -> None:
-        """Quarantine the replica until its leader clears it: it may have lost entries, a term or a
-        vote that it does not know of."""
-        self.quarantine(why)
-        self.needs_head_recovery = True
-
-    def quarantine_permanently(self, why: str) -> None:
-        """Quarantine the replica permanently: it has to be removed and added again."""
-        self.quarantine(why)
-        self.permanently_quarantined = True
-
-    def has_cleared(self, ranges: list[ByteRange]) -> bool:
-        """Return True if damage in these ranges of the journal is cleared for this group, by one
-        or several of ``cleared_ranges``."""
-        return not any(uncovered(*each, self.cleared_ranges) for each in ranges)
-
-    def clear_quarantine(self) -> None:
-        """End the quarantine."""
-        self.quarantined = ""
-        self.needs_head_recovery = self.permanently_quarantined = False
 
     def may_have_term(self, index: int, term: int, taken: dict[int, int] = _NONE_TAKEN) -> bool:
         """Return True if a missing entry may be of that term.  Entries of unknown term are repaired
         in ascending order, so that terms never fall along the log; ``taken``: index -> term of
         those that are repaired in the same step.  O(lost)."""
-        if index not in self.term_unknown:
+        if not self.damage.is_term_unknown(index):
             return self.index.holds(index, term)
         behind = self.next_of_known_term(index)
         before = taken.get(index - 1) or self.index.term(index - 1)
-        return (index == min(self.term_unknown - taken.keys(), default=0) and before <= term
+        lowest = min({*self.damage.terms_unknown()} - taken.keys(), default=0)
+        return (index == lowest and before <= term
                 and (behind > self.index.last_index or term <= self.index.term(behind)))
 
     def next_of_known_term(self, index: int) -> int:
         """Return the first index behind ``index`` whose term is known, or the log's end + 1.
         O(lost)."""
         index += 1
-        while index in self.term_unknown:
+        while self.damage.is_term_unknown(index):
             index += 1
         return index
 
     def append_lost(self, first: int) -> None:
         """Add entries up to ``first`` (exclusive) that existed and are lost, as missing entries of
         unknown term."""
-        lost = range(self.index.last_index + 1, first)
+        for index in range(self.index.last_index + 1, first):
+            self.damage.lose_term(index)
         self.index.append_placeholders(first)
-        self.missing.update(dict.fromkeys(lost, UNKNOWN_POSITION))
-        self.term_unknown.update(lost)
 
-    def unreadable_ranges(self) -> list[ByteRange]:
+    def append_lost_of_last_term(self, first: int) -> None:
+        """Add entries up to ``first`` (exclusive) that existed and are lost, as missing entries of
+        the last entry's term."""
+        for index in range(self.index.last_index + 1, first):
+            self.damage.lose(index, None)
+        self.index.append_placeholders(first)
+
+    def place_of(self, index: int, journal: Journal) -> Place | None:
+        """Return where an entry of the log stands; None = unknown.  O(log n)."""
+        position = self.index.position(index)
+        return journal.place_at(position) if position != UNKNOWN_POSITION else None
+
+    def unreadable_ranges(self) -> list[tuple[int, int]]:
         """Return the journal ranges of missing entries, ascending, without those that are missing
-        only because they may have been truncated.  O(missing)."""
-        return merged((at, at + self.index.size(index)) for index in self.missing
-                      if index not in self.maybe_truncated
-                      and (at := self.index.position(index)) != UNKNOWN_POSITION)
+        only because they may have been truncated; entries that touch share a range.  O(missing)."""
+        at = self.index
+        return merged((at.position(index), at.position(index) + at.size(index))
+                      for index in self.damage.unreadable()
+                      if at.position(index) != UNKNOWN_POSITION)
 
     def records_after_tombstone(self, record: Entry) -> list[Entry]:
         """Return the REPAIR records to write right behind the tombstone of this replica, none
@@ -274,20 +249,11 @@ class StoredLog:
                       payload=REPAIR_STRUCT.pack(begin, end - begin))
                 for begin, end in self.unreadable_ranges()]
 
-    def mark_maybe_truncated(self, index: int) -> None:
-        """Treat an entry that may have been truncated as missing, until a peer sends the committed
-        entry of that index.  An entry of unknown term is only missing."""
-        self.missing.setdefault(index, self.index.position(index))
-        if index not in self.term_unknown:
-            self.maybe_truncated.add(index)
-
     def discard_superseded(self, index: int) -> None:
         """Discard an entry that was truncated: the entry that replaced it is lost, of unknown term.
         O(partitions)."""
         self.index.replace(index, UNKNOWN_POSITION, layout.ENTRY_HEADER_BYTES)
-        self.missing[index] = UNKNOWN_POSITION
-        self.term_unknown.add(index)
-        self.maybe_truncated.discard(index)
+        self.damage.lose_term(index)
         for partition in self.partitions.values():
             partition.remove_batch(index)
 
@@ -303,19 +269,14 @@ class StoredLog:
         longer missing.  An unknown term becomes the copy's if it may be.
 
         Return False, and change nothing, if the log does not have the entry."""
-        if copy.index in self.term_unknown and self.may_have_term(copy.index, copy.term):
+        if (self.damage.is_term_unknown(copy.index)
+                and self.may_have_term(copy.index, copy.term)):
             self.index.set_term(copy.index, copy.term, self.next_of_known_term(copy.index))
         if not self.index.holds(copy.index, copy.term):
             return False
         self.index.replace(copy.index, copy.position, copy.size)
-        self.resolve_missing(copy.index)
+        self.damage.repair(copy.index)
         return True
-
-    def resolve_missing(self, index: int) -> None:
-        """Stop counting an entry as missing: it was repaired, or is not needed."""
-        self.missing.pop(index, None)
-        self.term_unknown.discard(index)
-        self.maybe_truncated.discard(index)
 
     def merge_hard_state(self, found: HardState) -> None:
         """Take a hard state from a segment if its term is later than the known one's.  In the same
@@ -342,7 +303,13 @@ class StoredLog:
         # A configuration counts as long as its entry is in the log, committed or not (thesis 4.1).
         while len(self.configurations) > 1 and self.configurations[-1][0] >= first_removed:
             self.configurations.pop()
-        for gone in [index for index in self.missing if index >= first_removed]:
-            self.resolve_missing(gone)
+        self.damage.truncate(first_removed)
         for partition in self.partitions.values():
             partition.truncate(first_removed)
+
+    def _check(self) -> None:
+        """Assert every invariant, of the index and of the damage as well.  O(n)."""
+        self.index._check()
+        self.damage._check()
+        first, last = self.index.first_index, self.index.last_index
+        assert all(first <= index <= last for index in self.missing), f"{self.missing}"

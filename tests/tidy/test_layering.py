@@ -151,6 +151,14 @@ LAYERS = (
     ),
     Layer("`placement`", ("placement/**.py",), ("placement.**",), ("sortedcontainers",), PURE, {}),
     Layer(
+        "`multiraft.storage.damage`",
+        ("multiraft/storage/damage/**.py",),
+        ("multiraft.storage.damage.**",),
+        (),
+        PURE,
+        {},
+    ),
+    Layer(
         "`multiraft.storage`",
         ("multiraft/storage/**.py",),
         ("multiraft.storage.**", "multiraft.partitions.**", *CONSENSUS),

@@ -64,7 +64,7 @@ class ReadBack:
             known, entries = self._read(store, group, rotten)
             damaged = bool(restored.quarantined)
             log = state_checker.recovered(node, group, restored, entries, damaged, known,
-                                    _knows_its_damage(store.table.logs[group]))
+                                          store.table.logs[group].damage.is_exact)
             self._note(store, group, log, damaged)
 
     def _begin(self, journal: Journal, image: Callable[[str], bytes]) -> None:
@@ -99,8 +99,8 @@ class ReadBack:
             if damaged is not None:
                 if not rotten:
                     raise damaged
-                term = 0 if first in log.term_unknown else log.index.term(first)
-                found.append(DamagedEntry(first, term, first in log.maybe_truncated))
+                term = 0 if log.damage.is_term_unknown(first) else log.index.term(first)
+                found.append(DamagedEntry(first, term, log.damage.is_maybe_truncated(first)))
                 first += 1
         self.entries_read += len(found)
         return known, found
@@ -168,13 +168,6 @@ def _readable(store: Store, group: int, first: int,
         except CorruptRange as error:
             return tuple(entries), error
     raise AssertionError(f"g{group} {first}..{last} is damaged, and none of it")
-
-
-def _knows_its_damage(log: StoredLog) -> bool:
-    """True if all damage of the log is known, perhaps none: entries that cannot be read, each with
-    index and term."""
-    return not (log.needs_head_recovery or log.permanently_quarantined
-                or log.term_unknown or log.maybe_truncated)
 
 
 def _runs(indexes: list[int]) -> Iterator[tuple[int, int]]:

@@ -28,6 +28,7 @@ from typing import NamedTuple
 from multiraft import core
 from multiraft.codec import layout
 from multiraft.storage.config import StorageConfig
+from multiraft.storage.damage.place import Place, PlaceRange
 from multiraft.storage.errors import EntryTooLarge, UnknownFormat, WrongIdentity
 from multiraft.storage.filesystem import Buffer, File, Filesystem
 from multiraft.storage.strays import INDEX_SUFFIX, SEGMENT_SUFFIX
@@ -340,6 +341,24 @@ class Journal:
     def segment_of(self, position: int) -> Segment:
         """Return the segment that holds a journal position.  O(log n)."""
         return self.segments[bisect_right(self._starts, position) - 1]
+
+    def place_at(self, offset: int) -> Place:
+        """Return the file and byte of a journal offset; behind the active segment, in the file that
+        comes next.  O(log n)."""
+        slot = bisect_right(self._starts, offset)
+        start = self._starts[slot - 1] if slot else 0
+        if offset >= self._next_start:
+            start = self._next_start
+        return Place(start, offset - start)
+
+    @property
+    def end_place(self) -> Place:
+        """Place behind the last staged entry.  O(log n)."""
+        return self.place_at(self.position)
+
+    def range_at(self, begin: int, end: int) -> PlaceRange:
+        """Return the places of a range of journal offsets.  O(log n)."""
+        return self.place_at(begin), self.place_at(end)
 
     @property
     def next_is_due(self) -> bool:

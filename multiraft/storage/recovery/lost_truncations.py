@@ -20,45 +20,48 @@ and the next start must not ask again, although the log may continue in another 
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from multiraft.storage.damage.journal_damage import JournalDamage
+from multiraft.storage.damage.place import PlaceRange
 from multiraft.storage.index import UNKNOWN_POSITION, Copy
+from multiraft.storage.journal.journal import Journal
 from multiraft.storage.journal.segment_index import SegmentIndex, SegmentRun
 from multiraft.storage.journal.segment_scan import DamagedRange
-from multiraft.storage.ranges import ByteRange
 from multiraft.storage.stored_log import StoredLog
 from multiraft.types import Entry
 
 
-def mark_maybe_truncated(log: StoredLog, damaged: Sequence[tuple[int, list[ByteRange]]],
+def mark_maybe_truncated(log: StoredLog, journal: Journal, journal_damage: JournalDamage,
+                         damaged: Sequence[tuple[int, list[PlaceRange]]],
                          applied: int, copies: Mapping[int, Copy],
-                         first_positions: Mapping[int, int], explained: Container[int]) -> None:
-    """Mark the entries whose truncation a damaged range may have recorded.  ``damaged``: begin and
-    unexplained parts of each damaged range, in journal order.
+                         first_positions: Mapping[int, int]) -> None:
+    """Mark the entries whose truncation a damaged range may have recorded.  ``damaged``: journal
+    offset at which each damaged range begins, and its unexplained parts, in journal order.
 
     ``applied``: applied index: an entry up to there was committed, perhaps not the one at its
     position;
     ``copies``: by index, those that are not in use yet; ``first_positions``: of entries that are
-    read from a copy, where they stood; ``explained``: positions that a REPAIR record names: an
-    entry that is in use there all the same was compacted before a peer could tell if it was
-    truncated.
+    read from a copy, where they stood.  An entry that is in use in an explained range was
+    compacted before a peer could tell if it was truncated.
 
     Once the quarantine of the group was cleared, each wrong entry has a copy or was truncated, and
     later entries tell nothing about the range.  That does not hold if damage behind the range is
     not cleared: the copy may have stood there.  O(damaged ranges * entries behind them).
     """
-    not_cleared = max((begin for begin, ranges in damaged if not log.has_cleared(ranges)),
+    not_cleared = max((begin for begin, ranges in damaged if not log.damage.has_cleared(ranges)),
                       default=-1)
     for copy in copies.values():
-        if not_cleared < copy.position < log.cleared_position:
+        if not_cleared < copy.position < log.damage.cleared_position:
             _discard_guesses(log, copy)
     for begin, _ in damaged:
-        _mark_before(log, begin, begin > not_cleared, applied, copies, first_positions, explained)
+        _mark_before(log, journal, journal_damage, begin, begin > not_cleared, applied, copies,
+                     first_positions)
 
 
-def _mark_before(log: StoredLog, begin: int, is_cleared: bool, applied: int,
-                 copies: Mapping[int, Copy], first_positions: Mapping[int, int],
-                 explained: Container[int]) -> None:
+def _mark_before(log: StoredLog, journal: Journal, journal_damage: JournalDamage, begin: int,
+                 is_cleared: bool, applied: int, copies: Mapping[int, Copy],
+                 first_positions: Mapping[int, int]) -> None:
     """Mark the last entry before the damaged range that starts at ``begin``, and the last applied
     entry, which no append may replace.
 
@@ -74,17 +77,18 @@ def _mark_before(log: StoredLog, begin: int, is_cleared: bool, applied: int,
         return
     base = min(applied, at)
     has_base = base >= log.index.first_index and log.index.position(base) < begin
+    named = [each for each in (at, base)[:1 + has_base]
+             if journal_damage.is_explained(journal.place_at(log.index.position(each)))]
     if (is_cleared and not any(conflicts_with(log, copy)
                                and 0 < log.index.position(copy.index) < begin < copy.position
                                for copy in copies.values())
-            and log.index.position(at) not in explained
-            and not (has_base and log.index.position(base) in explained)):
+            and not named):
         return
     log.commit = min(log.commit, applied)  # it comes from the leader again
     if has_base:
-        log.mark_maybe_truncated(base)
+        log.damage.suspect(base, log.place_of(base, journal))
     if at < log.index.last_index:
-        log.mark_maybe_truncated(at)
+        log.damage.suspect(at, log.place_of(at, journal))
 
 
 def _discard_guesses(log: StoredLog, copy: Copy) -> None:
@@ -129,14 +133,15 @@ def conflicts_with(log: StoredLog, copy: Copy) -> bool:
     """Return True if the log has an entry of another term at the copy's index, whose term is no
     guess and which was written before the copy."""
     at = copy.index
-    return (log.index.first_index <= at <= log.index.last_index and at not in log.term_unknown
+    return (log.index.first_index <= at <= log.index.last_index
+            and not log.damage.is_term_unknown(at)
             and log.index.position(at) < copy.position and log.index.term(at) != copy.term)
 
 
 def _is_followed(log: StoredLog, at: int) -> bool:
     """Return True if the log's entry behind ``at`` is of the same term for sure, so that ``at`` was
     not truncated."""
-    return (at < log.index.last_index and at + 1 not in log.term_unknown
+    return (at < log.index.last_index and not log.damage.is_term_unknown(at + 1)
             and log.index.term(at + 1) == log.index.term(at))
 
 

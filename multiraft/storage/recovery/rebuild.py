@@ -18,16 +18,17 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from operator import attrgetter
 
 from multiraft.partitions.state import PartitionStates
 from multiraft.raft import joint_quorum
 from multiraft.storage.checkpoint import Checkpoint, GroupRecord
+from multiraft.storage.damage.place import Place, PlaceRange
 from multiraft.storage.index import UNKNOWN_POSITION, Copy, GroupIndex, PartitionIndex
-from multiraft.storage.journal.journal import Segment
+from multiraft.storage.journal.journal import Journal, Segment
 from multiraft.storage.journal.segment_index import SegmentIndex, SegmentRun
 from multiraft.storage.journal.segment_scan import DamagedRange
-from multiraft.storage.ranges import ByteRange
 from multiraft.storage.recovery.lost_truncations import (
     conflicts_with,
     is_obsolete_copy,
@@ -44,152 +45,196 @@ FoundDamage = tuple[DamagedRange, Damage]
 
 def rebuild(found: list[FoundSegment], damage: list[FoundDamage], checkpoint: Checkpoint,
             applied: Mapping[tuple[int, int], int], result: RecoveryReport,
-            progress: RecoveryProgress, directory: str) -> None:
+            progress: RecoveryProgress, journal: Journal) -> None:
     """Fill ``result`` with the logs, partition states and damage of a checkpoint and the journal's
     segments.  O(groups + segments * groups in them + entries that are not applied + damage *
     groups).
 
     ``damage``: what reading the segments found; ``applied``: (group, incarnation) -> index that the
-    checkpoint has applied."""
-    rebuilding = _Rebuilding(checkpoint, applied, result, directory)
+    checkpoint has applied; ``journal``: with these segments."""
+    rebuilding = _Rebuilding(checkpoint, applied, result, journal)
     rebuilding.report_damage(rebuilding.join(found, damage))
     rebuilding.restore_states(progress)
 
 
+@dataclass(slots=True)
+class _GroupRebuild:
+    """One group while the segments are joined."""
+
+    log: StoredLog
+    unapplied_entries: list[Entry] = field(default_factory=list)
+    #: Copies of what the log did not have, or not yet.
+    pending_copies: list[tuple[Copy, Entry | None]] = field(default_factory=list)
+    #: Index -> journal offset where it first stood, of entries that are read from their copies.
+    first_positions: dict[int, int] = field(default_factory=dict)
+    broken_reason: str = ""  # why later entries cannot follow
+    is_from_tombstone: bool = False  # the checkpoint's states are those of a removed replica
+
+    def end_replica(self) -> None:
+        """Forget what was noted for a replica that a tombstone has removed."""
+        self.unapplied_entries = []
+        self.pending_copies = []
+        self.first_positions = {}
+
+    def truncate(self, first_removed: int) -> None:
+        self.log.truncate(first_removed)
+        self.pending_copies = [item for item in self.pending_copies
+                               if item[0].index < first_removed]
+        self.first_positions = {index: at for index, at in self.first_positions.items()
+                                if index < first_removed}
+        while self.unapplied_entries and self.unapplied_entries[-1].index >= first_removed:
+            self.unapplied_entries.pop()
+
+
 class _Rebuilding:
     def __init__(self, checkpoint: Checkpoint, applied: Mapping[tuple[int, int], int],
-                 result: RecoveryReport, directory: str):
+                 result: RecoveryReport, journal: Journal):
         self._checkpoint = checkpoint
         self._applied = applied
         self._result = result
+        self._journal = journal
         self._journal_damage = result.journal_damage
-        self._directory = directory
-        self._unapplied_entries: dict[int, list[Entry]] = {}
-        #: group -> position of a tombstone behind the checkpoint
-        self._tombstone_positions: dict[int, int] = {}
-        #: group -> copies of what the log did not have, or not yet
-        self._pending_copies: dict[int, list[tuple[Copy, Entry | None]]] = {}
-        #: group -> index -> where it first stood, of entries that are read from their copies
-        self._first_positions: dict[int, dict[int, int]] = {}
+        self._groups: dict[int, _GroupRebuild] = {}
 
     def join(self, found: list[FoundSegment], damage: list[FoundDamage]) -> list[FoundDamage]:
         """Start with the checkpoint's groups, add every segment's runs in journal order, and mark
         the missing entries of each log. Return ``damage`` without that of obsolete copies."""
         for record in self._checkpoint.records.values():
-            self._result.logs[record.group] = _log_of(record)
+            self._groups[record.group] = _GroupRebuild(self._log_of(record))
         for segment, index in found:
             for run in index.runs.values():
                 self._join_run(segment, run)
+        self._result.logs = {group: each.log for group, each in self._groups.items()}
         indexes = [index for _, index in found]
         damage = [(at, each) for at, each in damage if at.copy_group < 0
                   or not is_obsolete_copy(self._result.logs[at.copy_group], at, indexes)]
-        unexplained = self._journal_damage.unexplained_ranges(
-            (at.position, max(at.position, at.end)) for at, _ in damage if at.group < 0
-        )
-        for log in self._result.logs.values():
-            self._find_missing(log, unexplained)
+        unexplained = [
+            (begin.journal_offset, parts)
+            for begin, parts in self._journal_damage.unexplained_ranges(
+                self._range_of(at) for at, _ in damage if at.group < 0)
+        ]
+        for state in self._groups.values():
+            self._find_missing(state, unexplained)
         for record in self._checkpoint.records.values():
             self._restore_missing(record)
+        end = self._journal.end_place
+        self._journal_damage.was_cleared_before = any(
+            state.log.damage.clears_damage_before(end) for state in self._groups.values())
         return damage
 
-    def _find_missing(self, log: StoredLog, unexplained: list[tuple[int, list[ByteRange]]]) -> None:
+    def _log_of(self, record: GroupRecord) -> StoredLog:
+        """Return a group's log as a checkpoint has it, without entries, which the segments have."""
+        log = StoredLog(record.group, record.incarnation, record.configuration)
+        log.hard_state, log.commit = record.hard_state, record.commit
+        log.index = GroupIndex(record.first_index, record.prev_term)
+        log.snapshot_position = record.snapshot_position
+        log.damage.restore(record.quarantined, record.needs_head_recovery,
+                           record.permanently_quarantined, record.cleared_position,
+                           self._places(record.cleared_ranges))
+        log.configurations = [(record.configuration_index, record.configuration)]
+        log.vote_barrier_index, log.vote_barrier_term = (
+            record.vote_barrier_index,
+            record.vote_barrier_term,
+        )
+        log.removed = record.removed
+        log.tombstone_position = record.tombstone_position
+        log.group_incarnation = record.group_incarnation
+        return log
+
+    def _range_of(self, damaged: DamagedRange) -> PlaceRange:
+        return self._journal.range_at(damaged.position, max(damaged.position, damaged.end))
+
+    def _applied_of(self, log: StoredLog) -> int:
+        return self._applied.get((log.group, log.incarnation), 0)
+
+    def _find_missing(self, state: _GroupRebuild,
+                      unexplained: list[tuple[int, list[PlaceRange]]]) -> None:
         """Mark the entries of a log that are missing or perhaps truncated, now that the whole
         journal was joined; then read those that a copy has from that copy.
 
         A copy that contradicts the log requires head recovery.  The log is truncated before a lost
         entry of unknown term that is not applied.  ``unexplained``: damaged ranges, as
         ``mark_maybe_truncated`` takes them."""
-        applied = self._applied.get((log.group, log.incarnation), 0)
+        log = state.log
+        applied = self._applied_of(log)
         if log.index.last_index < applied:
             log.append_lost(applied + 1)
-        pending = newest_copies(self._pending_copies.pop(log.group, ()))
-        if pending and log.index.last_index < pending[-1][0].index and not log.broken_reason:
+        pending, state.pending_copies = newest_copies(state.pending_copies), []
+        if pending and log.index.last_index < pending[-1][0].index and not state.broken_reason:
             # Its end was damaged: the copies tell where the log ends.
             log.append_lost(pending[-1][0].index + 1)
-        mark_maybe_truncated(log, unexplained, applied, {copy.index: copy for copy, _ in pending},
-                             self._first_positions.get(log.group, {}),
-                             self._journal_damage.repaired_ranges)
+        mark_maybe_truncated(log, self._journal, self._journal_damage, unexplained, applied,
+                             {copy.index: copy for copy, _ in pending}, state.first_positions)
         for copy, entry in pending:
             if conflicts_with(log, copy):  # truncated before the copy, and the record is lost
-                log.require_head_recovery(f"the copy of entry {copy.index} contradicts the log")
-                log.mark_maybe_truncated(copy.index)
+                log.damage.require_head_recovery(
+                    f"the copy of entry {copy.index} contradicts the log")
+                log.damage.suspect(copy.index, log.place_of(copy.index, self._journal))
             elif copy.index in log.missing:
-                self._take_copy(log, copy, entry, self._unapplied_entries.setdefault(log.group, []))
-        self._truncate_unknown(log, applied)
+                self._take_copy(state, copy, entry)
+        self._truncate_unknown(state, applied)
 
-    def _truncate_unknown(self, log: StoredLog, applied: int) -> None:
+    def _truncate_unknown(self, state: _GroupRebuild, applied: int) -> None:
         """Truncate the log before its first lost entry of unknown term behind the ``applied``
         index, and note the log as broken.  Do nothing without such an entry: applied ones are known
         to have existed."""
-        unknown = min((index for index in log.term_unknown if index > applied), default=0)
+        unknown = min((index for index in state.log.damage.terms_unknown() if index > applied),
+                      default=0)
         if unknown:
-            log.broken_reason = f"entry {unknown} is lost, and its term is unknown"
-            self._truncate(log, unknown, self._unapplied_entries.get(log.group, []))
+            state.broken_reason = f"entry {unknown} is lost, and its term is unknown"
+            state.truncate(unknown)
 
     def _join_run(self, segment: Segment, run: SegmentRun) -> None:
-        log = self._result.logs.get(run.group)
+        state = self._groups.get(run.group)
         # Of any incarnation: a damaged place with a copy concerns no other group.
         for copy in run.copies:
             if copy.damaged_position:
-                self._journal_damage.repaired_ranges[copy.damaged_position] = copy.damaged_size
-        if log is not None and run.incarnation < log.incarnation:
+                self._journal_damage.explain(*self._journal.range_at(
+                    copy.damaged_position, copy.damaged_position + copy.damaged_size))
+        if state is not None and run.incarnation < state.log.incarnation:
             return
-        if log is None or run.incarnation > log.incarnation:
-            log = self._result.logs[run.group] = StoredLog(run.group, run.incarnation)
-            self._unapplied_entries[run.group] = []
-            self._forget_copies(run.group)
+        if state is None or run.incarnation > state.log.incarnation:
+            state = self._groups[run.group] = _GroupRebuild(StoredLog(run.group, run.incarnation))
+        log = state.log
         if segment.end <= log.tombstone_position:
             return  # of an earlier replica
-        self._join_lifecycle_records(segment, log, run)
+        self._join_lifecycle_records(segment, state, run)
         if run.hard_state is not None:
             log.merge_hard_state(run.hard_state)
         if segment.start < log.snapshot_position:
             return  # an installed snapshot replaces these entries
-        unapplied_entries = self._unapplied_entries.setdefault(run.group, [])
-        if run.cleared_position > log.cleared_position:
-            log.cleared_position, log.cleared_ranges = run.cleared_position, run.cleared_ranges
-            # Else the LIFT was void: a replica in conflict with its leader has to be removed.
-            if not log.permanently_quarantined:
-                log.clear_quarantine()
-        if run.head_recovery_truncate_position > log.cleared_position:
-            log.require_head_recovery("it truncated entries that it may have acknowledged")
+        damage = log.damage
+        # With a permanent quarantine the LIFT was void: a replica in conflict with its leader has
+        # to be removed.
+        damage.clear(run.cleared_position, self._places(run.cleared_ranges))
+        if run.head_recovery_truncate_position > damage.cleared_position:
+            damage.require_head_recovery("it truncated entries that it may have acknowledged")
         if run.truncated_from:
             if run.truncated_from <= log.index.last_index + 1:
-                log.broken_reason = ""
-            self._truncate(log, run.truncated_from, unapplied_entries)
+                state.broken_reason = ""
+            state.truncate(run.truncated_from)
         if (run.index is not None and run.last_index >= run.index.first_index
-                and not log.broken_reason):
-            self._extend(segment, log, run, unapplied_entries)
+                and not state.broken_reason):
+            self._extend(segment, state, run)
         for copy in run.copies:
-            self._take_copy(log, copy, run.copy_entries.get(copy.index), unapplied_entries)
+            self._take_copy(state, copy, run.copy_entries.get(copy.index))
         if run.broken_reason:
-            self._note_broken_log(segment, log, run.broken_reason)
+            self._note_broken_log(segment, state, run.broken_reason)
 
-    def _truncate(self, log: StoredLog, first_removed: int, unapplied_entries: list[Entry]) -> None:
-        log.truncate(first_removed)
-        self._pending_copies[log.group] = [item for item in self._pending_copies.get(log.group, ())
-                                  if item[0].index < first_removed]
-        self._first_positions[log.group] = {
-            at: place for at, place in self._first_positions.get(log.group, {}).items()
-            if at < first_removed}
-        while unapplied_entries and unapplied_entries[-1].index >= first_removed:
-            unapplied_entries.pop()
+    def _places(self, ranges: tuple[tuple[int, int], ...]) -> tuple[PlaceRange, ...]:
+        return tuple([self._journal.range_at(begin, end) for begin, end in ranges])
 
-    def _forget_copies(self, group: int) -> None:
-        """Forget the copies and first positions noted for the group: the incarnation of the replica
-        that they belong to has ended."""
-        self._pending_copies.pop(group, None)
-        self._first_positions.pop(group, None)
-
-    def _join_lifecycle_records(self, segment: Segment, log: StoredLog, run: SegmentRun) -> None:
+    def _join_lifecycle_records(self, segment: Segment, state: _GroupRebuild,
+                                run: SegmentRun) -> None:
         """Apply the tombstone and the forced recovery of a segment's run to the log, as far as the
         checkpoint does not contain them; note if the replica is removed."""
+        log = state.log
         if run.tombstone is not None:
-            self._unapplied_entries[run.group] = []
-            self._forget_copies(run.group)
+            state.end_replica()
             if run.tombstone_position > log.tombstone_position:
-                log.apply_tombstone(run.tombstone, run.tombstone_position)
-                self._tombstone_positions[run.group] = run.tombstone_position
+                log.apply_tombstone(run.tombstone, run.tombstone_position,
+                                    self._journal.place_at(run.tombstone_position))
+                state.broken_reason, state.is_from_tombstone = "", True
         forced = run.forced_recovery
         if (forced is not None and forced.incarnation > log.group_incarnation
                 and (run.forced_recovery_at[0] >= self._checkpoint.position
@@ -199,22 +244,22 @@ class _Rebuilding:
         if exists and segment.start >= log.snapshot_position:  # else a snapshot was installed since
             log.removed = run.removed
 
-    def _take_copy(self, log: StoredLog, copy: Copy, entry: Entry | None,
-                   unapplied_entries: list[Entry]) -> None:
+    def _take_copy(self, state: _GroupRebuild, copy: Copy, entry: Entry | None) -> None:
         if not copy.index:
             return  # truncated since
+        log = state.log
         if log.index.holds(copy.index, copy.term):
-            self._first_positions.setdefault(log.group, {}).setdefault(
-                copy.index, log.index.position(copy.index))
+            state.first_positions.setdefault(copy.index, log.index.position(copy.index))
         if not log.repair(copy):
-            self._pending_copies.setdefault(log.group, []).append((copy, entry))
+            state.pending_copies.append((copy, entry))
             return
         if copy.count:
             partition = log.partitions.setdefault(copy.partition,
                                                   PartitionIndex(copy.partition, log.group))
             partition.repair(copy.base_offset, copy.count, copy.index, copy.max_timestamp_ms)
-        if entry is None or entry.index <= self._applied.get((log.group, log.incarnation), 0):
+        if entry is None or entry.index <= self._applied_of(log):
             return
+        unapplied_entries = state.unapplied_entries
         slot = bisect_left(unapplied_entries, entry.index, key=attrgetter("index"))
         known = slot < len(unapplied_entries) and unapplied_entries[slot].index == entry.index
         unapplied_entries[slot:slot + known] = [entry]
@@ -229,44 +274,49 @@ class _Rebuilding:
         for index, position in record.missing:
             in_log = log.index.first_index <= index <= log.index.last_index
             if in_log and log.index.position(index) in (position, UNKNOWN_POSITION):
-                log.missing[index] = position
+                place = self._place_at(position)
+                log.damage.lose(index, place)
                 if record.needs_head_recovery:
-                    log.mark_maybe_truncated(index)
+                    log.damage.suspect(index, place)
 
-    def _extend(self, segment: Segment, log: StoredLog, run: SegmentRun,
-                unapplied_entries: list[Entry]) -> None:
-        index = run.index
+    def _extend(self, segment: Segment, state: _GroupRebuild, run: SegmentRun) -> None:
+        log, index = state.log, run.index
         assert index is not None
         first_term = index.term(index.first_index)
         first_removed = log.index.first_conflict(index.first_index, first_term)
         if first_removed < log.index.first_index or first_term < log.index.prev_term:
             return self._note_broken_log(
-                segment, log, f"index {index.first_index}, term {first_term} where the log begins "
-                f"with index {log.index.first_index}")
+                segment, state, f"index {index.first_index}, term {first_term} where the log begins"
+                f" with index {log.index.first_index}")
         if first_removed > log.index.last_index:  # what lies between is lost, and may have copies
             first_removed = index.first_index
         # If there are entries to truncate, the record of that is lost.
-        self._truncate(log, first_removed, unapplied_entries)
-        last = log.index.last_index
-        if index.first_index > last + 1 and first_term == log.index.last_term:
-            log.missing.update(dict.fromkeys(range(last + 1, index.first_index), UNKNOWN_POSITION))
-            log.index.append_placeholders(index.first_index)
-        elif index.first_index > last + 1:
+        state.truncate(first_removed)
+        if first_term == log.index.last_term:
+            log.append_lost_of_last_term(index.first_index)
+        else:
             log.append_lost(index.first_index)
         log.index.extend(index)
-        log.missing.update(run.missing)
-        log.term_unknown.update(run.term_unknown)
+        for at, position in run.missing.items():
+            if at in run.term_unknown:
+                log.damage.lose_term(at)
+            else:
+                log.damage.lose(at, self._place_at(position))
         for partition, batches in run.partitions.items():
             known = log.partitions.get(partition)
             if known is None:
                 known = log.partitions[partition] = PartitionIndex(partition, log.group)
             known.extend(batches)
-        unapplied_entries.extend(run.unapplied_entries)
+        state.unapplied_entries.extend(run.unapplied_entries)
 
-    def _note_broken_log(self, segment: Segment, log: StoredLog, why: str) -> None:
+    def _place_at(self, position: int) -> Place | None:
+        return self._journal.place_at(position) if position != UNKNOWN_POSITION else None
+
+    def _note_broken_log(self, segment: Segment, state: _GroupRebuild, why: str) -> None:
+        log = state.log
         self._result.damage.append(Damage("log", segment.path, segment.start, log.group,
                                           log.index.last_index + 1, why))
-        log.broken_reason = why
+        state.broken_reason = why
 
     def report_damage(self, found: list[FoundDamage]) -> None:
         """Add the damage that was not repaired or truncated since to the result.
@@ -276,72 +326,77 @@ class _Rebuilding:
         logs = self._result.logs
         for damaged, damage in found:
             if damaged.group >= 0:
-                log = logs.get(damaged.group)
-                if log is not None and log.missing.get(damaged.index) == damaged.position:
+                log, place = logs.get(damaged.group), self._journal.place_at(damaged.position)
+                known = log.missing.get(damaged.index) if log is not None else None
+                if known is not None and known.place == place:
                     self._result.damage.append(damage)
                 continue
-            begin, end = damaged.position, max(damaged.position, damaged.end)
+            begin, end = self._range_of(damaged)
             ranges = self._journal_damage.unexplained(begin, end)
             if not ranges:
                 continue
             self._result.damage.append(damage)
             why = f"journal position {damaged.position} is {damage.why}"
             self._result.quarantine_all_reason = self._result.quarantine_all_reason or why
-            self._journal_damage.unattributed_ranges.append((begin, end))
+            self._journal_damage.add_unattributed(begin, end)
             for log in logs.values():
-                if not log.has_cleared(ranges):
-                    log.require_head_recovery(why)
+                if not log.damage.has_cleared(ranges):
+                    log.damage.require_head_recovery(why)
 
     def restore_states(self, progress: RecoveryProgress) -> None:
         """Replay into each group's partition states the entries that the checkpoint has not
         applied, and quarantine groups with missing entries or a broken log.
 
         A log whose entries contradict the states is quarantined permanently."""
-        progress.groups_total = len(self._result.logs)
-        for group, log in self._result.logs.items():
+        progress.groups_total = len(self._groups)
+        for group, state in self._groups.items():
+            log = state.log
             progress.groups_done += 1
             log.raise_term()
             if log.missing:
-                log.quarantine(f"entry {min(log.missing)} is damaged, lost or in question"
-                               + f" and {len(log.missing) - 1} more" * (len(log.missing) > 1))
-            if log.broken_reason:
-                log.require_head_recovery(log.broken_reason)
+                log.damage.quarantine(
+                    f"entry {min(log.missing)} is damaged, lost or in question"
+                    + f" and {len(log.missing) - 1} more" * (len(log.missing) > 1))
+            if state.broken_reason:
+                log.damage.require_head_recovery(state.broken_reason)
             record = self._checkpoint.records.get(group)
             if (record is not None and record.incarnation == log.incarnation
-                    and group not in self._tombstone_positions):
+                    and not state.is_from_tombstone):
                 states = self._checkpoint.partition_states[group]
             else:
                 states = PartitionStates(group)
             self._result.partition_states[group] = states
-            self._find_configurations(log)
-            why = self._replay(log, states)
+            self._find_configurations(state)
+            why = self._replay(state, states)
             if why:
-                self._result.damage.append(Damage("log", self._directory, 0, group,
+                self._result.damage.append(Damage("log", self._journal.directory, 0, group,
                                                   states.last_index + 1, why))
-                log.quarantine_permanently(why)
+                log.damage.quarantine_permanently(why)
 
-    def _find_configurations(self, log: StoredLog) -> None:
+    def _find_configurations(self, state: _GroupRebuild) -> None:
         """Add the configurations of membership entries above the applied state to the log: an entry
         in the log counts (thesis 4.1).  An invalid one quarantines the replica permanently."""
-        for entry in self._unapplied_entries.get(log.group, ()):
+        log = state.log
+        for entry in state.unapplied_entries:
             if (entry.kind == EntryKind.MEMBERSHIP
                     and log.configurations[-1][0] < entry.index <= log.index.last_index):
                 why = joint_quorum.fault(entry.payload)
                 if why:
-                    return log.quarantine_permanently(f"entry {entry.index}: {why}")
+                    return log.damage.quarantine_permanently(f"entry {entry.index}: {why}")
                 log.configurations.append((entry.index, joint_quorum.decode(entry.payload)))
 
-    def _replay(self, log: StoredLog, states: PartitionStates) -> str:
+    def _replay(self, state: _GroupRebuild, states: PartitionStates) -> str:
         """Append unapplied entries to the partition states; stop before a missing entry, until that
         is repaired.  Return why an entry does not fit, or the states do not reach the log's end;
         empty = neither."""
+        log = state.log
         # An applied entry may be missing too, as perhaps truncated: then its successors may be.
         if min(log.missing, default=states.last_index + 1) <= states.last_index:
             return ""
         first_missing = min(
             (index for index in log.missing if index > states.last_index), default=0
         )
-        for entry in self._unapplied_entries.get(log.group, ()):
+        for entry in state.unapplied_entries:
             if 0 < first_missing <= entry.index:
                 return ""
             why = states.check_entry(entry)
@@ -352,23 +407,3 @@ class _Rebuilding:
             return (f"applied state and entries reach index {states.last_index}, the log "
                     f"{log.index.last_index}")
         return ""
-
-
-def _log_of(record: GroupRecord) -> StoredLog:
-    """Return a group's log as a checkpoint has it, without entries, which the segments have."""
-    log = StoredLog(record.group, record.incarnation, record.configuration)
-    log.hard_state, log.commit = record.hard_state, record.commit
-    log.index = GroupIndex(record.first_index, record.prev_term)
-    log.quarantined, log.snapshot_position = record.quarantined, record.snapshot_position
-    log.needs_head_recovery = record.needs_head_recovery
-    log.permanently_quarantined = record.permanently_quarantined
-    log.cleared_position, log.cleared_ranges = record.cleared_position, record.cleared_ranges
-    log.configurations = [(record.configuration_index, record.configuration)]
-    log.vote_barrier_index, log.vote_barrier_term = (
-        record.vote_barrier_index,
-        record.vote_barrier_term,
-    )
-    log.removed = record.removed
-    log.tombstone_position = record.tombstone_position
-    log.group_incarnation = record.group_incarnation
-    return log

@@ -93,10 +93,9 @@ class _Recovery:
             found = self._cut(found, verdict.torn_at)
         found = self._remove_empty_end(found, durable)
         self._rewrite_unsynced(found, durable)
+        self._resume(found, durable)  # first: then the journal has the place of each offset
         rebuild([(each.segment, each.scan.index) for each in found], self._found_damage,
-                self._checkpoint, self._applied, self._result, self._progress,
-                self._journal.directory)
-        self._resume(found, durable)
+                self._checkpoint, self._applied, self._result, self._progress, self._journal)
         return self._result
 
     # ---- finding --------------------------------------------------------------------------------

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from multiraft.partitions.state import PartitionStates
+from multiraft.storage.damage.journal_damage import JournalDamage
 from multiraft.storage.journal.journal import Segment
-from multiraft.storage.journal_damage import JournalDamage
 from multiraft.storage.stored_log import StoredLog
 from multiraft.storage.strays import Stray
 

@@ -166,7 +166,7 @@ class RepairCoordinator:
         A group without a repairable quarantine leaves ``groups``."""
         repair, core = self._store.repair, self._core
         log = repair.quarantined(group)
-        if log is None or log.permanently_quarantined:
+        if log is None or log.damage.is_permanent:
             self.groups.discard(group)
             return None
         if group in self._writing or group not in core.status.groups():
@@ -179,7 +179,7 @@ class RepairCoordinator:
         job = repair.replay_job(group, core.status.of(group).last_index)
         if job is not None:
             return ReplayEntries(group, job)
-        if log.needs_head_recovery and not core.repair.is_head_recovered(group):
+        if log.damage.needs_head_recovery and not core.repair.is_head_recovered(group):
             if not core.repair.is_following(group):
                 core.repair.begin_head_recovery(group)
             return None
@@ -228,7 +228,7 @@ class RepairCoordinator:
         wanted = repair.still_wanted(group, response.wanted)
         given = [entry for entry in response.entries if entry.index in wanted
                  and (entry.group, entry.incarnation) == (group, log.incarnation)]
-        wrong = [entry.index for entry in given if entry.index in log.maybe_truncated
+        wrong = [entry.index for entry in given if log.damage.is_maybe_truncated(entry.index)
                  and not log.index.holds(entry.index, entry.term)]
         if wrong:  # something else is committed there; asked for again, it will fit
             self._give_up(group, wrong, ())
@@ -243,7 +243,7 @@ class RepairCoordinator:
         compacted = [index for index, _ in response.compacted if index in log.missing]
         if not self._compact_applied(group, compacted) and response.leads:
             absent = [index for index, _ in response.absent
-                      if index in wanted and index not in log.term_unknown]
+                      if index in wanted and not log.damage.is_term_unknown(index)]
             self._give_up(group, absent, compacted)
 
     def _compact_applied(self, group: int, compacted: Sequence[int]) -> bool:

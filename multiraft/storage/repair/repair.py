@@ -17,21 +17,18 @@ from collections.abc import Callable, Iterator, Sequence
 from multiraft.codec import layout
 from multiraft.raft import joint_quorum
 from multiraft.raft.replica_records import ForcedRecovery, reincarnation
+from multiraft.storage.damage.place import ORIGIN, PlaceRange
+from multiraft.storage.damage.ranges import uncovered
 from multiraft.storage.index import UNKNOWN_POSITION, Copy, PartitionIndex
 from multiraft.storage.io_jobs import ReadJob, StagedWrite
 from multiraft.storage.journal.journal import Part
 from multiraft.storage.journal.segment_index import RANGE_STRUCT, REPAIR_STRUCT
 from multiraft.storage.log_table import LogTable
-from multiraft.storage.ranges import ByteRange, merged, uncovered
 from multiraft.storage.stored_log import NO_CONFIGURATION, StoredLog
 from multiraft.types import Entry, EntryKind
 
 #: Requests the committed entry of an index, of any term.  No entry has this term.
 ANY_COMMITTED = 0
-
-#: Damaged ranges of unknown owner that one LIFT can clear, the newest of them; a journal with
-#: more has to be replaced.
-CLEARED_RANGES_MAX = 64
 
 #: Bytes of entries that are read at once to apply them to the partition states after a repair.
 REPLAY_BYTES_MAX = 4 << 20
@@ -43,8 +40,8 @@ class LocalRepair:
     def __init__(self, table: LogTable):
         self.entries_repaired = 0  # copies taken from peers since the start
         self._table = table
-        #: LIFT records of earlier starts name damage; None = unknown.
-        self._has_cleared_damage: bool | None = None
+        self._journal = table.journal
+        self._damage = table.journal_damage
         self._forgotten: dict[int, int] = {}  # group -> last compacted entry that was missing
 
     def record_damage(self, group: int, index: int, why: str) -> bool:
@@ -59,8 +56,8 @@ class LocalRepair:
         # Entries in memory are contiguous up to the last one, so those before it leave as well.
         for each in [each for each in log.cached if each <= index]:
             del log.cached[each]
-        log.missing[index] = log.index.position(index)
-        log.quarantine(f"entry {index}: {why}")
+        log.damage.lose(index, log.place_of(index, self._journal))
+        log.damage.quarantine(f"entry {index}: {why}")
         return True
 
     def owners(self, begin: int, end: int) -> list[tuple[int, int]]:
@@ -82,7 +79,7 @@ class LocalRepair:
         first = position - layout.ENTRY_BYTES_MAX - layout.ENTRY_ALIGNMENT
         return (any(self._ends_behind(group, index, position)
                     for group, index in self.owners(first, position))
-                or self._table.journal_damage.is_inside_repaired(position))
+                or self._damage.is_inside_explained(self._journal.place_at(position)))
 
     def _ends_behind(self, group: int, index: int, position: int) -> bool:
         at = self._table.log(group).index
@@ -90,22 +87,8 @@ class LocalRepair:
 
     @property
     def has_known_damage(self) -> bool:
-        """Return True if the journal has damaged ranges, met by this start or named by LIFT
-        records. O(1), O(groups) the first time."""
-        if self._has_cleared_damage is None:
-            position = self._table.journal.position
-            self._has_cleared_damage = bool(self._ranges_cleared_before(position))
-        damage = self._table.journal_damage
-        return bool(damage.unattributed_ranges or damage.repaired_ranges
-                    or self._has_cleared_damage)
-
-    def _ranges_cleared_before(self, position: int) -> set[ByteRange]:
-        """Return the damaged ranges before a journal position that a group has cleared.  A start
-        does not meet all of them again, because it reads index files instead of sealed segments.
-        O(groups * ranges)."""
-        # A range from position 0 on says how old a log is, and is no damage.
-        return {each for log in self._table.logs.values() for each in log.cleared_ranges
-                if each[0] and each[1] <= position}
+        """True if the journal has damaged ranges, met by this start or named by LIFT records."""
+        return self._damage.is_known
 
     def is_damage_cleared(self, begin: int, end: int) -> bool:
         """Return True if damage in a range of the journal, except in entries of logs, is cleared or
@@ -115,16 +98,17 @@ class LocalRepair:
     def _logs_not_cleared(self, begin: int, end: int) -> list[StoredLog]:
         """Return the logs for which damage in a range is neither cleared nor known.  O(entries of
         the node)."""
-        logs, damage = self._table.logs, self._table.journal_damage
-        owned = [(log.index.position(index), log.index.position(index) + log.index.size(index))
-                 for log in logs.values() for index in log.index.indexes_within(begin, end)]
-        ranges = [part for each in damage.unexplained(begin, end)
+        logs, range_at = self._table.logs, self._journal.range_at
+        owned = [range_at(at.position(index), at.position(index) + at.size(index))
+                 for at in [log.index for log in logs.values()]
+                 for index in at.indexes_within(begin, end)]
+        ranges = [part for each in self._damage.unexplained(*range_at(begin, end))
                   for part in uncovered(*each, owned)]
         # The LIFT that ends a quarantine will clear the ranges that were found before it.
         expected = [part for each in ranges
-                    for part in uncovered(*each, damage.unattributed_ranges)]
+                    for part in uncovered(*each, self._damage.unattributed)]
         return [log for log in logs.values() if not log.removed
-                and not log.has_cleared(expected if log.quarantined else ranges)]
+                and not log.damage.has_cleared(expected if log.quarantined else ranges)]
 
     def suspect_all(self, begin: int, end: int, why: str) -> list[int]:
         """Quarantine every group that has not cleared damage in a range to which no log points.
@@ -135,11 +119,11 @@ class LocalRepair:
         contents, but the next start could not tell. So each group must be cleared by its leader
         now, while the other nodes are intact; an earlier clearance does not cover this damage."""
         not_cleared = self._logs_not_cleared(begin, end)
-        self._table.journal_damage.unattributed_ranges.append((begin, end))
+        self._damage.add_unattributed(*self._journal.range_at(begin, end))
         anew = sorted(log.group for log in not_cleared
-                      if log.needs_head_recovery or not log.quarantined)
+                      if log.damage.needs_head_recovery or not log.quarantined)
         for log in not_cleared:
-            log.require_head_recovery(why)
+            log.damage.require_head_recovery(why)
         return anew
 
     def refresh_restored(self, group: int) -> None:
@@ -154,8 +138,7 @@ class LocalRepair:
         They had no records in the journal before, which the next start could not tell.
         O(groups)."""
         return [group for group, log in self._table.logs.items()
-                if log.cleared_ranges and log.cleared_position <= log.created_position
-                and not log.quarantined and not log.removed]
+                if log.damage.needs_clear_record and not log.removed]
 
     def quarantined(self, group: int) -> StoredLog | None:
         """Return the group's log if its replica is quarantined, else None."""
@@ -177,7 +160,7 @@ class LocalRepair:
         """Return True if the group's replica may have lost more than the missing entries it knows.
         """
         log = self.quarantined(group)
-        return log is not None and log.needs_head_recovery
+        return log is not None and log.damage.needs_head_recovery
 
     def quarantined_groups(self) -> Iterator[int]:
         """Yield the groups whose replica is quarantined and not removed.  O(groups)."""
@@ -206,9 +189,8 @@ class LocalRepair:
     def unreadable(self, group: int, first: int) -> list[int]:
         """Return the unreadable entries from an index on, without those that are missing only
         because they may have been truncated.  O(missing)."""
-        log = self._table.log(group)
-        return sorted(index for index in log.missing
-                      if index >= first and index not in log.maybe_truncated)
+        unreadable = self._table.log(group).damage.unreadable()
+        return sorted(index for index in unreadable if index >= first)
 
     def next_intact(self, group: int, index: int) -> int:
         """Return the index of the first entry behind ``index`` that is not missing; 0 = none.
@@ -255,7 +237,7 @@ class LocalRepair:
 
         Only entries whose own term is unknown here are compared.  O(entries + lost)."""
         log = self._table.log(group)
-        return min((behind for entry in entries if entry.index in log.term_unknown
+        return min((behind for entry in entries if log.damage.is_term_unknown(entry.index)
                     and (behind := log.next_of_known_term(entry.index)) <= log.index.last_index
                     and log.index.term(behind) < entry.term), default=0)
 
@@ -275,11 +257,12 @@ class LocalRepair:
                     or not log.may_have_term(entry.index, entry.term, taken)):
                 continue
             taken[entry.index] = entry.term
-            damaged = log.missing[entry.index]
+            place = log.missing[entry.index].place
+            damaged = place.journal_offset if place is not None else UNKNOWN_POSITION
             size = log.index.size(entry.index) if damaged else 0
             record = Entry(EntryKind.REPAIR, group, log.incarnation, entry.term, entry.index,
                          payload=REPAIR_STRUCT.pack(damaged, size))
-            placed = self._table.journal.place_in_one_segment([record, entry])
+            placed = self._journal.place_in_one_segment([record, entry])
             parts += placed.parts
             copies.append((Copy(entry.index, entry.term, placed.positions[1], placed.sizes[1],
                                 damaged, size), entry))
@@ -292,22 +275,24 @@ class LocalRepair:
         copy is needed.
 
         None when such a record exists, or the log does not know the entry's position."""
-        log, repaired_ranges = self._table.log(group), self._table.journal_damage.repaired_ranges
+        log = self._table.log(group)
         if not log.index.first_index <= index <= log.index.last_index:
             return None
         position, size = log.index.position(index), log.index.size(index)
-        if position == UNKNOWN_POSITION or position in repaired_ranges:
+        begin, end = self._journal.range_at(position, position + size)
+        if position == UNKNOWN_POSITION or self._damage.is_explained(begin):
             return None
-        repaired_ranges[position] = size
+        self._damage.explain(begin, end)
         record = Entry(EntryKind.REPAIR, group, log.incarnation, log.index.term(index), index,
                      payload=REPAIR_STRUCT.pack(position, size))
-        placed = self._table.journal.place_in_one_segment([record])
+        placed = self._journal.place_in_one_segment([record])
         return self._table.stage_records(placed.parts, lambda: None)
 
     def _use(self, log: StoredLog, copies: list[tuple[Copy, Entry]],
              on_durable: Callable[[], None]) -> None:
         for copy, entry in copies:
-            self._table.journal_damage.repaired_ranges[copy.damaged_position] = copy.damaged_size
+            at = copy.damaged_position
+            self._damage.explain(*self._journal.range_at(at, at + copy.damaged_size))
             if log.repair(copy):
                 self.entries_repaired += 1
                 if entry.kind == EntryKind.DATA:
@@ -327,10 +312,7 @@ class LocalRepair:
 
         Until a checkpoint has applied an entry behind them, the next start has them in its log
         again, and misses them."""
-        log = self._table.log(group)
-        forgotten = [index for index in log.missing if index < first_index]
-        for index in forgotten:
-            log.resolve_missing(index)
+        forgotten = self._table.log(group).damage.compact(first_index)
         if forgotten:
             self._forgotten[group] = max(forgotten)
         return forgotten
@@ -378,7 +360,7 @@ class LocalRepair:
             why = states.check_entry(entry) or (
                 joint_quorum.fault(entry.payload) if is_change else "")
             if why:
-                log.quarantine_permanently(why)
+                log.damage.quarantine_permanently(why)
                 return why
             states.append(entry)
             # The start could not read the configuration in an entry that was missing.
@@ -397,17 +379,16 @@ class LocalRepair:
         for each in [each for each in log.cached if each <= index]:
             del log.cached[each]
         log.discard_superseded(index)
-        damaged = self._table.journal_damage.unattributed_ranges
-        damage_begin = max((begin for begin, _ in damaged), default=0)
-        for other in range(max(log.index.first_index, index - len(log.term_unknown)),
-                           log.index.last_index + 1):
-            if other < index or log.index.position(other) < damage_begin:
-                log.mark_maybe_truncated(other)
+        damage_begin = max((begin for begin, _ in self._damage.unattributed), default=ORIGIN)
+        guesses = sum(1 for _ in log.damage.terms_unknown())
+        for other in range(max(log.index.first_index, index - guesses), log.index.last_index + 1):
+            if other < index or log.index.position(other) < damage_begin.journal_offset:
+                log.damage.suspect(other, log.place_of(other, self._journal))
 
     def require_head_recovery(self, group: int) -> None:
         """Require that a leader clears the replica: it may have lost more than is missing."""
-        log = self._table.log(group)
-        log.require_head_recovery(log.quarantined)
+        damage = self._table.log(group).damage
+        damage.require_head_recovery(damage.why)
 
     def stage_clear(self, group: int, on_durable: Callable[[], None]) -> StagedWrite:
         """Return the write of a LIFT record, which clears all damage so far for the group, also the
@@ -418,42 +399,23 @@ class LocalRepair:
         ``on_durable`` is called, unless entries are missing or more damage was found meanwhile."""
         log = self._table.log(group)
         term, vote = log.hard_state
-        # Earlier ranges too: a start does not meet those in segments with an index file, but the
-        # scrub reads all segments.
-        damage = self._table.journal_damage
-        found = len(damage.unattributed_ranges)
-        ranges = self._ranges_to_clear(merged([*log.cleared_ranges, *damage.unattributed_ranges]))
-        placed = self._table.journal.place_in_one_segment([
+        found = self._damage.unattributed_count
+        ranges = self._damage.ranges_to_clear(log.damage.cleared_ranges)
+        placed = self._journal.place_in_one_segment([
             Entry(EntryKind.HARD_STATE, group, log.incarnation, term, 0,
                   payload=vote.to_bytes(4, "little")),
             *_incarnation(log),
             Entry(EntryKind.LIFT, group, log.incarnation, term, 0,
-                  payload=b"".join(RANGE_STRUCT.pack(*each) for each in ranges))])
+                  payload=b"".join(RANGE_STRUCT.pack(begin.journal_offset, end.journal_offset)
+                                   for begin, end in ranges))])
         return self._table.stage_records(
             placed.parts,
             lambda: self._take_clear(log, placed.positions[-1], ranges, found, on_durable))
 
-    def _ranges_to_clear(self, ranges: list[ByteRange]) -> tuple[ByteRange, ...]:
-        """Return the ranges that a LIFT names, at most ``CLEARED_RANGES_MAX``: first those that no
-        copy explains, then those of copies, whose REPAIR records may be lost later.  O(n log n) in
-        ranges and copies."""
-        damage = self._table.journal_damage
-        explained = merged([*ranges, *damage.explained()])
-        if len(explained) <= CLEARED_RANGES_MAX:
-            return tuple(explained)
-        # Ranges stay whole: without the parts that copies explain, one could become more ranges
-        # than a LIFT may name.
-        bare = [each for each in ranges if damage.unexplained(*each)]
-        spare = max(0, CLEARED_RANGES_MAX - len(bare))
-        return tuple(merged([*bare[-CLEARED_RANGES_MAX:], *explained[len(explained) - spare:]]))
-
-    def _take_clear(self, log: StoredLog, position: int, ranges: tuple[ByteRange, ...], found: int,
-              on_durable: Callable[[], None]) -> None:
-        if position > log.cleared_position:  # else a tombstone behind it has cleared all damage
-            log.cleared_position, log.cleared_ranges = position, ranges
-            is_all = found == len(self._table.journal_damage.unattributed_ranges)
-            if not log.missing and is_all and not log.permanently_quarantined:
-                log.clear_quarantine()
+    def _take_clear(self, log: StoredLog, position: int, ranges: tuple[PlaceRange, ...], found: int,
+                    on_durable: Callable[[], None]) -> None:
+        is_all = found == self._damage.unattributed_count
+        log.damage.clear(position, ranges, is_all and not log.missing)
         on_durable()
 
 
@@ -476,8 +438,4 @@ def _incarnation(log: StoredLog) -> list[Entry]:
 def _wanted_term(log: StoredLog, index: int) -> int:
     """Return the term with which a missing entry is requested from peers; ``ANY_COMMITTED`` if it
     is unknown or the entry may have been truncated."""
-    # A truncated entry may still be in the log of a member that has not heard of the truncation, so
-    # only the committed entry at that index will do.
-    if index in log.term_unknown or index in log.maybe_truncated:
-        return ANY_COMMITTED
-    return log.index.term(index)
+    return log.index.term(index) if log.damage.is_term_requested(index) else ANY_COMMITTED

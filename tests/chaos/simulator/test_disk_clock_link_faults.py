@@ -318,7 +318,7 @@ def test_a_replica_that_no_repair_brings_back_is_not_whole():
     node = running(3).nodes[1]
     node.damage.rotten = True
     assert node.is_whole
-    node.boot.store.table.logs[2].quarantine_permanently("it makes no sense")
+    node.boot.store.table.logs[2].damage.quarantine_permanently("it makes no sense")
     coordinator = node.boot.repair.coordinator
     coordinator.groups.add(2)
     assert coordinator.step(2) is None and not coordinator.groups

@@ -15,10 +15,12 @@ from multiraft.raft.log_reader import LogBounds
 from multiraft.raft.multi_raft import MultiRaft
 from multiraft.raft.ready import GroupWrite
 from multiraft.raft.replica_records import Tombstone, tombstone
+from multiraft.storage.damage.damage_map import DamageMap, EntryState
+from multiraft.storage.damage.journal_damage import CLEARED_RANGES_MAX
+from multiraft.storage.damage.place import Place
+from multiraft.storage.damage.ranges import merged, uncovered
 from multiraft.storage.errors import CorruptJournalRange
-from multiraft.storage.ranges import merged, uncovered
 from multiraft.storage.repair.coordinator import RepairCoordinator, RepairResponse
-from multiraft.storage.repair.repair import CLEARED_RANGES_MAX
 from multiraft.storage.repair.scrub import Scrubber
 from multiraft.types import HardState
 from tests.storage.damage import DIRECTORY, FIRST, Disk, flipped, segments
@@ -54,6 +56,13 @@ def test_where_something_of_unknown_length_is_missing_is_known_to_a_place_that_r
 def put(store, staged) -> None:
     staged.execute()
     store.finish(staged)
+
+
+def explain(store, begins: range) -> None:
+    """Explain damaged entries of 100 bytes at these thousands of the journal."""
+    for at in begins:
+        store.table.journal_damage.explain(
+            *store.table.journal.range_at(1000 * at, 1000 * at + 100))
 
 
 def scrubbed(store) -> list:
@@ -105,20 +114,18 @@ def test_repaired_ranges_never_displace_unexplained_ones_in_a_clear_record():
     disk.put(FIRST, flipped(disk.read(FIRST), 8))  # the segment's header
     store.close()
     store = open_store(disk.filesystem, DIRECTORY)
-    hole, = store.table.journal_damage.unattributed_ranges
-    repaired_ranges = store.table.journal_damage.repaired_ranges
-    repaired_ranges.update((1000 * at, 100) for at in range(1, CLEARED_RANGES_MAX))
+    hole, = store.table.journal_damage.unattributed
+    explain(store, range(1, CLEARED_RANGES_MAX))
     for group in (1, 2):
         put(store, store.repair.stage_clear(group, lambda: None))
-        assert len(store.table.logs[group].cleared_ranges) == CLEARED_RANGES_MAX
-    repaired_ranges.update(
-        (1000 * at, 100) for at in range(CLEARED_RANGES_MAX, CLEARED_RANGES_MAX + 9)
-    )
+        assert len(store.table.logs[group].damage.cleared_ranges) == CLEARED_RANGES_MAX
+    explain(store, range(CLEARED_RANGES_MAX, CLEARED_RANGES_MAX + 9))
+    found = store.table.journal.range_at(90_000, 90_064)
     store.repair.suspect_all(90_000, 90_064, "found by the scrub")
     for group in (1, 2):
         put(store, store.repair.stage_clear(group, lambda: None))
-        cleared_ranges = store.table.logs[group].cleared_ranges
-        assert uncovered(*hole, cleared_ranges) == uncovered(90_000, 90_064, cleared_ranges) == []
+        cleared_ranges = store.table.logs[group].damage.cleared_ranges
+        assert uncovered(*hole, cleared_ranges) == uncovered(*found, cleared_ranges) == []
         assert len(cleared_ranges) <= CLEARED_RANGES_MAX
     store.close()
     store = open_store(disk.filesystem, DIRECTORY)
@@ -130,17 +137,16 @@ def test_a_cleared_range_stays_cleared_however_many_copies_it_holds():
     parts between copies.  Each start found damage in it, and the replica needed head recovery
     again."""
     disk, store, _, _ = two_groups()
-    store.table.logs[1].cleared_ranges = ((0, 80_000),)
-    store.table.journal_damage.repaired_ranges.update(
-        (1000 * at, 100) for at in range(1, 80 + CLEARED_RANGES_MAX)
-    )
+    age, found = (store.table.journal.range_at(*each) for each in [(0, 80_000), (90_200, 90_264)])
+    store.table.logs[1].damage.cleared_ranges = (age,)
+    explain(store, range(1, 80 + CLEARED_RANGES_MAX))
     store.repair.suspect_all(90_200, 90_264, "found by the scrub")
     put(store, store.repair.stage_clear(1, lambda: None))
-    cleared_ranges = store.table.logs[1].cleared_ranges
-    assert uncovered(0, 80_000, cleared_ranges) == uncovered(90_200, 90_264, cleared_ranges) == []
+    cleared_ranges = store.table.logs[1].damage.cleared_ranges
+    assert uncovered(*age, cleared_ranges) == uncovered(*found, cleared_ranges) == []
     store.close()
     again = open_store(disk.filesystem, DIRECTORY)
-    assert again.table.logs[1].cleared_ranges == cleared_ranges
+    assert again.table.logs[1].damage.cleared_ranges == cleared_ranges
 
 
 def end_of_group(how: str, store, rounds: Rounds) -> None:
@@ -216,14 +222,14 @@ def test_only_what_is_unreadable_is_told_of_a_replica_that_goes():
     places = [(log.index.position(index), log.index.size(index)) for index in (1, 2, 3)]
     log.discard_superseded(1)
     store.repair.record_damage(1, 2, "found by the scrub")
-    log.mark_maybe_truncated(3)
+    log.damage.suspect(3, Place(0, places[2][0]))
     assert log.unreadable_ranges() == [(places[1][0], sum(places[1]))]
     end_of_group("tombstone", store, rounds)
-    assert store.table.journal_damage.repaired_ranges == dict(places[1:2])
-    store.close()
-    assert open_store(disk.filesystem, DIRECTORY).table.journal_damage.repaired_ranges == dict(
-        places[1:2]
-    )
+    for _ in range(2):
+        assert store.table.journal_damage.explained == [
+            (Place(0, places[1][0]), Place(0, sum(places[1])))]
+        store.close()
+        store = open_store(disk.filesystem, DIRECTORY)
 
 
 def test_damage_beside_entries_requires_head_recovery_when_it_is_found():
@@ -280,7 +286,8 @@ def test_a_segments_lost_end_is_the_same_place_for_a_scrub_and_a_start():
     clear_all(store, found)
     store.close()
     again = open_store(disk.filesystem, DIRECTORY)
-    assert again.table.journal_damage.unattributed_ranges == [(found.begin, found.end)]
+    assert again.table.journal_damage.unattributed == (
+        again.table.journal.range_at(found.begin, found.end),)
     assert [*again.repair.quarantined_groups()] == []
     assert scrubbed(again) == []
 
@@ -340,10 +347,10 @@ def test_a_new_replica_clears_damage_that_only_others_know_of(group, doubted):
     clear_all(store, found)
     store.close()
     store = open_store(disk.filesystem, DIRECTORY)
-    assert not store.table.journal_damage.unattributed_ranges
+    assert not store.table.journal_damage.unattributed
     store.create_group(group, 1, VOTERS)
     if doubted:
-        store.table.logs[group].require_head_recovery("damage that an earlier start has met")
+        store.table.logs[group].damage.require_head_recovery("damage that an earlier start has met")
         put(store, store.repair.stage_clear(group, lambda: None))
     else:
         RepairCoordinator(1, store, None, partial(put, store)).on_replica_created(group)
@@ -403,7 +410,7 @@ def test_damage_requires_head_recovery_only_of_the_replica_that_has_not_cleared_
     found, = scrubbed(store)
     assert store.repair.suspect_all(found.begin, found.end, found.why) == [1, 2]
     put(store, store.repair.stage_clear(1, lambda: None))
-    store.table.logs[2].clear_quarantine()  # as if it had not known of the place
+    store.table.logs[2].damage = DamageMap()  # as if it had not known of the place
     assert store.repair.suspect_all(found.begin, found.end, found.why) == [2]
 
 
@@ -518,7 +525,8 @@ def test_what_was_compacted_before_it_was_confirmed_is_in_question_at_every_star
     disk.filesystem.overwrite(FIRST, at, bytes(end - at))
     for _ in range(2):
         store = open_store(disk.filesystem, DIRECTORY)
-        assert store.table.logs[1].maybe_truncated == {3}
+        state, = [known.state for known in store.table.logs[1].missing.values()]
+        assert store.table.logs[1].damage.state_of(3) is state is EntryState.MAYBE_TRUNCATED
         repairer = RepairCoordinator(1, store, Compacted(4), partial(put, store))
         repairer.step(1)
         assert not store.table.logs[1].missing

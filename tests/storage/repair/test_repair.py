@@ -69,7 +69,7 @@ def follow_leader(store, peer_entries: dict, hard_states: dict) -> None:
     rounds = Rounds(store)
     for group in sorted(store.repair.quarantined_groups()):
         log = store.repair.quarantined(group)
-        if log.needs_head_recovery:
+        if log.damage.needs_head_recovery:
             last = log.index.last_index
             common = next((index for index, entry in enumerate(peer_entries[group][:last])
                            if log.index.term(index + 1) != entry.term),
@@ -294,10 +294,10 @@ def test_a_replica_that_contradicts_its_leader_is_out_for_good():
     disk, _ = long_journal(with_checkpoint=True)
     store = open_store(disk.filesystem, DIRECTORY)
     store.quarantine(1, "entry 41 of node 2: unexpected offset")
-    assert store.repair.quarantined(1).permanently_quarantined
+    assert store.repair.quarantined(1).damage.is_permanent
     checkpoint(store, {1: 38}, 38)
     store.close()
-    assert open_store(disk.filesystem, DIRECTORY).repair.quarantined(1).permanently_quarantined
+    assert open_store(disk.filesystem, DIRECTORY).repair.quarantined(1).damage.is_permanent
 
 
 def test_a_group_that_is_created_in_a_damaged_journal_has_to_be_cleared():
@@ -453,7 +453,7 @@ def test_entries_truncated_while_they_are_read_are_not_replayed():
     core.last_index = 4
     repairer.on_replay_read(1, read)
     assert store.partition_states[1].last_index == 3
-    assert not store.table.logs[1].permanently_quarantined
+    assert not store.table.logs[1].damage.is_permanent
 
 
 def remove_replica(rounds: Rounds, group: int) -> None:
@@ -508,7 +508,7 @@ def test_what_the_leader_has_compacted_is_given_up_for_its_snapshot():
     assert not core.forgotten, "whoever does not lead may be behind"
     repairer.on_response(RepairResponse(2, 1, (), (), True, wanted))
     assert core.forgotten == [(2, 3)]
-    assert store.table.logs[2].needs_head_recovery, (
+    assert store.table.logs[2].damage.needs_head_recovery, (
         "it may not be counted before the leader clears it"
     )
 
@@ -526,7 +526,7 @@ def test_what_is_applied_and_compacted_by_the_leader_is_forgotten():
     assert not core.forgotten and core.first_index == 4
     assert repairer.step(2) is None and not store.repair.quarantined(2).missing
     assert len(written) == 1, "nobody needs what stood there"
-    assert store.table.logs[2].needs_head_recovery, (
+    assert store.table.logs[2].damage.needs_head_recovery, (
         "the term of its last entry is perhaps another one"
     )
 

@@ -15,6 +15,7 @@ from multiraft.raft.multi_raft import MultiRaft
 from multiraft.raft.ready import GroupWrite
 from multiraft.raft.replica_health import Barrier
 from multiraft.raft.replica_records import Tombstone, tombstone
+from multiraft.storage.damage.place import Place
 from multiraft.storage.errors import CorruptJournalRange, CorruptRange
 from multiraft.storage.journal.journal import Segment
 from multiraft.storage.repair.coordinator import (
@@ -71,12 +72,12 @@ def test_a_void_clear_record_ends_no_permanent_quarantine_at_the_next_start():
     store.repair.record_damage(1, 2, "found by a read")
     store.repair.forget_below(1, 3)
     staged = store.repair.stage_clear(1, lambda: None)
-    store.table.logs[1].quarantine_permanently("its history cannot be")
+    store.table.logs[1].damage.quarantine_permanently("its history cannot be")
     checkpoint(store)
     put(store, staged)
-    assert store.repair.quarantined(1).permanently_quarantined
+    assert store.repair.quarantined(1).damage.is_permanent
     store.close()
-    assert open_store(disk.filesystem, DIRECTORY).repair.quarantined(1).permanently_quarantined
+    assert open_store(disk.filesystem, DIRECTORY).repair.quarantined(1).damage.is_permanent
 
 
 def test_damage_of_what_is_compacted_before_consensus_tells_of_it_is_no_contradiction():
@@ -85,7 +86,7 @@ def test_damage_of_what_is_compacted_before_consensus_tells_of_it_is_no_contradi
     store.repair.record_damage(1, 2, "found by a read")
     store.repair.forget_below(1, 3)
     store.quarantine(1, "entry 2: found by a read")
-    assert not store.repair.quarantined(1).permanently_quarantined
+    assert not store.repair.quarantined(1).damage.is_permanent
 
 
 def test_what_was_missing_in_an_earlier_life_is_not_missed_in_a_later_one():
@@ -102,8 +103,8 @@ def test_what_was_missing_in_an_earlier_life_is_not_missed_in_a_later_one():
     disk.filesystem.overwrite(FIRST, store.table.logs[1].index.position(2), bytes(64))
     store.close()
     log = open_store(disk.filesystem, DIRECTORY).table.logs[1]
-    assert before not in log.missing.values()
-    assert [*log.missing] == [2] and not log.maybe_truncated
+    assert Place(0, before) not in [known.place for known in log.missing.values()]
+    assert [*log.missing] == [2] and not log.damage.is_maybe_truncated(2)
 
 
 def three_segments() -> tuple[Disk, Store, list[Segment]]:
@@ -188,7 +189,7 @@ def test_a_segment_that_has_to_be_scanned_has_lost_nothing_behind_the_end_of_its
     store.close()
     store = open_store(disk.filesystem, DIRECTORY)
     assert store.recovered.indexed_segments == 1
-    assert store.table.journal_damage.unattributed_ranges == [(4160, 4232)]
+    assert store.table.journal_damage.unattributed == ((Place(4096, 64), Place(4096, 136)),)
     assert [*store.repair.quarantined_groups()] == [1, 2]
     for group in (1, 2):
         put(store, store.repair.stage_clear(group, lambda: None))

@@ -1,0 +1,1 @@
+"""Damage of a node's storage: places, ranges, damage maps of replicas, damage of the journal."""
