@@ -17,7 +17,7 @@ damage last, because repairs and truncations may have made it irrelevant.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 
@@ -125,12 +125,17 @@ class _Rebuilding:
     def _log_of(self, record: GroupRecord) -> StoredLog:
         """Return a group's log as a checkpoint has it, without entries, which the segments have."""
         log = StoredLog(record.group, record.incarnation, record.configuration)
+        # A replica that was created behind records that were not synced yet: a crash may have taken
+        # them, and then others stand in their places, the replica's own among them.
+        known_to = self._checkpoint.position
+        cleared = [(begin, min(end, known_to)) for begin, end in record.cleared_ranges
+                   if begin <= known_to]
         log.hard_state, log.commit = record.hard_state, record.commit
         log.index = GroupIndex(record.first_index, record.prev_term)
         log.snapshot_position = record.snapshot_position
         log.damage.restore(record.quarantined, record.needs_head_recovery,
                            record.permanently_quarantined, record.cleared_position,
-                           self._places(record.cleared_ranges))
+                           self._places(cleared))
         log.configurations = [(record.configuration_index, record.configuration)]
         log.vote_barrier_index, log.vote_barrier_term = (
             record.vote_barrier_index,
@@ -221,7 +226,7 @@ class _Rebuilding:
         if run.broken_reason:
             self._note_broken_log(segment, state, run.broken_reason)
 
-    def _places(self, ranges: tuple[tuple[int, int], ...]) -> tuple[PlaceRange, ...]:
+    def _places(self, ranges: Iterable[tuple[int, int]]) -> tuple[PlaceRange, ...]:
         return tuple([self._journal.range_at(begin, end) for begin, end in ranges])
 
     def _join_lifecycle_records(self, segment: Segment, state: _GroupRebuild,

@@ -362,6 +362,42 @@ def test_a_new_replica_clears_damage_that_only_others_know_of(group, doubted):
         store = open_store(disk.filesystem, DIRECTORY)
 
 
+@pytest.mark.parametrize("found_by", ["the scrub", "a start"])
+def test_a_new_replica_is_not_cleared_of_damage_where_a_crash_took_the_journals_end(found_by):
+    """It was created behind records that were not on disk yet, a checkpoint said so, and its own
+    term stands in their place now."""
+    disk, store, rounds, _ = two_groups()
+    rounds.stage(write(1, *[noop_entry(1, index, 1) for index in range(4, 14)]))
+    store.create_group(3, 1, VOTERS)
+    checkpoint(store)
+    store.close()  # what was staged was never written
+    store = open_store(disk.filesystem, DIRECTORY)
+    at, rounds = store.table.journal.position, Rounds(store)
+    rounds.run(write(3, hard_state=HardState(7, 2)))
+    for _ in range(2):
+        rounds.run(write(1, hard_state=HardState(9, 1)))
+    disk.filesystem.overwrite(FIRST, at, bytes(64))
+    if found_by == "a start":
+        store.close()
+        store = open_store(disk.filesystem, DIRECTORY)
+    else:
+        found, = scrubbed(store)
+        store.repair.suspect_all(found.begin, found.end, found.why)
+    assert sorted(store.repair.quarantined_groups()) == [1, 2, 3]
+
+
+def test_a_new_replica_is_cleared_again_by_a_checkpoint_that_contains_what_it_stands_behind():
+    disk, store, rounds, _ = two_groups()
+    staged = rounds.stage(write(1, *[noop_entry(1, index, 1) for index in range(4, 14)]))
+    store.create_group(3, 1, VOTERS)
+    checkpoint(store)
+    age, = store.table.logs[3].damage.cleared_ranges
+    put(store, staged)
+    checkpoint(store)
+    store.close()
+    assert open_store(disk.filesystem, DIRECTORY).table.logs[3].damage.cleared_ranges == (age,)
+
+
 @pytest.mark.parametrize("restarts", [0, 1])
 def test_a_replica_that_came_back_had_nothing_in_damage_from_while_it_was_away(restarts):
     """The same as for a new one: as the only voter of its group it would need head recovery without
