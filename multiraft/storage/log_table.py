@@ -82,7 +82,8 @@ class LogTable:
         are in memory.  The job raises ``CorruptRange`` for the first entry that is missing.
         O(entries).
         """
-        if log.missing and (lost := next(filter(log.missing.__contains__, indexes), 0)):
+        missing = log.damage.missing
+        if missing and (lost := next(filter(missing.__contains__, indexes), 0)):
             return self.missing_job(log, lost)
         at = log.index
         places = [(each, at.term(each), at.position(each), at.size(each)) for each in indexes]

@@ -455,9 +455,9 @@ class Store:
         batches = log.partitions.get(partition)
         if not batches:
             return Fetch([], None, offset, 0)
-        if log.missing:
+        if missing := log.damage.missing:
             # The partition's index may lack the same entries: an answer could skip over records.
-            return Fetch([], FetchJob(self.table.missing_job(log, min(log.missing))), offset, 0)
+            return Fetch([], FetchJob(self.table.missing_job(log, min(missing))), offset, 0)
         first = batches.find(offset)
         if first < 0:
             raise OffsetTooLow(partition, offset, batches.first_offset)

@@ -88,6 +88,7 @@ class ReadBack:
         """Return the unchanged part of a group's log (None = no part), and the entries behind it,
         damaged ones as ``DamagedEntry``. Raises ``CorruptRange`` for damage unless ``rotten``."""
         log = store.table.logs[group]
+        log.damage._check()
         known = self._known(store, log)
         found: list[Found] = []
         first = known.last_index + 1 if known is not None else log.index.first_index

@@ -181,10 +181,11 @@ class DamageMap:
         do nothing if a later record or a tombstone is known.
 
         ``is_complete``: nothing is missing, and no other damage was found since the record was
-        staged.  Then it ends the quarantine, except a permanent one."""
+        staged.  Then it ends the quarantine."""
         if position <= self.cleared_position:
             return
         self.cleared_position, self.cleared_ranges = position, ranges
+        # A replica in conflict with its leader has to be removed: the record was void.
         if is_complete and not self.is_permanent:
             self.state, self.why = ReplicaState.HEALTHY, ""
 

@@ -209,9 +209,8 @@ class _Rebuilding:
         if segment.start < log.snapshot_position:
             return  # an installed snapshot replaces these entries
         damage = log.damage
-        # With a permanent quarantine the LIFT was void: a replica in conflict with its leader has
-        # to be removed.
-        damage.clear(run.cleared_position, self._places(run.cleared_ranges))
+        if run.cleared_position:
+            damage.clear(run.cleared_position, self._places(run.cleared_ranges))
         if run.head_recovery_truncate_position > damage.cleared_position:
             damage.require_head_recovery("it truncated entries that it may have acknowledged")
         if run.truncated_from:
