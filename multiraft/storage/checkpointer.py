@@ -14,7 +14,6 @@ from collections.abc import Mapping
 
 from multiraft.storage.checkpoint import INSTALLED_KEPT, CheckpointJob, GroupRecord
 from multiraft.storage.config import StorageConfig
-from multiraft.storage.index import UNKNOWN_POSITION
 from multiraft.storage.log_table import LogTable
 from multiraft.storage.repair.repair import LocalRepair
 from multiraft.storage.stored_log import StoredLog
@@ -141,8 +140,7 @@ class Checkpointer:
             commit,
             damage.why,
             states.snapshot(),
-            tuple([(index, place.journal_offset if place is not None else UNKNOWN_POSITION)
-                   for index, (_, place) in damage.missing.items()]),
+            tuple([(index, entry.position) for index, entry in damage.missing.items()]),
             damage.needs_head_recovery,
             damage.is_permanent,
             damage.cleared_position,

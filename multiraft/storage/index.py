@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from multiraft.codec import layout
 from multiraft.errors import Compacted
+from multiraft.types import Entry
 
 assert sys.byteorder == "little", "index files hold the arrays' own little-endian bytes"
 assert array("Q").itemsize == 8, "index files hold 64-bit numbers"
@@ -42,6 +43,17 @@ class Copy(NamedTuple):
     base_offset: int = -1
     count: int = 0  # type: ignore[assignment]
     max_timestamp_ms: int = -1
+
+    @classmethod
+    def of(cls, entry: Entry, position: int, size: int, damaged_position: int,
+           damaged_size: int) -> Copy:
+        """Return the copy of an entry that was written at a journal position."""
+        copy = cls(entry.index, entry.term, position, size, damaged_position, damaged_size)
+        batch = entry.batch
+        if batch is None:
+            return copy
+        return copy._replace(partition=entry.partition, base_offset=entry.base_offset,
+                             count=batch.count, max_timestamp_ms=batch.max_timestamp_ms)
 
 
 class GroupIndex:

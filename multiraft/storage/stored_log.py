@@ -266,7 +266,8 @@ class StoredLog:
 
     def repair(self, copy: Copy) -> bool:
         """Set an entry's position to that of its copy, so that it is read from there and is no
-        longer missing.  An unknown term becomes the copy's if it may be.
+        longer missing; a batch is in its partition's index then.  An unknown term becomes the
+        copy's if it may be.  O(batches of the partition).
 
         Return False, and change nothing, if the log does not have the entry."""
         if (self.damage.is_term_unknown(copy.index)
@@ -276,7 +277,17 @@ class StoredLog:
             return False
         self.index.replace(copy.index, copy.position, copy.size)
         self.damage.repair(copy.index)
+        if copy.count:
+            self.partition_index(copy.partition).repair(copy.base_offset, copy.count, copy.index,
+                                                        copy.max_timestamp_ms)
         return True
+
+    def partition_index(self, partition: int) -> PartitionIndex:
+        """Return the index of a partition's batches, created if necessary."""
+        known = self.partitions.get(partition)
+        if known is None:
+            known = self.partitions[partition] = PartitionIndex(partition, self.group)
+        return known
 
     def merge_hard_state(self, found: HardState) -> None:
         """Take a hard state from a segment if its term is later than the known one's.  In the same

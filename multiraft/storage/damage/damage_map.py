@@ -94,6 +94,11 @@ class MissingEntry(NamedTuple):
     state: EntryState
     place: Place | None  # where it stands or stood; None = unknown
 
+    @property
+    def position(self) -> int:
+        """Journal offset of the place, as records on disk have it; 0 = unknown."""
+        return self.place.journal_offset if self.place is not None else 0
+
 
 @final
 class DamageMap:
@@ -251,10 +256,6 @@ class DamageMap:
         """Return the state of an entry of the log."""
         known = self._missing.get(index)
         return EntryState.INTACT if known is None else known.state
-
-    def place_of(self, index: int) -> Place | None:
-        """Return where a missing entry stands or stood; None = unknown."""
-        return self._missing[index].place
 
     def is_term_unknown(self, index: int) -> bool:
         """Return True if the term that the log has for an entry is a guess."""

@@ -257,14 +257,9 @@ class _Scanner:
             self._damaged_ranges.append(DamagedRange(position, "payload", -1, found.index,
                                                      position + size, found.group))
             return
-        copy = Copy(found.index, found.term, position, size, damaged, damaged_size)
         entry = self._entry(found, found.index > self._applied_of(found))
-        if entry.batch is not None:
-            copy = copy._replace(partition=entry.partition, base_offset=entry.base_offset,
-                                 count=entry.batch.count,
-                                 max_timestamp_ms=entry.batch.max_timestamp_ms)
-        run.copies.append(copy)
-        run.copy_entries[copy.index] = entry
+        run.copies.append(Copy.of(entry, position, size, damaged, damaged_size))
+        run.copy_entries[entry.index] = entry
 
     def _void_damaged_copies(self, group: int, first_removed: int = 0) -> None:
         """Set the index of a group's damaged copies from ``first_removed`` on to 0, because their

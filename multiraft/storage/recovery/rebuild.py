@@ -25,7 +25,7 @@ from multiraft.partitions.state import PartitionStates
 from multiraft.raft import joint_quorum
 from multiraft.storage.checkpoint import Checkpoint, GroupRecord
 from multiraft.storage.damage.place import Place, PlaceRange
-from multiraft.storage.index import UNKNOWN_POSITION, Copy, GroupIndex, PartitionIndex
+from multiraft.storage.index import UNKNOWN_POSITION, Copy, GroupIndex
 from multiraft.storage.journal.journal import Journal, Segment
 from multiraft.storage.journal.segment_index import SegmentIndex, SegmentRun
 from multiraft.storage.journal.segment_scan import DamagedRange
@@ -257,10 +257,6 @@ class _Rebuilding:
         if not log.repair(copy):
             state.pending_copies.append((copy, entry))
             return
-        if copy.count:
-            partition = log.partitions.setdefault(copy.partition,
-                                                  PartitionIndex(copy.partition, log.group))
-            partition.repair(copy.base_offset, copy.count, copy.index, copy.max_timestamp_ms)
         if entry is None or entry.index <= self._applied_of(log):
             return
         unapplied_entries = state.unapplied_entries
@@ -307,10 +303,7 @@ class _Rebuilding:
             else:
                 log.damage.lose(at, self._place_at(position))
         for partition, batches in run.partitions.items():
-            known = log.partitions.get(partition)
-            if known is None:
-                known = log.partitions[partition] = PartitionIndex(partition, log.group)
-            known.extend(batches)
+            log.partition_index(partition).extend(batches)
         state.unapplied_entries.extend(run.unapplied_entries)
 
     def _place_at(self, position: int) -> Place | None:

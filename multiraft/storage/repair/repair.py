@@ -19,7 +19,7 @@ from multiraft.raft import joint_quorum
 from multiraft.raft.replica_records import ForcedRecovery, reincarnation
 from multiraft.storage.damage.place import ORIGIN, PlaceRange
 from multiraft.storage.damage.ranges import uncovered
-from multiraft.storage.index import UNKNOWN_POSITION, Copy, PartitionIndex
+from multiraft.storage.index import UNKNOWN_POSITION, Copy
 from multiraft.storage.io_jobs import ReadJob, StagedWrite
 from multiraft.storage.journal.journal import Part
 from multiraft.storage.journal.segment_index import RANGE_STRUCT, REPAIR_STRUCT
@@ -250,22 +250,20 @@ class LocalRepair:
         copy remains."""
         log = self._table.log(group)
         parts: list[Part] = []
-        copies: list[tuple[Copy, Entry]] = []
+        copies: list[Copy] = []
         taken: dict[int, int] = {}
         for entry in entries:
             if (entry.index not in log.missing or entry.incarnation != log.incarnation
                     or not log.may_have_term(entry.index, entry.term, taken)):
                 continue
             taken[entry.index] = entry.term
-            place = log.missing[entry.index].place
-            damaged = place.journal_offset if place is not None else UNKNOWN_POSITION
+            damaged = log.missing[entry.index].position
             size = log.index.size(entry.index) if damaged else 0
             record = Entry(EntryKind.REPAIR, group, log.incarnation, entry.term, entry.index,
                          payload=REPAIR_STRUCT.pack(damaged, size))
             placed = self._journal.place_in_one_segment([record, entry])
             parts += placed.parts
-            copies.append((Copy(entry.index, entry.term, placed.positions[1], placed.sizes[1],
-                                damaged, size), entry))
+            copies.append(Copy.of(entry, placed.positions[1], placed.sizes[1], damaged, size))
         if not parts:
             return None
         return self._table.stage_records(parts, lambda: self._use(log, copies, on_durable))
@@ -288,24 +286,12 @@ class LocalRepair:
         placed = self._journal.place_in_one_segment([record])
         return self._table.stage_records(placed.parts, lambda: None)
 
-    def _use(self, log: StoredLog, copies: list[tuple[Copy, Entry]],
-             on_durable: Callable[[], None]) -> None:
-        for copy, entry in copies:
+    def _use(self, log: StoredLog, copies: list[Copy], on_durable: Callable[[], None]) -> None:
+        for copy in copies:
             at = copy.damaged_position
             self._damage.explain(*self._journal.range_at(at, at + copy.damaged_size))
-            if log.repair(copy):
-                self.entries_repaired += 1
-                if entry.kind == EntryKind.DATA:
-                    self._repair_batch(log, entry)
+            self.entries_repaired += log.repair(copy)
         on_durable()
-
-    def _repair_batch(self, log: StoredLog, entry: Entry) -> None:
-        partition = log.partitions.get(entry.partition)
-        if partition is None:
-            partition = log.partitions[entry.partition] = PartitionIndex(entry.partition, log.group)
-        batch = entry.batch
-        assert batch is not None
-        partition.repair(entry.base_offset, batch.count, entry.index, batch.max_timestamp_ms)
 
     def forget_below(self, group: int, first_index: int) -> list[int]:
         """Stop counting compacted entries below ``first_index`` as missing; return those that were.
