@@ -27,8 +27,8 @@ BUGS = (
     ),
     Bug(
         "window-lost-on-restart",
-        "multiraft.storage.recovery.rebuild",
-        "_Rebuilding._replay",
+        "multiraft.storage.recovery.group_rebuild",
+        "GroupRebuild.replay",
         "if states.last_index != log.index.last_index",
         "states._windows.clear()\n    if states.last_index != log.index.last_index",
         "producers are forgotten by a restart: retries are doubled or refused for ever",
@@ -51,8 +51,8 @@ BUGS = (
     ),
     Bug(
         "given-up-is-forgotten",
-        "multiraft.storage.recovery.rebuild",
-        "_Rebuilding._join_run",
+        "multiraft.storage.recovery.group_rebuild",
+        "GroupRebuild.take_run",
         "if run.head_recovery_truncate_position > damage.cleared_position:",
         "if False:",
         "who gave up entries counts again after a restart, without having been cleared",

@@ -14,8 +14,9 @@ Modules, by concern:
 - Checkpoints: ``checkpointer.py`` decides when and what, ``checkpoint.py`` encodes and writes,
   ``chunked_cbor.py`` is CBOR in chunks, ``atomic_file.py`` replaces a file atomically.
 - Recovery: ``recovery/torn_tail.py`` tells a torn tail from corruption, ``recovery/rebuild.py``
-  joins segments to logs, ``recovery/lost_truncations.py`` finds entries whose truncation record is
-  damaged, ``recovery/report.py`` is the report, ``strays.py`` names files that are not this node's.
+  joins segments to logs, ``recovery/group_rebuild.py`` the parts of one group,
+  ``recovery/lost_truncations.py`` finds entries whose truncation record is damaged,
+  ``recovery/report.py`` is the report, ``strays.py`` names files that are not this node's.
 - Damage: ``damage/damage_map.py`` has the states of a replica's entries and of its quarantine,
   ``damage/journal_damage.py`` the damaged ranges of the journal, ``damage/place.py`` their
   addresses, ``damage/ranges.py`` computes with ranges.

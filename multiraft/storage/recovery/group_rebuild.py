@@ -1,0 +1,262 @@
+"""Reconstruction of one group's log from its parts of the journal's segments.
+
+Contract.  ``rebuild`` hands over the group's runs in journal order (``take_run``), then everything
+that is known of damage (``find_missing``, ``restore_missing``), then the states to fill
+(``replay``).  Nothing here reads or writes the disk.
+
+Invariants.  Only records behind the log's beginning count: the place where its snapshot was
+installed, or of the tombstone of an earlier replica.  A broken log gets no entries until it is
+truncated below the break.  A copy counts at any place.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from operator import attrgetter
+
+from multiraft.partitions.state import PartitionStates
+from multiraft.raft import joint_quorum
+from multiraft.storage.checkpoint import GroupRecord
+from multiraft.storage.damage.journal_damage import JournalDamage
+from multiraft.storage.damage.place import Place, PlaceRange
+from multiraft.storage.index import UNKNOWN_POSITION, Copy
+from multiraft.storage.journal.journal import Journal, Segment
+from multiraft.storage.journal.segment_index import SegmentRun
+from multiraft.storage.recovery.lost_truncations import (
+    conflicts_with,
+    mark_maybe_truncated,
+    newest_copies,
+)
+from multiraft.storage.recovery.report import Damage
+from multiraft.storage.stored_log import StoredLog
+from multiraft.types import Entry, EntryKind
+
+
+class GroupRebuild:
+    """One group's log while the journal's segments are joined to it."""
+
+    __slots__ = ("log", "broken_reason", "_journal", "_applied", "_known_to",
+                 "_damage", "_unapplied_entries", "_pending_copies", "_first_positions")
+
+    def __init__(self, log: StoredLog, journal: Journal, applied: Mapping[tuple[int, int], int],
+                 known_to: int, damage: list[Damage]):
+        """``applied``: (group, incarnation) -> index that the checkpoint has applied; ``known_to``:
+        journal offset up to which the checkpoint knows the group, 0 = not at all; ``damage``:
+        takes findings that an operator must see."""
+        self.log = log
+        self.broken_reason = ""  # why later entries cannot follow
+        self._journal = journal
+        self._applied = applied
+        self._known_to = known_to
+        self._damage = damage
+        self._unapplied_entries: list[Entry] = []
+        #: Copies of what the log did not have, or not yet.
+        self._pending_copies: list[tuple[Copy, Entry | None]] = []
+        #: Index -> journal offset where it first stood, of entries that are read from their copies.
+        self._first_positions: dict[int, int] = {}
+
+    @property
+    def _applied_index(self) -> int:
+        return self._applied.get((self.log.group, self.log.incarnation), 0)
+
+    def is_replica_of(self, record: GroupRecord) -> bool:
+        """Return True if the checkpoint's record is of the present replica, not of a removed one or
+        of an earlier incarnation."""
+        return (self.log.incarnation == record.incarnation
+                and self.log.tombstone_position == record.tombstone_position)
+
+    def take_run(self, segment: Segment, run: SegmentRun) -> None:
+        """Join the group's part of the next segment, of the log's incarnation, to the log."""
+        log = self.log
+        if segment.end <= log.tombstone_position:
+            return  # of an earlier replica
+        self._take_lifecycle_records(segment, run)
+        if run.hard_state is not None:
+            log.merge_hard_state(run.hard_state)
+        if segment.start < log.snapshot_position:
+            return  # an installed snapshot replaces these entries
+        damage = log.damage
+        if run.cleared_position:
+            damage.clear(run.cleared_position, places(self._journal, run.cleared_ranges))
+        if run.head_recovery_truncate_position > damage.cleared_position:
+            damage.require_head_recovery("it truncated entries that it may have acknowledged")
+        if run.truncated_from:
+            if run.truncated_from <= log.index.last_index + 1:
+                self.broken_reason = ""
+            self._truncate(run.truncated_from)
+        if (run.index is not None and run.last_index >= run.index.first_index
+                and not self.broken_reason):
+            self._extend(segment, run)
+        for copy in run.copies:
+            self._take_copy(copy, run.copy_entries.get(copy.index))
+        if run.broken_reason:
+            self._note_broken(segment, run.broken_reason)
+
+    def _take_lifecycle_records(self, segment: Segment, run: SegmentRun) -> None:
+        """Apply the tombstone and the forced recovery of a segment's run to the log, as far as the
+        checkpoint does not contain them; note if the replica is removed."""
+        log = self.log
+        if run.tombstone is not None:
+            self._unapplied_entries, self._pending_copies, self._first_positions = [], [], {}
+            if run.tombstone_position > log.tombstone_position:
+                log.apply_tombstone(run.tombstone, run.tombstone_position,
+                                    self._journal.place_at(run.tombstone_position))
+                self.broken_reason = ""
+        forced = run.forced_recovery
+        if (forced is not None and forced.incarnation > log.group_incarnation
+                and run.forced_recovery_at[0] >= self._known_to):
+            log.apply_forced_recovery(forced, run.forced_recovery_at[1], run.forced_recovery_term)
+        exists = run.index is not None or run.hard_state is not None or forced is not None
+        if exists and segment.start >= log.snapshot_position:  # else a snapshot was installed since
+            log.removed = run.removed
+
+    def _truncate(self, first_removed: int) -> None:
+        self.log.truncate(first_removed)
+        self._pending_copies = [item for item in self._pending_copies
+                                if item[0].index < first_removed]
+        self._first_positions = {index: at for index, at in self._first_positions.items()
+                                 if index < first_removed}
+        while self._unapplied_entries and self._unapplied_entries[-1].index >= first_removed:
+            self._unapplied_entries.pop()
+
+    def _extend(self, segment: Segment, run: SegmentRun) -> None:
+        log, index = self.log, run.index
+        assert index is not None
+        first_term = index.term(index.first_index)
+        first_removed = log.index.first_conflict(index.first_index, first_term)
+        if first_removed < log.index.first_index or first_term < log.index.prev_term:
+            return self._note_broken(
+                segment, f"index {index.first_index}, term {first_term} where the log begins"
+                f" with index {log.index.first_index}")
+        if first_removed > log.index.last_index:  # what lies between is lost, and may have copies
+            first_removed = index.first_index
+        # If there are entries to truncate, the record of that is lost.
+        self._truncate(first_removed)
+        if first_term == log.index.last_term:
+            log.append_lost_of_last_term(index.first_index)
+        else:
+            log.append_lost(index.first_index)
+        log.index.extend(index)
+        for at, position in run.missing.items():
+            if at in run.term_unknown:
+                log.damage.lose_term(at)
+            else:
+                log.damage.lose(at, self._place_at(position))
+        for partition, batches in run.partitions.items():
+            log.partition_index(partition).extend(batches)
+        self._unapplied_entries.extend(run.unapplied_entries)
+
+    def _take_copy(self, copy: Copy, entry: Entry | None) -> None:
+        if not copy.index:
+            return  # truncated since
+        log = self.log
+        if log.index.holds(copy.index, copy.term):
+            self._first_positions.setdefault(copy.index, log.index.position(copy.index))
+        if not log.repair(copy):
+            self._pending_copies.append((copy, entry))
+            return
+        if entry is None or entry.index <= self._applied_index:
+            return
+        unapplied_entries = self._unapplied_entries
+        slot = bisect_left(unapplied_entries, entry.index, key=attrgetter("index"))
+        known = slot < len(unapplied_entries) and unapplied_entries[slot].index == entry.index
+        unapplied_entries[slot:slot + known] = [entry]
+
+    def find_missing(self, journal_damage: JournalDamage,
+                     unexplained: list[tuple[int, list[PlaceRange]]]) -> None:
+        """Mark the entries of a log that are missing or perhaps truncated, now that the whole
+        journal was joined; then read those that a copy has from that copy.
+
+        A copy that contradicts the log requires head recovery.  The log is truncated before a lost
+        entry of unknown term that is not applied.  ``unexplained``: damaged ranges, as
+        ``mark_maybe_truncated`` takes them."""
+        log = self.log
+        applied = self._applied_index
+        if log.index.last_index < applied:
+            log.append_lost(applied + 1)
+        pending, self._pending_copies = newest_copies(self._pending_copies), []
+        if pending and log.index.last_index < pending[-1][0].index and not self.broken_reason:
+            # Its end was damaged: the copies tell where the log ends.
+            log.append_lost(pending[-1][0].index + 1)
+        mark_maybe_truncated(log, self._journal, journal_damage, unexplained, applied,
+                             {copy.index: copy for copy, _ in pending}, self._first_positions)
+        for copy, entry in pending:
+            if conflicts_with(log, copy):  # truncated before the copy, and the record is lost
+                log.damage.require_head_recovery(
+                    f"the copy of entry {copy.index} contradicts the log")
+                log.damage.suspect(copy.index, log.place_of(copy.index, self._journal))
+            elif copy.index in log.missing:
+                self._take_copy(copy, entry)
+        self._truncate_unknown(applied)
+
+    def _truncate_unknown(self, applied: int) -> None:
+        """Truncate the log before its first lost entry of unknown term behind the ``applied``
+        index, and note the log as broken.  Do nothing without such an entry: applied ones are known
+        to have existed."""
+        unknown = min((index for index in self.log.damage.terms_unknown() if index > applied),
+                      default=0)
+        if unknown:
+            self.broken_reason = f"entry {unknown} is lost, and its term is unknown"
+            self._truncate(unknown)
+
+    def restore_missing(self, record: GroupRecord) -> None:
+        """Mark entries as missing again that the checkpoint's record names, because an index file
+        does not tell.  Entries with a copy in the journal, or truncated since, stay as they are."""
+        log = self.log
+        for index, position in record.missing if self.is_replica_of(record) else ():
+            in_log = log.index.first_index <= index <= log.index.last_index
+            if in_log and log.index.position(index) in (position, UNKNOWN_POSITION):
+                place = self._place_at(position)
+                log.damage.lose(index, place)
+                if record.needs_head_recovery:
+                    log.damage.suspect(index, place)
+
+    def _place_at(self, position: int) -> Place | None:
+        return self._journal.place_at(position) if position != UNKNOWN_POSITION else None
+
+    def _note_broken(self, segment: Segment, why: str) -> None:
+        log = self.log
+        self._damage.append(Damage("log", segment.path, segment.start, log.group,
+                                   log.index.last_index + 1, why))
+        self.broken_reason = why
+
+    def find_configurations(self) -> None:
+        """Add the configurations of membership entries above the applied state to the log: an entry
+        in the log counts (thesis 4.1).  An invalid one quarantines the replica permanently."""
+        log = self.log
+        for entry in self._unapplied_entries:
+            if (entry.kind == EntryKind.MEMBERSHIP
+                    and log.configurations[-1][0] < entry.index <= log.index.last_index):
+                why = joint_quorum.fault(entry.payload)
+                if why:
+                    return log.damage.quarantine_permanently(f"entry {entry.index}: {why}")
+                log.configurations.append((entry.index, joint_quorum.decode(entry.payload)))
+
+    def replay(self, states: PartitionStates) -> str:
+        """Append unapplied entries to the partition states; stop before a missing entry, until that
+        is repaired.  Return why an entry does not fit, or the states do not reach the log's end;
+        empty = neither."""
+        log = self.log
+        # An applied entry may be missing too, as perhaps truncated: then its successors may be.
+        if min(log.missing, default=states.last_index + 1) <= states.last_index:
+            return ""
+        first_missing = min(
+            (index for index in log.missing if index > states.last_index), default=0
+        )
+        for entry in self._unapplied_entries:
+            if 0 < first_missing <= entry.index:
+                return ""
+            why = states.check_entry(entry)
+            if why:
+                return why
+            states.append(entry)
+        if states.last_index != log.index.last_index and states.last_index + 1 != first_missing:
+            return (f"applied state and entries reach index {states.last_index}, the log "
+                    f"{log.index.last_index}")
+        return ""
+
+
+def places(journal: Journal, ranges: Iterable[tuple[int, int]]) -> tuple[PlaceRange, ...]:
+    """Return the places of ranges of journal offsets.  O(n log n)."""
+    return tuple([journal.range_at(begin, end) for begin, end in ranges])
