@@ -16,20 +16,18 @@ Duties of the driver
       ``entries`` from storage now.  If they have to be read from a disk first, call
       ``core.status.leads(group, term)`` again after the read, and do not send if it is false
       or the range is gone.
-   c. ``messages_after_write``: send when ``writes`` is durable, not earlier.  These are votes and
-      other messages of a term that is not durable yet: sent earlier, a crash could let this node
-      vote twice in the term.
-   d. ``committed``: apply entries first..last of each group in order, answer the clients that wait
+   c. ``committed``: apply entries first..last of each group in order, answer the clients that wait
       for them, call ``core.applied(group, last)``.  The group's tail has moved its applied state.
-   e. ``reads``: answer each linearizable read from applied state at its index or later.
-   f. ``events``: trace values; ``multiraft.raft.describe`` turns them into text.
+   d. ``reads``: answer each linearizable read from applied state at its index or later.
+   e. ``events``: trace values; ``multiraft.raft.describe`` turns them into text.
 
 2. **One write is one append and one fsync for all groups.**  When it is durable, call
-   ``core.written(sequence)``, in order.  While it is in flight, continue with ``tick``, ``step``
-   and ``ready(with_writes=False)``: changes that need a write collect for the next one (group
-   commit).  A driver that queues writes may ask for them at any time.  A write that failed is never
-   retried and never reported: the node stops, because after a failed fsync a second one may succeed
-   without the data.
+   ``core.written(sequence)``, in order.  The core keeps votes and acknowledgements of what is not
+   durable until then: sent earlier, a crash could let this node vote twice in a term.  While the
+   write is in flight, continue with ``tick``, ``step`` and ``ready(with_writes=False)``: changes
+   that need a write collect for the next one (group commit).  A driver that queues writes may ask
+   for them at any time.  A write that failed is never retried and never reported: the node stops,
+   because after a failed fsync a second one may succeed without the data.
 
 3. **Provide time and messages.**  Call ``tick(now_ms)`` with a clock that does not go back, at
    ``next_deadline_ms()`` at the latest (None = nothing is due; ask again after every Ready).  Call
@@ -63,12 +61,11 @@ The loop in full
         for event in lease_events:            core.lease_...(event)
         for sender, message in inbox:         core.step(sender, message)
         for sequence in completed_writes:
-            core.written(sequence); send(after_write.pop(sequence))
+            core.written(sequence)
         for request in proposals:             pending[core.propose_batch(...)] = request
         while ready := core.ready(with_writes=disk.idle):
             if ready.writes:
                 staged = store.stage(ready.writes)
-                after_write[ready.writes.sequence] = ready.messages_after_write
                 disk.start(staged)
             send(ready.messages)
             for group, first, last in ready.committed:
