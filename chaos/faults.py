@@ -22,6 +22,9 @@ class SharedFault(NamedTuple):
 KILL = SharedFault(
     "kill", "kill", "A process ends at once and is started again.",
     "a process ends only when it wants to")
+STOP = SharedFault(
+    "stop", "stop", "A process ends in order: its groups are handed over first.",
+    "a node that is stopped serves until it is gone")
 POWER_LOSS = SharedFault(
     "power-loss", "power-loss", "A node ends at once and keeps only what it has synced.",
     "written bytes are on the disk")
@@ -86,6 +89,6 @@ PLANS = SharedFault(
     "plan", "plan-churn", "Plans move replicas, and are paused, throttled and cancelled half way.",
     "one change of placement ends before the next one begins")
 
-SHARED = (KILL, POWER_LOSS, PAUSE, ALONE, HALVES, ONE_WAY, RING, BRIDGE, NO_CLIENTS, DELAY, RESETS,
-          SLOW_DISK, HUNG_DISK, FULL_DISK, FAILED_WRITE, FAILED_SYNC, BIT_ROT, CLOCKS, MEMBERS,
-          LEADERS, SWITCHES, PLANS)
+SHARED = (KILL, STOP, POWER_LOSS, PAUSE, ALONE, HALVES, ONE_WAY, RING, BRIDGE, NO_CLIENTS, DELAY,
+          RESETS, SLOW_DISK, HUNG_DISK, FULL_DISK, FAILED_WRITE, FAILED_SYNC, BIT_ROT, CLOCKS,
+          MEMBERS, LEADERS, SWITCHES, PLANS)

@@ -31,7 +31,7 @@ class Kill(Nemesis):
 class Stop(Nemesis):
     """SIGTERM: leadership is transferred first."""
 
-    name, kind, order = "stop", STOP, 0
+    name, kind, order = faults.STOP.nemesis, STOP, 0
 
     def plan(self) -> Strike:
         self.nodes = self.field.aim(ONE, LEADER, MINORITY)

@@ -79,7 +79,7 @@ class NodeLife(Protocol):
         """Start the process after a while, as its supervisor would."""
 
     def stopped(self) -> None:
-        """End the process, which has stopped in order."""
+        """End the process, which has stopped in order, and schedule its start."""
 
     def disk_failed(self, error: OSError) -> None:
         """End the process after a disk error, and schedule its start. Raises errors that no fault

@@ -22,6 +22,7 @@ FAULT_KINDS = (
     "channel-cut", "clock-drift", "misdirected", "rot-beside",
     "wipe", "topic-create", "topic-delete", "topic-recreate", "rot-checkpoint", "rot-header",
     "rot-identity", "eio-directory", "switch", "plan", "mover-crash", "older-copy",
+    "stop",
 )
 
 #: Kinds that need a workload with topics.
@@ -31,7 +32,7 @@ REPLACING = frozenset(("wipe", "rot-identity", "older-copy"))
 #: Kinds that were added later.  A random stream of their own draws them, so that the draws of the
 #: other kinds stay as they were for each seed.
 LATER_KINDS = TOPIC_KINDS | {"wipe", "rot-checkpoint", "rot-header", "rot-identity",
-                             "eio-directory", "mover-crash", "older-copy"}
+                             "eio-directory", "mover-crash", "older-copy", "stop"}
 LATER_ODDS = 0.33  # probability of each of ``LATER_KINDS``
 
 #: Minimum number of kinds in a run, ``LATER_KINDS`` not counted.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chaos.faults import KILL, PAUSE, POWER_LOSS
+from chaos.faults import KILL, PAUSE, POWER_LOSS, STOP
 from chaos.simulator.faults.injector import Injector
 from chaos.simulator.faults.registry import fault
 from chaos.simulator.node.node import RECOVERY_US
@@ -26,6 +26,13 @@ def kill(injector: Injector) -> bool:
     """Kill the process of a random node, which starts again after a while; return False when it was
     not alive."""
     return injector.crash(injector.draw_node(), power=False)
+@fault(STOP.kind)
+def stop(injector: Injector) -> bool:
+    """Stop the process of a random node in order; its supervisor starts it again. Return False when
+    it does not serve or is paused."""
+    return injector.draw_node().stop()
+
+
 @fault("crash-in-write")
 def crash_in_write(injector: Injector) -> bool:
     """Crash a random node during its next disk operation.  Counted when it happens."""

@@ -165,6 +165,7 @@ class SimulatedNode:
         """End the process, which has stopped in order."""
         self.env.event_counts["stopped in order"] += 1
         self.crash(False)
+        self.restart_soon()
 
     def pause(self) -> None:
         """Stop the process; it receives everything after ``resume``."""
