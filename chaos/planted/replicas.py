@@ -24,6 +24,16 @@ BUGS = (
                "test_what_is_applied_while_a_thread_encodes_is_not_in_the_snapshot",)),
     ),
     Bug(
+        "outdated-image",
+        "node.replicas.snapshot_source",
+        "SnapshotSource._needs_another",
+        "or self._is_outdated(served)",
+        "",
+        "a snapshot is served for ever behind which the log does not continue",
+        Tests(("tests/node/replicas/test_snapshot_source.py::"
+               "test_a_snapshot_behind_which_the_log_does_not_continue_is_replaced",)),
+    ),
+    Bug(
         "snapshot-is-visible-before-it-is-durable",
         "node.replicas.snapshot_installer",
         "SnapshotInstaller.install",

@@ -9,6 +9,7 @@ Invariants.  An append carries entries of no later term than its own, from the i
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from chaos.simulator.node.env import NodeEnv
 from chaos.simulator.node.fail_points import FailPoints
 from chaos.simulator.node.process import ProcessScheduler
 from chaos.simulator.node.threads import SimulatedThreads
-from multiraft import core
+from multiraft.codec.layout import ENTRY_TERM_AT
 from multiraft.raft.messages import Append, Message
 from multiraft.raft.multi_raft import MultiRaft
 from multiraft.raft.ready import Envelope
@@ -32,8 +33,12 @@ from node.peers.append_filler import AppendFiller
 if TYPE_CHECKING:
     from chaos.simulator.ports import ClusterPort
 
-#: Duration of a read of entries that are not in memory: most come from the page cache.
+#: Time after which entries that are not in memory are read.
 COLD_READ_US = 400
+#: Share of these reads that a thread does, because the disk may block.
+READS_ON_THREAD = 0.1
+#: Term and index in the header of an entry.
+_TERM_AND_INDEX = struct.Struct("<QQ")
 
 
 class Transport:
@@ -45,6 +50,7 @@ class Transport:
                  damaged: Callable[[CorruptRange], None]):
         """``damaged`` takes the damage that a read has found."""
         self._node = env.node
+        self._rng = env.rng
         self._counters = env.counters
         self._network = env.network
         self._state_checker = env.state_checker
@@ -100,10 +106,13 @@ class Transport:
         self._send(peer, [self._filled(message, buffers)])
 
     def _queued(self) -> None:
-        """Start to read the entries of queued appends, one append after the other."""
+        """Schedule the reads of the entries of queued appends, one append after the other."""
         if not self._is_reading:
             self._is_reading = True
-            start(self._read_cold(), self._process.later, raise_error)
+            self._process.later(COLD_READ_US, self._start_reading)
+
+    def _start_reading(self) -> None:
+        start(self._read_cold(), self._process.later, raise_error)
 
     async def _read_cold(self) -> None:
         while self._filler.cold:
@@ -111,16 +120,22 @@ class Transport:
         self._is_reading = False
 
     async def _read(self, job: ReadJob) -> Sequence[Entry]:
-        await self._threads.pause_us(COLD_READ_US)
-        self._fail_points.effect()
+        """Read entries: mostly at once from the page cache, as the loop of a node reads small ones,
+        and sometimes on a thread."""
+        if self._rng.random() < READS_ON_THREAD:
+            return await self._threads.run(job.execute)
         return job.execute()
 
     def _filled(self, message: Append, buffers: Sequence) -> Append:
-        framed = b"".join(buffers)
-        entries = core.parse_entries(framed)
-        if entries[-1].term > message.term or entries[0].index != message.prev_index + 1:
-            raise Violation("MessagesAreTrue", f"n{self._node} sends {entries} in {message}")
-        return with_entries(message, framed)
+        """Return the append with its entries, which are header, payload and padding of each. Raises
+        ``Violation`` if they are not those that it names."""
+        _, first_index = _TERM_AND_INDEX.unpack_from(buffers[0], ENTRY_TERM_AT)
+        last_term, last_index = _TERM_AND_INDEX.unpack_from(buffers[-3], ENTRY_TERM_AT)
+        if (last_term > message.term
+                or (first_index, last_index) != (message.prev_index + 1, message.last_index)):
+            raise Violation("MessagesAreTrue", f"n{self._node} sends entries {first_index} to "
+                            f"{last_index} of term {last_term} in {message}")
+        return with_entries(message, b"".join(buffers))
 
 
 def with_entries(message: Append, entries: tuple[Entry, ...] | bytes) -> Append:

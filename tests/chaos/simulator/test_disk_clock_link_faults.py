@@ -496,21 +496,11 @@ STATE_BUGS = {
         "a leader that needs the vote of who needs its snapshot does not give it",
         Seeds((5,)),
     ),
-    "outdated-image": Bug(
-        "outdated-image",
-        "node.replicas.snapshot_source",
-        "SnapshotSource._needs_another",
-        "or self._is_outdated(served)",
-        "",
-        "an image is given for ever from which the log does not go on",
-        Seeds((11,)),
-    ),
     "snapshot-is-taken-while-it-is-encoded": BUGS["snapshot-is-taken-while-it-is-encoded"]._replace(
         proof=Seeds((15,))),
 }
-#: Commands per second, enough that some arrive while a thread encodes an image, and more than are
-#: held while it is fetched. Otherwise no image would be outdated while it is still served.
-HURRIED = {"outdated-image": 150.0, "snapshot-is-taken-while-it-is-encoded": 150.0}
+#: Commands per second, enough that some arrive while a thread encodes an image.
+HURRIED = {"snapshot-is-taken-while-it-is-encoded": 150.0}
 AWAY = ("partition-one", "kill", "power-loss", "isolate-leader", "crash-midway", "double-crash",
         "members", "return", "partition-halves", "pause")
 
