@@ -114,7 +114,7 @@ class SnapshotSource:
         if request.group != METADATA_GROUP:
             return None
         async with self._taking:
-            # An earlier request may have held the lock for long: the replica is looked at now.
+            # An earlier request may have held the lock for long: the replica is checked now.
             incarnation = self._incarnation()
             if incarnation and self._needs_another(request.index, incarnation):
                 self.served = await self._take(incarnation)
