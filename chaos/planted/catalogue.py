@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from chaos.planted import (
+    clients,
     consensus,
     disks,
     moves,
@@ -14,6 +15,6 @@ from chaos.planted import (
 )
 from chaos.planted.bug import Bug
 
-_PARTS = (consensus, storage, disks, recovery, moves, node, replicas, sinks)
+_PARTS = (consensus, storage, disks, recovery, moves, node, replicas, clients, sinks)
 
 BUGS: dict[str, Bug] = {bug.name: bug for part in _PARTS for bug in part.BUGS}

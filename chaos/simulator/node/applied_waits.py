@@ -13,28 +13,27 @@ class AppliedWaits:
     def __init__(self, process: ProcessScheduler, store: Store):
         self._process = process
         self._store = store
-        self._waiting: list[tuple[int, int, Future]] = []  # (group, index, waiting coroutine)
+        self.waiting: list[tuple[int, int, Future]] = []  # (group, index, waiting coroutine)
 
     async def wait(self, group: int, index: int, timeout_s: float) -> bool:
         """Wait until the entry ``index`` of the group is applied on this node, at most
         ``timeout_s``; return True if it is."""
         if not self._has_applied(group, index):
             waiting = (group, index, Future())
-            self._waiting.append(waiting)
+            self.waiting.append(waiting)
             self._process.later(int(timeout_s * 1e6), waiting[2].set_result)
             await waiting[2]
-            if waiting in self._waiting:
-                self._waiting.remove(waiting)
+            if waiting in self.waiting:
+                self.waiting.remove(waiting)
         return self._has_applied(group, index)
 
     def _has_applied(self, group: int, index: int) -> bool:
         tail = self._store.partition_states.get(group)
         return tail is not None and tail.applied_index >= index
 
-    def applied(self, group: int, last: int) -> None:
-        """Resume the coroutines that wait for entries of the group up to ``last``."""
-        if self._waiting:
-            for waiting in [each for each in self._waiting
-                            if each[0] == group and each[1] <= last]:
-                self._waiting.remove(waiting)
-                waiting[2].set_result()
+    def notify(self, group: int) -> None:
+        """Resume the coroutines that wait for entries of the group which are applied now."""
+        for waiting in [each for each in self.waiting
+                        if each[0] == group and self._has_applied(group, each[1])]:
+            self.waiting.remove(waiting)
+            waiting[2].set_result()

@@ -17,10 +17,10 @@ from chaos.simulator.env.limits import raft_config, storage_config
 from chaos.simulator.env.violations import Violation
 from chaos.simulator.node.admission import Admission, was_refused
 from chaos.simulator.node.applied_waits import AppliedWaits
-from chaos.simulator.node.applier import Applier
+from chaos.simulator.node.applier import JudgedApplier
 from chaos.simulator.node.bulk_channel import BulkChannel
 from chaos.simulator.node.checkpoints import Checkpoints
-from chaos.simulator.node.client_replies import ClientReplies
+from chaos.simulator.node.client_port import ClientPort, HandlerRounds
 from chaos.simulator.node.connections import Connections
 from chaos.simulator.node.core_events import CoreEvents
 from chaos.simulator.node.damage import DiskDamage
@@ -28,8 +28,8 @@ from chaos.simulator.node.disk_space import DiskSpace, make_probe, make_space_gu
 from chaos.simulator.node.env import NodeEnv
 from chaos.simulator.node.fail_points import FailPoints
 from chaos.simulator.node.frames import FrameHandlers
+from chaos.simulator.node.judged_ports import JudgedCore
 from chaos.simulator.node.leadership import Leadership
-from chaos.simulator.node.linearizable_reads import LinearizableReads
 from chaos.simulator.node.liveness import LivenessExchange
 from chaos.simulator.node.membership import INCARNATION, MembershipChanges
 from chaos.simulator.node.metadata_replica import AppliedMetadata, MetadataReplica
@@ -43,7 +43,6 @@ from chaos.simulator.node.repair import DamageRepair
 from chaos.simulator.node.replica_lifecycle import replicas_of
 from chaos.simulator.node.round_queue import RoundQueue
 from chaos.simulator.node.rounds import Rounds
-from chaos.simulator.node.sessions import Sessions
 from chaos.simulator.node.simulated_disk import DIRECTORY, SimulatedDisk
 from chaos.simulator.node.snapshots import SnapshotExchange
 from chaos.simulator.node.threads import SimulatedThreads
@@ -55,7 +54,10 @@ from multiraft.storage.identity import Identity
 from multiraft.storage.io_jobs import StagedWrite
 from multiraft.storage.store import Store
 from multiraft.types import Configuration
+from node.clients.read_index import ReadIndexRequests
+from node.loop.applier import Applier
 from node.loop.ready_driver import ReadyDriver
+from node.replicas.lifecycle import Replicas
 
 if TYPE_CHECKING:
     from chaos.simulator.ports import ClusterPort, NodeLife
@@ -95,10 +97,13 @@ class Boot:
         bulk = BulkChannel(env, process, fail_points, self.connections)
         self.repair = DamageRepair(env, process, rounds, parts.damage, raft, store, self.worker,
                                    bulk, threads)
-        self.reads = LinearizableReads(raft, env.state_checker)
         self.leadership = Leadership(env, process, rounds, raft, peers)
         self.space = DiskSpace(env, process, rounds, guard, self.leadership)
         self.metadata = MetadataReplica(env, cluster.oracle, process, rounds, raft, store)
+        self.core = JudgedCore(env, raft, self.metadata)
+        handler_rounds = HandlerRounds(rounds)
+        self.confirmations = ReadIndexRequests(self.core, store.partition_states,
+                                               handler_rounds.request, lambda: env.now_ms)
         replicas = replicas_of(env, rounds, raft, store, self.metadata, self.repair)
         replicas.load()
         self._checkpoints = Checkpoints(env, process, raft, store, self.worker, guard,
@@ -106,33 +111,38 @@ class Boot:
         self.snapshots = SnapshotExchange(env, process, rounds, fail_points, raft, store,
                                           self.worker, self._checkpoints.writer, guard, bulk,
                                           threads, parts.disk.filesystem, self.metadata)
-        self.membership = MembershipChanges(env, cluster, process, rounds, raft, peers, self.reads)
+        self.membership = MembershipChanges(env, cluster, process, rounds, raft, peers,
+                                            self.confirmations)
         waits = AppliedWaits(process, store)
         services = MoveServices(env, cluster, process, rounds, fail_points, raft, self.connections,
                                 self.metadata, waits, self.membership, self.repair, guard,
                                 report_step)
         self.moves = Moves(services, self.metadata, raft, store)
-        replies = ClientReplies(env, fail_points, cluster.workload.receive)
-        self.sessions = Sessions(raft, store, replies.add, cluster.workload.was_read, env.node,
-                                 self.repair.found, guard, self.metadata.place_for,
-                                 self.metadata.accepts)
+        self.clients = ClientPort(env, cluster, process, handler_rounds, fail_points,
+                                  self.core, store, self.metadata, services, self.confirmations,
+                                  self.repair.found, guard)
         self.liveness = LivenessExchange(env, process, rounds, raft, raft_config(env.parameters),
                                          store.boot_epoch, peers.peers, self.worker, guard,
                                          self.connections)
-        events = CoreEvents(env, store, self.repair, replicas, self.snapshots, self.sessions,
-                            self.reads, self.moves)
         core = ObservedCore(fail_points, raft, self.worker.gather, env.parameters.disk.gathers)
-        applier = Applier(env, fail_points, raft, self.metadata, self.sessions, waits, events,
-                          self.reads, replies, replicas)
+        applier = JudgedApplier(env, fail_points, self.core, self._make_applier(replicas, waits))
         self._driver = ReadyDriver(
             core, observed, ObservedGather(fail_points, self.worker.gather),
             Transport(env, cluster, process, fail_points, raft, store, self.connections, threads,
                       self.repair.found),
-            applier, (core,), self.liveness.publish)
-        frames = FrameHandlers(raft, self.space, self.sessions, self.reads, bulk, services)
+            applier, (core, self.clients), self.liveness.publish)
+        frames = FrameHandlers(raft, self.space, self.clients, bulk, services)
         self._rounds = Rounds(env, process, rounds, frames, self._driver)
         self.stop = NodeStop(env, process, rounds, fail_points, raft, self.worker,
                              self._checkpoints.writer, applier, life.stopped)
+
+    def _make_applier(self, replicas: Replicas, waits: AppliedWaits) -> Applier:
+        clients = self.clients
+        return Applier(
+            self.raft, self.store, self.metadata, clients.pending, clients.fetches,
+            self.confirmations, clients.sessions, self.moves, replicas,
+            CoreEvents(self._env, self.repair, self.core), waits,
+            on_snapshot_offer=lambda _group, leader: self.snapshots.offered(leader))
 
     def _open_core(self) -> MultiRaft:
         """Return the core without replicas, after the logs were compared with those that the node
@@ -180,7 +190,8 @@ class Boot:
         A read that relied on a lease would be answered wrongly here.
         """
         for group in self.leadership.led_groups():
-            self.reads.start(group)
+            self.confirmations.ask(group, lambda _confirmed: None)
+            self.clients.query_end(group)
         self.rounds.run()
 
     def clock_changed(self) -> None:

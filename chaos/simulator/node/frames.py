@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from chaos.simulator.clients.workload import AppendRequest
 from chaos.simulator.node.bulk_channel import BulkChannel, BulkReply, BulkRequest
+from chaos.simulator.node.client_port import ClientPort
 from chaos.simulator.node.disk_space import DiskSpace
-from chaos.simulator.node.linearizable_reads import LinearizableReads
 from chaos.simulator.node.move_services import MoveServices, PeerReply, PeerRequest
 from chaos.simulator.node.round_queue import Arrival, Channel
-from chaos.simulator.node.sessions import Sessions
 from chaos.simulator.node.transport import with_entries
 from multiraft import core
 from multiraft.liveness.store_liveness import LeaseEvent, deliver
@@ -19,16 +17,14 @@ from multiraft.raft.multi_raft import MultiRaft
 class FrameHandlers:
     """Handlers of one boot, by channel."""
 
-    def __init__(self, raft: MultiRaft, space: DiskSpace, sessions: Sessions,
-                 reads: LinearizableReads, bulk: BulkChannel, services: MoveServices):
+    def __init__(self, raft: MultiRaft, space: DiskSpace, clients: ClientPort, bulk: BulkChannel,
+                 services: MoveServices):
         self._raft = raft
         self._space = space
-        self._sessions = sessions
-        self._reads = reads
         self._bulk = bulk
         self._services = services
         handlers = {Channel.PEER: self._step, Channel.BULK: self._take_bulk,
-                    Channel.CLIENT: self._serve, Channel.LIVENESS: self._take_leases}
+                    Channel.CLIENT: clients.receive, Channel.LIVENESS: self._take_leases}
         #: By channel; a tuple, because the hash of an enumeration's member takes long.
         self._handlers = tuple(handlers[channel] for channel in Channel)
 
@@ -44,14 +40,6 @@ class FrameHandlers:
                 if self._space.drops(message.entries):
                     continue
             self._raft.step(sender, message)
-
-    def _serve(self, _sender: int, frame: tuple) -> None:
-        for request in frame:
-            if type(request) is AppendRequest:
-                self._sessions.append(request)
-            else:
-                self._sessions.fetch(request)
-                self._reads.start(request.group)
 
     def _take_leases(self, _sender: int, events: list[LeaseEvent]) -> None:
         deliver(events, self._raft)

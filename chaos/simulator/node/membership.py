@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 from chaos.simulator.env.trace import Trace
 from chaos.simulator.node.env import NodeEnv
-from chaos.simulator.node.linearizable_reads import LinearizableReads
 from chaos.simulator.node.peers import PeerTable
 from chaos.simulator.node.process import ProcessScheduler
 from chaos.simulator.node.round_queue import RoundQueue
 from multiraft.errors import ProposalError
 from multiraft.raft.multi_raft import MultiRaft
 from multiraft.types import Configuration
+from node.clients.read_index import ReadIndexRequests
 
 if TYPE_CHECKING:
     from chaos.simulator.ports import ClusterPort
@@ -119,14 +119,15 @@ class MembershipChanges:
     """Membership changes of one boot."""
 
     def __init__(self, env: NodeEnv, cluster: ClusterPort, process: ProcessScheduler,
-                 rounds: RoundQueue, raft: MultiRaft, peers: PeerTable, reads: LinearizableReads):
+                 rounds: RoundQueue, raft: MultiRaft, peers: PeerTable,
+                 confirmations: ReadIndexRequests):
         self._env = env
         self._cluster = cluster
         self._process = process
         self._rounds = rounds
         self._raft = raft
         self._peers = peers
-        self._reads = reads
+        self._confirmations = confirmations
 
     def change_some(self, rng: random.Random) -> None:
         """Schedule random changes of the members of some of the groups led here."""
@@ -174,7 +175,7 @@ class MembershipChanges:
             return
         status = self._raft.status.of(group)
         if status.configuration.outgoing or status.configuration_index > status.commit:
-            self._reads.start(group)
+            self._confirmations.ask(group, lambda _confirmed: None)
             self._env.event_counts["reads during a change of members"] += 1
             self._read_soon(group, left - 1)
             self._rounds.request()

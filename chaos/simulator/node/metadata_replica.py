@@ -69,6 +69,7 @@ class MetadataReplica:
         self._store = store
         self._proposed: dict[int, tuple[int, Future]] = {}  # index -> (term, outcome)
         self._versions: list[tuple[int, Future]] = []  # (metadata index, waiting coroutine)
+        self._announced_version = 0
         self._watchers: list[Callable[[], None]] = []
 
     # ---- commands --------------------------------------------------------------------------
@@ -121,6 +122,22 @@ class MetadataReplica:
         self.changed()
         # A replica that was removed and added again applies commands that this node's state has.
         self._oracle.check(self._node, self.commands, max(last, self.commands.version))
+
+    def lead(self) -> None:
+        """Announce new commits, if this node leads the group: every node answers clients from its
+        copy of the metadata."""
+        if (self._raft.status.is_leader(METADATA_GROUP)
+                and self.commands.version != self._announced_version):
+            self._announced_version = self.commands.version
+            self._raft.announce_commit(METADATA_GROUP)
+            self._rounds.request()
+
+    def role_changed(self, leads: bool) -> None:
+        """End pending commands as ambiguous when this node has lost the leadership."""
+        if not leads:
+            proposed, self._proposed = self._proposed, {}
+            for _, waiting in proposed.values():
+                waiting.set_error(AmbiguousOutcome("the leader stepped down"))
 
     def _applied(self, index: int, term: int, result: Any) -> None:
         """Complete the command that waits at ``index``, if any, with its result, or as ambiguous
@@ -187,11 +204,6 @@ class MetadataReplica:
         return self.state.version >= index
 
     # ---- topics ----------------------------------------------------------------------------
-
-    def place_for(self, partition: int, seen_index: int) -> metadata_oracle.Location:
-        """Return the location of a topic's partition by this node's metadata.  Raises
-        ``NoSuchPartition``, and ``StaleMetadata`` when they are older than ``seen_index``."""
-        return metadata_oracle.place_for(self.state, partition, seen_index)
 
     def accepts(self, partition: int, group: int) -> None:
         """Report to the oracle that a batch is about to be appended to a topic's partition in a

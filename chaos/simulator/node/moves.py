@@ -35,6 +35,10 @@ class Moves:
         if self.switches is not None:
             self.switches.check()
 
+    def notify(self) -> None:
+        """Drive pending switches after the role of a replica has changed."""
+        self.drive()
+
     def will_hand_back(self, group: int, node: int) -> bool:
         """True if this node would hand ``group``, if it led the group, back to its preferred leader
         ``node``, which restarted lately."""

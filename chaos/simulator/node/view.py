@@ -83,7 +83,7 @@ class NodeView:
     def unanswered(self) -> list[str]:
         """Describe the linearizable reads that wait on this node, one line per group."""
         boot = self._boot()
-        return [f"n{self._node} {text}" for text in boot.reads.unanswered()] if boot else []
+        return [f"n{self._node} {text}" for text in boot.core.unanswered()] if boot else []
 
     def describe_active(self) -> list[str]:
         """Describe the timer of this node and its groups that have not quiesced; empty = the node
@@ -113,12 +113,11 @@ class NodeView:
 
         Return (extent, offset after its last record) pairs.
         """
-        ends, sessions = [], self._boot().sessions
+        ends, clients = [], self._boot().clients
         for extent in extents:
             if extent.group in self.groups:
                 end = extent.start
-                while (reached := sessions.read(0, extent.group, extent.partition, end,
-                                                limit=extent.end)) > end:
+                while (reached := clients.read(0, extent.group, extent.partition, end)) > end:
                     end = reached
                 ends.append((extent, end))
         return ends

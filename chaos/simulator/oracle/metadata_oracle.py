@@ -7,8 +7,8 @@ incarnation``, so that it differs from the partitions that exist for the whole r
 
 Theory.  The code of ``node`` that is used here is a function of state and command
 (docs/decisions/0026); the drivers of switches and plans are in ``node/partition_switch.py`` and
-``node/plan_controller.py``.  The incarnations of a topic, the groups of its partitions, and the
-reply of a replica that does not know of a deletion yet are the product's own.
+``node/plan_controller.py``.  The incarnations of a topic and the groups of its partitions are
+the product's own, as are the replies to clients (``node/client_port.py``).
 """
 
 from __future__ import annotations
@@ -18,10 +18,8 @@ from typing import Any, NamedTuple
 
 from chaos.simulator.env.parameters import Parameters
 from chaos.simulator.env.violations import Violation
-from multiraft.errors import ProposalError
 from multiraft.wire.errors import Code
 from multiraft.wire.plans import PlanLimits, PlannedMove
-from node.clients import partition_open
 from node.metadata.commands import (
     ApplyPlan,
     Bootstrap,
@@ -41,14 +39,6 @@ FIRST = 1 << 20
 CLUSTER_ID = b"simulated-------"
 #: Lowest first byte of a metadata command: CBOR maps begin here; plain commands are digits.
 _COMMAND = 0xA0
-
-
-class NoSuchPartition(ProposalError):
-    """The incarnation is unknown to a node that has all the metadata that the client has seen."""
-
-
-class StaleMetadata(ProposalError):
-    """The client has seen newer metadata than this node."""
 
 
 def is_command(payload: bytes) -> bool:
@@ -138,25 +128,6 @@ def place_of(state: MetadataState, partition: int) -> Location | None:
     return state.locate(partition - FIRST)
 
 
-def place_for(state: MetadataState, partition: int, seen_index: int) -> Location:
-    """Return the location of a partition of a topic by this state, as ``node.clients.router`` does.
-
-    Raises ``NoSuchPartition`` for an unknown one, or ``StaleMetadata`` when the client, which has
-    seen ``seen_index``, has newer metadata.
-    """
-    place = place_of(state, partition)
-    if place is not None:
-        return place
-    if seen_index > state.version:
-        raise StaleMetadata(f"metadata {state.version} are applied, the client saw {seen_index}")
-    raise NoSuchPartition(f"no partition has the incarnation {partition - FIRST}")
-
-
-def opening(place: Location) -> bytes:
-    """Return the payload of the partition open entry for a location."""
-    return partition_open.partition_open_of(place)
-
-
 class Extent(NamedTuple):
     """Part of a partition: its offsets from ``start`` up to ``end`` are in ``group``."""
 
@@ -172,13 +143,6 @@ def extents_of(place: Location, partition: int) -> list[Extent]:
     ends = [*(entry.start_offset for entry in place.epoch_history[1:]), None]
     return [Extent(partition, entry.group, entry.start_offset, end)
             for entry, end in zip(place.epoch_history, ends, strict=True)]
-
-
-def extent_at(place: Location, partition: int, offset: int) -> Extent:
-    """Return the extent that holds an offset; the first one for an offset below all.
-    O(extents)."""
-    found = extents_of(place, partition)
-    return next(each for each in reversed(found) if each.start <= max(offset, found[0].start))
 
 
 class LivingTopic(NamedTuple):

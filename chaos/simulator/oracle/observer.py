@@ -38,6 +38,7 @@ class StateChecker:
     def __init__(self, groups: Iterable[GroupModel], check_invariants: bool = True):
         self.groups = {group.group: group for group in groups}
         self.leader_changes = 0
+        self.is_judging = check_invariants
         #: node -> replicas with writes since the node's last sync
         self._unsynced: dict[int, dict[int, ReplicaModel]] = {}
         invariants: list[Invariant] = [
@@ -283,6 +284,32 @@ class StateChecker:
         if index < floor:
             raise Violation("ReadsAreLinearizable", f"n{node} answers a read of g{group} at index "
                             f"{index}, {floor} was committed before it was asked")
+
+    def end_confirmed(self, node: int, partition: int, end: int, floor: int) -> None:
+        """Check a linearizable answer that a partition ends at ``end``; ``floor`` was its committed
+        end when it was asked. Raises ``Violation`` for a lower end."""
+        if self.is_judging and end < floor:
+            raise Violation("ReadsAreLinearizable", f"n{node} says that partition {partition} ends "
+                            f"at {end}, {floor} were committed before it was asked")
+
+    def end_served(self, node: int, partition: int, end: int) -> None:
+        """Check the end of a partition in the answer to a fetch. Raises ``Violation`` if it is not
+        committed."""
+        if self.is_judging and end > (committed := self.committed_end(partition)):
+            raise Violation("CommittedIsServed", f"n{node} says that partition {partition} ends at "
+                            f"{end}, committed are {committed}")
+
+    def range_refused(self, node: int, partition: int, offset: int) -> None:
+        """Check a definite answer that an offset does not exist. Raises ``Violation``: readers ask
+        for committed offsets and for the end behind them alone."""
+        if self.is_judging:
+            raise Violation("ReadNeverUnread", f"n{node} says that offset {offset} of partition "
+                            f"{partition} does not exist")
+
+    def committed_end(self, partition: int) -> int:
+        """Return the end of a partition by what is committed, in whatever group. O(groups)."""
+        return max((group.partitions[partition].next_offset for group in self.groups.values()
+                    if partition in group.partitions), default=0)
 
     # ---- clients -----------------------------------------------------------------------------
 

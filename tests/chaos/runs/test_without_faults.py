@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from types import SimpleNamespace
 
 import pytest
 
@@ -77,7 +78,7 @@ class Consumer:
         voters = self._running.voters[group]
         node = self._running.nodes[voters[self._reads // len(self._positions) % len(voters)]]
         self._reads += 1
-        self._positions[partition] = node.boot.sessions.read(CONSUMER, group, partition, at)
+        self._positions[partition] = node.boot.clients.read(CONSUMER, group, partition, at)
         return self._positions[partition] > at
 
     def catch_up(self) -> None:
@@ -192,7 +193,7 @@ def test_readers_go_on_where_they_were_and_jump_back_now_and_then():
         was_read(group, read)
 
     for node in running.nodes.values():
-        node.boot.sessions._was_read = told
+        node.boot.clients._workload = SimpleNamespace(was_read=told)
     running.run_for(60_000)
     by_reader: dict[tuple[int, int], list[int]] = {}
     for reader, partition, offset in offsets:

@@ -166,8 +166,8 @@ def test_an_incarnation_that_is_used_again_is_noticed():
 
 
 def test_a_node_that_is_behind_and_denies_a_partition_is_noticed():
-    bug = Bug("denied", "chaos.simulator.oracle.metadata_oracle", "place_for",
-              "if seen_index > state.version:", "if False:", "", Seeds())
+    bug = Bug("denied", "node.clients.router", "Router.unknown",
+              "if seen_index > applied:", "if False:", "", Seeds())
     assert any("CreatedIsFound" in broken(seed, bug) for seed in (2, 4, 5, 6, 7))
 
 
