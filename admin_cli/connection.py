@@ -359,13 +359,15 @@ def node_ids(connect: Connect, addresses: Sequence[str]) -> set[int]:
         return set()
 
 
-def node_ready(connect: Connect, address: str) -> bool:
-    """Return True if the node at ``address`` reports that every replica on it has caught up."""
+def why_not_ready(connect: Connect, address: str) -> str:
+    """Return the reason why the node at ``address`` is not ready, in its own words; empty if it
+    reports that it knows every leader and every replica on it has caught up."""
     try:
         with connect((address,)) as client:
-            return bool(client.node_status(address, NODE_TIMEOUT_MS).status.get("ready"))
-    except (MultiRaftError, OSError):
-        return False
+            status = client.node_status(address, NODE_TIMEOUT_MS).status
+    except (MultiRaftError, OSError) as error:
+        return f"it does not answer: {error}"
+    return "" if status.get("ready") else status.get("not_ready") or "it does not say why"
 
 
 def leaderless_groups(connect: Connect, addresses: Sequence[str], total: int) -> tuple[int, int]:

@@ -24,7 +24,7 @@ from admin_cli.connection import (
     node_answers,
     node_caught_up,
     node_ids,
-    node_ready,
+    why_not_ready,
 )
 from admin_cli.development import dev_process, dev_state, process_table
 from admin_cli.development.dev_process import Identity
@@ -45,6 +45,9 @@ BASE_PORTS_TRIED = 20
 BASE_PORT_MAX = 65_535 - dev_state.PORTS
 #: `python -m node` ends with this when its data directory is another node's, or in use.
 EXIT_WRONG_DIRECTORY = 3
+
+#: A wait for nodes that report themselves ready.
+CAUGHT_UP = "nodes whose replicas have caught up"
 
 Report = Callable[[str, int, int], None]  # (subject of the wait, number reached, number expected)
 
@@ -79,7 +82,7 @@ class NodeState:
 
     id: int
     pid: int | None
-    state: str  # running, unresponsive, stopping, stopped, killed, dead
+    state: str  # running, unresponsive, stopping, stopped, killed, dead, removed
     client_address: str
     peer_address: str
     http_address: str
@@ -112,9 +115,14 @@ class DevCluster:
         return dev_state.load(self.directory)
 
     @property
+    def nodes(self) -> list[NodeRecord]:
+        """The nodes without those that are known to be removed from the cluster."""
+        return dev_state.remaining(self.directory, self.record)
+
+    @property
     def addresses(self) -> tuple[str, ...]:
-        """Client addresses of all nodes."""
-        return tuple(node.client_address for node in self.record.nodes)
+        """Client addresses of all nodes that are not removed from the cluster."""
+        return tuple(node.client_address for node in self.nodes)
 
     # -- up and down ----------------------------------------------------------------------------
 
@@ -169,21 +177,23 @@ class DevCluster:
 
     def up(self, timeout_s: float = UP_TIMEOUT_S) -> list[int]:
         """Start every node that does not run, and wait until the cluster serves. Return the ids
-        started.
+        started. Nodes that were removed from the cluster are left out.
 
-        Raises ``PortTaken``, or ``CommandFailed`` when a node dies, or some group has no leader
-        after ``timeout_s``."""
+        Raises ``PortTaken``, or ``CommandFailed`` when a node dies, or after ``timeout_s`` if some
+        group has no leader or some node is not ready."""
         with dev_state.locked(self.directory):
             record = self.record
-            idle = [node for node in record.nodes if not self._alive(node)]
+            idle = [node for node in dev_state.remaining(self.directory, record)
+                    if not self._alive(node)]
             for node in idle:
                 _require_free_ports(node)
             for node in idle:
                 self._spawn(record, node)
         deadline = time.monotonic() + timeout_s
-        self._wait_serving(record.nodes, deadline)
+        self._wait_serving(self.nodes, deadline)
         self._wait_leaders(record, deadline)
-        return [node.id for node in idle]
+        self._wait_ready(self.nodes, deadline)
+        return [node.id for node in idle if not self._was_removed(node)]
 
     def down(self) -> list[int]:
         """Stop every running node, all at once, and wait until they have ended. Return the ids
@@ -257,6 +267,7 @@ class DevCluster:
         with dev_state.locked(self.directory):
             record = self.record
             node = record.node(node_id)
+            self._require_remaining(node_id)
             idle = not self._alive(node)
             if idle:
                 _require_free_ports(node)
@@ -266,6 +277,7 @@ class DevCluster:
         others = [address for address in self.addresses if address != node.client_address]
         self._wait_for("nodes caught up", [node], deadline, lambda node: node_caught_up(
             self._connect, [*others, node.client_address], node.client_address))
+        self._require_remaining(node_id)
         return idle
 
     def restart(self, node_ids: Sequence[int], timeout_s: float = UP_TIMEOUT_S) -> None:
@@ -277,6 +289,7 @@ class DevCluster:
         """
         for node_id in node_ids:
             self.record.node(node_id)  # an unknown one is refused before any is touched
+            self._require_remaining(node_id)
         for node_id in node_ids:
             self._wait_whole(timeout_s)
             self.stop(node_id)
@@ -286,7 +299,7 @@ class DevCluster:
     def members(self) -> list[NodeRecord]:
         """Return nodes that run, or that the cluster has not removed."""
         known = node_ids(self._connect, self.addresses)
-        return [node for node in self.record.nodes if self._alive(node) or node.id in known]
+        return [node for node in self.nodes if self._alive(node) or node.id in known]
 
     def _wait_whole(self, timeout_s: float) -> None:
         """Wait until every node is ready. Raises ``CommandFailed`` at once if a node does not run,
@@ -297,8 +310,7 @@ class DevCluster:
             raise CommandFailed(
                 f"nodes {missing} do not run: a group that has a member there may need all others.",
                 f"Start them first: multiraft dev up --dir {shell_word(self.directory)}")
-        self._wait_for("nodes whose replicas have caught up", nodes, time.monotonic() + timeout_s,
-                       lambda node: node_ready(self._connect, node.client_address))
+        self._wait_ready(nodes, time.monotonic() + timeout_s)
 
     def status(self) -> list[NodeState]:
         """Return every node's state; running nodes are asked concurrently."""
@@ -308,7 +320,9 @@ class DevCluster:
 
     def _node_state(self, node: NodeRecord) -> NodeState:
         living = self._alive(node)
-        if not living:
+        if not living and self._was_removed(node):
+            state = "removed"
+        elif not living:
             state = {dev_state.RUN: "dead", dev_state.STOP: "stopped",
                      dev_state.KILL: "killed"}[node.wanted]
         elif node.wanted != dev_state.RUN:
@@ -324,6 +338,17 @@ class DevCluster:
     def _alive(self, node: NodeRecord) -> bool:
         """Return True if the recorded process of the node runs on this directory."""
         return dev_process.node_alive(self.directory, node)
+
+    def _was_removed(self, node: NodeRecord) -> bool:
+        """Return True if the node recorded that it was removed from the cluster."""
+        return dev_state.was_removed(self.directory, node.id)
+
+    def _require_remaining(self, node_id: int) -> None:
+        """Return unless the node was removed from the cluster. Raises ``CommandFailed`` then."""
+        if dev_state.was_removed(self.directory, node_id):
+            raise CommandFailed(
+                f"node {node_id} was removed from the cluster permanently: it never runs again.",
+                f"Add a new node: multiraft dev add-node --dir {shell_word(self.directory)}")
 
     def _spawn(self, record: ClusterRecord, node: NodeRecord) -> None:
         """Start one process and record it; the caller holds the lock."""
@@ -367,24 +392,40 @@ class DevCluster:
     def _signal_running(self, node_id: int, wanted: str) -> Identity:
         process = self._signal(node_id, wanted)
         if process is None:
+            self._require_remaining(node_id)
             raise CommandFailed(f"node {node_id} does not run.",
                                 f"Start it: multiraft dev start {node_id} --dir "
                                 f"{shell_word(self.directory)}")
         return process
 
     def _wait_serving(self, nodes: Sequence[NodeRecord], deadline: float) -> None:
-        """Wait until each node has logged that it is ready, then until each answers."""
+        """Wait until each node has logged that it is ready, then until each answers. A node that
+        ends because it was removed from the cluster is not waited for."""
         self._wait_for("nodes ready", nodes, deadline, self._is_ready)
         self._wait_for("nodes answering", nodes, deadline,
                        lambda node: node_answers(self._connect, node.client_address))
 
+    def _wait_ready(self, nodes: Sequence[NodeRecord], deadline: float) -> None:
+        """Wait until each node reports that it is ready. The failure quotes the reasons of nodes
+        that are not."""
+        why: dict[int, str] = {}
+
+        def is_ready(node: NodeRecord) -> bool:
+            why[node.id] = why_not_ready(self._connect, node.client_address)
+            return not why[node.id]
+
+        self._wait_for(CAUGHT_UP, nodes, deadline, is_ready, why)
+
     def _wait_for(self, what: str, nodes: Sequence[NodeRecord], deadline: float,
-                  holds: Callable[[NodeRecord], bool]) -> None:
+                  holds: Callable[[NodeRecord], bool],
+                  why: Mapping[int, str] | None = None) -> None:
+        """Wait until ``holds`` of each node. ``why``: reasons for which it does not, by node."""
         waiting = list(nodes)
         while waiting:
             self._report(what, len(nodes) - len(waiting), len(nodes))
-            waiting = [node for node in waiting if not holds(node)]
-            self._check_progress(waiting, what, deadline)
+            waiting = [node for node in waiting
+                       if not (holds(node) or self._was_removed(node))]
+            self._check_progress(waiting, what, deadline, why or {})
         self._report(what, len(nodes), len(nodes))
 
     def _is_ready(self, node: NodeRecord) -> bool:
@@ -405,11 +446,13 @@ class DevCluster:
             self._report("groups with a leader", total - missing, total)
             if missing == 0:
                 return
-            self._check_progress(record.nodes, f"leaders of {missing} of {total} groups", deadline)
+            self._check_progress(self.nodes, f"leaders of {missing} of {total} groups", deadline,
+                                 {})
 
-    def _check_progress(self, waiting: Sequence[NodeRecord], what: str, deadline: float) -> None:
+    def _check_progress(self, waiting: Sequence[NodeRecord], what: str, deadline: float,
+                        why: Mapping[int, str]) -> None:
         """Sleep for one interval if nodes are awaited. Raises ``CommandFailed`` if one of them has
-        died or time is up."""
+        died or time is up; it quotes ``why`` nodes are awaited."""
         for node in waiting:
             if not self._alive(node):
                 raise CommandFailed(*self._explain_death(node))
@@ -417,7 +460,10 @@ class DevCluster:
             return
         if time.monotonic() > deadline:
             names = ", ".join(str(node.id) for node in waiting)
-            raise CommandFailed(f"timed out waiting for {what} (nodes {names}).",
+            reasons = "; ".join(f"node {node.id}: {why[node.id]}" for node in waiting
+                                if why.get(node.id))
+            told = f": {reasons}" if reasons else ""
+            raise CommandFailed(f"timed out waiting for {what} (nodes {names}){told}.",
                                 self._quote_log(waiting[0].id), ExitCode.UNREACHABLE)
         time.sleep(dev_process.POLL_INTERVAL_S)
 

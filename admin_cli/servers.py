@@ -91,6 +91,7 @@ def find_servers(option: str | None, environ: Mapping[str, str]) -> Servers:
                           "before.", "Start one with `multiraft dev up`, or name one with "
                                      f"--servers HOST:PORT[,...] or {VARIABLE}.")
     record = dev_state.load(chosen.directory)
-    return Servers(tuple(node.client_address for node in record.nodes),
+    return Servers(tuple(node.client_address
+                         for node in dev_state.remaining(chosen.directory, record)),
                    f"the development cluster in {chosen.directory}, {chosen.how}",
                    chosen.directory)

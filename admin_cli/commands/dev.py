@@ -87,13 +87,16 @@ def _progress() -> Iterator[Report]:
               help="Interval at which nodes append their loads to the topic __metrics. [default: "
                    "off]")
 @click.option("--timeout", type=Seconds(1, DAY_S), default=UP_TIMEOUT_S, show_default=True,
-              metavar="SECONDS", help="Time to wait until every group has a leader.")
+              metavar="SECONDS", help="Time to wait until every group has a leader and every node is ready.")
 @json_option
 @click.pass_obj
 def up(session: Session, directory: Path, nodes: int | None, groups: int | None,
        replication_factor: int | None, base_port: int | None, publish_loads: int | None,
        timeout: float, as_json: bool) -> None:
-    """Create the cluster, or start its nodes that do not run."""
+    """Create the cluster, or start its nodes that do not run.
+
+    Nodes that were removed from the cluster are left out.
+    """
     asked = {"nodes": nodes, "groups": groups, "replication-factor": replication_factor,
              "base-port": base_port, "publish-loads": publish_loads}
     with _progress() as report:
@@ -119,7 +122,11 @@ def up(session: Session, directory: Path, nodes: int | None, groups: int | None,
          f"{record.replication_factor}, in {directory}.")
     found, needed = _how_to_name(session, cluster)
     note(f"Clients: {','.join(cluster.addresses)} ({found})")
-    shown = [f"http://{node.http_address}/" for node in record.nodes if node.http_address]
+    removed = [node.id for node in record.nodes if dev_state.was_removed(directory, node.id)]
+    if removed:
+        note(f"Left out, because removed from the cluster: "
+             f"{'node' if len(removed) == 1 else 'nodes'} {', '.join(map(str, removed))}.")
+    shown = [f"http://{node.http_address}/" for node in cluster.nodes if node.http_address]
     if shown:
         note(f"Metrics: {' '.join(shown)} (/metrics, /healthz, /readyz)")
     note(f"Try:     multiraft topic create greetings{needed} && echo hello | multiraft produce "
@@ -167,7 +174,7 @@ def _create(cluster: DevCluster, asked: Asked) -> None:
 
 def _create_again(cluster: DevCluster, asked: Asked, changes: list[tuple[str, int, int]]) -> None:
     """Make a cluster that was never started again: as it was, but for what is asked."""
-    kept: Asked = dict(_properties(cluster.record))
+    kept: Asked = dict(_properties(cluster))
     if asked["nodes"] is not None:
         kept["replication-factor"] = None
     cluster.create_again(*_shape({name: asked[name] if asked[name] is not None else kept[name]
@@ -188,16 +195,17 @@ def _shape(asked: Asked) -> tuple[int, int, int, int, int]:
             1_000 * (asked["publish-loads"] or 0))
 
 
-def _properties(record: dev_state.ClusterRecord) -> dict[str, int]:
-    """Return the properties of a cluster by the flags of `dev up`."""
-    return {"nodes": len(record.nodes), "groups": record.groups,
+def _properties(cluster: DevCluster) -> dict[str, int]:
+    """Return the properties of a cluster by the flags of `dev up`; removed nodes do not count."""
+    record = cluster.record
+    return {"nodes": len(cluster.nodes), "groups": record.groups,
             "replication-factor": record.replication_factor, "base-port": record.base_port,
             "publish-loads": record.loads_ms // 1_000}
 
 
 def _changes(cluster: DevCluster, asked: Asked) -> list[tuple[str, int, int]]:
     """Return flags that differ from an existing cluster: name, its value there, value asked for."""
-    has = _properties(cluster.record)
+    has = _properties(cluster)
     return [(name, has[name], value) for name, value in asked.items()
             if value is not None and value != has[name]]
 
@@ -221,7 +229,7 @@ def _other_ports(cluster: DevCluster, asked: Asked | None = None) -> Iterator[No
         exists = dev_state.exists(cluster.directory)
         keeps = exists and not cluster.is_unused()
         given = {name: value for name, value in (asked or {}).items() if value is not None}
-        has = {**(_properties(cluster.record) if exists else {}), **given}
+        has = {**(_properties(cluster) if exists else {}), **given}
         base = has.get("base-port", dev_state.DEFAULT_BASE_PORT)
         nodes = has.get("nodes", DEFAULT_NODES)
         with contextlib.suppress(CommandFailed):  # none is free: stopping that program remains
@@ -275,7 +283,7 @@ def status(session: Session, directory: Path, as_json: bool) -> None:
     """Show each node's process.
 
     States: running; unresponsive (the process lives but does not answer); stopping; stopped and
-    killed (as requested); dead (it ended by itself).
+    killed (as requested); dead (it ended by itself); removed (from the cluster, permanently).
     """
     _print_status(_cluster(session, directory), as_json)
 

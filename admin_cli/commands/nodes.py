@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib.metadata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
@@ -31,9 +31,14 @@ from admin_cli.status.health import with_desired_state
 from admin_cli.status.node_lookup import await_records, groups_to_move, require_known
 from admin_cli.values import quantities
 from admin_cli.values.numbers import NODE
+from multiraft.wire import errors as wire
+from multiraft.wire import plans
 
 #: Interval at which a scrub is polled, in seconds: three counters of one node.
 SCRUB_POLL_INTERVAL_S = 0.5
+
+#: Groups that a sentence names.
+GROUPS_NAMED_MAX = 8
 
 #: Commands that compute plans -> their place: imported on use, because the planner takes long to
 #: import and no other command needs it.
@@ -175,23 +180,79 @@ def _damage(count: int) -> str:
     return f"{count:,} damaged {what}"
 
 
+#: End of a command that was not told to change anything.
+DRY_RUN = "Dry run: nothing was changed. Use --yes to apply."
+
+
 @node.command()
 @click.argument("node_id", metavar="NODE", type=NODE)
+@click.option("--yes", is_flag=True, help="Remove it. Without it: dry run.")
 @json_option
 @servers_option
 @click.pass_obj
-def remove(session: Session, node_id: int, as_json: bool) -> None:
-    """Remove NODE permanently: its id is never used again.
+def remove(session: Session, node_id: int, yes: bool, as_json: bool) -> None:
+    """Remove NODE permanently: its id is never used again.  Without --yes: dry run.
 
-    Refused while a group has a replica there: `node replace` moves them.  A node that still runs
-    ends by itself.
+    Refused while a group has a replica there: `node drain` or `node replace` moves them.  A node
+    that still runs ends by itself.
     """
     with connection.open_session(session) as client:
-        client.remove_node(node_id)
+        if yes:
+            _remove(client, node_id)
+        else:
+            found = _removable(client, node_id)
     if as_json:
-        print_json({"removed": node_id})
-    else:
+        print_json({"removed": node_id if yes else None, "dry_run": not yes})
+    elif yes:
         note(f"Removed node {node_id}.")
+    else:
+        ends = " It runs, and would end by itself." if found.node.state == "up" else ""
+        note(f"Node {node_id} at {found.node.node.client_address} has no replicas. It would be "
+             f"removed permanently: its id is never used again.{ends}")
+        note(DRY_RUN)
+
+
+def _remove(client: Any, node_id: int) -> None:
+    """Remove a node. The refusal of one with replicas names the plan that moves them, if one is
+    under way."""
+    try:
+        client.remove_node(node_id)
+    except wire.InvalidRequest as error:
+        running = _running_plan(client)
+        if running is None:
+            raise
+        raise CommandFailed(connection.sentence(error), running) from error
+
+
+def _removable(client: Any, node_id: int) -> Any:
+    """Return the description of a node that has no replicas. Raises ``CommandFailed`` for one that
+    could not be removed."""
+    client.catch_up()
+    found = client.node_describe(node_id)
+    groups = groups_to_move(client, node_id)
+    if groups:
+        raise CommandFailed(
+            f"node {node_id} cannot be removed: {plural(len(groups), 'group')} "
+            f"({_some(groups)}) {'has a replica' if len(groups) == 1 else 'have replicas'} there.",
+            _running_plan(client) or
+            f"Move them first: multiraft node drain {node_id}, or to one node: multiraft node "
+            f"replace {node_id} NEW")
+    return found
+
+
+def _running_plan(client: Any) -> str | None:
+    """Return the advice to wait for the plan that is under way; None if there is none."""
+    status = client.plan_request(plans.PlanStatus())
+    if status.state not in ("running", "paused", "cancelling"):
+        return None
+    return (f"Plan {status.plan_id[:12]}, scope {status.scope}, is {status.state}. Watch it, and "
+            "run this command again when it has ended: multiraft rebalance status --watch")
+
+
+def _some(groups: Sequence[int]) -> str:
+    """Return the first few groups."""
+    return ", ".join(map(str, groups[:GROUPS_NAMED_MAX])) + (
+        ", ..." if len(groups) > GROUPS_NAMED_MAX else "")
 
 
 @node.command()
@@ -268,11 +329,12 @@ def _await_scrub(session: Session, ask: Callable[[], Any], begun: Any, before: d
 @node.command()
 @click.argument("old", type=NODE)
 @click.argument("new", type=NODE)
+@click.option("--yes", is_flag=True, help="Move them. Without it: dry run.")
 @json_option
 @servers_option
 @click.pass_obj
-def replace(session: Session, old: int, new: int, as_json: bool) -> None:
-    """Move every replica of node OLD to node NEW; OLD may be dead.
+def replace(session: Session, old: int, new: int, yes: bool, as_json: bool) -> None:
+    """Move every replica of node OLD to node NEW; OLD may be dead.  Without --yes: dry run.
 
     One group after the other: NEW becomes a learner, catches up, and takes OLD's vote in one
     change.  The groups keep serving.  If interrupted, run the command again to continue.  Then
@@ -282,18 +344,41 @@ def replace(session: Session, old: int, new: int, as_json: bool) -> None:
         raise click.UsageError(f"OLD and NEW are both {old}.")
     with connection.open_session(session) as client:
         require_known(client, old, new)
-        moved, skipped = _replace(client, old, new, as_json)
+        if yes:
+            moved, skipped = _replace(client, old, new, as_json)
+        else:
+            moved, skipped = _replacement(client, old, new)
     if as_json:
-        print_json({"from": old, "to": new, "moved": moved, "skipped": skipped})
+        print_json({"from": old, "to": new, "moved": moved if yes else [], "skipped": skipped,
+                    "dry_run": not yes, "would_move": [] if yes else moved})
     for one in skipped:
-        note(f"Group {one['group']} was skipped: {one['why']}.")
+        note(f"Group {one['group']} {'was' if yes else 'would be'} skipped: {one['why']}.")
+    if not yes:
+        if not as_json:
+            note(f"{plural(len(moved), 'group')} would be moved from node {old} to node {new}"
+                 + (f", one after the other: {_some(moved)}." if moved else "."))
+        note(DRY_RUN)
+        return
     if skipped:
         raise CommandFailed(
             f"{plural(len(moved), 'group')} moved, {plural(len(skipped), 'group')} skipped.",
             f"Move those to another node: multiraft group move GROUP --from {old} --to OTHER")
     if not as_json:
         note(f"Moved {plural(len(moved), 'group')} from node {old} to node {new}. Remove the old "
-             f"node: multiraft node remove {old}")
+             f"node: multiraft node remove {old} --yes")
+
+
+def _replacement(client: Any, old: int, new: int) -> tuple[list[int], list[dict[str, Any]]]:
+    """Return the groups that ``_replace`` would move, and those that it would skip with the reason.
+    """
+    would_move, skipped = [], []
+    for group in groups_to_move(client, old):
+        why = _obstacle(client.group_members(group), old, new)
+        if why:
+            skipped.append({"group": group, "why": why})
+        else:
+            would_move.append(group)
+    return would_move, skipped
 
 
 def _replace(client: Any, old: int, new: int,
@@ -303,6 +388,9 @@ def _replace(client: Any, old: int, new: int,
     moved: list[int] = []
     skipped: list[dict[str, Any]] = []
     wanted = groups_to_move(client, old)
+    if wanted and not quiet:
+        note(f"Moving {plural(len(wanted), 'group')} from node {old} to node {new}, one after the "
+             "other.")
     with progress_bar(hidden=quiet) as bar:
         groups_done = bar.add_task("groups", total=len(wanted))
         entries = bar.add_task("", total=None)

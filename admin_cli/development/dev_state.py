@@ -36,6 +36,10 @@ FORMAT_VERSION = 1
 DEFAULT_DIRECTORY = "dev-cluster"
 #: Data directory of a node, beside its configuration.
 DATA = "data"
+#: File of a data directory that the cluster has refused, written by the node.
+REFUSED_FILE = "refused.json"
+#: Its reason contains this if the node was removed from the cluster; other reasons do not.
+REMOVED_REASON = "was removed from the cluster"
 #: Files that `make demo` writes to ``demo_directory``.
 DEMO_FILES = PICTURE, PLAN = "plan.svg", "plan.json"
 DEFAULT_BASE_PORT = 9100
@@ -218,6 +222,22 @@ def write_joining_config(directory: Path, record: ClusterRecord, node: NodeRecor
     lines = [*_node_table("Written by `multiraft dev add-node`.", node),
              *_metrics_toml(record)]
     _replace(config_path(directory, node.id), "\n".join(lines) + "\n")
+
+
+def was_removed(directory: Path, node_id: int) -> bool:
+    """Return True if the node's data directory records that the node was removed from the cluster:
+    it can never run again. A node that did not run meanwhile records that at its next start."""
+    try:
+        data = tomllib.loads(config_path(directory, node_id).read_text(encoding="utf-8"))
+        place = node_directory(directory, node_id) / data["node"]["data_dir"] / REFUSED_FILE
+        return REMOVED_REASON in json.loads(place.read_text(encoding="utf-8"))["reason"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return False  # no refusal, or the node itself reports what is wrong with its files
+
+
+def remaining(directory: Path, record: ClusterRecord) -> list[NodeRecord]:
+    """Return the nodes without those that are known to be removed from the cluster."""
+    return [node for node in record.nodes if not was_removed(directory, node.id)]
 
 
 def use_own_data(directory: Path, node_id: int) -> None:

@@ -53,6 +53,8 @@ class Note(NamedTuple):
     command: str | None
 
 
+#: Reason of a node that does not know leaders, which others may know.
+_LEADERS_UNKNOWN = "no leader is known"
 _DESCRIBE_GROUP = "multiraft group describe {group}"
 _DESCRIBE_NODE = "multiraft node describe {node}"
 _WAIT = "multiraft cluster status --wait-healthy"
@@ -104,8 +106,10 @@ def needs(facts: dict[str, Any], is_dev: bool = False) -> list[Need]:
     for node in facts["nodes"]:
         problem = _problem_of(node)
         if problem is not None:
-            found.append(need(problem, node=node["id"], why=node["problem"] or node["not_ready"]
-                              or node_state(node)))
+            why = node["problem"] or node["not_ready"] or node_state(node)
+            if why.startswith(_LEADERS_UNKNOWN) and not facts["leaderless_groups"]:
+                why += f", as node {node['id']} sees it; the node that was asked knows them all"
+            found.append(need(problem, node=node["id"], why=why))
         if node["disk_full"]:
             found.append(need("disk_full", node=node["id"],
                               free=quantities.size(node["disk_free_bytes"] or 0)))

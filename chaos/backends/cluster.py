@@ -425,7 +425,7 @@ class Cluster(Backend):
     def remove_node(self, node: int, timeout_s: float = UP_S) -> None:
         instance = self._instance(node)
         instance.leaving = True  # the node may end before the answer arrives, or without one
-        self.command("node", "remove", str(node), timeout_s=timeout_s,
+        self.command("node", "remove", str(node), "--yes", timeout_s=timeout_s,
                      servers=self.servers(*self._others(node)))
         instance.removed, instance.should_run = True, False
         if not host.holds(lambda: not self._runner.alive(node), STOP_S):

@@ -1,8 +1,9 @@
 """A process that behaves like a node as far as `multiraft dev` can see, and misbehaves on request.
 
 Run as ``fake_node.py start --config node.toml``; ``init`` does nothing.  A file ``behaviour``
-beside the configuration makes it misbehave: ``die`` (writes a reason, exits 3), ``silent`` (never
-gets ready), ``stubborn`` (ignores SIGTERM).
+beside the configuration makes it misbehave: ``die`` (writes a reason, exits 3), ``removed``
+(records that it was removed, exits 3), ``silent`` (never gets ready), ``stubborn`` (ignores
+SIGTERM).
 """
 
 import json
@@ -22,6 +23,10 @@ def main() -> None:
     behaviour = behaviour_path.read_text(encoding="utf-8") if behaviour_path.exists() else ""
     if behaviour == "die":
         sys.stderr.write("data directory belongs to node 9\n")
+        sys.exit(3)
+    if behaviour == "removed":
+        (config_path.parent / config["node"]["data_dir"] / "refused.json").write_text(
+            json.dumps({"reason": "node 2 was removed from the cluster"}), encoding="utf-8")
         sys.exit(3)
     host, _, port = config["node"]["client_address"].rpartition(":")
     listener = socket.create_server((host, int(port)))

@@ -69,6 +69,9 @@ class FakeCluster:
         ] = {}  # node -> what is wanted of it, if not simply alive
         self.preferred: dict[int, int] = {}  # group -> leader that a plan chose
         self.plan_id = ""  # of the plan in progress
+        self.plan_scope = "all"
+        self.empty: set[int] = set()  # nodes without replicas
+        self.members_asked: list[tuple] = []  # changes of members that were asked for
         self.pool = PoolStatusReply(4, 4, 0, (), 64)
         self.waiting: list[Wait] = []  # that readers tell, one after the other
         self.unread: tuple[Wait, ...] = ()  # that readers leave
@@ -185,6 +188,11 @@ class FakeClient:
         return self._cluster.replica(group, node)
 
     def plan_request(self, request):
+        if isinstance(request, plans.PlanStatus):
+            state = "running" if self._cluster.plan_id else "none"
+            return plans.PlanStatusReply(
+                self._cluster.plan_id, self._cluster.plan_scope, state, "", 0, 9,
+                plans.PlanLimits(1), 0, 0, 0, 0, -1, (), (), (), "")
         assert isinstance(request, plans.PlacementFacts)
         return plans.PlacementFactsReply(
             bytes(range(16)).hex(),
@@ -206,6 +214,13 @@ class FakeClient:
     def group_list(self):
         return tuple(messages.GroupSummary(group, 1, 7, leader, (1, 2, 3), ())
                      for group, leader in self._cluster.leaders.items())
+
+    def group_members(self, group, voters=(), learners=(), index=None):
+        if index is not None:
+            self._cluster.members_asked.append((group, voters, learners))
+        found = self._cluster.replica(group, self._cluster.leaders[group])
+        return SimpleNamespace(group=group, voters=found.voters, learners=found.learners,
+                               outgoing=found.outgoing, index=1, is_open=False)
 
     def group_transfer(self, group, to=0):
         self._cluster.leaders[group] = to or 1
@@ -256,7 +271,8 @@ class FakeClient:
     def node_describe(self, number):
         if number not in (1, 2, 3):
             raise wire.UnknownNode(f"there is no node {number}")
-        return nodes.DescribeNodeReply(self._node(number), (0, 1, 2, 3, 4), (),
+        voter_of = () if number in self._cluster.empty else (0, 1, 2, 3, 4)
+        return nodes.DescribeNodeReply(self._node(number), voter_of, (),
                                        tuple(group for group, leader
                                              in self._cluster.leaders.items() if leader == number))
 

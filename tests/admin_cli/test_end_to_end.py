@@ -13,6 +13,7 @@ from admin_cli.failures import ExitCode
 from admin_cli.main import cli
 from admin_cli.session import Session
 from tests.admin_cli.conftest import end
+from tests.e2e.world import wait_for
 from tests.ports import free_base_port
 
 LINES = b"".join(b"line %d\n" % number for number in range(5_000))
@@ -64,3 +65,36 @@ def test_a_killed_leader_loses_nothing_that_was_acknowledged(type_in):
     again = type_in("consume flights")
     assert again.exit_code == 0, again.stderr
     assert again.stdout_bytes == LINES + b"value\n" * 100
+
+
+def test_a_cluster_of_which_a_node_was_removed_starts_again(type_in):
+    up = type_in(f"dev up --groups 4 --base-port {free_base_port(4)}")
+    assert up.exit_code == 0, up.output
+    assert type_in("cluster status --check").exit_code == 0, "every node knew the leaders"
+    added = type_in("dev add-node")
+    assert added.exit_code == 0, added.output
+    gone = type_in("node decommission 4 --yes")
+    assert gone.exit_code == 0, gone.output
+    wait_for(lambda: states(type_in)[4] == "removed", "node 4 has ended")
+
+    assert type_in("dev down").exit_code == 0
+    up = type_in("dev up")
+    assert up.exit_code == 0, up.output
+    assert "Started 3 nodes" in up.stderr
+    assert "removed from the cluster: node 4." in up.stderr
+    assert states(type_in) == {1: "running", 2: "running", 3: "running", 4: "removed"}
+    assert type_in("cluster status --check").exit_code == 0
+    assert "has --nodes 3, not 5" in type_in("dev up --nodes 5").stderr
+    refused = type_in("dev start 4")
+    assert refused.exit_code == ExitCode.FAILED
+    assert "dev add-node" in refused.stderr
+    restarted = type_in("dev restart --all")
+    assert restarted.exit_code == 0, restarted.output
+    assert "Restarted 3 nodes" in restarted.stderr
+    added = type_in("dev add-node")
+    assert "Added node 5" in added.stderr, added.output
+
+
+def states(type_in) -> dict[int, str]:
+    nodes = json.loads(type_in("dev status --json").stdout)["nodes"]
+    return {node["id"]: node["state"] for node in nodes}

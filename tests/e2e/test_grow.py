@@ -91,7 +91,7 @@ def test_a_group_moves_to_the_new_node_and_it_can_lead(world):
 
 
 def test_groups_in_which_the_new_node_votes_already_are_left_alone_and_named(world):
-    refused = multiraft(world, "node", "replace", "1", "2", "--json")
+    refused = multiraft(world, "node", "replace", "1", "2", "--yes", "--json")
     assert refused.returncode == 1
     assert json.loads(refused.stdout)["moved"] == []
     assert {row["group"] for row in json.loads(refused.stdout)["skipped"]} == {0, 1, 2, 3, 4}
@@ -103,16 +103,22 @@ def test_groups_in_which_the_new_node_votes_already_are_left_alone_and_named(wor
 def test_a_dead_node_is_replaced_and_never_comes_back(world):
     wait_for(lambda: node_rows(world)[3].node.incarnation, "node 3 is registered")
     world.dev.kill(3)
-    refused = multiraft(world, "node", "remove", "3")
+    refused = multiraft(world, "node", "remove", "3", "--yes")
     assert refused.returncode == 1
     assert "member of 5 groups" in refused.stderr and "node replace 3" in refused.stderr
-    replaced = answer(world, "node", "replace", "3", "4")
+    dry = answer(world, "node", "replace", "3", "4")
+    assert (dry["would_move"], dry["moved"], dry["dry_run"]) == ([1, 2, 3, 4, 0], [], True)
+    assert all(3 in members(world, group) for group in range(5)), "nothing was moved"
+    replaced = answer(world, "node", "replace", "3", "4", "--yes")
     assert (sorted(replaced["moved"]), replaced["skipped"]) == ([0, 1, 2, 3, 4], [])
-    assert answer(world, "node", "replace", "3", "4")["moved"] == [], "nothing is left to do"
+    again = answer(world, "node", "replace", "3", "4", "--yes")
+    assert again["moved"] == [], "nothing is left to do"
     for group in range(5):
         assert 3 not in members(world, group)
     assert sorted(read(world)) == VALUES
-    assert answer(world, "node", "remove", "3") == {"removed": 3}
+    assert answer(world, "node", "remove", "3") == {"removed": None, "dry_run": True}
+    assert answer(world, "node", "list")["removed"] == []
+    assert answer(world, "node", "remove", "3", "--yes")["removed"] == 3
     assert answer(world, "node", "list")["removed"] == [3]
     wait_for(lambda: 3 not in node_rows(world), "everybody has heard")
     ended = run_node(world.config(3))
@@ -140,16 +146,14 @@ def test_the_machine_of_a_lost_node_comes_back_as_a_new_node(world):
     dev_state.save(world.dev.directory, record)
     world.dev.start(5)
     wait_for(lambda: node_rows(world)[5].state == "up", "node 5 is there")
-    replaced = answer(world, "node", "replace", "4", "5")
+    replaced = answer(world, "node", "replace", "4", "5", "--yes")
     assert sorted(replaced["moved"]) == [0, 1, 2, 3, 4]
     assert sorted(read(world)) == VALUES
 
 
 def test_a_living_node_that_is_removed_ends_by_itself(world):
-    assert answer(world, "node", "remove", "4") == {"removed": 4}
-    wait_for(lambda: world.dev.status()[-1].state == "dead"
-             if world.dev.status()[-1].id == 4 else
-             next(row.state for row in world.dev.status() if row.id == 4) == "dead",
+    assert answer(world, "node", "remove", "4", "--yes")["removed"] == 4
+    wait_for(lambda: next(row.state for row in world.dev.status() if row.id == 4) == "removed",
              "node 4 has ended")
     assert "was removed from the cluster" in world.logs()
 
@@ -180,10 +184,12 @@ def test_a_node_is_replaced_under_load_and_nothing_acknowledged_is_lost(world):
     new = world.dev.add()
 
     async def during(_client, load, _leader):
-        replaced = await trio.to_thread.run_sync(answer, world, "node", "replace", "1", str(new))
+        replaced = await trio.to_thread.run_sync(answer, world, "node", "replace", "1", str(new),
+                                                "--yes")
         assert sorted(replaced["moved"]) == [0, 1, 2, 3, 4]
         await load.acknowledged_more(SOME, partition=0)
-        assert await trio.to_thread.run_sync(answer, world, "node", "remove", "1") == {"removed": 1}
+        removed = await trio.to_thread.run_sync(answer, world, "node", "remove", "1", "--yes")
+        assert removed["removed"] == 1
         await load.acknowledged_more(SOME, partition=0)
 
     trio.run(under_load, world, "moving", during)

@@ -313,3 +313,22 @@ def test_a_stopped_cluster_is_answered_with_how_to_start_it(up, run_dev, cluster
     assert result.exit_code == ExitCode.UNREACHABLE
     assert "found in the current directory" in result.stderr
     assert "multiraft dev up --dir" in result.stderr
+
+
+def test_a_removed_node_is_left_out_and_does_not_count(up, run_dev, environ, elsewhere):
+    up("--groups", "4")
+    run_dev("kill", "3")
+    data = elsewhere / "dev-cluster" / "node-3" / "data"
+    data.mkdir()
+    (data / "refused.json").write_text('{"reason": "node 3 was removed from the cluster"}')
+    nodes = json.loads(run_dev("status", "--json").stdout)["nodes"]
+    assert [node["state"] for node in nodes] == ["running", "running", "removed"]
+    again = run_dev("up")
+    assert again.exit_code == 0
+    assert "Left out, because removed from the cluster: node 3." in again.stderr
+    assert nodes[2]["client_address"] not in again.stderr
+    assert "has --nodes 2, not 5" in run_dev("up", "--nodes", "5").stderr
+    assert len(find_servers(None, environ).addresses) == 2
+    refused = run_dev("start", "3")
+    assert refused.exit_code == ExitCode.FAILED
+    assert "node 3 was removed" in refused.stderr and "dev add-node" in refused.stderr

@@ -45,11 +45,50 @@ def test_one_node_is_described_with_its_groups(run):
 
 
 def test_a_node_in_use_is_not_removed_and_the_way_out_is_said(run, cluster):
-    refused = run("node", "remove", "1")
+    refused = run("node", "remove", "1", "--yes")
     assert refused.exit_code == ExitCode.FAILED
     assert "member of 5 groups" in refused.stderr and "node replace 1" in refused.stderr
-    assert json.loads(run("node", "remove", "3", "--json").stdout) == {"removed": 3}
+    assert json.loads(run("node", "remove", "3", "--yes", "--json").stdout) == {
+        "removed": 3, "dry_run": False}
     assert cluster.removed == [3]
+
+
+def test_without_yes_a_node_is_not_removed_and_what_would_happen_is_said(run, cluster):
+    refused = run("node", "remove", "1")
+    assert refused.exit_code == ExitCode.FAILED
+    assert "cannot be removed: 5 groups (1, 2, 3, 4, 0) have replicas there" in refused.stderr
+    assert "multiraft node drain 1" in refused.stderr
+    assert run("node", "remove", "7").exit_code == ExitCode.NOT_FOUND
+    cluster.empty = {3}
+    dry = run("node", "remove", "3")
+    assert dry.exit_code == 0
+    assert "would be removed permanently: its id is never used again. It runs" in dry.stderr
+    assert "Dry run: nothing was changed. Use --yes to apply." in dry.stderr
+    assert json.loads(run("node", "remove", "3", "--json").stdout) == {
+        "removed": None, "dry_run": True}
+    assert cluster.removed == []
+
+
+@pytest.mark.parametrize("flags", [(), ("--yes",)])
+def test_a_node_that_is_being_drained_is_not_removed_and_the_plan_is_named(run, cluster, flags):
+    cluster.plan_id, cluster.plan_scope = "abcdef" * 6, "drain"
+    refused = run("node", "remove", "1", *flags)
+    assert refused.exit_code == ExitCode.FAILED
+    assert "Plan abcdefabcdef, scope drain, is running" in refused.stderr
+    assert "rebalance status --watch" in refused.stderr
+
+
+def test_without_yes_nothing_is_moved_from_one_node_to_another(run, cluster):
+    cluster.configurations = {group: {"voters": (1, 2)} for group in (1, 2)}
+    dry = run("node", "replace", "1", "3")
+    assert dry.exit_code == 0, dry.output
+    assert "2 groups would be moved from node 1 to node 3, one after the other: 1, 2" in dry.stderr
+    assert "Group 0 would be skipped: node 3 is a voter of it already." in dry.stderr
+    assert "Dry run: nothing was changed. Use --yes to apply." in dry.stderr
+    answer = json.loads(run("node", "replace", "1", "3", "--json").stdout)
+    assert (answer["would_move"], answer["moved"], answer["dry_run"]) == ([1, 2], [], True)
+    assert [row["group"] for row in answer["skipped"]] == [3, 4, 0]
+    assert cluster.members_asked == []
 
 
 # ---- scrub ---------------------------------------------------------------------------------------

@@ -21,6 +21,8 @@ from admin_cli.dev_cluster import DevCluster, PortTaken
 from admin_cli.development import dev_process, dev_state, process_table
 from admin_cli.development.dev_process import Identity
 from admin_cli.failures import CommandFailed, ExitCode, NotFound
+from multiraft.storage import refusal_record
+from multiraft.storage.filesystem import RealFilesystem
 from node.config import load
 from tests.admin_cli.conftest import end, fake_node_command
 from tests.admin_cli.fakes import FakeCluster
@@ -584,3 +586,69 @@ def test_groups_by_which_the_pool_grew_are_waited_for_too():
     assert leaderless_groups(cluster.connect, ("127.0.0.1:9101",), 3) == (1, 5)
     cluster.failure = ConnectionRefusedError("nobody listens")
     assert leaderless_groups(cluster.connect, ("127.0.0.1:9101",), 3) == (3, 3)
+
+
+def refuse(dev: DevCluster, node: int, reason: str) -> None:
+    """Leave in the node's data directory what a node does that its cluster has refused."""
+    data = data_of(dev, node)
+    data.mkdir(exist_ok=True)
+    refusal_record.write(RealFilesystem(), str(data), refusal_record.RefusalRecord(reason))
+
+
+#: As a peer, the registration and the metadata group word it.
+REMOVED_REASONS = [
+    "node 3: it refuses this node: node 2 was removed from the cluster permanently: a node that "
+    "was removed can rejoin only as a new one",
+    "node 2 was removed from the cluster: a node that was removed can rejoin only as a new one",
+    "node 2 was removed from the cluster, and ids are never used again",
+]
+
+
+def test_a_node_that_was_removed_is_left_out(dev):
+    dev.up()
+    dev.kill(2)
+    refuse(dev, 2, REMOVED_REASONS[0])
+    assert states(dev) == {1: "running", 2: "removed", 3: "running"}
+    assert [node.id for node in dev.members()] == [1, 3]
+    assert len(dev.addresses) == 2
+    assert dev.up() == []
+    dev.restart([1, 3])
+    assert dev.down() == [1, 3]
+    assert states(dev) == {1: "stopped", 2: "removed", 3: "stopped"}
+    assert dev.up() == [1, 3]
+
+
+@pytest.mark.parametrize("reason", REMOVED_REASONS)
+def test_a_removed_node_is_not_started_and_the_next_step_is_said(dev, reason):
+    dev.up()
+    dev.kill(2)
+    refuse(dev, 2, reason)
+    for command in (dev.start, dev.stop, dev.kill, lambda node: dev.restart([node])):
+        with pytest.raises(CommandFailed, match="node 2 was removed from the cluster") as failed:
+            command(2)
+        assert "multiraft dev add-node --dir" in failed.value.do
+
+
+def test_a_node_that_learns_at_its_start_that_it_was_removed_is_not_waited_for(dev):
+    dev.up()
+    dev.kill(2)
+    data_of(dev, 2).mkdir(exist_ok=True)
+    misbehave(dev, 2, "removed")
+    assert dev.up() == []
+    assert states(dev) == {1: "running", 2: "removed", 3: "running"}
+
+
+def test_a_node_that_was_refused_for_another_reason_is_not_left_out(dev):
+    refuse(dev, 2, "node 3: a copy of a data directory must never be started")
+    misbehave(dev, 2, "die")
+    with pytest.raises(CommandFailed, match="node 2 ended before it was ready"):
+        dev.up()
+
+
+def test_up_waits_until_every_node_knows_the_leaders_and_says_which_does_not(dev, cluster):
+    dev.up()
+    cluster.node_status[3] = {"ready": 0, "not_ready": "no leader is known: 5 groups (0, 1, ...)"}
+    with pytest.raises(CommandFailed, match=r"caught up \(nodes 3\): node 3: no leader is known: 5 "
+                                            r"groups \(0, 1, \.\.\.\)\.") as failed:
+        dev.up(timeout_s=1)
+    assert failed.value.exit_code == ExitCode.UNREACHABLE

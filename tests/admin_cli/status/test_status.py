@@ -55,6 +55,18 @@ def test_the_first_lines_say_what_needs_attention_the_worst_first(run, cluster):
         "  under-replicated groups: 5 (0, 1, 2, 3, 4); next: multiraft group describe 0"]
 
 
+@pytest.mark.parametrize("unknown", [True, False])
+def test_a_node_that_alone_knows_no_leaders_does_not_contradict_the_table(run, cluster, unknown):
+    reason = "no leader is known: 5 groups (0, 1, ...)"
+    cluster.node_status[2] = {"ready": 0, "not_ready": reason}
+    if unknown:
+        cluster.leaders[4] = 0
+    said = run("cluster", "status").stdout
+    assert f"node 2 is not ready: {reason}" in said
+    own_view = "as node 2 sees it; the node that was asked knows them all"
+    assert (own_view in said) is not unknown
+
+
 def test_a_full_disk_needs_attention(run, cluster):
     cluster.node_status[2] = {"disk_full": 1}
     assert run("cluster", "status").stdout.splitlines()[:2] == [
