@@ -6,8 +6,10 @@ The codes are part of the interface: `docs/cli.md` lists them, scripts rely on t
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import os
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -84,16 +86,27 @@ class Ambiguous(CommandFailed):
 
 
 class Interrupted(click.ClickException):
-    """Ctrl-C."""
+    """Ctrl-C.  ``do`` says what goes on without the command, and the commands for it."""
 
     exit_code = int(ExitCode.INTERRUPTED)
 
-    def __init__(self) -> None:
+    def __init__(self, do: str = "") -> None:
         super().__init__("interrupted")
+        self.do = do
 
     def show(self, file: IO[Any] | None = None) -> None:
-        """Write one word to standard error."""
-        click.echo(self.message, file=file, err=True)
+        """Write one word to standard error, and the lines of ``do``."""
+        for line in (self.message, *self.do.splitlines()):
+            click.echo(printable(line), file=file, err=True)
+
+
+@contextlib.contextmanager
+def told_if_interrupted(do: str) -> Iterator[None]:
+    """Let Ctrl-C in the body leave as ``Interrupted`` with ``do``."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        raise Interrupted(do) from error
 
 
 def reason(error: OSError) -> str:

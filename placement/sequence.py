@@ -24,6 +24,7 @@ from collections.abc import Iterable
 from operator import itemgetter
 from typing import NamedTuple
 
+from placement.duration import Pace, Work
 from placement.outcome import apply_move, touched
 from placement.plan import (
     DISK_HARD,
@@ -43,9 +44,6 @@ from placement.plan import (
 from placement.policy import NODE_RESOURCES, Options, Policy
 from placement.state import DEAD, NO_NODE, R_DISK, State
 
-#: Milliseconds that an election or a switch takes, for estimates of time.
-TRANSFER_MS = 500
-
 _URGENT = (REPAIR_DEAD, UNDER_REPLICATED, RACK_VIOLATION, DISK_HARD)
 
 
@@ -59,7 +57,7 @@ class Reasons(NamedTuple):
 
 
 class Sequence(NamedTuple):
-    """Moves in order, those that no order allows, and the time of the waves."""
+    """Moves in order, those that no order allows, and the time of the former."""
 
     moves: list[Move]
     left_out: list[Move]
@@ -74,15 +72,8 @@ class _Wave:
         self.number = number
         self.arriving: dict[int, int] = {}  # node -> replicas
         self.sending: dict[int, int] = {}
-        self.bytes: dict[tuple[str, int], int] = {}
         self.changes = 0
         self.others = 0
-
-    def ms(self, rate: int) -> int:
-        """Return the time of the wave at ``rate`` bytes per second, node and direction, in
-        milliseconds."""
-        copying = max(self.bytes.values(), default=0) * 1000 // rate
-        return max(copying, TRANSFER_MS)
 
 
 class _Sequencer:
@@ -92,7 +83,9 @@ class _Sequencer:
         self.state = start
         self.policy = policy
         self.rows = {row.incarnation: row for row in start.snapshot.partitions}
-        self.rate = options.copy_rate
+        self.pace = Pace(options.copy_rate, policy.in_per_node_max, policy.out_per_node_max,
+                         policy.at_once_max)
+        self.work = Work()
         self.limits = [_limits(start, end, resource) for resource in range(len(NODE_RESOURCES))]
         self.group_limit = max([*start.ingress.values(), *end.ingress.values()], default=0)
         self.departed: dict[int, list[tuple[int, int]]] = {}  # node -> [(seq, bytes)]
@@ -101,7 +94,6 @@ class _Sequencer:
         self.moves: list[Move] = []
         self.wave = _Wave(1)
         self.wave_of: list[int] = [0]
-        self.ms = 0
 
     def priority(self, move: Move) -> tuple:
         """Return the sort key of a move: repairs, then moves without copies, the heaviest first,
@@ -182,6 +174,7 @@ class _Sequencer:
             self._account(move, seq, depends_on)
         else:
             self.wave.others += 1
+            self.work.add_transfer()
         apply_move(self.state, move, self.rows)
         self.moves.append(move._replace(seq=seq, wave=self.wave.number, depends_on=depends_on))
         self.wave_of.append(self.wave.number)
@@ -200,14 +193,14 @@ class _Sequencer:
                 self.filled[node] -= departure[1]
             wave.arriving[joining] = wave.arriving.get(joining, 0) + 1
             wave.sending[sender] = wave.sending.get(sender, 0) + 1
-            for key in (("in", joining), ("out", sender)):
-                wave.bytes[key] = wave.bytes.get(key, 0) + size
+        self.work.add_copy(move.joining, sender + 1, size)  # ``NO_NODE`` becomes 0
+        if move.leaving:
+            self.work.add_grace()
         for leaving in move.leaving:
             self.departed.setdefault(self.state.index[leaving], []).append((seq, size))
 
     def next_wave(self) -> None:
-        """Add the time of the present wave to the estimate, and begin the next one."""
-        self.ms += self.wave.ms(self.rate)
+        """Begin the next wave."""
         self.wave = _Wave(self.wave.number + 1)
 
 
@@ -229,7 +222,8 @@ def sequenced(start: State, end: State, reasons: Reasons, policy: Policy,
     last = sequencer.wave
     if last.changes or last.others:
         sequencer.next_wave()
-    return Sequence(sequencer.moves, pending.moves(), sequencer.wave.number - 1, sequencer.ms)
+    return Sequence(sequencer.moves, pending.moves(), sequencer.wave.number - 1,
+                    sequencer.work.ms(sequencer.pace))
 
 
 class _Pending:

@@ -87,7 +87,8 @@ def _progress() -> Iterator[Report]:
               help="Interval at which nodes append their loads to the topic __metrics. [default: "
                    "off]")
 @click.option("--timeout", type=Seconds(1, DAY_S), default=UP_TIMEOUT_S, show_default=True,
-              metavar="SECONDS", help="Time to wait until every group has a leader and every node is ready.")
+              metavar="SECONDS",
+              help="Time to wait until every group has a leader and every node is ready.")
 @json_option
 @click.pass_obj
 def up(session: Session, directory: Path, nodes: int | None, groups: int | None,

@@ -18,7 +18,13 @@ from admin_cli.commands.pool import pool
 from admin_cli.console.command_group import HelpfulGroup
 from admin_cli.console.options import json_option, servers_option, wide_option
 from admin_cli.console.output import note, plural, print_json, print_table, progress_bar, say
-from admin_cli.failures import CommandFailed, ExitCode, NotFound, Unreachable
+from admin_cli.failures import (
+    CommandFailed,
+    ExitCode,
+    NotFound,
+    Unreachable,
+    told_if_interrupted,
+)
 from admin_cli.session import Session
 from admin_cli.status import cluster_facts
 from admin_cli.status.node_lookup import POLL_INTERVAL_S
@@ -181,7 +187,10 @@ def move(session: Session, group_id: int, source: int, target: int, as_json: boo
         if source not in found.voters + found.outgoing and target not in found.voters:
             raise CommandFailed(f"node {source} is not a voter of group {group_id}.",
                                 f"`multiraft group members {group_id}` shows them.")
-        with progress_bar(hidden=as_json) as bar:
+        with progress_bar(hidden=as_json) as bar, told_if_interrupted(
+            f"Group {group_id} may be left with node {target} as a learner.\nContinue: multiraft "
+            f"group move {group_id} --from {source} --to {target}"
+        ):
             task = bar.add_task(f"group {group_id}", total=None)
             found = move_replica(client, found, source, target,
                           lambda text, have, total: bar.update(

@@ -24,7 +24,7 @@ from admin_cli.console.command_group import (
 )
 from admin_cli.console.options import BytesPerSecond, json_option, servers_option, wide_option
 from admin_cli.console.output import note, plural, print_json, print_table, progress_bar
-from admin_cli.failures import CommandFailed, Unreachable
+from admin_cli.failures import CommandFailed, Unreachable, told_if_interrupted
 from admin_cli.session import Session
 from admin_cli.status.cluster_facts import NodeQueries, desired_state_of, scrub_facts
 from admin_cli.status.health import with_desired_state
@@ -281,7 +281,9 @@ def scrub(session: Session, node_id: int, bytes_per_second: int | None, wait: bo
         before = ask().status
         begun = client.scrub_node(node_id, address, bytes_per_second or 0,
                                   timeout_ms=connection.NODE_TIMEOUT_MS)
-        damaged = _await_scrub(session, ask, begun, before, as_json) if wait else None
+        with told_if_interrupted(f"Node {node_id} continues the scrub.\nShow its progress: "
+                                 f"multiraft node describe {node_id}"):
+            damaged = _await_scrub(session, ask, begun, before, as_json) if wait else None
     if as_json:
         print_json({"node": node_id, "total_bytes": begun.total_bytes,
                     "bytes_per_second": begun.bytes_per_second, "damaged": damaged})
@@ -345,7 +347,12 @@ def replace(session: Session, old: int, new: int, yes: bool, as_json: bool) -> N
     with connection.open_session(session) as client:
         require_known(client, old, new)
         if yes:
-            moved, skipped = _replace(client, old, new, as_json)
+            with told_if_interrupted(
+                f"Groups that were moved stay on node {new}; no further group is moved. The group "
+                f"in progress may be left with node {new} as a learner.\n"
+                f"Continue: multiraft node replace {old} {new} --yes"
+            ):
+                moved, skipped = _replace(client, old, new, as_json)
         else:
             moved, skipped = _replacement(client, old, new)
     if as_json:

@@ -15,7 +15,7 @@ from admin_cli import connection
 from admin_cli.console.command_group import HelpfulGroup
 from admin_cli.console.options import json_option, servers_option, topic_argument
 from admin_cli.console.output import note, plural, print_json, print_table
-from admin_cli.failures import Unreachable
+from admin_cli.failures import Unreachable, told_if_interrupted
 from admin_cli.plans.whatif import whatif
 from admin_cli.session import Session
 from admin_cli.status.placement_facts import placements
@@ -91,7 +91,10 @@ def switch(session: Session, topic: str, partition: int, to_group: int, no_wait:
         before = placements(client, topic, partition)[0]
         epoch = before["epoch"] + 1
         client.switch_partition(before["incarnation"], epoch, to_group)
-        found = before if no_wait else _wait(client, topic, partition, epoch)
+        with told_if_interrupted("The switch is decided, and the cluster completes it by itself.\n"
+                                 "Show its progress: multiraft placement explain "
+                                 f"{topic} {partition}"):
+            found = before if no_wait else _wait(client, topic, partition, epoch)
     link = found["links"][-1]
     if as_json:
         print_json({"topic": topic, "partition": partition, "epoch": epoch, "to_group": to_group,

@@ -17,7 +17,7 @@ from admin_cli import connection
 from admin_cli.console.options import json_option, servers_option
 from admin_cli.console.output import note, plural, print_json, print_table, progress_bar, say
 from admin_cli.console.streams import outlived_reader
-from admin_cli.failures import CommandFailed
+from admin_cli.failures import CommandFailed, told_if_interrupted
 from admin_cli.plans import rebalance
 from admin_cli.plans.rebalance import PlanEnded, PlanExit
 from admin_cli.session import Session
@@ -100,7 +100,10 @@ def grow(session: Session, groups: int, yes: bool, no_wait: bool, as_json: bool)
             with outlived_reader() if yes else contextlib.nullcontext():
                 _show(told)
         if yes and not no_wait:
-            _wait(client, session, groups, as_json)
+            with told_if_interrupted("The growth is decided, and the cluster completes it by "
+                                     "itself; it cannot be stopped.\nShow its progress: multiraft "
+                                     "group pool show"):
+                _wait(client, session, groups, as_json)
     if as_json:
         print_json({**told._asdict(), "nodes": [row._asdict() for row in told.nodes],
                     "dry_run": not yes, "open": yes and not no_wait})

@@ -10,6 +10,7 @@ is refused.  Running a command again continues it.  Exit codes as of `multiraft 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -18,7 +19,7 @@ from admin_cli import connection
 from admin_cli.console.options import BytesPerSecond, servers_option
 from admin_cli.console.output import note, plural
 from admin_cli.console.streams import outlived_reader
-from admin_cli.failures import CommandFailed
+from admin_cli.failures import CommandFailed, Interrupted, told_if_interrupted
 from admin_cli.plans import plan_input, plan_view, rebalance
 from admin_cli.session import Session
 from admin_cli.status.node_lookup import await_records, require_known
@@ -34,6 +35,21 @@ throttle_option = click.option("--throttle", type=BytesPerSecond(), default=None
                                help="Bytes per second and node, such as 50MiB.")
 yes_option = click.option("--yes", is_flag=True, help="Apply the plan. Without it: dry run.")
 wait_option = click.option("--wait", is_flag=True, help="Wait until the plan has ended.")
+
+#: Wanted state of a node -> continuation of its plan when the command was interrupted.
+_CONTINUES = {
+    wire.DRAINING: """Node {node} is still being drained by the cluster.
+Watch it: multiraft rebalance status --watch
+Stop it:  multiraft rebalance cancel, then multiraft node undrain {node}""",
+    wire.MAINTENANCE: """The leaders of node {node} are still being moved by the cluster.
+Watch it: multiraft rebalance status --watch
+Stop it:  multiraft rebalance cancel, then multiraft node undrain {node}""",
+}
+#: Continuation of a decommission that was interrupted.
+_NOT_REMOVED = """Node {node} is still being drained by the cluster, and is not removed yet.
+Watch it:    multiraft rebalance status --watch
+Continue it: multiraft node decommission {node} --yes
+Stop it:     multiraft rebalance cancel, then multiraft node undrain {node}"""
 
 #: Wanted state of a node -> the scope of the plan that it requires.
 _SCOPES = {wire.DRAINING: SCOPE_DRAIN, wire.MAINTENANCE: SCOPE_LEADERS}
@@ -120,7 +136,8 @@ def _resume_own_plan(
     if throttle is not None:
         note("Its throttle is unchanged. To change it: multiraft rebalance throttle RATE")
     if wait:
-        rebalance.finish(client, session, status.plan_id)
+        rebalance.finish(client, session, status.plan_id,
+                         _CONTINUES[desired.state].format(node=desired.node))
     return True
 
 
@@ -153,7 +170,8 @@ def _carry_out(
     state = _begin(client, desired, made, throttle)
     note(f"Plan {made.plan_id[:12]} is {state}. Watch it: multiraft rebalance status --watch")
     if wait:
-        rebalance.finish(client, session, made.plan_id)
+        rebalance.finish(client, session, made.plan_id,
+                         _CONTINUES[desired.state].format(node=desired.node))
 
 
 def _begin(client: Any, desired: wire.DesiredState, made: Plan, throttle: int | None) -> str:
@@ -303,17 +321,29 @@ def decommission(session: Session, node_id: int, throttle: int | None, yes: bool
 
     The node stops by itself at the end.  If interrupted, run the command again to continue.
     """
-    with connection.open_session(session) as client:
+    with _ending_removal(node_id), connection.open_session(session) as client:
         status = client.plan_request(wire.PlanStatus())
         if yes and status.scope == SCOPE_DRAIN and status.state in rebalance.EXCLUSIVE_STATES:
             rebalance.finish(client, session, status.plan_id)
         _empty(client, session, node_id, throttle, yes, wait=True)
         if not yes:
             return
-        await_records(client, node_id, set())
+        with told_if_interrupted(f"Node {node_id} is drained, and is not removed yet.\n"
+                                 f"Continue: multiraft node decommission {node_id} --yes"):
+            await_records(client, node_id, set())
         left = client.node_describe(node_id)
         if any(left.voter_of) or 0 in left.voter_of:
             raise CommandFailed(f"node {node_id} still has replicas of groups "
                                 f"{list(left.voter_of)}.", "Run the command again.")
         client.remove_node(node_id)
     note(f"Node {node_id} was emptied and removed.")
+
+
+@contextlib.contextmanager
+def _ending_removal(node_id: int) -> Iterator[None]:
+    """Let an interrupted wait for the drain say that the node is not removed, and how to continue.
+    """
+    try:
+        yield
+    except Interrupted as error:
+        raise Interrupted(_NOT_REMOVED.format(node=node_id)) from error

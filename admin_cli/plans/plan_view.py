@@ -196,6 +196,15 @@ def status_json(status: wire.PlanStatusReply) -> dict[str, Any]:
             "nodes": [row._asdict() for row in status.nodes]}
 
 
+def _state(status: wire.PlanStatusReply) -> str:
+    """Return the state of a plan and its reason, once if the reason begins with the state."""
+    state, reason = status.state, status.reason
+    told = reason if reason.startswith(state) else f"{state} ({reason})" if reason else state
+    if state == "cancelled" and dict(status.phases).get("done", 0) == status.moves_total:
+        told += "; every move was already made"
+    return told
+
+
 def show_status(status: wire.PlanStatusReply) -> None:
     """Print the progress of a plan: state, moves, bytes and the waits of moves."""
     if not status.plan_id:
@@ -203,18 +212,18 @@ def show_status(status: wire.PlanStatusReply) -> None:
         return
     ended = sum(count for phase, count in status.phases
                 if phase in ("done", "skipped", "failed", "cancelled"))
-    say(f"plan {status.plan_id[:12]}, scope {status.scope}: {status.state}"
-        + (f" ({status.reason})" if status.reason else ""))
+    say(f"plan {status.plan_id[:12]}, scope {status.scope}: {_state(status)}")
     say(f"moves: {ended:,} of {status.moves_total:,} ended: "
         + ", ".join(f"{count:,} {phase}" for phase, count in status.phases))
+    if status.state == "running":
+        say(f"ends in about {quantities.span(max(1_000, status.eta_ms))}" if status.eta_ms >= 0
+            else "no estimate yet")
     if status.bytes_total:
         copied = (f"bytes: {quantities.size(status.bytes_done)} of "
                   f"{quantities.size(status.bytes_total)}")
         if status.state == "running":
-            eta = (f"ends in about {quantities.span(status.eta_ms)}" if status.eta_ms >= 0 else
-                   "no estimate yet")
             copied += (f", {quantities.size(status.rate)}/s (throttle "
-                       f"{quantities.size(status.limits.throttle)}/s and node), {eta}")
+                       f"{quantities.size(status.limits.throttle)}/s and node)")
         say(copied)
     if status.nodes:
         say("copying: " + "; ".join(

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import functools
+import json
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -33,7 +34,7 @@ from admin_cli.console.output import (
     refreshed,
     write_file,
 )
-from admin_cli.failures import PLAN_USAGE, CommandFailed, ExitCode
+from admin_cli.failures import PLAN_USAGE, CommandFailed, ExitCode, told_if_interrupted
 from admin_cli.plans import load_view, plan_engine, plan_input, plan_left, plan_view
 from admin_cli.session import Session
 from admin_cli.values import quantities
@@ -138,15 +139,30 @@ def _now_ms() -> int:
 def read_plan(path: Path) -> plans.Plan:
     """Return the plan of a file. Raises ``CommandFailed`` for a file that cannot be read, is no
     plan, or was edited."""
+    raw = b""
     try:
-        return plans.load(read_file(path, plans.PLAN_BYTES_MAX))
+        raw = read_file(path, plans.PLAN_BYTES_MAX)
+        return plans.load(raw)
     except OSError as error:
         raise CommandFailed(f"{path} cannot be read: {error.strerror}.") from error
     except EditedPlan as error:
         raise CommandFailed(f"{path}: {error}.", "Plans cannot be edited. Make a new one: "
                             "multiraft rebalance plan") from error
     except PlacementError as error:
+        if _is_summary(raw):
+            raise CommandFailed(f"{path} is not a plan: it is the summary that --json prints.",
+                                "Write a plan to a file: multiraft rebalance plan --output "
+                                f"{shell_word(path)}") from error
         raise CommandFailed(f"{path} is not a plan: {error}.") from error
+
+
+def _is_summary(raw: bytes) -> bool:
+    """Return True for what ``rebalance plan --json`` and ``rebalance show --json`` print."""
+    try:
+        told = json.loads(raw)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(told, dict) and "format" not in told and {"plan_id", "waves"} <= told.keys()
 
 
 plan_argument = click.argument("path", metavar="PLAN",
@@ -453,12 +469,24 @@ def begin(client: Any, made: plans.Plan, throttle: int | None) -> str:
                         "Make a new one: multiraft rebalance plan", PlanExit.STALE) from error
 
 
-def finish(client: Any, session: Session, plan_id: str) -> None:
-    """Wait until the plan is over and report its result.
+#: Continuation of a plan whose command was interrupted.
+CONTINUES = """The plan is still carried out by the cluster.
+Watch it: multiraft rebalance status --watch
+Stop it:  multiraft rebalance cancel"""
+
+
+def finish(client: Any, session: Session, plan_id: str, continues: str = CONTINUES) -> None:
+    """Wait until the plan is over and report its result. Ctrl-C leaves as ``Interrupted`` that says
+    ``continues``; the plan goes on.
 
     Raises ``PlanEnded`` when it paused itself or moves were skipped, ``CommandFailed`` when moves
     failed or it was cancelled. A pause by an operator is reported once. So is a move that waits for
     disk space, whose wait may have no end."""
+    with told_if_interrupted(continues):
+        _finish(client, session, plan_id)
+
+
+def _finish(client: Any, session: Session, plan_id: str) -> None:
     was_paused = was_short = False
     while True:
         status = client.plan_request(wire.PlanStatus())

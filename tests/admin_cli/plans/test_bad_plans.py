@@ -330,3 +330,14 @@ def test_the_last_rack_but_one_is_not_drained(run, cluster, monkeypatch):
         done = run(*words)
         assert done.exit_code == 3 and "LAST_RACK" in done.output, (words, done.output)
     assert cluster.desired_states == {} and not applied(cluster)
+
+
+@pytest.mark.parametrize("words", [("apply", "--yes"), ("show",), ("verify",)])
+def test_the_summary_of_a_plan_is_not_a_plan_and_what_writes_one_is_said(run, path, tmp_path,
+                                                                         words):
+    summary = tmp_path / "my summary.json"
+    summary.write_text(run("rebalance", "show", str(path), "--json").stdout)
+    refused = run("rebalance", words[0], str(summary), *words[1:])
+    assert refused.exit_code == ExitCode.FAILED
+    assert "is not a plan: it is the summary that --json prints" in refused.stderr
+    assert f"multiraft rebalance plan --output '{summary}'" in refused.stderr

@@ -48,3 +48,25 @@ def test_a_rate_of_nothing_yet_is_no_time(run, cluster):
     cluster.status = BUSY._replace(eta_ms=-1)
     shown = run("rebalance", "status").output
     assert "no estimate yet" in shown and "ends in" not in shown
+
+
+def test_the_reason_of_a_state_is_said_once(run, cluster):
+    cluster.status = BUSY._replace(state="cancelled", reason="cancelled by the operator",
+                                   phases=(wire.PhaseCount("done", 1),
+                                           wire.PhaseCount("cancelled", 2)), moves_total=3)
+    shown = run("rebalance", "status").output
+    assert ", scope all: cancelled by the operator\n" in shown
+    cluster.status = BUSY._replace(state="running", reason="resumed by the operator")
+    assert "running (resumed by the operator)" in run("rebalance", "status").output
+
+
+def test_a_plan_that_was_cancelled_too_late_says_so(run, cluster):
+    cluster.status = BUSY._replace(state="cancelled", reason="cancelled by the operator",
+                                   phases=(wire.PhaseCount("done", 3),), moves_total=3)
+    shown = run("rebalance", "status").output
+    assert "cancelled by the operator; every move was already made" in shown
+
+
+def test_the_estimate_is_of_the_whole_plan_also_when_nothing_is_copied(run, cluster):
+    cluster.status = BUSY._replace(eta_ms=7_200, bytes_total=0)
+    assert "ends in about 7 s" in run("rebalance", "status").output
