@@ -10,12 +10,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
+import re
 import socket
 import ssl
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from admin_cli import leaderless
 from admin_cli.failures import Ambiguous, CommandFailed, NotFound, Unreachable
 from admin_cli.servers import Servers, TlsOptions
 from admin_cli.session import Connect, Session
@@ -89,6 +91,8 @@ def open_session(session: Session) -> Iterator[Any]:
                 yield client
             except wire.UnknownTopic as error:
                 raise _unknown_topic(client, error) from error
+            except (*_NOT_IN_TIME, wire.AmbiguousOutcome) as error:
+                raise explain(error, servers, _leaderless(client, error)) from error
     except MultiRaftError as error:
         raise explain(error, servers) from error
     except OSError as error:
@@ -397,33 +401,53 @@ _NETWORK_ERRNO = (errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOS
                   errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.EPROTO)
 
 
-def explain(error: Exception, servers: Servers) -> CommandFailed:
+def _leaderless(client: Any, error: Exception) -> list[str]:
+    """Return sentences about the groups that ``error`` names, or else the metadata group, without
+    those that have a leader. Empty if the cluster does not tell."""
+    named = {int(group) for group in re.findall(r"\bgroup (\d+)\b", str(error))}
+    try:
+        nodes = {node.id: node for node in client.cluster_status().nodes}
+        rows = groups(client, [*nodes.values()])
+    except (MultiRaftError, OSError):
+        return []
+    return [leaderless.sentence(
+                "the metadata group, group 0, has no leader" if row.group == 0 else
+                f"group {row.group} has no leader", "its", row.voters, nodes)
+            for row in rows if row.group in (named or {0}) and row.leader is None]
+
+
+def explain(error: Exception, servers: Servers, lost: Sequence[str] = ()) -> CommandFailed:
     """Return the ``CommandFailed`` for an error of the client: its effect, the remedy, and an exit
-    code."""
+    code. ``lost``: sentences about groups without a leader, which caused it."""
     text = sentence(error)
+    if lost and isinstance(error, _NOT_IN_TIME):
+        return Unreachable(" ".join(lost), leaderless.remedy(servers))
     if isinstance(error, blocking.UnreadableBatch):
         return CommandFailed(text, f"Continue after it: multiraft consume {error.topic} "
                                    f"--partition {error.partition} --from "
                                    f"{error.next_offset}\nSkip such batches: --skip-unreadable")
     if isinstance(error, wire.AmbiguousOutcome):
-        return Ambiguous(f"the outcome is not known: {text}",
-                         "Check whether the request was applied before you repeat it.")
+        return Ambiguous(f"the outcome is not known: {text}", "\n".join(
+            ["Check whether the request was applied before you repeat it.", *lost,
+             *([leaderless.remedy(servers)] if lost else [])]))
     if isinstance(error, (wire.UnknownTopic, wire.UnknownPartition)):
         return NotFound(text, _TOPIC_COMMANDS)
     if isinstance(error, wire.UnknownNode):
         return NotFound(text, "`multiraft node list` shows the nodes.")
     if isinstance(error, blocking.NoNodeAnswered):
-        return Unreachable(_unanswered(error, servers), _how_to_reach(servers))
+        return Unreachable(_unanswered(error, servers),
+                           _how_to_reach(servers, " ".join(error.errors.values())))
     if isinstance(error, _UNREACHABLE):
         return Unreachable(f"no answer from {', '.join(servers.addresses)} (from "
-                           f"{servers.source}): {text}", _how_to_reach(servers))
+                           f"{servers.source}): {text}", _how_to_reach(servers, text))
     advice = _ADVICE.get(type(error), "")
     return (Unreachable if isinstance(error, _NOT_IN_TIME) else CommandFailed)(text, advice)
 
 
 #: Error -> its remedy.
 _ADVICE: dict[type[Exception], str] = {
-    wire.TopicExists: "Choose another name, or delete that topic first.",
+    wire.TopicExists: "Choose another name, delete that topic first, or accept it: "
+                      "--if-not-exists",
     wire.InvalidTopicName: "A topic name has 1 to 249 of A-Z a-z 0-9 . _ - and is not . or ..",
     wire.TimedOut: "`multiraft cluster status` shows which nodes are up.",
     wire.LeaderUnknown: "`multiraft cluster status` shows which nodes are up and which groups have "
@@ -450,7 +474,23 @@ def _unanswered(error: blocking.NoNodeAnswered, servers: Servers) -> str:
                     f"{texts.by_reason(error.errors)}")
 
 
-def _how_to_reach(servers: Servers) -> str:
+#: Part of an error of TLS -> its meaning and remedy; the first one that fits.
+_TLS_ADVICE = (
+    ("CERTIFICATE_VERIFY_FAILED", "The node speaks TLS, and its certificate is not believed: name "
+     "the CA with --tls-ca, and the name in the certificate with --tls-server-name."),
+    ("CERTIFICATE_REQUIRED", "The node wants a certificate of this client: --tls-cert and "
+     "--tls-key."),
+    ("[SSL", "The node does not speak TLS at this address, or refuses the TLS of this client.\n"
+     "Without TLS: leave out --tls and the other TLS options, and unset MULTIRAFT_TLS...\n"
+     "With TLS:    multiraft help tls"),
+)
+
+
+def _how_to_reach(servers: Servers, why: str) -> str:
+    """Return the remedy for nodes that gave no answer, because of ``why``."""
+    for part, advice in _TLS_ADVICE:
+        if part in why:
+            return advice
     if servers.dev_directory is not None:
         directory = shell_word(servers.dev_directory)
         return (f"See what runs: multiraft dev status --dir {directory}\n"

@@ -250,9 +250,10 @@ def _running_plan(client: Any) -> str | None:
 
 
 def _some(groups: Sequence[int]) -> str:
-    """Return the first few groups."""
-    return ", ".join(map(str, groups[:GROUPS_NAMED_MAX])) + (
-        ", ..." if len(groups) > GROUPS_NAMED_MAX else "")
+    """Return the first few groups, and the number of the others."""
+    more = len(groups) - GROUPS_NAMED_MAX
+    return ", ".join(map(str, groups[:GROUPS_NAMED_MAX])) + (f" and {more} more" if more > 0
+                                                             else "")
 
 
 @node.command()
@@ -358,14 +359,11 @@ def replace(session: Session, old: int, new: int, yes: bool, as_json: bool) -> N
     if as_json:
         print_json({"from": old, "to": new, "moved": moved if yes else [], "skipped": skipped,
                     "dry_run": not yes, "would_move": [] if yes else moved})
-    for one in skipped:
-        note(f"Group {one['group']} {'was' if yes else 'would be'} skipped: {one['why']}.")
     if not yes:
-        if not as_json:
-            note(f"{plural(len(moved), 'group')} would be moved from node {old} to node {new}"
-                 + (f", one after the other: {_some(moved)}." if moved else "."))
-        note(DRY_RUN)
+        _note_replacement(old, new, moved, skipped)
         return
+    for one in skipped:
+        note(f"Group {one['group']} was skipped: {one['why']}.")
     if skipped:
         raise CommandFailed(
             f"{plural(len(moved), 'group')} moved, {plural(len(skipped), 'group')} skipped.",
@@ -373,6 +371,17 @@ def replace(session: Session, old: int, new: int, yes: bool, as_json: bool) -> N
     if not as_json:
         note(f"Moved {plural(len(moved), 'group')} from node {old} to node {new}. Remove the old "
              f"node: multiraft node remove {old} --yes")
+
+
+def _note_replacement(old: int, new: int, would_move: list[int],
+                      skipped: list[dict[str, Any]]) -> None:
+    """Print what a replacement would do."""
+    note(f"{plural(len(would_move), 'group')} would be moved from node {old} to node {new}"
+         + (f", one after the other: {_some(would_move)}." if would_move else "."))
+    for why in dict.fromkeys(one["why"] for one in skipped):
+        groups = [one["group"] for one in skipped if one["why"] == why]
+        note(f"{plural(len(groups), 'group')} ({_some(groups)}) would be skipped: {why}.")
+    note(DRY_RUN)
 
 
 def _replacement(client: Any, old: int, new: int) -> tuple[list[int], list[dict[str, Any]]]:

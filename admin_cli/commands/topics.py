@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from admin_cli import connection
 from admin_cli.console.command_group import HelpfulGroup
@@ -48,7 +49,18 @@ def create(session: Session, names: tuple[str, ...], partitions: int,
             made = connection.create_topic(client, name, partitions, replication_factor,
                                            if_not_exists)
             note(f"Created topic {name} with {plural(partitions, 'partition')}." if made
-                 else f"Topic {name} exists already; nothing was changed.")
+                 else f"Topic {name} exists already{_difference(client, name, partitions)}; "
+                      "nothing was changed.")
+
+
+def _difference(client: Any, name: str, partitions: int) -> str:
+    """Return how an existing topic differs from one with ``partitions``, as the end of a clause;
+    empty if it does not, or only the default was asked for."""
+    has = len(client.topic_metadata(name).partitions)
+    asked = click.get_current_context().get_parameter_source("partitions")
+    if has == partitions or asked is ParameterSource.DEFAULT:
+        return ""
+    return f" with {plural(has, 'partition')}, not {partitions:,}: that number is fixed"
 
 
 @topic.command("list")
@@ -145,7 +157,8 @@ def offsets(session: Session, topic: str, at: At | None, as_json: bool) -> None:
 def delete(session: Session, topics: tuple[str, ...], yes: bool) -> None:
     """Delete each TOPIC and its records permanently.
 
-    Nothing is deleted if one of them does not exist.
+    Asks first when standard input is a terminal; otherwise it deletes without asking, as with
+    --yes. Nothing is deleted if one of the topics does not exist.
     """
     names = list(dict.fromkeys(topics))
     if not yes and sys.stdin.isatty():

@@ -56,6 +56,8 @@ class HelpfulGroup(click.Group):
             ours = nearest(name, self.list_commands(ctx))
         if hint is None and ours is not None:
             hint = hints.did_you_mean(" ".join([*known, ours]))
+        if hint is None and not known:
+            hint = hints.HINTS.get(nearest(name, hints.FIRST_WORDS) or "")
         code = PLAN_USAGE if ours in self.planned else ExitCode.USAGE
         return CommandFailed(f"there is no command `{ctx.command_path} {name}`.",
                              hint or f"See `{ctx.command_path} --help`.", code)

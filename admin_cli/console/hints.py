@@ -193,6 +193,9 @@ HINTS = {
     "dev logs -c": "The node is named without an option: `multiraft dev logs 2`.",
 }
 
+#: Rows of one word without options, which a misspelt first word may mean.
+FIRST_WORDS = tuple(row for row in HINTS if " " not in row and not row.startswith("-"))
+
 #: The words and the options of each row, and its sentence; the longest rows come first.
 _ROWS = sorted((([word for word in row.split() if not word.startswith("-")],
                  {word for word in row.split() if word.startswith("-")}, sentence)

@@ -74,9 +74,9 @@ def drain(session: Session, node_id: int, throttle: int | None, yes: bool, wait:
 
 
 def _empty(client: Any, session: Session, node_id: int, throttle: int | None, yes: bool,
-           wait: bool) -> bool:
+           wait: bool, removes: bool = False) -> bool:
     """Plan the drain of a node and show the plan; ``yes`` applies it, ``wait`` waits for its end.
-    Return False when there was nothing to do.
+    Return False when there was nothing to do. ``removes``: the node is removed afterwards.
 
     A drain that is impossible ends the command, and stores no wanted state."""
     require_known(client, node_id)
@@ -98,7 +98,8 @@ def _empty(client: Any, session: Session, node_id: int, throttle: int | None, ye
         _carry_out(client, session, desired, made, throttle, wait)
     else:
         _set_state(client, desired)
-        note(f"Node {node_id} is empty, and receives no replicas until `multiraft node undrain "
+        note(f"Node {node_id} is empty." if removes else
+             f"Node {node_id} is empty, and receives no replicas until `multiraft node undrain "
              f"{node_id}`.")
     return True
 
@@ -183,7 +184,7 @@ def _begin(client: Any, desired: wire.DesiredState, made: Plan, throttle: int | 
     is refused before.  A plan that starts between the check and the state, within milliseconds, has
     moved nothing yet; it may skip moves to this node nevertheless, which is reported.
     """
-    _check_alone(client)
+    rebalance.check_alone(client)
     before = _desired_state_of(client, desired.node)
     client.plan_request(wire.SetNodeState(*desired))
     try:
@@ -197,17 +198,6 @@ def _begin(client: Any, desired: wire.DesiredState, made: Plan, throttle: int | 
             note(f"Node {desired.node} is marked as {desired.state}. Run the command again to "
                  f"continue, or undo it: multiraft node undrain {desired.node}")
         raise
-
-
-def _check_alone(client: Any) -> None:
-    """Return if no plan is under way. Raises ``CommandFailed`` otherwise."""
-    status = client.plan_request(wire.PlanStatus())
-    if status.state in rebalance.ACTIVE_STATES:
-        raise CommandFailed(
-            f"plan {status.plan_id[:12]} is {status.state}, and only one plan can be under way. "
-            "Nothing was changed.",
-            "Run this again when it has ended (multiraft rebalance status --watch), or end it: "
-            "multiraft rebalance cancel")
 
 
 def _restore_state(client: Any, before: wire.DesiredState, overtaken: bool) -> bool:
@@ -246,7 +236,7 @@ def undrain(session: Session, node_id: int) -> None:
         note(f"Nothing to do: node {node_id} was neither draining nor in maintenance.")
         raise click.exceptions.Exit(int(rebalance.PlanExit.NOTHING_TO_DO))
     note(f"Node {node_id} is back in service. To move leaders and replicas to it: multiraft "
-         f"rebalance plan")
+         "rebalance plan --yes")
     if status.state in rebalance.EXCLUSIVE_STATES:
         note(f"Plan {status.plan_id[:12]}, scope {status.scope}, is still running and still moves "
              f"leaders or replicas away from node {node_id}. To stop it: multiraft rebalance "
@@ -325,7 +315,7 @@ def decommission(session: Session, node_id: int, throttle: int | None, yes: bool
         status = client.plan_request(wire.PlanStatus())
         if yes and status.scope == SCOPE_DRAIN and status.state in rebalance.EXCLUSIVE_STATES:
             rebalance.finish(client, session, status.plan_id)
-        _empty(client, session, node_id, throttle, yes, wait=True)
+        _empty(client, session, node_id, throttle, yes, wait=True, removes=True)
         if not yes:
             return
         with told_if_interrupted(f"Node {node_id} is drained, and is not removed yet.\n"
@@ -336,7 +326,7 @@ def decommission(session: Session, node_id: int, throttle: int | None, yes: bool
             raise CommandFailed(f"node {node_id} still has replicas of groups "
                                 f"{list(left.voter_of)}.", "Run the command again.")
         client.remove_node(node_id)
-    note(f"Node {node_id} was emptied and removed.")
+    note(f"Node {node_id} was removed.")
 
 
 @contextlib.contextmanager

@@ -34,6 +34,7 @@ from admin_cli.console.output import (
     refreshed,
     write_file,
 )
+from admin_cli.console.streams import outlived_reader
 from admin_cli.failures import PLAN_USAGE, CommandFailed, ExitCode, told_if_interrupted
 from admin_cli.plans import load_view, plan_engine, plan_input, plan_left, plan_view
 from admin_cli.session import Session
@@ -231,6 +232,9 @@ def plan(session: Session, scope: str, node: int | None, drain: tuple[int, ...],
         check_file(path)
     followed = read_policy(policy)
     plan_input.check_rate(rate, followed)
+    if yes and options.scope != SCOPE_REPAIR:
+        with connection.open_session(session) as client:
+            check_alone(client)
     if engine == plan_engine.SPARK:
         made = plan_engine.make(session, asked, followed, options, window)
     else:
@@ -238,14 +242,15 @@ def plan(session: Session, scope: str, node: int | None, drain: tuple[int, ...],
             made = make(client, options, followed, window, session)
     if output is not None:
         write_file(output, plans.save(made))
-    if as_json:
-        print_json(plan_view.plan_json(made))
-    elif yes and not made.moves:
-        plan_view.show_remarks(made)
-    else:
-        plan_view.show_plan(made, all_moves)
-        if made.moves:
-            load_view.show(made)
+    with outlived_reader() if yes else contextlib.nullcontext():  # the plan is still to be applied
+        if as_json:
+            print_json(plan_view.plan_json(made))
+        elif yes and not made.moves:
+            plan_view.show_remarks(made)
+        else:
+            plan_view.show_plan(made, all_moves)
+            if made.moves:
+                load_view.show(made)
     if picture is not None:
         load_view.draw(made, picture)
     end_of(made, shown=not as_json, applies=yes)
@@ -267,7 +272,9 @@ def options_of(scope: str, node: int | None, drain: tuple[int, ...], budget: int
     """Return the options of the flags. Raises ``UsageError`` for a node without the scope ``node``,
     and for that scope without a node."""
     if (scope == SCOPE_NODE) != (node is not None):
-        raise click.UsageError("use a node with --scope node, and only with it: --scope node 4.")
+        raise click.UsageError(
+            "--scope node needs the number of the node: --scope node 4." if node is None else
+            f"a number names the node of --scope node: give --scope node {node}, or no number.")
     default = Options()
     return Options(scope, node or 0, drain, budget or 0, rate or default.copy_rate)
 
@@ -453,6 +460,17 @@ def _start(client: Any, session: Session, made: plans.Plan, throttle: int | None
     note(f"Plan {made.plan_id[:12]} is {state}. Watch it: multiraft rebalance status --watch")
     if wait:
         finish(client, session, made.plan_id)
+
+
+def check_alone(client: Any) -> None:
+    """Return if no plan is under way. Raises ``CommandFailed`` otherwise."""
+    status = client.plan_request(wire.PlanStatus())
+    if status.state in ACTIVE_STATES:
+        raise CommandFailed(
+            f"plan {status.plan_id[:12]} is {status.state}, and only one plan can be under way. "
+            "Nothing was changed.",
+            "Run this again when it has ended (multiraft rebalance status --watch), or end it: "
+            "multiraft rebalance cancel")
 
 
 def begin(client: Any, made: plans.Plan, throttle: int | None) -> str:

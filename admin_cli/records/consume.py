@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from admin_cli import connection
+from admin_cli import connection, leaderless
 from admin_cli.console.options import (
     TEXT,
     Duration,
@@ -330,7 +330,7 @@ class _Reading:
 
     def _unreachable(self, what: str, reasons: Sequence[str]) -> CommandFailed:
         return Unreachable(what, "\n".join([*reasons,
-                                            unavailable.remedy(self._session.servers())]))
+                                            leaderless.remedy(self._session.servers())]))
 
 
 def _pattern(text: str) -> re.Pattern[str]:

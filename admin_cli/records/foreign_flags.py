@@ -14,6 +14,7 @@ from click.core import ParameterSource
 
 from admin_cli.console.help_pages import HelpfulCommand
 from admin_cli.console.options import TEXT, complete_topic
+from admin_cli.values.text import shell_word
 
 _TOPICS = "multiraft.topics"
 _ARGUMENTS = "multiraft.arguments"
@@ -109,6 +110,25 @@ class TranslatedCommand(HelpfulCommand):
             if hint is None:
                 raise
             raise click.UsageError(f"There is no {error.option_name}: {hint}.", ctx) from error
+
+
+class ProduceCommand(TranslatedCommand):
+    """`produce`, which answers records on the command line with the pipe that appends them."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse as click does. Raises a usage error for words behind TOPIC that says where records
+        come from."""
+        typed = [*args]
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            if isinstance(error, click.NoSuchOption) or "extra argument" not in error.message:
+                raise
+            options, extra, _ = self.make_parser(ctx).parse_args(typed)
+            line = (f"echo {shell_word(' '.join(extra))} | multiraft produce "
+                    f"{shell_word(options['topic'])}")
+            raise click.UsageError(f"{error.message}. Records are read from standard input: {line}",
+                                   ctx) from error
 
 
 def typed_arguments(ctx: click.Context) -> tuple[str, ...]:

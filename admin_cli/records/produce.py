@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import click
 
-from admin_cli import connection
+from admin_cli import connection, leaderless
 from admin_cli.connection import sentence
 from admin_cli.console.options import (
     ACKS,
@@ -39,7 +39,7 @@ from admin_cli.records.appender import (
     Settings,
     appender,
 )
-from admin_cli.records.foreign_flags import PRODUCE_HINTS, TranslatedCommand, topic_argument
+from admin_cli.records.foreign_flags import PRODUCE_HINTS, ProduceCommand, topic_argument
 from admin_cli.records.format_input import Header, InputFormat
 from admin_cli.records.format_text import FormatError, literal
 from admin_cli.records.record_source import (
@@ -191,7 +191,7 @@ Examples:
 """
 
 
-@click.command(cls=TranslatedCommand, hints=PRODUCE_HINTS, epilog=f"\b{EXAMPLES}")
+@click.command(cls=ProduceCommand, hints=PRODUCE_HINTS, epilog=f"\b{EXAMPLES}")
 @topic_argument("topic")
 @click.option("--key", "-k", metavar="KEY", help="Key of each record that has none of its own.")
 @click.option("--header", "-H", "headers", metavar="NAME=VALUE", multiple=True, type=HeaderPair(),
@@ -413,7 +413,7 @@ def _failure(topic: str, settings: Settings, sink: Appender,
     why, reasons = sentence(problem), list(sink.reasons)
     if reasons:
         why = f"no leader has acknowledged {_them(sink)} within {settings.waited}."
-        reasons.append(unavailable.remedy(session.servers()))
+        reasons.append(leaderless.remedy(session.servers()))
     if sink.refused:
         do = "Acknowledged records are safe; input after the refusal was not read."
         code = connection.explain(problem, session.servers()).exit_code

@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from admin_cli import connection
+from admin_cli import connection, leaderless
 from admin_cli.console.output import plural
-from admin_cli.servers import Servers
-from admin_cli.values.text import shell_word
 from multiraft.client import blocking, texts
 from multiraft.errors import MultiRaftError
 
@@ -75,22 +73,8 @@ def no_answer(error: Exception) -> str:
     return f"the state of the groups is not known: {connection.sentence(error)}"
 
 
-def remedy(servers: Servers) -> str:
-    """Return the command that starts or shows the nodes that are down."""
-    if servers.dev_directory is not None:
-        return ("Start the nodes that are down: multiraft dev up --dir "
-                f"{shell_word(servers.dev_directory)}")
-    return "Start the nodes that are down; `multiraft cluster status` shows all of them."
-
-
-def _is_up(nodes: dict[int, Any], node: int) -> bool:
-    return node in nodes and nodes[node].state == "up"
-
-
 def _sentence(parts: list[Partition], voters: tuple[int, ...], nodes: dict[int, Any]) -> str:
     """Return the sentence about the groups of ``parts``, whose members are all the same."""
-    up = [voter for voter in voters if _is_up(nodes, voter)]
-    down = [voter for voter in voters if voter not in up]
     if len(parts) == 1:
         lead = f"group {parts[0].group}, which holds {parts[0]}, has no leader"
         whose = "its"
@@ -100,13 +84,4 @@ def _sentence(parts: list[Partition], voters: tuple[int, ...], nodes: dict[int, 
         lead = (f"groups {named}" + (f" and {plural(more, 'other')}" if more > 0 else "")
                 + " have no leader")
         whose = "their"
-    if not down:
-        return f"{lead}: an election is under way, all members are up ({_named(up, nodes)})."
-    verb = "is" if len(up) == 1 else "are"
-    return (f"{lead}: {len(up)} of {whose} {plural(len(voters), 'member')} {verb} up"
-            + (f" ({_named(up, nodes)})" if up else "") + f", down: {_named(down, nodes)}.")
-
-
-def _named(members: list[int], nodes: dict[int, Any]) -> str:
-    return ", ".join(f"node {member} at {nodes[member].client_address}" if member in nodes
-                     else f"node {member}" for member in members)
+    return leaderless.sentence(lead, whose, voters, nodes)

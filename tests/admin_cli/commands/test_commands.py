@@ -279,3 +279,75 @@ def test_ctrl_c_ends_with_130_and_no_traceback(run, cluster):
     result = run("topic", "list")
     assert result.exit_code == ExitCode.INTERRUPTED
     assert "Traceback" not in result.output
+
+
+def test_a_topic_that_exists_is_answered_with_the_flag_and_with_the_difference(run):
+    assert run("topic", "create", "a", "-p", "3").exit_code == 0
+    assert "--if-not-exists" in run("topic", "create", "a").stderr
+    same = run("topic", "create", "a", "-p", "3", "--if-not-exists")
+    assert same.stderr == "Topic a exists already; nothing was changed.\n"
+    assert run("topic", "create", "a", "--if-not-exists").stderr == same.stderr
+    other = run("topic", "create", "a", "-p", "4", "--if-not-exists")
+    assert other.exit_code == 0
+    assert "exists already with 3 partitions, not 4: that number is fixed" in other.stderr
+
+
+LEADERLESS = "group 0 has no leader that this node knows of: an election is in progress, or the " \
+             "group has lost its majority"
+
+
+@pytest.mark.parametrize("words", [("topic", "create", "lost"), ("topic", "delete", "t", "--yes"),
+                                   ("node", "remove", "3", "--yes")])
+@pytest.mark.parametrize("error", [wire.LeaderUnknown(LEADERLESS), wire.TimedOut("no answer"),
+                                   wire.LeaderUnknown("the metadata group has no leader that this "
+                                                      "node knows of")])
+def test_a_lost_majority_is_named_with_the_members_that_are_down(run, cluster, monkeypatch, words,
+                                                                 error):
+    def refuse(*_):
+        raise error
+
+    cluster.topics["t"] = [[]]
+    cluster.up = {1}
+    for name in ("create_topic", "delete_topic", "remove_node"):
+        monkeypatch.setattr(FakeClient, name, refuse)
+    failed = run(*words)
+    assert failed.exit_code == ExitCode.UNREACHABLE
+    assert failed.stderr.splitlines() == [
+        "Error: the metadata group, group 0, has no leader: 1 of its 3 members is up (node 1 at "
+        "127.0.0.1:9101), down: node 2 at 127.0.0.1:9102, node 3 at 127.0.0.1:9103.",
+        "  Start the nodes that are down; `multiraft cluster status` shows all of them."]
+
+
+def test_an_outcome_that_is_not_known_names_the_members_that_are_down_too(run, cluster,
+                                                                          monkeypatch):
+    def lose(*_):
+        raise wire.AmbiguousOutcome("create_topic: it may have happened")
+
+    cluster.up = {1}
+    monkeypatch.setattr(FakeClient, "create_topic", lose)
+    failed = run("topic", "create", "lost")
+    assert failed.exit_code == ExitCode.AMBIGUOUS
+    assert "may have happened" in failed.stderr and "down: node 2 at" in failed.stderr
+
+
+def test_a_group_with_a_leader_is_not_the_reason(run, cluster, monkeypatch):
+    def refuse(*_):
+        raise wire.TimedOut("create_topic: no answer in time")
+
+    monkeypatch.setattr(FakeClient, "create_topic", refuse)
+    assert "no answer in time" in run("topic", "create", "slow").stderr
+
+
+@pytest.mark.parametrize("why, advice", [
+    ("cannot connect: [SSL: SSLV3_ALERT_HANDSHAKE_FAILURE] sslv3 alert handshake failure",
+     "does not speak TLS at this address"),
+    ("cannot connect: [SSL: WRONG_VERSION_NUMBER] wrong version number", "leave out --tls"),
+    ("cannot connect: [SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed", "--tls-ca"),
+    ("cannot connect: [SSL: TLSV13_ALERT_CERTIFICATE_REQUIRED] required", "--tls-cert"),
+    ("cannot connect: connection refused", "Is the cluster up?")])
+def test_a_failure_of_tls_is_answered_with_what_to_try(run, cluster, why, advice):
+    cluster.failure = NoNodeAnswered({"127.0.0.1:9101": why})
+    failed = run("topic", "list")
+    assert failed.exit_code == ExitCode.UNREACHABLE
+    assert advice in failed.stderr
+    assert ("dev up" in failed.stderr) is False

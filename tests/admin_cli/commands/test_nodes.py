@@ -83,7 +83,7 @@ def test_without_yes_nothing_is_moved_from_one_node_to_another(run, cluster):
     dry = run("node", "replace", "1", "3")
     assert dry.exit_code == 0, dry.output
     assert "2 groups would be moved from node 1 to node 3, one after the other: 1, 2" in dry.stderr
-    assert "Group 0 would be skipped: node 3 is a voter of it already." in dry.stderr
+    assert "3 groups (3, 4, 0) would be skipped: node 3 is a voter of it already." in dry.stderr
     assert "Dry run: nothing was changed. Use --yes to apply." in dry.stderr
     answer = json.loads(run("node", "replace", "1", "3", "--json").stdout)
     assert (answer["would_move"], answer["moved"], answer["dry_run"]) == ([1, 2], [], True)

@@ -228,3 +228,8 @@ def test_a_word_of_another_groups_command_is_not_suggested():
 def test_words_beyond_the_limit_are_not_compared():
     typed = ["kafka-topics", *["x"] * hints.WORDS_MAX, "--create"]
     assert hints.of_command(typed, 0) == HINTS["kafka-topics"]
+
+
+def test_a_misspelt_word_of_another_product_is_understood(run):
+    assert "Did you mean `multiraft topic create`?" in run("creat", "topic").stderr
+    assert "See `multiraft --help`." in run("xyzzy").stderr

@@ -70,3 +70,21 @@ def test_a_plan_that_was_cancelled_too_late_says_so(run, cluster):
 def test_the_estimate_is_of_the_whole_plan_also_when_nothing_is_copied(run, cluster):
     cluster.status = BUSY._replace(eta_ms=7_200, bytes_total=0)
     assert "ends in about 7 s" in run("rebalance", "status").output
+
+
+def test_a_plan_beside_another_one_is_not_applied_and_one_sentence_says_why(run, cluster):
+    cluster.status = BUSY
+    refused = run("rebalance", "plan", "--window", "0.2", "--yes")
+    assert refused.exit_code == 1
+    assert refused.output.splitlines() == [
+        "Error: plan abababababab is running, and only one plan can be under way. Nothing was "
+        "changed.",
+        "  Run this again when it has ended (multiraft rebalance status --watch), or end it: "
+        "multiraft rebalance cancel"]
+    assert not any(isinstance(request, wire.ApplyPlan) for request in cluster.requests)
+
+
+def test_a_number_without_its_scope_is_answered_with_the_flag(run):
+    refused = run("rebalance", "plan", "4")
+    assert refused.exit_code == 64
+    assert "give --scope node 4, or no number" in refused.stderr

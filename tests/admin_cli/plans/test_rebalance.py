@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import time
@@ -11,7 +12,7 @@ import pytest
 
 from admin_cli.console.output import plural
 from admin_cli.failures import CommandFailed
-from admin_cli.plans import plan_input, plan_view, plan_words
+from admin_cli.plans import plan_input, plan_view, plan_words, rebalance
 from multiraft.wire import errors as wire_errors
 from multiraft.wire import plans as wire
 from placement import plan as plans
@@ -637,3 +638,22 @@ def test_2_never_means_a_wrong_command_line_where_it_means_that_nothing_is_to_do
 def test_a_misspelt_command_of_the_others_has_their_code(run):
     assert run("node", "lst").exit_code == 2
     assert run("rebalance", "--help").exit_code == 0
+
+
+@pytest.mark.parametrize("flags", [(), ("--yes",)])
+def test_a_plan_is_applied_although_its_reader_goes_away(run, cluster, policy, monkeypatch, flags):
+    """As `| head` does; what was printed so far is written before the plan is applied."""
+    outlived, shown = [], []
+
+    @contextlib.contextmanager
+    def outlived_reader():
+        outlived.append(True)
+        yield
+        outlived.pop()
+
+    monkeypatch.setattr(rebalance, "outlived_reader", outlived_reader)
+    monkeypatch.setattr(rebalance.plan_view, "show_plan", lambda *_: shown.append(bool(outlived)))
+    done = run("rebalance", "plan", "--scope", "leaders", "--policy", str(policy), "--window",
+               "0.2", *flags)
+    assert done.exit_code == 0, done.output
+    assert shown == [bool(flags)]

@@ -374,3 +374,13 @@ def test_an_unknown_flag_of_no_tool_is_answered_as_everywhere(run, seven):
     done = run("consume", seven, "--isolaton", "x")
     assert done.exit_code == ExitCode.USAGE
     assert "--isolation" in done.stderr
+
+
+@pytest.mark.parametrize("words, line", [
+    (("greetings", "hello"), "echo hello | multiraft produce greetings"),
+    (("-k", "UA", "greetings", "hello", "world"),
+     "echo 'hello world' | multiraft produce greetings")])
+def test_records_on_the_command_line_are_answered_with_the_pipe(run, words, line):
+    refused = run("produce", *words)
+    assert refused.exit_code == ExitCode.USAGE
+    assert "Records are read from standard input: " + line in refused.stderr
