@@ -6,6 +6,7 @@ repair or a drain balances nothing.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -14,13 +15,14 @@ from admin_cli.plans import plan_words
 from admin_cli.values import quantities
 from placement.cluster import ALIVE
 from placement.outcome import BALANCED_BY
-from placement.plan import DISK_PEAK, MAINTENANCE, MOVES_LIMIT, Plan, ResourceOutcome
+from placement.plan import COOL_DOWN, DISK_PEAK, MAINTENANCE, MOVES_LIMIT, Plan, ResourceOutcome
 from placement.policy import (
     EGRESS,
     GROUP_INGRESS,
     LEADERS,
     NODE_RESOURCES,
     PERMILLE,
+    REPLICAS,
     SCOPE_ALL,
     SCOPE_DRAIN,
     SCOPE_LEADERS,
@@ -29,6 +31,10 @@ from placement.policy import (
 )
 from placement.shares import LARGEST, PIGEONHOLE, POSITION, PPM, RACKS
 
+#: End of the time for which something rests, in the sentence of a move that is skipped.
+_REST_END = re.compile(r"it rests until (\S+Z)")
+#: Part of its share of replicas below which a node is short of them.
+SHORT_BELOW = 0.9
 #: Nodes named at most.
 NAMED_MAX = 20
 _BOUNDS = {RACKS: "limited by the racks",
@@ -87,6 +93,25 @@ def remaining_imbalance(made: Plan) -> Iterator[str]:
         yield (f"Without a replica afterwards: {plural(len(empty), 'node')} "
                f"({', '.join(map(str, empty[:NAMED_MAX]))}). To move one: multiraft group move "
                f"GROUP --from NODE --to {empty[0]}")
+
+
+def short_of_replicas(made: Plan) -> Iterator[str]:
+    """Yield a sentence for each node that is given only a part of its share of replicas, because
+    the others rest after an earlier plan: what it has afterwards, and when the rest can be planned.
+    """
+    rests = [row.text for row in made.skipped if row.reason == COOL_DOWN
+             and row.resource == REPLICAS]
+    until = max((found[1] for text in rests if (found := _REST_END.search(text))), default=None)
+    if until is None:
+        return
+    alive = [row for row in made.nodes if row.state == ALIVE]
+    total = sum(row.replicas_after for row in made.nodes)
+    weight = max(1, sum(row.weight for row in alive))
+    for row in alive:
+        share = total * row.weight // weight
+        if row.replicas_before <= row.replicas_after < share * SHORT_BELOW:
+            yield (f"Node {row.node} gets {row.replicas_after:,} of its "
+                   f"{plural(share, 'replica')} now; the rest can be planned after {until}.")
 
 
 def _bins(made: Plan, resource: str) -> _Bins:

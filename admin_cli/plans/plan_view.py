@@ -12,7 +12,7 @@ from typing import Any
 
 from admin_cli.console.output import note, plural, print_table, say
 from admin_cli.plans import plan_words
-from admin_cli.plans.plan_left import remaining_imbalance, what_cut
+from admin_cli.plans.plan_left import remaining_imbalance, short_of_replicas, what_cut
 from admin_cli.plans.plan_words import amount
 from admin_cli.values import quantities
 from multiraft.wire import plans as wire
@@ -140,7 +140,7 @@ def show_remarks(made: Plan) -> None:
         first = next(row for row in made.skipped if row.reason == left)
         example = " for example" if count > 1 else ""
         note(f"Not moved, {left} ({count:,}):{example} {first.text}")
-    for why in remaining_imbalance(made):
+    for why in (*short_of_replicas(made), *remaining_imbalance(made)):
         note(why)
     for row in made.infeasible:
         note(f"Infeasible, {row.cause}: {row.text}. Remedy: {row.way_out}.")

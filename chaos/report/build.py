@@ -22,9 +22,11 @@ from chaos.report.words import (
     OUTCOME_WORDS,
     count,
     duration,
+    explained,
     heading,
     is_simulated,
     paragraph,
+    phases,
     replay,
 )
 from chaos.run.findings import INVARIANT
@@ -74,7 +76,9 @@ def contents(folder: Folder) -> dict[str, Any]:
         "title": heading(run, folder.path.resolve().name), "outcome": outcome,
         "simulated": is_simulated(run),
         "paragraph": paragraph(run, verdict, found),
-        "invalid": verdict.get("invalid", []), "notes": verdict.get("notes", []),
+        "invalid": verdict.get("invalid", []),
+        "notes": [explained(note) for note in verdict.get("notes", [])],
+        "phases": phases(found),
         "anomalies": list(_anomalies(folder, verdict)),
         "anomalies_open": ANOMALIES_OPEN,
         "anomaly_total": sum(verdict.get("counts", {}).values()),

@@ -322,7 +322,7 @@ def led(canvas: Canvas, leadership: list[list[int]]) -> str:
         rows = [[*by_node[node], by_node[node][-1]] for node in (*nodes, 0) if node in by_node]
         colours = [NODE_COLOURS[(node - 1) % len(NODE_COLOURS)] for node in nodes]
         colours += ["#222222"] if 0 in by_node else []
-        labels = [f"node {node}" for node in nodes] + (["no leader"] if 0 in by_node else [])
+        labels = [f"node {node}" for node in nodes] + (["no leader known"] if 0 in by_node else [])
         axes.stackplot(steps, rows, step="post", colors=colours, labels=labels, alpha=0.85,
                        linewidth=0)
         canvas.legend(figure, axes, len(labels))
@@ -381,7 +381,7 @@ def spread(at_s: numpy.ndarray, values: numpy.ndarray, edges: numpy.ndarray,
 
 def counts_of(leadership: list[list[int]]) -> tuple[list[float], dict[int, list[int]]]:
     """Return (seconds, node -> number of groups that it leads at each of them) from changes of
-    leaders; node 0 = no leader."""
+    leaders; node 0 = no leader is known."""
     leader: dict[int, int] = {}
     nodes = sorted({row[3] for row in leadership})
     times: list[float] = []

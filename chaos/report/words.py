@@ -8,7 +8,7 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from chaos.history import FAIL, INFO, OK
+from chaos.history import FAIL, FAULTS, FINAL, HEAL, INFO, OK, WARM_UP
 from chaos.report.series import UNASKED, Series
 from chaos.run.parameters import SIMULATOR
 
@@ -42,6 +42,38 @@ def heading(run: dict[str, Any], folder: str) -> str:
     parts = [what, *([f"seed {seed}"] if seed is not None else [folder]),
              *([run["began"][:10]] if "began" in run else [])]
     return ", ".join(parts)
+
+
+#: First word of a note -> its meaning.
+NOTE_MEANINGS = {
+    "consume-counts": "how often consumers got each record; more than once is no fault, because "
+                      "consumers that are killed or begin anew read records again",
+    "realtime-lag": "the longest time between the acknowledgement of a record and the poll that "
+                    "got it: how far behind a consumer was",
+    "metadata": "answers of nodes that had not heard of a topic's creation or deletion yet, which "
+                "another client knew of; a node answers by what it has applied",
+    "unseen": "records that may be there or not: nothing read the ends of the partitions",
+}
+#: Phase of a run -> its content.
+PHASE_MEANINGS = {WARM_UP: "load alone", FAULTS: "load and faults",
+                  HEAL: "all is mended, and groups recover",
+                  FINAL: "the check: everything is read once more"}
+
+
+def explained(note: str) -> str:
+    """Return a note of the verdict with its meaning; notes are not judged."""
+    meaning = NOTE_MEANINGS.get(note.partition(":")[0])
+    return note if meaning is None else f"{note} ({meaning}). Not judged."
+
+
+def phases(found: Series) -> str:
+    """Return the phases of a run in order, each with its seconds and content; empty if the history
+    has none."""
+    begins = sorted(found.phases, key=lambda phase: phase[1])
+    ends = [*(begin_s for _, begin_s in begins), found.duration_s][1:]
+    return ", ".join(
+        f"{name} {max(0.0, end_s - begin_s):.0f} s ({PHASE_MEANINGS[name]})"
+        for (name, begin_s), end_s in zip(begins, ends, strict=True) if name in PHASE_MEANINGS)
 
 
 def is_simulated(run: dict[str, Any]) -> bool:

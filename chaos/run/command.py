@@ -51,19 +51,25 @@ COPIES = 3
               help="Duration of the phase with faults.")
 @click.option("--seed", type=Whole(0, SEED_MAX), help="Default: a new one, printed.")
 @click.option("--nemesis", "nemeses", multiple=True, type=click.Choice((*choices(), ALL)),
-              metavar="NAME", help="A nemesis or a kind of fault; default: all possible here.")
+              metavar="NAME",
+              help="Cause only this: a kind of fault, such as kill, or a nemesis, which is a "
+                   "scenario of several; can be repeated. Default: all that this machine can "
+                   "cause (`multiraft chaos faults`).")
 @click.option("--workload", "workloads", multiple=True, type=click.Choice((*WORKLOADS, ALL)),
               help="Default: all.")
 @click.option("--control", type=click.Choice(sorted(CONTROLS)),
-              help="Run a control arm, which must lose records.")
+              help="Take one protection of records away, and cause the fault that then loses "
+                   "some: a control arm, which proves that the checkers see a loss.")
 @click.option("--planted", multiple=True, metavar="BUG",
               help="Bugs that every node starts with (multiraft chaos planted).")
 @click.option("--pace", type=Real(0.01, 100), default=1.0, show_default=True,
-              help="Factor of all requests per second.")
+              help="Multiply the requests per second of all clients by this: 0.5 = half the load.")
 @click.option("--output", type=click.Path(file_okay=False, path_type=Path),
               help="The run's folder; default: chaos-run-TIME-SEED here.")
 @click.option("--keep-data", is_flag=True, help="Keep the nodes' data also when the run passed.")
-@click.option("--record", "recorded", is_flag=True, help="Append the sums to chaos/runs.jsonl.")
+@click.option("--record", "recorded", is_flag=True,
+              help="Append the sums of this run to chaos/runs.jsonl of the source tree, which "
+                   "--counters prints.")
 @click.option("--counters", is_flag=True, help="Only print the recorded sums, by commit.")
 def run_command(output: Path | None, seed: int | None, nemeses: tuple[str, ...],
                 workloads: tuple[str, ...], control: str | None, keep_data: bool, recorded: bool,

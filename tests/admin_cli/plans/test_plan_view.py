@@ -9,6 +9,7 @@ import pytest
 from admin_cli.plans import load_view, plan_left, plan_view, plan_words
 from placement import plan as plans
 from placement.cluster import NodeRow
+from placement.describe import iso
 from placement.planner import make_plan
 from placement.policy import REPLICAS, RESOURCES, Band, Options, Policy
 from tests.placement.clusters import MIB, STRICT, cluster, grown, nodes
@@ -192,3 +193,21 @@ def test_the_table_and_the_bars_do_not_call_two_things_a_share(capsys):
     assert "above an even share by weight" in shown.split("at best")[0]
     names = re.split(r"  +", next(line for line in shown.splitlines() if "at best" in line))
     assert len(set(names)) == len(names), "one name per column"
+
+
+def test_a_node_that_gets_a_part_of_its_share_is_named_with_the_time_of_the_rest():
+    """The other groups rest, because a plan moved them lately."""
+    before = grown(cluster(nodes(3), 48, [0] * 8), NodeRow(4))
+    moved = before.taken_ms - 1_000
+    before = before._replace(groups=tuple(
+        row._replace(moved_ms=moved) if row.id > 8 else row for row in before.groups))
+    made = make_plan(before, Policy())
+    has = next(row.replicas_after for row in made.nodes if row.node == 4)
+    assert any(row.reason == plans.COOL_DOWN for row in made.skipped)
+    [told] = plan_left.short_of_replicas(made)
+    until = iso(moved + made.policy.cool_down_ms)
+    assert told == (f"Node 4 gets {has} of its 36 replicas now; the rest can be planned after "
+                    f"{until}.")
+    calm = make_plan(before._replace(groups=tuple(row._replace(moved_ms=0)
+                                                  for row in before.groups)), Policy())
+    assert not [*plan_left.short_of_replicas(calm)]

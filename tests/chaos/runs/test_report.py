@@ -32,7 +32,7 @@ from chaos.report import charts, series
 from chaos.report.build import ANOMALIES_OPEN, NoHistory, build
 from chaos.report.command import report_command, server
 from chaos.report.lanes import LANES_MAX, partition
-from chaos.report.words import count, duration, heading, paragraph, replay
+from chaos.report.words import count, duration, explained, heading, paragraph, replay
 
 PAGE_BYTES_MAX = 3 << 20
 
@@ -296,3 +296,30 @@ def test_numbers_have_units():
         "multiraft chaos run --seconds 120 --seed 4 --nemesis kill --nemesis pause")
     assert replay({"parameters": {"seed": 4, "pace": 0.5}}) == (
         "multiraft chaos run --seed 4 --pace 0.5")
+
+
+def test_the_page_names_the_seconds_of_each_phase(folder):
+    page = " ".join(build(folder).read_text(encoding="utf-8").split())
+    assert ("the phases of the run: warm-up 10 s (load alone), faults 30 s (load and faults), heal "
+            "10 s (all is mended, and groups recover), final 10 s (the check: everything is read "
+            "once more).") in page
+
+
+@pytest.mark.parametrize("note, meaning", [
+    ("consume-counts: 5 polled 2 times", "how often consumers got each record"),
+    ("realtime-lag: at most 2.000 s, t@1/0", "how far behind a consumer was"),
+    ("metadata: 3 answers were behind what another process knew", "had not heard of a topic"),
+    ("unseen: 3 acknowledged records were not read", "nothing read the ends")])
+def test_a_note_explains_itself_and_says_that_it_is_not_judged(note, meaning):
+    assert explained(note).startswith(f"{note} (")
+    assert meaning in explained(note) and explained(note).endswith("Not judged.")
+
+
+def test_a_note_of_another_kind_stays():
+    assert explained("node 2 ended because its disk failed, as it must") == (
+        "node 2 ended because its disk failed, as it must")
+
+
+def test_the_legend_says_that_no_leader_is_known(folder):
+    page = build(folder).read_text(encoding="utf-8")
+    assert "no leader known" in page
