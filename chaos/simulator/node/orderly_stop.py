@@ -25,7 +25,7 @@ from node.replicas.orderly_stop import OrderlyStop
 
 #: Longest time for the transfers.
 STOP_MS = 5_000
-#: Interval at which a busy disk is checked.
+#: Interval at which a busy disk is checked, in seconds.
 IDLE_PAUSE_S = 0.001
 
 
