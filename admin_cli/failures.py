@@ -86,7 +86,7 @@ class Ambiguous(CommandFailed):
 
 
 class Interrupted(click.ClickException):
-    """Ctrl-C.  ``do`` says what goes on without the command, and the commands for it."""
+    """Ctrl-C.  ``do`` says what continues without the command, and the commands for it."""
 
     exit_code = int(ExitCode.INTERRUPTED)
 

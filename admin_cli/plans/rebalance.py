@@ -495,7 +495,7 @@ Stop it:  multiraft rebalance cancel"""
 
 def finish(client: Any, session: Session, plan_id: str, continues: str = CONTINUES) -> None:
     """Wait until the plan is over and report its result. Ctrl-C leaves as ``Interrupted`` that says
-    ``continues``; the plan goes on.
+    ``continues``; the plan proceeds.
 
     Raises ``PlanEnded`` when it paused itself or moves were skipped, ``CommandFailed`` when moves
     failed or it was cancelled. A pause by an operator is reported once. So is a move that waits for

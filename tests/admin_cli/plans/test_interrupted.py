@@ -1,4 +1,4 @@
-"""Ctrl-C while a command waits: what the cluster goes on with, and the commands for it."""
+"""Ctrl-C while a command waits: what the cluster continues, and the commands for it."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def eta_ms(meter: Meter, plan: ActivePlan, now_ms: int) -> int:
 
 @pytest.mark.parametrize("took_s", [4, 12, 36])
 def test_the_estimate_holds_within_a_factor_of_three_all_the_time(plan, took_s):
-    """Whether the moves take as long as the model says, a third, or three times of that."""
+    """The moves take as long as the model says, a third, or three times of that."""
     meter = Meter()
     for done in range(0, COUNT, 4):
         end(plan, done)
