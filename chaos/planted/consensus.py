@@ -74,9 +74,9 @@ BUGS = (
         "(sequence, last)",
         "a completed write vouches for entries that replaced the written ones (etcd, S28e)",
         Scripts(("durability/two_overwrites_in_flight.txt",)), Seeds((28,))),
-    Bug("reader-sees-uncommitted", "multiraft.partitions.state", "PartitionStates.high_watermark",
-        "self.applied_state(partition).next_offset",
-        "self.tail_state(partition).next_offset",
+    Bug("reader-sees-uncommitted", "multiraft.partitions.state", "PartitionStates.applied",
+        "self._applied_overrides.get(partition, self._states.get(partition))",
+        "self._states.get(partition)",
         "readers see records that may be lost (redpanda #14794)",
         Tests(("tests/partitions/test_state.py::"
                "test_high_watermark_follows_apply_and_not_append",)),

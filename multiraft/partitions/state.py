@@ -412,32 +412,14 @@ class PartitionStates:
             raise UnknownPartition(f"partition {partition} is not open in group {self.group}")
         return state
 
-    def applied_state(self, partition: int) -> PartitionState:
-        """Return the state that may be served.  Raises ``UnknownPartition``, also while the opening
-        entry is not yet applied."""
-        state = self.applied(partition)
-        if state is None:
-            raise UnknownPartition(f"partition {partition} is not open in group {self.group}")
-        return state
-
     def next_offset(self, partition: int) -> int:
         """Return the offset that the next batch will get, by all entries of the log. Raises
         ``UnknownPartition`` for a partition that was never opened in this group."""
         return self.tail_state(partition).next_offset
 
-    def high_watermark(self, partition: int) -> int:
-        """Return the first offset that no reader may see yet, by the applied entries. Raises
-        ``UnknownPartition`` for a partition that is not open in this group."""
-        return self.applied_state(partition).next_offset
-
-    def log_start(self, partition: int) -> int:
-        """Return the first offset that is still readable, by the applied entries. Raises
-        ``UnknownPartition`` for a partition that is not open in this group."""
-        return self.applied_state(partition).log_start
-
     def applied(self, partition: int) -> PartitionState | None:
-        """Return the state that may be served; None = the opening entry is not applied here
-        (yet)."""
+        """Return the state by the applied entries, whose ``next_offset`` is the high watermark. None
+        = the opening entry is not applied here (yet)."""
         return self._applied_overrides.get(partition, self._states.get(partition))
 
     def is_open(self, partition: int) -> bool:

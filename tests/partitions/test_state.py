@@ -94,12 +94,11 @@ def test_high_watermark_follows_apply_and_not_append():
     tail = opened()
     put(tail, info(3))
     put(tail, info(2))
-    with pytest.raises(UnknownPartition):
-        tail.high_watermark(P)
+    assert tail.applied(P) is None
     tail.apply(1)
-    assert tail.high_watermark(P) == 0
+    assert tail.applied(P).next_offset == 0
     tail.apply(2)
-    assert (tail.high_watermark(P), tail.next_offset(P)) == (3, 5)
+    assert (tail.applied(P).next_offset, tail.next_offset(P)) == (3, 5)
 
 
 def test_a_partition_is_not_known_until_its_opening_is_applied():
@@ -173,7 +172,7 @@ def test_an_opening_behind_the_end_is_refused_and_one_at_the_end_continues():
     control(tail, EntryKind.PARTITION_OPEN, payload=open_payload(3, 9, 40))
     assert put(tail, info()) == (9, 40, False, 0)
     tail.apply(tail.last_index)
-    assert tail.log_start(P) == 0
+    assert tail.applied(P).log_start == 0
 
 
 def test_the_limit_of_partitions_is_stated(monkeypatch):
@@ -251,7 +250,7 @@ def test_log_start_never_moves_back():
     for start in (4, 2):
         control(tail, EntryKind.LOG_START, base_offset=start)
     tail.apply(tail.last_index)
-    assert tail.log_start(P) == 4
+    assert tail.applied(P).log_start == 4
 
 
 # ---- idempotence --------------------------------------------------------------------------------
@@ -439,7 +438,7 @@ def assert_equals_rebuild(tail, log, applied):
     served.apply(applied)
     for partition in PARTITIONS:
         if partition in served.partitions():
-            assert tail.applied_state(partition) == served.tail_state(partition)
+            assert tail.applied(partition) == served.tail_state(partition)
         assert list(tail.windows(partition).items()) == list(served.windows(partition).items())
     snapshot = tail.snapshot()
     assert snapshot == served.snapshot()

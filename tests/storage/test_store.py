@@ -503,7 +503,7 @@ def test_a_checkpoint_and_index_files_save_the_scan(disk):
     assert store.extra == {"metadata": [1, 2, 3]}
     assert store.recovered.scanned_segments == 1
     assert store.recovered.indexed_segments >= 3
-    assert store.partition_states[1].high_watermark(PARTITION) == 2 * 196
+    assert store.partition_states[1].applied(PARTITION).next_offset == 2 * 196
     assert store.partition_states[1].next_offset(PARTITION) == 2 * 198
     assert store.fetch(1, PARTITION, 0, 1 << 20, 1 << 30).next_offset == 396
     store.close()
