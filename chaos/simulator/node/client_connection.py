@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from chaos.simulator.clients.workload import (
     AMBIGUOUS,
@@ -28,15 +28,14 @@ from multiraft.wire.messages import (
     BatchPart,
     Fetch,
     FetchPart,
+    FetchReply,
     ListOffsets,
+    ListOffsetsReply,
     OffsetQuery,
     Produce,
 )
-from node.clients.session import Session
+from node.clients.session import Session, Sessions
 from node.loop.steps import ROWS_PER_STEP
-
-if TYPE_CHECKING:
-    from chaos.simulator.node.client_port import ClientPort
 
 #: Wait of a fetch for records; each reader in so many waits.
 LONG_POLL_MS, LONG_POLL_READERS = 300, 4
@@ -45,6 +44,29 @@ _ACKS = {ACKS_LEADER: "leader", ACKS_NONE: "none"}
 #: Code -> error of the workload's replies; clients treat the latter four in a way of their own.
 _NAMES = {**{code: code.name for code in Code}, Code.OK: "", Code.AMBIGUOUS: AMBIGUOUS,
           Code.UNKNOWN_PARTITION: GONE, Code.OUT_OF_ORDER_SEQUENCE: "OutOfOrderSequence"}
+
+
+class Port(Protocol):
+    """The client port of a boot, as its connections use it."""
+
+    sessions: Sessions
+    append_timeout_ms: int
+    later: Callable[..., None]
+    request_round: Callable[[], None]
+
+    def committed_end(self, partition: int) -> int:
+        """Return the end of a partition by what is committed now."""
+
+    def judge_fetch(self, reader: int, part: FetchPart, reply: FetchReply,
+                    payload: Sequence[Any]) -> None:
+        """Check the answer to a fetch. Raises ``Violation``."""
+
+    def judge_end(self, partition: int, floor: int, reply: ListOffsetsReply) -> None:
+        """Check the answer to a query of an end, which was ``floor`` when the query arrived. Raises
+        ``Violation``."""
+
+    def send(self, client: int, frame: tuple) -> None:
+        """Send a frame with replies."""
 
 
 class _Headers:
@@ -63,7 +85,7 @@ class _Judged(NamedTuple):
 class ClientConnection:
     """Connection of one client to one boot of a node."""
 
-    def __init__(self, port: ClientPort, client: int):
+    def __init__(self, port: Port, client: int):
         self.limits = port.sessions.wire_limits
         self.reader = _Headers()
         self.state = State.OPEN

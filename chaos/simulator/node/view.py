@@ -117,7 +117,9 @@ class NodeView:
         for extent in extents:
             if extent.group in self.groups:
                 end = extent.start
-                while (reached := clients.read(0, extent.group, extent.partition, end)) > end:
+                # A partition may have returned to the group: its next extent there is another one.
+                while end != extent.end and (
+                        reached := clients.read(0, extent.group, extent.partition, end)) > end:
                     end = reached
                 ends.append((extent, end))
         return ends

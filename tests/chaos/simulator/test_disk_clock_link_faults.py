@@ -252,7 +252,7 @@ def test_full_disks_refuse_records_and_keep_their_leaders():
     assert made.workload.refused > refused
     last = [append.last_error for stream in made.workload._streams.values()
             for append in stream.open if append.last_error]
-    assert "StorageFull" in last
+    assert "STORAGE_FULL" in last
     assert made.state_checker.leader_changes == changes
     node = max(made.nodes.values(), key=lambda node: len(node.view.led_groups()))
     for _ in range(10):  # terms and votes are still written

@@ -276,7 +276,7 @@ def test_voters_that_change_in_one_step_are_noticed():
 
 
 def test_preferred_leaders_get_their_groups_back():
-    event_counts = summed(run_all(range(1, 4), "plan", "plan", *FAULTS, nodes=5))
+    event_counts = summed(run_all(range(2, 5), "plan", "plan", *FAULTS, nodes=5))
     assert event_counts["handed back"] > 3 and event_counts["leads again"] == 3
 
 
