@@ -418,8 +418,8 @@ class PartitionStates:
         return self.tail_state(partition).next_offset
 
     def applied(self, partition: int) -> PartitionState | None:
-        """Return the state by the applied entries, whose ``next_offset`` is the high watermark. None
-        = the opening entry is not applied here (yet)."""
+        """Return the state by the applied entries; its ``next_offset`` is the high watermark. It is
+        None while the opening entry is not applied here."""
         return self._applied_overrides.get(partition, self._states.get(partition))
 
     def is_open(self, partition: int) -> bool:
