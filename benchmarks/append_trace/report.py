@@ -152,4 +152,5 @@ def draw(report: Report, path: FilePath) -> None:
                                Patch(color="#1f2933", alpha=0.35, label="slowest 1 %")],
                       loc="upper left", bbox_to_anchor=(0.01, 0.945), ncols=6, fontsize=8.5,
                       columnspacing=1.0, handlelength=1.2)
-        figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
+        figure.savefig(path, format="svg", metadata={
+            "Date": None, "Creator": None, "Format": None, "Type": None})

@@ -139,6 +139,7 @@ def test_the_picture_is_the_same_for_the_same_record(tmp_path):
     draw(many(slow_disk_us=4_000), tmp_path / "a.svg")
     draw(many(slow_disk_us=4_000), tmp_path / "b.svg")
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+    assert "<metadata>" not in (tmp_path / "a.svg").read_text()
 
 
 def test_a_record_is_read_as_it_was_written(tmp_path):
