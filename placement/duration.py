@@ -23,7 +23,8 @@ GRACE_MS = 5_000
 
 
 class Pace(NamedTuple):
-    """Limits of a plan. ``rate``: bytes per second, node and direction."""
+    """Limits of a plan, at least 1 each but for ``grace_ms``. ``rate``: bytes per second, node and
+    direction."""
 
     rate: int
     in_per_node_max: int

@@ -90,8 +90,11 @@ class Meter:
             if move.leaving:
                 work.add_grace(_grace_left(plan, record, clock_ms))
         limits = plan.limits
-        return work.ms(Pace(limits.throttle, limits.in_per_node_max, limits.out_per_node_max,
-                            limits.at_once_max, limits.transfers_at_once_max, limits.grace_ms))
+        # Requests with a limit of 0 are refused, but the log may have a command from before.
+        return work.ms(Pace(
+            max(1, limits.throttle), max(1, limits.in_per_node_max),
+            max(1, limits.out_per_node_max), max(1, limits.at_once_max),
+            max(1, limits.transfers_at_once_max), limits.grace_ms))
 
     def _eta_ms(self, plan: ActivePlan) -> int:
         """Return the time to the end of the plan in milliseconds; -1 = not known. O(moves)."""

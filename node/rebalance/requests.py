@@ -78,9 +78,11 @@ class PlanRequests:
     async def _check(self, request: wire.ApplyPlan) -> None:
         """Compare the plan with the cluster and return if it fits.
 
-        Raises ``InvalidRequest`` if it moves a subject twice, and ``StalePlan`` if the cluster is
-        another one or has changed. Raises ``LeaderUnknown`` if groups cannot be observed, and
-        ``LimitExceeded`` if the throttle is too low or too high."""
+        Raises ``InvalidRequest`` if it moves a subject twice, or if no move could ever begin under
+        one of its limits, and ``StalePlan`` if the cluster is another one or has changed. Raises
+        ``LeaderUnknown`` if groups cannot be observed, and ``LimitExceeded`` if the throttle is too
+        low or too high."""
+        _check_limits(request.limits)
         state = self._metadata_log.state
         if len({(move.kind, move.subject) for move in request.moves}) < len(request.moves):
             raise InvalidRequest("the plan moves one of its subjects twice in the same way")
@@ -175,6 +177,19 @@ class PlanRequests:
         if result.code != Code.OK:
             raise exception_for(result.code, result.error)
         return result.value
+
+
+#: Limits of a plan that are at least 1.
+_POSITIVE_LIMITS = ("throttle", "in_per_node_max", "out_per_node_max", "at_once_max",
+                    "transfers_at_once_max")
+
+
+def _check_limits(limits: wire.PlanLimits) -> None:
+    for name in _POSITIVE_LIMITS:
+        value = getattr(limits, name)
+        if value < 1:
+            raise InvalidRequest(f"the plan's limit {name} is {value}: no move could ever begin; "
+                                 "it is at least 1")
 
 
 def _check_throttle_max(rate: int) -> None:

@@ -90,3 +90,11 @@ def test_the_rest_of_a_grace_period_is_counted(plan):
 
 def test_a_controller_that_has_not_looked_yet_knows_no_end(plan):
     assert Meter().report(Table(plan)).eta_ms == -1
+
+
+@pytest.mark.parametrize("name", ["throttle", "in_per_node_max", "out_per_node_max", "at_once_max",
+                                  "transfers_at_once_max"])
+def test_a_plan_that_no_limit_lets_begin_has_an_estimate_all_the_same(plan, name):
+    """A node that applies such a command, proposed before it was refused, must not end with it."""
+    plan.limits = plan.limits._replace(**{name: 0})
+    assert eta_ms(Meter(), plan, 0) > 0

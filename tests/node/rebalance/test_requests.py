@@ -126,6 +126,16 @@ def test_a_throttle_at_which_a_replica_would_be_given_up_is_refused_whatever_is_
             assert refused.value.detail.limit == limit and not leader.proposed
 
 
+@pytest.mark.parametrize("name", ["throttle", "in_per_node_max", "out_per_node_max", "at_once_max",
+                                  "transfers_at_once_max"])
+def test_a_limit_under_which_no_move_could_ever_begin_is_refused(name):
+    leader = Leader()
+    request = asked(transfer(1))
+    with pytest.raises(InvalidRequest, match=f"{name} is 0"):
+        leader.ask(request._replace(limits=request.limits._replace(**{name: 0})))
+    assert not leader.proposed
+
+
 def test_leaders_are_moved_whatever_the_throttle():
     with pytest.raises(Proposed):
         Leader().ask(asked(transfer(1), throttle=1))
