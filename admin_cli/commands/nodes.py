@@ -25,6 +25,7 @@ from admin_cli.console.command_group import (
 from admin_cli.console.options import BytesPerSecond, json_option, servers_option, wide_option
 from admin_cli.console.output import note, plural, print_json, print_table, progress_bar
 from admin_cli.failures import CommandFailed, Unreachable, told_if_interrupted
+from admin_cli.plans.rebalance import ACTIVE_STATES
 from admin_cli.session import Session
 from admin_cli.status.cluster_facts import NodeQueries, desired_state_of, scrub_facts
 from admin_cli.status.health import with_desired_state
@@ -243,7 +244,7 @@ def _removable(client: Any, node_id: int) -> Any:
 def _running_plan(client: Any) -> str | None:
     """Return the advice to wait for the plan that is under way; None if there is none."""
     status = client.plan_request(plans.PlanStatus())
-    if status.state not in ("running", "paused", "cancelling"):
+    if status.state not in ACTIVE_STATES:
         return None
     return (f"Plan {status.plan_id[:12]}, scope {status.scope}, is {status.state}. Watch it, and "
             "run this command again when it has ended: multiraft rebalance status --watch")

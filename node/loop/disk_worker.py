@@ -37,7 +37,7 @@ YIELD_S = 0.002
 
 
 def open_probe(directory: Path, space: Space) -> int:
-    """Open the file that ``DiskWorker.probe`` writes, and return its descriptor. Its block is
+    """Open the file that ``WriteGather.probe`` writes, and return its descriptor. Its block is
     allocated now, from the reserve if need be, because a probe that met a full disk would stop the
     node. Raises ``DiskFailed`` if there is no space for it, ``OSError`` for any other error."""
     file_number = os.open(directory / "probe", os.O_CREAT | os.O_RDWR, 0o600)

@@ -43,11 +43,11 @@ ASK_MS_MAX = 1_000
 
 WIPED = ("a wiped node can rejoin only as a new one: start it on an empty data directory without "
          "its old id, `multiraft node start --config FILE --join HOST:PORT`, then `multiraft node "
-         "replace OLD NEW` and `multiraft node remove OLD`")
+         "replace OLD NEW --yes` and `multiraft node remove OLD --yes`")
 COPIED = ("a copy of a data directory must never be started: it has forgotten what the original "
           "acknowledged since; remove the copy and start the original, or join as a new node on an "
           "empty data directory, `multiraft node start --config FILE --join HOST:PORT`, then "
-          "`multiraft node replace OLD NEW` and `multiraft node remove OLD`")
+          "`multiraft node replace OLD NEW --yes` and `multiraft node remove OLD --yes`")
 
 #: Refusals that stop the node, with the operator's way out.
 _FINAL: dict[int, str] = {
