@@ -432,7 +432,7 @@ class ProducerState:
     def _retry(self, queue: PartitionQueue, batch: Batch, now_ms: int, first_ms: int = 0) -> None:
         if not self.settings.sequenced:
             if batch.maybe_appended:
-                self._fail(queue, batch, self._ambiguous(queue, batch))
+                self._fail(queue, batch, self._ambiguous(queue, batch, unavailable=True))
                 return
             queue.sent.remove(batch)
             queue.put_back(batch)
@@ -473,7 +473,7 @@ class ProducerState:
         """Resolve a batch with ``error``, or as ambiguous if an attempt may have appended it.  If a
         sequence is missing then, the partition needs a new epoch."""
         if batch.maybe_appended and not isinstance(error, AmbiguousOutcome):
-            error = self._ambiguous(queue, batch)
+            error = self._ambiguous(queue, batch, unavailable=isinstance(error, TimedOut))
         if batch.identity is not None and batch in queue.sent:
             if batch is queue.sent[-1] and not batch.maybe_appended:
                 queue.next_sequence = batch.base_sequence
@@ -536,9 +536,13 @@ class ProducerState:
             self._fail_all(queue, error, waiting=False)
         self.records.fail_staged(error)
 
-    def _ambiguous(self, queue: PartitionQueue, batch: Batch) -> AmbiguousOutcome:
+    def _ambiguous(self, queue: PartitionQueue, batch: Batch,
+                   unavailable: bool) -> AmbiguousOutcome:
+        """Return the error of a batch that may be in the log.  ``unavailable``: the partition gave
+        no answer, so the text also names its leader and the members of its group that answer."""
+        members = self._metadata.why_unavailable(queue.incarnation) if unavailable else ""
         return AmbiguousOutcome(f"{self._name(queue, batch)} may or may not have been appended; "
-                                f"last: {batch.problem}")
+                                f"last: {batch.problem}{members}")
 
     @staticmethod
     def _name(queue: PartitionQueue, batch: Batch) -> str:

@@ -8,6 +8,7 @@ import trio
 from multiraft import client as trio_client
 from multiraft.client import AmbiguousOutcome, Record, blocking
 from multiraft.client._accumulator import _FAILURES_KEPT_MAX
+from multiraft.client._network import Lost
 from multiraft.wire import errors, messages
 from multiraft.wire.connection import ResponseEvent
 from multiraft.wire.errors import Code, ErrorDetail
@@ -190,6 +191,20 @@ def test_an_error_that_is_raised_again_has_no_traces_of_before(client, cluster):
     assert not getattr(first.value, "__notes__", [])
 
 
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_a_batch_that_may_be_in_the_log_is_told_with_its_group_and_its_members(idempotent):
+    """The leader died after the request was sent, and nobody leads since."""
+    bench = Bench(delivery_timeout_ms=1000, idempotent=idempotent)
+    bench.metadata.apply(("t",), metadata()._replace(groups=(
+        messages.GroupReplicas(1, (1, 2)),)), 0)
+    delivery = bench.send()
+    bench.state.done(bench.one(), Lost(True, "the connection was reset"), 10)
+    bench.poll(1000)
+    assert isinstance(delivery.outcome, AmbiguousOutcome)
+    assert "last: n1:1: the connection was reset; the last known leader of group 1 is node 1; " \
+        "its members: node 1 (n1:1), node 2 (n2:1): not asked" in str(delivery.outcome)
+
+
 def test_a_partition_without_a_leader_is_told_with_its_group_and_the_members_that_answer(
         driver, world, cluster):
     """One of three nodes lives; the error has to say so, and not that no node answers."""
@@ -205,7 +220,8 @@ def test_a_partition_without_a_leader_is_told_with_its_group_and_the_members_tha
         with pytest.raises(errors.RequestError) as read:
             next(consumer)
         with client.producer(delivery_timeout_ms=300) as producer:
-            with pytest.raises(errors.TimedOut) as written:
+            # ambiguous if the connection was lost after the request was sent
+            with pytest.raises((errors.TimedOut, errors.AmbiguousOutcome)) as written:
                 producer.send(Record("a", b"x")).wait()
     for told in (read, written):
         text = str(told.value)
