@@ -193,7 +193,7 @@ def test_an_error_that_is_raised_again_has_no_traces_of_before(client, cluster):
 
 @pytest.mark.parametrize("idempotent", [True, False])
 def test_a_batch_that_may_be_in_the_log_is_told_with_its_group_and_its_members(idempotent):
-    """The leader died after the request was sent, and nobody leads since."""
+    """The leader died after the request was sent and the group has no other leader."""
     bench = Bench(delivery_timeout_ms=1000, idempotent=idempotent)
     bench.metadata.apply(("t",), metadata()._replace(groups=(
         messages.GroupReplicas(1, (1, 2)),)), 0)
