@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from chaos.simulator.env.network import SimulatedNetwork
     from chaos.simulator.env.parameters import Parameters
     from chaos.simulator.env.trace import Trace
-    from chaos.simulator.node.simulated_disk import SimulatedDisk
+    from chaos.simulator.node.machine.simulated_disk import SimulatedDisk
     from chaos.simulator.oracle.command_oracle import CommandOracle
     from chaos.simulator.oracle.observer import StateChecker
     from chaos.simulator.oracle.operations import AppendOperation, ReadOperation

@@ -40,7 +40,7 @@ from chaos.simulator.faults.partial_heal import SILENT, UnhealedMinority
 from chaos.simulator.faults.repeated_acks import RepeatedAcksCheck
 from chaos.simulator.faults.restored_copies import RestoredCopies
 from chaos.simulator.node.node import SimulatedNode
-from chaos.simulator.node.preferred_leaders import LeadershipReturnCheck
+from chaos.simulator.node.rebalance.preferred_leaders import LeadershipReturnCheck
 from chaos.simulator.oracle.command_oracle import CommandOracle
 from chaos.simulator.oracle.invariants import PromisedLoss
 from chaos.simulator.oracle.metadata_oracle import Extent

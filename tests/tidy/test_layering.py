@@ -55,31 +55,31 @@ DRIVEN_OF_NODE = {
         "node.loop.ready_driver",
         "node.replicas.lifecycle",
     ),
-    "chaos/simulator/node/checkpoints.py": ("node.loop.checkpoint_writer",),
-    "chaos/simulator/node/observed_store.py": ("node.loop.write_gather",),
-    "chaos/simulator/node/orderly_stop.py": (
+    "chaos/simulator/node/loop/checkpoints.py": ("node.loop.checkpoint_writer",),
+    "chaos/simulator/node/loop/observed_store.py": ("node.loop.write_gather",),
+    "chaos/simulator/node/loop/orderly_stop.py": (
         "node.errors",
         "node.loop.checkpoint_writer",
         "node.replicas.drain_leadership",
         "node.replicas.orderly_stop",
     ),
-    "chaos/simulator/node/rounds.py": ("node.loop.ready_driver",),
-    "chaos/simulator/node/bulk_channel.py": ("node.peers.errors",),
-    "chaos/simulator/node/repair.py": (
+    "chaos/simulator/node/loop/rounds.py": ("node.loop.ready_driver",),
+    "chaos/simulator/node/peers/bulk_channel.py": ("node.peers.errors",),
+    "chaos/simulator/node/replicas/repair.py": (
         "node.replicas.repair_messages",
         "node.replicas.repair_steps",
     ),
-    "chaos/simulator/node/core_events.py": ("node.replicas.lifecycle",),
-    "chaos/simulator/node/leadership.py": (
+    "chaos/simulator/node/loop/core_events.py": ("node.replicas.lifecycle",),
+    "chaos/simulator/node/replicas/leadership.py": (
         "node.replicas.drain_leadership",
         "node.replicas.shed_transfers",
     ),
-    "chaos/simulator/node/replica_lifecycle.py": (
+    "chaos/simulator/node/replicas/replica_lifecycle.py": (
         "node.metadata.state_machine",
         "node.replicas.lifecycle",
     ),
-    "chaos/simulator/node/transport.py": ("node.peers.append_filler",),
-    "chaos/simulator/node/snapshots.py": (
+    "chaos/simulator/node/peers/transport.py": ("node.peers.append_filler",),
+    "chaos/simulator/node/replicas/snapshots.py": (
         "node.errors",
         "node.loop.checkpoint_writer",
         "node.replicas.snapshot_installer",
@@ -92,9 +92,12 @@ DRIVEN_OF_NODE = {
         "node.metadata.commands",
         "node.metadata.result",
     ),
-    "chaos/simulator/node/applier.py": ("node.loop.applier",),
-    "chaos/simulator/node/client_connection.py": ("node.clients.session", "node.loop.steps"),
-    "chaos/simulator/node/client_port.py": (
+    "chaos/simulator/node/loop/applier.py": ("node.loop.applier",),
+    "chaos/simulator/node/clients/client_connection.py": (
+        "node.clients.session",
+        "node.loop.steps",
+    ),
+    "chaos/simulator/node/clients/client_port.py": (
         "node.clients.fetch",
         "node.clients.list_offsets",
         "node.clients.metadata_wait",
@@ -108,28 +111,28 @@ DRIVEN_OF_NODE = {
         "node.limits",
         "node.loop.steps",
     ),
-    "chaos/simulator/node/judged_ports.py": (
+    "chaos/simulator/node/clients/judged_ports.py": (
         "node.clients.read_view",
         "node.metadata.state_machine",
     ),
-    "chaos/simulator/node/membership.py": ("node.clients.read_index",),
-    "chaos/simulator/node/metadata_view.py": (
+    "chaos/simulator/node/metadata/membership.py": ("node.clients.read_index",),
+    "chaos/simulator/node/metadata/metadata_view.py": (
         "node.metadata.placement_table",
         "node.metadata.state_machine",
     ),
-    "chaos/simulator/node/partition_switch.py": (
+    "chaos/simulator/node/replicas/partition_switch.py": (
         "node.metadata.placement_table",
         "node.metadata.commands",
         "node.replicas.partition_switch",
     ),
-    "chaos/simulator/node/plan_controller.py": (
+    "chaos/simulator/node/rebalance/plan_controller.py": (
         "node.metadata.commands",
         "node.metadata.result",
         "node.rebalance.controller",
         "node.rebalance.participant",
         "node.rebalance.throttle",
     ),
-    "chaos/simulator/node/preferred_leaders.py": ("node.rebalance.preferred_leaders",),
+    "chaos/simulator/node/rebalance/preferred_leaders.py": ("node.rebalance.preferred_leaders",),
 }
 
 

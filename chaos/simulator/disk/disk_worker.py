@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol
 
 from chaos.simulator.disk.operations import DiskOperations, Operation
-from chaos.simulator.node.coroutines import start
+from chaos.simulator.node.machine.coroutines import start
 from multiraft.storage.disk_space import DiskSpaceGuard
 from multiraft.storage.io_jobs import StagedWrite
 from node.errors import DiskFailed
@@ -21,11 +21,11 @@ from node.loop.segment_files import SegmentFiles
 from node.loop.write_gather import PROBE_BYTES, WriteGather
 
 if TYPE_CHECKING:
-    from chaos.simulator.node.env import NodeEnv
-    from chaos.simulator.node.fail_points import FailPoints
-    from chaos.simulator.node.observed_store import ObservedStore
-    from chaos.simulator.node.process import ProcessScheduler
-    from chaos.simulator.node.simulated_disk import SimulatedDisk
+    from chaos.simulator.node.loop.observed_store import ObservedStore
+    from chaos.simulator.node.machine.env import NodeEnv
+    from chaos.simulator.node.machine.fail_points import FailPoints
+    from chaos.simulator.node.machine.process import ProcessScheduler
+    from chaos.simulator.node.machine.simulated_disk import SimulatedDisk
 
 #: While a write takes longer, the node sends no liveness support.
 DISK_STALL_MS_MAX = 1000

@@ -11,13 +11,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from chaos.simulator.node.coroutines import Future
+from chaos.simulator.node.machine.coroutines import Future
 
 if TYPE_CHECKING:
-    from chaos.simulator.node.env import NodeEnv
-    from chaos.simulator.node.fail_points import FailPoints
-    from chaos.simulator.node.process import ProcessScheduler
-    from chaos.simulator.node.simulated_disk import SimulatedDisk
+    from chaos.simulator.node.machine.env import NodeEnv
+    from chaos.simulator.node.machine.fail_points import FailPoints
+    from chaos.simulator.node.machine.process import ProcessScheduler
+    from chaos.simulator.node.machine.simulated_disk import SimulatedDisk
 
 
 class Operation(NamedTuple):

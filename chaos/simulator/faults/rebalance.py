@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from chaos.faults import PLANS, SWITCHES
 from chaos.simulator.faults.injector import Injector, is_active
 from chaos.simulator.faults.registry import fault
-from chaos.simulator.node.membership import INCARNATION
+from chaos.simulator.node.metadata.membership import INCARNATION
 from chaos.simulator.oracle import metadata_oracle
 from multiraft.types import METADATA_GROUP
 from multiraft.wire import plans as wire

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from chaos.simulator.disk.filesystem import SimulatedFilesystem
 from chaos.simulator.env.violations import Violation
 from chaos.simulator.node.boot import CLUSTER_ID
+from chaos.simulator.node.machine.simulated_disk import DIRECTORY
 from chaos.simulator.node.node import SimulatedNode
-from chaos.simulator.node.simulated_disk import DIRECTORY
 from multiraft.liveness import peer_identity
 from multiraft.storage import identity, refusal_record
 

@@ -15,38 +15,38 @@ from typing import TYPE_CHECKING
 from chaos.simulator.disk.disk_worker import DiskWorker
 from chaos.simulator.env.limits import raft_config, storage_config
 from chaos.simulator.env.violations import Violation
-from chaos.simulator.node.admission import Admission, was_refused
-from chaos.simulator.node.applied_waits import AppliedWaits
-from chaos.simulator.node.applier import JudgedApplier
-from chaos.simulator.node.bulk_channel import BulkChannel
-from chaos.simulator.node.checkpoints import Checkpoints
-from chaos.simulator.node.client_port import ClientPort, HandlerRounds
-from chaos.simulator.node.connections import Connections
-from chaos.simulator.node.core_events import CoreEvents
-from chaos.simulator.node.damage import DiskDamage
-from chaos.simulator.node.disk_space import DiskSpace, make_probe, make_space_guard
-from chaos.simulator.node.env import NodeEnv
-from chaos.simulator.node.fail_points import FailPoints
-from chaos.simulator.node.frames import FrameHandlers
-from chaos.simulator.node.judged_ports import JudgedCore
-from chaos.simulator.node.leadership import Leadership
-from chaos.simulator.node.liveness import LivenessExchange
-from chaos.simulator.node.membership import INCARNATION, MembershipChanges
-from chaos.simulator.node.metadata_replica import AppliedMetadata, MetadataReplica
-from chaos.simulator.node.move_services import MoveServices
-from chaos.simulator.node.moves import Moves
-from chaos.simulator.node.observed_store import ObservedCore, ObservedGather, ObservedStore
-from chaos.simulator.node.orderly_stop import NodeStop
-from chaos.simulator.node.peers import PeerTable
-from chaos.simulator.node.process import ProcessScheduler
-from chaos.simulator.node.repair import DamageRepair
-from chaos.simulator.node.replica_lifecycle import replicas_of
-from chaos.simulator.node.round_queue import RoundQueue
-from chaos.simulator.node.rounds import Rounds
-from chaos.simulator.node.simulated_disk import DIRECTORY, SimulatedDisk
-from chaos.simulator.node.snapshots import SnapshotExchange
-from chaos.simulator.node.threads import SimulatedThreads
-from chaos.simulator.node.transport import Transport
+from chaos.simulator.node.clients.client_port import ClientPort, HandlerRounds
+from chaos.simulator.node.clients.judged_ports import JudgedCore
+from chaos.simulator.node.loop.applier import JudgedApplier
+from chaos.simulator.node.loop.checkpoints import Checkpoints
+from chaos.simulator.node.loop.core_events import CoreEvents
+from chaos.simulator.node.loop.disk_space import DiskSpace, make_probe, make_space_guard
+from chaos.simulator.node.loop.frames import FrameHandlers
+from chaos.simulator.node.loop.observed_store import ObservedCore, ObservedGather, ObservedStore
+from chaos.simulator.node.loop.orderly_stop import NodeStop
+from chaos.simulator.node.loop.rounds import Rounds
+from chaos.simulator.node.machine.applied_waits import AppliedWaits
+from chaos.simulator.node.machine.env import NodeEnv
+from chaos.simulator.node.machine.fail_points import FailPoints
+from chaos.simulator.node.machine.process import ProcessScheduler
+from chaos.simulator.node.machine.round_queue import RoundQueue
+from chaos.simulator.node.machine.simulated_disk import DIRECTORY, SimulatedDisk
+from chaos.simulator.node.machine.threads import SimulatedThreads
+from chaos.simulator.node.metadata.membership import INCARNATION, MembershipChanges
+from chaos.simulator.node.metadata.metadata_replica import AppliedMetadata, MetadataReplica
+from chaos.simulator.node.peers.admission import Admission, was_refused
+from chaos.simulator.node.peers.bulk_channel import BulkChannel
+from chaos.simulator.node.peers.connections import Connections
+from chaos.simulator.node.peers.liveness import LivenessExchange
+from chaos.simulator.node.peers.peers import PeerTable
+from chaos.simulator.node.peers.transport import Transport
+from chaos.simulator.node.rebalance.move_services import MoveServices
+from chaos.simulator.node.rebalance.moves import Moves
+from chaos.simulator.node.replicas.damage import DiskDamage
+from chaos.simulator.node.replicas.leadership import Leadership
+from chaos.simulator.node.replicas.repair import DamageRepair
+from chaos.simulator.node.replicas.replica_lifecycle import replicas_of
+from chaos.simulator.node.replicas.snapshots import SnapshotExchange
 from multiraft.raft.multi_raft import MultiRaft
 from multiraft.storage.disk_space import DiskSpaceGuard, is_full
 from multiraft.storage.errors import CorruptFile

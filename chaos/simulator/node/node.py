@@ -18,15 +18,15 @@ from chaos.simulator.disk.filesystem import PowerLoss, SimulatedFilesystem
 from chaos.simulator.env.clock import SkewedClock
 from chaos.simulator.env.violations import Violation
 from chaos.simulator.node.boot import Boot, NodeParts, Recovery
-from chaos.simulator.node.damage import DiskDamage
-from chaos.simulator.node.env import NodeEnv
-from chaos.simulator.node.fail_points import FailPoints
-from chaos.simulator.node.metadata_replica import UnreadableCommand
-from chaos.simulator.node.page_cache import survives_power_loss
-from chaos.simulator.node.peers import PeerTable
-from chaos.simulator.node.process import ProcessScheduler
-from chaos.simulator.node.round_queue import Channel, RoundQueue
-from chaos.simulator.node.simulated_disk import SimulatedDisk
+from chaos.simulator.node.machine.env import NodeEnv
+from chaos.simulator.node.machine.fail_points import FailPoints
+from chaos.simulator.node.machine.page_cache import survives_power_loss
+from chaos.simulator.node.machine.process import ProcessScheduler
+from chaos.simulator.node.machine.round_queue import Channel, RoundQueue
+from chaos.simulator.node.machine.simulated_disk import SimulatedDisk
+from chaos.simulator.node.metadata.metadata_replica import UnreadableCommand
+from chaos.simulator.node.peers.peers import PeerTable
+from chaos.simulator.node.replicas.damage import DiskDamage
 from chaos.simulator.node.view import NodeView
 from multiraft.liveness import peer_identity
 from multiraft.storage.disk_space import is_full

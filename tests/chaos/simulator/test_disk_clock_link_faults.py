@@ -19,10 +19,10 @@ from chaos.simulator.env.network import SimulatedNetwork
 from chaos.simulator.env.parameters import Parameters
 from chaos.simulator.env.violations import Violation
 from chaos.simulator.faults import partial_heal
-from chaos.simulator.node import membership
-from chaos.simulator.node.coroutines import start
-from chaos.simulator.node.page_cache import survives_power_loss
-from chaos.simulator.node.simulated_disk import RESERVE_FILE, SimulatedReserve
+from chaos.simulator.node.machine.coroutines import start
+from chaos.simulator.node.machine.page_cache import survives_power_loss
+from chaos.simulator.node.machine.simulated_disk import RESERVE_FILE, SimulatedReserve
+from chaos.simulator.node.metadata import membership
 from chaos.simulator.simulation import Simulation
 from multiraft.storage.errors import CorruptRange
 from multiraft.types import EntryKind

@@ -12,8 +12,8 @@ from chaos.simulator.disk.disk_worker import DiskTask
 from chaos.simulator.disk.filesystem import SimulatedFilesystem
 from chaos.simulator.disk.operations import DiskOperations, Operation
 from chaos.simulator.env.event_queue import EventQueue
-from chaos.simulator.node.coroutines import start
-from chaos.simulator.node.process import ProcessScheduler
+from chaos.simulator.node.machine.coroutines import start
+from chaos.simulator.node.machine.process import ProcessScheduler
 from node.errors import DiskFailed
 
 LATENCY_US = 500

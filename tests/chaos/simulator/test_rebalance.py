@@ -20,10 +20,10 @@ from chaos.simulator import simulation
 from chaos.simulator.clients.history import Recording
 from chaos.simulator.env.parameters import FAULT_KINDS, Parameters
 from chaos.simulator.faults.rebalance import FOREVER_MS, send_command
-from chaos.simulator.node import preferred_leaders
-from chaos.simulator.node.coroutines import Future, start, together
-from chaos.simulator.node.membership import INCARNATION
-from chaos.simulator.node.plan_controller import NodePlans
+from chaos.simulator.node.machine.coroutines import Future, start, together
+from chaos.simulator.node.metadata.membership import INCARNATION
+from chaos.simulator.node.rebalance import preferred_leaders
+from chaos.simulator.node.rebalance.plan_controller import NodePlans
 from chaos.simulator.oracle import metadata_oracle
 from chaos.simulator.simulation import Result, Simulation
 from multiraft.errors import ProposalError

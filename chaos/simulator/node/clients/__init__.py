@@ -1,0 +1,1 @@
+"""Client port of one simulated node."""

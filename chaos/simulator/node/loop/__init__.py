@@ -1,0 +1,1 @@
+"""Rounds of one simulated node, and what each of them drives."""

@@ -1,0 +1,1 @@
+"""Machine and process of one simulated node: disk, virtual time, crashes, waiting."""

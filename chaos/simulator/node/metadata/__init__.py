@@ -1,0 +1,1 @@
+"""Group 0 of one simulated node, and the membership of its groups."""

@@ -1,0 +1,1 @@
+"""Connections of one simulated node with its peers."""

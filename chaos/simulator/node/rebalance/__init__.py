@@ -1,0 +1,1 @@
+"""Moves of one simulated node: switches, plans, preferred leaders."""

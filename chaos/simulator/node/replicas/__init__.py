@@ -1,0 +1,1 @@
+"""Replicas of one simulated node: life cycle, repair, snapshots, leadership."""
