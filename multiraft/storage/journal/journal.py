@@ -41,6 +41,11 @@ assert _HEADER.size == layout.SEGMENT_HEADER_BYTES
 _ALIGN = layout.ENTRY_ALIGNMENT - 1
 #: The mean size of so many writes, the latest most, says whether zeros ahead are worth their while.
 _WRITES_REMEMBERED = 16
+#: Part of ``zero_ahead_bytes`` by which the zeros of one node end behind those of the node with the
+#: id before.  Multiples of the golden ratio, modulo 1, keep away from each other however many there
+#: are (Knuth, The Art of Computer Programming 3, section 6.4, theorem S).
+_PHASE_PER_NODE = 0.6180339887
+_BLOCK_BYTES = 4096  # zeros end at a boundary of the file system's blocks
 _ENTRY_HEADER_BYTES = layout.ENTRY_HEADER_BYTES
 
 
@@ -183,6 +188,7 @@ class Journal:
         self._next_start = 0
         self._last_crc = 0
         self._zeros = memoryview(bytes(config.zero_ahead_bytes))
+        self._zeros_phase = _zeros_phase(header.node, config.zero_ahead_bytes)
         self._write_bytes_mean = 0  # of the last writes
         self._closing: list[Segment] = []  # rolled over; sealed once durable
 
@@ -271,17 +277,17 @@ class Journal:
 
     def _zero_ahead(self, buffers: list[Buffer], total: int) -> list[Buffer]:
         """Return the buffers of a write that grows the file, with zeros behind them when it and
-        most writes before it are small.  A large write would write the same place a second time."""
-        segment = self._active
+        most writes before it are small.  A large write would write the same place a second time.
+
+        The zeros end at a multiple of ``zero_ahead_bytes`` plus the node's own phase."""
+        segment, size = self._active, len(self._zeros)
         assert segment is not None
         end = segment.end - segment.start
-        free = min(segment.capacity - end, len(self._zeros))
-        most = max(total, self._write_bytes_mean)
-        if most > self._config.zero_ahead_round_bytes_max or free == 0:
-            segment.zeroed = end
-            return buffers
+        free = 0
+        if size and max(total, self._write_bytes_mean) <= self._config.zero_ahead_round_bytes_max:
+            free = min(segment.capacity - end, size - (end - self._zeros_phase) % size)
         segment.zeroed = end + free
-        return [*buffers, self._zeros[:free]]
+        return [*buffers, self._zeros[:free]] if free else buffers
 
     def start_segment(self) -> int:
         """Start a new segment for all entries placed from now on, unless the active one is empty,
@@ -402,6 +408,15 @@ class Journal:
             if segment is not None and segment.file is not None:
                 segment.file.close()
                 segment.file = None
+
+
+def _zeros_phase(node: int, zero_ahead_bytes: int) -> int:
+    """Return the bytes, below ``zero_ahead_bytes``, behind whose multiples the zeros of a node end.
+
+    Nodes whose logs grow alike would write their zeros at the same append, and a majority that has
+    no zeros to write could not answer for the others."""
+    phase = int(node * _PHASE_PER_NODE % 1 * zero_ahead_bytes)
+    return phase - phase % _BLOCK_BYTES
 
 
 def segment_path(directory: str, start: int) -> str:
