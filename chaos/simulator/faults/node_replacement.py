@@ -4,7 +4,7 @@ Contract.  ``wipe`` ends a node and its disk permanently, and starts another nod
 id.  In each group the operator adds the new node as a learner, promotes it, and removes the lost
 one; at each check it takes the next possible step (as ``multiraft node replace``).  The lost node
 is removed when no configuration of any log contains it.  A node that is started under the old id
-with an empty directory must be refused (``node/peers.py``).
+with an empty directory must be refused (``node/peers/peers.py``).
 
 Safety.  One copy of everything is lost for good, so one node is replaced at a time.  It is wiped
 only if every group can do without it under every configuration that is in a log, in spite of other

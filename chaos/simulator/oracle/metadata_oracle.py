@@ -6,9 +6,10 @@ and other parts compare with it.  The rest of the simulator numbers a partition 
 incarnation``, so that it differs from the partitions that exist for the whole run.
 
 Theory.  The code of ``node`` that is used here is a function of state and command
-(docs/decisions/0026); the drivers of switches and plans are in ``node/partition_switch.py`` and
-``node/plan_controller.py``.  The incarnations of a topic and the groups of its partitions are
-the product's own, as are the replies to clients (``node/client_port.py``).
+(docs/decisions/0026); the drivers of switches and plans are in
+``node/replicas/partition_switch.py`` and ``node/rebalance/plan_controller.py``.  The incarnations
+of a topic and the groups of its partitions are the product's own, as are the replies to clients
+(``node/clients/client_port.py``).
 """
 
 from __future__ import annotations
