@@ -65,7 +65,7 @@ class Beside(NamedTuple):
 
 def create_groups(directory: Path, groups: int) -> float:
     """Return the seconds until a new cluster of three nodes has all its groups, each with a
-    leader."""
+    leader, and every node reports that it is ready."""
     start = time.monotonic()
     with cluster(directory, groups, namespaces=False):
         return time.monotonic() - start
