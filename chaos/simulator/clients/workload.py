@@ -438,8 +438,8 @@ class Workload:
             self._gone(append, sender)
             return
         if reply.moved_to:
-            self._group_of[append.partition] = reply.moved_to
-        elif reply.leader:
+            group = self._group_of[append.partition] = reply.moved_to
+        if reply.leader:
             self._hints[group] = reply.leader
         else:
             self._hints.pop(group, None)

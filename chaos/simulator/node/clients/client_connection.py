@@ -226,6 +226,5 @@ class ClientConnection:
 def _reply(attempt: int, code: int, base_offset: int, error: ErrorDetail | None) -> ClientReply:
     if error is None:
         return ClientReply(attempt, _NAMES[code], base_offset)
-    if code == Code.MOVED:
-        return ClientReply(attempt, _NAMES[code], moved_to=error.group)
-    return ClientReply(attempt, _NAMES[code], leader=error.leader)
+    moved_to = error.group if code == Code.MOVED else 0
+    return ClientReply(attempt, _NAMES[code], leader=error.leader, moved_to=moved_to)
