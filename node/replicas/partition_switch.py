@@ -127,6 +127,7 @@ class PartitionSwitcher:
                 try:
                     if await self.step(partition, switch):
                         pause_s = RETRY_S_MIN
+                        await trio.lowlevel.checkpoint()  # the step may have waited for nothing
                         continue
                 except MultiRaftError as error:  # an election, an absent node, or one that lags
                     if str(error) != why:
@@ -155,6 +156,10 @@ class PartitionSwitcher:
         leads_next = self._core.status.is_leader(switch.to_group)
         if leads_next:
             opened = self._partition_states[switch.to_group].applied(partition)
+            if opened is not None and opened.epoch > switch.epoch:
+                raise StaleMetadata(
+                    f"partition {partition} is at epoch {opened.epoch} in group {switch.to_group}, "
+                    f"this node knows of the switch to epoch {switch.epoch}")
             if opened is not None and opened.epoch == switch.epoch:
                 await self._metadata_leader.ask(wire.PublishSwitch(
                     partition, switch.epoch, opened.start_offset, opened.leader_epoch_base))

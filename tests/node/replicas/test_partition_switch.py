@@ -14,7 +14,7 @@ import trio
 import trio.testing
 
 from multiraft.errors import NotLeader
-from multiraft.partitions.records import open_payload
+from multiraft.partitions.records import open_payload, seal_payload
 from multiraft.partitions.state import PartitionStates
 from multiraft.types import BatchInfo, Entry, EntryKind
 from multiraft.wire import placements as wire
@@ -366,6 +366,24 @@ def test_a_group_without_a_leader_is_waited_for():
 
     world.keep = and_come_back
     check(world.run(lambda: world.published))
+
+
+def test_a_leader_of_both_groups_with_old_metadata_waits_for_newer_ones():
+    """The switch is complete, and the partition came back to the group since.  A step that opened
+    nothing and published nothing would follow itself at once, for ever."""
+    world = ClusterView((1, 1))
+    world.fill(RECORDS)
+    world.decide()
+    here, there = world.groups[world.here], world.groups[world.there]
+    here.append(EntryKind.PARTITION_SEAL, seal_payload(1), RECORDS)
+    here.tail.apply(here.tail.last_index)
+    there.append(EntryKind.PARTITION_OPEN, open_payload(4, RECORDS, log_start=0))
+    there.tail.apply(there.tail.last_index)
+    driver, switch = world.nodes[1].driver, world.state.placed.switches[P]
+    with pytest.raises(StaleMetadata, match=f"epoch 4 in group {world.there}"):
+        trio.run(driver.step, P, switch)
+    world.run(lambda: trio.current_time() > 1)
+    assert not world.published and there.tail.epoch_of(P) == 4
 
 
 def test_a_deleted_topic_ends_its_switch():
