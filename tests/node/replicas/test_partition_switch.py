@@ -370,7 +370,7 @@ def test_a_group_without_a_leader_is_waited_for():
 
 def test_a_leader_of_both_groups_with_old_metadata_waits_for_newer_ones():
     """The switch is complete, and the partition came back to the group since.  A step that opened
-    nothing and published nothing would follow itself at once, for ever."""
+    nothing and published nothing would follow itself at once, without limit."""
     world = ClusterView((1, 1))
     world.fill(RECORDS)
     world.decide()
