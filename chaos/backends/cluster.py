@@ -53,8 +53,9 @@ KILL_S = 30.0
 ANSWER_MS = 2_000
 #: How often nodes are asked for their status: each answer costs a scan of all groups.
 ASK_S = 0.2
-#: Part of the last message of a node that learns that it was removed, and ends.
-REMOVED_SAID = "was removed from the cluster permanently"
+#: Part of the last message of a node that was removed, and ends: each source of that news has its
+#: own words behind it (a peer, the metadata, the record of an earlier refusal).
+REMOVED_SAID = "was removed from the cluster"
 #: Exit status of a node that must not take part: it was removed, or its identity is damaged.
 REFUSED = 3
 

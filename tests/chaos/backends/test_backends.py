@@ -30,6 +30,7 @@ from chaos.backends.backend import (
 from chaos.backends.processes import ProcessBackend
 from chaos.nemeses import proofs
 from tests import needs
+from tests.admin_cli.development.test_dev_cluster import REMOVED_REASONS
 
 TAKES_THE_MACHINE = True
 
@@ -175,6 +176,18 @@ def test_a_removal_of_which_no_answer_came_is_a_removal_once_the_node_says_so(wh
 
     assert host.holds(gone, WAIT_S) and not whole.is_running(node)
     assert [node_exit for node_exit in whole.exits()[len(before):] if not node_exit.requested] == []
+
+
+@pytest.mark.parametrize("reason", REMOVED_REASONS)
+def test_a_node_that_ends_because_it_was_removed_is_no_exit(whole, monkeypatch, reason):
+    """The node may learn it from a peer, from the metadata or from its own record."""
+    node = whole.add_node()
+    whole.remove_node(node)
+    life, before = whole._instance(node), whole.exits()
+    life.removed, life.should_run = False, True  # as if the removal had not been answered
+    monkeypatch.setattr(whole, "_complaint", lambda _node: reason)
+    whole._discover(node)
+    assert life.removed and whole.exits() == before
 
 
 def test_a_removed_node_that_runs_again_is_told_and_killed(whole):
