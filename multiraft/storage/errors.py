@@ -7,6 +7,11 @@
     +- UnknownFormat        a file of a version this program does not know
     |  +- UnknownEntry      an intact entry of a kind this program does not know
     +- CorruptFile          a file that cannot be read and cannot be rebuilt from others
+    |  +- CorruptIndex      a block or the summary of an index file is damaged
+    |  +- ForeignIndex      an index file of another cluster, node or segment
+    |  +- MissingIndex      a sealed segment has no index file
+    +- IndexTooLarge        over a limit of index files, with limit and value
+    +- BlockNotCached       a look-up needs a block of an index file that is not in memory
     +- CorruptRange         entries on disk that are not what their CRC says: group and indexes
     |  +- CorruptJournalRange  ... of an unknown group and index
     +- EntryTooLarge        over a limit, with limit and value
@@ -77,6 +82,46 @@ class CorruptFile(StorageError):
         super().__init__(f"{path} is corrupt: {why}")
         self.path = path
         self.why = why
+
+
+class CorruptIndex(CorruptFile):
+    """A damaged block, header or summary of an index file; the segment is scanned instead."""
+
+
+class ForeignIndex(CorruptFile):
+    """An index file that describes a segment of another cluster, node or start than it stands
+    beside."""
+
+    def __init__(self, path: str, field: str, found: object, expected: object):
+        super().__init__(path, f"it is of {field} {found}, its segment of {field} {expected}")
+        self.field = field
+
+
+class MissingIndex(CorruptFile):
+    """A sealed segment without an index file; the segment is scanned instead."""
+
+    def __init__(self, path: str):
+        super().__init__(path, "the file does not exist")
+
+
+class IndexTooLarge(StorageError):
+    """A number that the rows of an index file cannot hold."""
+
+    def __init__(self, what: str, limit: int, value: int):
+        super().__init__(f"{what} is {value}, the limit of an index file is {limit}")
+        self.what = what
+        self.limit = limit
+        self.value = value
+
+
+class BlockNotCached(StorageError):
+    """A block of an index file that a look-up needs and that is not in memory: it has to be read
+    first."""
+
+    def __init__(self, file: int, block: int):
+        super().__init__(f"block {block} of index file {file} is not in memory")
+        self.file = file
+        self.block = block
 
 
 class CorruptRange(StorageError):

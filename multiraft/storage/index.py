@@ -384,6 +384,10 @@ class PartitionIndex:
             end = self._gaps.get(base, end)
         return base, end, self._indexes[slot]
 
+    def latest(self, slot: int) -> int:
+        """Return the highest timestamp of the batches up to and including that of a slot."""
+        return self._latest[slot]
+
     def find_timestamp(self, timestamp_ms: int) -> int:
         """Return the slot of the first batch with a record at or after ``timestamp_ms``; len(self)
         = none."""

@@ -45,13 +45,16 @@ def read_index_file(filesystem: Filesystem, segment: Segment) -> SegmentIndex:
 
 _PAIR = (shapes.UINT, shapes.UINT)
 _COPY = (*[shapes.UINT] * 7, shapes.INT_OR_NONE, shapes.UINT, shapes.INT_OR_NONE)
-#: Shapes of a group's run, with the two terms of vote barriers and without, and of the whole file.
+#: Shapes of the records in a group's run; of a run, with the two terms of vote barriers and
+#: without; and of the whole file.
+_FIRST_RECORDS = (shapes.Optional(_PAIR), [_COPY], shapes.UINT, [_PAIR],
+        shapes.UINT, shapes.Optional((shapes.UINT,) * 4), shapes.UINT, shapes.FLAG,
+        shapes.Optional((shapes.UINT, shapes.BYTES)), _PAIR)
+RECORDS = (*_FIRST_RECORDS, _PAIR)
 _FIRST_FIELDS = (shapes.UINT, shapes.UINT, shapes.UINT,
         shapes.Optional((shapes.UINT, shapes.BYTES, shapes.BYTES, [shapes.UINT], [shapes.UINT])),
         [(shapes.UINT, shapes.UINT, shapes.BYTES, shapes.BYTES, shapes.BYTES, [_PAIR])],
-        shapes.Optional(_PAIR), [_COPY], shapes.UINT, [_PAIR],
-        shapes.UINT, shapes.Optional((shapes.UINT,) * 4), shapes.UINT, shapes.FLAG,
-        shapes.Optional((shapes.UINT, shapes.BYTES)), _PAIR)
+        *_FIRST_RECORDS)
 _RUN = (*_FIRST_FIELDS, _PAIR)
 _HEAD = (shapes.UINT, shapes.UINT, shapes.UINT, shapes.UINT, shapes.INT_OR_NONE, shapes.UINT)
 
@@ -81,8 +84,12 @@ def decode(path: str, body: bytes) -> SegmentIndex:
 def _pack_run(run: SegmentRun) -> list:
     partitions = [run.partitions[partition].pack() for partition in sorted(run.partitions)]
     return [run.group, run.incarnation, run.truncated_from,
-            run.index.pack() if run.index is not None else None, partitions,
-            list(run.hard_state) if run.hard_state is not None else None,
+            run.index.pack() if run.index is not None else None, partitions, *pack_records(run)]
+
+
+def pack_records(run: SegmentRun) -> list:
+    """Return the fields of a run apart from its numbers, entries and batches."""
+    return [list(run.hard_state) if run.hard_state is not None else None,
             list(map(list, run.copies)), run.cleared_position,
             list(map(list, run.cleared_ranges)), run.head_recovery_truncate_position,
             *_pack_lifecycle_records(run)]
@@ -98,19 +105,26 @@ def _pack_lifecycle_records(run: SegmentRun) -> list:
 
 
 def _unpack_run(fields: list) -> SegmentRun:
-    (group, incarnation, truncated_from, index, partitions, hard_state, copies, cleared_position,
-     cleared_ranges, head_recovery_truncate_position, *later) = fields
+    group, incarnation, truncated_from, index, partitions, *records = fields
+    unpacked = [PartitionIndex.unpack(partition, group) for partition in partitions]
+    return unpack_run(group, incarnation, truncated_from,
+                      GroupIndex.unpack(index) if index is not None else None,
+                      {partition.partition: partition for partition in unpacked}, records)
+
+
+def unpack_run(group: int, incarnation: int, truncated_from: int, index: GroupIndex | None,
+               partitions: dict[int, PartitionIndex], records: list) -> SegmentRun:
+    """Return a run with the fields that ``pack_records`` returned.  Raise ``ValueError``,
+    ``TypeError`` or ``CorruptEntry`` for other fields."""
+    hard_state, copies, cleared_position, cleared_ranges, head_position, *later = records
     left, tombstone_position, removed, forced, forced_recovery_at, *terms = later
     barrier_term, forced_recovery_term = terms[0] if terms else (0, 0)
-    unpacked = [PartitionIndex.unpack(partition, group) for partition in partitions]
     return SegmentRun(
-        group, incarnation, truncated_from,
-        GroupIndex.unpack(index) if index is not None else None,
-        {partition.partition: partition for partition in unpacked},
+        group, incarnation, truncated_from, index, partitions,
         HardState(*hard_state) if hard_state is not None else None,
         copies=[Copy(*copy) for copy in copies], cleared_position=cleared_position,
         cleared_ranges=tuple((begin, end) for begin, end in cleared_ranges),
-        head_recovery_truncate_position=head_recovery_truncate_position,
+        head_recovery_truncate_position=head_position,
         tombstone=(Tombstone(HardState(left[0], left[1]), left[2], left[3], barrier_term)
                    if left else None),
         tombstone_position=tombstone_position, removed=removed,

@@ -20,6 +20,8 @@ from multiraft.partitions.state import PartitionStates
 from multiraft.raft import joint_quorum, messages
 from multiraft.raft.replica_records import ForcedRecovery, Tombstone, reincarnation, tombstone
 from multiraft.storage import identity, refusal_record
+from multiraft.storage.block_index import file_codec
+from multiraft.storage.block_index.blocks import BLOCK_BYTES
 from multiraft.storage.index_file import encode
 from multiraft.storage.journal.journal import SegmentHeader
 from multiraft.storage.journal.segment_scan import scan_segment
@@ -398,6 +400,41 @@ def indexes() -> list[bytes]:
     """Return the bodies that the index files of its segments would have."""
     return [encode(scan_segment(data, 0, SegmentHeader.parse(data).seed, {}).index)
             for data in segments()]
+
+
+def block_indexes() -> list[bytes]:
+    """Return the parts of index files in blocks, as ``block_index_file`` joins them."""
+    found = []
+    for data in segments():
+        index = scan_segment(data, 0, SegmentHeader.parse(data).seed, {}).index
+        head, *blocks, summary = file_codec.encode(index, bytes(16), 0)
+        parts = [head[12:88], *[block.rstrip(b"\0") for block in blocks], summary]
+        found.append(b"".join(len(part).to_bytes(2, "little") + part for part in parts))
+    return found
+
+
+def block_index_file(data: bytes) -> bytes:
+    """Return an index file in blocks with right checksums, from the fields of its header, its
+    blocks and its summary: each a length of 16 bits and the bytes without zeros at the end."""
+    parts, at = [], 0
+    while at < len(data):
+        length = int.from_bytes(data[at:at + 2], "little")
+        parts.append(data[at + 2:at + 2 + length])
+        at += 2 + length
+    fields, *blocks = parts or [b""]
+    fields = fields[:76].ljust(76, b"\0")
+    summary = blocks.pop() if blocks else b""
+
+    def crc_of(block: int, part: bytes) -> bytes:
+        of_segment = core.crc32c(fields[:32] + block.to_bytes(4, "little"))
+        return core.crc32c(part, of_segment).to_bytes(4, "little")
+
+    head = (file_codec.INDEX_MAGIC + file_codec.BLOCK_INDEX_VERSION.to_bytes(4, "little") + fields
+            + len(summary).to_bytes(8, "little") + crc_of(0, summary)).ljust(BLOCK_BYTES - 4, b"\0")
+    bodies = [block[4:BLOCK_BYTES].ljust(BLOCK_BYTES - 4, b"\0") for block in blocks]
+    return b"".join([head, core.crc32c(head).to_bytes(4, "little"),
+                     *[crc_of(number, body) + body for number, body in enumerate(bodies, 1)],
+                     summary])
 
 
 def recoveries() -> list[bytes]:

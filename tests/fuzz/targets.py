@@ -32,6 +32,7 @@ from multiraft.raft.messages import Append
 from multiraft.raft.replica_records import parse_reincarnation, parse_tombstone
 from multiraft.storage import chunked_cbor, identity, inspect, refusal_record
 from multiraft.storage.atomic_file import read_envelope, write_envelope
+from multiraft.storage.block_index import file_codec
 from multiraft.storage.checkpoint import (
     CHECKPOINT_MAGIC,
     CHECKPOINT_VERSION,
@@ -383,6 +384,14 @@ def segment_index(data: bytes) -> None:
     encode(decode("index", data))
 
 
+def block_index(data: bytes) -> None:
+    """Decode an index file in blocks, with right checksums, from its parts without padding; an
+    accepted one is encoded to what is decoded to the same."""
+    found = file_codec.decode("index", seeds.block_index_file(data))
+    again = file_codec.decode("index", b"".join(file_codec.encode(found, bytes(16), 0)))
+    assert encode(again) == encode(found)
+
+
 def identity_file(data: bytes) -> None:
     """Decode node.json."""
     identity.read(disk_with(identity.NODE_FILE, signed(data)), DIRECTORY)
@@ -513,6 +522,7 @@ TARGETS: dict[str, Target] = {
     "envelope": Target(envelope, (StorageError,), seeds.checkpoint_files),
     "checkpoint": Target(checkpoint, (StorageError,), seeds.checkpoints),
     "segment-index": Target(segment_index, (StorageError,), seeds.indexes),
+    "block-index": Target(block_index, (StorageError,), seeds.block_indexes),
     "identity": Target(identity_file, (StorageError,), seeds.identities),
     "refusal": Target(refusal_file, (StorageError,), seeds.identities),
     "known-nodes": Target(known_nodes_file, (StorageError,), seeds.identities),

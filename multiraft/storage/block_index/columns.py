@@ -1,0 +1,194 @@
+"""Rows of blocks from the columns of a segment's indexes, and back.
+
+Contract.  ``RowWriter`` takes keys one after the other and fills blocks without gaps; what it
+returns for a key are the key's rows of the summary.  ``RowReader`` returns the rows of keys in the
+same order, and raises ``CorruptIndex`` where a summary does not say exactly what the blocks hold.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from itertools import starmap
+from operator import sub
+
+from multiraft.storage.block_index.blocks import (
+    BATCH_ROW,
+    ENTRY_ROW,
+    ROW_BYTES,
+    ROWS_PER_BLOCK,
+    FileIdentity,
+    open_block,
+    pack_block,
+)
+from multiraft.storage.block_index.rows import Row, SparseIndex
+from multiraft.storage.errors import CorruptIndex, IndexTooLarge
+from multiraft.storage.filesystem import Buffer
+from multiraft.storage.index import UNKNOWN_POSITION, GroupIndex, PartitionIndex
+
+_U32_MAX = (1 << 32) - 1
+_OFFSET_MAX = (1 << 63) - 1
+
+
+class GroupColumns:
+    """A group's entries in a segment, as columns of numbers that fit into rows."""
+
+    __slots__ = ("first", "places", "ends", "sizes")
+
+    def __init__(self, index: GroupIndex, start: int):
+        """``start``: journal position of the segment.  Raises ``IndexTooLarge``."""
+        self.first, positions, ends, _, _ = index.pack()
+        self.places = _numbers(
+            "the position of an entry",
+            [each - start if each != UNKNOWN_POSITION else 0 for each in array("Q", positions)])
+        self.ends = array("Q", ends)
+        self.sizes = _numbers("the size of an entry", [*map(sub, self.ends, [0, *self.ends])])
+
+
+class RowWriter:
+    """Blocks of one kind, filled in the order of the keys."""
+
+    def __init__(self, identity: FileIdentity, kind: int, first_block: int,
+                 pause: Callable[[], None] | None = None):
+        """``first_block``: number of the first block in its file; ``pause`` is called about every
+        0.2 ms of work, None = never."""
+        self.count = 0  # rows
+        self.blocks: list[bytes] = []
+        self._identity = identity
+        self._kind = kind
+        self._first_block = first_block
+        self._pause = pause
+        self._open = bytearray()  # rows of the block that is not full
+
+    def add_entries(self, group: GroupColumns) -> SparseIndex:
+        """Add a group's entries and return their rows of the summary.  O(entries).  Raises
+        ``IndexTooLarge``."""
+        rows, at, before = [], 0, 0
+        while at < len(group.ends):
+            row = self._place(group.first + at, len(group.ends) - at, before)
+            stop = at + row.count
+            columns = array("I", bytes(row.count * ENTRY_ROW.size))
+            columns[0::2] = array("I", group.places[at:stop])
+            columns[1::2] = array("I", _numbers(
+                "the size of the entries of a block",
+                [each - before for each in group.ends[at:stop]]))
+            self._append(columns.tobytes())
+            rows.append(row)
+            at, before = stop, group.ends[stop - 1]
+        return SparseIndex.of(rows)
+
+    def add_batches(self, partition: PartitionIndex, group: GroupColumns) -> SparseIndex:
+        """Add the batches of a partition of a group and return their rows of the summary.
+        O(batches).  Raises ``IndexTooLarge``."""
+        _, end_offset, base_bytes, index_bytes, latest_bytes, gaps = partition.pack()
+        bases, latest = array("q", base_bytes), array("q", latest_bytes)
+        stops, moved = [*bases[1:], end_offset], dict(gaps)
+        if moved:
+            stops = [moved.get(base, stop) for base, stop in zip(bases, stops)]
+        counts = _numbers("the number of records of a batch", [*map(sub, stops, bases)])
+        indexes = array("Q", index_bytes)
+        slots = [index - group.first for index in indexes]
+        places, sizes = group.places, group.sizes
+        rows, at = [], 0
+        while at < len(bases):
+            row = self._place(bases[at], len(bases) - at, 0)
+            stop = at + row.count
+            own = slots[at:stop]
+            columns = zip(bases[at:stop], latest[at:stop], indexes[at:stop],
+                          [places[slot] for slot in own], [sizes[slot] for slot in own],
+                          counts[at:stop])
+            self._append(b"".join(starmap(BATCH_ROW.pack, columns)))
+            rows.append(row._replace(value=latest[stop - 1]))
+            at = stop
+        return SparseIndex.of(rows)
+
+    def finish(self) -> list[bytes]:
+        """Return all blocks; the last one may be short of rows."""
+        if self._open:
+            self._close_block()
+        return self.blocks
+
+    def _place(self, first: int, wanted: int, value: int) -> Row:
+        slot = self.count % ROWS_PER_BLOCK[self._kind]
+        return Row(first, 0, self._first_block + len(self.blocks), slot,
+                   min(wanted, ROWS_PER_BLOCK[self._kind] - slot), value)
+
+    def _append(self, rows: Buffer) -> None:
+        self._open += rows
+        self.count += len(rows) // ROW_BYTES[self._kind]
+        if len(self._open) == ROWS_PER_BLOCK[self._kind] * ROW_BYTES[self._kind]:
+            self._close_block()
+        if self._pause is not None:
+            self._pause()
+
+    def _close_block(self) -> None:
+        self.blocks.append(pack_block(self._identity, self._first_block + len(self.blocks),
+                                      self._kind, self._open))
+        self._open = bytearray()
+
+
+def _numbers(what: str, values: list[int]) -> list[int]:
+    """Return numbers that fit into 32 bits.  Raises ``IndexTooLarge``."""
+    if values and not 0 <= min(values) <= max(values) <= _U32_MAX:
+        raise IndexTooLarge(what, _U32_MAX, max(values, key=abs))
+    return values
+
+
+class RowReader:
+    """Rows of one kind of a whole index file, in the order of the keys."""
+
+    def __init__(self, path: str, identity: FileIdentity, kind: int, first_block: int,
+                 blocks: Sequence[Buffer]):
+        self.count = 0  # rows that were read
+        self._path = path
+        self._kind = kind
+        self._first_block = first_block
+        self._blocks = [open_block(path, identity, number, kind, data)
+                        for number, data in enumerate(blocks, first_block)]
+
+    def entries(self, known: SparseIndex, first: int, start: int) -> tuple[array, array]:
+        """Return positions and running sums of sizes, the columns of ``GroupIndex``, of a group
+        whose first entry is ``first``.  O(entries).  Raises ``CorruptIndex``."""
+        positions, ends, before = array("Q"), array("Q"), 0
+        for row, data in self._runs(known):
+            self._require(row.first == first + len(positions) and row.value == before, "a group")
+            columns = array("I", data)
+            positions.extend(each + start if each else UNKNOWN_POSITION for each in columns[0::2])
+            sums = columns[1::2]
+            self._require(0 < sums[0] and [*sums] == sorted({*sums}), "a group")
+            ends.extend(each + before for each in sums)
+            before = ends[-1]
+        return positions, ends
+
+    def batches(self, known: SparseIndex, partition: int, group: int,
+                index: GroupIndex) -> PartitionIndex:
+        """Return the index of a partition's batches, all of which are entries of the group with
+        ``index``.  O(batches).  Raises ``CorruptIndex``."""
+        found, last = PartitionIndex(partition, group), index.first_index - 1
+        for row, data in self._runs(known):
+            latest = 0
+            for slot, (base, latest, entry, _, _, count) in enumerate(BATCH_ROW.iter_unpack(data)):
+                follows = base >= found.end_offset if found else slot == 0
+                self._require(follows and last < entry <= index.last_index and count > 0
+                              and base + count <= _OFFSET_MAX, "a partition")
+                self._require(slot > 0 or base == row.first, "a partition")
+                self._require(not found or latest >= found.latest(-1), "a partition")
+                found.append(base, count, entry, latest)
+                last = entry
+            self._require(row.value == latest, "a partition")
+        return found
+
+    def _runs(self, known: SparseIndex) -> Iterator[tuple[Row, bytes]]:
+        size, per_block = ROW_BYTES[self._kind], ROWS_PER_BLOCK[self._kind]
+        for row in known:
+            number, slot = divmod(self.count, per_block)
+            self._require((row.file, row.block, row.slot) == (0, number + self._first_block, slot)
+                          and number < len(self._blocks) and row.count > 0, "a place")
+            data = self._blocks[number][slot * size:(slot + row.count) * size]
+            self._require(len(data) == row.count * size, "a place")
+            self.count += row.count
+            yield row, data
+
+    def _require(self, condition: bool, what: str) -> None:
+        if not condition:
+            raise CorruptIndex(self._path, f"its summary and its blocks disagree about {what}")
