@@ -6,6 +6,6 @@ rows that stay in memory (``rows``); ``lookup`` answers from rows and blocks, ``
 blocks that were read.
 
 Theory.  An index of each entry costs memory for as long as the entry is on disk.  A sparse index
-has one row for each run of a key within a block: its size depends on segments and partitions, not
-on batches.
+has one row for each part of a block that belongs to one key: its size depends on segments and
+partitions, not on batches.
 """

@@ -150,7 +150,7 @@ class RowReader:
         """Return positions and running sums of sizes, the columns of ``GroupIndex``, of a group
         whose first entry is ``first``.  O(entries).  Raises ``CorruptIndex``."""
         positions, ends, before = array("Q"), array("Q"), 0
-        for row, data in self._runs(known):
+        for row, data in self._parts(known):
             self._require(row.first == first + len(positions) and row.value == before, "a group")
             columns = array("I", data)
             positions.extend(each + start if each else UNKNOWN_POSITION for each in columns[0::2])
@@ -165,7 +165,7 @@ class RowReader:
         """Return the index of a partition's batches, all of which are entries of the group with
         ``index``.  O(batches).  Raises ``CorruptIndex``."""
         found, last = PartitionIndex(partition, group), index.first_index - 1
-        for row, data in self._runs(known):
+        for row, data in self._parts(known):
             latest = 0
             for slot, (base, latest, entry, _, _, count) in enumerate(BATCH_ROW.iter_unpack(data)):
                 follows = base >= found.end_offset if found else slot == 0
@@ -178,7 +178,7 @@ class RowReader:
             self._require(row.value == latest, "a partition")
         return found
 
-    def _runs(self, known: SparseIndex) -> Iterator[tuple[Row, bytes]]:
+    def _parts(self, known: SparseIndex) -> Iterator[tuple[Row, bytes]]:
         size, per_block = ROW_BYTES[self._kind], ROWS_PER_BLOCK[self._kind]
         for row in known:
             number, slot = divmod(self.count, per_block)

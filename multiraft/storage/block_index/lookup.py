@@ -52,7 +52,7 @@ def find_entry(rows: SparseIndex, index: int, blocks: Blocks) -> EntryPlace | No
     slot = index - row.first
     if slot >= row.count:
         return None
-    data = _run(row, ENTRY_ROW.size, blocks)
+    data = _part(row, ENTRY_ROW.size, blocks)
     position, end = ENTRY_ROW.unpack_from(data, slot * ENTRY_ROW.size)
     return EntryPlace(row.file, position, end - _end_at(slot - 1, data))
 
@@ -61,7 +61,7 @@ def bytes_up_to(rows: SparseIndex, index: int, blocks: Blocks) -> int:
     """Return the framed bytes of a group's entries up to and including ``index``, which ``rows``
     has, counted as the running values are.  One block."""
     row = rows[rows.find(index)]
-    return row.value + _end_at(index - row.first, _run(row, ENTRY_ROW.size, blocks))
+    return row.value + _end_at(index - row.first, _part(row, ENTRY_ROW.size, blocks))
 
 
 def last_within(rows: SparseIndex, bytes_max: int, blocks: Blocks) -> int:
@@ -70,14 +70,14 @@ def last_within(rows: SparseIndex, bytes_max: int, blocks: Blocks) -> int:
     empty. One block."""
     at = max(0, bisect_right(range(len(rows)), bytes_max, key=lambda at: rows[at].value) - 1)
     row = rows[at]
-    data = _run(row, ENTRY_ROW.size, blocks)
+    data = _part(row, ENTRY_ROW.size, blocks)
     fit = bisect_right(range(row.count), bytes_max - row.value,
                        key=lambda slot: _end_at(slot, data))
     return row.first + fit - 1
 
 
 def _end_at(slot: int, data: memoryview) -> int:
-    """Return the framed bytes of a run's entries up to a slot of the run; -1 = none."""
+    """Return the framed bytes of a part's entries up to one of its slots; -1 = none."""
     if slot < 0:
         return 0
     return ENTRY_ROW.unpack_from(data, slot * ENTRY_ROW.size)[1]
@@ -99,9 +99,9 @@ def find_timestamp(rows: SparseIndex, timestamp_ms: int, blocks: Blocks) -> Batc
     if at == len(rows):
         return None
     row = rows[at]
-    data = _run(row, BATCH_ROW.size, blocks)
-    # A run's own values begin anew with its segment.  No row before has the timestamp, so in this
-    # run the first value that has it is the partition's first.
+    data = _part(row, BATCH_ROW.size, blocks)
+    # Values in blocks begin anew with each segment.  No row before has the timestamp, so in this
+    # part the first value that has it is the partition's first.
     slot = bisect_left(range(row.count), timestamp_ms,
                        key=lambda slot: BATCH_ROW.unpack_from(data, slot * BATCH_ROW.size)[1])
     return _batch(row, slot, data)
@@ -114,7 +114,7 @@ def batches_from(rows: SparseIndex, offset: int, blocks: Blocks) -> Iterator[Bat
     if at < 0:
         return
     row = rows[at]
-    data = _run(row, BATCH_ROW.size, blocks)
+    data = _part(row, BATCH_ROW.size, blocks)
     slot = bisect_right(range(row.count), offset,
                         key=lambda slot: BATCH_ROW.unpack_from(data, slot * BATCH_ROW.size)[0]) - 1
     while True:
@@ -124,7 +124,7 @@ def batches_from(rows: SparseIndex, offset: int, blocks: Blocks) -> Iterator[Bat
         if at == len(rows):
             return
         row = rows[at]
-        data = _run(row, BATCH_ROW.size, blocks)
+        data = _part(row, BATCH_ROW.size, blocks)
 
 
 def _batch(row: Row, slot: int, data: memoryview) -> Batch:
@@ -132,8 +132,8 @@ def _batch(row: Row, slot: int, data: memoryview) -> Batch:
     return Batch(base, base + count, index, EntryPlace(row.file, position, size), latest)
 
 
-def _run(row: Row, row_bytes: int, blocks: Blocks) -> memoryview:
-    """Return the rows of a run in its block.  Raise ``CorruptIndex`` if the block ends before."""
+def _part(row: Row, row_bytes: int, blocks: Blocks) -> memoryview:
+    """Return a key's rows of one block.  Raise ``CorruptIndex`` if the block ends before."""
     data = blocks(row.file, row.block)
     end = (row.slot + row.count) * row_bytes
     if len(data) < end:

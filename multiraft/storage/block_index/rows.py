@@ -1,11 +1,11 @@
 """Sparse index of one key, a group or a partition: where its rows begin in blocks of index files.
 
 Contract.  A ``SparseIndex`` is immutable bytes, 24 a row: threads may share it.  A row stands for
-the run of the key's rows in one block: the first key of the run (entry index or base offset), the
-place of the run, and a running value that never falls along the rows.  Look-ups are O(log n).
+the key's part of one block: the first entry index or base offset of the part, its place, and a
+running value that never falls along the rows.  Look-ups are O(log n).
 
 The running value of a group's row: framed bytes of its entries in the rows before.  That of a
-partition's: the highest timestamp of the partition up to the end of the run.
+partition's: the highest timestamp of the partition up to the end of the part.
 
 Theory.  The place has the number of the file as the caller counts them, so that a row of a file's
 summary becomes one of memory by one addition over all rows.
@@ -45,13 +45,13 @@ BLOCKS_MAX = 1 << _BLOCK_BITS
 
 
 class Row(NamedTuple):
-    """The run of a key's rows in one block."""
+    """A key's part of one block."""
 
     first: int  # entry index or base offset
     file: int
     block: int
-    slot: int  # of the run's first row in the block
-    count: int  # type: ignore[assignment]  # rows of the run
+    slot: int  # of the part's first row in the block
+    count: int  # type: ignore[assignment]  # rows of the part
     value: int  # running, see the module
 
 
