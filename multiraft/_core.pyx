@@ -90,7 +90,7 @@ cdef enum:
     RELEASE_BYTES = 1048576
     DISK_QUEUE_JOBS_MAX = 1024
     DATA = 1
-    LAST_INDEXED = 7
+    LAST_INDEXED = 11
     HARD_STATE = 18
     VOTE_BYTES = 4
     #: Most bytes of a column: its ends are 32-bit numbers.

@@ -33,8 +33,12 @@ class EntryKind(enum.IntEnum):
     MEMBERSHIP = 3  # a configuration; counts from the moment it is in the log
     PARTITION_OPEN = 4  # payload: PARTITION_OPEN struct of partitions/state.py
     PARTITION_SEAL = 5  # no more data for this partition incarnation in this group
-    LOG_START = 6  # base_offset = the partition's new log start
+    LOG_START = 6  # new log starts of partitions (partitions/retention_records.py)
     METADATA = 7  # a command of the metadata state machine (CBOR)
+    CLOCK = 8  # milliseconds since 1970: dates the entries behind it
+    PARTITION_DELETE = 9  # partitions that the group has no longer
+    COMPACT = 10  # the partition is compacted by key up to an offset
+    PRODUCERS_EXPIRE = 11  # producers whose last batch is before an index are forgotten
     CHECKPOINT_MARK = 16  # a checkpoint up to this journal offset exists
     SUFFIX_DROP = 17  # entries of the group with index >= this one's are removed (truncation)
     HARD_STATE = 18  # header: term; payload: u32 node voted for (0 = none)
@@ -48,7 +52,7 @@ class EntryKind(enum.IntEnum):
     LIFT = 25  # damage before this journal offset no longer concerns the group
 
 
-LAST_INDEXED_KIND = EntryKind.METADATA
+LAST_INDEXED_KIND = EntryKind.PRODUCERS_EXPIRE
 
 
 class BatchInfo(NamedTuple):

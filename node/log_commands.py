@@ -31,7 +31,7 @@ class _Whole(click.IntRange):
         return super().convert(value, param, ctx)
 
 
-_COLUMNS = ("position", "kind", "group", "term", "index", "partition", "offset", "bytes", "problem")
+_COLUMNS = ("position", "kind", "group", "term", "index", "partition", "offset", "bytes", "note")
 _WIDTHS = (14, 14, 6, 6, 10, 18, 12, 9, 0)
 
 
@@ -141,7 +141,8 @@ class _Printer:
                 header = True
             _line((row.position, row.kind or "?", row.group if row.group >= 0 else "?", row.term,
                    row.index, row.partition or "-",
-                   row.base_offset if row.base_offset >= 0 else "-", row.length, row.problem))
+                   row.base_offset if row.base_offset >= 0 else "-", row.length,
+                   "; ".join(filter(None, (row.problem, row.text)))))
 
     def groups(self, rows: Sequence[dict]) -> None:
         for row in rows:

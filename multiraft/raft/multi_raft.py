@@ -97,7 +97,8 @@ HANDLERS: dict[tuple[type, Role], Handler] = {
 
 #: Kinds that a driver may propose.  MEMBERSHIP comes from ``change_members``, NOOP from the leader.
 PROPOSABLE = frozenset({EntryKind.PARTITION_OPEN, EntryKind.PARTITION_SEAL, EntryKind.LOG_START,
-                        EntryKind.METADATA})
+                        EntryKind.METADATA, EntryKind.CLOCK, EntryKind.PARTITION_DELETE,
+                        EntryKind.COMPACT, EntryKind.PRODUCERS_EXPIRE})
 
 
 class Proposed(NamedTuple):

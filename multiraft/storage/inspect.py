@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from multiraft import core
 from multiraft.codec import layout
+from multiraft.partitions import entry_text
 from multiraft.storage.atomic_file import read_envelope
 from multiraft.storage.checkpoint import (
     CHECKPOINT_MAGIC,
@@ -69,6 +70,7 @@ class Row(NamedTuple):
     problem: str
     payload_crc: int = 0  # CRC32C of the payload; the same in every replica's copy of an entry
     payload: bytes = b""  # when it was asked for
+    text: str = ""  # what an entry without records says (partitions/entry_text.py)
 
 
 class FileSummary(NamedTuple):
@@ -322,7 +324,8 @@ def _row(found: core.ScannedEntry, data: bytes, start: int, durable: int, payloa
     payload = memoryview(data)[found.at + layout.ENTRY_HEADER_BYTES:found.at + found.length]
     return Row(position, EntryKind(found.kind).name.lower(), found.group, found.incarnation,
                found.term, found.index, found.partition, found.base_offset, found.length,
-               found.durable, problem, core.crc32c(payload), bytes(payload) if payloads else b"")
+               found.durable, problem, core.crc32c(payload), bytes(payload) if payloads else b"",
+               entry_text.describe(found.kind, payload))
 
 
 def _problem(position: int, reason: str, durable: int) -> Row:

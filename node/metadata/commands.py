@@ -49,7 +49,7 @@ PARTITIONS_PER_TOPIC_MAX = PARTITIONS_MAX
 #: Producer ids granted to a node at once; the node serves producers from them without asking again.
 PRODUCER_IDS_PER_BLOCK_MAX = 1 << 16
 
-#: Characters of a program's version, which is shown and never compared.
+#: Characters of a program's version (``node_releases.py`` compares them).
 VERSION_TEXT_MAX = 64
 
 TOPIC_ID_BYTES = 16

@@ -7,7 +7,7 @@ import pytest
 from multiraft import _core
 from multiraft.codec import layout
 from multiraft.errors import CorruptEntry
-from multiraft.types import BatchInfo, Entry, EntryKind
+from multiraft.types import LAST_INDEXED_KIND, BatchInfo, Entry, EntryKind
 
 SEED = 0xCAFEF00D
 
@@ -293,3 +293,40 @@ def test_a_negative_place_is_refused(twin, at):
         twin.scan_entries(b"", at, 0)
     with pytest.raises(ValueError, match="is negative"):
         twin.check_entries(b"", at, 0)
+
+
+# ---- Kinds of a group's log --------------------------------------------------------------------
+
+def retention_entries() -> list[Entry]:
+    """One entry of each kind that decides retention."""
+    made = [
+        (EntryKind.CLOCK, 0, "0068e5cf8b010000"),
+        (EntryKind.LOG_START, 0, "0200000001000000" "0700000000000000" "2800000000000000"
+         "8403000000000000"),
+        (EntryKind.PARTITION_DELETE, 0, "01000000010000000c00000000000000" "0700000000000000"),
+        (EntryKind.COMPACT, 7, "010000000200000028000000000000001e00000000000000"),
+        (EntryKind.PRODUCERS_EXPIRE, 0, "010000001100000000000000"),
+    ]
+    return [Entry(kind, 3, 1, 5, 1 + at, partition, payload=bytes.fromhex(payload))
+            for at, (kind, partition, payload) in enumerate(made)]
+
+
+def test_golden_entries_that_decide_retention(twin, golden):
+    buffers, starts, total, last_crc = twin.frame_entries(retention_entries(), SEED, 4096)
+    assert b"".join(buffers) == golden("retention_entries.hex")
+    assert twin.parse_entries(golden("retention_entries.hex")) == retention_entries()
+    scan = twin.scan_entries(golden("retention_entries.hex"), 0, SEED)
+    assert [entry.at for entry in scan.entries] == starts
+    assert scan[1:] == (total, "end", last_crc)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in EntryKind if kind != EntryKind.DATA])
+def test_an_index_has_the_kinds_of_a_group_s_log_and_no_others(twin, kind):
+    lane = lane_of(twin, [Entry(kind, 3, 1, 5, 1)])
+    indexer = twin.SegmentIndexer()
+    taken = indexer.take(lane, 0, SEED, 0)
+    if kind == EntryKind.HARD_STATE:
+        assert taken.reason == "end"
+    else:
+        assert taken.reason == ("end" if kind <= LAST_INDEXED_KIND else "special")
+        assert len(indexer.runs()) == (kind <= LAST_INDEXED_KIND)

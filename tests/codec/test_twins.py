@@ -414,7 +414,8 @@ def logs(draw):
     """Entries of a few groups in lane order, most of them the next of their group."""
     steps = draw(st.lists(st.tuples(
         st.integers(0, 2), st.sampled_from([*[EntryKind.DATA] * 4, EntryKind.NOOP,
-                                            EntryKind.METADATA, EntryKind.HARD_STATE]),
+                                            EntryKind.METADATA, EntryKind.CLOCK,
+                                            EntryKind.PRODUCERS_EXPIRE, EntryKind.HARD_STATE]),
         st.integers(0, 2), st.integers(0, 1), st.binary(max_size=5)), max_size=12))
     odd = draw(st.one_of(st.none(), st.tuples(
         st.sampled_from([EntryKind.SUFFIX_DROP, EntryKind.LIFT, EntryKind.DATA, EntryKind.NOOP]),

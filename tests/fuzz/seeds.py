@@ -16,6 +16,16 @@ from multiraft.liveness.leadership_digest import BUCKETS
 from multiraft.liveness.peer_identity import BootId
 from multiraft.partitions.producer_state import BATCHES_PER_WINDOW, export_windows, extended
 from multiraft.partitions.records import open_payload, seal_payload
+from multiraft.partitions.retention_records import (
+    UNKNOWN_BYTES,
+    Compaction,
+    LogStart,
+    clock_payload,
+    compact_payload,
+    delete_payload,
+    expire_payload,
+    log_starts_payload,
+)
 from multiraft.partitions.state import PartitionStates
 from multiraft.raft import joint_quorum, messages
 from multiraft.raft.replica_records import ForcedRecovery, Tombstone, reincarnation, tombstone
@@ -351,12 +361,16 @@ def entries() -> list[bytes]:
 
 def payloads() -> list[bytes]:
     """Return payloads of a configuration, a tombstone, a forced recovery, partition opens without
-    and with earlier state, and a partition seal."""
+    and with earlier state, a partition seal, and the entries that decide retention."""
     left = Tombstone(HardState(3, 1), 9, 1)
     reborn = ForcedRecovery(2, VOTERS)
     return [joint_quorum.encode(Configuration((1, 2, 3), (4,), (1, 2))),
             bytes(tombstone(1, 1, left).payload), bytes(reincarnation(1, 1, 5, reborn).payload),
-            open_payload(1), open_payload(3, 900, 7, 40, carried_windows()[0]), seal_payload(2)]
+            open_payload(1), open_payload(3, 900, 7, 40, carried_windows()[0]), seal_payload(2),
+            clock_payload(0, 1_700_000_000_000),
+            log_starts_payload([LogStart(7, 40, 900), LogStart(8, 3, UNKNOWN_BYTES)]),
+            delete_payload(12, [7, 8]), compact_payload(Compaction(2, 40, 30)),
+            expire_payload(17)]
 
 
 def carried_windows() -> list[bytes]:

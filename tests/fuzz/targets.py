@@ -25,8 +25,21 @@ from multiraft.client._batch_reader import intact_batches
 from multiraft.client._compression import decompress
 from multiraft.codec import reference
 from multiraft.errors import CodecError, CorruptEntry, MalformedHeader, MultiRaftError
+from multiraft.partitions import entry_text
 from multiraft.partitions.producer_state import export_windows, import_windows
 from multiraft.partitions.records import open_payload, parse_open, parse_seal
+from multiraft.partitions.retention_records import (
+    clock_payload,
+    compact_payload,
+    delete_payload,
+    expire_payload,
+    log_starts_payload,
+    parse_clock,
+    parse_compact,
+    parse_delete,
+    parse_expire,
+    parse_log_starts,
+)
 from multiraft.raft import joint_quorum
 from multiraft.raft.messages import Append
 from multiraft.raft.replica_records import parse_reincarnation, parse_tombstone
@@ -46,6 +59,7 @@ from multiraft.storage.journal.segment_scan import scan_segment
 from multiraft.storage.repair.coordinator import RepairRequest
 from multiraft.storage.snapshot_download import PARTIAL_FILE, PartialSnapshot, SnapshotDownload
 from multiraft.storage.store import Store
+from multiraft.types import EntryKind
 from multiraft.wire import messages as wire
 from multiraft.wire.connection import (
     NEED_DATA,
@@ -292,11 +306,14 @@ def payloads(data: bytes) -> None:
         lambda part: parse_tombstone(1, 1, part),
         parse_seal,
         opening,
+        retention,
     ):
         try:
             parse(data)
         except CorruptEntry:
             continue
+    for kind in EntryKind:
+        entry_text.describe(kind, data)
 
 
 def opening(data: bytes) -> None:
@@ -305,6 +322,26 @@ def opening(data: bytes) -> None:
     windows = import_windows(opened.windows, 1)
     assert import_windows(export_windows(windows), 1) == windows
     assert parse_open(open_payload(*opened)) == opened
+
+
+#: Parser of an entry that decides retention -> encoder of what it returned.
+RETENTION = (
+    (parse_clock, lambda value: clock_payload(0, value)),
+    (parse_log_starts, log_starts_payload),
+    (parse_delete, lambda deletion: delete_payload(*deletion)),
+    (parse_compact, compact_payload),
+    (parse_expire, expire_payload),
+)
+
+
+def retention(data: bytes) -> None:
+    """Decode the entries that decide retention; an accepted one has only these bytes."""
+    for parse, encode_again in RETENTION:
+        try:
+            found = parse(data)
+        except CorruptEntry:
+            continue
+        assert encode_again(found) == data
 
 
 def carried_windows(data: bytes) -> None:

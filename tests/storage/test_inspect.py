@@ -121,3 +121,10 @@ def test_a_path_of_something_else_is_refused(tmp_path):
     (tmp_path / "notes.txt").write_text("nothing of ours")
     assert run(tmp_path / "notes.txt").exit_code == EXIT_NOT_OURS
     assert run(tmp_path).exit_code == EXIT_NOT_OURS
+
+
+def test_an_entry_without_records_says_what_it_decides(directory):
+    opening = "epoch 1 from offset 0, leader epochs from 0"
+    rows = [json.loads(line) for line in run(directory, "--json").output.splitlines()]
+    assert [row["text"] for row in rows if row.get("entry") == "partition_open"] == [opening]
+    assert opening in run(directory).output

@@ -17,7 +17,7 @@ import pytest
 
 from admin_cli.development import dev_state
 from chaos.simulator.disk.filesystem import SimulatedFilesystem
-from multiraft.partitions import producer_state, records
+from multiraft.partitions import producer_state, records, retention_records
 from multiraft.partitions.state import PartitionStates
 from multiraft.raft import joint_quorum, replica_records
 from multiraft.raft.replica_records import ForcedRecovery, Tombstone
@@ -441,7 +441,7 @@ def test_cluster_json_of_a_development_cluster(tmp_path):
 # ---- the journal --------------------------------------------------------------------------------
 
 #: Numbers of kinds of records.
-KINDS = {1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 24, 25}
+KINDS = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 16, 17, 18, 19, 20, 21, 24, 25}
 #: What is written for a kind that has a payload of its own -> bytes.
 PAYLOADS = {
     "membership": "010002000100010001000000020000000300000004000000",
@@ -450,6 +450,12 @@ PAYLOADS = {
         "02000000040000000200000000000000030000000000000001000000000000000700000000000000"
         "03000104000000050000000600000000000000",
     "partition seal": "010000000500000000000000",
+    "log start": "02000000010000000700000000000000280000000000000084030000000000"
+                 "00",
+    "clock": "0068e5cf8b010000",
+    "partition delete": "01000000010000000c000000000000000700000000000000",
+    "compact": "010000000200000028000000000000001e00000000000000",
+    "producers expire": "010000001100000000000000",
     "repair": "05000000000000000600000000000000",
     "quarantine cleared": "05000000000000000600000000000000",
     "tombstone": "02000000000000000300000005000000",
@@ -473,6 +479,12 @@ def payloads() -> dict[str, bytes]:
         "partition open": records.open_payload(2, 3, 4),
         "partition open, carried": records.open_payload(2, 3, 4, 1, window),
         "partition seal": records.seal_payload(5),
+        "log start": retention_records.log_starts_payload(
+            [retention_records.LogStart(7, 40, 900)]),
+        "clock": retention_records.clock_payload(0, 1_700_000_000_000),
+        "partition delete": retention_records.delete_payload(12, [7]),
+        "compact": retention_records.compact_payload(retention_records.Compaction(2, 40, 30)),
+        "producers expire": retention_records.expire_payload(17),
         "repair": REPAIR_STRUCT.pack(5, 6),
         "quarantine cleared": RANGE_STRUCT.pack(5, 6),
         "tombstone": bytes(

@@ -1,0 +1,44 @@
+"""Releases of the cluster's nodes, and the entries that all of them know.
+
+Contract.  Pure functions of the rows of the nodes.  A leader proposes kinds 8 to 11 of entries, and
+version 2 of LOG_START, only while ``retention_entries_fault`` is empty.
+
+Theory.  A node records its release when it registers, before it takes part again: the metadata
+know the release of each node that runs.  A node that goes back to an earlier release is not
+foreseen: it refuses the checkpoints of the later one (docs/decisions/0016).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from node.metadata.commands import NodeRecord
+
+#: First release that knows the entries of docs/decisions/0060.
+RETENTION_ENTRIES_SINCE = (0, 2)
+
+#: Nodes that a refusal names; it always tells their number.
+NODES_NAMED = 4
+
+#: Release numbers, without what follows them: ``0.2.0.dev0`` is 0.2.0.
+_RELEASE = re.compile(r"([0-9]{1,9})\.([0-9]{1,9})(?=[.+abr]|$)")
+
+
+def retention_entries_fault(nodes: Iterable[NodeRecord]) -> str:
+    """Return why leaders may not propose the entries that decide retention yet: nodes of earlier
+    or unknown releases.  Empty if they may.  O(nodes)."""
+    unable = [node for node in nodes if not _knows_retention_entries(node.version)]
+    if not unable:
+        return ""
+    named = ", ".join(f"node {node.id} ({node.version or 'unknown'})"
+                      for node in unable[:NODES_NAMED])
+    more = f" and {len(unable) - NODES_NAMED} more" if len(unable) > NODES_NAMED else ""
+    since = ".".join(map(str, RETENTION_ENTRIES_SINCE))
+    return (f"the entries that decide retention need release {since} or later on all nodes; "
+            f"upgrade {named}{more}")
+
+
+def _knows_retention_entries(version: str) -> bool:
+    found = _RELEASE.match(version)
+    return found is not None and tuple(map(int, found.groups())) >= RETENTION_ENTRIES_SINCE
