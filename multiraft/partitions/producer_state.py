@@ -57,6 +57,11 @@ def last_sequence(window: bytes) -> int:
     return _BATCH.unpack_from(window, len(window) - _BATCH.size)[1]
 
 
+def last_index(window: bytes) -> int:
+    """Return the Raft index of a window's newest batch."""
+    return int.from_bytes(window[-8:], "little")
+
+
 def window_batches(window: bytes) -> tuple[int, list[WindowBatch]]:
     """Return (producer epoch, batches oldest first) of a packed window."""
     batches = _BATCH.iter_unpack(memoryview(window)[_EPOCH.size:])
@@ -110,6 +115,18 @@ def in_order_of_use(windows: dict[int, bytes]) -> dict[int, bytes]:
     """Return the windows, least recently used first.  Last base offsets differ: the order is
     total."""
     return dict(sorted(windows.items(), key=lambda item: _last_base_offset(item[1])))
+
+
+def unexpired(windows: dict[int, bytes], below_index: int) -> dict[int, bytes]:
+    """Return the windows, in order of use, without those whose newest batch has an index below
+    ``below_index``: the first ones, because indexes grow in the order of use.  O(expired + 1), and
+    O(producers) if there are any."""
+    expired = 0
+    for window in windows.values():
+        if last_index(window) >= below_index:
+            break
+        expired += 1
+    return dict(list(windows.items())[expired:]) if expired else windows
 
 
 def _last_base_offset(window: bytes) -> int:

@@ -26,7 +26,6 @@ from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from multiraft.codec import shapes
 from multiraft.errors import (
     CodecError,
     CorruptEntry,
@@ -34,6 +33,15 @@ from multiraft.errors import (
     PartitionSealed,
     ProducerFenced,
     UnknownPartition,
+)
+from multiraft.partitions import retention_effects, tail_snapshot
+from multiraft.partitions.partition_state import (
+    NO_DETAILS,
+    GroupState,
+    PartitionDetails,
+    PartitionState,
+    with_leader_epoch,
+    with_opening,
 )
 from multiraft.partitions.producer_state import (
     BATCHES_PER_WINDOW,
@@ -44,12 +52,15 @@ from multiraft.partitions.producer_state import (
     extended,
     import_windows,
     in_order_of_use,
+    last_index,
     last_sequence,
     repeated,
     restore_windows,
+    unexpired,
     window_epoch,
 )
 from multiraft.partitions.records import (
+    LEADER_EPOCH_MAX,
     NO_PREDECESSOR,
     PartitionSeal,
     open_payload,
@@ -59,46 +70,31 @@ from multiraft.partitions.records import (
 from multiraft.raft.log_state import ValidatedAppend
 from multiraft.types import LAST_INDEXED_KIND, BatchInfo, Entry, EntryKind
 
-__all__ = ["PARTITIONS_PER_GROUP_MAX", "PRODUCERS_PER_PARTITION_MAX", "PartitionState",
-           "PartitionStates", "open_payload"]
+__all__ = ["PARTITIONS_PER_GROUP_MAX", "PRODUCERS_PER_PARTITION_MAX", "GroupState",
+           "PartitionState", "PartitionStates", "open_payload"]
 
 #: Producers kept per partition.  The least recently used one is forgotten, and is an unknown
 #: producer from then on, which has to begin a new epoch.  At about 200 bytes each this keeps a
 #: partition below 256 KiB.
 PRODUCERS_PER_PARTITION_MAX = 1024
 
-#: Partitions that one group may ever have opened.  Their state is kept after a seal, so that a late
-#: open of an old epoch is refused.  Keeps a group's checkpoint below 128 MiB.
+#: Partitions that one group may have.  Their state is kept after a seal, until a PARTITION_DELETE,
+#: so that a late open of an old epoch is refused.  Keeps a group's checkpoint below 128 MiB.
 PARTITIONS_PER_GROUP_MAX = 1 << 20
-
-#: Version of the object that ``snapshot`` returns.  Version 1 has no seals; it is read.
-SNAPSHOT_VERSION = 2
-SNAPSHOT_VERSIONS_READ = (1, 2)
 
 _DATA = int(EntryKind.DATA)
 _OPEN = int(EntryKind.PARTITION_OPEN)
 _SEAL = int(EntryKind.PARTITION_SEAL)
-_LOG_START = int(EntryKind.LOG_START)
-
-#: Shape of the object that ``snapshot`` returns: per partition its state, and (producer, window).
-_SNAPSHOT = {"group": shapes.UINT, "applied": shapes.UINT, "partitions": [
-    (*[shapes.UINT] * 5, shapes.FLAG, shapes.UINT, shapes.UINT, [(shapes.UINT, shapes.BYTES)])]}
+#: ``PartitionState`` without a call of Python: one is made for each batch.
+_new_state = tuple.__new__
 
 
-class PartitionState(NamedTuple):
-    """One partition in one group.
+class GroupChange(NamedTuple):
+    """What one entry did to the group's state and to several partitions, to undo it."""
 
-    Offsets from ``start_offset`` to ``next_offset`` belong to ``epoch``.  Lower ones are in earlier
-    links of the partition's chain, of which this group's log may have some too.  Offsets below
-    ``log_start`` are deleted in every group."""
-
-    epoch: int
-    leader_epoch_base: int
-    next_offset: int
-    log_start: int
-    sealed: bool
-    start_offset: int
-    leader_epoch: int  # once sealed: no batch of the partition carries a higher one; else 0
+    before: GroupState
+    after: GroupState
+    rows: tuple[tuple, ...]  # as the records of other entries
 
 
 class PartitionStates:
@@ -107,22 +103,29 @@ class PartitionStates:
     ``last_index`` is the index of the last entry appended, ``applied_index`` of the last applied.
     """
 
-    __slots__ = ("group", "last_index", "applied_index", "_states", "_windows", "_pending",
-                 "_applied_overrides")
+    __slots__ = ("group", "last_index", "applied_index", "group_state", "applied_group_state",
+                 "_states", "_windows", "_pending", "_applied_overrides", "_first_details",
+                 "_forgotten_below")
 
     def __init__(self, group: int, applied_index: int = 0):
         self.group = group
         self.last_index = applied_index
         self.applied_index = applied_index
+        self.group_state = GroupState()  # at the tail
+        self.applied_group_state = self.group_state
         #: partition -> PartitionState at the tail
         self._states: dict[int, PartitionState] = {}
         #: partition -> {producer id: packed window}, least recently used first, at the tail
         self._windows: dict[int, dict[int, bytes]] = {}
         #: One record per entry in (applied_index, last_index], None for an entry without effect:
-        #: (partition, state before, state after, ((producer, window before or None), ...)).
-        self._pending: deque[tuple | None] = deque()
-        #: partition -> applied state (None = not yet there), where it differs from the tail's
+        #: (partition, state before, state after, ((producer, window before or None), ...)), or a
+        #: ``GroupChange`` with any number of these.
+        self._pending: deque[tuple | GroupChange | None] = deque()
+        #: partition -> applied state (None = not there), where it differs from the tail's
         self._applied_overrides: dict[int, PartitionState | None] = {}
+        #: Details of the partition that last got its first batch; the next one often has the same.
+        self._first_details = NO_DETAILS
+        self._forgotten_below = 0  # ``expired_below`` at the last ``forget_expired``
 
     # ---- leader ---------------------------------------------------------------------------------
 
@@ -156,23 +159,31 @@ class PartitionStates:
     def begins_producer(self, partition: int, info: BatchInfo) -> bool:
         """True if the partition does not know the batch's producer, or only lower epochs of it.
         O(1)."""
-        windows = self._windows.get(partition)
-        window = windows.get(info.producer_id) if windows is not None else None
+        window = self._window(partition, info.producer_id)
         return window is None or info.producer_epoch > window_epoch(window)
+
+    def _window(self, partition: int, producer: int) -> bytes | None:
+        """Return the producer's window at the tail; None = the producer is unknown, or has
+        expired."""
+        windows = self._windows.get(partition)
+        window = windows.get(producer) if windows is not None else None
+        below_index = self.group_state.expired_below
+        if below_index and window is not None and last_index(window) < below_index:
+            return None
+        return window
 
     def _sealed_original(self, partition: int, info: BatchInfo) -> WindowBatch | None:
         """Return the batch in this group that ``info`` repeats; None = this group knows of none.
 
         Other batches of the producer are not judged here: it continues in the partition's next
         group, and its batches would seem out of order in this one."""
-        window = self._windows.get(partition, {}).get(info.producer_id)
+        window = self._window(partition, info.producer_id)
         return repeated(window, info) if window is not None else None
 
     def _original(self, partition: int, info: BatchInfo) -> WindowBatch | None:
         """Return the batch that ``info`` repeats, or None if ``info`` is the next one.  Raises
         ``SequenceError`` if it is neither."""
-        windows = self._windows.get(partition)
-        window = windows.get(info.producer_id) if windows is not None else None
+        window = self._window(partition, info.producer_id)
         if window is None:
             if info.base_sequence != 0:
                 raise OutOfOrderSequence(
@@ -219,8 +230,10 @@ class PartitionStates:
             return self._check_data(entry)
         if kind == _OPEN:
             return self._check_open(entry)
-        if kind == _SEAL or kind == _LOG_START:
-            return self._check_control(entry)
+        if kind == _SEAL:
+            return self._check_seal(entry)
+        if kind in retention_effects.KINDS:
+            return retention_effects.fault(entry, self._states, self.group_state)
         if not 0 < kind <= LAST_INDEXED_KIND:
             return f"entries of kind {kind} have no place in a group's log"
         return ""
@@ -233,6 +246,9 @@ class PartitionStates:
             return f"data for partition {entry.partition}, which is sealed at {state.next_offset}"
         if entry.batch is None:
             return "a data entry without a batch"
+        if state.leader_epoch_base + entry.term > LEADER_EPOCH_MAX:
+            return (f"leader epoch {state.leader_epoch_base + entry.term} of partition "
+                    f"{entry.partition} exceeds the limit of {LEADER_EPOCH_MAX}")
         if entry.base_offset != state.next_offset:
             return (f"base offset {entry.base_offset} of partition {entry.partition}, expected "
                     f"{state.next_offset}")
@@ -261,22 +277,15 @@ class PartitionStates:
                     f"{opening.start_offset}")
         return ""
 
-    def _check_control(self, entry: Entry) -> str:
-        """Return why a seal or log start does not fit: an unknown partition, or an offset outside
-        its range.  Empty if it does."""
+    def _check_seal(self, entry: Entry) -> str:
         state = self._states.get(entry.partition)
         if state is None:
-            return f"{EntryKind(entry.kind).name} of partition {entry.partition}, which is not open"
-        if entry.kind == _SEAL:
-            return _seal_fault(entry, state)
-        if entry.kind == _LOG_START and not 0 <= entry.base_offset <= state.next_offset:
-            return (f"log start {entry.base_offset} of partition {entry.partition}, its end is "
-                    f"{state.next_offset}")
-        return ""
+            return f"PARTITION_SEAL of partition {entry.partition}, which is not open"
+        return _seal_fault(entry, state)
 
     def append(self, entry: Entry) -> None:
         """Add the effect of ``entry``, which ``check_entry`` or ``validate_append`` accepted, to
-        the tail.  O(1)."""
+        the tail.  O(1), or O(partitions that the entry names)."""
         assert entry.index == self.last_index + 1, f"{entry!r} after {self.last_index}"
         kind = entry.kind
         record: tuple | None = None
@@ -284,11 +293,14 @@ class PartitionStates:
             record = self._append_data(entry)
         elif kind == _OPEN:
             record = self._append_open(entry)
-        elif kind == _SEAL or kind == _LOG_START:
-            record = self._append_control(entry)
+        elif kind == _SEAL:
+            record = self._append_seal(entry)
+        elif kind in retention_effects.KINDS:
+            self._pending.append(self._append_retention(entry))
+            self.last_index = entry.index
+            return
         else:
             assert 0 < kind <= LAST_INDEXED_KIND, f"{entry!r} has no place in a group's log"
-            record = None
         if record is not None:
             partition, before, after, _ = record
             self._states[partition] = after
@@ -301,14 +313,31 @@ class PartitionStates:
         partition, batch = entry.partition, entry.batch
         assert batch is not None
         before = self._states[partition]
-        assert not before.sealed, f"{entry!r} after the seal of partition {partition}"
-        assert entry.base_offset == before.next_offset, f"{entry!r} at {entry.base_offset}"
-        after = PartitionState(before.epoch, before.leader_epoch_base,
-                               before.next_offset + batch.count, before.log_start, False,
-                               before.start_offset, 0)
+        (epoch, leader_epoch_base, next_offset, log_start, sealed, start_offset, _, live_bytes,
+         details) = before
+        assert not sealed, f"{entry!r} after the seal of partition {partition}"
+        assert entry.base_offset == next_offset, f"{entry!r} at {entry.base_offset}"
+        if leader_epoch_base + entry.term > details[0]:
+            details = self._with_leader_epoch(details, leader_epoch_base + entry.term, next_offset)
+        if live_bytes >= 0:
+            live_bytes += len(entry.payload)
+        after = _new_state(PartitionState, (
+            epoch, leader_epoch_base, next_offset + batch.count, log_start, False, start_offset, 0,
+            live_bytes, details))
         if batch.producer_id < 0:
             return partition, before, after, ()
         return partition, before, after, self._remember(partition, batch, entry)
+
+    def _with_leader_epoch(self, details: PartitionDetails, leader_epoch: int,
+                           first_offset: int) -> PartitionDetails:
+        """Return the details with another leader epoch; the same object for partitions that begin
+        one after the other at the same offset and leader epoch."""
+        after = with_leader_epoch(details, leader_epoch, first_offset)
+        if details is not NO_DETAILS:
+            return after
+        if after != self._first_details:
+            self._first_details = after
+        return self._first_details
 
     def _remember(self, partition: int, batch: BatchInfo, entry: Entry) -> tuple:
         """Extend the producer's window by ``batch`` and make it the most recently used; forget the
@@ -321,6 +350,9 @@ class PartitionStates:
         producer = batch.producer_id
         window = windows.pop(producer, None)
         changed: tuple[tuple[int, bytes | None], ...] = ((producer, window),)
+        below_index = self.group_state.expired_below
+        if below_index and window is not None and last_index(window) < below_index:
+            window = None
         if window is None and len(windows) >= PRODUCERS_PER_PARTITION_MAX:
             oldest = next(iter(windows))
             changed += ((oldest, windows.pop(oldest)),)
@@ -337,8 +369,9 @@ class PartitionStates:
         log_start = opening.start_offset if before is None else before.log_start
         if opening.log_start != NO_PREDECESSOR:
             log_start = max(opening.log_start, 0 if before is None else log_start)
-        after = PartitionState(opening.epoch, opening.leader_epoch_base, opening.start_offset,
-                               log_start, False, opening.start_offset, 0)
+        place = opening.epoch, opening.leader_epoch_base, opening.start_offset, log_start
+        after = (PartitionState(*place, False, opening.start_offset, 0) if before is None
+                 else with_opening(before, *place))
         # Windows in this group are from before the partition moved away.  Its producers continued
         # elsewhere, and the opening carries their later state.
         old = self._windows.pop(partition, {})
@@ -348,16 +381,42 @@ class PartitionStates:
         return partition, before, after, tuple([(producer, old.get(producer))
                                                 for producer in {**old, **new}])
 
-    def _append_control(self, entry: Entry) -> tuple | None:
+    def _append_seal(self, entry: Entry) -> tuple | None:
         before = self._states[entry.partition]
-        if entry.kind != _SEAL:
-            after = before._replace(log_start=max(before.log_start, entry.base_offset))
-        elif before.sealed:
-            after = before
+        if before.sealed:
+            return None
+        after = before._replace(sealed=True, leader_epoch=before.leader_epoch_base + entry.term)
+        return entry.partition, before, after, ()
+
+    def _append_retention(self, entry: Entry) -> GroupChange | None:
+        """Carry out an entry that decides retention; return what it changed."""
+        before = self.group_state
+        found = retention_effects.changes(entry, self._states, before)
+        if found.group_state == before and not found.partitions:
+            return None
+        self.group_state = found.group_state
+        rows = []
+        for partition, old, new in found.partitions:
+            self._set_tail(partition, new)
+            # The windows go with the partition.  Their dictionary does not change any more.
+            windows = self._windows.pop(partition, {}) if new is None else {}
+            rows.append((partition, old, new, windows.items()))
+        return GroupChange(before, found.group_state, tuple(rows))
+
+    def _set_tail(self, partition: int, state: PartitionState | None) -> None:
+        """Set the partition's state at the tail, None = it is not there; the applied one stays."""
+        applied = self.applied(partition)
+        if state is not None:
+            self._states[partition] = state
         else:
-            after = before._replace(sealed=True,
-                                    leader_epoch=before.leader_epoch_base + entry.term)
-        return None if after == before else (entry.partition, before, after, ())
+            self._states.pop(partition, None)
+        self._set_applied(partition, applied)
+
+    def _set_applied(self, partition: int, state: PartitionState | None) -> None:
+        if self._states.get(partition) is state:
+            self._applied_overrides.pop(partition, None)
+        else:
+            self._applied_overrides[partition] = state
 
     def truncate(self, first_gone: int) -> None:
         """Undo every entry from index ``first_gone`` on, none of which may be applied.
@@ -370,37 +429,55 @@ class PartitionStates:
             self.last_index -= 1
             if record is not None:
                 self._undo(record)
-                if record[3]:
-                    reordered[record[0]] = None
+                for row in _rows(record):
+                    if row[3]:
+                        reordered[row[0]] = None
         for partition in reordered:
             self._windows[partition] = in_order_of_use(self._windows[partition])
             if not self._windows[partition]:
                 del self._windows[partition]
 
-    def _undo(self, record: tuple) -> None:
-        partition, before, _, changed = record
-        if before is None:
-            del self._states[partition]
-        else:
-            self._states[partition] = before
-        if self._applied_overrides[partition] is before:
-            del self._applied_overrides[partition]
-        if changed:
-            restore_windows(self._windows.setdefault(partition, {}), changed)
+    def _undo(self, record: tuple | GroupChange) -> None:
+        if type(record) is GroupChange:
+            self.group_state = record.before
+        for partition, before, _, changed in reversed(_rows(record)):
+            self._set_tail(partition, before)
+            if changed:
+                restore_windows(self._windows.setdefault(partition, {}), changed)
 
     def apply(self, index: int) -> None:
         """Raise the applied state to the entry at ``index``, which the tail already has.  O(entries
-        applied)."""
+        applied and partitions that they name)."""
         assert index <= self.last_index, f"apply {index} of {self.last_index}"
         while self.applied_index < index:
             record = self._pending.popleft()
             self.applied_index += 1
-            if record is not None:
-                partition, _, after, _ = record
-                if self._states[partition] is after:
-                    del self._applied_overrides[partition]
-                else:
-                    self._applied_overrides[partition] = after
+            if record is None:
+                continue
+            if type(record) is GroupChange:
+                self.applied_group_state = record.after
+                for partition, _, after, _ in record.rows:
+                    self._set_applied(partition, after)
+                continue
+            partition, _, after, _ = record
+            if self._states.get(partition) is after:
+                del self._applied_overrides[partition]
+            else:
+                self._applied_overrides[partition] = after
+
+    def forget_expired(self) -> None:
+        """Free the windows of producers that have expired by the applied entries; no look-up
+        finds them.  O(partitions + expired) after a PRODUCERS_EXPIRE, else O(1)."""
+        below_index = self.applied_group_state.expired_below
+        if below_index == self._forgotten_below:
+            return
+        self._forgotten_below = below_index
+        for partition, windows in list(self._windows.items()):
+            kept = unexpired(windows, below_index)
+            if kept:
+                self._windows[partition] = kept
+            else:
+                del self._windows[partition]
 
     # ---- queries --------------------------------------------------------------------------------
 
@@ -436,8 +513,8 @@ class PartitionStates:
     def sealed(self, partition: int) -> PartitionSeal | None:
         """Return the contents of the partition's *applied* seal; None = it is not sealed.
 
-        They are final: every replica that has applied the seal returns the same.  O(producers +
-        pending entries)."""
+        They are final but for producers that expire later: every replica that has applied the seal
+        returns the same.  O(producers + pending entries)."""
         state = self.applied(partition)
         if state is None or not state.sealed:
             return None
@@ -450,8 +527,7 @@ class PartitionStates:
         return len(self._states)
 
     def partitions(self) -> Iterator[int]:
-        """Return the incarnations of all partitions that the tail knows, in order of their first
-        opening."""
+        """Return the incarnations of all partitions that the tail knows, in any order."""
         return iter(self._states)
 
     def windows(self, partition: int) -> dict[int, bytes]:
@@ -459,30 +535,35 @@ class PartitionStates:
         -> packed window (see ``window_batches``).  O(producers + pending entries)."""
         windows = dict(self._windows.get(partition, {}))
         for record in reversed(self._pending):
-            if record is not None and record[0] == partition:
-                restore_windows(windows, record[3])
-        return in_order_of_use(windows)
+            for row in _rows(record):
+                if row[0] == partition:
+                    restore_windows(windows, row[3])
+        return unexpired(in_order_of_use(windows), self.applied_group_state.expired_below)
 
     # ---- checkpoints ----------------------------------------------------------------------------
 
     def snapshot(self) -> dict:
-        """Return the applied state as CBOR-able values.  O(partitions + producers + pending
-        entries)."""
+        """Return the applied state as CBOR-able values, partitions in order of their incarnations.
+        O(partitions + producers + pending entries)."""
         undone: dict[int, dict[int, bytes]] = {}
         for record in reversed(self._pending):
-            if record is not None and record[3]:
-                if record[0] not in undone:
-                    undone[record[0]] = dict(self._windows.get(record[0], {}))
-                restore_windows(undone[record[0]], record[3])
+            for partition, _, _, changed in _rows(record):
+                if changed:
+                    if partition not in undone:
+                        undone[partition] = dict(self._windows.get(partition, {}))
+                    restore_windows(undone[partition], changed)
+        below_index = self.applied_group_state.expired_below
+        deleted = [each for each in self._applied_overrides if each not in self._states]
         partitions = []
-        for partition, tail_state in self._states.items():
-            state = self._applied_overrides.get(partition, tail_state)
+        for partition in sorted([*self._states, *deleted]):
+            state = self.applied(partition)
             if state is not None:
                 windows = undone.get(partition)
                 windows = (self._windows.get(partition, {}) if windows is None
                            else in_order_of_use(windows))
-                partitions.append([partition, *state, list(windows.items())])
-        return {"version": SNAPSHOT_VERSION, "group": self.group, "applied": self.applied_index,
+                windows = unexpired(windows, below_index)
+                partitions.append(tail_snapshot.row(partition, state, list(windows.items())))
+        return {**tail_snapshot.head(self.group, self.applied_index, self.applied_group_state),
                 "partitions": partitions}
 
     @classmethod
@@ -490,16 +571,11 @@ class PartitionStates:
         """Return the state of a group whose tail and applied state are both those of ``snapshot``.
         Raises ``CodecError`` if the object is not a result of ``snapshot``."""
         try:
-            if snapshot["version"] not in SNAPSHOT_VERSIONS_READ:
-                raise CodecError(f"tail state of version {snapshot['version']}, known are "
-                                 f"{SNAPSHOT_VERSIONS_READ}")
-            snapshot = _upgraded(snapshot)
-            shapes.check(snapshot, _SNAPSHOT, "tail state")
+            group_state, partitions = tail_snapshot.read(snapshot)
             tail = cls(snapshot["group"], snapshot["applied"])
-            for partition, *fields, windows in snapshot["partitions"]:
-                state = tail._states[partition] = PartitionState(*fields)
-                if state.log_start > state.next_offset:
-                    raise ValueError(f"partition {partition} begins behind its end: {state}")
+            tail.group_state = tail.applied_group_state = group_state
+            for partition, state, windows in partitions:
+                tail._states[partition] = state
                 if windows:
                     tail._windows[partition] = in_order_of_use(
                         {producer: checked_window(window) for producer, window in windows})
@@ -513,17 +589,21 @@ class PartitionStates:
         assert len(self._pending) == self.last_index - self.applied_index
         assert len(self._states) <= PARTITIONS_PER_GROUP_MAX
         applied: dict[int, PartitionState | None] = dict(self._states)
+        group_state = self.group_state
         for record in reversed(self._pending):
-            if record is not None:
-                partition, before, after, _ = record
-                assert applied[partition] is after, f"partition {partition} forks"
+            if type(record) is GroupChange:
+                assert group_state is record.after, "the group's state forks"
+                group_state = record.before
+            for partition, before, after, _ in _rows(record):
+                assert applied.get(partition) is after, f"partition {partition} forks"
                 applied[partition] = before
+        assert group_state == self.applied_group_state
         for partition, state in applied.items():
             override = self._applied_overrides.get(partition)
             behind = partition in self._applied_overrides
-            assert behind == (state is not self._states[partition]), f"partition {partition}"
+            assert behind == (state is not self._states.get(partition)), f"partition {partition}"
             assert not behind or override is state, f"partition {partition}"
-        assert set(self._applied_overrides) <= set(self._states)
+        assert set(self._applied_overrides) <= set(applied)
         for partition, state in self._states.items():
             assert 0 <= state.log_start <= state.next_offset, f"partition {partition}: {state}"
         for partition, windows in self._windows.items():
@@ -547,10 +627,9 @@ def _seal_fault(entry: Entry, state: PartitionState) -> str:
     return ""
 
 
-def _upgraded(snapshot: dict) -> dict:
-    """Return a snapshot of version 1 in the present shape, one of another version unchanged. No
-    partition was sealed under version 1."""
-    if snapshot["version"] != 1:
-        return snapshot
-    rows = [[*row[:-1], 0, 0, row[-1]] for row in snapshot["partitions"]]
-    return {**snapshot, "partitions": rows}
+def _rows(record: tuple | GroupChange | None) -> tuple[tuple, ...]:
+    """Return the partitions that an entry changed, each as (partition, state before, state after,
+    windows before)."""
+    if record is None:
+        return ()
+    return record.rows if type(record) is GroupChange else (record,)

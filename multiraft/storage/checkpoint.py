@@ -35,9 +35,10 @@ from multiraft.storage.strays import CHECKPOINT_PREFIX, COPY, SET_ASIDE, checkpo
 from multiraft.types import Configuration, HardState
 
 CHECKPOINT_MAGIC = b"MRCKPT\x00\x01"
-CHECKPOINT_VERSION = 3
-#: Version 1 has no field behind the tail in its group records, version 2 all but the last.
-CHECKPOINT_VERSIONS_READ = (1, 2, CHECKPOINT_VERSION)
+CHECKPOINT_VERSION = 4
+#: Version 1 has no field behind the tail in its group records, version 2 all but the last; version
+#: 3 has them all, and an earlier tail.
+CHECKPOINT_VERSIONS_READ = (1, 2, 3, CHECKPOINT_VERSION)
 
 #: Checkpoints that must contain an installed snapshot.
 INSTALLED_KEPT = 2

@@ -130,6 +130,7 @@ class Checkpointer:
         if key == log.record_key and log.record:
             return log.record
         log.record_key, log.record = key, b""
+        states.forget_expired()
         return GroupRecord(
             log.group,
             log.incarnation,

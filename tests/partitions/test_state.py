@@ -16,10 +16,12 @@ from multiraft.errors import (
     UnknownPartition,
 )
 from multiraft.partitions import state as tail_module
+from multiraft.partitions.partition_state import NO_DETAILS, GroupState
 from multiraft.partitions.producer_state import (
     BATCHES_PER_WINDOW,
     export_windows,
     extended,
+    unexpired,
     window_batches,
 )
 from multiraft.partitions.records import (
@@ -30,6 +32,16 @@ from multiraft.partitions.records import (
     parse_open,
     parse_seal,
     seal_payload,
+)
+from multiraft.partitions.retention_records import (
+    UNKNOWN_BYTES,
+    Compaction,
+    LogStart,
+    clock_payload,
+    compact_payload,
+    delete_payload,
+    expire_payload,
+    log_starts_payload,
 )
 from multiraft.partitions.state import PRODUCERS_PER_PARTITION_MAX, PartitionStates
 from multiraft.types import BatchInfo, Entry, EntryKind
@@ -349,9 +361,12 @@ PARTITIONS = (1, 2, 3)
 
 
 def view(tail):
-    """Everything a leader decides by, the order of use included."""
-    return (tail.last_index, list(tail._states.items()),
-            {partition: list(windows.items()) for partition, windows in tail._windows.items()})
+    """Everything a leader decides by, the order of use included; producers that have expired are in
+    memory or not."""
+    known = {partition: list(unexpired(windows, tail.group_state.expired_below).items())
+             for partition, windows in tail._windows.items()}
+    return (tail.last_index, tail.group_state, tail._states,
+            {partition: windows for partition, windows in known.items() if windows})
 
 
 def rebuild(log, length):
@@ -373,17 +388,48 @@ def some_carried(draw, end):
 
 
 @st.composite
+def some_rows(draw, tail):
+    """Return the payload of a LOG_START of version 2 for some partitions."""
+    rows = [LogStart(partition, draw(st.integers(0, 6)), draw(st.integers(UNKNOWN_BYTES, 9)))
+            for partition in draw(st.lists(st.sampled_from(PARTITIONS), min_size=1, unique=True))]
+    return log_starts_payload(rows)
+
+
+def some_compaction(_tail):
+    offsets = st.tuples(st.integers(1, 3), st.integers(0, 5), st.integers(0, 5))
+    return offsets.filter(lambda each: each[1] >= each[2]).map(
+        lambda each: compact_payload(Compaction(*each)))
+
+
+#: Kind of an entry that decides retention -> strategy of its payload behind a tail.
+RETENTION = {
+    EntryKind.LOG_START: some_rows,
+    EntryKind.CLOCK: lambda tail: st.integers(0, 9).map(
+        lambda now: clock_payload(tail.group_state.clock_ms, now)),
+    EntryKind.PARTITION_DELETE: lambda tail: st.tuples(
+        st.integers(0, 9), st.lists(st.sampled_from((*PARTITIONS, 4)), min_size=1, unique=True)
+    ).map(lambda drawn: delete_payload(*drawn)),
+    EntryKind.COMPACT: some_compaction,
+    EntryKind.PRODUCERS_EXPIRE: lambda tail: st.integers(0, tail.last_index + 1).map(
+        expire_payload),
+}
+
+
+@st.composite
 def candidate(draw, tail):
     """An entry that a leader with this tail might append; None = refused."""
     partition = draw(st.sampled_from(PARTITIONS))
     kind = draw(st.sampled_from([EntryKind.DATA] * 6 + [
         EntryKind.PARTITION_OPEN, EntryKind.PARTITION_OPEN, EntryKind.PARTITION_SEAL,
-        EntryKind.LOG_START, EntryKind.NOOP]))
-    if kind == EntryKind.DATA:
+        EntryKind.LOG_START, EntryKind.NOOP, *RETENTION]))
+    if kind in RETENTION and (kind != EntryKind.LOG_START or draw(st.booleans())):
+        made = entry(tail, kind, partition if kind == EntryKind.COMPACT else 0,
+                     payload=draw(RETENTION[kind](tail)))
+    elif kind == EntryKind.DATA:
         if not tail.is_open(partition):
             return None
         producer = draw(st.integers(-1, 4))
-        known = tail._windows.get(partition, {}).get(producer)
+        known = tail._window(partition, producer)
         sequence, epoch = 0, 0
         if known is not None:
             epoch, batches = window_batches(known)
@@ -391,7 +437,8 @@ def candidate(draw, tail):
             if draw(st.integers(0, 4)) == 0:
                 epoch, sequence = epoch + 1, 0
         batch = info(draw(st.integers(1, 3)), producer, epoch, sequence)
-        made = entry(tail, kind, partition, tail.next_offset(partition), b"", batch)
+        made = entry(tail, kind, partition, tail.next_offset(partition),
+                     bytes(draw(st.integers(0, 3))), batch)
     elif kind == EntryKind.PARTITION_OPEN:
         end = tail.next_offset(partition) if partition in tail.partitions() else 0
         start = end + draw(st.integers(0, 1))
@@ -405,6 +452,7 @@ def candidate(draw, tail):
     else:
         made = entry(tail, kind, partition,
                      draw(st.integers(0, 6)) if kind == EntryKind.LOG_START else -1)
+    made.term = 1 + tail.last_index // 4  # of a few elections
     return made if tail.check_entry(made) == "" else None
 
 
@@ -415,7 +463,7 @@ def test_any_detour_ends_in_the_state_of_a_rebuild(data):
         patch.setattr(tail_module, "PRODUCERS_PER_PARTITION_MAX", 3)
         tail, log, applied = PartitionStates(3), [], 0
         for _ in range(data.draw(st.integers(1, 60), label="steps")):
-            step = data.draw(st.sampled_from("aaaaaatp"), label="step")
+            step = data.draw(st.sampled_from("aaaaaatpf"), label="step")
             if step == "a":
                 made = data.draw(candidate(tail))
                 if made is not None:
@@ -425,6 +473,8 @@ def test_any_detour_ends_in_the_state_of_a_rebuild(data):
                 first_gone = data.draw(st.integers(applied + 1, len(log) + 1), label="first gone")
                 tail.truncate(first_gone)
                 del log[first_gone - 1:]
+            elif step == "f":
+                tail.forget_expired()
             else:
                 applied = data.draw(st.integers(applied, len(log)), label="applied")
                 tail.apply(applied)
@@ -439,7 +489,10 @@ def assert_equals_rebuild(tail, log, applied):
     for partition in PARTITIONS:
         if partition in served.partitions():
             assert tail.applied(partition) == served.tail_state(partition)
+        else:
+            assert tail.applied(partition) is None
         assert list(tail.windows(partition).items()) == list(served.windows(partition).items())
+    assert tail.applied_group_state == served.group_state
     snapshot = tail.snapshot()
     assert snapshot == served.snapshot()
     restored = PartitionStates.restore(cbor2.loads(cbor2.dumps(snapshot)))
@@ -470,15 +523,40 @@ def test_a_snapshot_of_version_1_is_read():
     tail.apply(tail.last_index)
     old = tail.snapshot()
     old["version"] = 1
-    old["partitions"] = [[*row[:6], row[8]] for row in old["partitions"]]
-    assert PartitionStates.restore(old).snapshot() == tail.snapshot()
+    old["partitions"] = [[*row[:6], row[11]] for row in old["partitions"]]
+    read = PartitionStates.restore(old)
+    assert read.applied(P) == tail.applied(P)._replace(live_bytes=UNKNOWN_BYTES, details=NO_DETAILS)
+    assert read.windows(P) == tail.windows(P)
+
+
+@pytest.mark.parametrize("records", [0, 2])
+def test_a_snapshot_of_version_2_is_read_and_live_bytes_are_unknown(records):
+    tail = opened()
+    if records:
+        put(tail, info(records, producer=5))
+    tail.apply(tail.last_index)
+    old = {key: value for key, value in tail.snapshot().items()
+           if key in ("group", "applied", "partitions")}
+    old["version"] = 2
+    old["partitions"] = [[*row[:8], row[11]] for row in old["partitions"]]
+    read = PartitionStates.restore(old)
+    assert read.applied(P).live_bytes == (UNKNOWN_BYTES if records else 0)
+    assert read.applied(P)[:7] == tail.applied(P)[:7]
+    assert read.group_state == GroupState()
+    assert PartitionStates.restore(read.snapshot()).snapshot() == read.snapshot()
 
 
 @pytest.mark.parametrize("damage", [
-    lambda s: s.pop("partitions"), lambda s: s.update(version=3),
+    lambda s: s.pop("partitions"), lambda s: s.update(version=4),
     lambda s: s.update(partitions=[[1, 2]]), lambda s: s.update(partitions=3),
-    lambda s: s["partitions"][0].__setitem__(8, [[5, b"short"]]),
-    lambda s: s["partitions"][0].__setitem__(8, [[5, 26]])])
+    lambda s: s.pop("clock"), lambda s: s.update(opens_from=-1),
+    lambda s: s["partitions"][0].__setitem__(8, -2),
+    lambda s: s["partitions"][0].__setitem__(9, [1, 2]),
+    lambda s: s["partitions"][0].__setitem__(10, [[2, 0], [1, 5]]),
+    lambda s: s["partitions"][0].__setitem__(10, [[1 << 31, 0]]),
+    lambda s: s["partitions"][0].__setitem__(10, [[n + 1, n] for n in range(65)]),
+    lambda s: s["partitions"][0].__setitem__(11, [[5, b"short"]]),
+    lambda s: s["partitions"][0].__setitem__(11, [[5, 26]])])
 def test_a_malformed_snapshot_is_a_typed_error(damage):
     tail = opened()
     tail.apply(1)

@@ -133,8 +133,12 @@ SHAPES: dict[str, object] = {
          [["int", "int", [["int", "int", "int"], [], []], ["int", "int"], "int", "int", "int",
            "text",
            {"applied": "int",
+            "clock": "int",
+            "expired_below": "int",
             "group": "int",
-            "partitions": [["int", "int", "int", "int", "int", "flag", "int", "int", []]],
+            "opens_from": "int",
+            "partitions": [["int", "int", "int", "int", "int", "flag", "int", "int", "int",
+                            "null", [["int", "int"]], []]],
             "version": "int"},
            [], "flag", "flag", "int", [["int", "int"]], "int", "int", "flag", "int", "int",
            "int", "int"]],
@@ -525,7 +529,7 @@ def body_of(disk: SimulatedFilesystem, ending: str) -> tuple[bytes, bytes]:
 def test_checkpoints():
     disk, _ = long_journal(with_checkpoint=True)
     head, body = body_of(disk, "checkpoint-")
-    assert head == b"MRCKPT\x00\x01\x03\x00\x00\x00"
+    assert head == b"MRCKPT\x00\x01\x04\x00\x00\x00"
     fields = cbor2.loads(body)
     fields[2] = [cbor2.loads(record) for record in fields[2]]
     same("checkpoint", fields)

@@ -20,6 +20,7 @@ from typing import NamedTuple
 from multiraft import core
 from multiraft.errors import CorruptEntry
 from multiraft.storage.filesystem import File
+from multiraft.storage.journal.freed_payload import freed
 from multiraft.storage.journal.segment_index import Applied, SegmentIndex, SegmentRun
 from multiraft.types import Entry, EntryKind
 
@@ -120,8 +121,8 @@ def _read_span(start: int, places: list[tuple[int, int, SegmentRun, int]], file:
 
 def _take(place: tuple[int, int, SegmentRun, int], entry: Entry) -> bool:
     """Add the entry to its run; return False, and add nothing, if its group, incarnation, index or
-    term is not that of ``place``.  Of a batch only the fields are kept, so that the bytes can be
-    freed."""
+    term is not that of ``place``.  Of a batch only the fields and the length are kept, so that the
+    bytes can be freed."""
     _, _, run, index = place
     assert run.index is not None
     if (entry.group, entry.incarnation, entry.index, entry.term) != (
@@ -129,6 +130,6 @@ def _take(place: tuple[int, int, SegmentRun, int], entry: Entry) -> bool:
         return False
     if entry.kind == _DATA:
         entry = Entry(entry.kind, entry.group, entry.incarnation, entry.term, index,
-                      entry.partition, entry.base_offset, b"", entry.batch)
+                      entry.partition, entry.base_offset, freed(len(entry.payload)), entry.batch)
     run.unapplied_entries.append(entry)
     return True

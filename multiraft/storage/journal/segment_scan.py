@@ -24,6 +24,7 @@ from multiraft.errors import CorruptEntry
 from multiraft.raft.replica_records import parse_reincarnation, parse_tombstone
 from multiraft.storage.filesystem import Buffer
 from multiraft.storage.index import UNKNOWN_POSITION, Copy
+from multiraft.storage.journal.freed_payload import freed
 from multiraft.storage.journal.segment_index import (
     RANGE_STRUCT,
     REPAIR_STRUCT,
@@ -32,7 +33,14 @@ from multiraft.storage.journal.segment_index import (
     SegmentRun,
     void_copies,
 )
-from multiraft.types import LAST_INDEXED_KIND, BatchInfo, Entry, EntryKind, HardState
+from multiraft.types import (
+    LAST_INDEXED_KIND,
+    BatchInfo,
+    Entry,
+    EntryKind,
+    HardState,
+    Payload,
+)
 
 _HEADER_BYTES = layout.ENTRY_HEADER_BYTES
 _ALIGN = layout.ENTRY_ALIGNMENT - 1
@@ -174,7 +182,8 @@ class _Scanner:
                 run.note_batch(partition, base_offset, index, batch)
                 if wanted:
                     run.unapplied_entries.append(Entry(kind, group, incarnation, term, index,
-                                                  partition, base_offset, b"", batch))
+                                                  partition, base_offset,
+                                                  freed(length - _HEADER_BYTES), batch))
             elif wanted:
                 payload = self._data[at + _HEADER_BYTES:at + length]
                 run.unapplied_entries.append(Entry(kind, group, incarnation, term, index, partition,
@@ -305,11 +314,13 @@ class _Scanner:
         return _U32.unpack_from(self._data, found.at + _HEADER_BYTES)[0]
 
     def _entry(self, found: core.ScannedEntry, wanted: bool) -> Entry:
-        """Return the entry in the form that partition states need: of a batch only its fields, of
-        others the payload if ``wanted``.  So the segment's bytes can be freed."""
-        payload, batch = b"", None
+        """Return the entry in the form that partition states need: of a batch only its fields and
+        length, of others the payload if ``wanted``.  So the segment's bytes can be freed."""
+        payload: Payload = b""
+        batch: BatchInfo | None = None
         view = self._view[found.at + _HEADER_BYTES:found.at + found.length]
         if found.kind == EntryKind.DATA:
+            payload = freed(len(view))
             batch = core.batch_info(view) if found.payload_intact else _UNREADABLE_BATCH
         elif wanted:
             payload = bytes(view)

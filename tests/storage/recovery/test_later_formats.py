@@ -108,7 +108,7 @@ def test_a_checkpoint_of_a_later_format_is_refused_although_an_older_one_is_ther
     files = files_with_checkpoint()
     newest = checkpoints(files)[-1]
     refused({**files, newest: later_envelope(files[newest])}, UnknownFormat,
-            "has format version 4, this program reads 3")
+            "has format version 5, this program reads 4")
 
 
 def test_an_entry_of_a_later_kind_at_the_end_of_the_journal_is_no_torn_tail():
