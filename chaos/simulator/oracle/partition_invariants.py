@@ -14,6 +14,12 @@ from chaos.simulator.oracle.model import GroupModel, ReplicaModel
 from multiraft import core
 from multiraft.partitions.producer_state import import_windows, last_sequence, window_epoch
 from multiraft.partitions.records import PartitionOpen, parse_open, parse_seal
+from multiraft.partitions.retention_records import (
+    parse_clock,
+    parse_compact,
+    parse_delete,
+    parse_log_starts,
+)
 from multiraft.raft import joint_quorum
 from multiraft.types import Configuration, Entry, EntryKind
 
@@ -135,4 +141,67 @@ class VotersChangeJointly(Invariant):
         self._last[group.group] = after
 
 
-ALL = (ExtentsFollow, VotersChangeJointly)
+class RetentionFollows(Invariant):
+    """Entries that decide retention follow each other in a group's log: clocks do not run back, log
+    starts stay within their partition, generations of compactions grow, and nothing follows the
+    deletion of a partition but its opening.
+    """
+
+    def __init__(self) -> None:
+        self._clocks: dict[int, int] = {}  # by group
+        #: (group, partition) -> end, of the partitions that the group has.
+        self._ends: dict[tuple[int, int], int] = {}
+        self._generations: dict[tuple[int, int], int] = {}
+
+    def on_commit(self, replica: ReplicaModel, index: int, added: int) -> None:
+        group = replica.group
+        for at in range(index - added, index):
+            self._take(group.group, group.entries[group.committed[at]])
+
+    def _take(self, group: int, entry: Entry) -> None:
+        place = group, entry.partition
+        if entry.kind == EntryKind.DATA:
+            self._require_open(place, entry)
+            self._ends[place] = entry.base_offset + entry.batch.count
+        elif entry.kind == EntryKind.PARTITION_OPEN:
+            start = parse_open(entry.payload).start_offset
+            self._ends[place] = max(start, self._ends.get(place, start))
+        elif entry.kind == EntryKind.PARTITION_SEAL:
+            self._require_open(place, entry)
+        elif entry.kind == EntryKind.LOG_START:
+            self._log_starts(group, entry)
+        elif entry.kind == EntryKind.PARTITION_DELETE:
+            for partition in parse_delete(entry.payload).partitions:
+                self._ends.pop((group, partition), None)
+                self._generations.pop((group, partition), None)
+        elif entry.kind == EntryKind.COMPACT:
+            self._compact(place, entry)
+        elif entry.kind == EntryKind.CLOCK:
+            clock_ms, last = parse_clock(entry.payload), self._clocks.get(group, 0)
+            self.require(clock_ms >= last, "g{}: a clock of {} ms follows one of {} ms", group,
+                         clock_ms, last)
+            self._clocks[group] = clock_ms
+
+    def _require_open(self, place: tuple[int, int], entry: Entry) -> None:
+        self.require(place in self._ends, "g{}: {} of partition {}, which the group does not have",
+                     place[0], EntryKind(entry.kind).name, place[1])
+
+    def _log_starts(self, group: int, entry: Entry) -> None:
+        rows = ([(each.partition, each.log_start) for each in parse_log_starts(entry.payload)]
+                if len(entry.payload) else [(entry.partition, entry.base_offset)])
+        for partition, log_start in rows:
+            self._require_open((group, partition), entry)
+            end = self._ends[group, partition]
+            self.require(0 <= log_start <= end, "g{}: log start {} of partition {}, which ends at "
+                         "{}", group, log_start, partition, end)
+
+    def _compact(self, place: tuple[int, int], entry: Entry) -> None:
+        self._require_open(place, entry)
+        found, last = parse_compact(entry.payload), self._generations.get(place, 0)
+        self.require(found.generation > last and found.up_to <= self._ends[place],
+                     "g{}: {} of partition {}, which ends at {}, after generation {}", place[0],
+                     found, place[1], self._ends[place], last)
+        self._generations[place] = found.generation
+
+
+ALL = (ExtentsFollow, VotersChangeJointly, RetentionFollows)
