@@ -23,5 +23,5 @@ def monotonic_us() -> int:
 
 def wall_ms() -> int:
     """Return milliseconds since 1970, for people to read. It decides nothing except the expiry of a
-    plan that a person made."""
+    plan that a person made, and is compared with the clocks of other nodes."""
     return time.time_ns() // 1_000_000

@@ -18,6 +18,11 @@ messages of earlier ones that are still in flight are dropped by (node, epoch, s
 
 Each heartbeat carries a digest of the groups that its sender leads and the receiver is a member of.
 A digest that differs may have crossed a change of leadership; two in a row are reported.
+
+Each response carries the responder's wall clock.  Its receiver compares the clock with its own
+halfway between heartbeat and response (Cristian 1989), which is wrong by at most half of that time.
+A response that extends support is younger than a lease, so the error is below half a lease, also
+after this node was paused.
 """
 
 from __future__ import annotations
@@ -25,9 +30,13 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple, Protocol
 
+from multiraft.liveness.clock_skew import ClockSkew
+
 #: Heartbeats without a response that are kept per peer: those of two leases.  A response to an
 #: older one could not extend support.
 OUTSTANDING_MAX = 16
+#: Wall clock of a response whose sender does not tell it, as those of earlier releases.
+NO_CLOCK = 0
 
 
 class Heartbeat(NamedTuple):
@@ -46,6 +55,7 @@ class HeartbeatResponse(NamedTuple):
     requester_epoch: int  # boot epoch of the heartbeat
     sequence: int  # of the heartbeat
     full: int  # 1 = the responder's disk is full, 0 = it has space for records
+    clock_ms: int = NO_CLOCK  # wall clock of the responder, milliseconds since 1970
 
 
 class LeaseEventKind(enum.IntEnum):
@@ -121,6 +131,10 @@ class StoreLiveness:
         self._leading_version = 0
         self._healthy = True
         self._full = False
+        #: Own wall clock minus ``now_ms``; None = ``set_clock`` was not called.
+        self._clock_base_ms: int | None = None
+        #: Skew of the own wall clock against those of the nodes that support this one.
+        self.clock_skew = ClockSkew()
 
     def add_peer(self, node: int) -> None:
         """Exchange heartbeats with ``node`` from now on; a known peer keeps its state."""
@@ -130,6 +144,8 @@ class StoreLiveness:
     def remove_peer(self, node: int) -> None:
         """End the exchange and all support with ``node``, which left the cluster."""
         self._end(node, self._peers.pop(node))
+        if not self._peers:
+            self.clock_skew.reset()
 
     def peers(self) -> tuple[int, ...]:
         """Return the peers in the order in which they were added."""
@@ -148,6 +164,11 @@ class StoreLiveness:
         self._leading_version = leading_version
         self._healthy = healthy
         self._full = full
+
+    def set_clock(self, now_ms: int, clock_ms: int) -> None:
+        """Record the wall clock of this node at ``now_ms``.  Without a clock, responses carry none
+        and nothing is compared."""
+        self._clock_base_ms = clock_ms - now_ms
 
     # ---- sending ------------------------------------------------------------------------------
 
@@ -191,6 +212,11 @@ class StoreLiveness:
             self._emit(LeaseEventKind.HELD, node, peer.boot_epoch)
             peer.full = False
         peer.support_from_until_ms = until_ms
+        if response.clock_ms == NO_CLOCK:
+            self.clock_skew.drop(node)
+        elif self._clock_base_ms is not None:
+            halfway_ms = (sent_ms + now_ms) // 2
+            self.clock_skew.hear(node, response.clock_ms - halfway_ms - self._clock_base_ms)
         if bool(response.full) != peer.full:
             peer.full = bool(response.full)
             self._emit(LeaseEventKind.FULL, node, int(peer.full))
@@ -217,8 +243,10 @@ class StoreLiveness:
         peer.support_for_until_ms = now_ms + self.lease_ms
         # After the event: a new boot epoch resets what was announced.
         self._compare(node, peer, heartbeat)
+        base_ms = self._clock_base_ms
         return HeartbeatResponse(self.boot_epoch, heartbeat.boot_epoch, heartbeat.sequence,
-                                 int(self._full))
+                                 int(self._full),
+                                 NO_CLOCK if base_ms is None else now_ms + base_ms)
 
     def _compare(self, node: int, peer: Peer, heartbeat: Heartbeat) -> None:
         if heartbeat.leading_digest == self._followed_digests.get(node, 0):
@@ -265,18 +293,21 @@ class StoreLiveness:
             self._emit(LeaseEventKind.LOST, node)
         peer.support_for_until_ms = peer.support_from_until_ms = 0
         peer.mismatches = 0
+        self.clock_skew.drop(node)
 
     def expire(self, now_ms: int) -> None:
-        """End the support that has expired by ``now_ms``, in both directions, with an event each.
-        O(peers)."""
+        """End the support that has expired by ``now_ms``, in both directions, with an event each,
+        and compare the clocks of the nodes that still support this one.  O(peers log peers)."""
         for node, peer in self._peers.items():
             if peer.support_from_until_ms and peer.support_from_until_ms <= now_ms:
                 peer.support_from_until_ms = 0
+                self.clock_skew.drop(node)
                 self._emit(LeaseEventKind.LOST, node)
             if peer.support_for_until_ms and peer.support_for_until_ms <= now_ms:
                 peer.support_for_until_ms = 0
                 peer.mismatches = 0
                 self._emit(LeaseEventKind.WITHDRAWN, node)
+        self.clock_skew.compare()
 
     def next_deadline_ms(self, now_ms: int) -> int:
         """Return the time of the next heartbeat or expiry, at most one interval from now.

@@ -36,7 +36,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from multiraft.liveness.clock_skew import ClockSkew
 from multiraft.liveness.store_liveness import (
+    NO_CLOCK,
     OUTSTANDING_MAX,
     Heartbeat,
     HeartbeatResponse,
@@ -45,7 +47,7 @@ from multiraft.liveness.store_liveness import (
 from multiraft.wire import frames
 from multiraft.wire.errors import Code, RemoteProtocolError
 from multiraft.wire.tls import TlsSocket
-from node.clock import monotonic_ms, monotonic_us
+from node.clock import monotonic_ms, monotonic_us, wall_ms
 from node.histogram import Histogram
 from node.loop.threads import name_this_thread
 from node.peers.handshake import Introduction, NotAccepted, check_certificate
@@ -67,6 +69,9 @@ FAST_REDIAL_WINDOW_MS = 200
 UNLINKED_PACE_MS = 50
 #: A dialled link without a response for this many leases is closed.
 SILENT_LEASES_MAX = 2
+#: Largest wall clock of a peer, in milliseconds since 1970: it has 63 bits, as timestamps of
+#: records have.
+_CLOCK_MS_MAX = (1 << 63) - 1
 
 
 @dataclass(slots=True)
@@ -192,6 +197,11 @@ class LivenessThread:
         at_ms, what = self._last_stall
         return what if at_ms >= since_ms else ""
 
+    @property
+    def clock_skew(self) -> ClockSkew:
+        """Skew of this node's wall clock; its last result may be read on any thread."""
+        return self._liveness.clock_skew
+
     def _wake(self) -> None:
         try:
             self._waker_send.send(b"w")
@@ -273,6 +283,7 @@ class LivenessThread:
         if stalled:
             self._last_stall = now_ms, stalled
         self._liveness.publish(led, believed, leading_version, not stalled, full)
+        self._liveness.set_clock(now_ms, wall_ms())
 
     def _deliver_events(self) -> None:
         events = self._liveness.events()
@@ -439,7 +450,7 @@ class LivenessThread:
             if link.ready:
                 link.answered = True
                 self._publish(now_ms)
-                response = _values(HeartbeatResponse, header.get("response"))
+                response = decode_response(header)
                 sent_us = link.sent_us.pop(response.sequence, None)
                 if sent_us is not None:
                     self.round_trips.setdefault(link.peer, Histogram()).observe(
@@ -462,7 +473,7 @@ class LivenessThread:
         self._publish(now_ms)
         answer = self._liveness.on_heartbeat(now_ms, link.peer, heartbeat)
         if answer is not None:
-            self._send(link, {"response": list(answer)})
+            self._send(link, encode_response(answer))
 
     def _send(self, link: Link, header: dict) -> None:
         self.messages += 1
@@ -514,6 +525,25 @@ class LivenessThread:
             self._liveness.ended(peer)
 
 
+def encode_response(response: HeartbeatResponse) -> dict:
+    """Return the header of a response.  Its clock has a key of its own, because a release that
+    knows no clock refuses a response with another number of values."""
+    *values, clock_ms = response
+    header: dict[str, Any] = {"response": values}
+    if clock_ms != NO_CLOCK:
+        header["clock_ms"] = clock_ms
+    return header
+
+
+def decode_response(header: dict) -> HeartbeatResponse:
+    """Decode the header of a response, with or without a clock.  Raises ``RemoteProtocolError``."""
+    response: HeartbeatResponse = _values(HeartbeatResponse, header.get("response"))
+    clock_ms = header.get("clock_ms", NO_CLOCK)
+    if type(clock_ms) is not int or not 0 <= clock_ms <= _CLOCK_MS_MAX:
+        raise RemoteProtocolError(f"not a wall clock: {clock_ms!r:.80}")
+    return response._replace(clock_ms=clock_ms)
+
+
 def _boot_epoch(value: object) -> int:
     """Decode the boot epoch of an announced stop.  Raises ``RemoteProtocolError``."""
     if type(value) is not int:
@@ -522,9 +552,9 @@ def _boot_epoch(value: object) -> int:
 
 
 def _values(kind: type[Any], values: object) -> Any:
-    """Decode a heartbeat or a response, which consist of integers and booleans. Raises
-    ``RemoteProtocolError`` for other values."""
-    if type(values) is not list or len(values) != len(kind._fields):
+    """Decode a heartbeat or a response, which consist of integers and booleans, without the fields
+    that have a default. Raises ``RemoteProtocolError`` for other values."""
+    if type(values) is not list or len(values) != len(kind._fields) - len(kind._field_defaults):
         raise RemoteProtocolError(f"not a liveness {kind.__name__}: {values!r}")
     for value in values:
         if type(value) is not int and type(value) is not bool:

@@ -216,7 +216,7 @@ def handshakes() -> list[bytes]:
 def liveness_headers() -> list[bytes]:
     """Return a heartbeat that has a response."""
     return [cbor2.dumps({"heartbeat": [1, 2, 3, 4], "response": [1, 2, 3, 0],
-                         "stopping": 1})]
+                         "clock_ms": 1_700_000_000_000, "stopping": 1})]
 
 
 def repair_frames() -> list[bytes]:

@@ -229,7 +229,7 @@ def liveness_frame(data: bytes) -> None:
     """Decode a heartbeat, its response, and an announced stop."""
     fields = decode_header(data)
     liveness_thread._values(liveness_thread.Heartbeat, fields.get("heartbeat"))
-    liveness_thread._values(liveness_thread.HeartbeatResponse, fields.get("response"))
+    liveness_thread.decode_response(fields)
     liveness_thread._boot_epoch(fields.get("stopping"))
 
 

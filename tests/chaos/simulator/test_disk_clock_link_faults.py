@@ -142,6 +142,16 @@ def test_clock_runs_at_its_rate_and_never_back():
     assert clock.now_ms == 4000
 
 
+def test_the_wall_clock_runs_with_the_clock_and_can_be_shifted():
+    queue = EventQueue()
+    clock, other = SkewedClock(queue), SkewedClock(queue)
+    queue.run_until(1_000_000)
+    clock.shift_ms = -90_000
+    clock.drift(1.0, jump_us=500_000)
+    assert clock.now_ms == 1500
+    assert other.wall_ms - clock.wall_ms == 89_500
+
+
 def test_one_channel_of_a_link_can_be_cut():
     queue = EventQueue()
     parameters = Parameters.draw(1).network
@@ -265,6 +275,41 @@ def test_full_disks_refuse_records_and_keep_their_leaders():
     assert made.event_counts["room again"] == 3
     assert made.workload.acked > acked
     assert all(node.env.counters.crashes == 0 for node in made.nodes.values())
+    finish(made)
+
+
+# ---- wall clocks -------------------------------------------------------------------------------
+
+
+def far(made: Simulation) -> list[int]:
+    """Return the nodes that know that their wall clocks are far from those of the others."""
+    return [node.node for node in made.nodes.values() if node.boot.liveness.clock_skew.is_far]
+
+
+@pytest.mark.parametrize("shift_ms", [75_000, -75_000])
+def test_a_node_knows_soon_that_its_wall_clock_is_far(shift_ms):
+    made = running(5)
+    skews_ms = [node.boot.liveness.clock_skew.skew_ms for node in made.nodes.values()]
+    assert all(skew_ms is not None and abs(skew_ms) < 1000 for skew_ms in skews_ms)
+    made.nodes[2].env.clock.shift_ms = shift_ms
+    # A heartbeat and its response, and the turn of the thread that compares.
+    made.run_for(3 * made.parameters.raft.lease_ms)
+    assert far(made) == [2]
+    skew_ms = made.nodes[2].boot.liveness.clock_skew.skew_ms
+    assert abs(skew_ms - shift_ms) < 1000
+    made.nodes[2].env.clock.shift_ms = 0
+    made.run_for(3 * made.parameters.raft.lease_ms)
+    assert far(made) == []
+    finish(made)
+
+
+def test_small_shifts_of_wall_clocks_are_not_far():
+    made = running(5)
+    for node, shift_ms in ((1, 20_000), (2, -25_000), (3, 0)):
+        made.nodes[node].env.clock.shift_ms = shift_ms
+    for _ in range(10):
+        made.run_for(1000)
+        assert far(made) == []
     finish(made)
 
 

@@ -10,7 +10,12 @@ from types import SimpleNamespace
 import pytest
 import trio
 
-from multiraft.liveness.store_liveness import LeaseEventKind, StoreLiveness
+from multiraft.liveness.store_liveness import (
+    HeartbeatResponse,
+    LeaseEventKind,
+    StoreLiveness,
+)
+from multiraft.wire.errors import RemoteProtocolError
 from multiraft.wire.frames import FrameReader, encode_frame
 from multiraft.wire.messages import Hello, Welcome, welcome_header
 from node.clock import monotonic_ms
@@ -18,7 +23,12 @@ from node.errors import LivenessFailed
 from node.peers import liveness_thread as liveness_module
 from node.peers.handshake import Introduction
 from node.peers.lease_events import LeaseEvents
-from node.peers.liveness_thread import LIVENESS_LIMITS, LivenessThread
+from node.peers.liveness_thread import (
+    LIVENESS_LIMITS,
+    LivenessThread,
+    decode_response,
+    encode_response,
+)
 from node.peers.security import Security
 from node.security_config import SecurityConfig
 from tests.node.harness import connected_pair, in_trio, until
@@ -343,6 +353,44 @@ async def test_hostile_frames_end_their_connection_and_the_leases_live_on():
         pair.two.thread.published = ({}, {}, 5)
         await until(lambda: len(pair.one.events) > before)
         assert pair.one.holds
+
+
+@in_trio
+async def test_clocks_that_differ_by_more_than_a_minute_are_far_on_both_nodes():
+    async with Pair(LONG_MS) as pair:
+        skews = [side.thread.clock_skew for side in pair.sides]
+        await until(lambda: all(skew.skew_ms is not None for skew in skews), "a comparison")
+        assert not any(skew.is_far for skew in skews)
+        machine = pair.two.thread._liveness
+        machine.set_clock = lambda now_ms, clock_ms: StoreLiveness.set_clock(
+            machine, now_ms, clock_ms + 90_000)
+        await until(lambda: all(skew.is_far for skew in skews), "far clocks")
+        assert skews[1].skew_ms > 60_000 and skews[0].skew_ms < -60_000
+        del machine.set_clock
+        await until(lambda: not any(skew.is_far for skew in skews), "clocks that are set")
+
+
+def test_a_response_is_read_with_and_without_a_clock():
+    with_clock = HeartbeatResponse(1, 2, 3, 0, 1_700_000_000_000)
+    header = encode_response(with_clock)
+    assert header == {"response": [1, 2, 3, 0], "clock_ms": 1_700_000_000_000}
+    assert decode_response(header) == with_clock
+    without = with_clock._replace(clock_ms=0)
+    assert encode_response(without) == {"response": [1, 2, 3, 0]}
+    assert decode_response({"response": [1, 2, 3, 0]}) == without
+
+
+@pytest.mark.parametrize("header", [
+    {"response": [1, 2, 3, 0], "clock_ms": -1},
+    {"response": [1, 2, 3, 0], "clock_ms": 1 << 63},
+    {"response": [1, 2, 3, 0], "clock_ms": "?"},
+    {"response": [1, 2, 3, 0], "clock_ms": True},
+    {"response": [1, 2, 3, 0, 1_700_000_000_000]},
+    {"clock_ms": 1},
+])
+def test_a_malformed_clock_is_refused(header):
+    with pytest.raises(RemoteProtocolError):
+        decode_response(header)
 
 
 @in_trio

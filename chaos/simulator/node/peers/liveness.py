@@ -14,6 +14,7 @@ from chaos.simulator.node.machine.env import NodeEnv
 from chaos.simulator.node.machine.process import ProcessScheduler
 from chaos.simulator.node.machine.round_queue import Channel, RoundQueue
 from chaos.simulator.node.peers.connections import Connections
+from multiraft.liveness.clock_skew import ClockSkew
 from multiraft.liveness.store_liveness import Heartbeat, HeartbeatResponse, StoreLiveness
 from multiraft.raft.config import RaftConfig
 from multiraft.raft.multi_raft import MultiRaft
@@ -65,6 +66,11 @@ class LivenessExchange:
                            raft.status.leading_version)
         self._liveness.publish(*self._published, self._healthy, self._full)
 
+    @property
+    def clock_skew(self) -> ClockSkew:
+        """Skew of the node's wall clock, as the node knows it."""
+        return self._liveness.clock_skew
+
     def _check_health(self) -> None:
         health = not self._worker.is_stalled(self._clock.now_ms), self._space_guard.full
         if health != (self._healthy, self._full):
@@ -76,6 +82,7 @@ class LivenessExchange:
         the next deadline."""
         self._worker.probe()
         self._check_health()
+        self._liveness.set_clock(now_ms, self._clock.wall_ms)
         self._liveness.expire(now_ms)
         for peer, heartbeat in self._liveness.heartbeats(now_ms):
             self._send(peer, heartbeat)
@@ -83,6 +90,7 @@ class LivenessExchange:
         self._schedule(now_ms)
 
     def receive(self, now_ms: int, sender: int, item: Heartbeat | HeartbeatResponse) -> None:
+        self._liveness.set_clock(now_ms, self._clock.wall_ms)
         if type(item) is Heartbeat:
             self._check_health()
             response = self._liveness.on_heartbeat(now_ms, sender, item)
