@@ -28,7 +28,7 @@ from admin_cli.failures import CommandFailed, Unreachable, told_if_interrupted
 from admin_cli.plans.rebalance import ACTIVE_STATES
 from admin_cli.session import Session
 from admin_cli.status.cluster_facts import NodeQueries, desired_state_of, scrub_facts
-from admin_cli.status.health import with_desired_state
+from admin_cli.status.health import clock_skew, with_desired_state
 from admin_cli.status.node_lookup import await_records, groups_to_move, require_known
 from admin_cli.values import quantities
 from admin_cli.values.numbers import NODE
@@ -145,12 +145,16 @@ def describe(session: Session, node_id: int, as_json: bool) -> None:
         desired_states = connection.desired_states_if_known(client)
         told, problem = (NodeQueries()(client.node_status, answer.node.node.client_address)
                          if answer.node.state == "up" else (None, f"it is {answer.node.state}"))
-    scrub = scrub_facts(told.status) if told is not None else None
+    status = told.status if told is not None else {}
+    scrub = scrub_facts(status)
+    is_far = bool(status["clock_is_far"]) if "clock_is_far" in status else None
     groups = {"voter_of": list(answer.voter_of), "learner_of": list(answer.learner_of),
               "leader_of": list(answer.leader_of) if answer.node.state == "up" else []}
     shown = _shown(answer.node, desired_states)
     if as_json:
-        print_json({**shown, **groups, "scrub": scrub, "problem": problem})
+        print_json({**shown, **groups, "scrub": scrub, "problem": problem,
+                    "clock_skew_ms": status.get("clock_skew_ms"),
+                    "clock_is_far": is_far})
         return
     facts = {name.replace("_", " "): value for name, value in shown.items()}
     if shown["intent"] in connection.STATE_WORDS:
@@ -161,6 +165,9 @@ def describe(session: Session, node_id: int, as_json: bool) -> None:
     facts |= {name.replace("_", " "): ", ".join(map(str, found)) or None
               for name, found in groups.items()}
     facts["scrub"] = _scrub_sentence(scrub) if scrub else problem
+    if is_far:
+        facts["clock"] = (f"{clock_skew(status['clock_skew_ms'])} those of the other "
+                          f"nodes: it deletes nothing by age until its clock is set (NTP)")
     print_table(("what", "value"), facts.items())
 
 

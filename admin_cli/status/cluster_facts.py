@@ -32,7 +32,8 @@ _OF_NODE = {"version": "version", "phase": "phase", "ready": "ready", "not_ready
             "uptime_ms": "uptime_ms", "quarantined": "groups_quarantined",
             "behind": "groups_lagging", "lag_entries": "lag_entries", "log_bytes": "log_bytes",
             "disk_used_bytes": "disk_used_bytes", "disk_free_bytes": "disk_free_bytes",
-            "disk_total_bytes": "disk_total_bytes", "disk_full": "disk_full"}
+            "disk_total_bytes": "disk_total_bytes", "disk_full": "disk_full",
+            "clock_skew_ms": "clock_skew_ms", "clock_is_far": "clock_is_far"}
 
 
 #: Key of ``scrub`` in the JSON -> key of ``node_status``.
@@ -119,7 +120,7 @@ def _growing_to(pool_size: int, rows: Sequence[connection.GroupRow]) -> int | No
 
 def _of_node(status: dict) -> dict[str, Any]:
     row = {name: status.get(key) for name, key in _OF_NODE.items()}
-    for flag in ("ready", "disk_full"):
+    for flag in ("ready", "disk_full", "clock_is_far"):
         row[flag] = None if row[flag] is None else bool(row[flag])
     return row
 

@@ -28,7 +28,8 @@ class Problem(NamedTuple):
     """A kind of problem, or of note.
 
     ``text`` and the commands have ``{node}``, ``{groups}`` (their number and the first of them),
-    ``{group}`` (the first of them), ``{share}``, ``{why}`` and ``{free}`` for what varies.
+    ``{group}`` (the first of them), ``{share}``, ``{skew}``, ``{why}`` and ``{free}`` for what
+    varies.
     ``command`` "" = no command helps; ``dev_command`` replaces it for a development cluster on this
     machine."""
 
@@ -81,6 +82,8 @@ PROBLEMS = {
 
 #: Key -> note.
 NOTES = {
+    "clock_far": Problem("the clock of node {node} is {skew} those of the other nodes: it "
+                         "deletes nothing by age until its clock is set (NTP)"),
     "leads_nothing": Problem("node {node} leads no group; its share is {share}, and none returns "
                              "by itself", "multiraft rebalance plan --scope leaders --yes"),
     "leads_nothing_yet": Problem("node {node} leads no group yet; those that a plan gave it return "
@@ -119,8 +122,25 @@ def needs(facts: dict[str, Any], is_dev: bool = False) -> list[Need]:
 
 
 def notes(facts: dict[str, Any]) -> list[Note]:
-    """Return what an operator may want to change although the cluster is healthy. None while a plan
-    is in progress, which moves leaders itself, and none about nodes out of service. O(nodes)."""
+    """Return what an operator may want to change although the cluster is healthy. O(nodes)."""
+    return _clock_notes(facts) + _leader_notes(facts)
+
+
+def clock_skew(skew_ms: int) -> str:
+    """Return a distance from other clocks in words: ``1 min 15 s ahead of``, or ``behind``."""
+    return f"{quantities.span(abs(skew_ms))} {'ahead of' if skew_ms > 0 else 'behind'}"
+
+
+def _clock_notes(facts: dict[str, Any]) -> list[Note]:
+    """Return a note about each node whose clock is far from those of the others."""
+    return [Note("clock_far", NOTES["clock_far"].text.format(
+                node=node["id"], skew=clock_skew(node["clock_skew_ms"])), None)
+            for node in facts["nodes"] if node["clock_is_far"]]
+
+
+def _leader_notes(facts: dict[str, Any]) -> list[Note]:
+    """Return a note about each node that leads nothing. None while a plan is in progress, which
+    moves leaders itself, and none about nodes out of service."""
     if facts["plan"] is not None:
         return []
     found = []

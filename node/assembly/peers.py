@@ -58,7 +58,7 @@ def build_peers(env: NodeEnv, storage: StorageParts, metadata: MetadataParts) ->
         introduce("liveness"), limits.loop_stall_ms_max, limits.disk_stall_ms_max, storage.gather,
         env.space)
     lease_events = LeaseEvents(core, liveness, storage.gather, env.loop.request, storage.probe_file,
-                               limits.disk_probe_interval_ms)
+                               limits.disk_probe_interval_ms, env.log)
     handlers: Handlers = {}
     requests = PeerRequests(
         control, handlers,

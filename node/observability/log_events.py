@@ -122,6 +122,14 @@ SECTIONS = (
                  "`peer` runs with a higher boot epoch."),
         LogEvent("peer_leadership_distrusted", WARNING, ("peer",),
                  "`peer` does not explain which groups it leads: they elect a leader anew."),
+        LogEvent("clock_skew_found", WARNING, ("skew_ms",),
+                 "The wall clock of this node is more than 60 s ahead of the median of the clocks "
+                 "that it hears, or behind it (`skew_ms` is negative): the node deletes no records "
+                 "by their age.",
+                 "Set the clock, and check the time service (NTP). Where two nodes alone report "
+                 "it, either clock may be wrong."),
+        LogEvent("clock_skew_ended", INFO, ("skew_ms",),
+                 "The wall clock of this node is near the others again."),
         LogEvent("peer_disk_full", INFO, ("peer",),
                  "`peer` takes no records, because its disk is full.",
                  "See `disk_full` in the log of `peer`."),

@@ -173,6 +173,8 @@ class Statistics:
             "round_us_max": parts.rounds.round_micros_max,
             "peer_frames_sent": parts.peers.frames_sent,
             "liveness_messages_sent": parts.liveness.messages,
+            "clock_skew_ms": parts.liveness.clock_skew.skew_ms or 0,
+            "clock_is_far": int(parts.liveness.clock_skew.is_far),
             "bulk_bytes_sent": parts.bulk.bytes_sent,
             "checkpoints": parts.checkpoints.written,
             "entries_damaged": parts.repairs.found,

@@ -23,7 +23,7 @@ PAGE = tree.ROOT / "docs" / "troubleshooting.md"
 MARK = "<!-- table: made from the source by tests/docs/test_troubleshooting.py -->\n"
 #: Placeholders of the page.
 NAMES = {"node": "N", "group": "G", "groups": "1 (G)", "why": "REASON", "free": "SIZE",
-         "share": "S"}
+         "share": "S", "skew": "SKEW"}
 
 
 def rows(heading: str) -> dict[str, str]:

@@ -156,7 +156,7 @@ def test_cluster_status_json(run, cluster):
                             "notes"]
     untold = ("version", "phase", "ready", "not_ready", "uptime_ms", "quarantined", "behind",
               "lag_entries", "log_bytes", "disk_used_bytes", "disk_free_bytes", "disk_total_bytes",
-              "disk_full", "scrub", "problem")
+              "disk_full", "clock_skew_ms", "clock_is_far", "scrub", "problem")
     place = {"id": 2, "state": "down", "intent": "alive", "rack": "r2",
              "client_address": "127.0.0.1:9102", "peer_address": "127.0.0.1:9202",
              "leads": 0, "leads_share": 1, "preferred_by": 0, "groups": 5}

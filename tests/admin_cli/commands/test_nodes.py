@@ -44,6 +44,15 @@ def test_one_node_is_described_with_its_groups(run):
     assert "node list" in missing.stderr
 
 
+def test_a_far_clock_is_described(run, cluster):
+    assert "clock" not in run("node", "describe", "2").stdout
+    assert json.loads(run("node", "describe", "2", "--json").stdout)["clock_is_far"] is None
+    cluster.node_status[2] = {"clock_skew_ms": 75_000, "clock_is_far": 1}
+    assert "1 min 15 s ahead of those" in run("node", "describe", "2").stdout
+    told = json.loads(run("node", "describe", "2", "--json").stdout)
+    assert (told["clock_skew_ms"], told["clock_is_far"]) == (75_000, True)
+
+
 def test_a_node_in_use_is_not_removed_and_the_way_out_is_said(run, cluster):
     refused = run("node", "remove", "1", "--yes")
     assert refused.exit_code == ExitCode.FAILED

@@ -110,6 +110,19 @@ def test_a_node_that_a_plan_gave_groups_gets_them_back_within_two_minutes(run, r
     assert health.RETURN_MS == preferred_leaders.WINDOW_MS == 120_000
 
 
+@pytest.mark.parametrize("plan", ["", "0891c1236ce7"])
+def test_a_far_clock_is_noted_with_its_node_and_distance(run, cluster, plan):
+    cluster.plan_id = plan
+    cluster.node_status[2] = {"clock_skew_ms": -75_000, "clock_is_far": 1}
+    cluster.node_status[3] = {"clock_skew_ms": 59_000, "clock_is_far": 0}
+    notes = [line for line in run("cluster", "status").stdout.splitlines() if "Note:" in line]
+    assert notes == ["Note: the clock of node 2 is 1 min 15 s behind those of the other nodes: it "
+                     "deletes nothing by age until its clock is set (NTP)"]
+    assert run("cluster", "status", "--check").exit_code == 0
+    row = json.loads(run("cluster", "status", "--json").stdout)["nodes"][1]
+    assert (row["clock_skew_ms"], row["clock_is_far"]) == (-75_000, True)
+
+
 @pytest.mark.parametrize("change", [
     {"leaders": {0: 1, 1: 2, 2: 3, 3: 1, 4: 2}},  # it leads one
     {"up": {1, 2}},

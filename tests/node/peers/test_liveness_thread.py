@@ -1,6 +1,7 @@
 """The liveness thread: leases over real sockets, and every way in which they must end."""
 
 import functools
+import logging
 import os
 import selectors
 import socket
@@ -370,6 +371,36 @@ async def test_clocks_that_differ_by_more_than_a_minute_are_far_on_both_nodes():
         await until(lambda: not any(skew.is_far for skew in skews), "clocks that are set")
 
 
+@in_trio
+async def test_a_far_clock_is_logged_once_per_change(caplog):
+    side = Side(1, 2, free_port(), free_port())
+    skew = side.thread.clock_skew
+    turns = []
+    events = LeaseEvents(None, side.thread,
+                         SimpleNamespace(probe=lambda file, idle_ms: turns.append(file)),
+                         lambda: None, 0, 10_000, logging.getLogger("test"))
+
+    async def three_turns() -> None:
+        for _ in range(3):
+            turns.clear()
+            os.eventfd_write(side.thread.wake_fd, 1)
+            await until(lambda: turns)
+
+    caplog.set_level(logging.INFO, "test")
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(events.run)
+            for offset_ms in (0, -75_000, -76_000, 4):
+                skew.hear(2, offset_ms)
+                skew.compare()
+                await three_turns()
+            nursery.cancel_scope.cancel()
+    finally:
+        side.close()
+    assert [(each.levelname, each.getMessage(), each.skew_ms) for each in caplog.records] == [
+        ("WARNING", "clock_skew_found", 75_000), ("INFO", "clock_skew_ended", -4)]
+
+
 def test_a_response_is_read_with_and_without_a_clock():
     with_clock = HeartbeatResponse(1, 2, 3, 0, 1_700_000_000_000)
     header = encode_response(with_clock)
@@ -486,7 +517,7 @@ async def test_a_thread_that_dies_stops_the_node():
 
     side.thread._tick = failing
     events = LeaseEvents(None, side.thread, SimpleNamespace(probe=lambda file, idle_ms: None),
-                         lambda: None, 0, 10_000)
+                         lambda: None, 0, 10_000, logging.getLogger("test"))
     side.thread.start()
     try:
         with pytest.raises(LivenessFailed) as raised:
