@@ -77,7 +77,8 @@ __all__ = [
     "append_gathered", "batch_header", "batch_info", "check_batch", "check_entries", "crc32c",
     "decode_header", "decode_records", "default_groups", "encode_header", "find_entry",
     "frame_entries", "jump_hash",
-    "murmur2", "parse_entries", "scan_entries", "split_batches", "stamp_batch", "stamp_producer",
+    "murmur2", "parse_entries", "scan_entries", "split_batches", "stamp_append_time", "stamp_batch",
+    "stamp_producer",
     "unset_memory", "verify_batch",
 ]
 
@@ -126,6 +127,7 @@ def _assert_layout():
             ("BATCH_BYTES_MAX", BATCH_BYTES_MAX), ("BATCH_RECORDS_MAX", BATCH_RECORDS_MAX),
             ("RECORD_HEADERS_MAX", RECORD_HEADERS_MAX),
             ("ATTRIBUTE_CODEC_MASK", ATTRIBUTE_CODEC_MASK),
+            ("ATTRIBUTE_LOG_APPEND_TIME", ATTRIBUTE_LOG_APPEND_TIME),
             ("ATTRIBUTE_TRANSACTIONAL", ATTRIBUTE_TRANSACTIONAL),
             ("STAGED_PRODUCER_MIN", STAGED_PRODUCER_MIN),
             ("STAGED_PRODUCER_MAX", STAGED_PRODUCER_MAX), ("CODEC_NONE", CODEC_NONE),

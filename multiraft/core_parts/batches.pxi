@@ -272,6 +272,40 @@ def stamp_producer(data: Buffer, producer_id: int, producer_epoch: int, base_seq
         PyBuffer_Release(&view)
 
 
+def stamp_append_time(data: Buffer, timestamp_ms: int) -> None:
+    """Turn a batch into one with LogAppendTime, in place, and recompute its CRC.  O(bytes).
+
+    Attribute bit 3 is set, and ``timestamp_ms`` becomes the largest timestamp, which is then the
+    timestamp of each record.  Base timestamp and records stay, as in Kafka.  ``data`` must be
+    exactly one batch.  Its old CRC is not checked: ``check_batch`` comes first.
+
+    Raises ``BufferError`` for a read-only buffer, ``CorruptBatch`` for a wrong length or magic,
+    ``ValueError`` for a negative time or one above 63 bits.
+    """
+    cdef Py_buffer view
+    cdef Fields fields
+    cdef uint8_t *to
+    cdef int fault
+    PyObject_GetBuffer(data, &view, PyBUF_WRITABLE)
+    try:
+        to = <uint8_t *>view.buf
+        fault = _load_fields(to, view.len, &fields)
+        if not fault and fields.total_bytes != view.len:
+            fault = OTHER_LENGTH
+        if not fault and fields.magic != BATCH_MAGIC:
+            fault = OTHER_MAGIC
+        if fault:
+            raise _batch_error(fault, view.len, &fields, None, CorruptBatch)
+        _require_range("timestamp_ms", timestamp_ms, 0, I64_MAX)
+        mr_store_be16(to + BATCH_ATTRIBUTES_AT,
+                      <uint16_t>(fields.attributes | ATTRIBUTE_LOG_APPEND_TIME))
+        mr_store_be64(to + BATCH_MAX_TIMESTAMP_AT, <uint64_t><int64_t>timestamp_ms)
+        mr_store_be32(to + BATCH_CRC_AT,
+                      _crc(0, to + BATCH_ATTRIBUTES_AT, view.len - BATCH_ATTRIBUTES_AT))
+    finally:
+        PyBuffer_Release(&view)
+
+
 cdef object _byte_view(data):
     """Return ``data`` as a memoryview of bytes, to cut slices from."""
     view = memoryview(data)
@@ -338,7 +372,8 @@ def decode_records(header: BatchHeader, block: Buffer) -> list[Record]:
     """Decode the records of one batch from ``block``, which holds them uncompressed.  O(bytes).
 
     Offset deltas must ascend and may have the gaps of compaction.  Bytes of header names that are
-    not UTF-8 become surrogate escapes, which ``BatchBuilder`` accepts.
+    not UTF-8 become surrogate escapes, which ``BatchBuilder`` accepts.  Each record of a batch with
+    LogAppendTime has the batch's largest timestamp.
 
     Raises ``CorruptBatch``.
     """
@@ -352,6 +387,8 @@ def decode_records(header: BatchHeader, block: Buffer) -> list[Record]:
 
 cdef list _decode(header, const uint8_t *data, Py_ssize_t length):
     cdef int64_t base_offset = header.base_offset, base_timestamp_ms = header.base_timestamp_ms
+    cdef int64_t max_timestamp_ms = header.max_timestamp_ms
+    cdef bint appended = header.attributes & ATTRIBUTE_LOG_APPEND_TIME
     cdef int32_t count = header.count, most = header.last_offset_delta, last = -1, turn
     cdef Walk walk = Walk(data, 0, length, 0, 0, 0, 0)
     cdef RecordStart record
@@ -367,7 +404,8 @@ cdef list _decode(header, const uint8_t *data, Py_ssize_t length):
             raise CorruptBatch(f"record at byte {record.started}: offset delta "
                                f"{record.offset_delta} is not above {last} and at most {most}")
         records.append(mr_named(Record, (
-            base_offset + record.offset_delta, record.timestamp_ms, _copy(record.key),
+            base_offset + record.offset_delta,
+            max_timestamp_ms if appended else record.timestamp_ms, _copy(record.key),
             _copy(record.value), headers)))
         last = record.offset_delta
     if walk.at != walk.end:

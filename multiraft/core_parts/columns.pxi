@@ -235,6 +235,8 @@ cdef class ColumnBuilder:
                      int64_t end) except -1:
         cdef int64_t base_offset = header.base_offset, offset
         cdef int64_t base_timestamp_ms = header.base_timestamp_ms
+        cdef int64_t max_timestamp_ms = header.max_timestamp_ms
+        cdef bint appended = header.attributes & ATTRIBUTE_LOG_APPEND_TIME
         cdef int32_t count = header.count, most = header.last_offset_delta, last = -1, turn
         cdef Walk walk = Walk(data, 0, length, 0, 0, 0, 0)
         cdef RecordStart record
@@ -256,6 +258,8 @@ cdef class ColumnBuilder:
                 raise CorruptBatch(f"record at byte {record.started}: offset delta "
                                    f"{record.offset_delta} is not above {last} and at most {most}")
             if wanted:
+                if appended:
+                    record.timestamp_ms = max_timestamp_ms
                 self._add(&record, offset)
             last = record.offset_delta
         if walk.at != walk.end:

@@ -76,6 +76,27 @@ def test_node_and_client_find_the_first_record_that_is_late_enough(batches, time
     assert found == expected
 
 
+def test_a_time_is_found_in_batches_with_the_append_time():
+    """The records have times of their own, which are later and do not count."""
+    batches, times = [[90, 91], [95, 96, 97], [99]], [10, 20, 20]
+    parts = log(batches)
+    for part, time in zip(parts, times, strict=True):
+        core.stamp_append_time(part, time)
+    for timestamp_ms, expected in ((0, 0), (10, 0), (11, 2), (20, 2), (21, None), (90, None)):
+        # A node indexes the largest timestamp of the header.
+        position = named([[core.batch_info(part).max_timestamp_ms] * len(stamps)
+                          for part, stamps in zip(parts, batches, strict=True)],
+                         timestamp_ms, 0, 6)
+        found = None
+        for part in parts:
+            header = core.batch_header(part)
+            if position is not None and position <= header.base_offset + header.last_offset_delta:
+                found = FetchedBatch("t", 0, memoryview(part), header, position,
+                                     6).first_at(timestamp_ms)
+                break
+        assert found == expected, timestamp_ms
+
+
 @given(STAMPS, st.data())
 def test_what_precedes_damage_is_intact_and_nothing_after_it_comes(batches, data):
     parts = log(batches)

@@ -409,6 +409,67 @@ def test_stamp_refuses(twin, data, offset, epoch, error):
     assert not any(data)
 
 
+def test_golden_batch_with_the_append_time(twin, golden):
+    batch = bytearray(golden("batch_plain.hex"))
+    twin.stamp_append_time(memoryview(batch), NOW_MS + 123_456)
+    assert batch == golden("batch_append_time.hex")
+    header = twin.verify_batch(batch)
+    assert header.attributes == layout.ATTRIBUTE_LOG_APPEND_TIME
+    assert (header.base_timestamp_ms, header.max_timestamp_ms) == (NOW_MS, NOW_MS + 123_456)
+    assert twin.batch_info(batch).max_timestamp_ms == NOW_MS + 123_456
+
+
+def test_each_record_of_a_batch_with_the_append_time_has_it(twin, golden):
+    plain, stamped = golden("batch_plain.hex"), golden("batch_append_time.hex")
+    records = twin.decode_records(twin.batch_header(stamped), stamped[61:])
+    assert [record.timestamp_ms for record in records] == [NOW_MS + 123_456] * 3
+    assert [record._replace(timestamp_ms=0) for record in records] == [
+        record._replace(timestamp_ms=0)
+        for record in twin.decode_records(twin.batch_header(plain), plain[61:])]
+
+
+@pytest.mark.parametrize("length", [100, (1 << 20) + 100])
+def test_an_append_time_may_be_replaced_and_keeps_codec_and_transaction(length):
+    builder = _core.BatchBuilder(1 << 21)
+    builder.append(NOW_MS, None, bytes(length))
+    attributes = layout.ATTRIBUTE_TRANSACTIONAL | layout.CODEC_ZSTD
+    batch = changed(builder.build(), ">h", layout.BATCH_ATTRIBUTES_AT, attributes)
+    before = bytes(batch)
+    for time_ms in (0, (1 << 63) - 1, 5):
+        _core.stamp_append_time(batch, time_ms)
+        header = _core.verify_batch(batch)
+        assert header.attributes == attributes | layout.ATTRIBUTE_LOG_APPEND_TIME
+        assert header.max_timestamp_ms == time_ms
+    changed_at = {at for at in range(layout.BATCH_HEADER_BYTES) if batch[at] != before[at]}
+    assert changed_at <= {*range(layout.BATCH_CRC_AT, layout.BATCH_CRC_AT + 4),
+                          *range(layout.BATCH_ATTRIBUTES_AT, layout.BATCH_ATTRIBUTES_AT + 2),
+                          *range(layout.BATCH_MAX_TIMESTAMP_AT, layout.BATCH_MAX_TIMESTAMP_AT + 8)}
+    assert batch[layout.BATCH_HEADER_BYTES:] == before[layout.BATCH_HEADER_BYTES:]
+
+
+def test_the_append_time_is_not_written_into_anything_else(twin):
+    whole = build(twin)
+    for data, time_ms, error, words in (
+            (bytes(whole), 0, BufferError, "not writable"),
+            (whole[:60], 0, CorruptBatch, "less than a batch header"),
+            (whole[:-1], 0, CorruptBatch, "buffer has 80"),
+            (whole + b"x", 0, CorruptBatch, "buffer has 82"),
+            (changed(whole, ">b", layout.BATCH_MAGIC_AT, 1), 0, CorruptBatch, "magic 1"),
+            (bytearray(whole), -1, ValueError, "timestamp_ms"),
+            (bytearray(whole), 1 << 63, ValueError, "timestamp_ms")):
+        before = bytes(data)
+        with pytest.raises(error, match=words):
+            twin.stamp_append_time(data, time_ms)
+        assert data == before
+
+
+def test_a_batch_with_the_append_time_is_read_and_not_taken_from_a_producer(twin, golden):
+    batch = golden("batch_append_time.hex")
+    assert [bytes(part) for part in twin.split_batches(batch * 2)] == [batch] * 2
+    with pytest.raises(InvalidBatch, match="0x0008.*LogAppendTime"):
+        twin.check_batch(batch)
+
+
 def test_split_batches_cuts_views_without_copying(twin):
     batches = [build(twin, bytes([number])) for number in range(3)]
     payload = bytearray(b"".join(batches))

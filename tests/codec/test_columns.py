@@ -78,6 +78,18 @@ def test_columns_say_what_the_records_are(batches):
         assert taken(builder) == [], "a builder that was taken from is empty"
 
 
+@pytest.mark.parametrize("time_ms", [0, 1_700_000_123_456, TIMED_MS_MAX + 1])
+def test_each_row_of_a_batch_with_the_append_time_has_it(twin, time_ms):
+    batch = twins.builder_of(_core, [(5, b"k", b"v", []), (-1, None, b"w", [])]).build()
+    _core.stamp_append_time(batch, time_ms)
+    header, block = _core.verify_batch(batch), bytes(batch[layout.BATCH_HEADER_BYTES:])
+    builder = twin.ColumnBuilder(True, True, True)
+    assert builder.extend(header, block, 0, I64_MAX) == 2
+    rows = taken(builder)
+    assert [row[1] for row in rows] == [1000 * time_ms if time_ms <= TIMED_MS_MAX else None] * 2
+    assert rows == expected(header, block)
+
+
 @twins.bounded
 @given(st.lists(twins.records, min_size=1, max_size=40), st.booleans(), st.booleans(),
        st.booleans())

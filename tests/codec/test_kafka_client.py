@@ -36,6 +36,20 @@ def test_our_batch_is_the_batch_of_kafka_python(twin):
     assert batch == bytes(theirs.build())
 
 
+def test_kafka_python_reads_our_batch_with_the_append_time(twin):
+    builder = twin.BatchBuilder(1 << 16)
+    for record in RECORDS:
+        builder.append(*record)
+    batch = builder.build(4000, 3, 17)
+    twin.stamp_append_time(batch, 1_700_000_123_456)
+    read = default_records.DefaultRecordBatch(bytes(batch))
+    assert read.validate_crc() and read.timestamp_type == 1
+    theirs = [(r.timestamp, r.key, r.value, r.headers) for r in read]
+    ours = twin.decode_records(twin.verify_batch(batch), batch[layout.BATCH_HEADER_BYTES:])
+    assert [(r.timestamp_ms, r.key, r.value, list(r.headers)) for r in ours] == theirs
+    assert {record[0] for record in theirs} == {1_700_000_123_456}
+
+
 def test_kafka_python_reads_our_stamped_batch(twin):
     builder = twin.BatchBuilder(1 << 16)
     for record in RECORDS:

@@ -324,6 +324,31 @@ def test_a_batch_that_is_stamped_is_the_one_that_was_built_so(batch_records, pro
         assert batch == builder.build(*producer)
 
 
+@bounded
+@given(st.lists(records, min_size=1, max_size=3), st.integers(-2, 1 << 63), st.integers(0, 80),
+       st.integers(-1, 3))
+def test_stamps_of_append_times_agree(batch_records, timestamp_ms, cut, magic):
+    batch = builder_of(_core, batch_records).build()
+    if cut < len(batch) // 2:
+        del batch[len(batch) - cut:]
+    if magic >= 0 and len(batch) > layout.BATCH_MAGIC_AT:
+        batch[layout.BATCH_MAGIC_AT] = magic
+    twins = bytearray(batch), bytearray(batch)
+    assert (outcome(_reference.stamp_append_time, twins[0], timestamp_ms)
+            == outcome(_core.stamp_append_time, twins[1], timestamp_ms))
+    assert twins[0] == twins[1]
+
+
+@bounded
+@given(st.lists(records, min_size=1, max_size=5), st.integers(0, I64_MAX))
+def test_records_with_an_append_time_agree(batch_records, timestamp_ms):
+    batch = builder_of(_core, batch_records).build()
+    _core.stamp_append_time(batch, timestamp_ms)
+    header = agree("verify_batch", batch)
+    decoded = agree("decode_records", header, bytes(batch[HEADER_BYTES:]))
+    assert [record.timestamp_ms for record in decoded] == [timestamp_ms] * len(batch_records)
+
+
 # ---- Entries -----------------------------------------------------------------------------------
 
 @bounded

@@ -57,7 +57,8 @@ __all__ = [
     "append_gathered", "batch_header", "batch_info", "check_batch", "check_entries", "crc32c",
     "decode_header", "decode_records", "default_groups", "encode_header", "find_entry",
     "frame_entries", "jump_hash",
-    "murmur2", "parse_entries", "scan_entries", "split_batches", "stamp_batch", "stamp_producer",
+    "murmur2", "parse_entries", "scan_entries", "split_batches", "stamp_append_time", "stamp_batch",
+    "stamp_producer",
     "unset_memory", "verify_batch",
 ]
 
@@ -439,6 +440,30 @@ def stamp_producer(data: Buffer, producer_id: int, producer_epoch: int, base_seq
                      crc32c(view[layout.BATCH_ATTRIBUTES_AT:]))
 
 
+def stamp_append_time(data: Buffer, timestamp_ms: int) -> None:
+    """Turn a batch into one with LogAppendTime, in place, and recompute its CRC.  O(bytes).
+
+    Attribute bit 3 is set, and ``timestamp_ms`` becomes the largest timestamp, which is then the
+    timestamp of each record.  Base timestamp and records stay, as in Kafka.  ``data`` must be
+    exactly one batch.  Its old CRC is not checked: ``check_batch`` comes first.
+
+    Raises ``BufferError`` for a read-only buffer, ``CorruptBatch`` for a wrong length or magic,
+    ``ValueError`` for a negative time or one above 63 bits.
+    """
+    view = _view(data)
+    if view.readonly:
+        raise BufferError("Object is not writable.")
+    header = _whole_header(view)
+    if header.magic != layout.BATCH_MAGIC:
+        raise CorruptBatch(f"batch magic {header.magic} is not {layout.BATCH_MAGIC}")
+    _require_range("timestamp_ms", timestamp_ms, 0, _I64_MAX)
+    struct.pack_into(">h", view, layout.BATCH_ATTRIBUTES_AT,
+                     header.attributes | layout.ATTRIBUTE_LOG_APPEND_TIME)
+    struct.pack_into(">q", view, layout.BATCH_MAX_TIMESTAMP_AT, timestamp_ms)
+    struct.pack_into(">I", view, layout.BATCH_CRC_AT,
+                     crc32c(view[layout.BATCH_ATTRIBUTES_AT:]))
+
+
 def split_batches(data: Buffer) -> list[memoryview]:
     """Cut a fetch payload of whole batches into one view of ``data`` per batch, without copying.
 
@@ -463,7 +488,8 @@ def decode_records(header: BatchHeader, block: Buffer) -> list[Record]:
     """Decode the records of one batch from ``block``, which holds them uncompressed.  O(bytes).
 
     Offset deltas must ascend and may have the gaps of compaction.  Bytes of header names that are
-    not UTF-8 become surrogate escapes, which ``BatchBuilder`` accepts.
+    not UTF-8 become surrogate escapes, which ``BatchBuilder`` accepts.  Each record of a batch with
+    LogAppendTime has the batch's largest timestamp.
 
     Raises ``CorruptBatch``.
     """

@@ -84,7 +84,8 @@ def next_record(reader: Reader, base_timestamp_ms: int) -> Any:
 def records_of(header: BatchHeader, view: memoryview) -> Iterator[tuple]:
     """Yield (offset delta, timestamp, key, value, headers) of each record of an uncompressed block.
 
-    Keys, values and headers are views.  Raises ``CorruptBatch`` at the first fault.
+    Each record of a batch with LogAppendTime has the batch's largest timestamp.  Keys, values and
+    headers are views.  Raises ``CorruptBatch`` at the first fault.
     """
     if not 0 <= header.count <= layout.BATCH_RECORDS_MAX:
         raise CorruptBatch(f"record count {header.count} is outside 0..{layout.BATCH_RECORDS_MAX}")
@@ -97,6 +98,8 @@ def records_of(header: BatchHeader, view: memoryview) -> Iterator[tuple]:
         if not last_delta < record[0] <= header.last_offset_delta:
             raise CorruptBatch(f"record at byte {started}: offset delta {record[0]} is not above "
                                f"{last_delta} and at most {header.last_offset_delta}")
+        if header.attributes & layout.ATTRIBUTE_LOG_APPEND_TIME:
+            record = record[0], header.max_timestamp_ms, *record[2:]
         yield record
         last_delta = record[0]
     if reader.at != reader.end:
