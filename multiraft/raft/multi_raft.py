@@ -23,7 +23,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from multiraft.core import stamp_batch
+from multiraft.core import stamp_append_time, stamp_batch
 from multiraft.errors import GroupQuarantined, NotLeader, ProposalError, UnknownGroup
 from multiraft.raft import (
     conf_change,
@@ -329,11 +329,13 @@ class MultiRaft:
         replication.propose(leading, entry, size)
         return Proposed(entry.index, entry.term, base_offset, False)
 
-    def propose_batch(self, group: int, partition: int, payload: Payload,
-                      info: BatchInfo) -> Proposed:
+    def propose_batch(self, group: int, partition: int, payload: Payload, info: BatchInfo,
+                      append_time_ms: int | None = None) -> Proposed:
         """Append a validated batch, with base offset and leader epoch stamped into ``payload`` in
         place (it must be writable).
 
+        ``append_time_ms``: wall clock of the leader, for a partition with LogAppendTime; None = the
+        records keep the timestamps of their producer.
         A batch that its producer sent before is not appended: the result names the original.
         Raises ``ProposalError``; then nothing was appended."""
         leading = self._leading(group)
@@ -346,11 +348,15 @@ class MultiRaft:
             term = log.term_at(index) if index >= log.first_index else 0
             return Proposed(index, term, validated.base_offset, True)
         base_offset, term = validated.base_offset, leading.term
+        if append_time_ms is not None:
+            info = info._replace(max_timestamp_ms=append_time_ms)
         entry = Entry(EntryKind.DATA, group, leading.log_incarnation, term, log.last_index + 1,
                       partition, base_offset, payload, info)
         size = framed_bytes(entry)
         replication.check_limits(leading, size)
         # Stamped after all checks: a refused batch must not carry an offset.
+        if append_time_ms is not None:
+            stamp_append_time(payload, append_time_ms)
         stamp_batch(payload, base_offset, validated.leader_epoch_base + term)
         replication.propose(leading, entry, size)
         return Proposed(entry.index, term, base_offset, False)

@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from multiraft.core import BatchBuilder, batch_header, check_batch
+from multiraft.codec import layout
+from multiraft.core import BatchBuilder, batch_header, check_batch, verify_batch
 from multiraft.errors import (
     GroupQuarantined,
     NotLeader,
@@ -64,6 +65,24 @@ def test_a_batch_is_stamped_in_place_with_offset_and_epoch():
     for node in cluster.nodes.values():
         assert [entry.base_offset for entry in node.committed[1]
                 if entry.kind == EntryKind.DATA] == [100, 103]
+
+
+def test_a_batch_gets_the_append_time_of_its_leader():
+    cluster = cluster_with_partition()
+    leader = cluster.nodes[cluster.leader()].core
+    payload, again = batch(), batch()
+    proposed = leader.propose_batch(1, 77, payload, check_batch(payload), append_time_ms=1234)
+    header = verify_batch(payload)
+    assert (header.base_offset, header.max_timestamp_ms) == (proposed.base_offset, 1234)
+    assert header.attributes == layout.ATTRIBUTE_LOG_APPEND_TIME
+    untouched = bytes(again)
+    retried = leader.propose_batch(1, 77, again, check_batch(again), append_time_ms=5678)
+    assert retried.duplicate and again == untouched
+    cluster.run(100)
+    for node in cluster.nodes.values():
+        entries = [entry for entry in node.committed[1] if entry.kind == EntryKind.DATA]
+        assert [entry.batch.max_timestamp_ms for entry in entries] == [1234]
+        assert [bytes(entry.payload) for entry in entries] == [bytes(payload)]
 
 
 def test_a_retried_batch_names_its_original_and_appends_nothing():
