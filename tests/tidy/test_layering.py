@@ -178,6 +178,14 @@ LAYERS = (
         {},
     ),
     Layer(
+        "`multiraft.settings`",
+        ("multiraft/settings/**.py",),
+        ("multiraft.settings.**", *CODEC),
+        (),
+        PURE,
+        {},
+    ),
+    Layer(
         "`multiraft.wire`", ("multiraft/wire/*.py",), ("multiraft.wire.**", *CODEC), (), PURE, {}
     ),
     Layer("`placement`", ("placement/**.py",), ("placement.**",), ("sortedcontainers",), PURE, {}),
@@ -527,7 +535,8 @@ def matches(module: str, allowed: tuple[str, ...]) -> bool:
                 return True
         elif rule.endswith(".*"):
             below = module.removeprefix(rule[:-1])
-            packages = ("wire", "storage", "client", "raft", "liveness", "partitions", "codec")
+            packages = ("wire", "storage", "client", "raft", "liveness", "partitions", "codec",
+                        "settings")
             if below != module and "." not in below and below not in packages:
                 return True
         elif module == rule:

@@ -1,0 +1,74 @@
+"""Values that hold for a topic: its own, else the default of the cluster, else the built-in one.
+
+Contract.  ``resolve`` answers for one setting, ``values_of`` for all of them.  An internal topic
+has no share in the cluster's default of ``max.message.bytes``: nodes write into it, and a limit
+that was meant for applications must not stop them.
+
+The numbers of ``Source`` are those of Kafka's ``ConfigSource``.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from multiraft.settings.registry import BATCH_BYTES, SETTINGS, Setting, default_of
+
+#: Names of topics that nodes make for themselves begin so.
+INTERNAL_PREFIX = "__"
+
+
+class Source(enum.IntEnum):
+    """Place where a value was set, with the number of Kafka's ``ConfigSource``."""
+
+    TOPIC = 1
+    CLUSTER = 3
+    DEFAULT = 5
+
+    @property
+    def word(self) -> str:
+        """The source in the words of the protocol and the command line."""
+        return self.name.lower()
+
+
+class Synonym(NamedTuple):
+    """A value that a setting has, or would have without the values before it."""
+
+    value: str
+    source: Source
+
+
+class Defaults(NamedTuple):
+    """Values of topics without settings of their own: the cluster's settings, and its replication
+    factor."""
+
+    settings: Mapping[str, str]
+    replication_factor: int
+
+
+def is_internal(topic: str) -> bool:
+    """Return True for the name of a topic that nodes make for themselves."""
+    return topic.startswith(INTERNAL_PREFIX)
+
+
+def resolve(setting: Setting, own: Mapping[str, str], defaults: Defaults,
+            topic: str) -> tuple[Synonym, ...]:
+    """Return the values of a setting, the one that holds first; the built-in default is the last.
+
+    ``own``: the settings of the topic with the name ``topic``; "" = the cluster's defaults are
+    asked for.  O(1)."""
+    found = []
+    if setting.name in own:
+        found.append(Synonym(own[setting.name], Source.TOPIC))
+    shared = not (setting.name == BATCH_BYTES and is_internal(topic))
+    if shared and setting.name in defaults.settings:
+        found.append(Synonym(defaults.settings[setting.name], Source.CLUSTER))
+    found.append(Synonym(default_of(setting, defaults.replication_factor), Source.DEFAULT))
+    return tuple(found)
+
+
+def values_of(own: Mapping[str, str], defaults: Defaults, topic: str) -> dict[str, str]:
+    """Return name -> value that holds, of all settings.  O(settings)."""
+    return {name: resolve(setting, own, defaults, topic)[0].value
+            for name, setting in SETTINGS.items()}
