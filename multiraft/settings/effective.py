@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from multiraft.settings.registry import BATCH_BYTES, SETTINGS, Setting, default_of
+from multiraft.settings.values import InvalidValue
 
 #: Names of topics that nodes make for themselves begin so.
 INTERNAL_PREFIX = "__"
@@ -69,6 +70,16 @@ def resolve(setting: Setting, own: Mapping[str, str], defaults: Defaults,
 
 
 def values_of(own: Mapping[str, str], defaults: Defaults, topic: str) -> dict[str, str]:
-    """Return name -> value that holds, of all settings.  O(settings)."""
-    return {name: resolve(setting, own, defaults, topic)[0].value
+    """Return name -> value that holds, of all settings.  A value that this release cannot read, set
+    by a later one, counts as not set.  O(settings)."""
+    return {name: next(value for value, _ in resolve(setting, own, defaults, topic)
+                       if _is_readable(setting, value))
             for name, setting in SETTINGS.items()}
+
+
+def _is_readable(setting: Setting, value: str) -> bool:
+    try:
+        setting.type.read(value)
+    except InvalidValue:
+        return False
+    return True

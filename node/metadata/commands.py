@@ -23,7 +23,8 @@ from multiraft.wire import schema
 from multiraft.wire.errors import RemoteProtocolError
 from multiraft.wire.frames import decode_header
 from multiraft.wire.messages import ADDRESS_MAX, PARTITIONS_MAX, TEXT_MAX
-from multiraft.wire.schema import Malformed, Shape, list_of, row
+from multiraft.wire.schema import Malformed, Shape, list_of, nullable, row
+from multiraft.wire.settings import pairs as setting_pairs
 from multiraft.wire.sinks import (
     COMMAND_FIELDS,
     AbortTransaction,
@@ -31,8 +32,9 @@ from multiraft.wire.sinks import (
     CommitTransaction,
     VoidTransactions,
 )
-from node.metadata import plan_commands
+from node.metadata import plan_commands, setting_commands
 from node.metadata.plan_commands import ApplyPlan, ControlPlan, SetNodeState, StepMove
+from node.metadata.setting_commands import TOPIC_ID_BYTES, AlterSettings
 from placement import POOL_SIZE_MAX, NodePlace, Topology, replicas_of_pool
 from placement.rendezvous import REPLICATION_FACTOR_MAX
 from placement.topology import NODE_ID_MAX, NODES_MAX, RACK_BYTES_MAX, WEIGHT_DEFAULT, WEIGHT_MAX
@@ -52,7 +54,6 @@ PRODUCER_IDS_PER_BLOCK_MAX = 1 << 16
 #: Characters of a program's version (``node_releases.py`` compares them).
 VERSION_TEXT_MAX = 64
 
-TOPIC_ID_BYTES = 16
 CLUSTER_ID_BYTES = 16
 
 assert COMMAND_BYTES_MAX <= BATCH_BYTES_MAX, "a command is an entry's payload"
@@ -137,11 +138,12 @@ class RecordMembers(NamedTuple):
 
 class CreateTopic(NamedTuple):
     """Create a topic.  ``topic_id`` is a random UUID of the proposer; the same id again is the same
-    request."""
+    request.  ``settings``: (name, value) of each, None = none."""
 
     name: str
     topic_id: bytes
     partitions: int
+    settings: tuple[tuple[str, str], ...] | None = None
 
 
 class DeleteTopic(NamedTuple):
@@ -225,7 +227,7 @@ Command = (Bootstrap | RegisterNode | RemoveNode | RecordMembers | CreateTopic |
            | AllocateProducerIds | BumpProducerEpoch | RecoverGroup | GrowPool | OpenPool
            | DecideSwitch | PublishSwitch | TrimEpochHistory | ApplyPlan | ControlPlan | StepMove
            | SetNodeState | BeginTransaction | CommitTransaction | AbortTransaction
-           | VoidTransactions)
+           | VoidTransactions | AlterSettings)
 
 _u64 = schema.integer(0, schema.U64_MAX)
 _offset = schema.integer(0, schema.I64_MAX)
@@ -284,7 +286,8 @@ COMMANDS: dict[str, Shape] = {
         "group": schema.integer(0, POOL_SIZE_MAX), "incarnation": _u64, "version": _u64,
         "voters": _members, "learners": _members, "outgoing": _members}),
     "create_topic": Shape(CreateTopic, {
-        "name": _any_name, "topic_id": _topic_id, "partitions": schema.integer(0, schema.U32_MAX)}),
+        "name": _any_name, "topic_id": _topic_id, "partitions": schema.integer(0, schema.U32_MAX),
+        "settings": nullable(setting_pairs)}, sparse=("settings",)),
     "delete_topic": Shape(DeleteTopic, {"name": _any_name, "topic_id": _topic_id}),
     "allocate_producer_ids": Shape(AllocateProducerIds, {
         "count": schema.integer(1, PRODUCER_IDS_PER_BLOCK_MAX)}),
@@ -304,6 +307,7 @@ COMMANDS: dict[str, Shape] = {
         "leader_epoch_base": schema.integer(0, schema.I32_MAX)}),
     "trim_chain": Shape(TrimEpochHistory, {"partition": _u64, "log_start": _offset}),
     **plan_commands.COMMANDS,
+    **setting_commands.COMMANDS,
     "open_run": Shape(BeginTransaction, COMMAND_FIELDS[BeginTransaction]),
     "commit_run": RenamedShape(CommitTransaction, {"transaction": "run"}),
     "abort_run": RenamedShape(AbortTransaction, {"transaction": "run"}),

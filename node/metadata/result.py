@@ -15,8 +15,8 @@ class Result(NamedTuple):
     """The outcome of a command.
 
     ``value`` by command: the ``NodeRecord`` registered or removed, the ``Topic`` created or
-    deleted, ``ProducerIds``, ``ProducerIdentity``; None for the others and for refusals, which
-    changed nothing and have an ``error``.
+    deleted, ``ProducerIds``, ``ProducerIdentity``, True if settings changed; None for
+    the others and for refusals, which changed nothing and have an ``error``.
     """
 
     code: Code

@@ -1,4 +1,5 @@
-"""The metadata state machine: nodes, topics, placement exceptions, producer ids, sinks.
+"""The metadata state machine: nodes, topics, their settings, placement exceptions, producer ids,
+sinks.
 
 Contract.  ``apply(index, command)`` is called for every METADATA entry of group 0 in order, on
 every replica, and is a function of the state and the command: no clock, no randomness, no I/O.  An
@@ -34,10 +35,11 @@ from multiraft.wire.sinks import (
     CommitTransaction,
     VoidTransactions,
 )
-from node.metadata import placement_table
+from node.metadata import placement_table, reserved_tables
 from node.metadata.commands import (
     PARTITIONS_PER_TOPIC_MAX,
     AllocateProducerIds,
+    AlterSettings,
     ApplyPlan,
     Bootstrap,
     BumpProducerEpoch,
@@ -73,12 +75,14 @@ from node.metadata.placement_table import (
 from node.metadata.plan_table import PlanTable
 from node.metadata.producer_table import ProducerTable
 from node.metadata.result import Result, over, refused
+from node.metadata.settings_table import CLUSTER, SettingsTable
 from node.metadata.topics import Location, Topic, topic_name_fault
 from node.metadata.transaction_table import TransactionTable
 from placement import assign
 
 __all__ = [
     "AllocateProducerIds",
+    "AlterSettings",
     "ApplyPlan",
     "Bootstrap",
     "BumpProducerEpoch",
@@ -113,9 +117,10 @@ __all__ = [
 
 #: Added after version 1: removed nodes and recorded members; after 2: switches; after 3: plans and
 #: states of nodes; after 4: growth of the pool (every group was one of the pool); after 5: times of
-#: moves; after 6: sinks; after 7: runs that are void without having been opened.  All are read.
-SNAPSHOT_VERSION = 8
-SNAPSHOT_VERSIONS_READ = (1, 2, 3, 4, 5, 6, 7, 8)
+#: moves; after 6: sinks; after 7: runs that are void without having been opened; after 8:
+#: settings, and reserved tables.  All are read.
+SNAPSHOT_VERSION = 9
+SNAPSHOT_VERSIONS_READ = (1, 2, 3, 4, 5, 6, 7, 8, 9)
 
 #: Topics of a cluster.  The design target is a million; at about 600 bytes each this limit stays
 #: near 1 GiB.
@@ -146,8 +151,8 @@ class MetadataState:
     """
 
     __slots__ = ("version", "cluster_id", "pool_size", "replication_factor", "hash_seed",
-                 "partitions_count", "table", "placed", "plans", "sinks", "_group_counts",
-                 "producers", "_next_incarnation", "_topics", "_by_incarnation",
+                 "partitions_count", "table", "placed", "plans", "sinks", "settings",
+                 "_group_counts", "producers", "_next_incarnation", "_topics", "_by_incarnation",
                  "_recovered")
 
     def __init__(self) -> None:
@@ -162,6 +167,7 @@ class MetadataState:
         self.placed = PlacementTable()
         self.plans = PlanTable()  # the plan under way; likewise
         self.sinks = TransactionTable()  # sinks and their transactions; likewise
+        self.settings = SettingsTable()  # of topics, and defaults of the cluster; likewise
         self.producers = ProducerTable()  # producer ids and epochs; likewise
         self._group_counts: list[int] = []
         self._next_incarnation = 1
@@ -244,6 +250,7 @@ class MetadataState:
         for group in self._place(topic):
             self._group_counts[group] += 1
         self.partitions_count += topic.partitions
+        self.settings.put(self.version, topic.incarnation, _sorted(command.settings))
         return Result(Code.OK, topic)
 
     def _create_refusal(self, command: CreateTopic, known: Topic | None) -> Result | None:
@@ -261,7 +268,7 @@ class MetadataState:
         partitions = self.partitions_count + command.partitions
         if partitions > PARTITIONS_MAX:
             return over("partitions of the cluster", PARTITIONS_MAX, partitions)
-        return None
+        return self.settings.fault(self._next_incarnation, _sorted(command.settings))
 
     def _place(self, topic: Topic) -> tuple[int, ...]:
         """Return the groups of a new topic's partitions: those of the hash, or others where the
@@ -283,8 +290,7 @@ class MetadataState:
     def _delete_topic(self, command: DeleteTopic) -> Result:
         topic = self._topics.get(command.name)
         if topic is None or topic.id != command.topic_id:
-            return refused(Code.UNKNOWN_TOPIC, f"no topic {command.name!r:.80} with id "
-                            f"{command.topic_id.hex()}")
+            return _no_topic(command.name, command.topic_id)
         entries = self.last_epoch_entries(topic, range(topic.partitions))
         for incarnation, entry in enumerate(entries, topic.incarnation):
             self._group_counts[entry.group] -= 1
@@ -292,8 +298,18 @@ class MetadataState:
             self.plans.forget_partition(incarnation)
         del self._topics[topic.name]
         del self._by_incarnation[topic.incarnation]
+        self.settings.forget(topic.incarnation)
         self.partitions_count -= topic.partitions
         return Result(Code.OK, topic)
+
+    def _alter_settings(self, command: AlterSettings) -> Result:
+        incarnation = CLUSTER
+        if command.topic:
+            topic = self._topics.get(command.topic)
+            if topic is None or topic.id != command.topic_id:
+                return _no_topic(command.topic, command.topic_id)
+            incarnation = topic.incarnation
+        return self.settings.alter(self.version, incarnation, command.changes, command.expected)
 
     def _decide_switch(self, command: DecideSwitch) -> Result:
         location = self.locate(command.partition)
@@ -392,7 +408,8 @@ class MetadataState:
         epoch_history = self.epoch_history(topic, incarnation)
         entry = epoch_history[-1]
         return Location(topic, incarnation - topic.incarnation, entry.group, entry.epoch,
-                        entry.start_offset, epoch_history, self.placed.switches.get(incarnation))
+                        entry.start_offset, epoch_history, self.placed.switches.get(incarnation),
+                        self.settings.batch_bytes_max(topic.incarnation, topic.name))
 
     def last_epoch_entries(self, topic: Topic, partitions: range) -> list[EpochEntry]:
         """Return the last entry of the epoch history of each of these partitions, in order: the
@@ -460,6 +477,8 @@ class MetadataState:
             "recovered": list(self._recovered.items()),
             "plans": self.plans.snapshot(),
             **self.sinks.snapshot(),
+            **self.settings.snapshot(),
+            **reserved_tables.snapshot(),
         }
 
     @classmethod
@@ -494,6 +513,9 @@ class MetadataState:
             self.plans.fill(snapshot["plans"])
         if snapshot["version"] > 6:
             self.sinks.fill(snapshot)
+        if snapshot["version"] > 8:
+            self.settings.fill(snapshot)
+            reserved_tables.check(snapshot)
         if snapshot["version"] < 5 and self.last_group > self.pool_size:
             raise CodecError(f"metadata of version {snapshot['version']} with a pool of "
                              f"{self.pool_size} groups and replicas of {self.last_group}")
@@ -523,9 +545,18 @@ class MetadataState:
         self.placed._check()
         self.plans._check()
         self.sinks._check()
+        self.settings._check({*self._by_incarnation})
         self.producers._check()
         self.table._check()
         assert self.pool_size == max(0, len(counts) - 1) <= max(0, self.last_group)
+
+
+def _sorted(settings: tuple[tuple[str, str], ...] | None) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(settings or ()))
+
+
+def _no_topic(name: str, topic_id: bytes) -> Result:
+    return refused(Code.UNKNOWN_TOPIC, f"no topic {name!r:.80} with id {topic_id.hex()}")
 
 
 def _no_partition(incarnation: int) -> Result:
@@ -551,6 +582,7 @@ _APPLY: dict[type, Callable[[MetadataState, Any], Result]] = {
     ApplyPlan: MetadataState._apply_plan,
     ControlPlan: MetadataState._control_plan,
     StepMove: MetadataState._step_move,
+    AlterSettings: MetadataState._alter_settings,
     **dict.fromkeys((BeginTransaction, CommitTransaction, AbortTransaction, VoidTransactions),
                     lambda state, command: state.sinks.apply(command)),
 }

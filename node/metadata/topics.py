@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from multiraft.codec.layout import BATCH_BYTES_MAX
 from multiraft.wire.messages import TOPIC_NAME_MAX
 from node.metadata.placement_table import EpochHistory, Switch
 
@@ -23,7 +24,8 @@ class Topic(NamedTuple):
 
 class Location(NamedTuple):
     """A partition, the group that takes its appends now, and its epoch history.  ``switch``: the
-    pending switch to another group, None = none."""
+    pending switch to another group, None = none.  ``batch_bytes_max``: the largest batch that the
+    settings of the topic accept."""
 
     topic: Topic
     partition: int
@@ -32,6 +34,7 @@ class Location(NamedTuple):
     start_offset: int
     epoch_history: EpochHistory
     switch: Switch | None
+    batch_bytes_max: int = BATCH_BYTES_MAX
 
 
 def topic_name_fault(name: str) -> str:

@@ -42,6 +42,7 @@ from multiraft.wire import nodes, placements, sinks
 from multiraft.wire import plans as wire_plans
 from multiraft.wire.connection import Connection, RequestEvent, Role
 from multiraft.wire.frames import encode_frame
+from multiraft.wire.settings import SettingChange
 from node.cluster import peer_requests
 from node.metadata.commands import (
     AllocateProducerIds,
@@ -55,6 +56,7 @@ from node.metadata.commands import (
     encode_command,
     plan_bootstrap,
 )
+from node.metadata.setting_commands import AlterSettings
 from node.metadata.state_machine import MetadataState
 from node.peers import codec as peer_codec
 from node.peers import registry
@@ -321,7 +323,10 @@ def _commands() -> list:
             CreateTopic("t", bytes(range(16)), 2), AllocateProducerIds(10),
             RecordMembers(1, 1, 5, (1, 2, 3)), DecideSwitch(1, 2, 1), DecideSwitch(1, 2, 2),
             PublishSwitch(1, 2, 5, 3), DecideSwitch(2, 2, 1), DecideSwitch(2, 2, 2),
-            TrimEpochHistory(1, 4)]
+            TrimEpochHistory(1, 4), CreateTopic("u", bytes(16), 1, (("retention.ms", "7"),)),
+            AlterSettings("u", bytes(16), (SettingChange("retention.ms", None),
+                                           SettingChange("segment.ms", "8"))),
+            AlterSettings("", bytes(16), (SettingChange("max.message.bytes", "500"),), 0)]
 
 
 def commands() -> list[bytes]:

@@ -43,6 +43,7 @@ from multiraft.storage.snapshot_download import PartialSnapshot, SnapshotDownloa
 from multiraft.types import BatchInfo, Configuration, EntryKind, HardState
 from multiraft.wire import plans, sinks
 from multiraft.wire.plans import DRAINING
+from multiraft.wire.settings import SettingChange
 from multiraft.wire.sinks import AbortTransaction, CommitTransaction
 from node.histogram import Histogram
 from node.loop import disk_space, scrub
@@ -51,6 +52,7 @@ from node.metadata.commands import encode_command
 from node.metadata.move_phases import Phase
 from node.metadata.state_machine import (
     AllocateProducerIds,
+    AlterSettings,
     BumpProducerEpoch,
     DecideSwitch,
     MetadataState,
@@ -67,7 +69,7 @@ from node.replicas import snapshot_state
 from placement import cluster as cluster_file
 from placement import plan as plan_file
 from placement import planner
-from tests.node.metadata.test_state_machine import Replica, bootstrap, create, node
+from tests.node.metadata.test_state_machine import Replica, bootstrap, create, node, uuid
 from tests.node.metadata.test_transaction_table import begin
 from tests.node.rebalance.cases import change, step, switch, transfer
 from tests.node.rebalance.cases import plan as apply_plan
@@ -166,6 +168,12 @@ SHAPES: dict[str, object] = {
          "replicas": [["int", "int", "int"]],
          "replication_factor": "int",
          "v": "int"},
+    "command, topic with settings":
+        {"name": "text", "op": "text", "partitions": "int", "settings": [["text", "text"]],
+         "topic_id": "bytes", "v": "int"},
+    "command, settings":
+        {"changes": [["text", "text"], ["text", "null"]], "expected": "int", "op": "text",
+         "topic": "text", "topic_id": "bytes", "v": "int"},
     "command, plan":
         {"cluster_id": "text",
          "expires_ms": "int",
@@ -178,7 +186,8 @@ SHAPES: dict[str, object] = {
          "scope": "text",
          "v": "int"},
     "metadata":
-        {"chains": [["int", [["int", "int", "int", "int"]]]],
+        {"added_partitions": [],
+         "chains": [["int", [["int", "int", "int", "int"]]]],
          "cluster_id": "bytes",
          "group_counts": ["int", "int", "int", "int", "int", "int", "int", "int", "int"],
          "hash_seed": "int",
@@ -207,10 +216,12 @@ SHAPES: dict[str, object] = {
                    "switched": []},
          "pool_size": "int",
          "producer_epochs": [["int", "int"]],
+         "quotas": [],
          "recovered": [["int", ["int", "int"]]],
          "removed": [["int", "int"]],
          "replicas": [["int", "int", "int"]],
          "replication_factor": "int",
+         "settings": [["int", "int", [["text", "text"]]]],
          "sinks": [["text", "int", "int", "int", "int", "bytes",
                     [["int", ["int", "int", "int", "int"]]], [["int", "int"]], [], ["bytes"],
                     []]],
@@ -218,6 +229,7 @@ SHAPES: dict[str, object] = {
          "states": [["int", "text"]],
          "switches": [["int", "int", "int"]],
          "topics": [["text", "bytes", "int", "int", "int"]],
+         "users": [],
          "version": "int"},
     "snapshot.json":
         {"cluster_id": "text",
@@ -596,8 +608,9 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "register_node": ("node", "new"),
     "remove_node": ("node",),
     "record_members": ("group", "incarnation", "version", "voters", "learners", "outgoing"),
-    "create_topic": ("name", "topic_id", "partitions"),
+    "create_topic": ("name", "topic_id", "partitions", "settings"),
     "delete_topic": ("name", "topic_id"),
+    "alter_settings": ("topic", "topic_id", "changes", "expected"),
     "allocate_producer_ids": ("count",),
     "bump_producer_epoch": ("producer_id", "producer_epoch"),
     "recover_group": ("group", "survivor", "incarnation"),
@@ -635,6 +648,11 @@ def test_no_command_is_missing_here():
 def test_commands_are_maps_with_version_and_name():
     same("command", cbor2.loads(encode_command(create("t"))))
     same("command, bootstrap", cbor2.loads(encode_command(bootstrap())))
+    same("command, topic with settings",
+         cbor2.loads(encode_command(create("t")._replace(settings=(("retention.ms", "7"),)))))
+    same("command, settings", cbor2.loads(encode_command(AlterSettings(
+        "t", uuid(1), (SettingChange("retention.ms", "7"), SettingChange("segment.ms", None)),
+        3))))
     same("command, plan", cbor2.loads(encode_command(apply_plan(transfer(1)))))
 
 
@@ -663,6 +681,8 @@ def full_metadata() -> dict:
         begin("s", 1, 2, (ENDS,)),
         AbortTransaction(1, 2),
         begin("s", 2, 3, (ENDS,)),
+        AlterSettings("t", uuid(1), (SettingChange("retention.ms", "7"),)),
+        AlterSettings("", uuid(0), (SettingChange("retention.ms", "8"),)),
     )
     configuration = replica.state.configuration(2)
     replica(RecordMembers(2, 1, 5, configuration.voters))

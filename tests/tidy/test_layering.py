@@ -239,6 +239,7 @@ LAYERS = (
             "node.*",
             "multiraft.partitions.**",
             "multiraft.codec.**",
+            "multiraft.settings.**",
             "multiraft.wire.**",
             "multiraft.storage.errors",
             "placement.**",

@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 from multiraft.errors import CodecError
 from multiraft.types import Configuration
 from multiraft.wire.errors import Code
+from multiraft.wire.settings import SettingChange
 from multiraft.wire.sinks import NONCE_BYTES, AbortTransaction, BeginTransaction, CommitTransaction
 from node.metadata import commands as metadata_commands
 from node.metadata import placement_table, producer_table, state_machine
 from node.metadata.state_machine import (
     AllocateProducerIds,
+    AlterSettings,
     Bootstrap,
     BumpProducerEpoch,
     CreateTopic,
@@ -371,9 +373,22 @@ def test_the_largest_bootstrap_fits_its_limit():
 
 names = st.sampled_from(["a", "b", "c", "d", "bad name", ".."])
 ids = st.integers(1, 3).map(uuid)
+setting_names = st.sampled_from(["retention.ms", "max.message.bytes"])
+changes = st.dictionaries(setting_names, st.sampled_from(["500", "7", None]), min_size=1).map(
+    lambda values: tuple(SettingChange(*pair) for pair in values.items()))
+pairs = st.none() | st.dictionaries(setting_names, st.sampled_from(["500", "7"])).map(
+    lambda values: tuple(values.items()))
+creations = st.builds(CreateTopic, names, ids, st.integers(0, 9), pairs)
+
+
+def alterations(expected):
+    topics = st.tuples(names, ids) | st.just(("", uuid(0)))
+    return st.builds(lambda topic, changed, at: AlterSettings(*topic, changed, at), topics, changes,
+                     expected)
 commands = st.lists(st.one_of(
-    st.builds(CreateTopic, names, ids, st.integers(0, 9)),
-    st.builds(CreateTopic, names, ids, st.integers(0, 9)),
+    creations,
+    creations,
+    alterations(st.none() | st.integers(0, 20)),
     st.builds(DeleteTopic, names, ids),
     st.builds(AllocateProducerIds, st.integers(1, 3)),
     st.builds(BumpProducerEpoch, st.integers(0, 5), st.integers(-1, 3)),
@@ -417,7 +432,7 @@ def test_a_snapshot_is_not_changed_by_what_comes_after():
 
 
 @pytest.mark.parametrize("damage", [
-    lambda s: s.pop("topics"), lambda s: s.update(version=9), lambda s: s.update(topics=[[1]]),
+    lambda s: s.pop("topics"), lambda s: s.update(version=10), lambda s: s.update(topics=[[1]]),
     lambda s: s.update(nodes=3), lambda s: s.update(chains=[[1, 2, 3]])])
 def test_a_malformed_snapshot_is_a_typed_error(damage):
     snapshot = Replica(create("a")).state.snapshot()
@@ -443,7 +458,7 @@ _GRANTS = (AllocateProducerIds, BumpProducerEpoch)
 
 twice = st.lists(
     st.one_of(
-        st.builds(CreateTopic, names, ids, st.integers(0, 9)), st.builds(DeleteTopic, names, ids),
+        creations, alterations(st.none()), st.builds(DeleteTopic, names, ids),
         st.builds(AllocateProducerIds, st.integers(1, 3)),
         st.builds(BumpProducerEpoch, st.integers(0, 5), st.integers(-1, 3)),
         st.builds(lambda number, boot: RegisterNode(node(number, boot_epoch=boot)),
