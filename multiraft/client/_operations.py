@@ -11,14 +11,15 @@ and, if it changes the cluster, ``AmbiguousOutcome`` when no answer came in time
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Sequence
+from types import MappingProxyType
+from typing import Any, Mapping, NamedTuple, Sequence
 
 from multiraft.client import _retries, _search
 from multiraft.client._client import ClientCore
 from multiraft.client._network import Lost, backoff_ms
 from multiraft.client._retries import EXCHANGE_TIMEOUT_MS, ask, ask_node
 from multiraft.client._steps import Exchange, Operation, Pause
-from multiraft.client.texts import duration
+from multiraft.client.texts import duration, setting_text
 from multiraft.wire import nodes, sinks
 from multiraft.wire.errors import (
     AmbiguousOutcome,
@@ -69,6 +70,9 @@ DESCRIBE_TIMEOUT_MS = 2_000
 #: Bytes by which a node recognizes a repeated creation of a topic.
 TOPIC_NONCE_BYTES = 16
 
+#: A topic without settings of its own.
+NO_SETTINGS: Mapping[str, str | int | float] = MappingProxyType({})
+
 #: Partitions per request: the range of one is two queries.
 RANGES_PER_REQUEST_MAX = REFUSALS_PER_REPLY_MAX // 2
 
@@ -105,20 +109,24 @@ class TopicDescription(NamedTuple):
 
 
 def create_topic(core: ClientCore, name: str, partitions: int = 1, replication_factor: int = 0,
-                 if_not_exists: bool = False) -> Operation[TopicMetadata]:
+                 if_not_exists: bool = False,
+                 settings: Mapping[str, str | int | float] = NO_SETTINGS,
+                 ) -> Operation[TopicMetadata]:
     """Create a topic and return its metadata.
 
     ``name``: 1 to 249 characters of ``A-Za-z0-9._-``; ``partitions``: 1 to 10,000;
     ``replication_factor``: 0 = the pool's, which is the only one accepted; ``if_not_exists``:
-    return the metadata of a topic that exists already, whatever its number of partitions.
+    return the metadata of a topic that exists already, whatever its partitions and settings;
+    ``settings``: name -> value, for example ``{"max.message.bytes": 100_000}``.
 
     A repetition by this call, after a lost answer, returns the topic that it has created.  Raises
-    ``TopicExists``, ``InvalidTopicName``, ``LimitExceeded`` with limit and value, and
-    ``AmbiguousOutcome`` when no answer came in 10 s."""
+    ``TopicExists``, ``InvalidTopicName``, ``InvalidSetting`` with the reason, ``LimitExceeded``
+    with limit and value, and ``AmbiguousOutcome`` when no answer came in 10 s."""
     # The nonce makes a repetition recognizable.  A node of an earlier release takes no nonce: it
     # is asked once without one.
+    pairs = tuple((setting, setting_text(value)) for setting, value in settings.items())
     request = CreateTopic(name, partitions, replication_factor,
-                          core.rng.randbytes(TOPIC_NONCE_BYTES))
+                          core.rng.randbytes(TOPIC_NONCE_BYTES), pairs or None)
     try:
         try:
             reply = yield from ask(core, request)

@@ -9,7 +9,7 @@ has the table.  A request for which ``changes`` is true ends as ``AmbiguousOutco
 from __future__ import annotations
 
 from multiraft.client._network import Lost
-from multiraft.wire import messages, nodes, placements, plans, sinks
+from multiraft.wire import messages, nodes, placements, plans, settings, sinks
 from multiraft.wire.connection import ResponseEvent
 from multiraft.wire.errors import exception_for
 from multiraft.wire.members import GroupMembers, RecoverGroup
@@ -27,6 +27,8 @@ def changes(request: messages.Request) -> bool:
     if type(request) is GroupMembers:
         return bool(request.voters)
     if type(request) is GrowPool:
+        return not request.dry_run
+    if type(request) is settings.AlterSettings:
         return not request.dry_run
     return type(request) in _CHANGES
 

@@ -27,7 +27,7 @@ import socket
 from time import time_ns
 from typing import TYPE_CHECKING, Any, Callable, NoReturn, Sequence, TypeVar, Unpack
 
-from multiraft.client import _operations, _placements, _plans
+from multiraft.client import _operations, _placements, _plans, _topic_settings
 from multiraft.client._accumulator import BufferFull, ProducerSettings
 from multiraft.client._batches import Delivery
 from multiraft.client._blocking_sockets import LinkSocket, SecureLinkSocket, monotonic_ms
@@ -68,6 +68,7 @@ from multiraft.wire.errors import (
     CorruptBatch,
     InvalidBatch,
     InvalidRequest,
+    InvalidSetting,
     InvalidTopicName,
     LeaderUnknown,
     LimitExceeded,
@@ -98,14 +99,14 @@ __all__ = [
     "AmbiguousOutcome", "BatchDelivery", "BatchReceipt", "BatchTooLarge", "BufferFull", "Client",
     "Closed", "ConcurrentUse", "ConfigError", "Consumer", "ConsumerOptions", "CorruptBatch",
     "DecompressionTooLarge", "FetchedBatch", "Forked", "InvalidBatch", "InvalidRequest",
-    "InvalidTopicName", "LeaderUnknown", "LimitExceeded", "MultiRaftError", "NeedsTrio",
-    "NetworkLimits", "NoNodeAnswered", "NotLeader", "OffsetNotAvailable", "OffsetOutOfRange",
-    "OffsetRange", "OutOfOrderSequence", "OversizedBatch", "PartitionDescription", "Producer",
-    "ProducerFenced", "ProducerOptions", "Quarantined", "QueueFull", "Record", "RecordReceipt",
-    "RecordTooLarge", "RecordsNotSent", "RequestError", "ShuttingDown", "StaleTransaction", "Start",
-    "StorageFull", "TimedOut", "Timestamp", "TlsSettings", "TopicDescription", "TopicExists",
-    "UnknownPartition", "UnknownProducer", "UnknownTopic", "UnreadableBatch", "Unsupported",
-    "VALUE_BYTES_MAX", "Wait",
+    "InvalidSetting", "InvalidTopicName", "LeaderUnknown", "LimitExceeded", "MultiRaftError",
+    "NeedsTrio", "NetworkLimits", "NoNodeAnswered", "NotLeader", "OffsetNotAvailable",
+    "OffsetOutOfRange", "OffsetRange", "OutOfOrderSequence", "OversizedBatch",
+    "PartitionDescription", "Producer", "ProducerFenced", "ProducerOptions", "Quarantined",
+    "QueueFull", "Record", "RecordReceipt", "RecordTooLarge", "RecordsNotSent", "RequestError",
+    "ShuttingDown", "StaleTransaction", "Start", "StorageFull", "TimedOut", "Timestamp",
+    "TlsSettings", "TopicDescription", "TopicExists", "UnknownPartition", "UnknownProducer",
+    "UnknownTopic", "UnreadableBatch", "Unsupported", "VALUE_BYTES_MAX", "Wait",
 ]
 
 #: A producer that is only given records serves the sockets at least this often.
@@ -263,6 +264,8 @@ class Client:
     topic_metadata = blocking_method(_operations.topic_metadata)
     list_offsets = blocking_method(_operations.list_offsets)
     offsets_at = blocking_method(_operations.offsets_at)
+    alter_settings = blocking_method(_topic_settings.alter_settings)
+    describe_settings = blocking_method(_topic_settings.describe_settings)
 
     # ---- cluster, groups, nodes ----
 

@@ -1,4 +1,4 @@
-"""Parts of the texts of errors: durations, and what each address answered.
+"""Parts of the texts of errors: durations, and what each address answered; texts of settings.
 
 Contract.  Pure functions, which client and command line share: one duration has one form.
 """
@@ -35,3 +35,8 @@ def by_reason(errors: Mapping[str, str]) -> str:
     for name, why in errors.items():
         alike.setdefault(why, []).append(name)
     return "; ".join(f"{', '.join(names)}: {why}" for why, names in alike.items())
+
+
+def setting_text(value: str | int | float) -> str:
+    """Return the value of a topic's setting as the text that nodes read.  O(1)."""
+    return str(value).lower() if type(value) is bool else str(value)

@@ -13,7 +13,7 @@
     |     InvalidBatch BatchTooLarge QueueFull ProducerFenced OutOfOrderSequence Quarantined
     |     ShuttingDown StaleMetadata StorageFull LimitExceeded TimedOut UnknownNode WrongCluster
     |     WrongIncarnation NodeRemoved StaleBootId DuplicateNode UnlinkedBootId Moved StaleEpoch
-    |     StalePlan PlanActive StaleTransaction UnknownProducer
+    |     StalePlan PlanActive StaleTransaction UnknownProducer InvalidSetting
     +- AmbiguousOutcome          the request may or may not have had an effect
 
 Contract.  A ``RequestError`` guarantees that the request had no effect, so a caller may repeat it
@@ -89,6 +89,7 @@ class Code(enum.IntEnum):
     PLAN_ACTIVE = 27
     STALE_TRANSACTION = 28
     UNKNOWN_PRODUCER = 30
+    INVALID_SETTING = 31
     UNKNOWN_NODE = 40
     WRONG_CLUSTER = 41
     WRONG_INCARNATION = 42
@@ -318,6 +319,13 @@ class UnknownProducer(RequestError):
     producer requests another id."""
 
     code = Code.UNKNOWN_PRODUCER
+
+
+class InvalidSetting(RequestError):
+    """A setting that is unknown, has a value that is not accepted, or contradicts another one; the
+    text has the reason."""
+
+    code = Code.INVALID_SETTING
 
 
 class UnknownNode(RequestError):

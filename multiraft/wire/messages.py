@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from multiraft.wire import members, nodes, placements, plans, pool, schema, sinks
+from multiraft.wire import members, nodes, placements, plans, pool, schema, settings, sinks
 from multiraft.wire.description import (
     GROUP_DESCRIBE,
     GROUP_DESCRIBE_REPLY,
@@ -186,12 +186,14 @@ class ReportCorruption(NamedTuple):
 class CreateTopic(NamedTuple):
     """Request to create a topic.  ``replication_factor`` 0 = the pool's; any other value must equal
     it.  ``nonce``: 16 random bytes; a repetition with the same nonce is answered with the topic
-    that the first request created.  None = a repetition is not recognised."""
+    that the first request created.  None = a repetition is not recognised.  ``settings``: (name,
+    value) of each; None = none."""
 
     name: str
     partitions: int = 1
     replication_factor: int = 0
     nonce: bytes | None = None
+    settings: tuple[tuple[str, str], ...] | None = None
 
 
 class DeleteTopic(NamedTuple):
@@ -395,7 +397,8 @@ REQUESTS: dict[str, Shape] = {
     "report_corruption": Shape(ReportCorruption, {"incarnation": _u64, "offset": _i64}),
     "create_topic": Shape(CreateTopic, {
         "name": _any_name, "partitions": schema.integer(1, PARTITIONS_MAX),
-        "replication_factor": _node, "nonce": nullable(_uuid)}, sparse=("nonce",)),
+        "replication_factor": _node, "nonce": nullable(_uuid),
+        "settings": nullable(settings.pairs)}, sparse=("nonce", "settings")),
     "delete_topic": Shape(DeleteTopic, {"name": _any_name, "incarnation": _u64}),
     "list_topics": Shape(ListTopics, {
         "after": _any_name, "count_max": schema.integer(1, TOPICS_PER_REQUEST_MAX)}),
@@ -412,6 +415,7 @@ REQUESTS: dict[str, Shape] = {
     **placements.REQUESTS,
     **plans.REQUESTS,
     **pool.REQUESTS,
+    **settings.REQUESTS,
     **sinks.REQUESTS,
 }
 
@@ -454,6 +458,7 @@ RESPONSES: dict[str, Shape] = {
     **placements.RESPONSES,
     **plans.RESPONSES,
     **pool.RESPONSES,
+    **settings.RESPONSES,
     **sinks.RESPONSES,
 }
 
@@ -481,13 +486,14 @@ Request = (
     | placements.Request
     | plans.Request
     | pool.Request
+    | settings.Request
     | sinks.Request
 )
 Reply = (MetadataReply | ProduceReply | FetchReply | ListOffsetsReply | ReportCorruptionReply
          | CreateTopicReply | DeleteTopicReply | ListTopicsReply | InitProducerReply
          | ClusterStatusReply | ListGroupsReply | TransferLeadershipReply | NodeStatusReply
          | GroupDescribeReply | members.Reply | nodes.Reply | placements.Reply | plans.Reply
-         | pool.Reply | sinks.Reply)
+         | pool.Reply | settings.Reply | sinks.Reply)
 
 _boot_id = schema.row(BootIdRow, _u64, _u64)
 _HELLO = Shape(Hello, {

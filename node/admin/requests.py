@@ -36,12 +36,15 @@ from multiraft.wire.errors import (
     exception_for,
 )
 from multiraft.wire.schema import I16_MAX
+from multiraft.wire.settings import SettingChange
 from node.admin.group_requests import GroupRequests
+from node.admin.setting_requests import judged
 from node.clients.metadata_wait import METADATA_WAIT_S
 from node.config import NodeConfig
 from node.loop.steps import ROWS_PER_STEP, parts
 from node.loop.turns import Turns
 from node.metadata import state_machine
+from node.metadata.settings_table import NONE
 from node.peers.registry import PeerRegistry
 from node.replicas.group_description import describe_group
 from node.request_errors import REFUSED, request_error
@@ -207,15 +210,27 @@ class Admin:
         topic_id = _topic_id(request)
         known = self._metadata_log.state.topic(request.name)
         # else the topic was deleted or recreated meanwhile
+        settings = None
         if known is None or known.id != topic_id:
             self._check_room(request.partitions)
+            settings = self._judged_settings(request)
         self._creating += request.partitions
         try:
             topic = await self._propose_wide(state_machine.CreateTopic(
-                request.name, topic_id, request.partitions), request.partitions)
+                request.name, topic_id, request.partitions, settings), request.partitions)
         finally:
             self._creating -= request.partitions
         return wire.CreateTopicReply(await self._topic_metadata(topic))
+
+    def _judged_settings(self, request: wire.CreateTopic) -> tuple[tuple[str, str], ...] | None:
+        """Return the requested settings in canonical form; None = there are none. Raises
+        ``InvalidSetting``, and the errors of ``check_leading``, because only the leader judges."""
+        if not request.settings:
+            return None
+        self._metadata_log.check_leading()
+        changes = judged(self._metadata_log.state, request.name, NONE,
+                         [SettingChange(*pair) for pair in request.settings])
+        return tuple((name, value) for name, value in changes if value is not None)
 
     def _check_room(self, partitions: int) -> None:
         """Return if a topic of so many partitions fits, or this node does not lead the metadata

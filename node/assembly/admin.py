@@ -9,6 +9,7 @@ from node.admin.node_requests import NodeAdmin
 from node.admin.placement_requests import PlacementAdmin
 from node.admin.pool_requests import Pool
 from node.admin.requests import Admin
+from node.admin.setting_requests import SettingAdmin
 from node.admin.transaction_requests import SinkAdmin
 from node.assembly.env import NodeEnv
 from node.assembly.metadata import MetadataParts
@@ -45,7 +46,7 @@ def build_admin(env: NodeEnv, storage: StorageParts, metadata: MetadataParts, pe
         core, log, reads.read_index_requests, config.limits.transaction_timeout_ms, env.log, turns
     )
     handlers: dict = {}
-    for part in (nodes, placements, pool, sinks):
+    for part in (nodes, placements, pool, SettingAdmin(log), sinks):
         handlers.update(part.handlers)
     for part in (nodes, placements, sinks):
         peers.handlers.update(part.peer_handlers)

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from multiraft.wire import errors, members, nodes, placements, plans, pool
+from multiraft.wire import errors, members, nodes, placements, plans, pool, settings
 from multiraft.wire import messages as m
 from multiraft.wire.errors import Code, ErrorDetail
 from node.metadata import state_machine
@@ -39,8 +39,8 @@ class Metadata:
                 ("set_node_state", self.set_state), ("switch_partition", self.switch),
                 ("grow_pool", self.grow), ("pool_status", self.pool),
                 ("apply_plan", self.plan), ("control_plan", self.control),
-                ("plan_status", self.status), ("recover_group", self.recover),
-                ("group_members", self.group_members)):
+                ("plan_status", self.status), ("alter_settings", self.alter),
+                ("recover_group", self.recover), ("group_members", self.group_members)):
             setattr(cluster, "_" + op, handler)
 
     def apply(self, command):
@@ -70,6 +70,13 @@ class Metadata:
     async def switch(self, _node, request):
         return self.answer(state_machine.DecideSwitch(*request),
                            lambda switch: placements.SwitchPartitionReply(*switch))
+
+    async def alter(self, _node, request):
+        topic = self.state.topic(request.topic)
+        return self.answer(
+            state_machine.AlterSettings(request.topic, topic.id if topic else bytes(16),
+                                        request.changes),
+            lambda _: settings.AlterSettingsReply())
 
     async def grow(self, _node, request):
         return self.answer(state_machine.GrowPool(request.groups, ((1, 2, 3),)),
@@ -191,6 +198,29 @@ def test_a_topic_that_was_not_there_is_still_said_to_be_missing(client):
         client.delete_topic("a")
     with pytest.raises(errors.UnknownTopic):
         client.delete_topic("a", 4711)
+
+
+# ---- settings -----------------------------------------------------------------------------------
+
+
+@VERDICTS
+def test_settings_whose_change_was_not_answered_are_changed(client, cluster, state, verdict):
+    cluster.add_topic("t")
+    cluster.script = lose("alter_settings", verdict, 2)
+    client.alter_settings("t", {"retention.ms": 7, "preallocate": True}, ["segment.ms"])
+    assert asked(cluster, settings.AlterSettings) == 3
+    assert state.state.settings.of(1).pairs == (("preallocate", "true"), ("retention.ms", "7"))
+    named = {request.incarnation for _, request in cluster.requests
+             if type(request) is settings.AlterSettings}
+    assert named == {cluster.topics["t"][0].incarnation}
+
+
+@VERDICTS
+def test_a_change_of_settings_that_is_never_answered_is_ambiguous(client, cluster, state, verdict):
+    cluster.script = lose("alter_settings", verdict, 1 << 20)
+    with pytest.raises(errors.AmbiguousOutcome):
+        client.alter_settings("", {"retention.ms": 7})
+    assert dict(state.state.settings.of(0).pairs) == {"retention.ms": "7"}
 
 
 # ---- nodes, members, placement, plans -----------------------------------------------------------

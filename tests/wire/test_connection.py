@@ -13,6 +13,7 @@ from multiraft.wire import nodes as n
 from multiraft.wire import placements as p
 from multiraft.wire import plans as w
 from multiraft.wire import pool as o
+from multiraft.wire import settings as s
 from multiraft.wire import sinks as k
 from multiraft.wire.connection import (
     NEED_DATA,
@@ -120,6 +121,14 @@ EXCHANGES = [
      k.TransactionStatesReply((k.TransactionState(1, 2, k.COMMITTED, (k.Winner(3, 1),)),))),
     (k.StagedTopics(), k.StagedTopicsReply(5, (k.TopicEnds(9, (1, 0)),))),
     (k.SinkList(1, 10), k.SinkListReply((k.SinkRow(2, "sink", -1, 0, 3, 7),), True)),
+    (m.CreateTopic("a", 1, 0, bytes(16), (("retention.ms", "7"), ("segment.ms", "8"))),
+     m.CreateTopicReply(m.TopicMetadata("a", bytes(16), 1, ()))),
+    (s.AlterSettings("a", (s.SettingChange("retention.ms", "7"),
+                           s.SettingChange("segment.ms", None)), 77, True),
+     s.AlterSettingsReply()),
+    (s.DescribeSettings("a"), s.DescribeSettingsReply(77, (
+        s.SettingRow("retention.ms", "7", "topic", "in effect", "long",
+                     (s.SettingValue("7", "topic"), s.SettingValue("-1", "default"))),))),
     (o.PoolStatus(), o.PoolStatusReply(8, 16, 2, (15, 16), 64)),
     (w.ApplyPlan("ab" * 32, "cd" * 16, "all", 99, LIMITS, MOVES),
      w.ApplyPlanReply("ab" * 32, "running")),
