@@ -36,6 +36,15 @@ class Redirect(e.ProposalError):
         self.detail = detail
 
 
+class OverTopicLimit(e.BatchTooLarge):
+    """A batch of ``value`` bytes exceeds ``limit``, which the topic's ``max.message.bytes`` is."""
+
+    def __init__(self, limit: int, value: int):
+        super().__init__(f"a batch of {value} bytes exceeds max.message.bytes={limit} of the topic")
+        self.limit = limit
+        self.value = value
+
+
 class DiskFull(e.ProposalError):
     """The disk has no space for records."""
 
@@ -75,6 +84,8 @@ def refusal(error: Exception,
         return leader_detail(error.group)
     code = next(_CODES[kind] for kind in type(error).__mro__ if kind in _CODES)
     if isinstance(error, e.QueueFull):
+        return code, ErrorDetail(text=str(error), limit=error.limit, value=error.value)
+    if isinstance(error, OverTopicLimit):
         return code, ErrorDetail(text=str(error), limit=error.limit, value=error.value)
     if code is Code.BATCH_TOO_LARGE:
         return code, ErrorDetail(text=str(error), limit=BATCH_BYTES_MAX)

@@ -4,9 +4,10 @@ decided.
 Contract. ``handle`` runs on the loop and never waits. For a request of more than
 ``BATCHES_AT_ONCE`` batches it returns an iterator over the remaining steps; the session runs one of
 them per turn of the loop, and handles no other request before the last. Each batch is verified
-(CRC, counts, inner offsets), checked against the leader's partition state, and proposed. Its result
-comes from the table of pending appends, or at once if it is refused or already in the log. The
-leader opens a partition in its group right before the first batch, so an idle topic costs nothing.
+(CRC, counts, inner offsets), compared with the limit of its topic, checked against the leader's
+partition state, and proposed. Its result comes from the table of pending appends, or at once if it
+is refused or already in the log. The leader opens a partition in its group right before the first
+batch, so an idle topic costs nothing.
 
 Theory. Requests of a connection are handled in order of arrival, so a producer's five batches in
 flight stay in order; ``tail.validate_append`` checks their sequences in log order. The group's log
@@ -27,12 +28,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from multiraft.codec import layout
 from multiraft.core import check_batch
-from multiraft.errors import PartitionSealed
+from multiraft.errors import PartitionSealed, ProposalError
 from multiraft.partitions.state import PartitionStates
-from multiraft.types import EntryKind
+from multiraft.types import BatchInfo, EntryKind
 from multiraft.wire.errors import Code, ErrorDetail
 from multiraft.wire.messages import Produce, ProduceReply, ProduceResult
-from node.clients.error_codes import REFUSALS, DiskFull, Redirect, refusal
+from node.clients.error_codes import REFUSALS, DiskFull, OverTopicLimit, Redirect, refusal
 from node.clients.load_counts import LoadCounts
 from node.clients.partition_open import partition_open_of
 from node.clients.pending_appends import PendingAppends, ProduceRequest
@@ -172,6 +173,8 @@ class ProduceHandler:
             raise DiskFull(f"the disks of too many voters of group {group} are full: no majority "
                          f"could store the records")
         info = check_batch(batch)
+        if len(batch) > place.batch_bytes_max and not _is_in_log(tail, partition, info):
+            raise OverTopicLimit(place.batch_bytes_max, len(batch))
         if layout.STAGED_PRODUCER_MIN <= info.producer_id <= layout.STAGED_PRODUCER_MAX and (
                 self._staged.waits(info, seen_index, partial(
                     self._resume, partition, batch, acks, produce, slot, seen_index))):
@@ -228,6 +231,15 @@ class ProduceHandler:
         else also committed."""
         durable = self._core.status.durable_index(group)
         return durable if acks == "leader" else min(durable, self._core.status.commit_index(group))
+
+
+def _is_in_log(tail: PartitionStates, partition: int, info: BatchInfo) -> bool:
+    """Return True if the log has the batch already: it was appended before the limit of its topic
+    was lowered, and its repetition must not be refused as if it had had no effect."""
+    try:
+        return tail.validate_append(partition, info).duplicate
+    except ProposalError:  # neither a repetition nor the next batch
+        return False
 
 
 def _answered(answer: Callable[[ProduceReply], None], latency: Histogram, accepted_ns: int,

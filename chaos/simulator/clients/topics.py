@@ -31,6 +31,10 @@ TOPICS_MAX = 4
 PARTITIONS_MAX = 3
 #: Topics that are created at the begin of a run.
 FIRST_TOPICS = 2
+#: Limits of batches that the operator sets: some refuse most batches of the workload.
+BATCH_LIMITS = ("80", "120", "200", "1000", "1048576", None)
+#: Probability that a change of settings is one of the cluster's defaults.
+CLUSTER_SETTINGS = 0.3
 #: Share of appends and reads that go to topics.
 SHARE = 0.4
 #: Probability that a command is proposed before the previous one is known to be committed.
@@ -59,6 +63,8 @@ class Topics:
         self._intents: deque[Intent] = deque()
         #: name -> id of its newest requested incarnation, b"" = its deletion was requested.
         self._wanted: dict[str, bytes] = {}
+        self._alterations: deque[bytes] = deque()  # commands that must be committed
+        self._altered = 0  # changes of settings that were requested
         self._is_running = False
         self._plan_end = ""  # action that ends a plan which is active after the faults
         self._asked: dict[Intent, int] = {}  # operations of the history
@@ -115,6 +121,24 @@ class Topics:
         )
         return True
 
+    def alter(self) -> bool:
+        """Request other settings of a random topic, or of the cluster, and return True."""
+        names = sorted(name for name, topic_id in self._wanted.items() if topic_id)
+        if not names or self._rng.random() < CLUSTER_SETTINGS:
+            self._alter("", metadata_oracle.NO_TOPIC_ID, self._rng.choice(BATCH_LIMITS))
+        else:
+            name = self._rng.choice(names)
+            self._alter(name, self._wanted[name], self._rng.choice(BATCH_LIMITS))
+        return True
+
+    def _alter(self, name: str, topic_id: bytes, limit: str | None) -> None:
+        """Request a limit of batches (None = no limit), with a number that no command before
+        had."""
+        self._altered += 1
+        self._world.trace.line(0, METADATA_GROUP, "topic", f"settings {name or '*'} {limit}")
+        self._alterations.append(metadata_oracle.alter_settings(name, topic_id, {
+            metadata_oracle.BATCH_BYTES: limit, "retention.ms": str(self._altered)}))
+
     def _ask(self, intent: Intent) -> None:
         self._world.trace.line(0, METADATA_GROUP, "topic",
                                f"{'delete' if intent.deletes else 'create'} {intent.name}")
@@ -131,6 +155,7 @@ class Topics:
                     if intent not in self._asked:
                         self._asked[intent] = self._record_request(intent)
                     node.boot.metadata.command(intent.payload)
+                self._propose_alterations(node)
                 self._keep_learners(node)
                 self._end_plan(node)
         self._refresh_metadata()
@@ -184,6 +209,19 @@ class Topics:
         if self._plan_end == wire.CANCEL or (plan.state == "paused" and not plan.by_safety):
             node.boot.metadata.command(metadata_oracle.control_plan(plan.plan_id, self._plan_end, 0,
                                                world.queue.now_ms))
+
+    def _propose_alterations(self, node: SimulatedNode) -> None:
+        """Propose through ``node``, the metadata leader, the first change of settings that is not
+        committed. After the faults, request that each limit is removed first, because a limit may
+        refuse what clients are still sending."""
+        oracle = self._world.oracle.metadata
+        while self._alterations and self._alterations[0] in oracle.altered:
+            self._alterations.popleft()
+        if not self._alterations and not self._world.network.faulty:
+            for name, topic_id in oracle.limited()[:1]:
+                self._alter(name, topic_id, None)
+        if self._alterations:
+            node.boot.metadata.command(self._alterations[0])
 
     def _keep_learners(self, node: SimulatedNode) -> None:
         """Propose through ``node``, the metadata leader, that every node is a member of group 0, so
@@ -253,6 +291,8 @@ class Topics:
         world, oracle = self._world, self._world.oracle.metadata
         if self._intents:
             return f"{len(self._intents)} commands, {self._intents[0].name} first"
+        if self._alterations or oracle.limited():
+            return f"{len(self._alterations)} changes of settings, limits {oracle.limited()}"
         if oracle.state.placed.switches:
             return f"switches {oracle.state.placed.switches}"
         behind = [number for number in live

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 #: Error of a reply with an ambiguous outcome: the batch may be committed or not.
 AMBIGUOUS = "ambiguous"
+#: Definite error: the batch exceeds the limit of its topic.
+TOO_LARGE = "BATCH_TOO_LARGE"
 #: Definite error: the partition does not exist, or was deleted.
 GONE = "NoSuchPartition"
 #: Lowest network address of clients; nodes are below.
@@ -171,6 +173,7 @@ class Workload:
         self.acked = 0
         self.ambiguous = 0
         self.refused = 0
+        self.too_large = 0  # of the refused
         self.reads = 0
         self.records_read = 0
 
@@ -433,6 +436,7 @@ class Workload:
             self._acknowledged(append, group, reply)
             return
         self.refused += 1
+        self.too_large += reply.error == TOO_LARGE
         append.last_error = reply.error
         if reply.error == GONE:
             self._gone(append, sender)

@@ -22,11 +22,12 @@ FAULT_KINDS = (
     "channel-cut", "clock-drift", "misdirected", "rot-beside",
     "wipe", "topic-create", "topic-delete", "topic-recreate", "rot-checkpoint", "rot-header",
     "rot-identity", "eio-directory", "switch", "plan", "mover-crash", "older-copy",
-    "stop",
+    "stop", "topic-settings",
 )
 
 #: Kinds that need a workload with topics.
-TOPIC_KINDS = frozenset(("topic-create", "topic-delete", "topic-recreate", "switch", "plan"))
+TOPIC_KINDS = frozenset(("topic-create", "topic-delete", "topic-recreate", "switch", "plan",
+                         "topic-settings"))
 #: Kinds after which a new node replaces the struck one.
 REPLACING = frozenset(("wipe", "rot-identity", "older-copy"))
 #: Kinds that were added later.  A random stream of their own draws them, so that the draws of the

@@ -37,3 +37,7 @@ def topic_recreate(injector: Injector) -> bool:
     """Request the deletion of a random topic, and the creation of another one of its name at once;
     Return False when there is none."""
     return injector.world.topics.recreate()
+@fault("topic-settings")
+def topic_settings(injector: Injector) -> bool:
+    """Request other settings of a random topic, or of the cluster, while clients append."""
+    return injector.world.topics.alter()

@@ -21,7 +21,9 @@ from chaos.simulator.env.parameters import Parameters
 from chaos.simulator.env.violations import Violation
 from multiraft.wire.errors import Code
 from multiraft.wire.plans import PlanLimits, PlannedMove
+from multiraft.wire.settings import SettingChange
 from node.metadata.commands import (
+    AlterSettings,
     ApplyPlan,
     Bootstrap,
     ControlPlan,
@@ -38,6 +40,11 @@ from node.metadata.state_machine import Location, MetadataState, Switch, Topic
 #: Number of a topic's partition, minus its incarnation.
 FIRST = 1 << 20
 CLUSTER_ID = b"simulated-------"
+#: Id in a command that changes settings of the cluster; the settings that hold in it.
+NO_TOPIC_ID = bytes(16)
+CLUSTER = 0
+#: Limit of a topic's batches.
+BATCH_BYTES = "max.message.bytes"
 #: Lowest first byte of a metadata command: CBOR maps begin here; plain commands are digits.
 _COMMAND = 0xA0
 
@@ -99,6 +106,13 @@ def create_topic(name: str, topic_id: bytes, partitions: int) -> bytes:
 def delete_topic(name: str, topic_id: bytes) -> bytes:
     """Return the command that deletes the topic of this name, if it has this id."""
     return encode_command(DeleteTopic(name, topic_id))
+
+
+def alter_settings(name: str, topic_id: bytes, values: dict[str, str | None]) -> bytes:
+    """Return the command that sets and deletes settings of a topic; name "" and ``NO_TOPIC_ID`` =
+    of the cluster."""
+    return encode_command(AlterSettings(
+        name, topic_id, tuple(SettingChange(*pair) for pair in values.items())))
 
 
 def decide_switch(partition: int, epoch: int, to_group: int) -> bytes:
@@ -183,6 +197,9 @@ class MetadataOracle:
         self.deleted_at: dict[int, int] = {}  # partition -> index of its deletion
         #: partition -> its groups: the first one, and the targets of decided switches
         self.groups: dict[int, tuple[int, ...]] = {}
+        self.altered: set[bytes] = set()  # committed commands that change settings
+        #: Incarnation of a topic, or ``CLUSTER`` -> its settings, by the commands.
+        self.settings: dict[int, dict[str, str]] = {}
         self._fingerprints = {0: fingerprint(self.state)}
         self._sizes: dict[int, int] = {}  # incarnation of a topic -> partitions
         self._incarnations = 0  # highest incarnation that was assigned
@@ -193,8 +210,11 @@ class MetadataOracle:
         before = self.state.topics_count
         code, value, _ = apply(self.state, index, payload)
         self._fingerprints[index] = fingerprint(self.state)
+        command = decode_command(payload)
+        if isinstance(command, AlterSettings):
+            self._were_altered(payload, command, code == Code.OK)
         if code == Code.OK and isinstance(value, Switch):
-            partition = FIRST + decode_command(payload).partition
+            partition = FIRST + command.partition
             self.groups[partition] = (*self.groups[partition], value.to_group)
         if code != Code.OK or not isinstance(value, Topic):
             return
@@ -203,6 +223,7 @@ class MetadataOracle:
             self._was_created(value, incarnations)
         elif self.state.topics_count < before:
             self.deleted_at |= {FIRST + incarnation: index for incarnation in incarnations}
+            self.settings.pop(value.incarnation, None)
 
     def _was_created(self, topic: Topic, incarnations: range) -> None:
         if topic.incarnation <= self._incarnations:
@@ -216,6 +237,35 @@ class MetadataOracle:
         self._sizes[topic.incarnation] = topic.partitions
         for incarnation in incarnations:
             self.groups[FIRST + incarnation] = (self.state.locate(incarnation).group,)
+
+    def _were_altered(self, payload: bytes, command: AlterSettings, accepted: bool) -> None:
+        """Record a committed change of settings. Raises ``Violation`` if it is refused for a topic
+        that exists, or the state has other settings than all commands so far give."""
+        self.altered.add(payload)
+        topic = self.state.topic(command.topic)
+        exists = not command.topic or topic is not None and topic.id == command.topic_id
+        if accepted != exists:
+            raise Violation("SettingsAreWhatWasCommanded", f"{command} was "
+                            f"{'accepted' if accepted else 'refused'}")
+        if not accepted:
+            return
+        incarnation = topic.incarnation if command.topic else CLUSTER
+        values = self.settings.setdefault(incarnation, {})
+        for name, value in command.changes:
+            values.pop(name, None)
+            if value is not None:
+                values[name] = value
+        found = dict(self.state.settings.of(incarnation).pairs)
+        if found != values:
+            raise Violation("SettingsAreWhatWasCommanded", f"topic {incarnation} has {found}, the "
+                            f"commands give {values}")
+
+    def limited(self) -> list[tuple[str, bytes]]:
+        """Return (name, id) of each topic that limits its batches, the cluster as ("",
+        ``NO_TOPIC_ID``)."""
+        found = [("", NO_TOPIC_ID)] if BATCH_BYTES in self.settings.get(CLUSTER, ()) else []
+        return found + [(topic.name, topic.id) for topic in self.state.list_topics()[0]
+                        if BATCH_BYTES in self.settings.get(topic.incarnation, ())]
 
     def partitions_of(self, incarnation: int) -> range:
         """Return the partitions of a topic's incarnation, which must have been created, also after
@@ -239,6 +289,18 @@ class MetadataOracle:
         if group not in self.groups.get(partition, ()):
             raise Violation("LandsWhereSent", f"n{node} appends to partition {partition} in group "
                             f"{group}, it is in {self.groups.get(partition)}")
+
+    def within_limit(self, node: int, state: MetadataState, partition: int, size: int) -> None:
+        """Check a batch of ``size`` bytes that a node with these metadata appends to a partition.
+        Raises ``Violation`` if it exceeds the limit of the topic, else the cluster's."""
+        topic = state.locate(partition - FIRST).topic
+        for incarnation in (topic.incarnation, CLUSTER):
+            limit = dict(state.settings.of(incarnation).pairs).get(BATCH_BYTES)
+            if limit is not None:
+                if size > int(limit):
+                    raise Violation("BatchesKeepTheLimit", f"n{node} appends {size} bytes to "
+                                    f"partition {partition}, the limit is {limit}")
+                return
 
     def refused(self, node: int, partition: int) -> None:
         """Check a node's definite reply that a partition does not exist.  Raises ``Violation``

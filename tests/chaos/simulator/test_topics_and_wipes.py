@@ -177,3 +177,30 @@ def test_a_state_that_a_checkpoint_does_not_give_back_is_noticed():
               "self._next_incarnation = 1", "", Seeds())
     found = [broken(seed, bug) for seed in (2, 4, 5)]
     assert any("MetadataAreWhatWasCommanded" in text for text in found), found
+
+
+def test_limits_of_batches_change_while_clients_append():
+    found = []
+    for seed in (1, 2, 3):
+        running = Simulation(dataclasses.replace(
+            Parameters.draw(seed, groups=4, safety_ms=20_000), fault_interval_ms=500,
+            faults=("topic-settings", "topic-recreate", "switch", "kill", "transfer")))
+        running.run()
+        found.append(running)
+    assert all(running.oracle.metadata.altered for running in found)
+    assert sum(running.faults["topic-settings"] for running in found) >= 10
+    assert sum(running.workload.too_large for running in found) > 0, "the limits refused nothing"
+
+
+def test_a_node_that_ignores_the_limit_is_found():
+    bug = Bug("limit-ignored", "node.clients.produce", "ProduceHandler._append",
+              "len(batch) > place.batch_bytes_max", "False", "", Seeds())
+    for seed in range(1, 6):
+        parameters = dataclasses.replace(
+            Parameters.draw(seed, groups=4, safety_ms=20_000), fault_interval_ms=500,
+            faults=("topic-settings", "kill", "transfer"))
+        with planted(bug):
+            result = simulation.run(parameters)
+        if "BatchesKeepTheLimit" in result.failure:
+            return
+    pytest.fail("not found in 5 seeds")

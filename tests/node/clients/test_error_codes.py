@@ -25,6 +25,8 @@ def made(kind: type) -> Exception:
         return kind(4, 11, 10)
     if kind is errors.BelowVoteBarrier:
         return kind(4, 1)
+    if kind is error_codes.OverTopicLimit:
+        return kind(10, 11)
     if kind is error_codes.Redirect:
         return kind(Code.MOVED, ErrorDetail("it is in group 3"))
     return kind("why")
@@ -41,6 +43,8 @@ def test_every_definite_refusal_has_a_code_and_says_why(kind):
 def test_a_bound_is_answered_with_limit_and_value():
     code, detail = refusal(errors.QueueFull("bytes", 10, 11), None)
     assert (code, detail.limit, detail.value) == (Code.QUEUE_FULL, 10, 11)
+    code, detail = refusal(error_codes.OverTopicLimit(10, 11), None)
+    assert (code, detail.limit, detail.value) == (Code.BATCH_TOO_LARGE, 10, 11)
 
 
 def test_text_from_outside_cannot_forge_a_line_of_the_log():

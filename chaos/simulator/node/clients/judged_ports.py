@@ -34,10 +34,13 @@ class JudgedCore:
 
     def propose_batch(self, group: int, partition: int, batch: Any, info: BatchInfo) -> Proposed:
         """Propose a batch. Raises ``Violation`` if the metadata do not place the partition in the
-        group."""
+        group, or a batch that is new exceeds the limit of its topic."""
         if partition >= FIRST:
             self._metadata.accepts(partition, group)
-        return self._raft.propose_batch(group, partition, batch, info)
+        proposed = self._raft.propose_batch(group, partition, batch, info)
+        if partition >= FIRST and not proposed.duplicate:
+            self._metadata.appended(partition, len(batch))
+        return proposed
 
     # ---- linearizable reads ----------------------------------------------------------------
 

@@ -210,6 +210,11 @@ class MetadataReplica:
         group. Raises ``Violation`` if the metadata do not allow it."""
         self._oracle.metadata.accepted(self._node, self.state, partition, group)
 
+    def appended(self, partition: int, size: int) -> None:
+        """Report to the oracle that a batch of ``size`` bytes was appended to a topic's partition.
+        Raises ``Violation`` if the settings do not allow it."""
+        self._oracle.metadata.within_limit(self._node, self.state, partition, size)
+
 
 class AppliedMetadata:
     """Metadata that are applied on this node, as snapshots and checkpoints take them."""
