@@ -131,11 +131,12 @@ def _unknown_topic(client: Any, error: wire.UnknownTopic) -> NotFound:
 
 
 def create_topic(client: Any, name: str, count: int, replication_factor: int | None,
-                 if_not_exists: bool) -> bool:
+                 if_not_exists: bool, settings: dict[str, str]) -> bool:
     """Create a topic and return True. Return False when it exists and ``if_not_exists`` is set;
     without that raises ``TopicExists``."""
     try:
-        client.create_topic(name, count, replication_factor or 0)
+        client.create_topic(name, count, replication_factor or 0,
+                            **({"settings": settings} if settings else {}))
     except wire.TopicExists:
         if not if_not_exists:
             raise
@@ -449,6 +450,7 @@ _ADVICE: dict[type[Exception], str] = {
     wire.TopicExists: "Choose another name, delete that topic first, or accept it: "
                       "--if-not-exists",
     wire.InvalidTopicName: "A topic name has 1 to 249 of A-Z a-z 0-9 . _ - and is not . or ..",
+    wire.InvalidSetting: "`multiraft help settings` has the names and values.",
     wire.TimedOut: "`multiraft cluster status` shows which nodes are up.",
     wire.LeaderUnknown: "`multiraft cluster status` shows which nodes are up and which groups have "
                         "no leader.",

@@ -35,7 +35,10 @@ COMMANDS = {
         "admin_cli.commands.dev:dev",
         "Run a local cluster in the background, for development.",
     ),
-    "topic": ("admin_cli.commands.topics:topic", "Create, list, describe and delete topics."),
+    "topic": (
+        "admin_cli.commands.topics:topic",
+        "Create, list, describe, alter and delete topics.",
+    ),
     "produce": (
         "admin_cli.records.produce:produce",
         "Append records to a topic: a line is a record.",
@@ -43,7 +46,7 @@ COMMANDS = {
     "consume": ("admin_cli.records.consume:consume", "Read the records of a topic."),
     "cluster": (
         "admin_cli.commands.cluster:cluster",
-        "Show the nodes and the groups that they lead.",
+        "Show the nodes and the groups that they lead; set the defaults of topics.",
     ),
     "group": (
         "admin_cli.commands.groups:group",
@@ -70,7 +73,7 @@ COMMANDS = {
     "version": ("admin_cli.commands.version:version", "Show the versions of installed packages."),
     "help": (
         "admin_cli.console.help_pages:help_command",
-        "Show a page (connection, tls, times, exit-codes, formats) or a command's help.",
+        "Show a page (connection, tls, times, exit-codes, formats, settings) or a command's help.",
     ),
 }
 

@@ -1,4 +1,4 @@
-"""`multiraft cluster`: the nodes and the groups that they lead."""
+"""`multiraft cluster`: the nodes and the groups that they lead; defaults of settings."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ import click
 from admin_cli import connection
 from admin_cli.console.command_group import HelpfulGroup
 from admin_cli.console.options import Seconds, json_option, servers_option, wide_option
-from admin_cli.console.output import note, plural, print_json, refreshed, say
+from admin_cli.console.output import note, plural, print_json, print_table, refreshed, say
+from admin_cli.console.setting_options import change_options, require_changes
 from admin_cli.failures import CommandFailed, ExitCode
 from admin_cli.session import Session
-from admin_cli.status import cluster_facts
+from admin_cli.status import cluster_facts, setting_facts
 from admin_cli.status.status_view import print_status
 from admin_cli.values.numbers import DAY_S
 
@@ -28,7 +29,7 @@ WAIT_INTERVAL_S = 1.0
 
 @click.group(cls=HelpfulGroup)
 def cluster() -> None:
-    """Show the nodes and the groups that they lead."""
+    """Show the nodes and the groups that they lead; set the defaults of topics."""
 
 
 @cluster.command()
@@ -174,3 +175,34 @@ def _print_refresh(interval: float, answer: dict | None, problem: CommandFailed 
         say("\n  ".join([f"Error: {problem.message}", *problem.do.splitlines()]))
     elif problem is not None:
         problem.show()
+
+
+@cluster.command()
+@change_options
+@json_option
+@servers_option
+@click.pass_obj
+def settings(session: Session, settings: dict[str, str], delete: tuple[str, ...], dry_run: bool,
+             as_json: bool) -> None:
+    """Show the defaults of the settings of topics, or change some of them.
+
+    A default holds for each topic that does not set the value itself, also for those that exist.
+    That of max.message.bytes does not hold for internal topics, whose names begin with __. All
+    changes are made, or none. Names and values: `multiraft help settings`.
+    """
+    changes = bool(settings or delete or dry_run)
+    if changes:
+        require_changes(settings, delete)
+        if as_json:
+            raise click.UsageError("--json shows the settings; leave out the changes.")
+    with connection.open_session(session) as client:
+        if changes:
+            client.alter_settings("", settings, delete, dry_run)
+            note("The changes would be accepted; nothing was changed." if dry_run
+                 else "Defaults of the cluster changed.")
+            return
+        rows = client.describe_settings()
+    if as_json:
+        print_json({"settings": setting_facts.as_json(rows)})
+        return
+    print_table(setting_facts.COLUMNS, setting_facts.shown(rows))

@@ -1,4 +1,4 @@
-"""`multiraft topic`: create, list, describe, offsets, delete."""
+"""`multiraft topic`: create, list, describe, alter, offsets, delete."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from admin_cli.console.options import (
     topics_argument,
 )
 from admin_cli.console.output import note, plural, print_json, print_table, say
+from admin_cli.console.setting_options import change_options, create_option, require_changes
 from admin_cli.failures import CommandFailed, NotFound
 from admin_cli.session import Session
-from admin_cli.status import topic_facts
+from admin_cli.status import setting_facts, topic_facts
 from admin_cli.values.numbers import NODE, PARTITIONS
 from admin_cli.values.text import printable
 from admin_cli.values.times import FORMS, At
@@ -29,7 +30,7 @@ from admin_cli.values.times import FORMS, At
 
 @click.group(cls=HelpfulGroup)
 def topic() -> None:
-    """Create, list, describe and delete topics; show the offsets of their records."""
+    """Create, list, describe, alter and delete topics; show the offsets of their records."""
 
 
 @topic.command()
@@ -39,15 +40,19 @@ def topic() -> None:
 @click.option("--replication-factor", "-r", "--replicas", type=NODE,
               help="Must equal that of the pool of groups, which is the default.")
 @click.option("--if-not-exists", is_flag=True, help="Succeed if the topic exists already.")
+@create_option
 @servers_option
 @click.pass_obj
 def create(session: Session, names: tuple[str, ...], partitions: int,
-           replication_factor: int | None, if_not_exists: bool) -> None:
-    """Create each TOPIC. The first one that is refused ends the command."""
+           replication_factor: int | None, if_not_exists: bool, settings: dict[str, str]) -> None:
+    """Create each TOPIC. The first one that is refused ends the command.
+
+    Settings have the names that Kafka gives them: `multiraft help settings`.
+    """
     with connection.open_session(session) as client:
         for name in names:
             made = connection.create_topic(client, name, partitions, replication_factor,
-                                           if_not_exists)
+                                           if_not_exists, settings)
             note(f"Created topic {name} with {plural(partitions, 'partition')}." if made
                  else f"Topic {name} exists already{_difference(client, name, partitions)}; "
                       "nothing was changed.")
@@ -94,16 +99,24 @@ def list_(session: Session, every: bool, every_aliases: bool, as_json: bool) -> 
 
 @topic.command()
 @topics_argument
+@click.option("--settings", "-c", "--print-configs", "with_settings", is_flag=True,
+              help="Show the settings instead: value, source, and effect in this release.")
 @json_option
 @servers_option
 @click.pass_obj
-def describe(session: Session, topics: tuple[str, ...], as_json: bool) -> None:
+def describe(session: Session, topics: tuple[str, ...], with_settings: bool,
+             as_json: bool) -> None:
     """Show groups, leaders, replicas and offset ranges of the partitions of each TOPIC.
 
     end_offset is the offset that the next committed record gets; start_offset is the first one
     that exists. epoch is the leader epoch. state: ok, under-replicated (a node with a replica is
     not up), no leader, or no majority: these two accept no appends.
+
+    The source of a setting is the topic, the cluster (`multiraft cluster settings`) or the default.
     """
+    if with_settings:
+        _describe_settings(session, topics, as_json)
+        return
     with connection.open_session(session) as client:
         found = [(name, connection.partitions(client, name)) for name in topics]
         place = topic_facts.places(client)
@@ -117,6 +130,40 @@ def describe(session: Session, topics: tuple[str, ...], as_json: bool) -> None:
         if len(found) > 1:
             say(f"{number and chr(10) or ''}{name}")
         print_table(topic_facts.COLUMNS, [topic_facts.shown(row, place) for row in rows])
+
+
+def _describe_settings(session: Session, topics: tuple[str, ...], as_json: bool) -> None:
+    with connection.open_session(session) as client:
+        found = [(name, client.describe_settings(name)) for name in topics]
+    for number, (name, rows) in enumerate(found):
+        if as_json:
+            print_json({"name": name, "settings": setting_facts.as_json(rows)},
+                       one_line=len(found) > 1)
+            continue
+        if len(found) > 1:
+            say(f"{number and chr(10) or ''}{name}")
+        print_table(setting_facts.COLUMNS, setting_facts.shown(rows))
+
+
+@topic.command()
+@topics_argument
+@change_options
+@servers_option
+@click.pass_obj
+def alter(session: Session, topics: tuple[str, ...], settings: dict[str, str],
+          delete: tuple[str, ...], dry_run: bool) -> None:
+    """Change settings of each TOPIC: all changes of a topic are made, or none.
+
+    The first topic for which a change is refused ends the command. A setting that is deleted has
+    the default of the cluster again. Changes hold at once. Names and values: `multiraft help
+    settings`.
+    """
+    require_changes(settings, delete)
+    with connection.open_session(session) as client:
+        for name in dict.fromkeys(topics):
+            client.alter_settings(name, settings, delete, dry_run)
+            note(f"Topic {name}: " + ("the changes would be accepted; nothing was changed."
+                                      if dry_run else "settings changed."))
 
 
 @topic.command()

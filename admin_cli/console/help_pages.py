@@ -131,6 +131,23 @@ Compression  {', '.join(COMPRESSIONS)}
 """
 
 
+def _settings() -> str:
+    from multiraft.settings.registry import SETTINGS, Effect, Role  # loaded for this page only
+
+    rows = {setting.name: f"{setting.type.range_text} [{setting.default}]"
+            + (" *" if setting.effect is Effect.STORED else "")
+            for setting in SETTINGS.values() if setting.role is Role.IMPLEMENTED}
+    return f"""Settings of topics, with the names of Kafka; the default is in brackets.
+* = checked and stored, not carried out by this release.
+
+{_rows(rows)}
+`topic create -c NAME=VALUE`, `topic alter TOPIC --set NAME=VALUE --delete NAME`
+and, for topics without a value of their own, `cluster settings --set`. `topic
+describe --settings` shows all {len(SETTINGS)}: Kafka's other settings are accepted without
+effect, or fixed where the value is a promise. docs/topic-settings.md: reasons.
+"""
+
+
 #: Page -> its text, and its line in the list.
 PAGES: dict[str, tuple[Callable[[], str], str]] = {
     "connection": (_connection, "How a command finds its cluster."),
@@ -138,6 +155,7 @@ PAGES: dict[str, tuple[Callable[[], str], str]] = {
     "times": (_times, "How a time is written."),
     "exit-codes": (_exit_codes, "What a script can tell from the exit code."),
     "formats": (_formats, "How output, JSON, sizes and names are written."),
+    "settings": (_settings, "Settings of topics: names, values, effects."),
 }
 
 
@@ -147,7 +165,7 @@ PAGES: dict[str, tuple[Callable[[], str], str]] = {
 def help_command(ctx: click.Context, words: tuple[str, ...]) -> None:
     """Show a page, or the help of a command.
 
-    Pages: connection, tls, times, exit-codes, formats.
+    Pages: connection, tls, times, exit-codes, formats, settings.
     """
     if len(words) == 1 and words[0] in PAGES:
         click.echo(PAGES[words[0]][0]().rstrip())

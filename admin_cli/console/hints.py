@@ -31,8 +31,8 @@ def did_you_mean(command: str) -> str:
 
 _FIXED = ("The number of partitions is fixed when a topic is created: create another topic with "
           "`multiraft topic create NAME -p N`.")
-_NO_SETTINGS = ("Topics have no settings of their own: the replication factor is that of the pool "
-                "of groups (`multiraft cluster status`), and nodes have theirs in node.toml.")
+_SETTINGS = ("Settings of a topic: `multiraft topic describe TOPIC --settings`, "
+             "`multiraft topic alter TOPIC --set NAME=VALUE`.")
 _NO_CONSUMER_GROUPS = ("There are no consumer groups: each consumer keeps its own offsets, and "
                        "continues at one with `multiraft consume TOPIC --from`. A group is a Raft "
                        "group here: `multiraft group list`.")
@@ -102,7 +102,7 @@ HINTS = {
     "kafka-console-producer": _PRODUCE, "kafka-console-consumer": _CONSUME,
     "kafka-consumer-groups": _NO_CONSUMER_GROUPS, "consumer-groups": _NO_CONSUMER_GROUPS,
     "consumer-group": _NO_CONSUMER_GROUPS, "consumergroups": _NO_CONSUMER_GROUPS,
-    "kafka-configs": _NO_SETTINGS, "configs": _NO_SETTINGS,
+    "kafka-configs": _SETTINGS, "configs": _SETTINGS,
     "kafka-acls": _NO_USERS,
     "kafka-reassign-partitions": did_you_mean("rebalance plan"),
     "reassign-partitions": did_you_mean("rebalance plan"),
@@ -121,15 +121,15 @@ HINTS = {
     "cluster maintenance": did_you_mean("node maintenance"),
     "cluster partitions": did_you_mean("rebalance plan"),
     "cluster partitions transfer-leadership": did_you_mean("group transfer"),
-    "cluster config": _NODE_SETTINGS,
+    "cluster config": did_you_mean("cluster settings"),
     "redpanda": did_you_mean("node start"),
     "redpanda admin brokers": _NODES,
     "redpanda admin brokers decommission": did_you_mean("node decommission"),
     "container": did_you_mean("dev up"), "container start": did_you_mean("dev up"),
     "container stop": did_you_mean("dev down"), "container status": did_you_mean("dev status"),
     "container purge": did_you_mean("dev down --wipe"),
-    "topic alter-config": _NO_SETTINGS, "topic alter": _NO_SETTINGS, "topic config": _NO_SETTINGS,
-    "topic edit": _NO_SETTINGS, "topic update": _NO_SETTINGS,
+    "topic alter-config": did_you_mean("topic alter"), "topic config": _SETTINGS,
+    "topic edit": did_you_mean("topic alter"), "topic update": did_you_mean("topic alter"),
     "topic add-partitions": _FIXED, "topic trim-prefix": _NO_PURGE, "topic purge": _NO_PURGE,
     "topic delete-records": _NO_PURGE,
     "topic produce": _PRODUCE, "topic consume": _CONSUME, "topic pub": _PRODUCE,
@@ -144,7 +144,7 @@ HINTS = {
     "stream info": did_you_mean("topic describe"), "stream state": did_you_mean("topic offsets"),
     "stream add": did_you_mean("topic create"), "stream create": did_you_mean("topic create"),
     "stream rm": did_you_mean("topic delete"), "stream delete": did_you_mean("topic delete"),
-    "stream edit": _NO_SETTINGS, "stream update": _NO_SETTINGS,
+    "stream edit": did_you_mean("topic alter"), "stream update": did_you_mean("topic alter"),
     "stream get": _CONSUME, "stream view": _CONSUME, "stream purge": _NO_PURGE,
     "stream backup": _BACKUP, "stream restore": _BACKUP, "account backup": _BACKUP,
     "stream cluster": _LEADERS,
@@ -181,8 +181,6 @@ HINTS = {
     "--write-out": "For programs: --json.", "--format": "For programs: --json.",
     "-j": "For programs: --json.",
     "--user": _NO_USERS, "--password": _NO_USERS, "--sasl-mechanism": _NO_USERS,
-    "topic create -c": _NO_SETTINGS, "topic create --config": _NO_SETTINGS,
-    "topic create --topic-config": _NO_SETTINGS,
     "topic list -r": "To choose by pattern: `multiraft topic list` and grep.",
     "topic list --regex": "To choose by pattern: `multiraft topic list` and grep.",
     "topic list --detailed": did_you_mean("topic describe"),

@@ -7,11 +7,13 @@ from types import SimpleNamespace
 
 from multiraft.client.blocking import BatchReceipt, OffsetRange, Record, Timestamp, Wait
 from multiraft.errors import MultiRaftError, RecordTooLarge
+from multiraft.settings import effective, registry
 from multiraft.wire import errors as wire
 from multiraft.wire import messages, nodes, plans
 from multiraft.wire.description import MemberProgress
 from multiraft.wire.placements import EpochRow, PlacementRow
 from multiraft.wire.pool import PoolStatusReply
+from multiraft.wire.settings import SettingRow, SettingValue
 
 #: What a node that is well says of itself.
 NODE_STATUS = {
@@ -76,6 +78,7 @@ class FakeCluster:
         self.waiting: list[Wait] = []  # that readers tell, one after the other
         self.unread: tuple[Wait, ...] = ()  # that readers leave
         self.now_ms = 0
+        self.settings: dict[str, dict[str, str]] = {}  # topic, "" = the cluster -> its settings
 
     def connect(self, addresses):
         self.asked.append(tuple(addresses))
@@ -126,14 +129,43 @@ class FakeClient:
     def __exit__(self, *_):
         return None
 
-    def create_topic(self, name, partitions=1, replication_factor=0):
+    def create_topic(self, name, partitions=1, replication_factor=0, settings=()):
         if name in self._cluster.topics:
             raise wire.TopicExists(f"topic {name} exists")
         if "/" in name:
             raise wire.InvalidTopicName(f"topic name {name!r} is not acceptable")
         if replication_factor not in (0, 3):
             raise wire.InvalidRequest("the pool's replication factor is 3")
+        self.alter_settings("", settings or {}, (), dry_run=True)
         self._cluster.topics[name] = [[] for _ in range(partitions)]
+        self._cluster.settings[name] = dict(settings or {})
+
+    def alter_settings(self, topic, settings, delete=(), dry_run=False):
+        if topic:
+            self._topic(topic)
+        try:
+            values = {name: registry.read_value(name, value, 3)
+                      for name, value in settings.items()}
+        except registry.InvalidSetting as error:
+            raise wire.InvalidSetting(str(error)) from error
+        if not dry_run:
+            kept = self._cluster.settings.setdefault(topic, {})
+            kept.update(values)
+            for name in delete:
+                kept.pop(name, None)
+
+    def describe_settings(self, topic=""):
+        if topic:
+            self._topic(topic)
+        own = self._cluster.settings.get(topic, {}) if topic else {}
+        defaults = effective.Defaults(self._cluster.settings.get("", {}), 3)
+        rows = []
+        for setting in registry.SETTINGS.values():
+            values = tuple(SettingValue(value, source.word) for value, source
+                           in effective.resolve(setting, own, defaults, topic))
+            rows.append(SettingRow(setting.name, *values[0], setting.effect.value,
+                                   setting.type.kind.name.lower(), values))
+        return rows
 
     def delete_topic(self, name):
         self._topic(name)

@@ -137,7 +137,8 @@ DRIVEN_OF_NODE = {
 
 
 #: What every package of ``admin_cli`` may import: modules of ``admin_cli`` itself and the client.
-CLI_BASE = ("admin_cli.*", "multiraft.client.**", "multiraft.wire.**", *CODEC)
+CLI_BASE = ("admin_cli.*", "multiraft.client.**", "multiraft.settings.**", "multiraft.wire.**",
+            *CODEC)
 
 #: What no part of the node imports: time is read in one module.
 NEVER_IN_NODE = ("pyspark", "time", "random")

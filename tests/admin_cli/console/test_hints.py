@@ -137,7 +137,9 @@ def test_a_row_is_reached(run, row):
     ("cluster maintenance enable 1", "`multiraft node maintenance`"),
     ("cluster partitions balance", "`multiraft rebalance plan`"),
     ("redpanda admin brokers decommission 1", "`multiraft node decommission`"),
-    ("topic alter-config t --set retention.ms=1", "no settings of their own"),
+    ("topic alter-config t --set retention.ms=1", "`multiraft topic alter`"),
+    ("kafka-configs.sh --alter --topic t", "`multiraft topic alter TOPIC --set NAME=VALUE`"),
+    ("cluster config set retention.ms 1", "`multiraft cluster settings`"),
     ("topic add-partitions t --num 3", "fixed when a topic is created"),
     ("topic trim-prefix t --offset 3", "`multiraft topic delete TOPIC`"),
     ("topic produce t", "`multiraft produce`"),
@@ -184,7 +186,6 @@ def test_a_row_is_reached(run, row):
     ("top", "`multiraft cluster status --watch`"),
     ("-L", "`multiraft topic list`"), ("-C -t t", "`multiraft consume`"),
     ("-P -t t", "`multiraft produce`"),
-    ("topic create t -c retention.ms=1", "no settings of their own"),
     ("topic list --format json", "--json"),
     ("node list -w", "`multiraft cluster status --watch`"),
 ])
