@@ -12,7 +12,8 @@ Theory. A timestamp is answered with the begin of a batch (``Store.first_at``). 
 or after the time can only be found inside the batch, which may be compressed, and the node never
 decompresses batches. The reader fetches that batch anyway and finds the record. In a partition that
 was switched, the groups of its epoch history are searched in order, as far as they have replicas
-here. Then the reader is redirected to the next group, whose epoch its next request names.
+here. Then the reader is redirected to the next group, whose epoch its next request names. No answer
+is below the log start that this node knows, and entries that end there are not searched.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from node.clients.metadata_wait import MetadataWaiter
     from node.clients.read_index import ReadIndexRequests
     from node.clients.session import Answer
+    from node.metadata.state_machine import Location
 
 #: Groups whose leadership is confirmed per step.
 GROUPS_PER_STEP = 64
@@ -168,7 +170,7 @@ class Offsets:
         if query.position == EARLIEST:
             return span.log_start
         _check_end(span, waiting)
-        return span.high_watermark
+        return max(span.high_watermark, span.log_start)
 
     def _time(self, query: OffsetQuery, waiting: _Request) -> int:
         """Return the begin of the first batch with a record at or after the query's time, in its
@@ -179,8 +181,9 @@ class Offsets:
         if query.epoch > place.epoch:
             raise Refused(Code.STALE_METADATA, ErrorDetail(
                 text=f"this node knows of epoch {place.epoch}, not of {query.epoch}"))
+        log_start = self._read_view.log_start(place, query.incarnation)
         for at, entry in enumerate(place.epoch_history):
-            if entry.epoch < query.epoch:
+            if entry.epoch < query.epoch or _is_deleted(place, at, log_start):
                 continue
             waiting.rows += EPOCH_ENTRY_ROWS
             span = self._read_view.readable_part(place, query.incarnation, at, replica)
@@ -194,6 +197,12 @@ class Offsets:
             if not span.is_last and not span.complete:
                 raise not_known_yet(span.next_offset, span)
         return -1
+
+
+def _is_deleted(place: Location, at: int, log_start: int) -> bool:
+    """Return True if all offsets of entry ``at`` of the epoch history are below the log start."""
+    history = place.epoch_history
+    return at + 1 < len(history) and history[at + 1].start_offset <= log_start
 
 
 def _check_end(span: ReadableRange, waiting: _Request) -> None:

@@ -12,6 +12,8 @@ then. A partition that was switched lies in several groups, one after the other:
 says which offsets are in which group (an epoch entry), and the applied state of a group says how
 much of its entry is here. An epoch entry that has a successor never changes. The end of a last
 entry that is sealed must not be named, because appends may already continue in the next group.
+The log start is the highest that this node knows of, in whichever group (``log_starts.py``), so an
+earlier epoch is not served below the log start that a later one has applied here.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from multiraft.partitions.state import PartitionState, PartitionStates
 from multiraft.wire.errors import Code, ErrorDetail
 from multiraft.wire.messages import ANY
 from node.clients.error_codes import refusal
+from node.clients.log_starts import LogStarts
 from node.metadata.placement_table import EpochEntry
 from node.metadata.state_machine import Location
 
@@ -39,7 +42,7 @@ class ReadableRange(NamedTuple):
     group: int
     epoch: int
     start_offset: int  # of the entry
-    log_start: int  # of the partition, as this group knows it
+    log_start: int  # of the partition, the highest that this node knows
     high_watermark: int
     next_offset: int
     leads: bool  # this node leads the group
@@ -74,10 +77,11 @@ class ReadView:
     """The read-only view of the partitions that have replicas on this node."""
 
     def __init__(self, core: MultiRaft, partition_states: dict[int, PartitionStates],
-                 directory: Router):
+                 directory: Router, log_starts: LogStarts | None = None):
         self._core = core
         self._partition_states = partition_states
         self._directory = directory
+        self._log_starts = log_starts or LogStarts(partition_states)
 
     def readable_range(
         self, partition: int, seen_index: int, replica: str, offset: int = END
@@ -124,19 +128,21 @@ class ReadView:
         assert tail is not None
         if is_last:
             return self._last(place, entry, partition, tail, leads)
-        state = tail.applied(partition)
-        log_start = place.epoch_history[0].start_offset
-        if state is not None:
-            log_start = max(log_start, min(state.log_start, end))
+        log_start = self._log_starts.highest(place, partition)
         return ReadableRange(group, entry.epoch, entry.start_offset, log_start,
-                     _applied_end(entry, state, end), end, leads, False, False, False,
-                     self._known_end(place, partition))
+                     _applied_end(entry, tail.applied(partition), end), end, leads, False, False,
+                     False, max(log_start, self._known_end(place, partition)))
+
+    def log_start(self, place: Location, partition: int) -> int:
+        """Return the highest log start of the partition that this node knows. O(entries)."""
+        return self._log_starts.highest(place, partition)
 
     def _last(
         self, place: Location, entry: EpochEntry, partition: int, tail: PartitionStates, leads: bool
     ) -> ReadableRange:
         state = tail.applied(partition)
         is_end_certain = leads and self._core.status.has_applied_in_term(entry.group)
+        log_start = self._log_starts.highest(place, partition)
         if state is not None and state.epoch > entry.epoch:
             # The partition was switched away and back; the metadata here do not know that yet.
             raise Refused(Code.STALE_METADATA, ErrorDetail(
@@ -151,27 +157,27 @@ class ReadView:
                 entry.group,
                 entry.epoch,
                 entry.start_offset,
-                place.epoch_history[0].start_offset,
+                log_start,
                 entry.start_offset,
                 next_offset,
                 leads,
                 is_end_certain,
                 True,
                 False,
-                entry.start_offset,
+                max(log_start, entry.start_offset),
             )
         return ReadableRange(
             entry.group,
             entry.epoch,
             entry.start_offset,
-            state.log_start,
+            log_start,
             state.next_offset,
             tail.next_offset(partition),
             leads,
             is_end_certain and not state.sealed,
             True,
             state.sealed,
-            state.next_offset,
+            max(log_start, state.next_offset),
         )
 
     def _known_end(self, place: Location, partition: int) -> int:
@@ -222,5 +228,5 @@ def out_of_range(offset: int, span: ReadableRange) -> Refused:
     """Return the refusal that makes a client reset its position. Only for a range that is
     certain."""
     return Refused(Code.OFFSET_OUT_OF_RANGE, ErrorDetail(
-        text=f"offset {offset} is outside {span.log_start}..{span.high_watermark}",
-        start_offset=span.log_start, end_offset=span.high_watermark))
+        text=f"offset {offset} is outside {span.log_start}..{span.known_end}",
+        start_offset=span.log_start, end_offset=span.known_end))

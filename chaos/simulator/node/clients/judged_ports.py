@@ -77,6 +77,7 @@ class JudgedReadView:
     def __init__(self, view: ReadView):
         self.location = view.location
         self.readable_part = view.readable_part
+        self.log_start = view.log_start
         self._view = view
         self._ranges: dict[tuple[int, int], ReadableRange] = {}
 
