@@ -84,7 +84,8 @@ class Node:
         self.reads = build_reads(env, self.storage, self.metadata)
         self.admin = build_admin(env, self.storage, self.metadata, self.peers, self.reads)
         self.clients = build_clients(env, self.metadata, self.peers, self.reads, self.admin)
-        self.replicas = build_replicas(env, self.storage, self.metadata, self.peers, self.admin)
+        self.replicas = build_replicas(env, self.storage, self.metadata, self.peers, self.reads,
+                                       self.admin)
         self.rebalance = build_rebalance(env, self.storage, self.metadata, self.peers, self.reads,
                                          self.admin, self.clients)
         self.driver = build_driver(env, self.storage, self.metadata, self.peers, self.reads,
@@ -191,6 +192,7 @@ class Node:
             peers.bulk.close_idle,
             peers.control.close_idle,
             replicas.partition_switcher.run,
+            replicas.log_start_propagation.run,
             rebalance.plans.run,
             driver.watchdog.run,
             driver.changes.run,

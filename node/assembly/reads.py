@@ -11,6 +11,7 @@ from node.clients.corruption_reports import CorruptionReports
 from node.clients.fetch import FetchHandler
 from node.clients.list_offsets import Offsets
 from node.clients.load_counts import LoadCounts
+from node.clients.log_starts import LogStarts
 from node.clients.metadata_wait import MetadataWaiter
 from node.clients.read_index import ReadIndexRequests
 from node.clients.read_view import ReadView
@@ -28,6 +29,7 @@ class ReadParts:
     fetch_handler: FetchHandler
     offsets: Offsets
     corruption_reports: CorruptionReports
+    log_starts: LogStarts
 
 
 def build_reads(env: NodeEnv, storage: StorageParts, metadata: MetadataParts) -> ReadParts:
@@ -37,7 +39,8 @@ def build_reads(env: NodeEnv, storage: StorageParts, metadata: MetadataParts) ->
     limits, metrics = env.config.limits, env.config.metrics
     damaged = storage.damage_found.notify
     counts = LoadCounts(metrics.partitions_max) if metrics.publish else None
-    read_view = ReadView(core, store.partition_states, metadata.directory)
+    log_starts = LogStarts(store.partition_states)
+    read_view = ReadView(core, store.partition_states, metadata.directory, log_starts)
     background = Background(limits)
     read_index_requests = ReadIndexRequests(core, store.partition_states, request_round)
     later = StepRunner(env.turns, request_round)
@@ -59,5 +62,6 @@ def build_reads(env: NodeEnv, storage: StorageParts, metadata: MetadataParts) ->
     offsets = Offsets(read_view, store, read_index_requests, metadata_waiter, later)
     corruption_reports = CorruptionReports(read_view, store, background, damaged, request_round)
     return ReadParts(
-        counts, background, read_index_requests, fetch_handler, offsets, corruption_reports
+        counts, background, read_index_requests, fetch_handler, offsets, corruption_reports,
+        log_starts
     )

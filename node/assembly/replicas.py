@@ -10,12 +10,14 @@ from node.assembly.admin import AdminParts
 from node.assembly.env import NodeEnv
 from node.assembly.metadata import MetadataParts
 from node.assembly.peers import PeerParts
+from node.assembly.reads import ReadParts
 from node.assembly.storage import StorageParts
 from node.cluster.config_reports import MemberReports
 from node.cluster.metadata_learners import MetadataLearners
 from node.loop.applied_waiters import AppliedEntries
 from node.loop.checkpoints import Checkpoints
 from node.replicas.lifecycle import Replicas
+from node.replicas.log_start_propagation import LogStartPropagation
 from node.replicas.partition_switch import PartitionSwitcher
 from node.replicas.repair import Repairs
 from node.replicas.shed_leadership import LeadershipShedder
@@ -32,13 +34,14 @@ class ReplicaParts:
     snapshots: Snapshots
     applied: AppliedEntries
     partition_switcher: PartitionSwitcher
+    log_start_propagation: LogStartPropagation
     leadership_shedder: LeadershipShedder
     member_reports: MemberReports
     metadata_learners: MetadataLearners
 
 
 def build_replicas(env: NodeEnv, storage: StorageParts, metadata: MetadataParts, peers: PeerParts,
-                   admin: AdminParts) -> ReplicaParts:
+                   reads: ReadParts, admin: AdminParts) -> ReplicaParts:
     """Build the parts that create, move, repair and remove this node's replicas. Before the peers
     admit this node, no replica is created and no request is sent to a peer."""
     core, store, request_round, log = env.core, env.store, env.loop.request, env.log
@@ -55,8 +58,13 @@ def build_replicas(env: NodeEnv, storage: StorageParts, metadata: MetadataParts,
     partition_switcher = PartitionSwitcher(core, store.partition_states, metadata.log, applied,
                                   peers.requests, peers.metadata_requests, request_round, log)
     peers.handlers.update(partition_switcher.handlers)
+    log_start_propagation = LogStartPropagation(
+        core, store.partition_states, metadata.log, reads.log_starts, peers.control,
+        peers.metadata_requests, request_round, log)
+    peers.bulk.handlers.update(log_start_propagation.handlers)
     return ReplicaParts(
         repairs, replicas, checkpoints, snapshots, applied, partition_switcher,
+        log_start_propagation,
         LeadershipShedder(core, env.space, admin.roles, request_round, log),
         MemberReports(core, metadata.log, peers.metadata_requests),
         MetadataLearners(core, metadata.log, request_round, log))

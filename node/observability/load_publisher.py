@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from multiraft.errors import MultiRaftError
-from multiraft.types import METADATA_GROUP, EntryKind
+from multiraft.types import METADATA_GROUP
 from multiraft.wire.errors import Code, ErrorDetail, InvalidRequest, LeaderUnknown, exception_for
 from multiraft.wire.messages import BatchPart, Produce, ProduceReply
 from multiraft.wire.schema import Malformed
@@ -44,6 +44,7 @@ from node.observability import load_records
 from node.observability.group_health import GroupHealthScan
 from node.observability.load_records import PARTITIONS, ROWS_PER_RECORD, TOPIC, Counters, Window
 from node.peers.bulk_channel import Bulk, NoAnswer
+from node.replicas.log_start_propagation import propose_log_start
 
 if TYPE_CHECKING:
     from multiraft.raft.multi_raft import MultiRaft
@@ -257,10 +258,12 @@ class LoadPublisher:
                 max(applied.log_start, applied.start_offset), applied.next_offset)
             if kept is not None and kept > applied.log_start:
                 try:
-                    self._core.propose(place.group, EntryKind.LOG_START, b"",
-                                      partition=incarnation, base_offset=kept)
+                    propose_log_start(self._core, self._store.partition_states, place.group,
+                                      incarnation, place.epoch, kept)
                 except MultiRaftError:
-                    continue  # not the leader, or the disk is full: the next window retries
+                    # Not the leader, a full disk, or the partition is being switched: the next
+                    # window retries, in the next group if there is one.
+                    continue
                 self._request_round()
 
 

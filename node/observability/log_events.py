@@ -269,6 +269,9 @@ SECTIONS = (
         LogEvent("partition_switch_deferred", INFO,
                  ("partition", "partition_epoch", "group", "reason"),
                  "A step of the switch to `group` is not possible now; the node retries."),
+        LogEvent("log_starts_deferred", DEBUG, ("reason",),
+                 "The log start of a partition was not passed on to a group of an earlier epoch; "
+                 "the node retries."),
         LogEvent("load_window_lost", WARNING, ("window_begin_ms",),
                  "The loads of this window could not be appended to `__metrics` in time."),
         LogEvent("load_append_deferred", DEBUG, ("reason",),

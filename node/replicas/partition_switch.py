@@ -47,11 +47,6 @@ RETRY_S_MAX = 0.5
 POLL_S = 0.5
 #: Longest wait for a commit, in seconds: usually it takes a round trip.
 COMMIT_WAIT_S = 5.0
-#: Interval at which epoch histories are compared with log starts, in seconds. Entries without
-#: records cost only a row in the table.
-TRIM_S = 5.0
-#: Partitions that are checked before other tasks run.
-SLICE = 512
 
 
 class PeerCaller(Protocol):
@@ -104,10 +99,8 @@ class PartitionSwitcher:
             changed.set()
 
     async def run(self) -> None:
-        """Start a task for each open switch in which this node leads a group, and trim epoch
-        histories, until cancelled."""
+        """Start a task for each open switch in which this node leads a group, until cancelled."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._trim)
             while True:
                 changed = self._changed
                 for partition, switch in [*self._state.placed.switches.items()]:
@@ -291,32 +284,6 @@ class PartitionSwitcher:
         self._core.propose(request.to_group, EntryKind.PARTITION_OPEN,
                            continue_payload(sealed, term), request.incarnation)
         self.opened += 1
-
-    # ---- entries without records
-    # ------------------------------------------------------------------
-
-    async def _trim(self) -> None:
-        """Drop entries of epoch histories that the log start has passed, for partitions whose last
-        group this node leads, every ``TRIM_S`` until cancelled."""
-        while True:
-            await trio.sleep(TRIM_S)
-            for at, (partition, history) in enumerate(
-                [*self._state.placed.epoch_histories.items()]
-            ):
-                if not at % SLICE:
-                    await trio.lowlevel.checkpoint()
-                if len(history) == 1 or not self._core.status.is_leader(history[-1].group):
-                    continue
-                state = self._partition_states[history[-1].group].applied(partition)
-                if (state is None or state.epoch != history[-1].epoch
-                        or state.log_start < history[1].start_offset):
-                    continue
-                try:
-                    await self._metadata_leader.ask(
-                        wire.TrimEpochHistory(partition, state.log_start)
-                    )
-                except MultiRaftError:
-                    break  # the metadata group has no reachable leader: retried after TRIM_S
 
     @property
     def _state(self) -> MetadataState:

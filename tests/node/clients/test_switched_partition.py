@@ -20,7 +20,7 @@ from multiraft.wire.messages import (
     ReportCorruption,
 )
 from multiraft.wire.placements import ExplainPlacement, PartitionReplicas, SwitchPartition
-from node.replicas import partition_switch
+from node.replicas import log_start_propagation
 from tests.node.clients.test_fetch import fetch, result
 from tests.node.harness import Client, in_trio, make_node, running, serving, until
 
@@ -236,7 +236,7 @@ async def test_a_restart_changes_nothing(tmp_path):
 
 @in_trio
 async def test_links_below_the_log_start_go(tmp_path, monkeypatch):
-    monkeypatch.setattr(partition_switch, "TRIM_S", 0.02)
+    monkeypatch.setattr(log_start_propagation, "INTERVAL_S", 0.02)
     async with serving(tmp_path) as node, await Client.open(node) as client:
         topic = await client.create("t")
         for round_ in range(3):
