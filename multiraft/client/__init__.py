@@ -49,6 +49,7 @@ from typing import TYPE_CHECKING
 from multiraft.client._accumulator import BufferFull
 from multiraft.client._compression import DecompressionTooLarge
 from multiraft.client._consumer_settings import Start
+from multiraft.client._gaps import Gap
 from multiraft.client._lifecycle import Closed, Forked, NeedsTrio, RecordsNotSent
 from multiraft.client._network import NetworkLimits, NoNodeAnswered
 from multiraft.client._operations import OffsetRange, PartitionDescription, TopicDescription
@@ -102,7 +103,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AmbiguousOutcome", "BatchDelivery", "BatchReceipt", "BatchTooLarge", "BufferFull", "Client",
     "Closed", "ConcurrentUse", "ConfigError", "Consumer", "ConsumerOptions", "CorruptBatch",
-    "DecompressionTooLarge", "FetchedBatch", "Forked", "InvalidBatch", "InvalidRequest",
+    "DecompressionTooLarge", "FetchedBatch", "Forked", "Gap", "InvalidBatch", "InvalidRequest",
     "InvalidSetting", "InvalidTopicName", "LeaderUnknown", "LimitExceeded", "MultiRaftError",
     "NeedsTrio", "NetworkLimits", "NoNodeAnswered", "NotLeader", "OffsetNotAvailable",
     "OffsetOutOfRange", "OffsetRange", "OutOfOrderSequence", "OversizedBatch",

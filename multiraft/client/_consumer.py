@@ -15,6 +15,9 @@ Each wait for something else than new records has an entry in ``waits``, with it
 bounded by ``unavailable_ms``.  The exception is an open transaction without ``until_end``, which
 the cluster decides in the end.
 
+Deleted offsets are reported, and never skipped silently: as ``OffsetOutOfRange``, or in ``gaps``
+with ``offset_reset``.
+
 Theory.  The leader of a partition resolves a start that is a word or a time.  With ``until_end``
 the end is requested at the same moment, so that a reader of a growing partition does end.  A node
 resolves a time to a batch, and the client to a record (``_batch_reader.py``); ``_replicas.py``
@@ -35,12 +38,14 @@ from itertools import islice
 from multiraft import core
 from multiraft.client._batch_reader import Search, first_records, intact_batches
 from multiraft.client._consumer_settings import (
+    NO_RESET,
     READ_COMMITTED,
     ConsumerSettings,
     Start,
     require_start,
     start_of,
 )
+from multiraft.client._gaps import Gap
 from multiraft.client._metadata import MetadataCache
 from multiraft.client._network import Lost, NetworkLimits, backoff_ms
 from multiraft.client._reader import FETCH, SEARCH, Part, Query, Reader, Undecided
@@ -98,6 +103,9 @@ CORRUPT_RETRIES_MAX = 3
 MOVES_MAX = 4
 #: Times in a row that a start is resolved again after retention has deleted it.
 RESOLVE_RETRIES_MAX = 5
+#: Gaps that are kept, the latest ones: a partition has one for each deletion that overtook its
+#: reader.
+GAPS_KEPT_MAX = 1000
 
 
 class ConsumerState:
@@ -130,6 +138,7 @@ class ConsumerState:
         self._readers: list[Reader] | None = None
         self._unfinished: list[Reader] = []  # those that may not be at their end
         self._unread: list[Wait] = []
+        self._gaps: deque[Gap] = deque(maxlen=GAPS_KEPT_MAX)
         self._batches: deque[tuple[Reader, FetchedBatch]] = deque()
         self._corruption_reports: list[Query] = []
         self._started_ms: int | None = None
@@ -162,6 +171,11 @@ class ConsumerState:
     def unread(self) -> tuple[Wait, ...]:
         """Partitions that ``until_end`` left before their end, each with the reason."""
         return tuple(self._unread)
+
+    @property
+    def gaps(self) -> tuple[Gap, ...]:
+        """Deleted offsets that ``offset_reset`` passed over, the latest ``GAPS_KEPT_MAX``."""
+        return tuple(self._gaps)
 
     def waits(self, now_ms: int) -> tuple[Wait, ...]:
         """Return the partitions that wait for something else than new records, each with the
@@ -474,20 +488,26 @@ class ConsumerState:
             reader.position = reader.fetch_offset = found if found >= 0 else last
             reader.search = Search(reader.start.ms, last) if found >= 0 else None
         else:
-            reader.position = reader.fetch_offset = first if reader.start == EARLIEST else last
+            reader.fetch_offset = first if reader.start == EARLIEST else last
+            if not reader.buffered_bytes:  # else its last batch is taken first
+                reader.position = reader.fetch_offset
         if self._until_end and reader.end_offset is None:
             reader.end_offset = last
         reader.resolved = True
 
     def _out_of_range(self, reader: Reader, first: int, last: int) -> MultiRaftError:
-        """Return the error of an offset outside of those of its partition."""
+        """Return the error of an offset outside of those of its partition: it was deleted, or is
+        beyond the end."""
         hint = ""
         if type(self._start) is int and not reader.begun and len(self._readers or ()) > 1:
             hint = (f". All {len(self._readers or ())} partitions start there; a start for each: "
                     "start={0: ..., 1: ...}")
+        what = (f"{self.topic}/{reader.partition}: offset {reader.fetch_offset} is outside of its "
+                f"offsets, {first} to {last}")
+        if reader.fetch_offset < first:
+            what = f"{self._gap(reader, first)}, and its end is {last}"
         return OffsetOutOfRange(
-            f"{self.topic}/{reader.partition}: offset {reader.fetch_offset} is outside of its "
-            f"offsets, {first} to {last}{hint}", start_offset=first, end_offset=last,
+            f"{what}{hint}", start_offset=first, end_offset=last,
         ).about(self.topic, reader.partition, reader.fetch_offset)
 
     def _fetched(self, query: Query, reply: FetchReply, now_ms: int) -> None:
@@ -624,6 +644,10 @@ class ConsumerState:
             self._metadata.want(self.topic)
         if code == Code.OFFSET_OUT_OF_RANGE and self._rewindable(reader):
             reader.resolved = False
+        elif code == Code.OFFSET_OUT_OF_RANGE and self._is_reset(reader, error.detail):
+            self._reset(reader, error.detail.start_offset)
+            self._later(now_ms)
+            return
         elif code is not None and error.definite and not error.retriable and (
                 code != Code.UNKNOWN_PARTITION):
             self.error = error
@@ -647,6 +671,24 @@ class ConsumerState:
         it before the first record was read."""
         return (type(reader.start) is not int and not reader.begun
                 and reader.failures < RESOLVE_RETRIES_MAX)
+
+    def _is_reset(self, reader: Reader, detail: ErrorDetail) -> bool:
+        """Return True if the reader continues elsewhere, because the records at its offset were
+        deleted. An offset beyond the end is an error with every setting."""
+        return (self.settings.offset_reset != NO_RESET
+                and 0 <= reader.fetch_offset < detail.start_offset)
+
+    def _reset(self, reader: Reader, log_start: int) -> None:
+        """Continue at the log start, or have the end resolved, and add the gap."""
+        self._gaps.append(self._gap(reader, log_start))
+        reader.fetch_offset = log_start
+        if not reader.buffered_bytes:  # else its last batch is taken first
+            reader.position = log_start
+        if self.settings.offset_reset == LATEST:
+            reader.start, reader.search, reader.resolved = LATEST, None, False
+
+    def _gap(self, reader: Reader, log_start: int) -> Gap:
+        return Gap(self.topic, reader.partition, reader.fetch_offset, log_start)
 
     def _pause(self, reader: Reader, error: MultiRaftError, now_ms: int) -> None:
         reader.problem = error

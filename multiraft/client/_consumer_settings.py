@@ -18,6 +18,11 @@ from multiraft.wire.schema import I32_MAX, I64_MAX
 READ_COMMITTED, READ_UNCOMMITTED = "read_committed", "read_uncommitted"
 ISOLATIONS = (READ_COMMITTED, READ_UNCOMMITTED)
 
+#: Positions from which a consumer continues when the records at its own were deleted: the log
+#: start, the end, or none, which is an error (Kafka's auto.offset.reset).
+NO_RESET = "none"
+OFFSET_RESETS = (NO_RESET, EARLIEST, LATEST)
+
 #: First position in a partition: "earliest", "latest", an offset, or a time.
 PartitionStart = str | int | Timestamp
 #: First positions of a consumer: one for all partitions, or one for each.  Partitions that a
@@ -72,6 +77,9 @@ class ConsumerSettings:
     rack: str = ""
     #: One of ``ISOLATIONS``.
     isolation: str = READ_COMMITTED
+    #: One of ``OFFSET_RESETS``.  An error by default, because a consumer that skips records by
+    #: itself hides their loss.
+    offset_reset: str = NO_RESET
 
     def validate(self) -> "ConsumerSettings":
         """Return the settings.  Raises ``ConfigError`` that names an invalid one."""
@@ -86,6 +94,9 @@ class ConsumerSettings:
             raise ConfigError(f"prefer={self.prefer!r}: expected one of {PREFERENCES}")
         if self.isolation not in ISOLATIONS:
             raise ConfigError(f"isolation={self.isolation!r}: expected one of {ISOLATIONS}")
+        if self.offset_reset not in OFFSET_RESETS:
+            raise ConfigError(f"offset_reset={self.offset_reset!r}: expected one of "
+                              f"{OFFSET_RESETS}")
         return self
 
 

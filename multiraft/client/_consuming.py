@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from multiraft.client._client import ClientCore
 from multiraft.client._consumer import ConsumerState
+from multiraft.client._gaps import Gap
 from multiraft.client._lifecycle import Closed, fresh
 from multiraft.client._records import FetchedBatch
 from multiraft.client._waits import Wait
@@ -77,6 +78,12 @@ class BaseConsumer:
         """Partitions that a consumer with ``until_end`` left before their end, each with the offset
         and the reason: an open transaction of a sink.  Empty = all partitions were read."""
         return self._core.state.unread
+
+    @property
+    def gaps(self) -> tuple[Gap, ...]:
+        """Offsets that were deleted before this consumer read them, and that it passed over because
+        of ``offset_reset``; in the order in which they were noticed, the latest 1,000."""
+        return self._core.state.gaps
 
     def waits(self) -> tuple[Wait, ...]:
         """Return the partitions that wait for something else than new records: metadata, a leader,

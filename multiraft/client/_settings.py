@@ -18,6 +18,7 @@ Acks = Literal["commit", "leader", "none"]
 Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 Prefer = Literal["leader", "nearest"]
 Isolation = Literal["read_committed", "read_uncommitted"]
+OffsetReset = Literal["none", "earliest", "latest"]
 
 
 class ProducerOptions(TypedDict, total=False):
@@ -48,6 +49,7 @@ class ConsumerOptions(TypedDict, total=False):
     prefer: Prefer
     rack: str
     isolation: Isolation
+    offset_reset: OffsetReset
 
 
 def settings_of(kind: type[_Settings], method: str, given: Mapping[str, Any]) -> _Settings:

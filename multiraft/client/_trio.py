@@ -252,11 +252,13 @@ class Client(AsyncBlock):
                                            serves a committed record slightly later
             rack=""                        this consumer's rack
             isolation="read_committed"     or "read_uncommitted": deliver staged records as well
+            offset_reset="none"            or "earliest" or "latest": continue there when records
+                                           were deleted before they were read; ``gaps`` has them
 
         Raises ``ConfigError`` for an invalid setting or start, ``TypeError``, ``InvalidTopicName``
         or ``UnknownPartition`` for a topic or partition that cannot exist, ``Closed`` or ``Forked``
         when the client has ended.  Iteration raises ``UnknownTopic`` or ``UnknownPartition`` (also
-        after a deletion), ``OffsetOutOfRange`` for an offset outside of its partition,
+        after a deletion), ``OffsetOutOfRange`` for an offset that was deleted or is beyond the end,
         ``UnreadableBatch`` for a batch that fails its check on each replica, and after
         ``unavailable_ms`` the last error, or ``TimedOut``."""
         return Consumer(self, settings_of(ConsumerSettings, "consume", settings), topic, partition,

@@ -35,6 +35,7 @@ from multiraft.client._client import ClientCore
 from multiraft.client._compression import DecompressionTooLarge
 from multiraft.client._consumer import ConsumerSettings, Start
 from multiraft.client._consuming import BaseConsumer, ConsumerCore
+from multiraft.client._gaps import Gap
 from multiraft.client._lifecycle import (
     Closed,
     Forked,
@@ -98,7 +99,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AmbiguousOutcome", "BatchDelivery", "BatchReceipt", "BatchTooLarge", "BufferFull", "Client",
     "Closed", "ConcurrentUse", "ConfigError", "Consumer", "ConsumerOptions", "CorruptBatch",
-    "DecompressionTooLarge", "FetchedBatch", "Forked", "InvalidBatch", "InvalidRequest",
+    "DecompressionTooLarge", "FetchedBatch", "Forked", "Gap", "InvalidBatch", "InvalidRequest",
     "InvalidSetting", "InvalidTopicName", "LeaderUnknown", "LimitExceeded", "MultiRaftError",
     "NeedsTrio", "NetworkLimits", "NoNodeAnswered", "NotLeader", "OffsetNotAvailable",
     "OffsetOutOfRange", "OffsetRange", "OutOfOrderSequence", "OversizedBatch",
@@ -359,11 +360,13 @@ class Client:
                                            serves a committed record slightly later
             rack=""                        this consumer's rack
             isolation="read_committed"     or "read_uncommitted": deliver staged records as well
+            offset_reset="none"            or "earliest" or "latest": continue there when records
+                                           were deleted before they were read; ``gaps`` has them
 
         Raises ``ConfigError`` for an invalid setting or start, ``TypeError``, ``InvalidTopicName``
         or ``UnknownPartition`` for a topic or partition that cannot exist, ``Closed`` or ``Forked``
         when the client has ended.  Iteration raises ``UnknownTopic`` or ``UnknownPartition`` (also
-        after a deletion), ``OffsetOutOfRange`` for an offset outside of its partition,
+        after a deletion), ``OffsetOutOfRange`` for an offset that was deleted or is beyond the end,
         ``UnreadableBatch`` for a batch that fails its check on each replica, and after
         ``unavailable_ms`` the last error, or ``TimedOut``."""
         with self._guard:

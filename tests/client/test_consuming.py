@@ -68,6 +68,99 @@ def test_an_offset_out_of_range_is_an_error_with_the_range(client, cluster):
     assert caught.value.detail.end_offset == 10
 
 
+def delete_below(cluster, batch: int, topic: str = "a", partition: int = 0) -> int:
+    """Delete the records before a batch of a partition; return the log start."""
+    part = cluster.topics[topic][partition]
+    part.start_offset = part.log[batch][0]
+    return part.start_offset
+
+
+def test_a_deleted_offset_is_an_error_that_says_which_offsets_are_gone(client, cluster):
+    fill(client)
+    begin, [part] = delete_below(cluster, 2), cluster.topics["a"]
+    for until_end in (True, False):
+        with pytest.raises(errors.OffsetOutOfRange) as caught:
+            list(client.consume("a", 0, 1, until_end=until_end))
+        assert str(caught.value) == (
+            f"offsets 1 to {begin - 1} of a/0 were deleted; the log begins at {begin}, and its end "
+            f"is {part.next_offset}")
+        detail = caught.value.detail
+        assert (detail.start_offset, detail.end_offset) == (begin, part.next_offset)
+    with pytest.raises(errors.OffsetOutOfRange, match=f"^offset {begin - 1} of a/0 was deleted"):
+        list(client.consume("a", 0, begin - 1, until_end=True))
+
+
+@pytest.mark.parametrize("until_end", [True, False])
+def test_a_consumer_that_resets_to_the_earliest_offset_goes_on_and_names_the_gap(
+        client, cluster, until_end):
+    values = fill(client)
+    begin = delete_below(cluster, 2)
+    consumer = client.consume("a", 0, 1, until_end=until_end, offset_reset="earliest")
+    found = []
+    while len(found) < len(values) - begin:
+        found += [record.value for record in next(consumer)]
+    assert found == values[begin:]
+    assert consumer.gaps == (("a", 0, 1, begin),)
+    assert str(consumer.gaps[0]) == (
+        f"offsets 1 to {begin - 1} of a/0 were deleted; the log begins at {begin}")
+    assert consumer.position(0) == len(values)
+    consumer.close()
+
+
+def test_a_deletion_that_overtakes_a_reader_is_a_gap_after_what_it_has_fetched(client, cluster):
+    values = fill(client)
+    [part] = cluster.topics["a"]
+    consumer = client.consume("a", 0, 0, until_end=True, offset_reset="earliest",
+                              partition_bytes_max=1)
+    found = [record.value for record in next(consumer)]
+    after = part.log[1][0]
+    assert consumer.position(0) == after
+    begin = delete_below(cluster, 3)
+    found += [record.value for batch in consumer for record in batch]
+    gap, = consumer.gaps
+    assert gap.end_offset == begin and gap.start_offset >= after
+    assert found == values[:gap.start_offset] + values[begin:]
+
+
+def test_a_consumer_that_resets_to_the_latest_offset_goes_on_at_the_end(client, cluster):
+    values = fill(client)
+    begin = delete_below(cluster, 2)
+    consumer = client.consume("a", 0, 1, offset_reset="latest", until_end=True)
+    assert list(consumer) == []
+    assert consumer.gaps == (("a", 0, 1, begin),) and consumer.position(0) == len(values)
+
+
+def test_an_offset_beyond_the_end_is_an_error_with_every_reset(client, cluster):
+    fill(client, count=10)
+    for reset in ("none", "earliest", "latest"):
+        for until_end in (True, False):
+            with pytest.raises(errors.OffsetOutOfRange, match="offset 11 is outside of its"):
+                list(client.consume("a", 0, 11, until_end=until_end, offset_reset=reset))
+
+
+def test_a_range_that_is_deleted_up_to_its_end_leaves_nothing_to_read(client, cluster):
+    values = fill(client)
+    [part] = cluster.topics["a"]
+    part.start_offset = part.next_offset
+    consumer = client.consume("a", 0, 3, until_end=True, offset_reset="earliest")
+    assert list(consumer) == [] and consumer.gaps == (("a", 0, 3, len(values)),)
+
+
+def test_a_log_start_within_a_batch_hides_the_records_below_it(client, cluster):
+    values = fill(client)
+    [part] = cluster.topics["a"]
+    part.start_offset = part.log[1][0] + 1
+    consumer = client.consume("a", 0, "earliest", until_end=True)
+    records = [record for batch in consumer for record in batch]
+    assert [record.offset for record in records] == [*range(part.start_offset, len(values))]
+    assert consumer.gaps == ()
+
+
+def test_a_reset_that_does_not_exist_is_named(client):
+    with pytest.raises(ConfigError, match="offset_reset='smallest'"):
+        client.consume("a", offset_reset="smallest")
+
+
 def test_earliest_follows_a_log_start_that_moved_meanwhile(client, cluster):
     values = fill(client)
     part = cluster.topics["a"][0]
