@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from admin_cli import leaderless
-from admin_cli.failures import Ambiguous, CommandFailed, NotFound, Unreachable
+from admin_cli.failures import Ambiguous, CommandFailed, Incomplete, NotFound, Unreachable
 from admin_cli.servers import Servers, TlsOptions
 from admin_cli.session import Connect, Session
 from admin_cli.values.text import nearest, shell_word
@@ -325,12 +325,23 @@ def require_offset(topic: str, row: PartitionRow, offset: int) -> None:
     if it certainly has not."""
     if row.start_offset is None or row.end_offset is None:
         return
+    if offset < row.start_offset:
+        gap = blocking.Gap(topic, row.partition, offset, row.start_offset)
+        raise CommandFailed(f"{gap}, and {row.end_offset} is the next.",
+                            how_to_pass(topic, row.partition, row.start_offset))
     if not row.start_offset <= offset <= row.end_offset:
         held = (f"has the offsets {row.start_offset} to {row.end_offset - 1}"
                 if row.end_offset > row.start_offset else "is empty")
         raise CommandFailed(f"offset {offset} is out of range: partition {row.partition} of "
                             f"{topic} {held}, and {row.end_offset} is the next.",
                             "Use --from earliest or --from latest.")
+
+
+def how_to_pass(topic: str, partition: int, log_start: int) -> str:
+    """Return the commands that read a partition without its deleted records."""
+    return (f"Read what is left of it:    multiraft consume {topic} --partition {partition} --from "
+            f"{log_start}\n"
+            f"Read what is left of all:   multiraft consume {topic} --from earliest")
 
 
 def node_answers(connect: Connect, address: str) -> bool:
@@ -427,6 +438,10 @@ def explain(error: Exception, servers: Servers, lost: Sequence[str] = ()) -> Com
         return CommandFailed(text, f"Continue after it: multiraft consume {error.topic} "
                                    f"--partition {error.partition} --from "
                                    f"{error.next_offset}\nSkip such batches: --skip-unreadable")
+    if isinstance(error, wire.OffsetOutOfRange) and error.topic is not None \
+            and error.partition is not None and (error.offset or 0) < error.detail.start_offset:
+        return Incomplete(text, how_to_pass(error.topic, error.partition,
+                                            error.detail.start_offset))
     if isinstance(error, wire.AmbiguousOutcome):
         return Ambiguous(f"the outcome is not known: {text}", "\n".join(
             ["Check whether the request was applied before you repeat it.", *lost,

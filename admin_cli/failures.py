@@ -29,7 +29,7 @@ class ExitCode(enum.IntEnum):
     UNREACHABLE = 3  # nothing answered, or not in time: there was no leader
     NOT_FOUND = 4  # the topic, group or node named does not exist
     AMBIGUOUS = 5  # it may or may not have happened
-    INCOMPLETE = 6  # a read to the end stopped before it
+    INCOMPLETE = 6  # a read stopped before its end: an open transaction, or deleted records
     UNHEALTHY = 10  # the cluster answered, and is not healthy (rpk uses the same code)
     INTERRUPTED = 130  # Ctrl-C, the shells' 128 + SIGINT
 
@@ -72,7 +72,7 @@ class Unreachable(CommandFailed):
 
 
 class Incomplete(CommandFailed):
-    """A read to the end stopped before it."""
+    """A read stopped before its end."""
 
     def __init__(self, what: str, do: str = ""):
         super().__init__(what, do, ExitCode.INCOMPLETE)

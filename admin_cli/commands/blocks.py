@@ -35,7 +35,8 @@ def of_open_transactions(client: Any) -> list[Wait]:
         for partition, span in client.list_offsets(name).items():
             start = max(row.offsets[partition], span.start_offset)
             if start < span.end_offset:
-                found += _stops(client.consume(name, partition, start, until_end=True))
+                found += _stops(client.consume(
+                    name, partition, start, until_end=True, offset_reset="earliest"))
     return sorted(found)
 
 

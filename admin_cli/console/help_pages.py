@@ -26,7 +26,8 @@ _MEANINGS = {
     ExitCode.UNREACHABLE: "nothing answers, or not in time (no leader): try again",
     ExitCode.NOT_FOUND: "the topic, group, node or cluster named does not exist",
     ExitCode.AMBIGUOUS: "ambiguous: it may or may not have happened; look before repeating",
-    ExitCode.INCOMPLETE: "`consume` to the end stopped before it, at an open transaction",
+    ExitCode.INCOMPLETE: "`consume` stopped before its end, at an open transaction or at deleted "
+                          "records",
     ExitCode.UNHEALTHY: "`cluster status --check`: the cluster is not healthy",
     ExitCode.INTERRUPTED: "Ctrl-C",
 }

@@ -137,7 +137,7 @@ def consume(session: Session, topics: tuple[str, ...], regex: bool, partition: i
     """Write the records of each TOPIC to standard output.
 
     Partitions are read concurrently: order holds within each. A read to the end that stops before
-    it, because a transaction of a sink is open, exits with 6.
+    it, because a transaction of a sink is open or records were deleted, exits with 6.
     """
     tails = form == FOLLOW  # -f without a format, as in `tail -f`
     if tails:

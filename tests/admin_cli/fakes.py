@@ -50,6 +50,7 @@ class FakeCluster:
         self.refused: dict[bytes, Exception] = {}  # value -> why `send` does not take it
         self.headers: dict[bytes, tuple] = {}  # value -> headers of its record
         self.consumed: dict = {}  # how the last consumer was made
+        self.log_starts: dict[tuple[str, int], int] = {}
         self.consumers: list[tuple] = []  # how all of them were made
         self.open_consumers = self.open_max = 0  # that are not closed, and the most at once
         self.producers: list[FakeProducer] = []
@@ -178,7 +179,8 @@ class FakeClient:
     def describe_topic(self, name):
         rows = [SimpleNamespace(partition=number, group=1 + number % 4,
                                 leader=self._cluster.leaders[1 + number % 4],
-                                leader_epoch=7, start_offset=0,
+                                leader_epoch=7,
+                                start_offset=self._cluster.log_starts.get((name, number), 0),
                                 end_offset=len(records))
                 for number, records in enumerate(self._topic(name))]
         return SimpleNamespace(name=name, partitions=rows)

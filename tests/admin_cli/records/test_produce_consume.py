@@ -21,6 +21,7 @@ from admin_cli.records.record_source import read_lines
 from admin_cli.values.spans import ENDS
 from multiraft.client.blocking import Timestamp
 from multiraft.wire import errors as wire
+from tests.admin_cli.fakes import FakeClient
 
 
 @pytest.fixture
@@ -396,6 +397,31 @@ def test_an_offset_needs_a_partition_when_there_are_several(run, cluster):
     result = run("consume", "t", "--from", "5")
     assert result.exit_code == ExitCode.USAGE
     assert "needs --partition" in result.stderr
+
+
+@pytest.mark.parametrize("flags", [["--from", "2"], ["--from", "0=2"], ["-p", "0", "-o", "2:5"]])
+def test_a_start_that_was_deleted_is_refused_with_the_offsets_that_are_gone(
+        run, seven, cluster, flags):
+    cluster.log_starts[seven, 0] = 4
+    result = run("consume", seven, *flags)
+    assert result.exit_code == ExitCode.FAILED and result.stdout == ""
+    assert "offsets 2 to 3 of t/0 were deleted; the log begins at 4, and 7 is the next." in (
+        result.stderr)
+    assert "multiraft consume t --partition 0 --from 4" in result.stderr
+    assert "multiraft consume t --from earliest" in result.stderr
+
+
+def test_a_deletion_that_overtakes_a_reader_ends_it_as_incomplete(run, seven, monkeypatch):
+    def overtaken(_self, *_args, **_settings):
+        raise wire.OffsetOutOfRange(
+            "offsets 2 to 3 of t/0 were deleted; the log begins at 4, and its end is 7",
+            start_offset=4, end_offset=7).about("t", 0, 2)
+
+    monkeypatch.setattr(FakeClient, "consume", overtaken)
+    result = run("consume", seven)
+    assert result.exit_code == ExitCode.INCOMPLETE
+    assert "offsets 2 to 3 of t/0 were deleted; the log begins at 4" in result.stderr
+    assert "multiraft consume t --partition 0 --from 4" in result.stderr
 
 
 @pytest.mark.parametrize("flags", [[], ["--follow"]])
