@@ -14,7 +14,8 @@ JSON array per entry, by group and index:
 be read at an index, the term is ``null``.  ``key`` is the key that the records of a batch name
 (``values.crc_of_key``), -1 = they do not agree, -2 = none of this run; ``values`` are ranges
 [first, count].  Kind ``gap`` stands for data that a cleaner removed: its (index, term) is still
-known, and whatever any other replica holds there agrees with it.  Rows with kind ``vote`` have the
+known, and whatever any other replica holds there agrees with it.  A ``log_start`` has its
+partition, and the new log start as base offset.  Rows with kind ``vote`` have the
 hard states in the order of writing: term, and the candidate as content.
 """
 
@@ -47,8 +48,8 @@ UNREADABLE = -1  # term of an index of which nothing can be read
 DAMAGED = -1  # content of an entry whose payload cannot be trusted
 KEYS_DIFFER, NO_KEY = -1, -2
 
-GAP, DATA, VOTE, MEMBERSHIP = "gap", "data", "vote", "membership"
-INDEXED = (DATA, "noop", MEMBERSHIP, "partition_open", "partition_seal", "log_start", "metadata",
+GAP, DATA, VOTE, MEMBERSHIP, LOG_START = "gap", "data", "vote", "membership", "log_start"
+INDEXED = (DATA, "noop", MEMBERSHIP, "partition_open", "partition_seal", LOG_START, "metadata",
            GAP)
 TORN = "torn tail"
 
@@ -120,6 +121,7 @@ class ReplicaLog:
     kinds: list[str] = field(default_factory=list)
     batches: Batches = field(default_factory=Batches)
     members: dict[int, list[list[int]]] = field(default_factory=dict)  # voters, learners, outgoing
+    log_starts: dict[int, tuple[int, int]] = field(default_factory=dict)  # partition, log start
     votes: list[tuple[int, int]] = field(default_factory=list)  # (term, candidate), as written
     commit: int = 0  # as the newest checkpoint has it
     applied: int = 0
@@ -164,6 +166,7 @@ class ReplicaLog:
             place = index - self.first_index
             self.terms[place], self.kinds[place], self.contents[place] = term, kind, content
             self.batches.set(place, None)
+            self.log_starts.pop(index, None)
 
     def _append(self, term: int, kind: str, content: int) -> None:
         self.terms.append(term)
@@ -182,9 +185,9 @@ class ReplicaLog:
         self.first_index = first_index
 
     def _cut(self, begin: int, end: int) -> None:
-        for index in [index for index in self.members
-                      if begin <= index - self.first_index < end]:
-            del self.members[index]
+        for known in (self.members, self.log_starts):
+            for index in [index for index in known if begin <= index - self.first_index < end]:
+                del known[index]
         del self.terms[begin:end]
         del self.contents[begin:end]
         del self.kinds[begin:end]
@@ -297,6 +300,8 @@ class _Reader:
             log.put_batch(_batch(row, self._dump.run))
         elif kind == MEMBERSHIP:
             log.members[index] = _members(_payload(row))
+        elif kind == LOG_START:
+            log.log_starts[index] = row["partition"], row["base_offset"]
 
     def finished(self) -> Dump:
         """Return the logs, with configurations and commit indexes of the checkpoint added."""
@@ -374,8 +379,9 @@ def _rows(found: Dump) -> Iterator[list]:
             if term == UNREADABLE:
                 yield [group, index, None, "", DAMAGED, 0, -1, NO_KEY, []]
             elif batch is None:
-                yield [group, index, term, log.kinds[place], log.contents[place], 0, -1, NO_KEY,
-                       log.members.get(index, [])]
+                partition, log_start = log.log_starts.get(index, (0, -1))
+                yield [group, index, term, log.kinds[place], log.contents[place], partition,
+                       log_start, NO_KEY, log.members.get(index, [])]
             else:
                 yield [group, index, term, log.kinds[place], log.contents[place], batch.partition,
                        batch.base_offset, batch.key, ranges(batch.values)]
@@ -419,6 +425,8 @@ def _load_row(found: Dump, row: list) -> None:
     log.put(index, UNREADABLE if term is None else term, kind, content)
     if kind == MEMBERSHIP and content != DAMAGED:
         log.members[index] = more
+    elif kind == LOG_START and content != DAMAGED:
+        log.log_starts[index] = partition, base_offset
     elif kind == DATA and content != DAMAGED:
         known = tuple(first + place for first, count in more for place in range(count))
         log.put_batch(LogBatch(index, partition, base_offset, key, known))

@@ -10,6 +10,8 @@ from __future__ import annotations
 from chaos.checkers.checker import Checker, ReadResult
 from chaos.checkers.ledger import PLACE_BITS, Key
 
+#: Skips kept per key until the logs are known; more would add no information.
+SKIPS_KEPT_MAX = 1000
 _SATURATED = 255
 _PLUS_ONE = bytes(min(count + 1, _SATURATED) for count in range(256))
 
@@ -39,8 +41,8 @@ class _Positions:
 
 class PollSkip(Checker):
     """A9 (poll-skip): the first record of a poll is above the position of its consumer: behind
-    where it was assigned, or behind the last record of its last ``ok`` poll.  O(1) per poll and
-    key."""
+    where it was assigned, or behind the last record of its last ``ok`` poll.  Records below the
+    committed log start may be passed over.  O(1) per poll and key."""
 
     id, name = "A9", "poll-skip"
 
@@ -48,12 +50,27 @@ class PollSkip(Checker):
         super().__init__(*shared)
         self._positions = _Positions()
         self.on_assigned = self._positions.assign
+        #: key's number -> (position, next offset, operation, time), until the log start is known
+        self._skips: dict[int, list[tuple[int, int, int, int]]] = {}
 
     def on_polled(self, process: int, key: Key, result: ReadResult) -> None:
         at = self._positions.advance(process, key, result)
-        if at is not None and result.runs[0][0] > at:
-            self.found(f"a consumer at offset {at} gets offset {result.runs[0][0]} next", key,
-                       (result.operation,), result.time_us)
+        if at is None or result.runs[0][0] <= at:
+            return
+        skips = self._skips.setdefault(key.number, [])
+        skip = (at, result.runs[0][0], result.operation, result.time_us)
+        if len(skips) < SKIPS_KEPT_MAX:
+            skips.append(skip)
+        elif skip[1] > skips[-1][1]:  # a lower log start does not explain it
+            skips[-1] = skip
+
+    def on_end(self, time_us: int) -> None:
+        for number, skips in self._skips.items():
+            key = self.ledger.by_number[number]
+            for at, base, operation, at_us in skips:
+                if base > key.log_start:
+                    self.found(f"a consumer at offset {at} gets offset {base} next", key,
+                               (operation,), at_us)
 
 
 class NonmonotonicPoll(Checker):

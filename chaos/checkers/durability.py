@@ -14,6 +14,7 @@ from typing import NamedTuple
 from chaos.checkers.checker import Checker
 from chaos.checkers.contents import is_at
 from chaos.checkers.ledger import ACKED, COMMIT, LEADER, NOWHERE, PLACE_BITS, PLACES_MAX, Key
+from chaos.checkers.reads import unexplained
 from chaos.history import FINAL, Event
 
 _LEVELS = {COMMIT: "commit", LEADER: "leader"}
@@ -27,7 +28,8 @@ class LostWrite(Checker):
     - the final answers, of which one is linearizable, say that the key ends at or below it; or
     - the logs of a majority of the replicas do not hold it (``chaos.checkers.logs``).
 
-    Keys for which a client asks a deletion are not judged.  O(1) per record, as memory.
+    Keys for which a client asks a deletion are not judged, nor records below the committed log
+    start.  O(1) per record, as memory.
     """
 
     id, name = "A3", "lost-write"
@@ -38,7 +40,7 @@ class LostWrite(Checker):
                 if not self._was_read(key, value):
                     self.found(f"value {value} was acknowledged at offset {offset}, which holds "
                                f"another value", key, (self.operation_of(value), operation))
-            for begin, end, operation in key.gaps:
+            for begin, end, operation in unexplained(key):
                 for offset in _unread(key, begin, end):
                     self._lost(key, offset, f"a result leaves it out (operation {operation})")
             if key.final_certain:
@@ -76,7 +78,7 @@ class Unseen(Checker):
     def on_end(self, time_us: int) -> None:
         for key in self.ledger.living():
             end = key.final_end if key.final_certain else len(key.slots)
-            unseen = [offset for offset in _unread(key, 0, end)
+            unseen = [offset for offset in _unread(key, key.log_start, end)
                       if not any(begin <= offset < after for begin, after, _ in key.gaps)]
             if not self._final and key.final_end < 0:
                 self._unjudged += len(unseen)
@@ -177,6 +179,8 @@ class AcksContract(Checker):
             return False, False
         home = self.ledger.values.home(key.slots[base])
         reached = key.final.rfind(1)
+        if base < key.log_start:
+            return False, False
         gone = (base >= key.final_end or home >> PLACE_BITS != number
                 or base < reached and not key.final[base])
         return gone, False
@@ -199,9 +203,11 @@ class AcksContract(Checker):
 
 def _is_covered(key: Key) -> bool:
     """True if final reads returned every offset of the key, up to an end that a linearizable answer
-    told."""
+    told.  False for a key of which records were deleted: an append that no reader saw may be among
+    them."""
     end = key.final_end
-    return key.final_certain and end <= len(key.final) and key.final.count(1, 0, end) == end
+    return (not key.log_start and key.final_certain and end <= len(key.final)
+            and key.final.count(1, 0, end) == end)
 
 
 CHECKERS = (LostWrite, Unseen, AcksContract)

@@ -140,6 +140,7 @@ class Key:
 
     __slots__ = ("name", "number", "topic", "slots", "read", "acked", "final", "sent", "seen_end",
                  "final_end", "final_certain", "deleted", "deleted_us", "gaps", "displaced",
+                 "log_start", "shown_start",
                  "group", "high_watermark")
 
     def __init__(self, name: str, number: int):
@@ -158,6 +159,8 @@ class Key:
         self.deleted = 0  # deletions that were asked for and not refused
         self.deleted_us = -1  # a deletion was confirmed
         self.gaps: list[tuple[int, int, int]] = []  # [begin, end) a result left out, operation
+        self.log_start = 0  # the highest that a committed entry sets, by the logs; for ``on_end``
+        self.shown_start = (0, -1, -1)  # the highest that an answer gave: offset, operation, time
         self.displaced: dict[int, tuple[int, int]] = {}  # value -> offset, operation: see A3
         self.group = -1
 
@@ -379,6 +382,11 @@ class Ledger:
         if final:
             key.final_end = max(key.final_end, high_watermark)
             key.final_certain = key.final_certain or certain
+
+    def told_start(self, key: Key, start: int, operation: int, time_us: int) -> None:
+        """Record that an answer gave this log start."""
+        if start > key.shown_start[0]:
+            key.shown_start = start, operation, time_us
 
     # ---- at the end --------------------------------------------------------------------------
 

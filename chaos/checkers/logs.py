@@ -80,6 +80,16 @@ class GroupLogs:
             if batch is not None:
                 yield batch
 
+    def log_starts(self) -> dict[int, int]:
+        """Return partition -> the highest log start that a committed entry sets. An entry that is
+        damaged in the best log is taken from another one."""
+        found: dict[int, int] = {}
+        for log in (self.best, *self.logs.values()):
+            for index, (partition, log_start) in log.log_starts.items():
+                if index <= self.committed_end and log.term(index) == self.best.term(index):
+                    found[partition] = max(found.get(partition, 0), log_start)
+        return found
+
     def _whole(self, index: int) -> LogBatch | None:
         """Return the readable batch that another log has at the index and the best log's term; None
         = none has it."""
@@ -263,7 +273,8 @@ class HardStates(Checker):
 class LogContents(Checker):
     """A29, as far as logs show it: a batch in a partition whose others belong to another key; a key
     in two partitions.  The committed entries are also given to the ledger, so that A1, A2, A4, A11
-    to A14, A17, A23, A29, A31 and A32 are found in logs as in reads.  O(records)."""
+    to A14, A17, A23, A29, A31 and A32 are found in logs as in reads.  So are committed log starts,
+    which alone explain that records are missing.  O(records)."""
 
     id, name = "A29", "cross-group-leak"
 
@@ -274,6 +285,7 @@ class LogContents(Checker):
         self.ends: dict[int, int] = {}  # key -> end of what majorities hold
         self._groups_of: dict[int, set[int]] = {}  # key -> groups that hold a part of it
         self._groups: set[int] = set()
+        self._log_starts: dict[int, int] = {}  # partition -> committed log start, of any group
         self._by_crc: dict[int, Key] = {}
         self.entries = 0
 
@@ -284,6 +296,8 @@ class LogContents(Checker):
         committed = group.committed_end
         if group.is_whole:
             self._groups.add(group.group)
+        for partition, log_start in group.log_starts().items():
+            self._raise_log_start(partition, log_start)
         for batch in group.batches():
             key = self._key(batch)
             if key is None:
@@ -311,10 +325,17 @@ class LogContents(Checker):
         if known is None and self._partition_of.setdefault(key.number,
                                                            batch.partition) == batch.partition:
             self._key_of[batch.partition] = known = key
+            key.log_start = self._log_starts.get(batch.partition, 0)
         if known is not key:
             self._foreign(batch, known or key, f"records of {key.name}")
             return None
         return key
+
+    def _raise_log_start(self, partition: int, log_start: int) -> None:
+        highest = max(log_start, self._log_starts.get(partition, 0))
+        self._log_starts[partition] = highest
+        if partition in self._key_of:
+            self._key_of[partition].log_start = highest
 
     def _foreign(self, batch: LogBatch, key: Key | None, what: str) -> None:
         self.found(f"partition {batch.partition} holds {what} at offset {batch.base_offset}", key)

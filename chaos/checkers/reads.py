@@ -14,6 +14,8 @@ allowed; ``OffsetOutOfRange`` says that the offset is below the start or above t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from chaos.checkers.checker import Certain, Checker, Failure, ReadResult
 from chaos.checkers.faults import Faults
 from chaos.checkers.ledger import Evidence, Key
@@ -27,8 +29,8 @@ GAPS_KEPT_MAX = 1000
 class Gap(Checker):
     """A32: a result leaves out an offset between its records, or between the offset that was asked
     for and its first record; or an offset, an end or a start is shown that cannot be: more records
-    than were ever sent, a log that does not begin at 0.  Nothing moves the log start yet: when
-    retention exists, what lies below ``start`` is no gap.  O(runs)."""
+    than were ever sent, a log that begins above the log start that the replicas' logs have
+    committed.  Offsets below that log start are no gap.  O(runs), at the end O(gaps)."""
 
     id, name = "A32", "gap"
 
@@ -38,19 +40,34 @@ class Gap(Checker):
             if 0 <= at < base:
                 self._hole(key, at, base, result)
             at = max(at, base + len(values))
-        if result.start > 0:
-            self.found(f"the log is said to begin at offset {result.start}, nothing moved its "
-                       f"start", key, (result.operation,), result.time_us)
 
     def _hole(self, key: Key, begin: int, end: int, result: ReadResult) -> None:
         if len(key.gaps) < GAPS_KEPT_MAX:
             key.gaps.append((begin, end, result.operation))
-        self.found(f"a result leaves out the offsets {begin} to {end - 1}", key,
-                   (result.operation,), result.time_us)
+        elif end > key.gaps[-1][1]:  # no log start below its end explains it
+            key.gaps[-1] = (begin, end, result.operation)
+
+    def on_end(self, time_us: int) -> None:
+        for key in self.ledger.by_number:
+            for begin, end, operation in unexplained(key):
+                self.found(f"a result leaves out the offsets {begin} to {end - 1}", key,
+                           (operation,))
+            start, operation, at_us = key.shown_start
+            if start > key.log_start:
+                self.found(f"the log is said to begin at offset {start}, its committed log start "
+                           f"is {key.log_start}", key, (operation,), at_us)
 
     def on_beyond(self, key: Key, base: int, end: int, source: Evidence) -> None:
         self.found(f"offsets {base} to {end - 1}, but only {key.sent} records were ever sent", key,
                    (source.operation,), source.time_us)
+
+
+def unexplained(key: Key) -> Iterator[tuple[int, int, int]]:
+    """Yield the gaps of a key, [begin, end) and operation, as far as they are not below its
+    committed log start.  Only in ``on_end``, when the logs are known."""
+    for begin, end, operation in key.gaps:
+        if end > key.log_start:
+            yield max(begin, key.log_start), end, operation
 
 
 class PollSkipInside(Checker):
@@ -62,7 +79,7 @@ class PollSkipInside(Checker):
 
     def on_end(self, time_us: int) -> None:
         for key in self.ledger.by_number:
-            for begin, end, operation in key.gaps:
+            for begin, end, operation in unexplained(key):
                 known = next((at for at in range(begin, min(end, len(key.slots)))
                               if key.is_known(at)), None)
                 if known is not None:
@@ -188,28 +205,45 @@ class TakenBack(Checker):
     """A17: records that a reader was shown are no longer shown: a result that covers the offset
     leaves the record out; a read at an offset below a known end is refused as out of range; the
     final, certain end of the key is at or below the record, or below an end that was shown.
-    Illegal for every ack level; only the deletion of the topic explains it.  O(1), at the end O(1)
-    per key."""
+    Illegal for every ack level; only the deletion of the topic explains it, and below the committed
+    log start the deletion of the record.  O(1), at the end O(1) per key."""
 
     id, name = "A17", "read-then-lost"
+
+    def __init__(self, *shared):
+        super().__init__(*shared)
+        #: key's number -> (offset, anomaly's text, operation, time), until the log start is known
+        self._missing: dict[int, list[tuple[int, str, int, int]]] = {}
 
     def on_result(self, key: Key, result: ReadResult) -> None:
         at = result.asked
         for base, values in result.runs:
-            if 0 <= at < base and key.read.find(1, at, base) >= 0:
-                lost = key.read.find(1, at, base)
-                self.found(f"offset {lost} was read, and a later result leaves it out", key,
-                           (result.operation,), result.time_us)
+            lost = key.read.rfind(1, at, base) if 0 <= at < base else -1
+            if lost >= 0:
+                self._miss(key, lost, f"offset {lost} was read, and a later result leaves it out",
+                           result.operation, result.time_us)
             at = base + len(values)
 
     def on_read_failed(self, key: Key, failure: Failure) -> None:
         if failure.error == OUT_OF_RANGE and 0 <= failure.offset < failure.required \
                 and not key.deleted:
-            self.found(f"offset {failure.offset} is refused as out of range, the end "
-                       f"{failure.required} was known before", key, (failure.operation,),
+            self._miss(key, failure.offset, f"offset {failure.offset} is refused as out of range, "
+                       f"the end {failure.required} was known before", failure.operation,
                        failure.time_us)
 
+    def _miss(self, key: Key, offset: int, text: str, operation: int, time_us: int) -> None:
+        missing = self._missing.setdefault(key.number, [])
+        if len(missing) < GAPS_KEPT_MAX:
+            missing.append((offset, text, operation, time_us))
+        elif offset > missing[-1][0]:  # a lower log start does not explain it
+            missing[-1] = (offset, text, operation, time_us)
+
     def on_end(self, time_us: int) -> None:
+        for number, missing in self._missing.items():
+            key = self.ledger.by_number[number]
+            for offset, text, operation, at_us in missing:
+                if offset >= key.log_start:
+                    self.found(text, key, (operation,), at_us)
         for key in self.ledger.living():
             if not key.final_certain:
                 continue

@@ -148,6 +148,7 @@ class Stream:
         ``certain``: the read was linearizable."""
         source = Evidence(result.operation, True, result.time_us)
         self._ask("on_result", key, result)
+        self.ledger.told_start(key, result.start, result.operation, result.time_us)
         for base, values in result.runs:
             self.ledger.shown(key, base, values, source, result.final)
             self.records_read += len(values)
@@ -171,7 +172,9 @@ class Stream:
         if event.kind != OK:
             self._refused(event, opened, -1)
             return
-        self._told_end(self.ledger.key(asked["key"]), event.data["high_watermark"],
+        key = self.ledger.key(asked["key"])
+        self.ledger.told_start(key, event.data.get("start", -1), event.operation, event.time_us)
+        self._told_end(key, event.data["high_watermark"],
                        opened.required, event.operation, bool(asked.get("final")),
                        asked.get("mode") == LINEARIZABLE)
 

@@ -42,6 +42,13 @@ class Log:
         self.log.members[index] = [list(voters), [], []]
         return self
 
+    def log_start(self, term: int, start: int, key: str = KEY) -> Log:
+        index = self._next
+        partition = PARTITIONS.setdefault(key, 70 + len(PARTITIONS))
+        self.log.put(index, term, "log_start", start)
+        self.log.log_starts[index] = partition, start
+        return self
+
     def gap(self, term: int) -> Log:
         self.log.put(self._next, term, GAP, 77)
         return self

@@ -295,3 +295,90 @@ def test_a_good_history_with_its_logs_passes():
     assert verdict.checked["log_entries"] == 12
     assert line.check().anomalies == []
     assert KEY in {event.data.get("key") for event in line.events}
+
+
+# ---- deleted records -----------------------------------------------------------------------------
+
+
+def shortened(start: int, committed: bool = True) -> list[Dump]:
+    """Return logs of values 1 to 5, one batch each, of which a log start deletes the first ones;
+    not committed, it is in the leader's log only."""
+    def log(is_there: bool) -> Log:
+        made = Log().noop(1)
+        for value in range(1, 6):
+            made.data(1, value)
+        return made.log_start(1, start) if is_there else made
+
+    return cluster(log(True), log(committed), log(committed))
+
+
+def deleting(*, read_first: bool = True) -> Timeline:
+    line = Timeline()
+    for offset in range(5):
+        line.appended([offset + 1], offset)
+    if read_first:
+        line.was_read([1, 2, 3, 4, 5])
+    return line
+
+
+def refused(line: Timeline, offset: int) -> None:
+    line.fail(line.read(offset), "OffsetOutOfRange")
+
+
+@pytest.mark.parametrize("read_first", [True, False])
+def test_a_committed_log_start_explains_what_is_missing_below_it(read_first):
+    line = deleting(read_first=read_first)
+    refused(line, 0)
+    refused(line, 1)
+    line.assign({KEY: 0})
+    line.poll({KEY: [[2, [3, 4, 5]]]})
+    line.was_read([3, 4, 5], offset=0, at=2, start=2)
+    line.was_read([3, 4, 5], offset=2, start=2, process=99, final=True)
+    line.offsets(5, final=True)
+    assert line.ids(replicas=shortened(2)) == set()
+
+
+@pytest.mark.parametrize("replicas", [[], shortened(1), shortened(2, committed=False)])
+def test_a_record_that_no_committed_log_start_deletes_is_missed(replicas):
+    """There is no log start, or a lower one, or one that was not committed."""
+    line = deleting()
+    line.was_read([3, 4, 5], offset=0, at=2, start=2)
+    assert line.ids(replicas=replicas) == {"A7", "A17", "A32"}
+    line = deleting()
+    refused(line, 1)
+    assert line.ids(replicas=replicas) == {"A17"}
+    line = deleting()
+    line.assign({KEY: 0})
+    line.poll({KEY: [[2, [3, 4, 5]]]})
+    assert line.ids(replicas=replicas) == {"A9"}
+
+
+def test_a_record_above_the_log_start_that_is_deleted_with_the_rest_is_lost():
+    line = deleting(read_first=False)
+    line.was_read([4, 5], offset=0, at=3, start=3)
+    line.was_read([4, 5], offset=3, start=3, process=99, final=True)
+    line.offsets(5, final=True)
+    found = line.check(replicas=shortened(2)).anomalies
+    assert {anomaly.id for anomaly in found} == {"A32", "A7", "A3", "A24"}
+    said = " ".join(anomaly.text for anomaly in found)
+    assert "leaves out the offsets 2 to 2" in said and "its committed log start is 2" in said
+    assert "value 3 was acknowledged at offset 2" in said and "1 of 5 records" in said
+
+
+def test_a_start_that_an_answer_about_offsets_gives_is_judged_too():
+    line = deleting()
+    asked = line.invoke("offsets", 3, key=KEY, mode="linearizable")
+    line.ok(asked, start=3, high_watermark=5)
+    assert line.ids(replicas=shortened(3)) == set()
+    assert line.ids(replicas=shortened(2)) == {"A32"}
+
+
+def test_a_log_start_of_any_group_of_a_switched_partition_counts():
+    """The last group has it, and none of the records below it."""
+    line = deleting()
+    refused(line, 1)
+    home = cluster(*(Log().noop(1).data(1, 1).data(1, 2).data(1, 3) for _ in range(3)))
+    for dump in home:
+        later = Log().noop(1).data(1, 4, offset=3).data(1, 5, offset=4).log_start(1, 2)
+        dump.logs[GROUP + 1] = later.log
+    assert line.ids(replicas=home) == set()

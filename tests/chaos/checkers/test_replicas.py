@@ -258,3 +258,29 @@ def test_payloads_are_shown_only_when_they_are_asked_for(directory):
     assert not any("payload" in row for row in rows)
     (crc,) = [row["payload_crc"] for row in rows if row.get("kind") == "data"]
     assert crc
+
+
+def log_start_row(index: int, log_start: int, **more) -> dict:
+    return {**row("log_start", index, **more), "partition": PARTITION, "base_offset": log_start}
+
+
+def test_log_starts_are_known_while_their_entry_is_in_the_log():
+    log = followed(row("noop", 1), log_start_row(2, 4), log_start_row(3, 9),
+                   log_start_row(4, 11, problem=CORRUPTION), row("suffix_drop", 3),
+                   row("noop", 3, term=2))
+    assert log.log_starts == {2: (PARTITION, 4)}
+    log.drop_head(3)
+    assert log.log_starts == {}
+
+
+def test_log_starts_survive_the_file(tmp_path):
+    log = followed(row("noop", 1), log_start_row(2, 4), row("noop", 3))
+    replicas.write(tmp_path / "1.jsonl", replicas.Dump(1, RUN, {GROUP: log}))
+    assert replicas.load(tmp_path / "1.jsonl").logs[GROUP] == log
+
+
+def test_a_log_start_is_read_from_a_data_directory(directory):
+    directory.run(noop_entry(GROUP, 1, 1), open_entry(GROUP, 2, 1, PARTITION))
+    directory.run(data(3, 1, 0, 5, 6, 9),
+                  Entry(EntryKind.LOG_START, GROUP, 1, 1, 4, PARTITION, 2, b""))
+    assert directory.log().log_starts == {4: (PARTITION, 2)}
