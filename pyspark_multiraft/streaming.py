@@ -171,8 +171,9 @@ class MultiRaftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             if part.topic in begun and begun[part.topic].incarnation != part.topic_incarnation:
                 self._lost(f"topic {part.topic!r} was deleted and created again")
                 first = 0
-            # A loss by retention is reported where the batch is planned.
-            first = max(first, part.start_offset) if key not in kept else first
+            # Deleted offsets are part of the batch, and reported where it is planned. They count
+            # for no limit, or a batch of a limited stream could consist of them alone.
+            first = max(first, part.start_offset)
             found.append(Range(*key, part.incarnation, first, max(first, ends[key])))
         return found
 

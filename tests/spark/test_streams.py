@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
 
 import pytest
@@ -146,6 +147,51 @@ def test_what_retention_took_is_a_loss_or_left_out(cluster, open_reader):
     with pytest.raises(LossError, match=rf"a/0: offsets 0..{part.start_offset - 1} are gone"):
         strict.partitions(start, end)
     assert rows(tolerant, start, end) == [("a", 0, at) for at in range(part.start_offset, 60)]
+
+
+def test_deleted_offsets_use_up_no_limit_of_a_batch(cluster, open_reader, caplog):
+    append(cluster.servers(), "a", 0, 60, partitions=1)
+    [part] = cluster.topics["a"]
+    strict, tolerant = open_reader(subscribe="a"), open_reader(subscribe="a",
+                                                               failOnDataLoss="false")
+    start = strict.initialOffset()
+    part.start_offset = begin = part.log[3][0]
+    end = tolerant.latestOffset(start, ReadMaxRows(5))
+    with caplog.at_level(logging.WARNING):
+        assert rows(tolerant, start, end) == [("a", 0, at) for at in range(begin, begin + 5)]
+    assert f"a/0: offsets 0..{begin - 1} are gone" in caplog.text
+    with pytest.raises(LossError, match=rf"a/0: offsets 0..{begin - 1} are gone"):
+        strict.partitions(start, end)
+    assert tolerant.latestOffset(end, ALL) != end
+
+
+def test_a_stream_whose_records_were_all_deleted_moves_to_the_log_start(cluster, open_reader):
+    append(cluster.servers(), "a", 0, 60, partitions=1)
+    [part] = cluster.topics["a"]
+    tolerant = open_reader(subscribe="a", failOnDataLoss="false")
+    start = tolerant.initialOffset()
+    part.start_offset = part.next_offset
+    end = tolerant.latestOffset(start, ReadMaxRows(5))
+    assert rows(tolerant, start, end) == [] and tolerant.latestOffset(end, ALL) == end
+    append(cluster.servers(), "a", 60, 63, partitions=1)
+    assert len(rows(tolerant, end, tolerant.latestOffset(end, ALL))) == 3
+
+
+def test_a_deletion_that_overtakes_the_tasks_of_a_batch_is_a_loss_or_left_out(
+        cluster, open_reader, caplog):
+    append(cluster.servers(), "a", 0, 60, partitions=1)
+    [part] = cluster.topics["a"]
+    strict, tolerant = open_reader(subscribe="a"), open_reader(subscribe="a",
+                                                               failOnDataLoss="false")
+    start = strict.initialOffset()
+    planned = strict.partitions(start, strict.latestOffset(start, ALL))
+    part.start_offset = begin = part.log[1][0]
+    gone = f"a/0: offsets 0..{begin - 1} are gone, the log begins at {begin}"
+    with pytest.raises(LossError, match=gone):
+        [row for task in planned for row in strict.read(task)]
+    with caplog.at_level(logging.WARNING):
+        found = sum(batch.num_rows for task in planned for batch in tolerant.read(task))
+    assert found == 60 - begin and gone in caplog.text
 
 
 def test_a_topic_that_was_created_again_is_another_one(cluster, open_reader):
