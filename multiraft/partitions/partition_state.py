@@ -16,7 +16,7 @@ from typing import NamedTuple
 from multiraft.partitions.retention_records import UNKNOWN_BYTES, Compaction, LogStart
 
 #: Leader epochs kept per partition.  The oldest are forgotten: a client or follower that asks for
-#: one of them is told an earlier end than necessary.  Bounds them to 768 bytes per partition.
+#: one of them receives an earlier end than necessary.  Bounds them to 768 bytes per partition.
 LEADER_EPOCHS_MAX = 64
 
 #: ``PartitionDetails.compaction`` of a partition that never was compacted.
@@ -27,7 +27,7 @@ _EPOCHS_BYTES_MAX = LEADER_EPOCHS_MAX * _LEADER_EPOCH.size
 
 
 class PartitionDetails(NamedTuple):
-    """What few partitions have, or have for themselves."""
+    """Values that only some partitions have, or that differ between them."""
 
     leader_epoch: int  # of the last batch here; -1 = none
     epochs: bytes  # packed (leader epoch, first offset), oldest first
@@ -69,7 +69,7 @@ class PartitionState(NamedTuple):
 
 
 class GroupState(NamedTuple):
-    """What the entries of a group decide beside its partitions."""
+    """State of a group beside that of its partitions."""
 
     clock_ms: int = 0  # of the last CLOCK; 0 = none
     #: Highest metadata index of a PARTITION_DELETE.  A leader opens a partition only by metadata at

@@ -30,7 +30,7 @@ States = Mapping[int, PartitionState]
 
 
 class Changes(NamedTuple):
-    """What one entry changes: the group's state afterwards, and (partition, state before, state
+    """Changes by one entry: the group's state afterwards, and (partition, state before, state
     after) of each changed partition; None after = the partition is deleted."""
 
     group_state: GroupState

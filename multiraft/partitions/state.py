@@ -89,8 +89,8 @@ _SEAL = int(EntryKind.PARTITION_SEAL)
 _new_state = tuple.__new__
 
 
-class GroupChange(NamedTuple):
-    """What one entry did to the group's state and to several partitions, to undo it."""
+class _GroupChange(NamedTuple):
+    """Change of the group's state and of several partitions by one entry, to undo it."""
 
     before: GroupState
     after: GroupState
@@ -119,8 +119,8 @@ class PartitionStates:
         self._windows: dict[int, dict[int, bytes]] = {}
         #: One record per entry in (applied_index, last_index], None for an entry without effect:
         #: (partition, state before, state after, ((producer, window before or None), ...)), or a
-        #: ``GroupChange`` with any number of these.
-        self._pending: deque[tuple | GroupChange | None] = deque()
+        #: ``_GroupChange`` with any number of these.
+        self._pending: deque[tuple | _GroupChange | None] = deque()
         #: partition -> applied state (None = not there), where it differs from the tail's
         self._applied_overrides: dict[int, PartitionState | None] = {}
         #: Details of the partition that last got its first batch; the next one often has the same.
@@ -388,7 +388,7 @@ class PartitionStates:
         after = before._replace(sealed=True, leader_epoch=before.leader_epoch_base + entry.term)
         return entry.partition, before, after, ()
 
-    def _append_retention(self, entry: Entry) -> GroupChange | None:
+    def _append_retention(self, entry: Entry) -> _GroupChange | None:
         """Carry out an entry that decides retention; return what it changed."""
         before = self.group_state
         found = retention_effects.changes(entry, self._states, before)
@@ -398,10 +398,10 @@ class PartitionStates:
         rows = []
         for partition, old, new in found.partitions:
             self._set_tail(partition, new)
-            # The windows go with the partition.  Their dictionary does not change any more.
+            # The windows go with the partition.  Their dictionary no longer changes.
             windows = self._windows.pop(partition, {}) if new is None else {}
             rows.append((partition, old, new, windows.items()))
-        return GroupChange(before, found.group_state, tuple(rows))
+        return _GroupChange(before, found.group_state, tuple(rows))
 
     def _set_tail(self, partition: int, state: PartitionState | None) -> None:
         """Set the partition's state at the tail, None = it is not there; the applied one stays."""
@@ -437,8 +437,8 @@ class PartitionStates:
             if not self._windows[partition]:
                 del self._windows[partition]
 
-    def _undo(self, record: tuple | GroupChange) -> None:
-        if type(record) is GroupChange:
+    def _undo(self, record: tuple | _GroupChange) -> None:
+        if type(record) is _GroupChange:
             self.group_state = record.before
         for partition, before, _, changed in reversed(_rows(record)):
             self._set_tail(partition, before)
@@ -454,7 +454,7 @@ class PartitionStates:
             self.applied_index += 1
             if record is None:
                 continue
-            if type(record) is GroupChange:
+            if type(record) is _GroupChange:
                 self.applied_group_state = record.after
                 for partition, _, after, _ in record.rows:
                     self._set_applied(partition, after)
@@ -591,7 +591,7 @@ class PartitionStates:
         applied: dict[int, PartitionState | None] = dict(self._states)
         group_state = self.group_state
         for record in reversed(self._pending):
-            if type(record) is GroupChange:
+            if type(record) is _GroupChange:
                 assert group_state is record.after, "the group's state forks"
                 group_state = record.before
             for partition, before, after, _ in _rows(record):
@@ -627,9 +627,9 @@ def _seal_fault(entry: Entry, state: PartitionState) -> str:
     return ""
 
 
-def _rows(record: tuple | GroupChange | None) -> tuple[tuple, ...]:
+def _rows(record: tuple | _GroupChange | None) -> tuple[tuple, ...]:
     """Return the partitions that an entry changed, each as (partition, state before, state after,
     windows before)."""
     if record is None:
         return ()
-    return record.rows if type(record) is GroupChange else (record,)
+    return record.rows if type(record) is _GroupChange else (record,)

@@ -5,8 +5,8 @@ falls only when a replica leaves the node.  ``tell`` records what the leader of 
 group has answered; ``keep`` forgets partitions that are in one group only.
 
 Theory.  The applied log start of a partition's *last* epoch is the authority, and it only rises.
-A replica of an earlier epoch learns of it late: by an entry in its own log, or because its node was
-told.  Each value that any group has applied is a lower bound of the authority, so the highest one
+A replica of an earlier epoch learns of it late: by an entry in its own log, or by an answer to its
+node.  Each value that any group has applied is a lower bound of the authority, so the highest one
 is right, and no reader is refused an offset that still exists (docs/decisions/0061).
 """
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 class LogStarts:
-    """The log starts that this node has applied or was told.  It is told of partitions with an
-    epoch history only, whose number the metadata limit (``EXCEPTIONS_MAX``)."""
+    """The log starts that this node has applied, or has received from other nodes.  Only those of
+    partitions with an epoch history are received; ``EXCEPTIONS_MAX`` limits their number."""
 
     def __init__(self, partition_states: dict[int, PartitionStates]):
         self._partition_states = partition_states
@@ -44,6 +44,6 @@ class LogStarts:
             self._told[partition] = log_start
 
     def keep(self, partitions: Container[int]) -> None:
-        """Forget what was told of all partitions but these.  O(partitions told)."""
+        """Forget what ``tell`` recorded of all partitions but these.  O(partitions recorded)."""
         self._told = {partition: log_start for partition, log_start in self._told.items()
                       if partition in partitions}

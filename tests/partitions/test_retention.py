@@ -89,7 +89,7 @@ def test_one_log_start_entry_raises_many_partitions_and_is_undone_with_all_of_th
 @pytest.mark.parametrize(("row", "expected"), [
     ((P, 4, UNKNOWN_BYTES), (4, UNKNOWN_BYTES)),
     ((P, 9, 5), (9, 0)),  # nothing is left, whatever the entry says
-    ((P, 2, 33), (2, 33)),  # the same start, and the bytes are told
+    ((P, 2, 33), (2, 33)),  # the same start, and its bytes are known
     ((P, 2, UNKNOWN_BYTES), (2, 70)),
     ((P, 1, 5), (2, 70)),  # it never goes back
 ])
