@@ -14,9 +14,9 @@ JSON array per entry, by group and index:
 be read at an index, the term is ``null``.  ``key`` is the key that the records of a batch name
 (``values.crc_of_key``), -1 = they do not agree, -2 = none of this run; ``values`` are ranges
 [first, count].  Kind ``gap`` stands for data that a cleaner removed: its (index, term) is still
-known, and whatever any other replica holds there agrees with it.  A ``log_start`` has its
-partition, and the new log start as base offset.  Rows with kind ``vote`` have the
-hard states in the order of writing: term, and the candidate as content.
+known, and whatever any other replica holds there agrees with it.  The values of a ``log_start``
+are pairs [partition, new log start].  Rows with kind ``vote`` have the hard states in the order of
+writing: term, and the candidate as content.
 """
 
 from __future__ import annotations
@@ -50,8 +50,13 @@ KEYS_DIFFER, NO_KEY = -1, -2
 
 GAP, DATA, VOTE, MEMBERSHIP, LOG_START = "gap", "data", "vote", "membership", "log_start"
 INDEXED = (DATA, "noop", MEMBERSHIP, "partition_open", "partition_seal", LOG_START, "metadata",
-           GAP)
+           "clock", "partition_delete", "compact", "producers_expire", GAP)
 TORN = "torn tail"
+
+#: Payload of a ``log_start`` of version 2: version and number of rows; per row the partition, its
+#: new log start and the bytes from there on.
+_LOG_START_HEAD = struct.Struct("<II")
+_LOG_START_ROW = struct.Struct("<Qqq")
 
 
 class BadDump(Exception):
@@ -121,7 +126,8 @@ class ReplicaLog:
     kinds: list[str] = field(default_factory=list)
     batches: Batches = field(default_factory=Batches)
     members: dict[int, list[list[int]]] = field(default_factory=dict)  # voters, learners, outgoing
-    log_starts: dict[int, tuple[int, int]] = field(default_factory=dict)  # partition, log start
+    #: Index -> (partition, new log start) of each partition that the entry names.
+    log_starts: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     votes: list[tuple[int, int]] = field(default_factory=list)  # (term, candidate), as written
     commit: int = 0  # as the newest checkpoint has it
     applied: int = 0
@@ -301,7 +307,7 @@ class _Reader:
         elif kind == MEMBERSHIP:
             log.members[index] = _members(_payload(row))
         elif kind == LOG_START:
-            log.log_starts[index] = row["partition"], row["base_offset"]
+            log.log_starts[index] = _log_starts(row)
 
     def finished(self) -> Dump:
         """Return the logs, with configurations and commit indexes of the checkpoint added."""
@@ -332,6 +338,18 @@ def _members(payload: bytes) -> list[list[int]]:
     nodes = list(struct.unpack_from(f"<{sum(counts)}I", payload, 8))
     voters, learners = counts[0], counts[0] + counts[1]
     return [nodes[:voters], nodes[voters:learners], nodes[learners:]]
+
+
+def _log_starts(row: dict) -> list[tuple[int, int]]:
+    """Return (partition, new log start) of each row of a LOG_START (docs/storage-format.md)."""
+    payload = _payload(row)
+    if not payload:  # version 1 names one partition in its header
+        return [(row["partition"], row["base_offset"])]
+    version, count = _LOG_START_HEAD.unpack_from(payload)
+    if version != 2 or len(payload) != _LOG_START_HEAD.size + count * _LOG_START_ROW.size:
+        raise BadDump(f"a log_start of version {version} with {len(payload)} bytes")
+    return [(partition, log_start) for partition, log_start, _ in _LOG_START_ROW.iter_unpack(
+        payload[_LOG_START_HEAD.size:])]
 
 
 def _batch(row: dict, run: int) -> LogBatch:
@@ -379,9 +397,8 @@ def _rows(found: Dump) -> Iterator[list]:
             if term == UNREADABLE:
                 yield [group, index, None, "", DAMAGED, 0, -1, NO_KEY, []]
             elif batch is None:
-                partition, log_start = log.log_starts.get(index, (0, -1))
-                yield [group, index, term, log.kinds[place], log.contents[place], partition,
-                       log_start, NO_KEY, log.members.get(index, [])]
+                yield [group, index, term, log.kinds[place], log.contents[place], 0, -1, NO_KEY,
+                       log.members.get(index) or log.log_starts.get(index, [])]
             else:
                 yield [group, index, term, log.kinds[place], log.contents[place], batch.partition,
                        batch.base_offset, batch.key, ranges(batch.values)]
@@ -426,7 +443,7 @@ def _load_row(found: Dump, row: list) -> None:
     if kind == MEMBERSHIP and content != DAMAGED:
         log.members[index] = more
     elif kind == LOG_START and content != DAMAGED:
-        log.log_starts[index] = partition, base_offset
+        log.log_starts[index] = [(partition, log_start) for partition, log_start in more]
     elif kind == DATA and content != DAMAGED:
         known = tuple(first + place for first, count in more for place in range(count))
         log.put_batch(LogBatch(index, partition, base_offset, key, known))

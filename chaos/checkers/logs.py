@@ -85,8 +85,10 @@ class GroupLogs:
         damaged in the best log is taken from another one."""
         found: dict[int, int] = {}
         for log in (self.best, *self.logs.values()):
-            for index, (partition, log_start) in log.log_starts.items():
-                if index <= self.committed_end and log.term(index) == self.best.term(index):
+            for index, rows in log.log_starts.items():
+                if index > self.committed_end or log.term(index) != self.best.term(index):
+                    continue
+                for partition, log_start in rows:
                     found[partition] = max(found.get(partition, 0), log_start)
         return found
 

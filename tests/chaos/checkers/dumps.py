@@ -46,7 +46,7 @@ class Log:
         index = self._next
         partition = PARTITIONS.setdefault(key, 70 + len(PARTITIONS))
         self.log.put(index, term, "log_start", start)
-        self.log.log_starts[index] = partition, start
+        self.log.log_starts[index] = [(partition, start)]
         return self
 
     def gap(self, term: int) -> Log:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -12,10 +14,17 @@ from click.testing import CliRunner
 
 from chaos import replicas, values
 from chaos.history import CORRUPT, key_of
+from multiraft.partitions.retention_records import (
+    LogStart,
+    clock_payload,
+    delete_payload,
+    expire_payload,
+    log_starts_payload,
+)
 from multiraft.raft import joint_quorum, replica_records
 from multiraft.raft.ready import GroupWrite
 from multiraft.storage.filesystem import RealFilesystem
-from multiraft.types import Configuration, Entry, EntryKind, HardState
+from multiraft.types import LAST_INDEXED_KIND, Configuration, Entry, EntryKind, HardState
 from node.log_commands import inspect
 from tests.storage.world import (
     VOTERS,
@@ -268,7 +277,7 @@ def test_log_starts_are_known_while_their_entry_is_in_the_log():
     log = followed(row("noop", 1), log_start_row(2, 4), log_start_row(3, 9),
                    log_start_row(4, 11, problem=CORRUPTION), row("suffix_drop", 3),
                    row("noop", 3, term=2))
-    assert log.log_starts == {2: (PARTITION, 4)}
+    assert log.log_starts == {2: [(PARTITION, 4)]}
     log.drop_head(3)
     assert log.log_starts == {}
 
@@ -283,4 +292,37 @@ def test_a_log_start_is_read_from_a_data_directory(directory):
     directory.run(noop_entry(GROUP, 1, 1), open_entry(GROUP, 2, 1, PARTITION))
     directory.run(data(3, 1, 0, 5, 6, 9),
                   Entry(EntryKind.LOG_START, GROUP, 1, 1, 4, PARTITION, 2, b""))
-    assert directory.log().log_starts == {4: (PARTITION, 2)}
+    assert directory.log().log_starts == {4: [(PARTITION, 2)]}
+
+
+def test_every_row_of_a_log_start_is_read(directory, tmp_path):
+    directory.run(open_entry(GROUP, 1, 1, PARTITION), open_entry(GROUP, 2, 1, PARTITION + 1))
+    directory.run(data(3, 1, 0, 5, 6, 9))
+    rows = [LogStart(PARTITION, 2, 70), LogStart(PARTITION + 1, 0, 0)]
+    directory.run(Entry(EntryKind.LOG_START, GROUP, 1, 1, 4, payload=log_starts_payload(rows)))
+    log = directory.log()
+    assert log.log_starts == {4: [(PARTITION, 2), (PARTITION + 1, 0)]}
+    replicas.write(tmp_path / "1.jsonl", replicas.Dump(1, RUN, {GROUP: log}))
+    assert replicas.load(tmp_path / "1.jsonl").logs[GROUP] == log
+
+
+def test_entries_that_decide_retention_have_their_index(directory):
+    directory.run(Entry(EntryKind.CLOCK, GROUP, 1, 1, 1, payload=clock_payload(0, 9)),
+                  open_entry(GROUP, 2, 1, PARTITION),
+                  Entry(EntryKind.PRODUCERS_EXPIRE, GROUP, 1, 1, 3, payload=expire_payload(2)),
+                  Entry(EntryKind.PARTITION_DELETE, GROUP, 1, 1, 4,
+                        payload=delete_payload(7, [PARTITION])))
+    log = directory.log()
+    assert log.kinds == ["clock", "partition_open", "producers_expire", "partition_delete"]
+    assert replicas.DAMAGED not in log.contents
+
+
+def test_every_kind_of_a_log_is_known():
+    kinds = {each.name.lower() for each in EntryKind if 0 < each <= LAST_INDEXED_KIND}
+    assert kinds == set(replicas.INDEXED) - {replicas.GAP}
+
+
+def test_a_log_start_of_a_later_version_is_refused():
+    payload = base64.b64encode(struct.pack("<II", 3, 0)).decode()
+    with pytest.raises(replicas.BadDump, match="version 3"):
+        followed({**log_start_row(1, -1), "payload": payload})
