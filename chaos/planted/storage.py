@@ -197,6 +197,57 @@ BUGS = (
         ),
     ),
     Bug(
+        "record-is-given-up",
+        "multiraft.storage.repair.repair",
+        "LocalRepair.forget_holes",
+        "if index not in records:",
+        "if True:",
+        "a damaged record below the Raft start is not repaired once a peer has compacted its entry",
+        Tests(
+            (
+                "tests/storage/test_raft_start.py::"
+                "test_a_needed_record_is_not_given_up_though_its_leader_has_compacted_it",
+            )
+        ),
+    ),
+    Bug(
+        "truncated-entry-is-a-record",
+        "multiraft.storage.recovery.group_rebuild",
+        "GroupRebuild.raise_raft_start",
+        "if true != UNKNOWN_TERM:",
+        "if False:",
+        "a truncated entry is read as a record when the record of its truncation is damaged",
+        Tests(
+            (
+                "tests/storage/test_raft_start.py::"
+                "test_a_truncated_entry_never_becomes_a_record",
+            )
+        ),
+    ),
+    Bug(
+        "reads-pass-lost-records",
+        "multiraft.storage.store",
+        "Store.fetch",
+        "if log.records.missing and offset < below_offset:",
+        "if False:",
+        "a consumer passes over records whose entry is lost",
+        Tests(("tests/storage/test_raft_start.py::test_no_read_passes_a_lost_record",)),
+    ),
+    Bug(
+        "cleared-before-checkpointed",
+        "multiraft.storage.repair.coordinator",
+        "RepairCoordinator.step",
+        "if not repair.is_raft_start_recorded(group):",
+        "if False:",
+        "damage is cleared for a start whose checkpoint has a lower Raft start",
+        Tests(
+            (
+                "tests/storage/test_raft_start.py::"
+                "test_damage_is_not_cleared_before_every_kept_checkpoint_has_the_raft_start",
+            )
+        ),
+    ),
+    Bug(
         "snapshot-is-known-once",
         "multiraft.storage.checkpoint",
         "CheckpointJob.execute",

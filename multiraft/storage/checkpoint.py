@@ -62,9 +62,11 @@ _SECOND_FIELDS = (
     shapes.UINT,
 )
 _RECORD = (*_SECOND_FIELDS, shapes.UINT)
-_SHAPES = {len(shape): shape for shape in (_FIRST_FIELDS, _SECOND_FIELDS)}
+#: Of a log with records below its Raft start.
+_RECORD_WITH_TERMS = (*_RECORD, [(shapes.UINT, shapes.UINT)])
+_SHAPES = {len(shape): shape for shape in (_FIRST_FIELDS, _SECOND_FIELDS, _RECORD_WITH_TERMS)}
 #: What the fields behind the first ones are where there are none.
-_LATER_FIELDS: tuple[Any, ...] = ((), False, False, 0, (), 0, 0, False, 0, 0, 0, 0)
+_LATER_FIELDS: tuple[Any, ...] = ((), False, False, 0, (), 0, 0, False, 0, 0, 0, 0, ())
 _FILE = (shapes.UINT, shapes.UINT, [shapes.BYTES], shapes.ANYTHING)
 
 
@@ -92,6 +94,9 @@ class GroupRecord(NamedTuple):
     group_incarnation: int = 0  # of the group if it differs from the log's
     snapshot_position: int = 0  # of an installed snapshot: earlier segments do not concern the log
     vote_barrier_term: int = 0  # see ``replica_records.Tombstone``
+    #: (first index, term) from the first record up to ``first_index``, the Raft start: see
+    #: ``record_store``.  On disk only if there are records.
+    record_terms: tuple[tuple[int, int], ...] = ()
 
     def encode(self) -> bytes:
         # Tuples and lists are the same bytes, and tuples are encoded in half the time.
@@ -118,6 +123,7 @@ class GroupRecord(NamedTuple):
                 self.group_incarnation,
                 self.snapshot_position,
                 self.vote_barrier_term,
+                *((self.record_terms,) if self.record_terms else ()),
             )
         )
 
@@ -143,7 +149,10 @@ class GroupRecord(NamedTuple):
             group_incarnation,
             snapshot_position,
             vote_barrier_term,
+            record_terms,
         ) = completed
+        if record_terms and not _ascend([0, *(first for first, _ in record_terms), first_index]):
+            raise ValueError("the terms of records do not ascend up to the Raft start")
         voters, learners, outgoing = (tuple(map(int, nodes)) for nodes in configuration)
         return cls(
             int(group), int(incarnation), Configuration(voters, learners, outgoing),
@@ -154,7 +163,27 @@ class GroupRecord(NamedTuple):
             tuple((int(begin), int(end)) for begin, end in cleared_ranges),
             int(configuration_index), int(vote_barrier_index), bool(removed),
             int(tombstone_position), int(group_incarnation), int(snapshot_position),
-            int(vote_barrier_term))
+            int(vote_barrier_term),
+            tuple((int(first), int(term)) for first, term in record_terms))
+
+
+def _ascend(indexes: list[int]) -> bool:
+    return all(a < b for a, b in zip(indexes, indexes[1:]))
+
+
+class ReplicaKey(NamedTuple):
+    """Name of one replica of a group on this node, of several one after the other."""
+
+    group: int
+    incarnation: int
+    tombstone_position: int  # of the replica before it
+
+
+class RaftStart(NamedTuple):
+    """Raft start of a replica in a checkpoint, and its applied index."""
+
+    first_index: int
+    applied: int
 
 
 @dataclass(slots=True)
@@ -173,6 +202,12 @@ class Checkpoint:
         return {group: record.snapshot_position for group, record in self.records.items()
                 if record.snapshot_position}
 
+    def starts(self) -> dict[ReplicaKey, RaftStart]:
+        """Return Raft start and applied index of each replica.  O(groups)."""
+        return {ReplicaKey(record.group, record.incarnation, record.tombstone_position):
+                RaftStart(record.first_index, self.partition_states[record.group].applied_index)
+                for record in self.records.values()}
+
     def applied(self) -> dict[tuple[int, int], int]:
         """Return (group, incarnation) -> applied index of all groups."""
         return {
@@ -185,7 +220,8 @@ class CheckpointJob:
     """Write one checkpoint.  ``encoded`` is, afterwards, each group's record for the next job."""
 
     __slots__ = ("position", "encoded", "size", "sync_first", "write_copy", "past_forgotten",
-                 "_filesystem", "_directory", "_journal_start", "_records", "_extra", "_kept")
+                 "starts", "_filesystem", "_directory", "_journal_start", "_records", "_extra",
+                 "_kept")
 
     def __init__(self, filesystem: Filesystem, directory: str, position: int, journal_start: int,
                  records: dict[int, GroupRecord | bytes], extra: object, kept: int):
@@ -196,6 +232,7 @@ class CheckpointJob:
         self.write_copy = False  # the previous checkpoint lacks an installed snapshot
         # Entries that repair waits for (``LocalRepair.applied_past_forgotten``).
         self.past_forgotten: dict[int, int] = {}
+        self.starts: dict[ReplicaKey, RaftStart] = {}  # of each replica that has a record
         self._filesystem = filesystem
         self._directory = directory
         self._journal_start = journal_start

@@ -12,7 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from multiraft.storage.checkpoint import INSTALLED_KEPT, CheckpointJob, GroupRecord
+from multiraft.storage.checkpoint import (
+    INSTALLED_KEPT,
+    CheckpointJob,
+    GroupRecord,
+    RaftStart,
+    ReplicaKey,
+)
 from multiraft.storage.config import StorageConfig
 from multiraft.storage.log_table import LogTable
 from multiraft.storage.repair.repair import LocalRepair
@@ -21,13 +27,16 @@ from multiraft.storage.stored_log import StoredLog
 #: A journal position behind which every journal has grown enough for a checkpoint.
 _LONG_AGO = -(1 << 64)
 
+#: Of a replica that a checkpoint does not know.
+_UNKNOWN = RaftStart(1, 0)
+
 
 class Checkpointer:
     """Schedule and contents of a store's checkpoints."""
 
     def __init__(self, table: LogTable, repair: LocalRepair, directory: str,
-                 config: StorageConfig, position: int):
-        """``position``: of the newest checkpoint on disk."""
+                 config: StorageConfig, position: int, starts: Mapping[ReplicaKey, RaftStart]):
+        """``position`` and ``starts``: of the newest checkpoint on disk."""
         self._table = table
         self._repair = repair
         self._directory = directory
@@ -36,12 +45,22 @@ class Checkpointer:
         self._size = 0  # bytes of the newest one
         self._in_flight = False
         self._write_copy = False  # the next one is written in two files
+        #: Of the last two durable checkpoints.  A start reads the newest one alone.
+        self._starts_before: Mapping[ReplicaKey, RaftStart] = {}
+        self._starts, self._starts_position = starts, position
 
     @property
     def position(self) -> int:
         """Journal position of the newest checkpoint that is durable; below zero when that has to be
         replaced at once."""
         return self._position
+
+    def applied_in_all(self, log: StoredLog) -> int:
+        """Return the index up to which both kept checkpoints have applied a log, whichever of them
+        the next start finds intact; 0 = one of them does not know the replica, or was not read."""
+        key = _key(log)
+        return min(self._starts.get(key, _UNKNOWN).applied,
+                   self._starts_before.get(key, _UNKNOWN).applied)
 
     @property
     def due(self) -> bool:
@@ -76,6 +95,7 @@ class Checkpointer:
         self._in_flight = True
         journal = self._table.journal
         records: dict[int, GroupRecord | bytes] = {}
+        starts: dict[ReplicaKey, RaftStart] = {}
         kept = self._config.checkpoints_kept
         for group in sorted(self._table.logs):
             log = self._table.logs[group]
@@ -84,6 +104,8 @@ class Checkpointer:
                 if log.snapshot_position:
                     kept = max(kept, INSTALLED_KEPT)
                 records[group] = self._record(log, commits.get(group, 0))
+                starts[_key(log)] = RaftStart(
+                    log.raft_start, self._table.partition_states[group].applied_index)
             elif log.record_before_tombstone:
                 # The tombstone is not durable: after a crash the replica exists, as recorded before
                 # it.
@@ -91,6 +113,7 @@ class Checkpointer:
         start = journal.segments[0].start if journal.segments else journal.position
         job = CheckpointJob(self._table.filesystem, self._directory, journal.fsynced, start,
                               records, extra, kept)
+        job.starts = starts
         job.write_copy, job.past_forgotten = self._write_copy, self._repair.applied_past_forgotten()
         if journal.fsynced < journal.durable:
             # The segment of the last written bytes: the newest segment may have no file yet, and
@@ -111,9 +134,19 @@ class Checkpointer:
         self._write_copy &= not job.write_copy
         self._repair.checkpointed(job.past_forgotten)
         self._position, self._size = job.position, job.size
+        if job.write_copy:
+            self._starts_before = job.starts
+        elif job.position != self._starts_position:  # else the file replaced the last one
+            self._starts_before = self._starts
+        self._starts, self._starts_position = job.starts, job.position
         for group, encoded in job.encoded.items():
-            if group in self._table.logs:
-                self._table.logs[group].record = encoded
+            log = self._table.logs.get(group)
+            if log is not None:
+                log.record = encoded
+                key = _key(log)
+                log.raft_start_recorded = min(
+                    self._starts.get(key, _UNKNOWN).first_index,
+                    self._starts_before.get(key, _UNKNOWN).first_index)
 
     def _record(self, log: StoredLog, commit: int) -> GroupRecord | bytes:
         """Return the group's record, encoded already when nothing changed since the last one."""
@@ -126,7 +159,8 @@ class Checkpointer:
                log.index.first_index, commit, damage.why, states.applied_index,
                tuple(damage.missing.items()), damage.state, damage.cleared_position,
                log.vote_barrier_index, log.removed, log.tombstone_position, log.group_incarnation,
-               log.snapshot_position, log.vote_barrier_term)
+               log.snapshot_position, log.vote_barrier_term, log.records.terms,
+               tuple(log.records.missing.items()))
         if key == log.record_key and log.record:
             return log.record
         log.record_key, log.record = key, b""
@@ -141,7 +175,8 @@ class Checkpointer:
             commit,
             damage.why,
             states.snapshot(),
-            tuple([(index, entry.position) for index, entry in damage.missing.items()]),
+            tuple([(index, entry.position) for index, entry in damage.missing.items()]
+                  + [(index, record.position) for index, record in log.records.missing.items()]),
             damage.needs_head_recovery,
             damage.is_permanent,
             damage.cleared_position,
@@ -154,4 +189,9 @@ class Checkpointer:
             log.group_incarnation,
             log.snapshot_position,
             log.vote_barrier_term,
+            log.records.terms,
         )
+
+
+def _key(log: StoredLog) -> ReplicaKey:
+    return ReplicaKey(log.group, log.incarnation, log.tombstone_position)

@@ -5,9 +5,10 @@ batch in ``PartitionIndex``.  Appended when an entry is staged, truncated with t
 amortised O(1), look-ups O(log n).  The same classes hold one segment's part (``segment_index.py``)
 and a node's whole: recovery joins parts with ``extend``.
 
-Invariants.  Indexes of a group are dense; terms do not fall; sizes add up in ``_ends``.  Offsets of
-a partition ascend with their indexes; they have a gap where the partition was in another group
-between, or where a batch is lost.
+Invariants.  Indexes of a group's Raft log are dense; those of the records below its start, which
+``record_store.py`` keeps, are not.  Terms do not fall; sizes add up in ``_ends``.  Offsets of a
+partition ascend with their indexes, of records and of the log; they have a gap where the partition
+was in another group between, or where a batch is lost.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Container
 from typing import NamedTuple
 
 from multiraft.codec import layout
@@ -59,13 +61,15 @@ class Copy(NamedTuple):
 class GroupIndex:
     """(group, index) -> journal position and framed size, terms as runs."""
 
-    __slots__ = ("first_index", "prev_term", "_positions", "_ends", "_run_starts", "_run_terms")
+    __slots__ = ("first_index", "prev_term", "_positions", "_ends", "_base", "_run_starts",
+                 "_run_terms")
 
     def __init__(self, first_index: int = 1, prev_term: int = 0):
         self.first_index = first_index
         self.prev_term = prev_term  # term of first_index - 1
         self._positions = array("Q")
         self._ends = array("Q")  # framed bytes of the entries up to and including this one
+        self._base = 0  # framed bytes of the entries that were compacted
         self._run_starts: list[int] = []  # first index of each run of equal terms, ascending
         self._run_terms: list[int] = []
 
@@ -96,7 +100,7 @@ class GroupIndex:
             assert term >= self.last_term, f"term {term} after {self.last_term}"
             self._run_starts.append(index)
             terms.append(term)
-        ends.append(ends[-1] + size if ends else size)
+        ends.append((ends[-1] if ends else self._base) + size)
         positions.append(position)
 
     def append_next(self, index: int, term: int, position: int, size: int) -> bool:
@@ -166,7 +170,7 @@ class GroupIndex:
         O(len(later))."""
         assert later.first_index == self.last_index + 1, (
             f"{later.first_index} after {self.last_index}")
-        base = self._ends[-1] if self._ends else 0
+        base = (self._ends[-1] if self._ends else self._base) - later._base
         self._ends.extend(array("Q", [end + base for end in later._ends]) if base else later._ends)
         self._positions.extend(later._positions)
         for start, term in zip(later._run_starts, later._run_terms):
@@ -183,6 +187,25 @@ class GroupIndex:
         runs = bisect_left(self._run_starts, self.first_index + kept)
         del self._run_starts[runs:]
         del self._run_terms[runs:]
+
+    def compact(self, first_index: int) -> None:
+        """Remove the entries below ``first_index``, which is at most the last index + 1; do nothing
+        if the index begins there or later.  O(entries that remain)."""
+        gone = first_index - self.first_index
+        if gone <= 0:
+            return
+        assert gone <= len(self._positions), f"{first_index} after {self.last_index}"
+        self.prev_term, self._base = self.term(first_index - 1), self._ends[gone - 1]
+        del self._positions[:gone]
+        del self._ends[:gone]
+        kept = bisect_right(self._run_starts, first_index) - 1
+        del self._run_starts[:kept]
+        del self._run_terms[:kept]
+        self.first_index = first_index
+        if self._positions:
+            self._run_starts[0] = first_index
+        else:
+            self._run_starts, self._run_terms = [], []
 
     def position(self, index: int) -> int:
         return self._positions[self._slot(index)]
@@ -211,15 +234,14 @@ class GroupIndex:
         slot, ends = first - self.first_index, self._ends
         if slot < 0 or last - self.first_index >= len(ends):
             self._slot(first), self._slot(last)  # one of them raises
-        end = ends[last - self.first_index]
-        return end - ends[slot - 1] if slot else end
+        return ends[last - self.first_index] - (ends[slot - 1] if slot else self._base)
 
     def last_within(self, first: int, bytes_max: int) -> int:
         """Return the highest index such that the entries from ``first`` to it take at most
         ``bytes_max``, at least ``first``. Raise ``Compacted`` if ``first`` is below the first
         index."""
         slot = self._slot(first)
-        before = self._ends[slot - 1] if slot else 0
+        before = self._ends[slot - 1] if slot else self._base
         fit = bisect_right(self._ends, before + bytes_max, slot)
         return max(first, self.first_index + fit - 1)
 
@@ -230,6 +252,7 @@ class GroupIndex:
         return index - self.first_index
 
     def pack(self) -> list:
+        assert not self._base, "index files have whole parts"
         return [self.first_index, self._positions.tobytes(), self._ends.tobytes(),
                 self._run_starts, self._run_terms]
 
@@ -325,6 +348,32 @@ class PartitionIndex:
             del self._bases[kept:]
             del self._indexes[kept:]
             del self._latest[kept:]
+
+    def indexes_below(self, index: int, first: int = 0) -> array[int]:
+        """Return the indexes of the batches from ``first`` on and below ``index``, ascending.
+        O(result)."""
+        indexes = self._indexes
+        return indexes[bisect_left(indexes, first):bisect_left(indexes, index)]
+
+    def remove_below(self, offset: int, index: int, unsure: Container[int] = ()) -> array[int]:
+        """Remove the batches that end at ``offset`` or before and whose index is below ``index``,
+        and return their indexes, ascending.  O(batches).
+
+        ``unsure``: indexes of batches of unknown end; it is at most where the next batch begins."""
+        slot = self.find(offset)
+        if slot >= 0 and self.batch(slot)[1] <= offset:
+            slot += 1
+        gone = min(max(0, slot), bisect_left(self._indexes, index))
+        if gone and self._indexes[gone - 1] in unsure and (
+                gone == len(self._bases) or self._bases[gone] > offset):
+            gone -= 1
+        removed = self._indexes[:gone]
+        if self._gaps:
+            for base in self._bases[:gone]:
+                self._gaps.pop(base, None)
+        for column in (self._bases, self._indexes, self._latest):
+            del column[:gone]
+        return removed
 
     def repair(self, base_offset: int, count: int, index: int, max_timestamp_ms: int) -> None:
         """Add a batch that could not be read before.  If its index is known, only correct its end

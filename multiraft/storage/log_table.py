@@ -70,6 +70,8 @@ class LogTable:
         Entries in memory are taken from there now, because the newest entries of the range may be
         in no file yet: their round is still being written."""
         log = self.log(group)
+        if first < log.raft_start:
+            log.index.position(first)  # raises Compacted
         first_cached = first
         while first_cached <= last and first_cached not in log.cached:
             first_cached += 1
@@ -78,15 +80,12 @@ class LogTable:
 
     def read_from_disk(self, log: StoredLog, indexes: Sequence[int],
                        cached: tuple[Entry, ...] = ()) -> ReadJob:
-        """Return a job that reads entries from the journal's files, followed by ``cached``, which
-        are in memory.  The job raises ``CorruptRange`` for the first entry that is missing.
-        O(entries).
-        """
-        missing = log.damage.missing
-        if missing and (lost := next(filter(missing.__contains__, indexes), 0)):
+        """Return a job that reads entries and records from the journal's files, followed by
+        ``cached``, which are in memory.  The job raises ``CorruptRange`` for the first one that is
+        missing.  O(entries), O(log n) for each record."""
+        if lost := log.first_missing_of(indexes):
             return self.missing_job(log, lost)
-        at = log.index
-        places = [(each, at.term(each), at.position(each), at.size(each)) for each in indexes]
+        places = [(each, *log.locate(each)) for each in indexes]
         spans = spans_of(self.journal, places, self._read_gap_bytes_max)
         return ReadJob(log.group, log.incarnation, spans, self.filesystem, cached)
 

@@ -20,7 +20,7 @@ on disk: docs/storage-format.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from multiraft.codec import layout
@@ -95,7 +95,7 @@ class Store:
         self._filesystem = table.filesystem
         self._cache = EntryCache(config.entry_cache_bytes_max)
         self._checkpointer = Checkpointer(table, self.repair, directory, config,
-                                          checkpoint.position)
+                                          checkpoint.position, checkpoint.starts())
         self._sealed = list(recovered.unindexed)  # segments that wait for their index file
         self._finished_sequence = 0
 
@@ -203,6 +203,33 @@ class Store:
         self.partition_states[group] = states
         self.table.restore(group)
         self._checkpointer.require_copy()
+
+    def raft_start_max(self, group: int) -> int:
+        """Return the highest Raft start that ``compact`` takes now: the applied state of the index
+        before it is in both kept checkpoints.  O(1).  Raise ``UnknownGroup`` for a group without a
+        log here."""
+        log = self.table.log(group)
+        return max(log.raft_start, self._checkpointer.applied_in_all(log) + 1)
+
+    def compact(self, group: int, first_index: int) -> int:
+        """Raise a group's Raft start to ``first_index``, at most ``raft_start_max``: below it only
+        records remain, readable through ``fetch`` and for repair.  In memory only; the next
+        checkpoint makes it durable, and a start with an earlier one has the earlier Raft start.
+
+        Return the Raft start, lower than ``first_index`` where the term before that is not sure.
+        The caller compacts the log of consensus up to it in the same turn.  O(entries between the
+        two starts).  Raise ``UnknownGroup`` for a group without a log here."""
+        assert first_index <= self.raft_start_max(group), (
+            f"Raft start {first_index} of group {group}, at most {self.raft_start_max(group)}")
+        log = self.table.log(group)
+        log.compact(first_index, self.partition_states[group])
+        return log.raft_start
+
+    def trim(self, group: int, partitions: Collection[int]) -> None:
+        """Remove the records of ``partitions`` below their applied log start, and those of deleted
+        partitions.  O(records of the group).  Raise ``UnknownGroup`` for a group without a log
+        here."""
+        self.table.log(group).trim(self.partition_states[group], partitions)
 
     def is_removed(self, group: int) -> bool:
         """Return True if only a tombstone is left of the group's replica here; False also without
@@ -420,7 +447,7 @@ class Store:
         """Return the group's entries in memory if ``first`` is one of them; then all later entries
         are too.  None otherwise."""
         log = self._logs.get(group) or self.table.log(group)
-        if first not in log.cached:
+        if first not in log.cached or first < log.raft_start:
             log.index.position(first)  # raises Compacted
             return None
         return log.cached
@@ -448,20 +475,26 @@ class Store:
 
         Batches come from memory or from a job that reads the disk, never mixed: a range that begins
         on disk ends where memory begins. Both are empty if nothing is readable; if an entry of the
-        group is missing, the job raises ``CorruptRange``. O(log n + batches). Raise
-        ``OffsetTooLow`` if ``offset`` is below the first one here, ``UnknownGroup`` for a group
-        without a log here."""
+        group is missing, or a record that the range needs, the job raises ``CorruptRange``. O(log
+        n + batches). Raise ``OffsetTooLow`` if ``offset`` is below the first one here,
+        ``UnknownGroup`` for a group without a log here."""
         log = self._logs.get(group) or self.table.log(group)
         batches = log.partitions.get(partition)
-        if not batches:
-            return Fetch([], None, offset, 0)
         if missing := log.damage.missing:
+            if not batches:
+                return Fetch([], None, offset, 0)
             # The partition's index may lack the same entries: an answer could skip over records.
             return Fetch([], FetchJob(self.table.missing_job(log, min(missing))), offset, 0)
+        if log.records.missing and offset < below_offset:
+            below_offset, lost = log.readable_below(partition, offset, below_offset)
+            if lost:
+                return Fetch([], FetchJob(self.table.missing_job(log, lost)), offset, 0)
+        if not batches:
+            return Fetch([], None, offset, 0)
         first = batches.find(offset)
         if first < 0:
             raise OffsetTooLow(partition, offset, batches.first_offset)
-        size_of, cached = log.index.size, log.cached
+        size_of, cached = log.size, log.cached
         is_cached = batches.batch(first)[2] in cached
         indexes: list[int] = []
         total, next_offset = 0, offset
@@ -491,8 +524,20 @@ class Store:
 
         The offset is the first one of a batch with such a record, or ``from_offset`` when the batch
         that first reached the timestamp lies before it: the index has the highest timestamp so far,
-        and batches after that one may be older again."""
-        batches = self.table.log(group).partitions.get(partition)
+        and batches after that one may be older again.  It is not behind the first record that may
+        be missing."""
+        log = self.table.log(group)
+        if log.records.missing and from_offset < below_offset:
+            readable, lost = log.readable_below(partition, from_offset, below_offset)
+            if lost:
+                return from_offset
+            found = self._first_at(log, partition, timestamp_ms, from_offset, readable)
+            return readable if found is None and readable < below_offset else found
+        return self._first_at(log, partition, timestamp_ms, from_offset, below_offset)
+
+    def _first_at(self, log: StoredLog, partition: int, timestamp_ms: int, from_offset: int,
+                  below_offset: int) -> int | None:
+        batches = log.partitions.get(partition)
         if not batches:
             return None
         slot = max(batches.find_timestamp(timestamp_ms), batches.find(from_offset))
@@ -507,15 +552,16 @@ class Store:
         """Return a job that checks the batch of ``group`` that holds ``offset``: its bytes on disk,
         and its copy in memory if there is one.
 
-        None when this store has no such batch, or not durably. Raise ``Compacted`` if the batch's
-        entry is compacted, ``UnknownGroup`` for a group without a log here."""
+        None when this store has no such batch, or not durably. Raise ``UnknownGroup`` for a group
+        without a log here."""
         log = self.table.log(group)
         batches = log.partitions.get(partition)
         slot = batches.find(offset) if batches else -1
         if batches is None or slot < 0 or offset >= batches.batch(slot)[1]:
             return None
         index = batches.batch(slot)[2]
-        if log.index.position(index) + log.index.size(index) > self._journal.durable:
+        place = log.locate(index)
+        if place.position + place.size > self._journal.durable:
             return None
         cached = log.cached.get(index)
         return VerifyJob(self.table.read_from_disk(log, (index,)), index,
@@ -548,6 +594,11 @@ class Store:
     def checkpoint_failed(self) -> None:
         """Allow another checkpoint job, because the last one found a full disk."""
         self._checkpointer.failed()
+
+    def require_checkpoints(self) -> None:
+        """Make a checkpoint due at once, in two files, so that all kept ones have the present Raft
+        starts."""
+        self._checkpointer.replace_damaged()
 
     def checkpoint_damaged(self) -> None:
         """Make a checkpoint due at once, because one on disk was found damaged."""

@@ -5,30 +5,48 @@ the last one; older entries are read from disk.  Nothing here writes: the store 
 records, recovery reads them.  ``damage`` knows which entries are missing; the methods here that
 change both it and the index keep the two in agreement.
 
-Invariant.  Missing entries have indexes of the log.
+The log has two starts.  From the Raft start on, ``index.first_index``, consensus replicates and
+compares entries; ``index`` and ``damage`` are of these alone.  Below it ``records`` has the entries
+that are kept to be read, and no others.  ``locate`` answers for both.
+
+Invariants.  Missing entries have indexes of the log from the Raft start on; missing records have
+lower ones, and neither quarantine the replica nor keep it in head recovery.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from operator import itemgetter
 from typing import NamedTuple, final
 
 from multiraft.codec import layout
+from multiraft.partitions.state import PartitionStates
 from multiraft.raft.log_reader import GroupRestored, LogBounds
 from multiraft.raft.replica_records import ForcedRecovery, Tombstone
-from multiraft.storage.damage.damage_map import DamageMap, MissingEntry
+from multiraft.storage.damage.damage_map import DamageMap, EntryState, MissingEntry
 from multiraft.storage.damage.place import Place
 from multiraft.storage.damage.ranges import merged
 from multiraft.storage.filesystem import Buffer
 from multiraft.storage.index import UNKNOWN_POSITION, Copy, GroupIndex, PartitionIndex
 from multiraft.storage.journal.journal import Journal
 from multiraft.storage.journal.segment_index import REPAIR_STRUCT
+from multiraft.storage.record_store import (
+    UNKNOWN_TERM,
+    EntryPlace,
+    MissingRecord,
+    RecordStore,
+    TermRuns,
+    with_term,
+)
 from multiraft.types import Configuration, Entry, EntryKind, HardState
 
 NO_HARD_STATE = HardState(0, 0)
 NO_CONFIGURATION = Configuration(())
 _NONE_TAKEN: dict[int, int] = {}
+
+#: Batches that one read examines for a missing record before them, while records are missing: a
+#: read returns fewer.
+BATCHES_EXAMINED_MAX = 4096
 
 
 class CachedEntry(NamedTuple):
@@ -56,11 +74,13 @@ class StoredLog:
         "record_before_tombstone",
         "hard_state",
         "index",
+        "records",
         "partitions",
         "cached",
         "commit",
         "damage",
         "snapshot_position",
+        "raft_start_recorded",
         "record_key",
         "record",
     )
@@ -79,6 +99,7 @@ class StoredLog:
         self.record_before_tombstone = b""  # for checkpoints while the tombstone is not durable
         self.hard_state = NO_HARD_STATE
         self.index = GroupIndex()
+        self.records = RecordStore()
         self.partitions: dict[int, PartitionIndex] = {}
         self.cached: dict[int, CachedEntry] = {}
         self.commit = 0  # as the last checkpoint knew it
@@ -86,6 +107,8 @@ class StoredLog:
         #: Journal position at which a snapshot was installed: segments that begin before it have no
         #: entries of this log.
         self.snapshot_position = 0
+        #: Lowest Raft start in the kept checkpoints: the next start may begin with it.
+        self.raft_start_recorded = 1
         self.record_key: tuple | None = None  # of the record below
         self.record = b""  # encoded for the last checkpoint
 
@@ -183,11 +206,182 @@ class StoredLog:
         on."""
         self.configurations = [(index, configuration)]
         self.index = GroupIndex(bounds.first_index, bounds.prev_term)
+        self.records = RecordStore()
         self.partitions = {}
         self.cached.clear()
         self.commit = bounds.last_index
+        self.raft_start_recorded = bounds.first_index  # two checkpoints record it
         self.damage.truncate(0)
         self.snapshot_position = snapshot_position
+
+    # ---- both starts -----------------------------------------------------------------------------
+
+    @property
+    def raft_start(self) -> int:
+        """First index that consensus replicates and compares; records are below it."""
+        return self.index.first_index
+
+    def locate(self, index: int) -> EntryPlace:
+        """Return term, position and size of an entry of the Raft log, or of a record.  O(log n).
+        Raise ``Compacted`` for an index below the Raft start without a record."""
+        at = self.index
+        if index < at.first_index:
+            return self.records.locate(index)
+        return EntryPlace(at.term(index), at.position(index), at.size(index))
+
+    def size(self, index: int) -> int:
+        """Return the framed bytes of an entry of the Raft log, or of a record, as ``locate``."""
+        if index < self.index.first_index:
+            return self.records.size(index)
+        return self.index.size(index)
+
+    def has(self, index: int) -> bool:
+        """Return True if the Raft log or the record store has an entry, readable or missing.
+        O(log n)."""
+        return self.index.first_index <= index <= self.index.last_index or index in self.records
+
+    def first_missing_of(self, indexes: Iterable[int]) -> int:
+        """Return the first of ``indexes`` that is missing, as entry or as record; 0 = none.
+        O(indexes) if any is missing, O(1) else."""
+        entries, records = self.damage.missing, self.records.missing
+        if not entries and not records:
+            return 0
+        return next((each for each in indexes if each in entries or each in records), 0)
+
+    def readable_below(self, partition: int, offset: int, below_offset: int) -> tuple[int, int]:
+        """Return the offset up to which a partition can be read from ``offset`` on without passing
+        a missing record, at most ``below_offset``, and the missing record that prevents a read at
+        ``offset`` itself; 0 = none does.
+
+        A lost batch stood between those before and behind it, so a place where the offsets do not
+        continue counts as lost if an index between may be.  O(``BATCHES_EXAMINED_MAX``)."""
+        records, batches = self.records, self.partitions.get(partition)
+        before, at = 0, offset  # index of the last readable batch, and offset behind it
+        if batches is not None:
+            first = max(0, batches.find(offset))
+            for slot in range(first, min(len(batches), first + BATCHES_EXAMINED_MAX)):
+                base, end, index = batches.batch(slot)
+                # Of a missing batch, the end is a guess.
+                if index in records.missing or (
+                        base > at and records.first_missing(before, index)):
+                    return at, records.first_missing(before, index) if at == offset else 0
+                before, at = index, max(at, end)
+                if at >= below_offset:
+                    return below_offset, 0
+            if first + BATCHES_EXAMINED_MAX < len(batches):
+                return at, 0
+        lost = records.first_missing(before, self.index.first_index)
+        if not lost:
+            return below_offset, 0
+        return at, lost if at == offset else 0
+
+    def indexes_within(self, begin: int, end: int) -> list[int]:
+        """Return the records and entries that begin in [begin, end) of the journal.  O(n)."""
+        return self.records.indexes_within(begin, end) + self.index.indexes_within(begin, end)
+
+    def compact(self, first_index: int, states: PartitionStates,
+                unneeded: Collection[int] = (), terms: TermRuns | None = None,
+                prev_term: int | None = None) -> None:
+        """Raise the Raft start to ``first_index``, at most the applied index + 1, or to an index
+        before it that follows an entry whose term is sure.  Batches with records at or above their
+        partition's applied log start become records; other entries are dropped.  Do nothing if the
+        Raft start is there or higher.
+
+        Of the missing entries, batches that are needed become missing records, and those of unknown
+        kind holes, except the ``unneeded`` ones: a peer has compacted them and has no record.
+        ``terms`` and ``prev_term``: the true terms below ``first_index``, if those of the log may
+        be guesses.  O(entries that go, or that remain, + partitions)."""
+        index = self.index
+        while first_index > index.first_index and prev_term is None and not self._is_term_sure(
+                first_index - 1):
+            first_index -= 1
+        if first_index <= index.first_index:
+            return
+        assert first_index <= states.applied_index + 1, (
+            f"Raft start {first_index}, applied {states.applied_index}")
+        below = {at: each for at, each in self.missing.items() if at < first_index}
+        self.trim(states, first_index=first_index)
+        kept = sorted(at for each in self.partitions.values()
+                      for at in each.indexes_below(first_index, index.first_index))
+        batches = set(kept) if below else ()
+        # The kind of an entry with a known position is known: its header was read.
+        missing = {at: MissingRecord(each.position, index.size(at) if each.position else 0)
+                   for at, each in below.items() if at in batches or (
+                       index.position(at) == UNKNOWN_POSITION and at not in unneeded)}
+        if terms is None:
+            terms = self._sure_terms(first_index, below)
+        self.records.take_over(index, first_index, kept, missing, terms)
+        index.compact(first_index)
+        if prev_term is not None:
+            index.prev_term = prev_term
+        self.damage.compact(first_index)
+
+    def _is_term_sure(self, index: int) -> bool:
+        """Return True if the term of an entry is no guess: an entry that was forgotten because it
+        is not needed stays in the index with an unknown place."""
+        state = self.damage.state_of(index)
+        return state is EntryState.UNREADABLE or (
+            state is EntryState.INTACT and self.index.position(index) != UNKNOWN_POSITION)
+
+    def forget_unneeded(self, index: int) -> None:
+        """Count a missing entry as intact that no replica needs.  One that may have been truncated
+        is no batch of its partition."""
+        if self.damage.is_maybe_truncated(index):
+            self.discard_superseded(index)
+        self.damage.repair(index)
+
+    def _batches_below(self, first_index: int) -> frozenset[int]:
+        return frozenset(at for batches in self.partitions.values()
+                         for at in batches.indexes_below(first_index))
+
+    def _sure_terms(self, first_index: int, missing: Mapping[int, MissingEntry]) -> TermRuns:
+        """Return the terms of the log below an index, ``UNKNOWN_TERM`` for guesses.  O(runs *
+        guesses)."""
+        runs: TermRuns = [run for run in self.index.term_runs() if run[0] < first_index]
+        for at, (state, _) in missing.items():
+            if state is not EntryState.UNREADABLE:
+                runs = with_term(runs, at, UNKNOWN_TERM, first_index)
+        return runs
+
+    def trim(self, states: PartitionStates, partitions: Collection[int] | None = None,
+             first_index: int = 0) -> None:
+        """Remove records below their partition's applied log start, and those of partitions that
+        ``states`` does not know; those of the Raft log stay, up to ``first_index`` if that is
+        higher.
+
+        ``partitions``: None = all of the group.  O(records of the group + partitions)."""
+        removed: list[int] = []
+        end = max(first_index, self.index.first_index)
+        unsure = self.missing.keys() | self.records.missing.keys()
+        for partition in [*self.partitions] if partitions is None else partitions:
+            batches = self.partitions.get(partition)
+            if batches is None:
+                continue
+            state = states.applied(partition)  # None: it is gone, or its entries are all above
+            removed += batches.remove_below(
+                state.log_start if state is not None else 1 << 62, end,
+                unsure if state is not None else ())
+            if not batches and state is None:
+                del self.partitions[partition]
+        self.records.remove([at for at in removed if at < self.index.first_index],
+                            self.index.first_index)
+
+    def _repair_record(self, copy: Copy) -> bool:
+        """Take the copy of a missing record as ``repair`` does.  A copy without a batch tells that
+        a hole is no record."""
+        records = self.records
+        if copy.index not in records.missing or records.term(copy.index) not in (
+                UNKNOWN_TERM, copy.term):
+            return False
+        if not copy.count:
+            records.forget_missing(copy.index)
+            return True
+        records.replace(copy.index, copy.term, copy.position, copy.size, self.index.first_index)
+        self.partition_index(copy.partition).repair(copy.base_offset, copy.count, copy.index,
+                                                    copy.max_timestamp_ms)
+        return True
+
+    # ---- damage of the Raft log ------------------------------------------------------------------
 
     def may_have_term(self, index: int, term: int, taken: dict[int, int] = _NONE_TAKEN) -> bool:
         """Return True if a missing entry may be of that term.  Entries of unknown term are repaired
@@ -229,12 +423,14 @@ class StoredLog:
         return journal.place_at(position) if position != UNKNOWN_POSITION else None
 
     def unreadable_ranges(self) -> list[tuple[int, int]]:
-        """Return the journal ranges of missing entries, ascending, without those that are missing
-        only because they may have been truncated; entries that touch share a range.  O(missing)."""
+        """Return the journal ranges of missing entries and records, ascending, without those that
+        are missing only because they may have been truncated; entries that touch share a range.
+        O(missing)."""
         at = self.index
-        return merged((at.position(index), at.position(index) + at.size(index))
-                      for index in self.damage.unreadable()
-                      if at.position(index) != UNKNOWN_POSITION)
+        entries = [(at.position(index), at.position(index) + at.size(index))
+                   for index in self.damage.unreadable()
+                   if at.position(index) != UNKNOWN_POSITION]
+        return merged([*entries, *self.records.missing_ranges()])
 
     def records_after_tombstone(self, record: Entry) -> list[Entry]:
         """Return the REPAIR records to write right behind the tombstone of this replica, none
@@ -270,6 +466,8 @@ class StoredLog:
         copy's if it may be.  O(batches of the partition).
 
         Return False, and change nothing, if the log does not have the entry."""
+        if copy.index < self.index.first_index:
+            return self._repair_record(copy)
         if (self.damage.is_term_unknown(copy.index)
                 and self.may_have_term(copy.index, copy.term)):
             self.index.set_term(copy.index, copy.term, self.next_of_known_term(copy.index))
@@ -308,6 +506,8 @@ class StoredLog:
     def truncate(self, first_removed: int) -> None:
         """Truncate the log from ``first_removed`` on.  O(removed entries + the group's
         partitions)."""
+        # Records are committed: a truncation below the Raft start is of entries that are dropped.
+        first_removed = max(first_removed, self.index.first_index)
         for index in range(first_removed, self.index.last_index + 1):
             self.cached.pop(index, None)
         self.index.truncate(first_removed)
@@ -324,3 +524,7 @@ class StoredLog:
         self.damage._check()
         first, last = self.index.first_index, self.index.last_index
         assert all(first <= index <= last for index in self.missing), f"{self.missing}"
+        self.records._check(first)
+        below = self._batches_below(first)
+        assert all(index in self.records for index in below), f"{below} are no records"
+        assert len(self.records) == len(below), f"records without a batch, of {below}"

@@ -411,8 +411,23 @@ def checkpoint_files() -> list[bytes]:
 
 
 def checkpoints() -> list[bytes]:
-    """Return the body of its checkpoint."""
-    return [data[24:-4] for data in checkpoint_files()]
+    """Return the body of its checkpoint, and of one of a log with records below its Raft start."""
+    return [data[24:-4] for data in (*checkpoint_files(), compacted_checkpoint())]
+
+
+@functools.cache
+def compacted_checkpoint() -> bytes:
+    """Return a checkpoint of the same logs with one Raft start raised, as a file."""
+    disk, _model, _before_last = small_journal()
+    store = open_store(disk.filesystem, DIRECTORY)
+    states = store.partition_states[1]
+    states.apply(states.last_index)
+    log = store.table.logs[1]
+    log.compact(log.index.last_index, states)
+    assert log.records
+    checkpoint(store, {1: states.applied_index})
+    store.close()
+    return max((path, data) for path, data in disk.files().items() if "/checkpoint-" in path)[1]
 
 
 def indexes() -> list[bytes]:

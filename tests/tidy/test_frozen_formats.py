@@ -553,6 +553,8 @@ def test_a_group_s_record_in_a_checkpoint():
     plain = cbor2.loads(record.encode())
     assert plain == [1, 2, [[1, 2], [3], [4]], [3, 4], 5, 6, 7, "why", {}, [[8, 9]], True, True,
                      10, [[11, 12]], 13, 14, True, 15, 16, 17, 18]
+    with_records = record._replace(record_terms=((1, 2), (4, 0)))
+    assert cbor2.loads(with_records.encode()) == [*plain, [[1, 2], [4, 0]]]
 
 
 def test_index_files():

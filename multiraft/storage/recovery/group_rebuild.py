@@ -23,6 +23,7 @@ from multiraft.storage.damage.place import Place, PlaceRange
 from multiraft.storage.index import UNKNOWN_POSITION, Copy
 from multiraft.storage.journal.journal import Journal, Segment
 from multiraft.storage.journal.segment_index import SegmentRun
+from multiraft.storage.record_store import UNKNOWN_TERM, TermRuns, term_in, with_term
 from multiraft.storage.recovery.lost_truncations import (
     conflicts_with,
     mark_maybe_truncated,
@@ -37,7 +38,8 @@ class GroupRebuild:
     """One group's log while the journal's segments are joined to it."""
 
     __slots__ = ("log", "broken_reason", "_journal", "_applied", "_known_to",
-                 "_damage", "_unapplied_entries", "_pending_copies", "_first_positions")
+                 "_damage", "_unapplied_entries", "_pending_copies", "_first_positions",
+                 "_unreadable")
 
     def __init__(self, log: StoredLog, journal: Journal, applied: Mapping[tuple[int, int], int],
                  known_to: int, damage: list[Damage]):
@@ -55,6 +57,7 @@ class GroupRebuild:
         self._pending_copies: list[tuple[Copy, Entry | None]] = []
         #: Index -> journal offset where it first stood, of entries that are read from their copies.
         self._first_positions: dict[int, int] = {}
+        self._unreadable: set[int] = set()  # known entries whose bytes are damaged
 
     @property
     def _applied_index(self) -> int:
@@ -99,6 +102,7 @@ class GroupRebuild:
         log = self.log
         if run.tombstone is not None:
             self._unapplied_entries, self._pending_copies, self._first_positions = [], [], {}
+            self._unreadable = set()
             if run.tombstone_position > log.tombstone_position:
                 log.apply_tombstone(run.tombstone, run.tombstone_position,
                                     self._journal.place_at(run.tombstone_position))
@@ -117,12 +121,61 @@ class GroupRebuild:
                                 if item[0].index < first_removed]
         self._first_positions = {index: at for index, at in self._first_positions.items()
                                  if index < first_removed}
+        self._unreadable = {index for index in self._unreadable if index < first_removed}
         while self._unapplied_entries and self._unapplied_entries[-1].index >= first_removed:
             self._unapplied_entries.pop()
+
+    def _clip(self, run: SegmentRun) -> bool:
+        """Remove the run's entries below the log's beginning, which neither consensus nor a reader
+        needs.  Return False if none remains that was found.  Then the log has the lost ones at
+        most, because entries above were truncated before these were written."""
+        log, index = self.log, run.index
+        assert index is not None
+        first = log.index.first_index
+        if index.first_index >= first:
+            return True
+        # The terms of lost entries are guesses, so the run begins with an entry that was found.
+        while first <= index.last_index and index.position(first) == UNKNOWN_POSITION:
+            first += 1
+        if index.last_index < first:
+            self._truncate(log.index.first_index)
+            log.append_lost(first)
+            return False
+        index.compact(first)
+        for batches in run.partitions.values():
+            batches.remove_below(1 << 62, first)
+        return True
+
+    def raise_raft_start(self, record: GroupRecord, states: PartitionStates) -> None:
+        """Raise the Raft start to that of the checkpoint's record; entries below it become records
+        as far as ``states``, the checkpoint's, say that they are needed.
+
+        The terms of the record are the true ones: an entry of another term was truncated, and the
+        record of that is lost.  O(terms + entries below the Raft start)."""
+        log, first_index = self.log, record.first_index
+        if first_index <= log.index.first_index:
+            return
+        terms: list[tuple[int, int]] = list(record.record_terms)
+        for first, last, true, found in _terms_side_by_side(terms, log.index.term_runs(),
+                                                            first_index):
+            for index in range(first, last + 1) if true != found else ():
+                if true != UNKNOWN_TERM:
+                    log.discard_superseded(index)
+                elif index not in log.missing:
+                    terms = with_term(terms, index, found, first_index)
+        for index in [index for index in log.missing if index < first_index]:
+            # Its true term tells that it was not truncated.
+            if (log.damage.is_maybe_truncated(index) and index not in self._unreadable
+                    and log.index.position(index) != UNKNOWN_POSITION
+                    and term_in(terms, index) == log.index.term(index)):
+                log.damage.repair(index)
+        log.compact(first_index, states, (), terms, record.prev_term)
 
     def _extend(self, segment: Segment, run: SegmentRun) -> None:
         log, index = self.log, run.index
         assert index is not None
+        if not self._clip(run):
+            return None
         first_term = index.term(index.first_index)
         first_removed = log.index.first_conflict(index.first_index, first_term)
         if first_removed < log.index.first_index or first_term < log.index.prev_term:
@@ -139,23 +192,27 @@ class GroupRebuild:
             log.append_lost(index.first_index)
         log.index.extend(index)
         for at, position in run.missing.items():
+            if at < index.first_index:
+                continue
             if at in run.term_unknown:
                 log.damage.lose_term(at)
             else:
                 log.damage.lose(at, self._place_at(position))
+                self._unreadable.add(at)
         for partition, batches in run.partitions.items():
             log.partition_index(partition).extend(batches)
         self._unapplied_entries.extend(run.unapplied_entries)
 
     def _take_copy(self, copy: Copy, entry: Entry | None) -> None:
-        if not copy.index:
-            return  # truncated since
         log = self.log
+        if copy.index < log.index.first_index:
+            return  # truncated since, or below everything that is needed
         if log.index.holds(copy.index, copy.term):
             self._first_positions.setdefault(copy.index, log.index.position(copy.index))
         if not log.repair(copy):
             self._pending_copies.append((copy, entry))
             return
+        self._unreadable.discard(copy.index)
         if entry is None or entry.index <= self._applied_index:
             return
         unapplied_entries = self._unapplied_entries
@@ -209,6 +266,7 @@ class GroupRebuild:
             if in_log and log.index.position(index) in (position, UNKNOWN_POSITION):
                 place = self._place_at(position)
                 log.damage.lose(index, place)
+                self._unreadable.add(index)
                 if record.needs_head_recovery:
                     log.damage.suspect(index, place)
 
@@ -255,6 +313,15 @@ class GroupRebuild:
             return (f"applied state and entries reach index {states.last_index}, the log "
                     f"{log.index.last_index}")
         return ""
+
+
+def _terms_side_by_side(true: TermRuns, found: TermRuns,
+                        end: int) -> list[tuple[int, int, int, int]]:
+    """Return (first index, last index, term of ``true``, term of ``found``) for the ranges of equal
+    terms below index ``end``.  O(runs log runs)."""
+    starts = sorted({start for start, _ in [*true, *found] if start < end})
+    return [(start, following - 1, term_in(true, start), term_in(found, start))
+            for start, following in zip(starts, [*starts[1:], end])]
 
 
 def places(journal: Journal, ranges: Iterable[tuple[int, int]]) -> tuple[PlaceRange, ...]:

@@ -93,8 +93,13 @@ class _Rebuilding:
         cleared = [(begin, min(end, known_to)) for begin, end in record.cleared_ranges
                    if begin <= known_to]
         log.hard_state, log.commit = record.hard_state, record.commit
-        log.index = GroupIndex(record.first_index, record.prev_term)
+        # Dense from the first record on, so that everything lost is seen to be missing; raised to
+        # the Raft start when the whole journal was joined.
+        log.index = (GroupIndex(record.record_terms[0][0]) if record.record_terms
+                     else GroupIndex(record.first_index, record.prev_term))
         log.snapshot_position = record.snapshot_position
+        if record.snapshot_position and not record.record_terms:
+            log.raft_start_recorded = record.first_index  # installed, so in two checkpoints
         log.damage.restore(record.quarantined, record.needs_head_recovery,
                            record.permanently_quarantined, record.cleared_position,
                            places(self._journal, cleared))
@@ -161,6 +166,12 @@ class _Rebuilding:
         for group, each in self._groups.items():
             log = each.log
             progress.groups_done += 1
+            record = self._checkpoint.records.get(group)
+            is_known = record is not None and each.is_replica_of(record)
+            states = (self._checkpoint.partition_states[group] if is_known
+                      else PartitionStates(group))
+            if record is not None and is_known:
+                each.raise_raft_start(record, states)
             log.raise_term()
             if log.missing:
                 log.damage.quarantine(
@@ -168,11 +179,6 @@ class _Rebuilding:
                     + f" and {len(log.missing) - 1} more" * (len(log.missing) > 1))
             if each.broken_reason:
                 log.damage.require_head_recovery(each.broken_reason)
-            record = self._checkpoint.records.get(group)
-            if record is not None and each.is_replica_of(record):
-                states = self._checkpoint.partition_states[group]
-            else:
-                states = PartitionStates(group)
             self._result.partition_states[group] = states
             each.find_configurations()
             why = each.replay(states)

@@ -16,6 +16,12 @@ changed.  Per missing entry:
 - Other members have compacted it: it is forgotten if it and an intact entry behind it are applied.
 - The leader has compacted it: it is forgotten if it is applied; otherwise it is given up with all
   entries behind it, and the leader's snapshot replaces them.
+- It is applied, and a batch at or above its partition's log start: none of these answers ends the
+  search, because a peer that has compacted it has it as a record.  It stays missing as a record
+  then, until this replica has applied a higher log start.
+
+Missing records, below the Raft start, are requested in the same way, while the replica takes part
+in consensus.
 
 Then the repaired entries are applied to the partition states.  A replica that may have lost more
 than the entries it knows follows its leader until that clears it
@@ -32,6 +38,7 @@ from multiraft.raft.multi_raft import MultiRaft
 from multiraft.storage.errors import CorruptFile, CorruptJournalRange, CorruptRange
 from multiraft.storage.io_jobs import ReadJob, StagedWrite
 from multiraft.storage.store import Store
+from multiraft.storage.stored_log import StoredLog
 from multiraft.types import Entry
 
 #: Entries per request, and bytes per response: small steps do not delay other work of the nodes,
@@ -95,13 +102,15 @@ class RepairCoordinator:
         self._core = core
         self._submit = submit
         self._turn: dict[int, int] = {}  # group -> number of requests sent
+        self._records_asked: dict[int, int] = {}  # group -> last record that every peer was asked
         self._writing: set[int] = set()
         self.add_quarantined()
 
     def add_quarantined(self) -> None:
         """Add every quarantined replica of the store to ``groups``: those that recovery found
-        damaged, and those without records in a damaged journal.  O(groups)."""
-        self.groups |= {*self._store.repair.quarantined_groups()}
+        damaged, and those without records in a damaged journal.  Add also those that lack records.
+        O(groups)."""
+        self.groups |= {*self._store.repair.damaged_groups()}
 
     def on_replica_created(self, group: int) -> None:
         """Register a new replica if it is quarantined, because damaged entries of the journal may
@@ -118,8 +127,8 @@ class RepairCoordinator:
     # ---- damage --------------------------------------------------------------------------------
 
     def on_damage(self, error: CorruptRange | CorruptFile) -> None:
-        """Exclude the replica of a damaged entry from consensus until it is repaired.  A compacted
-        entry is only recorded as unneeded; known damage changes nothing.
+        """Exclude the replica of a damaged entry from consensus until it is repaired.  A record is
+        only repaired, a compacted entry only recorded as unneeded; known damage changes nothing.
 
         A ``CorruptJournalRange`` may have been of any group: exclude all replicas that have not
         cleared it.  A damaged checkpoint (``CorruptFile``) is replaced by a new one."""
@@ -134,6 +143,10 @@ class RepairCoordinator:
                 self._submit(self._store.repair.stage_clear(group, _nothing))
             return
         is_here = error.group in self._core.status.groups()
+        if self._store.repair.is_record(error.group, error.index):
+            if self._store.repair.record_damage(error.group, error.index, error.why):
+                self.groups.add(error.group)
+            return
         if is_here and error.index < self._core.status.of(error.group).first_index:
             # Compacted: neither the group nor a peer reads it again.
             self._record_unneeded(error.group, error.index)
@@ -161,41 +174,58 @@ class RepairCoordinator:
 
     def step(self, group: int) -> SendRequest | ReplayEntries | None:
         """Return what the driver has to do next for a group of ``groups``; None = nothing now.  The
-        step also begins head recovery or submits the LIFT record when these are due.
+        step also begins head recovery or submits the LIFT record when these are due; the record
+        waits until all kept checkpoints have the log's Raft start.
 
-        A group without a repairable quarantine leaves ``groups``."""
+        A group without a repairable quarantine or missing record leaves ``groups``."""
         repair, core = self._store.repair, self._core
-        log = repair.quarantined(group)
+        log = repair.damaged(group)
         if log is None or log.damage.is_permanent:
             self.groups.discard(group)
             return None
         if group in self._writing or group not in core.status.groups():
             return None  # recovered, and not taken up yet: metadata say what it is
+        if not log.quarantined:
+            return self._request_copies(group, log, is_of_records=True)
         if log.missing:
-            for index in repair.forget_below(group, core.status.of(group).first_index):
-                self._record_unneeded(group, index)
+            self._compact(group, core.status.of(group).first_index)
         if log.missing:
-            return self._request_copies(group)
+            return self._request_copies(group, log)
         job = repair.replay_job(group, core.status.of(group).last_index)
         if job is not None:
             return ReplayEntries(group, job)
         if log.damage.needs_head_recovery and not core.repair.is_head_recovered(group):
             if not core.repair.is_following(group):
                 core.repair.begin_head_recovery(group)
-            return None
+            return self._request_copies(group, log, is_of_records=True)
+        if not repair.is_raft_start_recorded(group):
+            self._store.require_checkpoints()
+            return self._request_copies(group, log, is_of_records=True)
         self._writing.add(group)
         self._submit(repair.stage_clear(group, lambda: self._on_cleared(group)))
         return None
 
-    def _request_copies(self, group: int) -> SendRequest | None:
-        log = self._store.repair.quarantined(group)
-        assert log is not None
-        others = self._peers_to_ask(group)
+    def _compact(self, group: int, first_index: int, unneeded: Sequence[int] = ()) -> None:
+        """Raise the Raft start in storage to that of consensus, and record the damaged entries that
+        are not needed as such.  ``unneeded``: missing ones that a peer has compacted."""
+        for staged in self._store.repair.compact(group, first_index, unneeded):
+            self._submit(staged)
+
+    def _request_copies(self, group: int, log: StoredLog,
+                        is_of_records: bool = False) -> SendRequest | None:
+        """Return a request to the next peer for missing entries, or for missing records; None if
+        there are none, or no peer."""
+        repair = self._store.repair
+        asked = self._records_asked.get(group, 0)
+        wanted = (repair.wanted_records(group, ENTRIES_PER_REQUEST, asked) if is_of_records
+                  else repair.wanted(group, ENTRIES_PER_REQUEST))
+        others = self._peers_to_ask(group) if wanted else []
         if not others:
             return None
         turn = self._turn[group] = self._turn.get(group, 0) + 1
-        repair = self._store.repair
-        wanted = repair.wanted(group, ENTRIES_PER_REQUEST)
+        if is_of_records and turn % len(others) == 0:
+            # Every peer was asked for these: one that none of them has holds no other up.
+            self._records_asked[group] = wanted[-1][0]
         request = RepairRequest(group, repair.incarnation(group), wanted, log.hard_state.term)
         return SendRequest(others[turn % len(others)], request)
 
@@ -216,11 +246,12 @@ class RepairCoordinator:
         checksums. Truncate the log instead where a committed entry among them contradicts it.
 
         Without a wanted copy, compact applied entries that the peer has compacted; else give up the
-        entries that a response of the leader calls absent or compacted. Entries that are not wanted
+        entries that a response of the leader calls absent or compacted. A batch that is needed here
+        stays missing, as a record, although it is compacted elsewhere. Entries that are not wanted
         with the same term now are ignored: a late response may be to a request for one exact entry,
         while now the committed entry of that index is wanted."""
         group, repair = response.group, self._store.repair
-        log = repair.quarantined(group)
+        log = repair.damaged(group)
         if (log is None or response.incarnation != repair.incarnation(group)
                 or group in self._writing
                 or group not in self._core.status.groups()):  # removed, its tombstone is on its way
@@ -240,10 +271,11 @@ class RepairCoordinator:
             self._writing.add(group)
             self._submit(staged)
             return
+        repair.forget_holes(group, [index for index, _ in response.compacted if index in wanted])
         compacted = [index for index, _ in response.compacted if index in log.missing]
         if not self._compact_applied(group, compacted) and response.leads:
-            absent = [index for index, _ in response.absent
-                      if index in wanted and not log.damage.is_term_unknown(index)]
+            absent = [index for index, _ in response.absent if index in log.missing
+                      and index in wanted and not log.damage.is_term_unknown(index)]
             self._give_up(group, absent, compacted)
 
     def _compact_applied(self, group: int, compacted: Sequence[int]) -> bool:
@@ -259,6 +291,7 @@ class RepairCoordinator:
         if not 0 < intact <= applied:
             return False
         core.compacted(group, intact + 1)
+        self._compact(group, intact + 1, compacted)
         return True
 
     def _truncate_conflict(self, group: int, given: Sequence[Entry]) -> bool:
@@ -295,15 +328,16 @@ class RepairCoordinator:
             self._truncate(group, min(given_up))
             return
         applied = core.status.of(group).applied_index
+        for index in absent:
+            if index <= core.status.of(group).commit:
+                repair.discard_superseded(group, index)
         unneeded = max((index for index in compacted if index <= applied), default=0)
         if unneeded:  # it is applied, and a member that lacks it gets a snapshot
             repair.require_head_recovery(
                 group
             )  # its term may be unknown, and it may have been the last entry
             core.compacted(group, unneeded + 1)
-        for index in absent:
-            if index <= core.status.of(group).commit:
-                repair.discard_superseded(group, index)
+            self._compact(group, unneeded + 1, compacted)
 
     def on_replay_read(self, group: int, entries: Sequence[Entry]) -> None:
         """Append the entries that a ``ReplayEntries`` step read to the partition states, and give
@@ -328,7 +362,8 @@ class RepairCoordinator:
         if group not in self._core.status.groups():
             return  # it was removed meanwhile
         if self._store.repair.quarantined(group) is None:
-            self.groups.discard(group)
+            if self._store.repair.damaged(group) is None:
+                self.groups.discard(group)
             self.repaired += 1
             self._core.repair.repaired(group)
 

@@ -24,6 +24,7 @@ from multiraft.storage.io_jobs import ReadJob, StagedWrite
 from multiraft.storage.journal.journal import Part
 from multiraft.storage.journal.segment_index import RANGE_STRUCT, REPAIR_STRUCT
 from multiraft.storage.log_table import LogTable
+from multiraft.storage.record_store import EntryPlace
 from multiraft.storage.stored_log import NO_CONFIGURATION, StoredLog
 from multiraft.types import Entry, EntryKind
 
@@ -48,30 +49,32 @@ class LocalRepair:
         """Mark a durable entry as missing, because it cannot be read as it was written, and
         quarantine its replica, in memory only.
 
+        A record is only missing: what it did is in the checkpoints, so its replica stays as it is.
         Return False, and change nothing, if that was known or the entry is not in the log."""
         log = self._table.log(group)
-        first, last = log.index.first_index, log.index.last_index
-        if index in log.missing or not first <= index <= last:
+        if index in log.missing or index in log.records.missing or not log.has(index):
             return False
         # Entries in memory are contiguous up to the last one, so those before it leave as well.
         for each in [each for each in log.cached if each <= index]:
             del log.cached[each]
+        if index < log.raft_start:
+            return log.records.lose(index)
         log.damage.lose(index, log.place_of(index, self._journal))
         log.damage.quarantine(f"entry {index}: {why}")
         return True
 
     def owners(self, begin: int, end: int) -> list[tuple[int, int]]:
-        """Return (group, index) of all entries that begin in [begin, end) of the journal and are in
-        a log.  O(entries of the node): for the rare case of damage in that range."""
+        """Return (group, index) of all entries and records of logs that begin in [begin, end) of
+        the journal.  O(entries of the node): for the rare case of damage in that range."""
         return [(group, index) for group, log in sorted(self._table.logs.items())
-                for index in log.index.indexes_within(begin, end)]
+                for index in log.indexes_within(begin, end)]
 
     def is_at(self, position: int, group: int, index: int) -> bool:
-        """Return True if the log of ``group`` has its entry ``index`` at a journal position.  O(1).
-        """
+        """Return True if the log of ``group`` has its entry or record ``index`` at a journal
+        position.  O(log n)."""
         log = self._table.logs.get(group)
-        return (log is not None and log.index.first_index <= index <= log.index.last_index
-                and log.index.position(index) == position)
+        return (log is not None and log.has(index)
+                and log.locate(index).position == position)
 
     def is_inside(self, position: int) -> bool:
         """Return True if a journal position lies inside an entry of a log, or of a damaged entry
@@ -82,8 +85,8 @@ class LocalRepair:
                 or self._damage.is_inside_explained(self._journal.place_at(position)))
 
     def _ends_behind(self, group: int, index: int, position: int) -> bool:
-        at = self._table.log(group).index
-        return at.position(index) + at.size(index) > position
+        place = self._table.log(group).locate(index)
+        return place.position + place.size > position
 
     @property
     def has_known_damage(self) -> bool:
@@ -99,9 +102,9 @@ class LocalRepair:
         """Return the logs for which damage in a range is neither cleared nor known.  O(entries of
         the node)."""
         logs, range_at = self._table.logs, self._journal.range_at
-        owned = [range_at(at.position(index), at.position(index) + at.size(index))
-                 for at in [log.index for log in logs.values()]
-                 for index in at.indexes_within(begin, end)]
+        places = [log.locate(index) for log in logs.values()
+                  for index in log.indexes_within(begin, end)]
+        owned = [range_at(at.position, at.position + at.size) for at in places]
         ranges = [part for each in self._damage.unexplained(*range_at(begin, end))
                   for part in uncovered(*each, owned)]
         # The LIFT that ends a quarantine will clear the ranges that were found before it.
@@ -145,6 +148,23 @@ class LocalRepair:
         log = self._table.logs.get(group)
         return log if log is not None and log.quarantined and not log.removed else None
 
+    def damaged(self, group: int) -> StoredLog | None:
+        """Return the group's log if its replica is quarantined or records are missing, else
+        None."""
+        log = self._table.logs.get(group)
+        if log is None or log.removed or not (log.quarantined or log.records.missing):
+            return None
+        return log
+
+    def damaged_groups(self) -> Iterator[int]:
+        """Yield the groups whose replica is quarantined or lacks records.  O(groups)."""
+        return (group for group in self._table.logs if self.damaged(group) is not None)
+
+    def is_record(self, group: int, index: int) -> bool:
+        """Return True if an entry is a record of the group, readable or missing.  O(log n)."""
+        log = self._table.logs.get(group)
+        return log is not None and index < log.raft_start and index in log.records
+
     def incarnation(self, group: int) -> int:
         """Return the group's incarnation as this node's replica knows it; 0 = no replica.  Entries
         of equal index and term are the same only within one incarnation."""
@@ -175,9 +195,11 @@ class LocalRepair:
                 term != ANY_COMMITTED and at >= index.first_index and not index.holds(at, term))]
 
     def compacted(self, group: int, wanted: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Return those of the ``wanted`` (index, term) that are compacted in the group's log."""
-        first = self._table.log(group).index.first_index
-        return [(at, term) for at, term in wanted if at < first]
+        """Return those of the ``wanted`` (index, term) that are compacted in the group's log and no
+        records here: no batches, or below the log start of their partition."""
+        log = self._table.log(group)
+        return [(at, term) for at, term in wanted if at < log.raft_start
+                and at not in log.records.missing and not log.records.holds(at, term)]
 
     def wanted(self, group: int, count_max: int) -> tuple[tuple[int, int], ...]:
         """Return (index, term) of up to ``count_max`` missing entries to request from peers, lowest
@@ -185,6 +207,15 @@ class LocalRepair:
         log = self._table.log(group)
         return tuple([(index, _wanted_term(log, index))
                       for index in sorted(log.missing)[:count_max]])
+
+    def wanted_records(self, group: int, count_max: int,
+                       behind: int = 0) -> tuple[tuple[int, int], ...]:
+        """Return (index, term) of up to ``count_max`` missing records and holes to request from
+        peers, as ``wanted``: the next ones behind an index, or the first.  O(count)."""
+        records = self._table.log(group).records
+        wanted = (records.missing_behind(behind, count_max)
+                  or records.missing_behind(0, count_max))
+        return tuple([(index, records.term(index)) for index in wanted])
 
     def unreadable(self, group: int, first: int) -> list[int]:
         """Return the unreadable entries from an index on, without those that are missing only
@@ -206,29 +237,33 @@ class LocalRepair:
         O(asked)."""
         log = self._table.log(group)
         return {index: term for index, term in asked
-                if index in log.missing and term == _wanted_term(log, index)}
+                if (index in log.missing and term == _wanted_term(log, index))
+                or (index in log.records.missing and term == log.records.term(index))}
 
     def copy_jobs(self, group: int, wanted: Sequence[tuple[int, int]],
                     bytes_max: int) -> list[ReadJob]:
         """Return jobs that read, for a peer, those ``wanted`` (index, term) that this log has
-        intact; with the term ``ANY_COMMITTED``, those that are applied.
+        intact, records among them; with the term ``ANY_COMMITTED``, those that are applied.
 
         One job for each entry: as many as fit into ``bytes_max``, and at least one if the log has
         any. O(wanted)."""
         log, total = self._table.log(group), 0
         jobs: list[ReadJob] = []
-        first, applied = log.index.first_index, self._table.partition_states[group].applied_index
+        first, applied = log.raft_start, self._table.partition_states[group].applied_index
         for index, term in wanted:
-            if term == ANY_COMMITTED:
+            if index < first:  # committed, whatever the term that is asked for
+                known = log.records.holds(index, term)
+            elif term == ANY_COMMITTED:
                 known = first <= index <= applied
             else:
                 known = log.index.holds(index, term)
-            if not known or index in log.missing:
+            if not known or log.first_missing_of((index,)):
                 continue
-            total += log.index.size(index)
+            total += log.size(index)
             if jobs and total > bytes_max:
                 break
-            jobs.append(self._table.read_job(group, index, index))
+            jobs.append(self._table.read_from_disk(log, (index,)) if index < first
+                        else self._table.read_job(group, index, index))
         return jobs
 
     def first_conflict(self, group: int, entries: Sequence[Entry]) -> int:
@@ -243,8 +278,8 @@ class LocalRepair:
 
     def stage_copies(self, group: int, entries: Sequence[Entry],
                      on_durable: Callable[[], None]) -> StagedWrite | None:
-        """Return the write of copies of missing entries, which peers sent.  They take effect when
-        they are durable, right before ``on_durable`` is called.
+        """Return the write of copies of missing entries and records, which peers sent.  They take
+        effect when they are durable, right before ``on_durable`` is called.
 
         Entries that are not missing, or of a term that cannot be right, are left out; None when no
         copy remains."""
@@ -253,12 +288,10 @@ class LocalRepair:
         copies: list[Copy] = []
         taken: dict[int, int] = {}
         for entry in entries:
-            if (entry.index not in log.missing or entry.incarnation != log.incarnation
-                    or not log.may_have_term(entry.index, entry.term, taken)):
+            if entry.incarnation != log.incarnation or not self._is_missing(log, entry, taken):
                 continue
             taken[entry.index] = entry.term
-            damaged = log.missing[entry.index].position
-            size = log.index.size(entry.index) if damaged else 0
+            damaged, size = _damaged_place(log, entry.index)
             record = Entry(EntryKind.REPAIR, group, log.incarnation, entry.term, entry.index,
                          payload=REPAIR_STRUCT.pack(damaged, size))
             placed = self._journal.place_in_one_segment([record, entry])
@@ -268,6 +301,14 @@ class LocalRepair:
             return None
         return self._table.stage_records(parts, lambda: self._use(log, copies, on_durable))
 
+    def _is_missing(self, log: StoredLog, entry: Entry, taken: dict[int, int]) -> bool:
+        """Return True if a peer's entry is a missing one of the log, or a missing record, by its
+        index and term."""
+        if entry.index < log.raft_start:
+            return (entry.index in log.records.missing
+                    and log.records.term(entry.index) in (ANY_COMMITTED, entry.term))
+        return entry.index in log.missing and log.may_have_term(entry.index, entry.term, taken)
+
     def stage_unneeded(self, group: int, index: int) -> StagedWrite | None:
         """Return the write of a record that a damaged range held a compacted entry, of which no
         copy is needed.
@@ -276,12 +317,15 @@ class LocalRepair:
         log = self._table.log(group)
         if not log.index.first_index <= index <= log.index.last_index:
             return None
-        position, size = log.index.position(index), log.index.size(index)
+        return self._stage_unneeded(log, index, log.locate(index))
+
+    def _stage_unneeded(self, log: StoredLog, index: int, place: EntryPlace) -> StagedWrite | None:
+        term, position, size = place
         begin, end = self._journal.range_at(position, position + size)
         if position == UNKNOWN_POSITION or self._damage.is_explained(begin):
             return None
         self._damage.explain(begin, end)
-        record = Entry(EntryKind.REPAIR, group, log.incarnation, log.index.term(index), index,
+        record = Entry(EntryKind.REPAIR, log.group, log.incarnation, term, index,
                      payload=REPAIR_STRUCT.pack(position, size))
         placed = self._journal.place_in_one_segment([record])
         return self._table.stage_records(placed.parts, lambda: None)
@@ -292,6 +336,42 @@ class LocalRepair:
             self._damage.explain(*self._journal.range_at(at, at + copy.damaged_size))
             self.entries_repaired += log.repair(copy)
         on_durable()
+
+    def forget_holes(self, group: int, indexes: Sequence[int]) -> None:
+        """Stop counting holes among ``indexes`` as missing, because a peer that has compacted these
+        entries has no records of them.  Missing records stay: they are needed while their
+        partition's log start, as applied here, is not above them."""
+        records = self._table.log(group).records
+        for index in indexes:
+            if index not in records:
+                records.forget_missing(index)
+
+    def compact(self, group: int, first_index: int,
+                unneeded: Sequence[int] = ()) -> list[StagedWrite]:
+        """Raise the Raft start of a damaged log to ``first_index``, because peers have compacted
+        the entries below it.  Return the writes of records that its missing entries which are no
+        records are not needed.
+
+        A log of a group without partitions only forgets its missing entries.  ``unneeded``: see
+        ``StoredLog.compact``."""
+        log, states = self._table.log(group), self._table.partition_states[group]
+        if not states.partitions_count and not log.records:
+            staged = [self.stage_unneeded(group, index)
+                      for index in self.forget_below(group, first_index)]
+            return [each for each in staged if each is not None]
+        before = {index: log.locate(index) for index in log.missing if index < first_index}
+        log.compact(first_index, states, unneeded)
+        if before:
+            self._forgotten[group] = max(before)
+        for index in sorted(unneeded):
+            # In ascending order, as they are repaired: the term that the log has for a forgotten
+            # entry is a guess, which may not limit the terms of entries before it.
+            if (index in log.missing and index < first_index
+                    and min(log.damage.terms_unknown(), default=index) >= index):
+                log.forget_unneeded(index)
+        staged = [self._stage_unneeded(log, index, place) for index, place in before.items()
+                  if index not in log.records.missing and index not in log.missing]
+        return [each for each in staged if each is not None]
 
     def forget_below(self, group: int, first_index: int) -> list[int]:
         """Stop counting compacted entries below ``first_index`` as missing; return those that were.
@@ -371,6 +451,15 @@ class LocalRepair:
             if other < index or log.index.position(other) < damage_begin.journal_offset:
                 log.damage.suspect(other, log.place_of(other, self._journal))
 
+    def is_raft_start_recorded(self, group: int) -> bool:
+        """Return True if all kept checkpoints have the log's Raft start.
+
+        A start with a lower one reads entries again that were dropped here.  If their replacements
+        or the records of their truncation are lost, only damage that is not cleared tells it to ask
+        a peer."""
+        log = self._table.log(group)
+        return log.raft_start_recorded >= log.raft_start
+
     def require_head_recovery(self, group: int) -> None:
         """Require that a leader clears the replica: it may have lost more than is missing."""
         damage = self._table.log(group).damage
@@ -419,6 +508,14 @@ def _incarnation(log: StoredLog) -> list[Entry]:
     )
     return [reincarnation(log.group, log.incarnation, at[0],
                           ForcedRecovery(log.group_incarnation, at[1]), log.vote_barrier_term)]
+
+
+def _damaged_place(log: StoredLog, index: int) -> tuple[int, int]:
+    """Return position and framed size of a missing entry or record; 0 = unknown."""
+    if index < log.raft_start:
+        return log.records.missing[index]
+    position = log.missing[index].position
+    return position, log.index.size(index) if position else 0
 
 
 def _wanted_term(log: StoredLog, index: int) -> int:

@@ -200,6 +200,11 @@ def test_a_record_of_the_version_before_knows_the_index_of_a_bar_alone():
         1, 1, VOTERS, HardState(3, 2), 1, 0, 0, "", tail, vote_barrier_index=9, vote_barrier_term=4
     )
     assert GroupRecord.decode(record.encode()) == record
+    with_records = record._replace(first_index=5, record_terms=((1, 2), (4, 0)))
+    assert GroupRecord.decode(with_records.encode()) == with_records
+    for terms in (((0, 1),), ((1, 2), (1, 3)), ((1, 2), (5, 3))):
+        with pytest.raises(ValueError):
+            GroupRecord.decode(record._replace(first_index=5, record_terms=terms).encode())
     before = cbor2.dumps(cbor2.loads(record.encode())[:-1])
     assert GroupRecord.decode(before) == record._replace(vote_barrier_term=0)
 

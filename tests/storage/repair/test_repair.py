@@ -517,13 +517,14 @@ def test_what_is_applied_and_compacted_by_the_leader_is_forgotten():
     """The state stands for it here, too."""
     disk, _, _ = small_journal()
     store = open_store(disk.filesystem, DIRECTORY)
-    store.repair.record_damage(2, 3, "found by the scrub")
+    store.partition_states[2].apply(2)
+    store.repair.record_damage(2, 2, "found by the scrub")  # it opens a partition
     core = Core({1: VOTERS, 2: VOTERS})
-    core.status.applied_index = 3
+    core.status.applied_index = 2
     written = []
     repairer = RepairCoordinator(1, store, core, written.append)
     repairer.on_response(RepairResponse(2, 1, (), (), True, store.repair.wanted(2, 8)))
-    assert not core.forgotten and core.first_index == 4
+    assert not core.forgotten and core.first_index == 3
     assert repairer.step(2) is None and not store.repair.quarantined(2).missing
     assert len(written) == 1, "nobody needs what stood there"
     assert store.table.logs[2].damage.needs_head_recovery, (
@@ -596,12 +597,17 @@ def test_damage_of_compacted_entries_is_not_missed():
     """Every peer may have compacted them: requests for copies would be repeated without end."""
     disk, _, _ = small_journal()
     store = open_store(disk.filesystem, DIRECTORY)
+    store.partition_states[1].apply(2)
     core, submitted = Core({1: VOTERS, 2: VOTERS}), []
     repairer = RepairCoordinator(1, store, core, submitted.append)
     repairer.on_damage(CorruptRange(1, 2, "found by the scrub"))
     assert isinstance(repairer.step(1), SendRequest)
     core.first_index = 3
     assert repairer.step(1) is None
-    assert len(submitted) == 2, "what stood there is written, and it is lifted"
+    assert len(submitted) == 1, "what stood there is written"
+    assert store.checkpoint_due
+    checkpoint(store, {1: 2})
+    assert repairer.step(1) is None
+    assert len(submitted) == 2, "and it is lifted, as every checkpoint has the Raft start"
     repairer.on_damage(CorruptRange(2, 2, "found by the scrub"))
     assert 2 not in repairer.groups

@@ -85,7 +85,7 @@ class BootId:
         for group in quarantined:
             self.commit_all(group)
         self.hurt = False
-        repairer = RepairCoordinator(1, self.store, Core(self), self.submit)
+        repairer = RepairCoordinator(1, self.store, self.core(), self.submit)
         leader = RepairCoordinator(2, self.peer, PeerCore(self.peer, True), self.submit)
         stale = RepairCoordinator(3, self.stale, PeerCore(self.stale, False), self.submit)
         for _ in range(100):
@@ -98,7 +98,7 @@ class BootId:
                     repairer.on_response(answer._replace(entries=given))
                 elif isinstance(action, ReplayEntries):
                     repairer.on_replay_read(group, action.job.execute())
-            if not repairer.groups:
+            if self.is_repaired(repairer):
                 break
         else:
             raise AssertionError(f"never repaired: {quarantined}")
@@ -106,6 +106,17 @@ class BootId:
             self.sync(group)
         self.check()
         self.note()
+
+    def is_repaired(self, repairer: RepairCoordinator) -> bool:
+        return not repairer.groups
+
+    def first_of(self, group: int) -> int:
+        """First index that consensus compares with the leader's log."""
+        return 1
+
+    def core(self) -> Core:
+        """The follower's consensus, as it is after the last round."""
+        return Core(self)
 
     def submit(self, staged) -> None:
         staged.execute()
@@ -115,7 +126,8 @@ class BootId:
         """The leader's appends bring the follower's log to its own."""
         member, index = self.members[group], self.store.table.logs[group].index
         common = min(index.last_index, len(member.true))
-        while common and index.term(common) != member.true[common - 1].term:
+        while common >= self.first_of(group) and (
+                index.term(common) != member.true[common - 1].term):
             common -= 1
         assert common >= member.known, f"what follows {common} of {member.known} would be dropped"
         if common < max(index.last_index, len(member.true)):
@@ -232,7 +244,7 @@ class BootId:
     def scrub(self) -> None:
         for log in self.store.table.logs.values():
             log.cached.clear()
-        repairer = RepairCoordinator(1, self.store, Core(self), self.submit)
+        repairer = RepairCoordinator(1, self.store, self.core(), self.submit)
         scrubber = Scrubber(self.store)
         while (job := scrubber.next_job()) is not None:
             job.execute()

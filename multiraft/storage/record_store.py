@@ -1,0 +1,244 @@
+"""Records of one group below its Raft start: entries that are kept only to be read.
+
+Contract.  Owned by the loop, in memory only.  ``StoredLog.compact`` fills the store from the Raft
+log's index, recovery does the same; ``StoredLog`` answers by index from either of the two.  Offsets
+lead to indexes in the partitions' own indexes (``PartitionIndex``).  Nothing but this interface
+knows how records are kept, so that they can move to files.
+
+Invariants.  Indexes ascend and are below the group's Raft start.  Each record is a data entry that
+is committed, so (group, incarnation, index) names it, and its term identifies it.  A missing index
+is either one of the records or a *hole*: an entry that is lost, of unknown kind.
+
+Theory.  A record changes no state, because a checkpoint has all that it did, and it needs no entry
+beside it, because no append is compared with it.  The terms of all indexes from the first record
+on are kept beside the records: an entry that was truncated, and whose truncation a damaged place
+hides, has the index of a record but not its term.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple, final
+
+from multiraft.errors import Compacted
+from multiraft.storage.index import UNKNOWN_POSITION, GroupIndex
+
+#: Term of an index for which it is not known: the committed entry of that index is the right one.
+UNKNOWN_TERM = 0
+
+TermRuns = Sequence[tuple[int, int]]
+
+
+class EntryPlace(NamedTuple):
+    """Identity and place of an entry of a log."""
+
+    term: int
+    position: int  # of the journal
+    size: int  # framed
+
+
+class MissingRecord(NamedTuple):
+    """Place of a record, or of a hole, that cannot be read."""
+
+    position: int  # of the journal; 0 = unknown
+    size: int  # framed; 0 = unknown
+
+
+def term_in(runs: TermRuns, index: int) -> int:
+    """Return the term of an index in runs of (first index, term), ``UNKNOWN_TERM`` before the first
+    run.  O(log runs)."""
+    at = bisect_right(runs, (index, 1 << 64)) - 1
+    return runs[at][1] if at >= 0 else UNKNOWN_TERM
+
+
+def with_term(runs: Iterable[tuple[int, int]], index: int, term: int,
+              end: int) -> list[tuple[int, int]]:
+    """Return runs that end before index ``end``, with another term for one index.  O(runs)."""
+    known = list(runs)
+    behind = term_in(known, index + 1)
+    changed = [run for run in known if run[0] not in (index, index + 1)]
+    changed.append((index, term))
+    if index + 1 < end:
+        changed.append((index + 1, behind))
+    return _joined(sorted(changed))
+
+
+def _joined(runs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the runs without those that repeat the term of the run before."""
+    joined: list[tuple[int, int]] = []
+    for start, term in runs:
+        if not joined or joined[-1][1] != term:
+            joined.append((start, term))
+    return joined
+
+
+@final
+class RecordStore:
+    """Places of the kept records of one group, by index."""
+
+    __slots__ = ("_indexes", "_positions", "_sizes", "_terms", "_missing", "_missing_sorted")
+
+    def __init__(self) -> None:
+        self._indexes = array("Q")
+        self._positions = array("Q")
+        self._sizes = array("I")
+        #: (first index, term), ascending, from the first needed index up to the Raft start.
+        self._terms: list[tuple[int, int]] = []
+        self._missing: dict[int, MissingRecord] = {}
+        self._missing_sorted: list[int] | None = None  # None = to be sorted anew
+
+    def __len__(self) -> int:
+        return len(self._indexes)
+
+    def __bool__(self) -> bool:
+        return bool(self._indexes) or bool(self._missing)
+
+    # ---- changes -------------------------------------------------------------------------------
+
+    def take_over(self, log: GroupIndex, first_index: int, kept: Sequence[int],
+                  missing: Mapping[int, MissingRecord], terms: TermRuns) -> None:
+        """Add the entries ``kept``, ascending, of a Raft log whose start rises to ``first_index``.
+
+        ``missing``: those of them, and holes, that cannot be read; ``terms``: of the indexes from
+        the log's present start on.  O(kept + runs + missing)."""
+        assert not self._indexes or not kept or self._indexes[-1] < kept[0]
+        self._indexes.extend(kept)
+        self._positions.extend([log.position(index) for index in kept])
+        self._sizes.extend([log.size(index) for index in kept])
+        self._terms = _joined([*self._terms, *(run for run in terms if run[0] < first_index)])
+        for index, place in missing.items():
+            self._set_missing(index, place)
+        self._drop_terms(first_index)
+
+    def replace(self, index: int, term: int, position: int, size: int, raft_start: int) -> None:
+        """Set place and term of a record, which is added if it was a hole, and count it as intact.
+        O(records) when it was a hole, O(log n) else."""
+        slot = bisect_left(self._indexes, index)
+        if slot == len(self._indexes) or self._indexes[slot] != index:
+            self._indexes.insert(slot, index)
+            self._positions.insert(slot, position)
+            self._sizes.insert(slot, size)
+        else:
+            self._positions[slot], self._sizes[slot] = position, size
+        if self.term(index) != term:
+            self._terms = with_term(self._terms, index, term, raft_start)
+        self.forget_missing(index)
+
+    def remove(self, indexes: Collection[int], raft_start: int) -> None:
+        """Remove records, missing ones too.  O(records)."""
+        if not indexes:
+            return
+        gone = set(indexes)
+        kept = [slot for slot, index in enumerate(self._indexes) if index not in gone]
+        for column in (self._indexes, self._positions, self._sizes):
+            column[:] = array(column.typecode, [column[slot] for slot in kept])
+        for index in gone & self._missing.keys():
+            self.forget_missing(index)
+        self._drop_terms(raft_start)
+
+    def lose(self, index: int) -> bool:
+        """Count a record as missing, because it cannot be read.  Return False if it was."""
+        if index in self._missing:
+            return False
+        place = self.locate(index)
+        self._set_missing(index, MissingRecord(place.position, place.size))
+        return True
+
+    def forget_missing(self, index: int) -> None:
+        """Count a record as intact, or a hole as an entry that is no record."""
+        if self._missing.pop(index, None) is not None:
+            self._missing_sorted = None
+
+    def _set_missing(self, index: int, place: MissingRecord) -> None:
+        self._missing[index] = place
+        self._missing_sorted = None
+
+    def _drop_terms(self, raft_start: int) -> None:
+        """Drop the terms before the first index that is kept or missing."""
+        first = min([*self._indexes[:1], *self._missing_in_order()[:1]], default=raft_start)
+        runs = [run for run in self._terms if run[0] > first]
+        if first < raft_start:
+            runs.insert(0, (first, self.term(first)))
+        self._terms = runs if first < raft_start else []
+
+    # ---- queries -------------------------------------------------------------------------------
+
+    @property
+    def terms(self) -> tuple[tuple[int, int], ...]:
+        """Terms of all indexes from the first one that is kept or missing up to the Raft start, as
+        runs of (first index, term)."""
+        return tuple(self._terms)
+
+    @property
+    def missing(self) -> Mapping[int, MissingRecord]:
+        """Records and holes that cannot be read, by index."""
+        return self._missing
+
+    def __contains__(self, index: object) -> bool:
+        """Return True if the entry of that index is a record, readable or missing.  O(log n)."""
+        assert isinstance(index, int)
+        slot = bisect_left(self._indexes, index)
+        return slot < len(self._indexes) and self._indexes[slot] == index
+
+    def holds(self, index: int, term: int) -> bool:
+        """Return True if there is a record of that index and term, readable or missing; with
+        ``UNKNOWN_TERM``, of that index.  O(log n)."""
+        return index in self and term in (UNKNOWN_TERM, self.term(index))
+
+    def term(self, index: int) -> int:
+        """Return the term of an index below the Raft start; ``UNKNOWN_TERM`` = not known."""
+        return term_in(self._terms, index)
+
+    def locate(self, index: int) -> EntryPlace:
+        """Return where a record is, readable or missing.  O(log n).  Raise ``Compacted`` for an
+        index without a record."""
+        slot = bisect_left(self._indexes, index)
+        if slot == len(self._indexes) or self._indexes[slot] != index:
+            raise Compacted(f"index {index} is below the Raft start and no record")
+        return EntryPlace(self.term(index), self._positions[slot], self._sizes[slot])
+
+    def size(self, index: int) -> int:
+        """Return the framed bytes of a record.  O(log n).  Raise ``Compacted`` for an index without
+        a record."""
+        return self.locate(index).size
+
+    def indexes_within(self, begin: int, end: int) -> list[int]:
+        """Return the records that begin in [begin, end) of the journal.  O(records)."""
+        return [self._indexes[slot] for slot, position in enumerate(self._positions)
+                if begin <= position < end]
+
+    def first_missing(self, first: int, last: int) -> int:
+        """Return the lowest missing index in [first, last]; 0 = none.  O(log missing)."""
+        known = self._missing_in_order()
+        at = bisect_left(known, first)
+        return known[at] if at < len(known) and known[at] <= last else 0
+
+    def missing_behind(self, index: int, count_max: int) -> list[int]:
+        """Return up to ``count_max`` missing indexes behind ``index``, ascending.  O(count)."""
+        known = self._missing_in_order()
+        at = bisect_right(known, index)
+        return known[at:at + count_max]
+
+    def missing_ranges(self) -> list[tuple[int, int]]:
+        """Return the journal ranges of the missing records and holes whose place is known.
+        O(missing)."""
+        return [(position, position + size) for position, size in self._missing.values()
+                if position != UNKNOWN_POSITION and size]
+
+    def _missing_in_order(self) -> list[int]:
+        if self._missing_sorted is None:
+            self._missing_sorted = sorted(self._missing)
+        return self._missing_sorted
+
+    def _check(self, raft_start: int) -> None:
+        """Assert every invariant.  O(n)."""
+        assert len(self._indexes) == len(self._positions) == len(self._sizes)
+        assert all(a < b for a, b in zip(self._indexes, self._indexes[1:]))
+        assert not self._indexes or self._indexes[-1] < raft_start
+        assert all(0 < index < raft_start for index in self._missing), f"{self._missing}"
+        assert all(a[0] < b[0] and a[1] != b[1] for a, b in zip(self._terms, self._terms[1:]))
+        assert not self._terms or self._terms[-1][0] < raft_start
+        needed = [*self._indexes[:1], *self._missing_in_order()[:1]]
+        assert not needed or self._terms[0][0] <= min(needed)
