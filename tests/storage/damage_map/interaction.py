@@ -17,10 +17,22 @@ from multiraft.storage.stored_log import StoredLog
 from multiraft.types import Entry, HardState
 from tests.datadriven import Command, ScriptError
 from tests.storage.damage import DIRECTORY, LANE, Disk
-from tests.storage.world import VOTERS, Rounds, checkpoint, noop_entry, open_store, write
+from tests.storage.world import (
+    VOTERS,
+    Rounds,
+    checkpoint,
+    data_entry,
+    noop_entry,
+    open_entry,
+    open_store,
+    write,
+)
 
 #: Size of an entry without payload, and of a record of term and vote.
 ENTRY_BYTES, HARD_STATE_BYTES = 64, 72
+
+#: Partition of all batches.
+PARTITION = 7
 
 
 class DamageInteraction:
@@ -34,6 +46,7 @@ class DamageInteraction:
             self.store.create_group(group, 1, VOTERS)
         self.shown = self._describe()
         self.staged = None
+        self.offset = 0  # of the next batch
 
     def _open(self) -> None:
         self.store = open_store(self.disk.filesystem, DIRECTORY)
@@ -63,6 +76,33 @@ class DamageInteraction:
             entry = noop_entry(group, self._log(group).index.last_index + 1, term)
             self.entries[group][entry.index] = entry
             self.rounds.run(write(group, entry, hard_state=HardState(term, 1)))
+
+    def do_batches(self, command: Command) -> None:
+        """batches g1 count=3 term=1: batches of one record each, in rounds of their own; the first
+        entry of the group opens their partition."""
+        group, term = command.group(0), command.number("term", 1)
+        for _ in range(command.number("count", 1)):
+            index = self._log(group).index.last_index + 1
+            entry = (open_entry(group, index, term, PARTITION) if index == 1 else
+                     data_entry(group, index, term, PARTITION, self.offset, [b"%d" % index]))
+            self.offset += index > 1
+            self.entries[group][index] = entry
+            self.rounds.run(write(group, entry, hard_state=HardState(term, 1)))
+
+    def do_raft_start(self, command: Command) -> None:
+        """raft-start g1 first=4: only records remain below an applied index."""
+        group = command.group(0)
+        self._log(group).compact(command.number("first", 1), self.store.partition_states[group])
+
+    def do_fetch(self, command: Command) -> list[str]:
+        """fetch g1 offset=0: the batches that a reader gets."""
+        group, offset = command.group(0), command.number("offset", 0)
+        found = self.store.fetch(group, PARTITION, offset, 1 << 20, self.offset)
+        try:
+            read = found.job.execute() if found.job is not None else found.buffers
+        except CorruptRange as error:
+            return [f"refused: {error}"]
+        return [f"{len(read)} batches, up to offset {found.next_offset}"]
 
     def do_vote(self, command: Command) -> None:
         """vote g2 term=3: a record of term and vote."""
@@ -101,8 +141,13 @@ class DamageInteraction:
 
     def do_rot_entry(self, command: Command) -> None:
         """rot-entry g1 index=2: zeros in place of an entry."""
-        at = self._log(command.group(0)).index.position(command.number("index", 1))
+        at = self._log(command.group(0)).locate(command.number("index", 1)).position
         self._zero(at, ENTRY_BYTES)
+
+    def do_rot_payload(self, command: Command) -> None:
+        """rot-payload g1 index=2: other bytes in place of a batch's end, under an intact header."""
+        place = self._log(command.group(0)).locate(command.number("index", 1))
+        self._zero(place.position + place.size - 16, 8)
 
     def do_rot_vote(self, command: Command) -> None:
         """rot-vote g1 index=2: zeros in place of the record of term and vote behind an entry."""
@@ -144,7 +189,8 @@ class DamageInteraction:
 
     def do_wanted(self, command: Command) -> list[str]:
         """wanted g1: the entries that are requested from peers; term 0 = the committed one."""
-        wanted = self.store.repair.wanted(command.group(0), 64)
+        wanted = (self.store.repair.wanted_records(command.group(0), 64)
+                  + self.store.repair.wanted(command.group(0), 64))
         return ["wanted: " + " ".join(f"{index}@{term}" for index, term in wanted)]
 
     def do_copy(self, command: Command) -> None:
@@ -152,8 +198,9 @@ class DamageInteraction:
         group, index = command.group(0), command.number("index", 1)
         entry = self.entries[group].get(index)
         term = command.number("term", entry.term if entry is not None else 1)
-        staged = self.store.repair.stage_copies(group, [noop_entry(group, index, term)],
-                                                lambda: None)
+        copy = entry if entry is not None and entry.batch and entry.term == term else noop_entry(
+            group, index, term)
+        staged = self.store.repair.stage_copies(group, [copy], lambda: None)
         if staged is not None:
             self._write(staged)
 
@@ -194,6 +241,9 @@ class DamageInteraction:
     def _log(self, group: int) -> StoredLog:
         return self.store.table.logs[group]
 
+    def _place(self, position: int) -> Place | None:
+        return self.store.table.journal.place_at(position) if position else None
+
     def _describe(self) -> dict[str, list[str]]:
         """Return the lines about each group and about the journal."""
         about = {}
@@ -203,6 +253,8 @@ class DamageInteraction:
             about[f"g{group}"] = lines = [f"g{group} {damage.state.name.lower()}{why}"]
             lines += [f"   entry {index} {state.name.lower()} at {_text(place)}"
                       for index, (state, place) in sorted(damage.missing.items())]
+            lines += [f"   record {index} missing at {_text(self._place(record.position))}"
+                      for index, record in sorted(log.records.missing.items())]
             cleared = [each for each in damage.cleared_ranges if each[0] != each[1]]
             lines += [f"   cleared {_ranges(cleared)}"] * bool(cleared)
         journal_damage = self.store.table.journal_damage
