@@ -17,7 +17,8 @@ ROOT = Path(__file__).parent
 PARTS = sorted(f"multiraft/core_parts/{path.name}"
                for path in ROOT.glob("multiraft/core_parts/*.pxi"))
 SOURCES = ("multiraft/_core.pyx", "multiraft/_core.pxd", *PARTS, "multiraft/_bytes.h",
-           "multiraft/_crc32c.h", "multiraft/_disk.h", "multiraft/_index.h")
+           "multiraft/_crc32c.h", "multiraft/_disk.h", "multiraft/_index.h",
+           "multiraft/_index_rows.h")
 WERROR = os.environ.get("MULTIRAFT_WERROR") == "1"
 DEBUG = os.environ.get("MULTIRAFT_DEBUG_BUILD") == "1"
 SANITIZE = os.environ.get("MULTIRAFT_SANITIZE") == "1"

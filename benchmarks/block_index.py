@@ -5,8 +5,9 @@
 Contract.  Prints a table; asserts nothing.  Batches are of 1 KiB, spread at random over the
 partitions, and partitions over 64 groups; segments are full at 64 MiB.  Memory is that of the rows
 with the objects that hold them, beside that of the packed columns that they replace.  Seals and
-starts are in processor time.  A look-up on disk opens the file, reads one block from the page cache
-and verifies it.
+starts are in processor time.  A plain segment is one that ``core.SegmentIndexer`` took, without the
+time of that.  A look-up on disk opens the file, reads one block from the page cache and verifies
+it.
 """
 
 from __future__ import annotations
@@ -20,13 +21,16 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+from multiraft import core
 from multiraft.storage.block_index import lookup
 from multiraft.storage.block_index.block_cache import BlockCache
-from multiraft.storage.block_index.blocks import BLOCK_BYTES, open_block
+from multiraft.storage.block_index.blocks import BLOCK_BYTES, FileIdentity, open_block
 from multiraft.storage.block_index.file_codec import (
     FileHeader,
+    decode,
     decode_summary,
     encode,
+    encode_packed,
     parse_header,
 )
 from multiraft.storage.block_index.rows import RowsBuilder, SparseIndex
@@ -34,6 +38,7 @@ from multiraft.storage.errors import BlockNotCached
 from multiraft.storage.filesystem import RealFilesystem
 from multiraft.storage.index import GroupIndex, PartitionIndex
 from multiraft.storage.journal.segment_index import SegmentIndex, SegmentRun
+from multiraft.types import Entry, EntryKind
 
 GROUPS = 64
 SEGMENT_BYTES = 64 << 20
@@ -41,6 +46,8 @@ ENTRY_BYTES = 1024 + 64 + 64  # a batch of 1 KiB of records, its header and that
 LOOKUPS = 2000
 CACHE_BYTES = 64 << 20
 CLUSTER, NODE = bytes(16), 1
+SEED = 7
+FRAMED_AT_ONCE = 500  # entries
 
 
 class Log:
@@ -85,6 +92,55 @@ class Log:
                 known.append(base, 1, at, self._now_ms)
             self.appended += 1
         return index
+
+
+def indexed(partitions: int) -> core.SegmentIndexer:
+    """Return the indexer of a segment of framed batches."""
+    chosen, indexer = random.Random(1), core.SegmentIndexer()
+    builder = core.BatchBuilder(1 << 16)
+    builder.append(1_700_000_000_000, None, bytes(1024))
+    payload = builder.build()
+    info = core.batch_info(payload)
+    last: dict[int, int] = {}
+    ends: dict[int, int] = {}
+    position, crc = 64, SEED
+    while position < SEGMENT_BYTES - FRAMED_AT_ONCE * ENTRY_BYTES:
+        entries = []
+        for partition in chosen.choices(range(1, partitions + 1), k=FRAMED_AT_ONCE):
+            group, base = partition % GROUPS, ends.get(partition, 0)
+            last[group], ends[partition] = last.get(group, 0) + 1, base + 1
+            batch = bytearray(payload)
+            core.stamp_batch(batch, base, 1)
+            entries.append(Entry(EntryKind.DATA, group, 1, 1, last[group], partition, base,
+                                 bytes(batch), info))
+        buffers, _, size, last_crc = core.frame_entries(entries, crc, 0)
+        assert indexer.take(b"".join(buffers), 0, crc, position).reason == "end"
+        position, crc = position + size, last_crc
+    return indexer
+
+
+def seal(partitions: int) -> None:
+    """Print the costs of a plain segment's index file."""
+    indexer, identity = indexed(partitions), FileIdentity(CLUSTER, NODE, 0, SEED)
+    bounds = SegmentIndex(0, SEED, SEGMENT_BYTES, 0, 0, 0)
+    taken: dict[str, list[float]] = {}
+
+    def timed(what: str, started: float) -> None:
+        taken.setdefault(what, []).append((time.process_time() - started) * 1e3)
+
+    for _ in range(9):
+        started = time.process_time()
+        packed = indexer.pack(identity.crc(), 0)
+        timed("pack, plain", started)
+        started = time.process_time()
+        buffers = encode_packed(packed, bounds, identity)
+        timed("encode, plain", started)
+        file = b"".join(buffers)
+        started = time.process_time()
+        decode("index", file)
+        timed("decode", started)
+    for what, values in taken.items():
+        print(f"  {what:21} {statistics.median(values):8.1f} ms per segment")
 
 
 class Rows:
@@ -184,8 +240,9 @@ def measure(directory: str, partitions: int, batches: int) -> None:
     print(f"  memory of rows        {rows.memory / millions / 1e6:8.2f} MB per million batches")
     print(f"  packed indexes        {packed_bytes / millions / 1e6:8.2f} MB per million batches")
     print(f"  index files           {file_bytes / log.appended:8.1f} bytes per batch")
-    print(f"  encode                {statistics.median(encode_s) * 1e3:8.1f} ms per segment")
+    print(f"  encode in Python      {statistics.median(encode_s) * 1e3:8.1f} ms per segment")
     print(f"  read and join         {join_s / len(encode_s) * 1e3:8.1f} ms per segment")
+    seal(partitions)
     look_ups(log, rows)
 
 

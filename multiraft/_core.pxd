@@ -77,16 +77,7 @@ cdef extern from "_index.h" nogil:
     ctypedef struct mr_column:
         uint64_t *at
         size_t count
-
-    ctypedef struct mr_partition:
-        uint64_t partition
-        size_t group
-        int64_t end_offset
-        mr_column bases
-        mr_column indexes
-        mr_column latest
-        mr_column hole_bases
-        mr_column hole_ends
+        size_t room
 
     ctypedef struct mr_group:
         uint32_t group
@@ -99,6 +90,9 @@ cdef extern from "_index.h" nogil:
         int has_hard_state
         uint64_t term
         uint32_t vote
+
+    ctypedef struct mr_partition:
+        size_t group
 
     ctypedef struct mr_indexer:
         mr_group *groups
@@ -128,6 +122,63 @@ cdef extern from "_index.h" nogil:
     mr_indexer *mr_indexer_new()
     void mr_indexer_free(mr_indexer *indexer)
     int mr_indexer_add(mr_indexer *indexer, const mr_indexed *entry)
+
+
+cdef extern from "_index_rows.h" nogil:
+    enum:
+        MR_TOO_LARGE
+        MR_CONTRADICTS
+        MR_BLOCK_BYTES
+        MR_ENTRY_BLOCKS
+        MR_BATCH_BLOCKS
+        MR_ENTRY_ROW_BYTES
+        MR_BATCH_ROW_BYTES
+        MR_PART_BYTES
+        MR_PARTITION_BYTES
+
+    ctypedef struct mr_row_order:
+        size_t *groups
+        size_t *partitions
+        size_t entries
+        size_t batches
+        size_t entry_parts
+        size_t batch_parts
+
+    ctypedef struct mr_row_writer:
+        int kind
+        size_t first_block
+        uint8_t *blocks
+        size_t count
+
+    ctypedef struct mr_row_reader:
+        mr_row_writer place
+        size_t rows
+        const uint8_t *part
+
+    ctypedef struct mr_unpacked:
+        uint64_t first_index
+        uint64_t last_index
+        int64_t end_offset
+        uint8_t *bases
+        uint8_t *indexes
+        uint8_t *latest
+        mr_column gap_bases
+        mr_column gap_ends
+
+    size_t mr_blocks_of(int kind, size_t rows)
+    size_t mr_rows_per_block(int kind)
+    size_t mr_parts_of(int kind, size_t at, size_t rows)
+    int mr_rows_sort(const mr_indexer *indexer, mr_row_order *order)
+    void mr_rows_free(mr_row_order *order)
+    int mr_rows_pack(const mr_indexer *indexer, const mr_row_order *order, uint32_t identity_crc,
+                     uint64_t start, uint8_t *blocks, uint8_t *entry_parts, uint8_t *partitions,
+                     uint8_t *batch_parts)
+    int64_t mr_damaged_block(const uint8_t *blocks, size_t first_block, int kind, size_t rows,
+                             uint32_t identity_crc)
+    size_t mr_rows_of_parts(const uint8_t *parts, size_t count)
+    int mr_unpack_entries(mr_row_reader *reader, size_t parts, uint64_t first_index,
+                          uint64_t start, uint8_t *positions, uint8_t *ends)
+    int mr_unpack_batches(mr_row_reader *reader, size_t parts, mr_unpacked *found)
 
 
 cdef enum:
@@ -319,4 +370,9 @@ cdef struct Indexing:
 cdef class SegmentIndexer:
     cdef mr_indexer *_indexer
 
-    cdef object _group(self, const mr_group *group, list partitions)
+
+cdef class IndexRowReader:
+    cdef Py_buffer _view  # of the blocks
+    cdef mr_row_reader _reader
+
+    cdef list _columns(self, const uint8_t *partition, size_t parts, mr_unpacked *found)

@@ -55,6 +55,7 @@ from multiraft.codec.values import (
     Header,
     HeadersColumn,
     Indexed,
+    PackedIndex,
     Record,
     Scan,
     ScannedEntry,
@@ -72,8 +73,8 @@ from multiraft.types import LAST_INDEXED_KIND, BatchInfo, Entry, EntryKind
 
 __all__ = [
     "SOURCE_DIGEST", "BatchBuilder", "BatchHeader", "BytesColumn", "Checked", "ColumnBuilder",
-    "Columns", "DiskQueue", "HeadersColumn", "Indexed", "Record", "Scan", "ScannedEntry",
-    "SegmentIndexer",
+    "Columns", "DiskQueue", "HeadersColumn", "IndexRowReader", "Indexed", "PackedIndex",
+    "Record", "Scan", "ScannedEntry", "SegmentIndexer",
     "append_gathered", "batch_header", "batch_info", "check_batch", "check_entries", "crc32c",
     "decode_header", "decode_records", "default_groups", "encode_header", "find_entry",
     "frame_entries", "jump_hash",
@@ -141,7 +142,11 @@ def _assert_layout():
             ("ENTRY_DURABLE_AT", ENTRY_DURABLE_AT), ("ENTRY_HEADER_BYTES", ENTRY_HEADER_BYTES),
             ("ENTRY_ALIGNMENT", ENTRY_ALIGNMENT), ("ENTRY_BYTES_MAX", ENTRY_BYTES_MAX),
             ("HEADER_DEPTH_MAX", HEADER_DEPTH_MAX),
-            ("HEADER_CONTAINERS_MAX", HEADER_CONTAINERS_MAX)):
+            ("HEADER_CONTAINERS_MAX", HEADER_CONTAINERS_MAX),
+            ("INDEX_BLOCK_BYTES", MR_BLOCK_BYTES), ("INDEX_ENTRIES", MR_ENTRY_BLOCKS),
+            ("INDEX_BATCHES", MR_BATCH_BLOCKS), ("INDEX_ENTRY_ROW_BYTES", MR_ENTRY_ROW_BYTES),
+            ("INDEX_BATCH_ROW_BYTES", MR_BATCH_ROW_BYTES), ("INDEX_PART_BYTES", MR_PART_BYTES),
+            ("INDEX_PARTITION_BYTES", MR_PARTITION_BYTES)):
         assert number == getattr(_layout, name), f"_core.pxd has {name}={number}"
     assert DATA == EntryKind.DATA and HARD_STATE == EntryKind.HARD_STATE
     assert LAST_INDEXED == LAST_INDEXED_KIND
@@ -167,5 +172,6 @@ include "core_parts/columns.pxi"
 include "core_parts/entries.pxi"
 include "core_parts/segment_scan.pxi"
 include "core_parts/segment_indexer.pxi"
+include "core_parts/index_rows.pxi"
 include "core_parts/frame_headers.pxi"
 include "core_parts/disk.pxi"

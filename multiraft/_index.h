@@ -25,8 +25,7 @@ typedef struct {
     uint64_t partition;
     size_t group; /* slot */
     int64_t end_offset;
-    mr_column bases, indexes, latest;
-    mr_column hole_bases, hole_ends;
+    mr_column bases, indexes, latest, counts;
 } mr_partition;
 
 typedef struct {
@@ -181,16 +180,13 @@ static int mr_add_batch(mr_indexer *indexer, size_t group, const mr_indexed *ent
     size_t count = partition->bases.count;
     if (count && (int64_t)partition->latest.at[count - 1] > latest)
         latest = (int64_t)partition->latest.at[count - 1];
-    if (count && entry->base_offset != partition->end_offset
-        && (mr_column_add(&partition->hole_bases, partition->bases.at[count - 1])
-            || mr_column_add(&partition->hole_ends, (uint64_t)partition->end_offset)))
-        return MR_NO_MEMORY;
     if (__builtin_add_overflow(entry->base_offset, (int64_t)entry->count,
                                &partition->end_offset))
         return MR_SPECIAL;
     return mr_column_add(&partition->bases, (uint64_t)entry->base_offset)
         || mr_column_add(&partition->indexes, entry->index)
-        || mr_column_add(&partition->latest, (uint64_t)latest) ? MR_NO_MEMORY : MR_PLAIN;
+        || mr_column_add(&partition->latest, (uint64_t)latest)
+        || mr_column_add(&partition->counts, (uint64_t)entry->count) ? MR_NO_MEMORY : MR_PLAIN;
 }
 
 /* As GroupIndex.append_next, or the first of its group. */
@@ -257,8 +253,7 @@ static inline void mr_indexer_free(mr_indexer *indexer)
         free(partition->bases.at);
         free(partition->indexes.at);
         free(partition->latest.at);
-        free(partition->hole_bases.at);
-        free(partition->hole_ends.at);
+        free(partition->counts.at);
     }
     free(indexer->groups);
     free(indexer->partitions);

@@ -99,6 +99,16 @@ SEGMENT_RESERVED_AT = 48  # 12 bytes, zero
 SEGMENT_CRC_AT = 60  # u32, CRC32C of bytes [0, 60)
 SEGMENT_HEADER_BYTES = 64
 
+# ---- Blocks of index files (little-endian, storage/block_index) ---------------------------------
+
+INDEX_BLOCK_BYTES = 4096
+INDEX_BLOCK_HEAD_BYTES = 8  # u32 CRC, u16 kind, u16 rows
+INDEX_ENTRIES, INDEX_BATCHES = 1, 2  # kinds of blocks
+INDEX_ENTRY_ROW_BYTES = 8
+INDEX_BATCH_ROW_BYTES = 36
+INDEX_PART_BYTES = 24  # a row of the summary: a key's part of one block
+INDEX_PARTITION_BYTES = 20  # a partition of the summary
+
 # ---- Limits (batch <= entry <= frame <= segment is checked at start) ---------------------------
 
 #: A batch larger than this is refused: it has to be buffered whole by every replica.

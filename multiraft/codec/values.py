@@ -115,3 +115,15 @@ class Indexed(NamedTuple):
     reason: str  # as in ``Scan``, never "limit"; "payload" = a damaged batch; "special" = an
     # entry that is neither the next of its group's log nor its hard state
     last_crc: int  # prev_crc for an entry at ``stopped_at``
+
+
+class PackedIndex(NamedTuple):
+    """Result of ``SegmentIndexer.pack``: contents of an index file, bytes as on disk."""
+
+    entries: int  # rows in the blocks of entries
+    batches: int  # rows in the blocks of batches
+    blocks: bytes  # those of entries, then those of batches
+    #: (group, incarnation, entries, partitions, rows of partitions, hard state) of each group, in
+    #: ascending order.  Entries: [first index, framed bytes, rows, run starts, run terms], None
+    #: without any.  Hard state: the last (term, vote), None without one.
+    runs: list[tuple]

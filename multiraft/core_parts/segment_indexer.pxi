@@ -48,12 +48,12 @@ cdef void _index_entries(const uint8_t *data, Py_ssize_t size, mr_indexer *index
         done.at += _aligned(length)
 
 
-cdef bytes _column(const mr_column *column):
-    return PyBytes_FromStringAndSize(<const char *>column.at, <Py_ssize_t>(column.count * 8))
-
-
 cdef list _numbers(const mr_column *column):
     return [column.at[slot] for slot in range(column.count)]
+
+
+cdef bytes _unset_bytes(size_t count, size_t item_bytes):
+    return PyBytes_FromStringAndSize(NULL, <Py_ssize_t>(count * item_bytes))
 
 
 cdef class SegmentIndexer:
@@ -112,34 +112,87 @@ cdef class SegmentIndexer:
             return Indexed(done.at, "special", done.prev_crc)
         return Indexed(done.at, _REASONS[done.fault] if done.fault else "end", done.prev_crc)
 
-    def runs(self) -> list[tuple]:
-        """Return (group, incarnation, log index, partition indexes, hard state) of each group.
+    def pack(self, identity_crc: int, start: int) -> PackedIndex:
+        """Return the blocks of the segment's index file, and the fields of its summary.
 
-        Log index: the fields of ``GroupIndex.unpack``, None without entries.  Partition indexes:
-        the fields of ``PartitionIndex.unpack`` of each partition.  Hard state: the last (term,
-        vote), None without one.  O(entries).
+        ``identity_crc``: CRC of what all checksums of the file begin with; ``start``: position of
+        the segment in the log on disk.  Bytes: docs/storage-format.md.  O(entries + partitions log
+        partitions).
+
+        Raises ``OverflowError`` if a number does not fit into its row.
         """
-        cdef size_t slot
-        cdef mr_partition *known
-        cdef list partitions = [[] for _ in range(self._indexer.group_count)]
-        for slot in range(self._indexer.partition_count):
-            known = &self._indexer.partitions[slot]
-            partitions[known.group].append([
-                known.partition, known.end_offset, _column(&known.bases), _column(&known.indexes),
-                _column(&known.latest), _holes(known)])
-        return [self._group(&self._indexer.groups[slot], partitions[slot])
-                for slot in range(self._indexer.group_count)]
+        cdef mr_row_order order
+        cdef uint32_t crc = _crc_seed(identity_crc)
+        cdef uint64_t position = start
+        cdef int fault
+        cdef uint8_t *at
+        cdef uint8_t *entry_at
+        cdef uint8_t *partition_at
+        cdef uint8_t *batch_at
+        with nogil:
+            fault = mr_rows_sort(self._indexer, &order)
+        try:
+            _raise_packing(fault)
+            blocks = _unset_bytes(mr_blocks_of(MR_ENTRY_BLOCKS, order.entries)
+                                  + mr_blocks_of(MR_BATCH_BLOCKS, order.batches), MR_BLOCK_BYTES)
+            entry_parts = _unset_bytes(order.entry_parts, MR_PART_BYTES)
+            partitions = _unset_bytes(self._indexer.partition_count, MR_PARTITION_BYTES)
+            batch_parts = _unset_bytes(order.batch_parts, MR_PART_BYTES)
+            at = <uint8_t *>PyBytes_AS_STRING(blocks)
+            entry_at = <uint8_t *>PyBytes_AS_STRING(entry_parts)
+            partition_at = <uint8_t *>PyBytes_AS_STRING(partitions)
+            batch_at = <uint8_t *>PyBytes_AS_STRING(batch_parts)
+            # No other thread can have a reference to these bytes.
+            with nogil:
+                fault = mr_rows_pack(self._indexer, &order, crc, position, at, entry_at,
+                                     partition_at, batch_at)
+            _raise_packing(fault)
+            return PackedIndex(order.entries, order.batches, blocks, _packed_runs(
+                self._indexer, &order, entry_parts, partitions, batch_parts))
+        finally:
+            mr_rows_free(&order)
 
-    cdef object _group(self, const mr_group *group, list partitions):
-        cdef object index = None, hard_state = None
+
+cdef int _raise_packing(int fault) except -1:
+    if fault == MR_NO_MEMORY:
+        raise MemoryError
+    if fault == MR_TOO_LARGE:
+        raise OverflowError("a number of the index does not fit into its row")
+    return 0
+
+
+cdef list _packed_runs(const mr_indexer *indexer, const mr_row_order *order, bytes entry_parts,
+                       bytes partitions, bytes batch_parts):
+    """Return the fields of each group's run, in ascending order."""
+    cdef size_t at, slot, end, parts
+    #: Of the groups before.
+    cdef size_t entry_row = 0, entry_part = 0, partition = 0, batch_part = 0
+    cdef const mr_group *group
+    cdef object entries, hard_state
+    cdef list runs = []
+    for at in range(indexer.group_count):
+        slot = order.groups[at]
+        group = &indexer.groups[slot]
+        entries = hard_state = None
         if group.positions.count:
-            index = [group.first_index, _column(&group.positions), _column(&group.ends),
-                     _numbers(&group.run_starts), _numbers(&group.run_terms)]
+            parts = mr_parts_of(MR_ENTRY_BLOCKS, entry_row, group.positions.count)
+            entries = [group.first_index, group.ends.at[group.ends.count - 1],
+                       entry_parts[entry_part * MR_PART_BYTES:(entry_part + parts) * MR_PART_BYTES],
+                       _numbers(&group.run_starts), _numbers(&group.run_terms)]
+            entry_row += group.positions.count
+            entry_part += parts
+        end, parts = partition, 0
+        while (end < indexer.partition_count
+               and indexer.partitions[order.partitions[end]].group == slot):
+            parts += mr_load_le32(<const uint8_t *>PyBytes_AS_STRING(partitions)
+                                  + end * MR_PARTITION_BYTES + 16)
+            end += 1
         if group.has_hard_state:
             hard_state = (group.term, group.vote)
-        return group.group, group.incarnation, index, partitions, hard_state
-
-
-cdef list _holes(const mr_partition *partition):
-    return [[<int64_t>partition.hole_bases.at[slot], <int64_t>partition.hole_ends.at[slot]]
-            for slot in range(partition.hole_bases.count)]
+        runs.append((group.group, group.incarnation, entries,
+                     partitions[partition * MR_PARTITION_BYTES:end * MR_PARTITION_BYTES],
+                     batch_parts[batch_part * MR_PART_BYTES:(batch_part + parts) * MR_PART_BYTES],
+                     hard_state))
+        partition = end
+        batch_part += parts
+    return runs

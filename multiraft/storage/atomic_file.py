@@ -1,4 +1,4 @@
-"""Small whole files (checkpoints, index files): magic, version, body, CRC; replaced atomically.
+"""Small whole files: replaced atomically; as checkpoints have them, magic, version, body, CRC.
 
 Contract.  ``write_envelope`` returns when the file is durable under its name; before that the name
 holds what it held.  ``read_envelope`` returns the body exactly as written or raises.
@@ -34,16 +34,30 @@ def read_envelope(filesystem: ReadableFiles, path: str, magic: bytes, *versions:
 
     Raise ``CorruptFile`` if its size, magic, CRC or length is wrong, and ``UnknownFormat`` if its
     version is none of ``versions``."""
-    size = filesystem.size(path)
-    if not _HEAD.size + _CRC.size <= size <= ENVELOPE_BYTES_LIMIT:
-        raise CorruptFile(path, f"its size is {size}")
-    file = filesystem.open(path)
+    return open_envelope(path, read_whole(filesystem, path), magic, *versions)
+
+
+def read_whole(files: ReadableFiles, path: str) -> bytes:
+    """Return the bytes of a file.  Raise ``CorruptFile`` if they are more than
+    ``ENVELOPE_BYTES_LIMIT``, or fewer than the file's size says."""
+    size = files.size(path)
+    if size > ENVELOPE_BYTES_LIMIT:
+        raise CorruptFile(path, f"its size is {size}, the limit is {ENVELOPE_BYTES_LIMIT}")
+    file = files.open(path)
     try:
         data = file.read(size, 0)
     finally:
         file.close()
     if len(data) != size:
         raise CorruptFile(path, f"{len(data)} of {size} bytes could be read")
+    return data
+
+
+def open_envelope(path: str, data: bytes, magic: bytes, *versions: int) -> bytes:
+    """Return the body in the bytes of the file ``path``.  Raise as ``read_envelope``."""
+    size = len(data)
+    if size < _HEAD.size + _CRC.size:
+        raise CorruptFile(path, f"its size is {size}")
     view = memoryview(data)
     found_magic, found_version, _, length = _HEAD.unpack_from(view)
     if found_magic != magic:

@@ -1,74 +1,98 @@
-"""Index file beside a sealed segment: encoding, writing and reading of its ``SegmentIndex``.
+"""Index file beside a sealed segment: written in the current version, read in each known one.
 
-Contract.  ``encode`` and ``decode`` are exact inverses.  An index file is a cache: recovery checks
-its CRC and that it is of this very segment (start, seed), and scans the segment otherwise.
+Contract.  An index file is a cache: recovery checks its CRCs and that it is of this very segment,
+and scans the segment otherwise.  Version 6 has checksums of its own
+(``block_index/file_codec.py``); versions 4 and 5 are one CBOR body in an envelope, which
+``decode_body`` reads.
 """
 
 from __future__ import annotations
+
+import struct
 
 import cbor2
 
 from multiraft.codec import shapes
 from multiraft.errors import CorruptEntry
-from multiraft.raft import joint_quorum
-from multiraft.raft.replica_records import ForcedRecovery, Tombstone
-from multiraft.storage.atomic_file import read_envelope, write_envelope
+from multiraft.storage.atomic_file import open_envelope, read_whole, replace_file
+from multiraft.storage.block_index import file_codec
+from multiraft.storage.block_index.blocks import FileIdentity
+from multiraft.storage.block_index.run_records import (
+    FIRST_RECORDS,
+    INDEX_MAGIC,
+    PAIR,
+    RECORDS,
+    unpack_run,
+)
 from multiraft.storage.errors import CorruptFile
-from multiraft.storage.filesystem import Filesystem
-from multiraft.storage.index import Copy, GroupIndex, PartitionIndex
+from multiraft.storage.filesystem import Buffer, Filesystem, ReadableFiles
+from multiraft.storage.index import GroupIndex, PartitionIndex
 from multiraft.storage.journal.journal import Segment, index_path
 from multiraft.storage.journal.segment_index import SegmentIndex, SegmentRun
-from multiraft.types import HardState
 
-INDEX_MAGIC = b"MRINDEX\x01"
-INDEX_VERSION = 5
-#: The runs of version 4 end before the terms of vote barriers.
-INDEX_VERSIONS_READ = (4, INDEX_VERSION)
+#: Versions in an envelope; the runs of version 4 end before the terms of vote barriers.
+ENVELOPE_VERSIONS = (4, 5)
+
+_VERSION = struct.Struct("<8sI")  # magic, version: of every index file
 
 
-def write_index_file(filesystem: Filesystem, segment: Segment, index: SegmentIndex) -> None:
-    """Write ``index`` as the index file of its sealed segment, atomically and durably.  Blocks.
-    Raises ``OSError``."""
+def write_index_file(filesystem: Filesystem, segment: Segment, buffers: list[bytes]) -> None:
+    """Write the buffers of a ``file_codec`` as the index file of a sealed segment, atomically and
+    durably.  Blocks.  Raises ``OSError``."""
     directory, _, name = index_path(segment).rpartition("/")
-    write_envelope(filesystem, directory, name, INDEX_MAGIC, INDEX_VERSION, encode(index))
+    replace_file(filesystem, directory, name, buffers)
 
 
-def read_index_file(filesystem: Filesystem, segment: Segment) -> SegmentIndex:
-    """Read a segment's index file.  Raise ``CorruptFile`` or ``UnknownFormat``; the caller scans
-    the segment instead."""
+def read_index_file(filesystem: Filesystem, segment: Segment, cluster: bytes,
+                    node: int) -> SegmentIndex:
+    """Read the index file of a segment of this cluster and node.
+
+    Raise ``CorruptFile`` or ``UnknownFormat``; the caller scans the segment instead."""
     path = index_path(segment)
-    index = decode(path, read_envelope(filesystem, path, INDEX_MAGIC, *INDEX_VERSIONS_READ))
-    if (index.start, index.seed) != (segment.start, segment.seed):
-        raise CorruptFile(path, "it is the index of another segment")
-    return index
+    data = read_whole(filesystem, path)
+    if _version(data) in ENVELOPE_VERSIONS:
+        index = _decode_envelope(path, data)
+        if (index.start, index.seed) != (segment.start, segment.seed):
+            raise CorruptFile(path, "it is the index of another segment")
+        return index
+    file_codec.parse_header(path, data).require(
+        path, FileIdentity(cluster, node, segment.start, segment.seed))
+    return file_codec.decode(path, data)
 
 
-_PAIR = (shapes.UINT, shapes.UINT)
-_COPY = (*[shapes.UINT] * 7, shapes.INT_OR_NONE, shapes.UINT, shapes.INT_OR_NONE)
-#: Shapes of the records in a group's run; of a run, with the two terms of vote barriers and
-#: without; and of the whole file.
-_FIRST_RECORDS = (shapes.Optional(_PAIR), [_COPY], shapes.UINT, [_PAIR],
-        shapes.UINT, shapes.Optional((shapes.UINT,) * 4), shapes.UINT, shapes.FLAG,
-        shapes.Optional((shapes.UINT, shapes.BYTES)), _PAIR)
-RECORDS = (*_FIRST_RECORDS, _PAIR)
+def read_any_index_file(files: ReadableFiles, path: str) -> SegmentIndex:
+    """Read the index file of any segment.  Raise ``CorruptFile`` or ``UnknownFormat``."""
+    data = read_whole(files, path)
+    if _version(data) in ENVELOPE_VERSIONS:
+        return _decode_envelope(path, data)
+    return file_codec.decode(path, data)
+
+
+def _version(data: Buffer) -> int:
+    """Return the version of an index file, which may be any bytes; 0 = none."""
+    if len(data) < _VERSION.size:
+        return 0
+    magic, version = _VERSION.unpack_from(data)
+    return version if magic == INDEX_MAGIC else 0
+
+
+# ---- versions 4 and 5 ----------------------------------------------------------------------------
+
 _FIRST_FIELDS = (shapes.UINT, shapes.UINT, shapes.UINT,
         shapes.Optional((shapes.UINT, shapes.BYTES, shapes.BYTES, [shapes.UINT], [shapes.UINT])),
-        [(shapes.UINT, shapes.UINT, shapes.BYTES, shapes.BYTES, shapes.BYTES, [_PAIR])],
-        *_FIRST_RECORDS)
-_RUN = (*_FIRST_FIELDS, _PAIR)
+        [(shapes.UINT, shapes.UINT, shapes.BYTES, shapes.BYTES, shapes.BYTES, [PAIR])],
+        *FIRST_RECORDS)
+_RUN = (*_FIRST_FIELDS, *RECORDS[len(FIRST_RECORDS):])
 _HEAD = (shapes.UINT, shapes.UINT, shapes.UINT, shapes.UINT, shapes.INT_OR_NONE, shapes.UINT)
 
 
-def encode(index: SegmentIndex) -> bytes:
-    """Return the body of an index file, with groups and partitions in ascending order."""
-    runs = [_pack_run(index.runs[group]) for group in sorted(index.runs)]
-    return cbor2.dumps([index.start, index.seed, index.end, index.last_crc, index.first_durable,
-                        index.highest_durable, runs])
+def _decode_envelope(path: str, data: bytes) -> SegmentIndex:
+    return decode_body(path, open_envelope(path, data, INDEX_MAGIC, *ENVELOPE_VERSIONS))
 
 
-def decode(path: str, body: bytes) -> SegmentIndex:
-    """Return the index in the body of an index file.  Raise ``CorruptFile``, which names
-    ``path``."""
+def decode_body(path: str, body: bytes) -> SegmentIndex:
+    """Return the index in the body of an index file of version 4 or 5.  Raise ``CorruptFile``,
+    which names ``path``."""
     try:
         fields = cbor2.loads(body)
         shapes.check(fields, (*_HEAD, [shapes.ANYTHING]), "the index")
@@ -81,53 +105,9 @@ def decode(path: str, body: bytes) -> SegmentIndex:
     return SegmentIndex(start, seed, end, last_crc, first_durable, highest_durable, unpacked)
 
 
-def _pack_run(run: SegmentRun) -> list:
-    partitions = [run.partitions[partition].pack() for partition in sorted(run.partitions)]
-    return [run.group, run.incarnation, run.truncated_from,
-            run.index.pack() if run.index is not None else None, partitions, *pack_records(run)]
-
-
-def pack_records(run: SegmentRun) -> list:
-    """Return the fields of a run apart from its numbers, entries and batches."""
-    return [list(run.hard_state) if run.hard_state is not None else None,
-            list(map(list, run.copies)), run.cleared_position,
-            list(map(list, run.cleared_ranges)), run.head_recovery_truncate_position,
-            *_pack_lifecycle_records(run)]
-
-
-def _pack_lifecycle_records(run: SegmentRun) -> list:
-    left, forced = run.tombstone, run.forced_recovery
-    return [[*left.hard_state, left.vote_barrier_index, left.incarnation] if left else None,
-            run.tombstone_position, run.removed,
-            [forced.incarnation, joint_quorum.encode(forced.configuration)] if forced else None,
-            list(run.forced_recovery_at),
-            [left.vote_barrier_term if left else 0, run.forced_recovery_term]]
-
-
 def _unpack_run(fields: list) -> SegmentRun:
     group, incarnation, truncated_from, index, partitions, *records = fields
     unpacked = [PartitionIndex.unpack(partition, group) for partition in partitions]
     return unpack_run(group, incarnation, truncated_from,
                       GroupIndex.unpack(index) if index is not None else None,
                       {partition.partition: partition for partition in unpacked}, records)
-
-
-def unpack_run(group: int, incarnation: int, truncated_from: int, index: GroupIndex | None,
-               partitions: dict[int, PartitionIndex], records: list) -> SegmentRun:
-    """Return a run with the fields that ``pack_records`` returned.  Raise ``ValueError``,
-    ``TypeError`` or ``CorruptEntry`` for other fields."""
-    hard_state, copies, cleared_position, cleared_ranges, head_position, *later = records
-    left, tombstone_position, removed, forced, forced_recovery_at, *terms = later
-    barrier_term, forced_recovery_term = terms[0] if terms else (0, 0)
-    return SegmentRun(
-        group, incarnation, truncated_from, index, partitions,
-        HardState(*hard_state) if hard_state is not None else None,
-        copies=[Copy(*copy) for copy in copies], cleared_position=cleared_position,
-        cleared_ranges=tuple((begin, end) for begin, end in cleared_ranges),
-        head_recovery_truncate_position=head_position,
-        tombstone=(Tombstone(HardState(left[0], left[1]), left[2], left[3], barrier_term)
-                   if left else None),
-        tombstone_position=tombstone_position, removed=removed,
-        forced_recovery=(ForcedRecovery(forced[0], joint_quorum.decode(forced[1]))
-                         if forced else None),
-        forced_recovery_at=tuple(forced_recovery_at), forced_recovery_term=forced_recovery_term)

@@ -15,14 +15,13 @@ from typing import NamedTuple
 from multiraft import core
 from multiraft.codec import layout
 from multiraft.partitions import entry_text
-from multiraft.storage.atomic_file import read_envelope
 from multiraft.storage.checkpoint import (
     CHECKPOINT_MAGIC,
     Checkpoint,
     read_checkpoint,
 )
 from multiraft.storage.errors import CorruptFile, StorageError, UnknownFormat
-from multiraft.storage.index_file import INDEX_MAGIC, INDEX_VERSIONS_READ, decode
+from multiraft.storage.index_file import INDEX_MAGIC, read_any_index_file
 from multiraft.storage.journal.journal import SegmentHeader
 from multiraft.storage.strays import (
     CHECKPOINT_PREFIX,
@@ -206,8 +205,7 @@ def _segment_facts(path: Path) -> dict[str, object]:
 
 
 def _index_facts(path: Path) -> dict[str, object]:
-    index = decode(str(path), read_envelope(_ReadOnly(), str(path), INDEX_MAGIC,
-                                            *INDEX_VERSIONS_READ))
+    index = read_any_index_file(_ReadOnly(), str(path))
     return {"start": index.start, "end": index.end, "groups": len(index.runs),
             "entries": sum(len(run.index) for run in index.runs.values()
                            if run.index is not None)}
@@ -337,8 +335,7 @@ def verify_index(path: Path) -> str:
     """Return why the index file does not describe its segment; empty if it does."""
     segment = path.with_name(path.name.removesuffix(INDEX_SUFFIX) + SEGMENT_SUFFIX)
     try:
-        index = decode(str(path), read_envelope(_ReadOnly(), str(path), INDEX_MAGIC,
-                                                *INDEX_VERSIONS_READ))
+        index = read_any_index_file(_ReadOnly(), str(path))
     except (CorruptFile, UnknownFormat) as error:
         return str(error)
     if not segment.exists():

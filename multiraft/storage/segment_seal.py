@@ -18,14 +18,15 @@ from contextlib import closing
 
 from multiraft import core
 from multiraft.codec import layout
-from multiraft.storage.filesystem import Buffer, File, Filesystem
-from multiraft.storage.index import GroupIndex, PartitionIndex
+from multiraft.storage.block_index import file_codec
+from multiraft.storage.block_index.blocks import FileIdentity
+from multiraft.storage.errors import IndexTooLarge
+from multiraft.storage.filesystem import Buffer, Filesystem
 from multiraft.storage.index_file import write_index_file
 from multiraft.storage.io_jobs import read_exactly
 from multiraft.storage.journal.journal import Segment, SegmentHeader
-from multiraft.storage.journal.segment_index import SegmentIndex, SegmentRun
+from multiraft.storage.journal.segment_index import SegmentIndex
 from multiraft.storage.journal.segment_scan import scan_segment
-from multiraft.types import HardState
 
 #: A segment is read in windows of so much, with a pause after each: some 0.2 ms.  A larger entry
 #: makes a larger window.
@@ -33,31 +34,39 @@ WINDOW_BYTES = 512 << 10
 
 
 class SealJob:
-    """Read a sealed segment once more and put its index beside it.  ``damage`` says why not."""
+    """Read a sealed segment once more and put its index beside it.
 
-    __slots__ = ("segment", "damage", "_filesystem")
+    ``damage`` or ``too_large`` says why not."""
+
+    __slots__ = ("segment", "damage", "too_large", "_filesystem")
 
     def __init__(self, filesystem: Filesystem, segment: Segment):
         self.segment = segment
         self.damage = ""
+        self.too_large: IndexTooLarge | None = None  # a start scans the segment instead
         self._filesystem = filesystem
 
     def execute(self, pause: Callable[[], None] | None = None) -> None:
-        """Verify the segment and write its index file, on any thread; if the segment is damaged,
-        set ``damage`` and write nothing.
+        """Verify the segment and write its index file, on any thread; if the segment is damaged or
+        its index exceeds a limit of index files, set ``damage`` or ``too_large`` and write nothing.
 
         ``pause`` is called about every 0.2 ms of work, None = never.  Raises ``OSError``."""
-        index = self._indexed(pause) or self._scanned(pause)
-        if index is not None:
-            write_index_file(self._filesystem, self.segment, index)
+        try:
+            buffers = self._packed(pause) or self._scanned(pause)
+        except IndexTooLarge as error:
+            self.too_large = error
+            return
+        if buffers is not None:
+            write_index_file(self._filesystem, self.segment, buffers)
 
-    def _indexed(self, pause: Callable[[], None] | None) -> SegmentIndex | None:
-        """Return the segment's index if the segment is plain and intact, without the interpreter's
-        lock; None = it has to be scanned."""
+    def _packed(self, pause: Callable[[], None] | None) -> list[bytes] | None:
+        """Return the buffers of the index file if the segment is plain and intact, without the
+        interpreter's lock; None = the segment has to be scanned.  Raises ``IndexTooLarge``."""
         segment = self.segment
         indexer, at, last_crc = core.SegmentIndexer(), layout.SEGMENT_HEADER_BYTES, segment.seed
         with closing(self._filesystem.open(segment.path)) as file:
-            if not self._begins(file):
+            identity = self._identity(file.read(layout.SEGMENT_HEADER_BYTES, 0))
+            if identity is None:
                 return None
             window, length = WINDOW_BYTES, segment.end - segment.start
             while at < length:
@@ -74,28 +83,38 @@ class SealJob:
                     pause()
         if at != length:
             return None
-        return SegmentIndex(segment.start, segment.seed, segment.end, last_crc,
-                            indexer.first_durable, indexer.highest_durable,
-                            {run[0]: _run(*run) for run in indexer.runs()})
+        try:
+            packed = indexer.pack(identity.crc(), segment.start)
+        except OverflowError:
+            return None  # the scan says which number it is
+        if pause is not None:
+            pause()
+        bounds = SegmentIndex(segment.start, segment.seed, segment.end, last_crc,
+                              indexer.first_durable, indexer.highest_durable)
+        return file_codec.encode_packed(packed, bounds, identity)
 
-    def _begins(self, file: File) -> bool:
-        header = SegmentHeader.parse(file.read(layout.SEGMENT_HEADER_BYTES, 0))
-        return header is not None and header.seed == self.segment.seed
+    def _identity(self, head: Buffer) -> FileIdentity | None:
+        """Return what an index file says of its segment, whose first bytes are ``head``; None if
+        they are damaged."""
+        header = SegmentHeader.parse(head)
+        if header is None or header.seed != self.segment.seed:
+            return None
+        return FileIdentity(header.cluster, header.node, self.segment.start, header.seed)
 
-    def _scanned(self, pause: Callable[[], None] | None) -> SegmentIndex | None:
-        """Return the index of a segment that is not plain, by a scan; None = it is damaged, and
-        ``damage`` says how."""
+    def _scanned(self, pause: Callable[[], None] | None) -> list[bytes] | None:
+        """Return the buffers of the index file of a segment that is not plain, by a scan; None = it
+        is damaged, and ``damage`` says how.  Raises ``IndexTooLarge``."""
         segment = self.segment
         data = self._read(segment.end - segment.start, pause)
-        header = SegmentHeader.parse(data)
-        if header is None or header.seed != segment.seed:
+        identity = self._identity(data)
+        if identity is None:
             self.damage = "its header is damaged"
             return None
         found = scan_segment(data, segment.start, segment.seed, None, pause=pause)
         if found.damaged_ranges or found.index.end != segment.end:
             self.damage = f"unreadable at {found.damaged_ranges or found.index.end}"
             return None
-        return found.index
+        return file_codec.encode(found.index, identity.cluster, identity.node, pause)
 
     def _read(self, length: int, pause: Callable[[], None] | None) -> Buffer:
         """Read the segment's bytes, in pieces if there is a ``pause``: to copy 64 MiB occupies a
@@ -112,12 +131,3 @@ class SealJob:
                 position += len(piece)
                 pause()
         return data[:position]
-
-
-def _run(group: int, incarnation: int, index: list | None, partitions: list[list],
-         hard_state: tuple[int, int] | None) -> SegmentRun:
-    unpacked = [PartitionIndex.unpack(fields, group) for fields in partitions]
-    return SegmentRun(group, incarnation,
-                    index=GroupIndex.unpack(index) if index is not None else None,
-                    partitions={known.partition: known for known in unpacked},
-                    hard_state=HardState(*hard_state) if hard_state is not None else None)

@@ -17,7 +17,8 @@ PACKAGE = Path(_core.__file__).parent
 #: Printing a variable takes make milliseconds; only a make that hangs needs so long.
 MAKE_S = 60
 PARTS = sorted(f"core_parts/{path.name}" for path in (PACKAGE / "core_parts").glob("*.pxi"))
-SOURCES = ("_core.pyx", "_core.pxd", *PARTS, "_bytes.h", "_crc32c.h", "_disk.h", "_index.h")
+SOURCES = ("_core.pyx", "_core.pxd", *PARTS, "_bytes.h", "_crc32c.h", "_disk.h", "_index.h",
+           "_index_rows.h")
 
 
 def test_compiled_twin_is_a_compiled_module():

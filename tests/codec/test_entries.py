@@ -329,4 +329,4 @@ def test_an_index_has_the_kinds_of_a_group_s_log_and_no_others(twin, kind):
         assert taken.reason == "end"
     else:
         assert taken.reason == ("end" if kind <= LAST_INDEXED_KIND else "special")
-        assert len(indexer.runs()) == (kind <= LAST_INDEXED_KIND)
+        assert len(indexer.pack(0, 0).runs) == (kind <= LAST_INDEXED_KIND)

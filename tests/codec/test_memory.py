@@ -39,7 +39,12 @@ def work(lane: bytes, broken: bytes) -> None:
     indexer = _core.SegmentIndexer()
     indexer.take(lane, 0, 0, 0)
     indexer.take(b"".join(buffers), 0, 0, 0)
-    indexer.runs()
+    packed = indexer.pack(0, 0)
+    for _, _, known, *_ in packed.runs:
+        reader = _core.IndexRowReader(packed.blocks[:4096], 1, 1, packed.entries, 0)
+        reader.entries(known[2], known[0], 0)
+        with pytest.raises(ValueError, match="rows of a group"):
+            reader.entries(known[2], known[0], 0)
     _core.find_entry(lane, 1)
     _core.unset_memory(1 << 20)
     for function in (_core.check_batch, _core.parse_entries, _core.split_batches):

@@ -469,8 +469,8 @@ def logs(draw):
     return framed
 
 
-def indexed(twin, lane, window: int, prev_crc: int):
-    """Return the result of each window, and the columns."""
+def indexed(twin, lane, window: int, prev_crc: int, start: int = 1000):
+    """Return the result of each window, and the rows of a segment that begins at ``start``."""
     indexer, at, outcomes = twin.SegmentIndexer(), 0, []
     while at < len(lane):
         taken = indexer.take(lane[at:at + window], 0, prev_crc, 1000 + at)
@@ -479,20 +479,22 @@ def indexed(twin, lane, window: int, prev_crc: int):
             break
         window *= 1 if taken.stopped_at else 2
         at, prev_crc = at + taken.stopped_at, taken.last_crc
-    return outcomes, indexer.runs(), indexer.first_durable, indexer.highest_durable
+    packed = outcome(indexer.pack, prev_crc, start)
+    return outcomes, packed, indexer.first_durable, indexer.highest_durable
 
 
 @thorough
 @given(logs(), st.sampled_from([64, 200, 1 << 16]), st.integers(0, (1 << 32) - 1),
-       st.integers(0, (1 << 64) - 1), st.data())
+       st.integers(0, (1 << 64) - 1), st.sampled_from([0, 936, 1000, 1200]), st.data())
 def test_indexers_agree_on_what_is_plain_and_on_what_is_not(framed, window, prev_crc, durable,
-                                                            data):
+                                                            start, data):
     buffers, _, _, _ = _reference.frame_entries(framed, prev_crc, durable)
     lane = bytearray(b"".join(buffers))
     if lane and data.draw(st.booleans(), "damaged"):
         at = data.draw(st.integers(0, len(lane) - 1), "at")
         lane[at] ^= 1 << data.draw(st.integers(0, 7), "bit")
-    results = [indexed(twin, bytes(lane), window, prev_crc) for twin in (_reference, _core)]
+    results = [indexed(twin, bytes(lane), window, prev_crc, start)
+               for twin in (_reference, _core)]
     assert results[0][0] == results[1][0]
     if results[0][0] and results[0][0][-1].reason in ("end", "torn"):
         assert results[0] == results[1]
@@ -520,4 +522,130 @@ def test_indexers_refuse_what_is_no_place():
         indexer = twin.SegmentIndexer()
         assert outcome(indexer.take, b"", -1, 0, 0) == (ValueError, "at=-1 is negative")
         assert outcome(indexer.take, b"", 0, 1 << 32, 0)[0] is OverflowError
-        assert (indexer.runs(), indexer.first_durable, indexer.highest_durable) == ([], -1, 0)
+        assert indexer.pack(0, 0) == (0, 0, b"", [])
+        assert (indexer.first_durable, indexer.highest_durable) == (-1, 0)
+        assert outcome(indexer.pack, 1 << 32, 0)[0] is OverflowError
+
+
+def test_indexers_refuse_numbers_that_do_not_fit_into_rows():
+    too_large = OverflowError, "a number of the index does not fit into its row"
+    for index, position, start, refused in [
+            ((1 << 63) - 1, 1000, 1000, False), (1 << 63, 1000, 1000, True),
+            (1, (1 << 32) + 999, 1000, False), (1, (1 << 32) + 1000, 1000, True),
+            (1, 1000, 1001, True), (1, 0, (1 << 64) - 1, True)]:
+        lane = b"".join(_reference.frame_entries([Entry(EntryKind.NOOP, 1, 1, 1, index)], 0, 0)[0])
+        for twin in (_reference, _core):
+            indexer = twin.SegmentIndexer()
+            indexer.take(lane, 0, 0, position)
+            assert (outcome(indexer.pack, 0, start) == too_large) is refused
+
+
+# ---- Rows of index files -----------------------------------------------------------------------
+
+def many_entries(count: int) -> bytes:
+    """Entries of two groups with batches of a few partitions, with gaps now and then."""
+    framed, offsets = [], {}
+    for at in range(count):
+        group, partition = at % 2, at % 7
+        offset = offsets.get((group, partition), 0)
+        batch = builder_of(_reference, [(at, None, b"x", ())] * (1 + at % 2)).build()
+        _reference.stamp_batch(batch, offset, 1)
+        offsets[group, partition] = offset + 1 + at % 2 + (at % 11 == 0)
+        framed.append(Entry(EntryKind.DATA, group, 1, 1 + at // 90, 1 + at // 2, partition, offset,
+                            bytes(batch), _reference.batch_info(batch)))
+    return b"".join(_reference.frame_entries(framed, 0, 0)[0])
+
+
+def packed_entries(count: int):
+    indexer = _core.SegmentIndexer()
+    assert indexer.take(many_entries(count), 0, 0, 64).reason == "end"
+    return indexer.pack(7, 0)
+
+
+def test_indexers_agree_on_rows_of_many_blocks():
+    lane = many_entries(1100)
+    results = [indexed(twin, lane, 1 << 20, 0) for twin in (_reference, _core)]
+    assert results[0] == results[1]
+    assert len(results[0][1].blocks) > 10 * layout.INDEX_BLOCK_BYTES
+
+
+SMALL, LARGE = packed_entries(30), packed_entries(1100)
+
+
+def columns_of(twin, packed) -> list:
+    """Return what a twin reads of a packed index, and the first error instead of the rest."""
+    block, found = layout.INDEX_BLOCK_BYTES, []
+    entry_blocks = -(-packed.entries // 511)
+    entries = outcome(twin.IndexRowReader, packed.blocks[:entry_blocks * block], 1,
+                      layout.INDEX_ENTRIES, packed.entries, 7)
+    batches = outcome(twin.IndexRowReader, packed.blocks[entry_blocks * block:], 1 + entry_blocks,
+                      layout.INDEX_BATCHES, packed.batches, 7)
+    for reader in (entries, batches):
+        if isinstance(reader, tuple):
+            return [reader]
+    for _, _, known, partitions, rows, _ in packed.runs:
+        found.append(outcome(entries.entries, known[2], known[0], 0))
+        if isinstance(found[-1][0], type):
+            return found
+        last = known[0] + len(found[-1][0]) // 8 - 1
+        found.append(outcome(batches.batches, partitions, rows, known[0], last))
+        if isinstance(found[-1], tuple):
+            return found
+    return [*found, entries.count, batches.count]
+
+
+def resigned(blocks: bytes) -> bytes:
+    """Return blocks with right checksums."""
+    found, size = [], layout.INDEX_BLOCK_BYTES
+    for number in range(1, 1 + len(blocks) // size):
+        body = blocks[(number - 1) * size + 4:number * size]
+        crc = _core.crc32c(body, _core.crc32c(struct.pack("<I", number), 7))
+        found.append(struct.pack("<I", crc) + body)
+    return b"".join(found)
+
+
+def test_readers_return_the_columns_that_were_packed():
+    for packed in (SMALL, LARGE):
+        found = columns_of(_core, packed)
+        assert found == columns_of(_reference, packed)
+        assert found[-2:] == [packed.entries, packed.batches]
+
+
+def changed(data: bytes, at: int, number: int) -> bytes:
+    at %= len(data)
+    return data[:at] + bytes([number]) + data[at + 1:]
+
+
+@thorough
+@given(st.sampled_from(["blocks", "signed", "entries", "batches", "parts", "partitions", "rows",
+                        "cut"]),
+       st.integers(0, 1 << 14), st.integers(0, 255), st.sampled_from([0, 1]))
+def test_readers_agree_on_what_contradicts(what, at, number, group):
+    packed = SMALL
+    run = [*packed.runs[group]]
+    if what in ("blocks", "signed"):
+        used = at % 2 * layout.INDEX_BLOCK_BYTES + at % 600
+        blocks = changed(packed.blocks, used, number)
+        packed = packed._replace(blocks=resigned(blocks) if what == "signed" else blocks)
+    elif what in ("entries", "batches"):
+        packed = packed._replace(**{what: number})
+    elif what == "parts":
+        run[2] = [*run[2][:2], changed(run[2][2], at, number), *run[2][3:]]
+    elif what == "cut":
+        slot = 3 + at % 2
+        run[slot] = run[slot][:number]
+    else:
+        slot = 3 if what == "partitions" else 4
+        run[slot] = changed(run[slot], at, number)
+    packed = packed._replace(runs=[run if each == group else known
+                                   for each, known in enumerate(packed.runs)])
+    assert columns_of(_core, packed) == columns_of(_reference, packed)
+
+
+def test_readers_refuse_blocks_of_no_kind():
+    for twin in (_reference, _core):
+        assert outcome(twin.IndexRowReader, b"", 1, 3, 0, 0) == (
+            ValueError, "there are no blocks of kind 3")
+        assert outcome(twin.IndexRowReader, b"", 1, 1, 0, 1 << 32)[0] is OverflowError
+        assert outcome(twin.IndexRowReader, b"", 1, 1, 1 << 40, 0) == (
+            ValueError, f"0 bytes of blocks for {1 << 40} rows of kind 1")

@@ -32,7 +32,6 @@ from multiraft.raft.replica_records import ForcedRecovery, Tombstone, reincarnat
 from multiraft.storage import identity, refusal_record
 from multiraft.storage.block_index import file_codec
 from multiraft.storage.block_index.blocks import BLOCK_BYTES
-from multiraft.storage.index_file import encode
 from multiraft.storage.journal.journal import SegmentHeader
 from multiraft.storage.journal.segment_scan import scan_segment
 from multiraft.storage.snapshot_download import PARTIAL_FILE, PartialSnapshot, SnapshotDownload
@@ -68,6 +67,7 @@ from placement.policy import LEADERS, Options
 from tests.placement.clusters import STRICT, grown, only
 from tests.placement.clusters import cluster as placed_cluster
 from tests.placement.clusters import nodes as placement_nodes
+from tests.storage import index_version_5
 from tests.storage.damage import DIRECTORY, small_journal
 from tests.storage.world import (
     VOTERS,
@@ -432,7 +432,7 @@ def compacted_checkpoint() -> bytes:
 
 def indexes() -> list[bytes]:
     """Return the bodies that the index files of its segments would have."""
-    return [encode(scan_segment(data, 0, SegmentHeader.parse(data).seed, {}).index)
+    return [index_version_5.body(scan_segment(data, 0, SegmentHeader.parse(data).seed, {}).index)
             for data in segments()]
 
 

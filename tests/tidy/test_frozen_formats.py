@@ -24,11 +24,11 @@ from multiraft.raft.replica_records import ForcedRecovery, Tombstone
 from multiraft.storage import (
     chunked_cbor,
     identity,
-    index_file,
     refusal_record,
     snapshot_download,
     store,
 )
+from multiraft.storage.block_index.file_codec import encode, parse_header
 from multiraft.storage.checkpoint import GroupRecord
 from multiraft.storage.identity import Identity
 from multiraft.storage.index import Copy, GroupIndex, PartitionIndex
@@ -146,17 +146,15 @@ SHAPES: dict[str, object] = {
            "int", "int"]],
          "int"],
     "index":
-        ["int", "int", "int", "int", "int", "int",
-         [["int", "int", "int", ["int", "bytes", "bytes", ["int"], ["int"]],
-           [["int", "int", "bytes", "bytes", "bytes", []]], "null", [], "int", [], "int",
-           "null", "int", "flag", "null", ["int", "int"], ["int", "int"]]]],
+        [["int", "int", "int", ["int", "int", "bytes", ["int"], ["int"]], "bytes", "bytes",
+          "null", [], "int", [], "int", "null", "int", "flag", "null", ["int", "int"],
+          ["int", "int"]]],
     "index, run":
-        ["int", "int", "int", "int", "int", "int",
-         [["int", "int", "int", ["int", "bytes", "bytes", ["int"], ["int"]],
-           [["int", "int", "bytes", "bytes", "bytes", []]], ["int", "int"],
-           [["int", "int", "int", "int", "int", "int", "int", "int", "int", "int"]], "int",
-           [["int", "int"]], "int", ["int", "int", "int", "int"], "int", "flag",
-           ["int", "bytes"], ["int", "int"], ["int", "int"]]]],
+        [["int", "int", "int", ["int", "int", "bytes", ["int"], ["int"]], "bytes", "bytes",
+          ["int", "int"],
+          [["int", "int", "int", "int", "int", "int", "int", "int", "int", "int"]], "int",
+          [["int", "int"]], "int", ["int", "int", "int", "int"], "int", "flag",
+          ["int", "bytes"], ["int", "int"], ["int", "int"]]],
     "command":
         {"name": "text", "op": "text", "partitions": "int", "topic_id": "bytes", "v": "int"},
     "command, bootstrap":
@@ -559,9 +557,9 @@ def test_a_group_s_record_in_a_checkpoint():
 
 def test_index_files():
     disk, _ = long_journal(with_checkpoint=False)
-    head, body = body_of(disk, ".index")
-    assert head == b"MRINDEX\x01\x05\x00\x00\x00"
-    same("index", cbor2.loads(body))
+    data = disk.read(min(path for path in disk.files() if path.endswith(".index")))
+    assert data[:12] == b"MRINDEX\x01\x06\x00\x00\x00"
+    same("index", cbor2.loads(data[parse_header("index", data).summary_position:]))
 
 
 def test_a_group_s_run_in_an_index_file():
@@ -586,11 +584,11 @@ def test_a_group_s_run_in_an_index_file():
         (15, 16),
         17,
     )
-    fields = cbor2.loads(index_file.encode(SegmentIndex(0, 1, 2, 3, 4, 5, {1: run})))
+    *_, summary = encode(SegmentIndex(0, 1, 2, 3, 4, 5, {1: run}), bytes(16), 1)
+    fields = cbor2.loads(summary)
     same("index, run", fields)
-    same_numbers = [each for each in fields[6][0] if not isinstance(each, bytes)]
-    assert same_numbers[:3] == [1, 2, 3] and fields[6][0][5] == [3, 4]
-    assert fields[6][0][6:] == [
+    assert fields[0][:3] == [1, 2, 3] and fields[0][6] == [3, 4]
+    assert fields[0][7:] == [
         [[5, 2, 64, 72, 8, 72, 100, 7, 2, 9]], 10, [[11, 12]], 13, [2, 3, 4, 5], 14, True,
         [3, joint_quorum.encode(CONFIGURATION)], [15, 16], [6, 17]]
 

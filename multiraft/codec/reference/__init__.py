@@ -27,6 +27,7 @@ from multiraft.codec.reference.disk import DiskQueue, append_gathered, unset_mem
 from multiraft.codec.reference.hashes import contiguous_bytes as _view
 from multiraft.codec.reference.hashes import crc32c, default_groups, jump_hash, murmur2
 from multiraft.codec.reference.index import GroupColumns, PartitionColumns
+from multiraft.codec.reference.index_rows import IndexRowReader, pack_rows
 from multiraft.codec.reference.records import Reader, next_record, records_of
 from multiraft.codec.values import (
     BatchHeader,
@@ -37,6 +38,7 @@ from multiraft.codec.values import (
     Header,
     HeadersColumn,
     Indexed,
+    PackedIndex,
     Record,
     Scan,
     ScannedEntry,
@@ -52,8 +54,8 @@ from multiraft.types import LAST_INDEXED_KIND, BatchInfo, Entry, EntryKind
 
 __all__ = [
     "SOURCE_DIGEST", "BatchBuilder", "BatchHeader", "BytesColumn", "Checked", "ColumnBuilder",
-    "Columns", "DiskQueue", "HeadersColumn", "Indexed", "Record", "Scan", "ScannedEntry",
-    "SegmentIndexer",
+    "Columns", "DiskQueue", "HeadersColumn", "IndexRowReader", "Indexed", "PackedIndex",
+    "Record", "Scan", "ScannedEntry", "SegmentIndexer",
     "append_gathered", "batch_header", "batch_info", "check_batch", "check_entries", "crc32c",
     "decode_header", "decode_records", "default_groups", "encode_header", "find_entry",
     "frame_entries", "jump_hash",
@@ -753,16 +755,16 @@ class SegmentIndexer:
         partition = group.partitions.setdefault(found.partition, PartitionColumns())
         return partition.add(found.base_offset, batch.count, found.index, batch.max_timestamp_ms)
 
-    def runs(self) -> list[tuple]:
-        """Return (group, incarnation, log index, partition indexes, hard state) of each group.
+    def pack(self, identity_crc: int, start: int) -> PackedIndex:
+        """Return the blocks of the segment's index file, and the fields of its summary.
 
-        Log index: the fields of ``GroupIndex.unpack``, None without entries.  Partition indexes:
-        the fields of ``PartitionIndex.unpack`` of each partition.  Hard state: the last (term,
-        vote), None without one.  O(entries).
+        ``identity_crc``: CRC of what all checksums of the file begin with; ``start``: position of
+        the segment in the log on disk.  Bytes: docs/storage-format.md.  O(entries + partitions log
+        partitions).
+
+        Raises ``OverflowError`` if a number does not fit into its row.
         """
-        return [(group, known.incarnation, known.packed(),
-                 [each.packed(partition) for partition, each in known.partitions.items()],
-                 known.hard_state) for group, known in self._groups.items()]
+        return pack_rows(self._groups, identity_crc, start)
 
 
 def find_entry(data: Buffer, at: int) -> int:

@@ -1,8 +1,8 @@
 """Index columns of one segment: a part of the reference's ``SegmentIndexer``.
 
 Contract.  Part of ``_reference``, which finds the entries.  ``add`` takes them one by one in the
-order of the segment and returns whether each is the plain case; columns are 64-bit numbers in
-little-endian bytes, as ``storage/index.py`` packs them.
+order of the segment and returns whether each is the plain case; ``index_rows.py`` packs the
+columns.
 """
 
 from __future__ import annotations
@@ -41,13 +41,6 @@ class GroupColumns:
         self.positions.append(position & _U64)
         return True
 
-    def packed(self) -> list | None:
-        """Return the fields of ``GroupIndex.unpack``, None without entries."""
-        if not self.positions:
-            return None
-        return [self.first_index, self.positions.tobytes(), self.ends.tobytes(), self.run_starts,
-                self.run_terms]
-
 
 class PartitionColumns:
     """Batches of one partition."""
@@ -55,23 +48,17 @@ class PartitionColumns:
     def __init__(self) -> None:
         self.end_offset = 0
         self.bases, self.indexes, self.latest = array("q"), array("Q"), array("q")
-        self.holes: list[list[int]] = []
+        self.counts: list[int] = []
 
     def add(self, base_offset: int, count: int, index: int, max_timestamp_ms: int) -> bool:
         """Add the next batch; return False if its end offset exceeds 64 bits."""
         if self.latest:
             max_timestamp_ms = max(max_timestamp_ms, self.latest[-1])
-            if base_offset != self.end_offset:
-                self.holes.append([self.bases[-1], self.end_offset])
         if not _I64_MIN <= base_offset + count <= _I64_MAX:
             return False
         self.bases.append(base_offset)
         self.indexes.append(index)
         self.latest.append(max_timestamp_ms)
+        self.counts.append(count)
         self.end_offset = base_offset + count
         return True
-
-    def packed(self, partition: int) -> list:
-        """Return the fields of ``PartitionIndex.unpack``."""
-        return [partition, self.end_offset, self.bases.tobytes(), self.indexes.tobytes(),
-                self.latest.tobytes(), self.holes]

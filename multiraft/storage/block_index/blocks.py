@@ -14,16 +14,18 @@ import struct
 from typing import NamedTuple
 
 from multiraft import core
+from multiraft.codec import layout
 from multiraft.storage.errors import CorruptIndex
 from multiraft.storage.filesystem import Buffer
 
 #: The unit of page caches and of nearly all disks: a look-up reads this much.
-BLOCK_BYTES = 4096
+BLOCK_BYTES = layout.INDEX_BLOCK_BYTES
 
 #: checksum, kind, rows
 _HEAD = struct.Struct("<IHH")
 _CRC = struct.Struct("<I")
-_IDENTITY = struct.Struct("<16sIQII")
+_IDENTITY = struct.Struct("<16sIQI")
+_NUMBER = struct.Struct("<I")
 _BODY_BYTES = BLOCK_BYTES - _HEAD.size
 
 #: Row of a log's entry: its position in the segment, and the framed bytes of its key's entries in
@@ -33,7 +35,7 @@ ENTRY_ROW = struct.Struct("<II")
 #: far, index in its group, position in the segment, framed size, records.
 BATCH_ROW = struct.Struct("<qqQIII")
 
-ENTRIES, BATCHES = 1, 2  # kinds of blocks
+ENTRIES, BATCHES = layout.INDEX_ENTRIES, layout.INDEX_BATCHES  # kinds of blocks
 ROW_BYTES = {ENTRIES: ENTRY_ROW.size, BATCHES: BATCH_ROW.size}
 ROWS_PER_BLOCK = {kind: _BODY_BYTES // size for kind, size in ROW_BYTES.items()}
 
@@ -46,9 +48,13 @@ class FileIdentity(NamedTuple):
     start: int  # journal position of the segment
     seed: int  # of its chain of checksums
 
-    def crc(self, block: int) -> int:
+    def crc(self) -> int:
+        """Return the checksum that those of all blocks begin with."""
+        return core.crc32c(_IDENTITY.pack(self.cluster, self.node, self.start, self.seed))
+
+    def block_crc(self, block: int) -> int:
         """Return the checksum that the bytes of a block continue."""
-        return core.crc32c(_IDENTITY.pack(self.cluster, self.node, self.start, self.seed, block))
+        return core.crc32c(_NUMBER.pack(block), self.crc())
 
 
 def pack_block(identity: FileIdentity, block: int, kind: int, rows: Buffer) -> bytes:
@@ -58,7 +64,7 @@ def pack_block(identity: FileIdentity, block: int, kind: int, rows: Buffer) -> b
     data = bytearray(BLOCK_BYTES)
     _HEAD.pack_into(data, 0, 0, kind, count)
     data[_HEAD.size:_HEAD.size + len(rows)] = rows
-    _CRC.pack_into(data, 0, core.crc32c(memoryview(data)[_CRC.size:], identity.crc(block)))
+    _CRC.pack_into(data, 0, core.crc32c(memoryview(data)[_CRC.size:], identity.block_crc(block)))
     return bytes(data)
 
 
@@ -70,7 +76,7 @@ def open_block(path: str, identity: FileIdentity, block: int, kind: int, data: B
         raise CorruptIndex(path, f"block {block} has {len(data)} bytes")
     view = memoryview(data)
     crc, found, count = _HEAD.unpack_from(view)
-    if core.crc32c(view[_CRC.size:], identity.crc(block)) != crc:
+    if core.crc32c(view[_CRC.size:], identity.block_crc(block)) != crc:
         raise CorruptIndex(path, f"the checksum of block {block} does not match")
     if found != kind or count > ROWS_PER_BLOCK[kind]:
         raise CorruptIndex(path, f"block {block} has {count} rows of kind {found}")

@@ -1,14 +1,14 @@
-"""Rows of blocks from the columns of a segment's indexes, and back.
+"""Rows of blocks from the columns of a segment's indexes.
 
 Contract.  ``RowWriter`` takes keys one after the other and fills blocks without gaps; what it
-returns for a key are the key's rows of the summary.  ``RowReader`` returns the rows of keys in the
-same order, and raises ``CorruptIndex`` where a summary does not say exactly what the blocks hold.
+returns for a key are the key's rows of the summary.  Blocks of plain segments are packed by
+``core.SegmentIndexer`` instead, and read by ``core.IndexRowReader``.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from itertools import starmap
 from operator import sub
 
@@ -18,16 +18,14 @@ from multiraft.storage.block_index.blocks import (
     ROW_BYTES,
     ROWS_PER_BLOCK,
     FileIdentity,
-    open_block,
     pack_block,
 )
 from multiraft.storage.block_index.rows import Row, SparseIndex
-from multiraft.storage.errors import CorruptIndex, IndexTooLarge
+from multiraft.storage.errors import IndexTooLarge
 from multiraft.storage.filesystem import Buffer
 from multiraft.storage.index import UNKNOWN_POSITION, GroupIndex, PartitionIndex
 
 _U32_MAX = (1 << 32) - 1
-_OFFSET_MAX = (1 << 63) - 1
 
 
 class GroupColumns:
@@ -132,63 +130,3 @@ def _numbers(what: str, values: list[int]) -> list[int]:
     if values and not 0 <= min(values) <= max(values) <= _U32_MAX:
         raise IndexTooLarge(what, _U32_MAX, max(values, key=abs))
     return values
-
-
-class RowReader:
-    """Rows of one kind of a whole index file, in the order of the keys."""
-
-    def __init__(self, path: str, identity: FileIdentity, kind: int, first_block: int,
-                 blocks: Sequence[Buffer]):
-        self.count = 0  # rows that were read
-        self._path = path
-        self._kind = kind
-        self._first_block = first_block
-        self._blocks = [open_block(path, identity, number, kind, data)
-                        for number, data in enumerate(blocks, first_block)]
-
-    def entries(self, known: SparseIndex, first: int, start: int) -> tuple[array, array]:
-        """Return positions and running sums of sizes, the columns of ``GroupIndex``, of a group
-        whose first entry is ``first``.  O(entries).  Raises ``CorruptIndex``."""
-        positions, ends, before = array("Q"), array("Q"), 0
-        for row, data in self._parts(known):
-            self._require(row.first == first + len(positions) and row.value == before, "a group")
-            columns = array("I", data)
-            positions.extend(each + start if each else UNKNOWN_POSITION for each in columns[0::2])
-            sums = columns[1::2]
-            self._require(0 < sums[0] and [*sums] == sorted({*sums}), "a group")
-            ends.extend(each + before for each in sums)
-            before = ends[-1]
-        return positions, ends
-
-    def batches(self, known: SparseIndex, partition: int, group: int,
-                index: GroupIndex) -> PartitionIndex:
-        """Return the index of a partition's batches, all of which are entries of the group with
-        ``index``.  O(batches).  Raises ``CorruptIndex``."""
-        found, last = PartitionIndex(partition, group), index.first_index - 1
-        for row, data in self._parts(known):
-            latest = 0
-            for slot, (base, latest, entry, _, _, count) in enumerate(BATCH_ROW.iter_unpack(data)):
-                follows = base >= found.end_offset if found else slot == 0
-                self._require(follows and last < entry <= index.last_index and count > 0
-                              and base + count <= _OFFSET_MAX, "a partition")
-                self._require(slot > 0 or base == row.first, "a partition")
-                self._require(not found or latest >= found.latest(-1), "a partition")
-                found.append(base, count, entry, latest)
-                last = entry
-            self._require(row.value == latest, "a partition")
-        return found
-
-    def _parts(self, known: SparseIndex) -> Iterator[tuple[Row, bytes]]:
-        size, per_block = ROW_BYTES[self._kind], ROWS_PER_BLOCK[self._kind]
-        for row in known:
-            number, slot = divmod(self.count, per_block)
-            self._require((row.file, row.block, row.slot) == (0, number + self._first_block, slot)
-                          and number < len(self._blocks) and row.count > 0, "a place")
-            data = self._blocks[number][slot * size:(slot + row.count) * size]
-            self._require(len(data) == row.count * size, "a place")
-            self.count += row.count
-            yield row, data
-
-    def _require(self, condition: bool, what: str) -> None:
-        if not condition:
-            raise CorruptIndex(self._path, f"its summary and its blocks disagree about {what}")

@@ -26,14 +26,20 @@ from multiraft.storage.block_index.blocks import (
     ROWS_PER_BLOCK,
     FileIdentity,
 )
-from multiraft.storage.block_index.columns import GroupColumns, RowReader, RowWriter
+from multiraft.storage.block_index.columns import GroupColumns, RowWriter
 from multiraft.storage.block_index.rows import ROW_BYTES, SparseIndex
+from multiraft.storage.block_index.run_records import (
+    INDEX_MAGIC,
+    RECORDS,
+    pack_records,
+    unpack_run,
+)
 from multiraft.storage.config import ENVELOPE_BYTES_LIMIT
 from multiraft.storage.errors import CorruptIndex, ForeignIndex, IndexTooLarge, UnknownFormat
 from multiraft.storage.filesystem import Buffer
 from multiraft.storage.index import GroupIndex, PartitionIndex
-from multiraft.storage.index_file import INDEX_MAGIC, RECORDS, pack_records, unpack_run
 from multiraft.storage.journal.segment_index import SegmentIndex, SegmentRun
+from multiraft.types import HardState
 
 BLOCK_INDEX_VERSION = 6
 
@@ -165,16 +171,36 @@ def encode(index: SegmentIndex, cluster: bytes, node: int,
     batches = RowWriter(identity, BATCHES, 1 + len(entry_blocks), pause)
     packed = [_pack_run(run, rows, group, batches)
               for run, rows, group in zip(runs, group_rows, groups, strict=True)]
-    batch_blocks = batches.finish()
-    summary = cbor2.dumps(packed)
+    blocks = [*entry_blocks, *batches.finish()]
+    return _file(index, identity, entries.count, batches.count, blocks, packed)
+
+
+def encode_packed(packed: core.PackedIndex, bounds: SegmentIndex,
+                  identity: FileIdentity) -> list[bytes]:
+    """Return the buffers of the index file of a plain segment, whose blocks ``SegmentIndexer.pack``
+    packed; ``bounds`` is its index without runs.  O(partitions) of copying.  Raises
+    ``IndexTooLarge``."""
+    runs = []
+    for group, incarnation, entries, partitions, rows, hard_state in packed.runs:
+        known = SegmentRun(group, incarnation,
+                           hard_state=HardState(*hard_state) if hard_state is not None else None)
+        runs.append([group, incarnation, known.truncated_from, entries, partitions, rows,
+                     *pack_records(known)])
+    return _file(bounds, identity, packed.entries, packed.batches, [packed.blocks], runs)
+
+
+def _file(index: SegmentIndex, identity: FileIdentity, entries: int, batches: int,
+          blocks: list[bytes], runs: list[list]) -> list[bytes]:
+    """Return the buffers of a file with these blocks and runs."""
+    summary = cbor2.dumps(runs)
     if len(summary) > ENVELOPE_BYTES_LIMIT:
         raise IndexTooLarge("the size of the summary", ENVELOPE_BYTES_LIMIT, len(summary))
     head = bytearray(BLOCK_BYTES)
     _HEAD.pack_into(head, 0, INDEX_MAGIC, BLOCK_INDEX_VERSION, *identity, index.end, index.last_crc,
-                    index.first_durable, index.highest_durable, entries.count, batches.count,
-                    len(summary), core.crc32c(summary, identity.crc(0)))
+                    index.first_durable, index.highest_durable, entries, batches,
+                    len(summary), core.crc32c(summary, identity.block_crc(0)))
     _CRC.pack_into(head, _CRC_AT, core.crc32c(memoryview(head)[:_CRC_AT]))
-    return [bytes(head), *entry_blocks, *batch_blocks, summary]
+    return [bytes(head), *blocks, summary]
 
 
 def _pack_run(run: SegmentRun, rows: SparseIndex, group: GroupColumns,
@@ -221,7 +247,7 @@ def decode_summary(path: str, header: FileHeader, data: Buffer) -> list[RunSumma
     Raises ``CorruptIndex``."""
     if len(data) != header.summary_bytes:
         raise CorruptIndex(path, f"its summary has {len(data)} bytes of {header.summary_bytes}")
-    if core.crc32c(data, header.identity.crc(0)) != header.summary_crc:
+    if core.crc32c(data, header.identity.block_crc(0)) != header.summary_crc:
         raise CorruptIndex(path, "the checksum of its summary does not match")
     try:
         fields = cbor2.loads(bytes(data))
@@ -264,40 +290,43 @@ def decode(path: str, data: Buffer) -> SegmentIndex:
     if len(view) != header.file_bytes:
         raise CorruptIndex(path, f"it has {len(view)} bytes of {header.file_bytes}")
     summaries = decode_summary(path, header, view[header.summary_position:])
-    blocks = [view[at:at + BLOCK_BYTES] for at in range(0, header.summary_position, BLOCK_BYTES)]
+    try:
+        return _decode_blocks(path, header, view, summaries)
+    except (ValueError, OverflowError) as error:
+        raise CorruptIndex(path, str(error)) from error
+
+
+def _decode_blocks(path: str, header: FileHeader, view: memoryview,
+                   summaries: list[RunSummary]) -> SegmentIndex:
+    """Return the index of a file with these summaries.  Raises ``CorruptIndex``, ``ValueError``,
+    ``OverflowError``."""
     identity, batches_at = header.identity, header.first_batch_block
-    entries = RowReader(path, identity, ENTRIES, 1, blocks[1:batches_at])
-    batches = RowReader(path, identity, BATCHES, batches_at, blocks[batches_at:])
+    entries = core.IndexRowReader(view[BLOCK_BYTES:batches_at * BLOCK_BYTES], 1, ENTRIES,
+                                  header.entries, identity.crc())
+    batches = core.IndexRowReader(view[batches_at * BLOCK_BYTES:header.summary_position],
+                                  batches_at, BATCHES, header.batches, identity.crc())
     found = SegmentIndex(identity.start, identity.seed, header.end, header.last_crc,
                          header.first_durable, header.highest_durable)
     for each in summaries:
         run = each.run
         if each.entries is not None:
             run.index = _entries_of(path, each.entries, entries, identity.start)
-        for known, rows in each.rows_of():
-            run.partitions[known.partition] = _batches_of(path, known, rows, run, batches)
+        index = run.index or GroupIndex()
+        columns = batches.batches(each.packed_partitions, each.partition_rows, index.first_index,
+                                  index.last_index)
+        run.partitions = {fields[0]: PartitionIndex.unpack(fields, run.group)
+                          for fields in columns}
         found.runs[run.group] = run
     if (entries.count, batches.count) != (header.entries, header.batches):
         raise CorruptIndex(path, "its header and its summary disagree about the number of rows")
     return found
 
 
-def _entries_of(path: str, known: EntriesSummary, reader: RowReader, start: int) -> GroupIndex:
-    positions, ends = reader.entries(known.rows, known.first_index, start)
-    if (ends[-1] if ends else 0) != known.bytes:
+def _entries_of(path: str, known: EntriesSummary, reader: core.IndexRowReader,
+                start: int) -> GroupIndex:
+    positions, ends = reader.entries(known.rows.data, known.first_index, start)
+    index = GroupIndex.unpack([known.first_index, positions, ends, known.run_starts,
+                               known.run_terms])
+    if index and index.bytes_between(index.first_index, index.last_index) != known.bytes:
         raise CorruptIndex(path, "its summary and its blocks disagree about a group's bytes")
-    try:
-        return GroupIndex.unpack([known.first_index, positions.tobytes(), ends.tobytes(),
-                                  known.run_starts, known.run_terms])
-    except ValueError as error:
-        raise CorruptIndex(path, f"malformed ({error})") from error
-
-
-def _batches_of(path: str, known: PartitionSummary, rows: SparseIndex, run: SegmentRun,
-                reader: RowReader) -> PartitionIndex:
-    assert run.index is not None or not rows, "refused by decode_summary"
-    index = reader.batches(rows, known.partition, run.group, run.index or GroupIndex())
-    if index and index.end_offset != known.end_offset:
-        raise CorruptIndex(path, "its summary and its blocks disagree about the end of a partition")
-    index.end_offset = known.end_offset
     return index

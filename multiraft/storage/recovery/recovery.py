@@ -192,7 +192,8 @@ class _Recovery:
         if not self._filesystem.exists(index_path(segment)):
             return None
         try:
-            index = read_index_file(self._filesystem, segment)
+            index = read_index_file(self._filesystem, segment, self._header.cluster,
+                                    self._header.node)
         except (CorruptFile, UnknownFormat):
             return None  # a cache: scanned and written anew
         return index if size >= index.end - index.start else None

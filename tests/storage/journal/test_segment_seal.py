@@ -7,7 +7,7 @@ import contextlib
 
 import pytest
 
-from multiraft.storage import index_file, segment_seal
+from multiraft.storage import segment_seal
 from multiraft.storage.journal import segment_scan
 from multiraft.storage.segment_seal import SealJob
 from tests.storage.damage import DIRECTORY, long_journal
@@ -30,11 +30,11 @@ def test_a_plain_segment_needs_no_scan_and_has_the_same_index(monkeypatch, windo
     disk, indexes, store = unsealed()
     plain = 0
     while (job := store.seal_job()) is not None:
-        found = job._indexed(None)
+        found = job._packed(None)
         scanned = job._scanned(None)
         if found is not None:
             plain += 1
-            assert index_file.encode(found) == index_file.encode(scanned)
+            assert b"".join(found) == b"".join(scanned)
         job.execute()
         store.sealed(job)
     store.close()
@@ -58,7 +58,7 @@ def test_a_scan_that_gives_way_finds_the_same(monkeypatch):
     disk, at_once, store = unsealed()
     monkeypatch.setattr(segment_scan, "_PIECE_BYTES", 1)
     monkeypatch.setattr(segment_seal, "WINDOW_BYTES", 100)
-    monkeypatch.setattr(SealJob, "_indexed", lambda job, pause: None)
+    monkeypatch.setattr(SealJob, "_packed", lambda job, pause: None)
     pauses: list[int] = []
     while (job := store.seal_job()) is not None:
         before = len(pauses)
@@ -76,7 +76,7 @@ def test_windows_give_way(monkeypatch):
     monkeypatch.setattr(segment_seal, "WINDOW_BYTES", 100)
     pauses: list[int] = []
     job = store.seal_job()
-    assert job._indexed(lambda: pauses.append(1)) is not None
+    assert job._packed(lambda: pauses.append(1)) is not None
     assert len(pauses) >= 5, "several entries are in the segment, none of which fits a window"
     store.close()
 
