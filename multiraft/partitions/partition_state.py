@@ -51,8 +51,8 @@ class PartitionState(NamedTuple):
     sealed: bool
     start_offset: int
     leader_epoch: int  # once sealed: no batch of the partition carries a higher one; else 0
-    #: Payload bytes of this group's batches from ``log_start`` on, as they were appended or as the
-    #: last LOG_START says; ``UNKNOWN_BYTES`` after one that did not say it.
+    #: Payload bytes of this group's batches from ``log_start`` on, each padded as it is stored, as
+    #: they were appended or as the last LOG_START says; ``UNKNOWN_BYTES`` after one that did not.
     live_bytes: int = 0
     details: PartitionDetails = NO_DETAILS
 
@@ -72,6 +72,7 @@ class GroupState(NamedTuple):
     """State of a group beside that of its partitions."""
 
     clock_ms: int = 0  # of the last CLOCK; 0 = none
+    clocks: bytes = b""  # the CLOCK entries that tell ages (clock_list.py)
     #: Highest metadata index of a PARTITION_DELETE.  A leader opens a partition only by metadata at
     #: this index or a later one: by earlier ones a deleted partition exists.
     opens_from: int = 0

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from multiraft.errors import CorruptEntry
+from multiraft.partitions.clock_list import with_clock
 from multiraft.partitions.partition_state import GroupState, PartitionState, with_log_start
 from multiraft.partitions.retention_records import (
     UNKNOWN_BYTES,
@@ -110,7 +111,9 @@ def changes(entry: Entry, states: States, group_state: GroupState) -> Changes:
             tuple([(partition, states[partition], None) for partition in partitions
                    if partition in states]))
     if kind == EntryKind.CLOCK:
-        return Changes(group_state._replace(clock_ms=parse_clock(entry.payload)))
+        clock_ms = parse_clock(entry.payload)
+        return Changes(group_state._replace(
+            clock_ms=clock_ms, clocks=with_clock(group_state.clocks, entry.index, clock_ms)))
     assert kind == EntryKind.PRODUCERS_EXPIRE, f"{entry!r}"
     below_index = max(group_state.expired_below, parse_expire(entry.payload))
     return Changes(group_state._replace(expired_below=below_index))

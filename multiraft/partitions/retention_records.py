@@ -56,8 +56,8 @@ class LogStart(NamedTuple):
 
     partition: int  # incarnation
     log_start: int
-    #: Payload bytes of the group's batches from ``log_start`` to the entry itself, or
-    #: ``UNKNOWN_BYTES``.
+    #: Payload bytes, padded as stored, of the group's batches from ``log_start`` to the entry
+    #: itself, or ``UNKNOWN_BYTES``.
     live_bytes: int
 
 

@@ -26,6 +26,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from multiraft.codec.layout import ENTRY_ALIGNMENT
 from multiraft.errors import (
     CodecError,
     CorruptEntry,
@@ -82,6 +83,7 @@ PRODUCERS_PER_PARTITION_MAX = 1024
 #: so that a late open of an old epoch is refused.  Keeps a group's checkpoint below 128 MiB.
 PARTITIONS_PER_GROUP_MAX = 1 << 20
 
+_PADDING = ENTRY_ALIGNMENT - 1
 _DATA = int(EntryKind.DATA)
 _OPEN = int(EntryKind.PARTITION_OPEN)
 _SEAL = int(EntryKind.PARTITION_SEAL)
@@ -320,7 +322,7 @@ class PartitionStates:
         if leader_epoch_base + entry.term > details[0]:
             details = self._with_leader_epoch(details, leader_epoch_base + entry.term, next_offset)
         if live_bytes >= 0:
-            live_bytes += len(entry.payload)
+            live_bytes += (len(entry.payload) + _PADDING) & ~_PADDING
         after = _new_state(PartitionState, (
             epoch, leader_epoch_base, next_offset + batch.count, log_start, False, start_offset, 0,
             live_bytes, details))

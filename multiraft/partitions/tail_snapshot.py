@@ -12,6 +12,7 @@ from typing import Any
 
 from multiraft.codec import shapes
 from multiraft.errors import CodecError
+from multiraft.partitions.clock_list import checked, last_clock
 from multiraft.partitions.partition_state import (
     NO_DETAILS,
     GroupState,
@@ -28,7 +29,8 @@ SNAPSHOT_VERSIONS_READ = (1, 2, SNAPSHOT_VERSION)
 
 #: Per partition its incarnation and state, and (producer, window).
 _SNAPSHOT = {
-    "group": shapes.UINT, "applied": shapes.UINT, "clock": shapes.UINT, "opens_from": shapes.UINT,
+    "group": shapes.UINT, "applied": shapes.UINT, "clock": shapes.UINT, "clocks": shapes.BYTES,
+    "opens_from": shapes.UINT,
     "expired_below": shapes.UINT,
     "partitions": [(
         *[shapes.UINT] * 5, shapes.FLAG, shapes.UINT, shapes.UINT, shapes.INT_OR_NONE,
@@ -39,7 +41,7 @@ _SNAPSHOT = {
 def head(group: int, applied: int, state: GroupState) -> dict[str, Any]:
     """Return the object without its partitions."""
     return {"version": SNAPSHOT_VERSION, "group": group, "applied": applied,
-            "clock": state.clock_ms, "opens_from": state.opens_from,
+            "clock": state.clock_ms, "clocks": state.clocks, "opens_from": state.opens_from,
             "expired_below": state.expired_below}
 
 
@@ -59,7 +61,13 @@ def read(snapshot: dict) -> tuple[GroupState, Iterator[tuple[int, PartitionState
                          f"{SNAPSHOT_VERSIONS_READ}")
     snapshot = _upgraded(snapshot)
     shapes.check(snapshot, _SNAPSHOT, "tail state")
-    state = GroupState(snapshot["clock"], snapshot["opens_from"], snapshot["expired_below"])
+    clocks = checked(snapshot["clocks"])
+    last_index, last_ms = last_clock(clocks)
+    if last_index > snapshot["applied"] or last_ms != snapshot["clock"]:
+        raise ValueError(f"the last clock is {last_ms} ms at index {last_index}, not "
+                         f"{snapshot['clock']} ms")
+    state = GroupState(snapshot["clock"], clocks, snapshot["opens_from"],
+                       snapshot["expired_below"])
     return state, _partitions(snapshot["partitions"])
 
 
@@ -88,7 +96,8 @@ def _upgraded(snapshot: dict) -> dict:
     if version == 1:  # no partition was sealed
         rows = [[*row[:-1], 0, 0, row[-1]] for row in rows]
     rows = [[*row[:-1], _live_bytes(row), None, [], row[-1]] for row in rows]
-    return {**snapshot, "clock": 0, "opens_from": 0, "expired_below": 0, "partitions": rows}
+    return {**snapshot, "clock": 0, "clocks": b"", "opens_from": 0, "expired_below": 0,
+            "partitions": rows}
 
 
 def _live_bytes(row: list) -> int:

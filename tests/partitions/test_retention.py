@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import pytest
 
-from multiraft.errors import OutOfOrderSequence, UnknownPartition
+from multiraft.errors import CodecError, OutOfOrderSequence, UnknownPartition
 from multiraft.partitions import state as tail_module
+from multiraft.partitions.clock_list import index_before, time_after
 from multiraft.partitions.partition_state import (
     LEADER_EPOCHS_MAX,
     NO_DETAILS,
@@ -66,10 +67,10 @@ def test_live_bytes_count_payloads_until_a_log_start_says_less():
     tail = opened()
     append(tail, 3, 100)
     append(tail, 2, 50)
-    assert (tail.tail_state(P).live_bytes, tail.tail_state(P).records) == (150, 5)
+    assert (tail.tail_state(P).live_bytes, tail.tail_state(P).records) == (160, 5)
     log_starts(tail, (P, 3, 50))
     append(tail, 1, 7)
-    assert (tail.tail_state(P).live_bytes, tail.tail_state(P).records) == (57, 3)
+    assert (tail.tail_state(P).live_bytes, tail.tail_state(P).records) == (58, 3)
 
 
 def test_one_log_start_entry_raises_many_partitions_and_is_undone_with_all_of_them():
@@ -132,6 +133,31 @@ def test_a_clock_follows_the_log_and_never_runs_back():
     tail.truncate(3)
     assert tail.group_state.clock_ms == 500
     tail._check()
+
+
+def test_the_clocks_of_a_group_are_undone_with_a_suffix_and_are_in_the_snapshot():
+    tail = opened()
+    for clock_ms in (500, 500, 900, 1_000):
+        control(tail, EntryKind.CLOCK, 0, payload=clock_payload(0, clock_ms))
+    tail.truncate(5)
+    control(tail, EntryKind.CLOCK, 0, payload=clock_payload(0, 950))
+    assert [time_after(tail.group_state.clocks, index) for index in (1, 2, 3, 4, 5)] \
+        == [500, 900, 900, 950, None]
+    assert index_before(tail.group_state.clocks, 949) == 3
+    assert tail.applied_group_state.clocks == b""
+    tail.apply(4)
+    read = PartitionStates.restore(tail.snapshot())
+    assert read.group_state == tail.applied_group_state
+    assert time_after(read.group_state.clocks, 2) == 900
+
+
+@pytest.mark.parametrize("change", [{"clocks": b"\1" * 16}, {"clocks": b"1"}, {"clock": 900}])
+def test_a_snapshot_with_other_clocks_than_its_last_one_is_refused(change):
+    tail = opened()
+    control(tail, EntryKind.CLOCK, 0, payload=clock_payload(0, 500))
+    tail.apply(2)
+    with pytest.raises(CodecError):
+        PartitionStates.restore({**tail.snapshot(), **change})
 
 
 # ---- deletions ----------------------------------------------------------------------------------
@@ -332,7 +358,7 @@ def test_a_leader_epoch_that_no_batch_can_carry_is_refused():
 
 
 def test_a_partition_that_comes_back_keeps_its_bytes_as_far_as_they_are_known():
-    for carried_start, live_bytes in ((0, 30), (2, UNKNOWN_BYTES), (5, 0)):
+    for carried_start, live_bytes in ((0, 32), (2, UNKNOWN_BYTES), (5, 0)):
         tail = opened()
         append(tail, 3, 30)
         seal(tail)

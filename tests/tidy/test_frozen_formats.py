@@ -136,6 +136,7 @@ SHAPES: dict[str, object] = {
            "text",
            {"applied": "int",
             "clock": "int",
+            "clocks": "bytes",
             "expired_below": "int",
             "group": "int",
             "opens_from": "int",
