@@ -515,6 +515,27 @@ class Store:
             return Fetch(payloads, None, next_offset, total)
         return Fetch([], FetchJob(self.table.read_from_disk(log, indexes)), next_offset, total)
 
+    def batches(self, group: int, partition: int, offset: int,
+                count: int) -> list[tuple[int, int, int, int]]:
+        """Return batches of a partition in ``group``, at most ``count``: from the one that holds
+        ``offset`` on, or the next one behind it.  Each as (base offset, offset after its last
+        record, index of its entry, bytes of its payload with padding).  Empty if there is none.
+
+        Batches of the log's end are among them, whether committed or not.  O(log n + count).  Raise
+        ``UnknownGroup`` for a group without a log here."""
+        log = self.table.log(group)
+        batches = log.partitions.get(partition)
+        if not batches:
+            return []
+        first = max(0, batches.find(offset))
+        if batches.batch(first)[1] <= offset:
+            first += 1
+        found = []
+        for slot in range(first, min(first + count, len(batches))):
+            base, end, index = batches.batch(slot)
+            found.append((base, end, index, log.index.size(index) - _ENTRY_HEADER_BYTES))
+        return found
+
     def first_at(self, group: int, partition: int, timestamp_ms: int, from_offset: int,
                  below_offset: int) -> int | None:
         """Return the offset at which to begin a search for the first record at or after

@@ -386,6 +386,10 @@ class MetadataState:
         """Return the existing topic of that name, or None.  O(1)."""
         return self._topics.get(name)
 
+    def topic_at(self, incarnation: int) -> Topic | None:
+        """Return the existing topic with that incarnation, or None.  O(1)."""
+        return self._by_incarnation.get(incarnation)
+
     def list_topics(self, after: str = "", count_max: int = 1000) -> tuple[list[Topic], bool]:
         """Return at most ``count_max`` topics with names after ``after`` in order, and True if
         there are more. O(log topics + count)."""

@@ -285,6 +285,14 @@ LAYERS = (
         {},
     ),
     Layer(
+        "`node.retention`",
+        ("node/retention/**.py",),
+        ("node.retention.**", "node.loop.**", "node.metadata.**", "node.*", "multiraft.**"),
+        (),
+        ("pyspark", "time", "random", "trio", "socket", "threading"),
+        {"node/retention/retention_task.py": ("trio",)},
+    ),
+    Layer(
         "`node.replicas`",
         ("node/replicas/**.py",),
         (

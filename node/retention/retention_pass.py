@@ -1,0 +1,492 @@
+"""Passes of retention on one node: which partitions are examined, and what is proposed for them.
+
+Contract.  ``steps`` is one pass, as an iterator: each ``next`` is a bounded portion of work, and
+the caller decides what runs in between.  ``appended``, ``lead`` and ``settings_altered`` say, in
+O(1), what a later pass has to examine.  A pass proposes LOG_START entries in groups that this node
+leads; what they remove is decided when they are applied, on every replica alike.
+
+Invariants.  Only the leader of a partition's last epoch proposes, from state that it has applied
+after it became leader.  A log start rises, and never above the high watermark.  By age nothing goes
+while this node's wall clock is far from those of the others.
+
+Theory.  A partition is examined when it took batches since the last pass, when its oldest batch is
+due by age, when its settings were altered, and when this node became its leader.  No pass visits
+partitions for which none of these is true, so an idle partition costs nothing.  A pass may be cut
+off at any point: the next leader examines all partitions of the group.
+
+While a partition has records in groups of earlier epochs, neither age nor size removes anything:
+this node does not know how old and how large those records are (docs/decisions/0065).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from multiraft.errors import ProposalError
+from multiraft.partitions.clock_list import index_before, last_clock, time_after
+from multiraft.partitions.retention_records import (
+    CLOCK_MS_MAX,
+    UNKNOWN_BYTES,
+    LogStart,
+    log_starts_payload,
+)
+from multiraft.types import METADATA_GROUP, EntryKind, Payload
+from node.metadata.node_releases import retention_entries_fault
+from node.metadata.settings_table import CLUSTER
+from node.retention.retention_policy import (
+    UNLIMITED,
+    Facts,
+    Limits,
+    Pairs,
+    Removal,
+    StoredBatch,
+    limits_of,
+)
+from node.retention.retention_schedule import RetentionSchedule
+
+if TYPE_CHECKING:
+    from multiraft.liveness.clock_skew import ClockSkew
+    from multiraft.partitions.partition_state import PartitionState
+    from multiraft.partitions.state import PartitionStates
+    from node.metadata.state_machine import Location, MetadataState
+    from node.retention.clock_entries import ClockEntries
+
+#: Partitions that one step examines at most, at some 10 us each.
+PARTITIONS_PER_STEP = 64
+#: Batches that one step examines at most, at about 1 us each.
+BATCHES_PER_STEP = 512
+#: Rows of one LOG_START entry that a pass proposes.  The format allows more, but a step of the
+#: leader makes all of them, and an entry of this size takes half a millisecond.
+ROWS_PER_ENTRY = 512
+#: Passes after which a partition that cannot be examined now is examined again, and after which
+#: even a small part of a limit is worth a row: a minute.
+PASSES_PER_RETRY = 6
+#: A partition is examined by age at most this often: so many times in its ``retention.ms``.
+AGE_SHARE = 16
+#: Batches that are examined first; more are read only if all of these go.
+FIRST_BATCHES = 4
+#: Reasons for which retention pauses.
+CLOCK, RELEASES = "clock", "releases"
+
+
+class Roles(Protocol):
+    """The part of ``multiraft.raft.status_view.StatusView`` that is asked here."""
+
+    def is_leader(self, group: int) -> bool: ...
+
+    def has_applied_in_term(self, group: int) -> bool: ...
+
+    def led_groups(self) -> list[int]: ...
+
+
+class Consensus(Protocol):
+    """The part of ``multiraft.raft.multi_raft.MultiRaft`` that is used here."""
+
+    @property
+    def status(self) -> Roles: ...
+
+    def propose(self, group: int, kind: EntryKind, payload: Payload) -> object: ...
+
+
+class Batches(Protocol):
+    """The part of ``multiraft.storage.store.Store`` that is used here."""
+
+    @property
+    def partition_states(self) -> Mapping[int, PartitionStates]: ...
+
+    def batches(self, group: int, partition: int, offset: int,
+                count: int) -> list[tuple[int, int, int, int]]: ...
+
+
+class MetadataCopy(Protocol):
+    """This node's copy of the metadata; a snapshot replaces the state object."""
+
+    @property
+    def state(self) -> MetadataState: ...
+
+
+class _Count(NamedTuple):
+    """Bytes of a partition's batches up to an offset."""
+
+    end_offset: int
+    bytes: int
+
+    def with_batches(self, batches: list[StoredBatch]) -> _Count:
+        return _Count(batches[-1].end_offset, self.bytes + sum(batch.size for batch in batches))
+
+
+class _Row(NamedTuple):
+    """What was decided about one partition."""
+
+    partition: int
+    epoch: int
+    log_start_before: int
+    removal: Removal
+    counted: _Count | None  # the partition before, where its state does not know its bytes
+
+
+class RetentionPasses:
+    """The decisions of one node about the partitions that it leads."""
+
+    def __init__(self, core: Consensus, store: Batches, metadata: MetadataCopy,
+                 clocks: ClockEntries, skew: ClockSkew, bucket_ms: int,
+                 internal: Mapping[str, Pairs],
+                 paused: Callable[[str, bool], None] = lambda _reason, _paused: None):
+        """``bucket_ms``: time by which a partition may be examined too late.  ``internal``: topic
+        of the nodes' own -> its settings where it has none.  ``paused(reason, whether)`` is called
+        when retention pauses, and when it continues."""
+        self._core = core
+        self._store = store
+        self._metadata = metadata
+        self._clocks = clocks
+        self._skew = skew
+        self._internal = internal
+        self._report = paused
+        self._schedule = RetentionSchedule(bucket_ms)
+        self._retry_ms = PASSES_PER_RETRY * bucket_ms
+        self._appended: set[int] = set()  # partitions
+        self._altered: set[int] = set()  # topics
+        self._begun: set[int] = set()  # groups whose leader this node became
+        self._unclosed: set[int] = set()  # groups with batches behind their last CLOCK, perhaps
+        self._active: set[int] = set()  # groups that took batches since the last pass
+        self._held: set[int] = set()  # partitions with records in groups of earlier epochs
+        #: group -> partition -> what was decided in this pass; a partition may be examined twice
+        self._rows: dict[int, dict[int, _Row]] = {}
+        self._state: MetadataState | None = None
+        self._is_far = False
+        self._releases_fault = "no pass has asked yet"
+        self._budget = 0
+        self.examined = 0  # partitions
+        self.walked = 0  # batches
+        self.proposed = 0  # log starts
+        self.refused = 0  # log starts
+        self.bytes_removed = 0
+        self.records_removed = 0
+        self.reasons: Counter[str] = Counter()  # reason -> 1 while retention pauses for it
+
+    # ---- what happens between passes ------------------------------------------------------------
+
+    def appended(self, partition: int) -> None:
+        """Have the next pass examine a partition that took a batch.  O(1)."""
+        self._appended.add(partition)
+
+    def lead(self, group: int) -> None:
+        """Have the next pass examine all partitions of a group whose leader this node became.
+        O(1)."""
+        if group != METADATA_GROUP:
+            self._begun.add(group)
+            self._clocks.lead(group)
+
+    def settings_altered(self, topic: int) -> None:
+        """Have the next pass examine the partitions of a topic; 0 = the defaults of the cluster
+        were altered, and all partitions are examined.  O(1), O(groups) for the cluster."""
+        if topic == CLUSTER:
+            self._begun.update(self._led())
+        else:
+            self._altered.add(topic)
+
+    def may_propose(self) -> bool:
+        """True if all nodes of the cluster know the entries that retention proposes, as of the last
+        pass.  O(1)."""
+        return not self._releases_fault
+
+    @property
+    def scheduled(self) -> int:
+        """Number of partitions that are due by age, or to be examined again."""
+        return len(self._schedule)
+
+    @property
+    def held(self) -> int:
+        """Number of partitions with records in groups of earlier epochs, as last examined."""
+        return len(self._held)
+
+    # ---- one pass -------------------------------------------------------------------------------
+
+    def steps(self, now_ms: int) -> Iterator[None]:
+        """Run a pass, in steps; ``now_ms``: this node's wall clock, milliseconds since 1970.  The
+        first step has run when the first ``next`` returns.  O(partitions to examine + batches that
+        go)."""
+        self._budget = PARTITIONS_PER_STEP * BATCHES_PER_STEP
+        self._judge_releases()
+        self._judge_clock()
+        if self._releases_fault:
+            self._appended.clear()
+            return
+        if self._state is not self._metadata.state:  # of a snapshot, or the first
+            self._state = self._metadata.state
+            self._begun.update(self._led())
+        appended, self._appended = self._appended, set()
+        for partition in appended:
+            yield from self._spend(self._examine(partition, now_ms, False))
+        yield from self._close_clocks()
+        if not self._is_far:
+            for partition in self._schedule.take(now_ms):
+                yield from self._spend(self._examine(partition, now_ms, True))
+        altered, self._altered = self._altered, set()
+        for topic in altered:
+            found = self._metadata.state.topic_at(topic)
+            for partition in range(topic, topic + (found.partitions if found else 0)):
+                yield from self._spend(self._examine(partition, now_ms, True))
+        yield from self._examine_begun(now_ms)
+        for group in list(self._rows):
+            self._propose(group, now_ms)
+            yield
+
+    def _judge_releases(self) -> None:
+        self._releases_fault = retention_entries_fault(self._metadata.state.nodes())
+        is_paused = bool(self._releases_fault)
+        if is_paused is not bool(self.reasons[RELEASES]):
+            self._begun.update(self._led())  # nothing was examined meanwhile
+            self._pause(RELEASES, is_paused)
+
+    def _judge_clock(self) -> None:
+        if self._is_far is not self._skew.is_far:
+            self._is_far = self._skew.is_far
+            if not self._is_far:
+                # Times that were computed with the wrong clock are wrong.
+                self._begun.update(self._led())
+            self._pause(CLOCK, self._is_far)
+
+    def _pause(self, reason: str, paused: bool) -> None:
+        self.reasons[reason] = int(paused)
+        self._report(reason, paused)
+
+    def _led(self) -> list[int]:
+        return [group for group in self._core.status.led_groups() if group != METADATA_GROUP]
+
+    def _examine_begun(self, now_ms: int) -> Iterator[None]:
+        """Examine the partitions of groups whose leader this node became; those of a leader that
+        has not applied an entry of its term yet are left to the next pass."""
+        begun, self._begun = self._begun, set()
+        for group in begun:
+            if not self._core.status.is_leader(group):
+                continue
+            if not self._core.status.has_applied_in_term(group):
+                self._begun.add(group)
+                continue
+            states = self._store.partition_states[group]
+            for partition in list(states.partitions()):
+                yield from self._spend(self._examine_begun_one(states, partition, now_ms))
+
+    def _examine_begun_one(self, states: PartitionStates, partition: int,
+                           now_ms: int) -> Iterator[int]:
+        if states.epoch_of(partition) and states.tail_state(partition).records:
+            yield from self._examine(partition, now_ms, True)
+        else:
+            yield PARTITIONS_PER_STEP  # about as long as a batch takes
+
+    def _spend(self, work: Iterator[int]) -> Iterator[None]:
+        """Run ``work``, which yields the cost of what it did, and yield whenever the budget of a
+        step is used up."""
+        for cost in work:
+            self._budget -= cost
+            if self._budget <= 0:
+                self._budget = PARTITIONS_PER_STEP * BATCHES_PER_STEP
+                yield
+
+    # ---- clocks ---------------------------------------------------------------------------------
+
+    def _close_clocks(self) -> Iterator[None]:
+        """Propose a CLOCK in groups that took batches and took none since the last pass."""
+        active, self._active = self._active, set()
+        for group in self._unclosed - active:
+            if not self._core.status.is_leader(group) or self._clocks.close(group):
+                self._unclosed.discard(group)
+        self._unclosed |= active
+        yield
+
+    def _require_clock(self, group: int, partition: int, states: PartitionStates) -> None:
+        """Have a later pass propose a CLOCK if none follows the partition's last batch."""
+        last = self._batches(group, partition, states.next_offset(partition) - 1, 1)
+        if last and last[0].index > last_clock(states.group_state.clocks)[0]:
+            self._unclosed.add(group)
+
+    # ---- one partition --------------------------------------------------------------------------
+
+    def _examine(self, partition: int, now_ms: int, is_due: bool) -> Iterator[int]:
+        """Decide about one partition, and yield the cost of each portion of that.  ``is_due``: any
+        removal is proposed, not only one that is worth an entry."""
+        self.examined += 1
+        yield BATCHES_PER_STEP
+        found = self._leading(partition)
+        if found is None:
+            return
+        place, states, state = found
+        if not is_due:
+            self._active.add(place.group)
+        limits = self._limits(place)
+        if limits.is_unlimited:
+            self._forget(partition)
+            return
+        if state is None or states.next_offset(partition) != state.next_offset:
+            self._appended.add(partition)  # for the next pass, which finds more of it applied
+        if state is None or states.tail_state(partition).log_start != state.log_start:
+            if is_due:
+                self._schedule.put(partition, now_ms + self._retry_ms)
+            return
+        if not self._is_whole(place, state):
+            self._held.add(partition)
+            self._schedule.put(partition, now_ms + self._retry_ms)
+            return
+        count = yield from self._counted(place.group, partition, limits, state)
+        self._held.discard(partition)
+        clocks = states.applied_group_state.clocks
+        if is_due and limits.age_ms != UNLIMITED:
+            self._require_clock(place.group, partition, states)
+        expired_index = 0
+        if limits.age_ms != UNLIMITED and not self._is_far and now_ms > limits.age_ms:
+            expired_index = index_before(clocks, now_ms - limits.age_ms)
+        removal = Removal(limits, Facts(state.log_start, state.next_offset, state.live_bytes,
+                                        expired_index))
+        yield from self._walk(place.group, partition, removal)
+        goes = removal.records > 0 and (is_due or removal.is_worth_an_entry())
+        if goes or count is not None:
+            rows = self._rows.setdefault(place.group, {})
+            rows[partition] = _Row(partition, state.epoch, state.log_start, removal, count)
+            if len(rows) >= ROWS_PER_ENTRY:
+                self._propose(place.group, now_ms)
+        # The index may lack a batch that was just proposed; the tail has it.
+        is_empty = states.next_offset(partition) == removal.log_start
+        due_ms = CLOCK_MS_MAX if is_empty else self._next_ms(limits, removal, clocks, now_ms, goes)
+        if due_ms == CLOCK_MS_MAX:
+            self._forget(partition)
+        elif is_due:
+            self._schedule.put(partition, due_ms)
+        else:
+            self._schedule.put_no_later(partition, due_ms)
+
+    def _leading(self, partition: int) -> tuple[
+            Location, PartitionStates, PartitionState | None] | None:
+        """Return where a partition is that this node decides about, the states of its group, and
+        its applied state; no state while its opening, or what this leader has to apply first, is on
+        its way.  None = another node decides, or the partition is no more."""
+        place = self._metadata.state.locate(partition)
+        if place is None or not self._core.status.is_leader(place.group):
+            self._forget(partition)  # the next leader examines it
+            return None
+        states = self._store.partition_states[place.group]
+        tail_epoch = states.epoch_of(partition)
+        if tail_epoch != place.epoch:
+            if tail_epoch > place.epoch or place.switch is not None:
+                return place, states, None
+            self._forget(partition)  # it took no batch here
+            return None
+        state = states.applied(partition)
+        is_settled = (place.switch is None and states.is_open(partition) and state is not None
+                      and state.epoch == place.epoch
+                      and self._core.status.has_applied_in_term(place.group))
+        return place, states, state if is_settled else None
+
+    def _limits(self, place: Location) -> Limits:
+        settings = self._metadata.state.settings
+        return limits_of(place.topic.name, settings.of(place.topic.incarnation).pairs,
+                         settings.of(CLUSTER).pairs, self._internal.get(place.topic.name, ()))
+
+    def _is_whole(self, place: Location, state: PartitionState) -> bool:
+        """Return True if all records of the partition are in its present group and epoch."""
+        return len(place.epoch_history) == 1 or state.log_start >= state.start_offset
+
+    def _forget(self, partition: int) -> None:
+        self._schedule.forget(partition)
+        self._held.discard(partition)
+
+    def _counted(self, group: int, partition: int, limits: Limits,
+                 state: PartitionState) -> Generator[int, None, _Count | None]:
+        """Return the bytes of the batches that the index has of the partition, if its state does
+        not know its bytes and a limit needs them; else None."""
+        if limits.bytes == UNLIMITED or state.live_bytes != UNKNOWN_BYTES:
+            return None
+        count = _Count(state.log_start, 0)
+        while batches := self._batches(group, partition, count.end_offset, BATCHES_PER_STEP):
+            count = count.with_batches(batches)
+            yield len(batches) * PARTITIONS_PER_STEP
+        return count
+
+    def _walk(self, group: int, partition: int, removal: Removal) -> Iterator[int]:
+        """Have ``removal`` take batches until one stays, or none is left."""
+        portion = FIRST_BATCHES  # usually the first batch stays
+        while batches := self._batches(group, partition, removal.log_start, portion):
+            goes_on = removal.take(batches)
+            yield len(batches) * PARTITIONS_PER_STEP
+            if not goes_on:
+                return
+            portion = BATCHES_PER_STEP
+
+    def _batches(self, group: int, partition: int, offset: int, count: int) -> list[StoredBatch]:
+        batches = self._store.batches(group, partition, offset, count)
+        self.walked += len(batches)
+        return [StoredBatch(*batch) for batch in batches]
+
+    def _next_ms(self, limits: Limits, removal: Removal, clocks: bytes, now_ms: int,
+                 goes: bool) -> int:
+        """Return when the partition is due again: when its oldest batch is, by age, or in a minute
+        if a part of a limit is to go that is not worth an entry yet; ``CLOCK_MS_MAX`` = never."""
+        due_ms = CLOCK_MS_MAX
+        if removal.records and not goes:
+            due_ms = now_ms + self._retry_ms
+        if limits.age_ms != UNLIMITED and not self._is_far:
+            due_ms = min(due_ms, self._expiry_ms(limits, removal, clocks, now_ms))
+        return max(due_ms, now_ms + 1)
+
+    def _expiry_ms(self, limits: Limits, removal: Removal, clocks: bytes, now_ms: int) -> int:
+        kept = removal.first_kept
+        appended_ms = time_after(clocks, kept.index) if kept is not None else None
+        if appended_ms is None:
+            appended_ms = now_ms  # the CLOCK that will follow it is not earlier
+        return max(appended_ms + limits.age_ms,
+                   now_ms + min(self._retry_ms, limits.age_ms // AGE_SHARE))
+
+    # ---- proposals ------------------------------------------------------------------------------
+
+    def _propose(self, group: int, now_ms: int) -> None:
+        """Propose the log starts that were decided in a group, in one entry.  Those that the log
+        has overtaken are left to a later pass, and so are all of them if the proposal is
+        refused."""
+        decided = self._rows.pop(group)
+        rows, proposed = [], []
+        for row in decided.values():
+            log_start = self._checked(group, row)
+            if log_start is None:
+                self._schedule.put(row.partition, now_ms + self._retry_ms)
+            else:
+                rows.append(log_start)
+                proposed.append(row.removal)
+        if not rows:
+            return
+        try:
+            self._core.propose(group, EntryKind.LOG_START, log_starts_payload(rows))
+        except ProposalError:
+            self.refused += len(rows)
+            for each in rows:
+                self._schedule.put(each.partition, now_ms + self._retry_ms)
+            return
+        self.proposed += len(rows)
+        self.bytes_removed += sum(removal.bytes for removal in proposed)
+        self.records_removed += sum(removal.records for removal in proposed)
+
+    def _checked(self, group: int, row: _Row) -> LogStart | None:
+        """Return the row of the entry, with the bytes that are left at the end of the log; None if
+        the partition is not as it was when the row was decided."""
+        states = self._store.partition_states.get(group)
+        if (states is None or not self._core.status.is_leader(group)
+                or not states.is_open(row.partition)):
+            return None
+        tail = states.tail_state(row.partition)
+        if tail.epoch != row.epoch or tail.log_start != row.log_start_before:
+            return None
+        live_bytes = tail.live_bytes
+        if row.counted is not None:
+            live_bytes = self._completed(group, row.partition, row.counted, tail.next_offset)
+        if live_bytes != UNKNOWN_BYTES:
+            live_bytes = max(0, live_bytes - row.removal.bytes)
+        return LogStart(row.partition, row.removal.log_start, live_bytes)
+
+    def _completed(self, group: int, partition: int, count: _Count, end_offset: int) -> int:
+        """Return the bytes up to ``end_offset``, the end of the log; unknown if the index lacks a
+        batch that was just proposed, or many were since the count."""
+        batches = self._batches(group, partition, count.end_offset, BATCHES_PER_STEP)
+        if batches:
+            count = count.with_batches(batches)
+        return count.bytes if count.end_offset == end_offset else UNKNOWN_BYTES
