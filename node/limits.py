@@ -127,6 +127,9 @@ class Limits:
     disk_probe_interval_ms: int = 500
     #: Longest time for the transfer of leadership at shutdown.
     shutdown_timeout_ms: int = 5_000
+    #: Interval of the passes of retention: a record leaves its partition up to so much later than
+    #: its limits say. A pass costs what there is to remove, so a shorter one costs little.
+    retention_check_interval_ms: int = 10_000
     #: A new producer's id is 1 to so many above the previous one, at random, so that no id is hit
     #: by accident. Not more than 65,536.
     producer_id_gap_max: int = PRODUCER_IDS_PER_BLOCK_MAX

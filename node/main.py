@@ -37,6 +37,7 @@ from node.assembly.peers import build_peers
 from node.assembly.reads import build_reads
 from node.assembly.rebalance import build_rebalance
 from node.assembly.replicas import build_replicas
+from node.assembly.retention import build_retention
 from node.assembly.status import build_status
 from node.assembly.storage import build_storage
 from node.clients.listener import Listener, listen
@@ -81,20 +82,22 @@ class Node:
         self.metadata = build_metadata(env, facts)
         self.storage = build_storage(env)
         self.peers = build_peers(env, self.storage, self.metadata)
+        self.retention = build_retention(env, self.metadata, self.peers)
         self.reads = build_reads(env, self.storage, self.metadata)
         self.admin = build_admin(env, self.storage, self.metadata, self.peers, self.reads)
-        self.clients = build_clients(env, self.metadata, self.peers, self.reads, self.admin)
+        self.clients = build_clients(env, self.metadata, self.peers, self.reads, self.admin,
+                                     self.retention)
         self.replicas = build_replicas(env, self.storage, self.metadata, self.peers, self.reads,
                                        self.admin)
         self.rebalance = build_rebalance(env, self.storage, self.metadata, self.peers, self.reads,
                                          self.admin, self.clients)
         self.driver = build_driver(env, self.storage, self.metadata, self.peers, self.reads,
-                                   self.admin, self.clients, self.replicas)
+                                   self.admin, self.clients, self.replicas, self.retention)
         self.membership = build_membership(env, self.metadata, self.peers, self.replicas,
                                            self.driver)
         self.status = build_status(env, self.storage, self.metadata, self.peers, self.reads,
                                    self.admin, self.clients, self.replicas, self.rebalance,
-                                   self.driver)
+                                   self.driver, self.retention)
         for old, new in config.renamed_keys:
             log.warning("config_key_renamed", extra={"key": old, "new_key": new})
         for difference in bootstrap.edited(config, self.metadata.known.facts):
@@ -193,6 +196,7 @@ class Node:
             peers.control.close_idle,
             replicas.partition_switcher.run,
             replicas.log_start_propagation.run,
+            self.retention.task.run,
             rebalance.plans.run,
             driver.watchdog.run,
             driver.changes.run,

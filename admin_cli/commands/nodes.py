@@ -168,7 +168,26 @@ def describe(session: Session, node_id: int, as_json: bool) -> None:
     if is_far:
         facts["clock"] = (f"{clock_skew(status['clock_skew_ms'])} those of the other "
                           f"nodes: it deletes nothing by age until its clock is set (NTP)")
+    if retention := _retention_sentence(status):
+        facts["retention"] = retention
     print_table(("what", "value"), facts.items())
+
+
+def _retention_sentence(status: dict[str, Any]) -> str:
+    """Return what retention removed since the node started, or why it is paused, as a sentence; ""
+    if the node does not tell."""
+    if "retention_log_starts" not in status:
+        return ""
+    if status["retention_paused_releases"]:
+        return ("paused: a node of the cluster has a release that does not know the entries "
+                "(`multiraft node list`)")
+    if status["retention_paused_clock"]:
+        return "nothing leaves by age, because the clock is far from those of the other nodes"
+    said = (f"removed {plural(status['retention_records_removed'], 'record')}, "
+            f"{status['retention_bytes_removed']} bytes, of partitions led here since the start")
+    held = status["retention_partitions_held"]
+    return said + (f"; {plural(held, 'partition')} keep all records, because groups of earlier "
+                   f"epochs have some" if held else "")
 
 
 def _scrub_sentence(scrub: dict[str, Any]) -> str:

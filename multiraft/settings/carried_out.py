@@ -9,4 +9,7 @@ from __future__ import annotations
 
 CARRIED_OUT = frozenset((
     "max.message.bytes",
+    "retention.bytes",
+    "retention.ms",
+    "retention.records",
 ))

@@ -1,8 +1,8 @@
 """Values that hold for a topic: its own, else the default of the cluster, else the built-in one.
 
 Contract.  ``resolve`` answers for one setting, ``values_of`` for all of them.  An internal topic
-has no share in the cluster's default of ``max.message.bytes``: nodes write into it, and a limit
-that was meant for applications must not stop them.
+has no share in the cluster's defaults of ``max.message.bytes`` and of retention: nodes write into
+it and read it, and limits that were meant for applications must not hinder them.
 
 The numbers of ``Source`` are those of Kafka's ``ConfigSource``.
 """
@@ -18,6 +18,9 @@ from multiraft.settings.values import InvalidValue
 
 #: Names of topics that nodes make for themselves begin so.
 INTERNAL_PREFIX = "__"
+#: Settings of which an internal topic has no share in the cluster's defaults.
+_OWN_OF_INTERNAL = frozenset((BATCH_BYTES, "cleanup.policy", "retention.bytes", "retention.ms",
+                              "retention.records"))
 
 
 class Source(enum.IntEnum):
@@ -62,7 +65,7 @@ def resolve(setting: Setting, own: Mapping[str, str], defaults: Defaults,
     found = []
     if setting.name in own:
         found.append(Synonym(own[setting.name], Source.TOPIC))
-    shared = not (setting.name == BATCH_BYTES and is_internal(topic))
+    shared = not (setting.name in _OWN_OF_INTERNAL and is_internal(topic))
     if shared and setting.name in defaults.settings:
         found.append(Synonym(defaults.settings[setting.name], Source.CLUSTER))
     found.append(Synonym(default_of(setting, defaults.replication_factor), Source.DEFAULT))

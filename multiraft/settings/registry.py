@@ -117,7 +117,8 @@ def _fixed(name: str, type_: Type, value: str, broker_name: str, text: str) -> S
 _ROWS = (
     _implemented("cleanup.policy", words("compact", "delete"), "delete", "log.cleanup.policy",
                  "Which records are removed: `delete`, those beyond the limits of retention; "
-                 "`compact`, those whose key has a newer record."),
+                 "`compact`, those whose key has a newer record, which no release does yet. With "
+                 "`compact` alone no limit of retention holds, and all records stay."),
     _inert("compression.gzip.level", whole(-1, 9, Kind.INT), "-1", "compression.gzip.level",
            "Nodes never compress: producers choose the level."),
     _inert("compression.lz4.level", whole(1, 17, Kind.INT), "9", "compression.lz4.level",
@@ -184,13 +185,15 @@ _ROWS = (
     _inert("remote.log.delete.on.disable", BOOLEAN, "false", "", "There is no tiered storage."),
     _fixed("remote.storage.enable", BOOLEAN, "false", "", "there is no tiered storage"),
     _implemented("retention.bytes", _UNLIMITED, "-1", "log.retention.bytes",
-                 "Bytes of a partition above which its oldest records are removed."),
+                 "Bytes of a partition above which its oldest records are removed; at least so "
+                 "many stay."),
     _implemented("retention.ms", _UNLIMITED, "-1", "log.retention.ms",
-                 "Age above which records are removed, milliseconds since they were appended. "
-                 "Kafka's default is 7 days; here nothing is removed unless asked for."),
+                 "Age above which records are removed, milliseconds since they were appended, by "
+                 "the clocks of the nodes. Kafka's default is 7 days; here nothing is removed "
+                 "unless asked for."),
     _implemented("retention.records", _UNLIMITED, "-1", "",
-                 "Number of records of a partition above which its oldest are removed. Kafka has "
-                 "no such setting."),
+                 "Number of records of a partition above which its oldest are removed; at least so "
+                 "many stay. Kafka has no such setting."),
     _inert("segment.bytes", whole(14, INT_MAX, Kind.INT), "1073741824", "log.segment.bytes",
            "Segments belong to all topics of a node (`storage.segment_bytes` of `node.toml`)."),
     _inert("segment.index.bytes", whole(4, INT_MAX, Kind.INT), "10485760",

@@ -10,6 +10,7 @@ from node.assembly.env import NodeEnv
 from node.assembly.metadata import MetadataParts
 from node.assembly.peers import PeerParts
 from node.assembly.reads import ReadParts
+from node.assembly.retention import RetentionParts
 from node.clients.client_connection import ClientConnections
 from node.clients.connection_reaper import ConnectionReaper
 from node.clients.pending_appends import PendingAppends
@@ -30,7 +31,7 @@ class ClientParts:
 
 
 def build_clients(env: NodeEnv, metadata: MetadataParts, peers: PeerParts, reads: ReadParts,
-                  admin: AdminParts) -> ClientParts:
+                  admin: AdminParts, retention: RetentionParts) -> ClientParts:
     """Build the handlers of appends and the sessions; ``reads`` and ``admin`` answer all other
     requests of a session."""
     config, limits, request_round = env.config, env.config.limits, env.loop.request
@@ -38,7 +39,8 @@ def build_clients(env: NodeEnv, metadata: MetadataParts, peers: PeerParts, reads
     staged = StagedBatches(metadata.log, peers.metadata_requests, reads.background, request_round)
     produce_handler = ProduceHandler(env.core, env.store.partition_states, metadata.directory,
                                      pending, limits.append_timeout_ms_max, staged, env.space,
-                                     reads.counts)
+                                     reads.counts, clocks=retention.clocks,
+                                     retention=retention.passes)
     sessions = Sessions(
         produce_handler=produce_handler,
         fetch_handler=reads.fetch_handler,

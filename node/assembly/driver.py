@@ -13,6 +13,7 @@ from node.assembly.metadata import MetadataParts
 from node.assembly.peers import PeerParts
 from node.assembly.reads import ReadParts
 from node.assembly.replicas import ReplicaParts
+from node.assembly.retention import RetentionParts
 from node.assembly.storage import StorageParts
 from node.clients.pending_appends import PendingAppends
 from node.loop.applier import Applier
@@ -36,7 +37,7 @@ class DriverParts:
 
 def build_driver(env: NodeEnv, storage: StorageParts, metadata: MetadataParts, peers: PeerParts,
                  reads: ReadParts, admin: AdminParts, clients: ClientParts,
-                 replicas: ReplicaParts) -> DriverParts:
+                 replicas: ReplicaParts, retention: RetentionParts) -> DriverParts:
     """Build the round loop and attach it to the handle that all other parts have."""
     core, pending = env.core, clients.pending
     changes = ChangeReports(core, peers.liveness, lambda node: node in metadata.known.facts.nodes,
@@ -45,7 +46,7 @@ def build_driver(env: NodeEnv, storage: StorageParts, metadata: MetadataParts, p
         core, env.store, metadata.log, pending, reads.fetch_handler, reads.read_index_requests,
         clients.sessions, admin.roles, replicas.replicas, EventReports(core, changes, env.log),
         replicas.applied, replicas.member_reports.note, replicas.partition_switcher.check,
-        replicas.snapshots.on_snapshot_offer)
+        replicas.snapshots.on_snapshot_offer, retention.passes.lead)
     driver = ReadyDriver(core, env.store, storage.gather, peers.links, applier,
                          (core, pending, reads.fetch_handler, reads.read_index_requests),
                          peers.lease_events.publish)

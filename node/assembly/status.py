@@ -13,6 +13,7 @@ from node.assembly.peers import PeerParts
 from node.assembly.reads import ReadParts
 from node.assembly.rebalance import RebalanceParts
 from node.assembly.replicas import ReplicaParts
+from node.assembly.retention import RetentionParts
 from node.assembly.storage import StorageParts
 from node.clients.listener import ConnectionCounts
 from node.observability.node_status import NodeStatusRequests
@@ -30,7 +31,7 @@ class StatusParts:
 def build_status(env: NodeEnv, storage: StorageParts, metadata: MetadataParts, peers: PeerParts,
                  reads: ReadParts, admin: AdminParts, clients: ClientParts,
                  replicas: ReplicaParts, rebalance: RebalanceParts,
-                 driver: DriverParts) -> StatusParts:
+                 driver: DriverParts, retention: RetentionParts) -> StatusParts:
     """Gather the parts that keep counters, and answer ``node_status`` from their counters."""
     connections = ConnectionCounts()
     statistics = Statistics(
@@ -55,6 +56,8 @@ def build_status(env: NodeEnv, storage: StorageParts, metadata: MetadataParts, p
             replicas=replicas.replicas,
             metadata_log=metadata.log,
             partition_switcher=replicas.partition_switcher,
+            retention=retention.passes,
+            clocks=retention.clocks,
             load_publisher=rebalance.load_publisher,
             sessions=clients.sessions,
             client_connections=clients.connections,

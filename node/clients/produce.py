@@ -66,6 +66,20 @@ class DiskSpace(Protocol):
     def describe(self) -> str: ...  # for the refusal
 
 
+class Clocks(Protocol):
+    """The clocks in the logs of the groups led here."""
+
+    due_ms: dict[int, int]  # group -> time from which a clock is due before its next batch
+
+    def before_append(self, group: int, now_ms: int) -> None: ...
+
+
+class Retention(Protocol):
+    """The decisions about records that leave their partitions."""
+
+    appended: set[int]  # partitions that took batches
+
+
 class ProduceHandler:
     """The handler of ``Produce`` requests of all sessions."""
 
@@ -73,7 +87,8 @@ class ProduceHandler:
                  directory: Router, pending: PendingAppends, timeout_ms_max: int,
                  staged: StagedBatches, space: DiskSpace | None = None,
                  counts: LoadCounts | None = None,
-                 now_ns: Callable[[], int] = monotonic_ns):
+                 now_ns: Callable[[], int] = monotonic_ns, *, clocks: Clocks,
+                 retention: Retention):
         self._space = space
         self._counts = counts  # None = loads are not published
         self._core = core
@@ -85,6 +100,9 @@ class ProduceHandler:
         self._staged = staged
         self._numbers = count()
         self._now_ns = now_ns  # a monotonic clock
+        self._clocks = clocks
+        self._retention = retention
+        self._now_ms = 0  # at which the last request was accepted
         self.records = 0
         self.bytes = 0
         self.batches = 0
@@ -105,7 +123,8 @@ class ProduceHandler:
         knows. Return None if all batches were processed, else an iterator over the remaining steps.
         """
         accepted_ns = self._now_ns()
-        deadline_ms = accepted_ns // 1_000_000 + min(request.timeout_ms, self._timeout_ms_max)
+        self._now_ms = accepted_ns // 1_000_000
+        deadline_ms = self._now_ms + min(request.timeout_ms, self._timeout_ms_max)
         latency = self.latencies[request.acks]
         produce = ProduceRequest(
             next(self._numbers), partial(_answered, answer, latency, accepted_ns, self._now_ns),
@@ -186,10 +205,13 @@ class ProduceHandler:
         if tail.epoch_of(partition) < place.epoch:
             self._core.propose(group, EntryKind.PARTITION_OPEN, partition_open_of(place),
                                partition=partition)
+        if self._now_ms >= self._clocks.due_ms.get(group, 0):
+            self._clocks.before_append(group, self._now_ms)
         try:
             proposed = self._core.propose_batch(group, partition, batch, info)
         except PartitionSealed as sealed:
             raise self._redirect(place, partition) or sealed from None
+        self._retention.appended.add(partition)
         self.batches += 1
         self.records += info.count
         self.bytes += len(batch)

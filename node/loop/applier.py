@@ -142,7 +142,8 @@ class Applier:
                  reports: EventReports, applied: AppliedWaiters,
                  members_changed: Callable[[int], None] = lambda _group: None,
                  leads_changed: Callable[[], None] = lambda: None,
-                 on_snapshot_offer: Callable[[int, int], None] = lambda _group, _leader: None):
+                 on_snapshot_offer: Callable[[int, int], None] = lambda _group, _leader: None,
+                 lead: Callable[[int], None] = lambda _group: None):
         self._core = core
         self._store = store
         self._metadata_log = metadata_log
@@ -157,6 +158,7 @@ class Applier:
         self._members_changed = members_changed  # reports the members of groups led here
         self._leads_changed = leads_changed  # this node has become leader of a group
         self._on_snapshot_offer = on_snapshot_offer  # (group, leader)
+        self._lead = lead  # retention of a group whose leader this node became
         self.elections = 0
 
     def observe(self, events: list) -> None:
@@ -190,6 +192,7 @@ class Applier:
             self.elections += 1
             self._members_changed(group)
             self._leads_changed()
+            self._lead(group)
         else:
             self._pending.lost(group)
             self._read_index_requests.lost(group)

@@ -23,6 +23,7 @@ from multiraft.types import METADATA_GROUP, Entry, EntryKind
 from multiraft.wire.errors import AmbiguousOutcome, LeaderUnknown
 from node.errors import journal_unreadable
 from node.metadata import state_machine
+from node.metadata.settings_table import CLUSTER
 from node.metadata.state_machine import Bootstrap, MetadataState
 from node.subscribers import Subscribers
 
@@ -102,6 +103,8 @@ class MetadataLog:
         self.state_changed = Subscribers()
         #: Notified with the group that a partition was switched away from.
         self.partition_left = Subscribers()
+        #: Notified with the incarnation of a topic whose settings were altered, or ``CLUSTER``.
+        self.settings_altered = Subscribers()
         self._request_round = request_round
         self._waiting: dict[int, _Waiting] = {}
         self._announced_version = 0
@@ -135,6 +138,9 @@ class MetadataLog:
             result = self.state.apply(entry.index, command)
             if type(command) is state_machine.PublishSwitch and result.value is not None:
                 self.partition_left.notify(result.value.group)
+            elif type(command) is state_machine.AlterSettings and result.value is True:
+                topic = self.state.topic(command.topic)
+                self.settings_altered.notify(CLUSTER if topic is None else topic.incarnation)
             waiting = self._waiting.pop(entry.index, None)
             if waiting is not None:
                 waiting.result = result

@@ -12,8 +12,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import TYPE_CHECKING, Protocol
 
 from node.metadata.commands import NodeRecord
+
+if TYPE_CHECKING:
+    from node.metadata.state_machine import MetadataState
 
 #: First release that knows the entries of docs/decisions/0060.
 RETENTION_ENTRIES_SINCE = (0, 2)
@@ -23,6 +27,13 @@ NODES_NAMED = 4
 
 #: Release numbers, without what follows them: ``0.2.0.dev0`` is 0.2.0.
 _RELEASE = re.compile(r"([0-9]{1,9})\.([0-9]{1,9})(?=[.+abr]|$)")
+
+
+class MetadataCopy(Protocol):
+    """This node's copy of the metadata; a snapshot replaces the state object."""
+
+    @property
+    def state(self) -> MetadataState: ...
 
 
 def retention_entries_fault(nodes: Iterable[NodeRecord]) -> str:
@@ -37,6 +48,26 @@ def retention_entries_fault(nodes: Iterable[NodeRecord]) -> str:
     since = ".".join(map(str, RETENTION_ENTRIES_SINCE))
     return (f"the entries that decide retention need release {since} or later on all nodes; "
             f"upgrade {named}{more}")
+
+
+class RetentionGate:
+    """The answer to whether leaders may propose these entries, kept while the metadata do not
+    change."""
+
+    def __init__(self, metadata: MetadataCopy):
+        self._metadata = metadata
+        self._judged: tuple[object, int] | None = None  # the state, and its version
+        self._fault = ""
+
+    @property
+    def fault(self) -> str:
+        """As ``retention_entries_fault``, by this node's copy of the metadata.  O(1), O(nodes)
+        after a change of the metadata."""
+        state = self._metadata.state
+        if self._judged is None or self._judged != (state, state.version):
+            self._judged = state, state.version
+            self._fault = retention_entries_fault(state.nodes())
+        return self._fault
 
 
 def _knows_retention_entries(version: str) -> bool:

@@ -11,9 +11,8 @@ Invariants.  At most one window waits.  ``partitions_max`` bounds the memory, wo
 window.  A retried record may be in the log twice; node, boot epoch, window and part identify it.
 
 Theory.  Windows begin at multiples of the interval since 1970, so those of all nodes agree as far
-as their clocks do.  The log start of the topic's partitions that are led here follows
-``retention_ms``.  This is the product's only retention so far: records below it cannot be read, and
-their space is not freed.
+as their clocks do.  Old records leave the topic by retention, as those of any other topic
+(``node.retention``); ``[metrics] retention_ms`` is the default of its ``retention.ms``.
 """
 
 from __future__ import annotations
@@ -44,7 +43,6 @@ from node.observability import load_records
 from node.observability.group_health import GroupHealthScan
 from node.observability.load_records import PARTITIONS, ROWS_PER_RECORD, TOPIC, Counters, Window
 from node.peers.bulk_channel import Bulk, NoAnswer
-from node.replicas.log_start_propagation import propose_log_start
 
 if TYPE_CHECKING:
     from multiraft.raft.multi_raft import MultiRaft
@@ -93,8 +91,8 @@ class LoadPublisher:
         return {OP: self._asked}
 
     async def run(self) -> None:
-        """Publish the loads of each window at its end, and propose that its topic drops expired
-        records, until cancelled. Return at once when publishing is off."""
+        """Publish the loads of each window at its end, until cancelled. Return at once when
+        publishing is off."""
         if self._counts is None:
             return
         interval_ms = self._config.interval_ms
@@ -107,7 +105,6 @@ class LoadPublisher:
             self.left_out += counted.left_out
             with trio.move_on_after(interval_ms / 2000) as waiting:
                 await self._publish(window, counted, load_records.counter_fields(now, before))
-                self._retain(wall_ms())
             if waiting.cancelled_caught:
                 self.lost += 1
                 self._log.warning("load_window_lost",
@@ -232,39 +229,6 @@ class LoadPublisher:
         except MultiRaftError as error:
             return {"code": int(Code.LEADER_UNKNOWN), "text": str(error)[:200]}, ()
         return {"code": int(Code.OK), "text": ""}, ()
-
-    # ---- retention ----------------------------------------------------------------------------
-
-    def _retain(self, now_ms: int) -> None:
-        """Propose later log starts for the topic's partitions that are led here, past the records
-        older than ``retention_ms``. O(its partitions)."""
-        state = self._metadata_log.state
-        topic = state.topic(TOPIC)
-        if topic is None:
-            return  # deleted after the last append
-        for incarnation in range(topic.incarnation, topic.incarnation + topic.partitions):
-            place = state.locate(incarnation)
-            if (
-                place is None
-                or place.switch is not None
-                or not self._core.status.is_leader(place.group)
-            ):
-                continue
-            applied = self._store.partition_states[place.group].applied(incarnation)
-            if applied is None or applied.sealed or applied.epoch != place.epoch:
-                continue
-            kept = self._store.first_at(
-                place.group, incarnation, now_ms - self._config.retention_ms,
-                max(applied.log_start, applied.start_offset), applied.next_offset)
-            if kept is not None and kept > applied.log_start:
-                try:
-                    propose_log_start(self._core, self._store.partition_states, place.group,
-                                      incarnation, place.epoch, kept)
-                except MultiRaftError:
-                    # Not the leader, a full disk, or the partition is being switched: the next
-                    # window retries, in the next group if there is one.
-                    continue
-                self._request_round()
 
 
 def next_end(now_ms: int, last_ms: int, interval_ms: int) -> int:

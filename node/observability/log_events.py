@@ -272,6 +272,14 @@ SECTIONS = (
         LogEvent("log_starts_deferred", DEBUG, ("reason",),
                  "The log start of a partition was not passed on to a group of an earlier epoch; "
                  "the node retries."),
+        LogEvent("retention_paused", WARNING, ("reason",),
+                 "No records leave the partitions led here: by their age, while the clock of this "
+                 "node is far from the others (`clock`); at all, while a node of the cluster has "
+                 "a release that does not know the entries (`releases`).",
+                 "Set the clock (NTP), or upgrade the nodes that `multiraft node list` shows with "
+                 "an earlier release."),
+        LogEvent("retention_resumed", INFO, ("reason",),
+                 "Records leave the partitions led here again."),
         LogEvent("load_window_lost", WARNING, ("window_begin_ms",),
                  "The loads of this window could not be appended to `__metrics` in time."),
         LogEvent("load_append_deferred", DEBUG, ("reason",),

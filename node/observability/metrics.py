@@ -29,6 +29,7 @@ from node.histogram import Histogram
 from node.metadata.plan_table import CANCELLING, PAUSED, RUNNING
 from node.observability.phase import RECOVERING, SERVING, STARTING, STOPPING, Life
 from node.observability.statistics import Sample, build
+from node.retention.retention_pass import CLOCK, RELEASES
 
 COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
 
@@ -97,6 +98,11 @@ _PLAN_STATES = (RUNNING, PAUSED, CANCELLING)
 
 def _plan_states(sample: Sample) -> Rows:
     return [((state,), int(sample.counters["plan_state"] == state)) for state in _PLAN_STATES]
+
+
+def _paused(sample: Sample) -> Rows:
+    return [((reason,), sample.counters[f"retention_paused_{reason}"])
+            for reason in (CLOCK, RELEASES)]
 
 
 #: Families of a node whose loop answers, in the order of ``docs/metrics.md``.
@@ -180,6 +186,28 @@ FAMILIES = (
     Family("multiraft_partitions", GAUGE, (),
            "Partitions of these topics.",
            _one("partitions")),
+    # ---- retention
+    Family("multiraft_retention_log_starts_total", COUNTER, (),
+           "Log starts that this node proposed because of limits of topics.",
+           _one("retention_log_starts")),
+    Family("multiraft_retention_removed_bytes_total", COUNTER, (),
+           "Bytes of records that left their partitions with these log starts.",
+           _one("retention_bytes_removed")),
+    Family("multiraft_retention_removed_records_total", COUNTER, (),
+           "Records that left their partitions with these log starts.",
+           _one("retention_records_removed")),
+    Family("multiraft_retention_scheduled_partitions", GAUGE, (),
+           "Partitions led here whose oldest records have a time at which they are due.",
+           _one("retention_partitions_scheduled")),
+    Family("multiraft_retention_held_partitions", GAUGE, (),
+           "Partitions led here that keep all records, because groups of earlier epochs have some.",
+           _one("retention_partitions_held")),
+    Family("multiraft_retention_paused", GAUGE, ("reason",),
+           "1 while nothing leaves by age (`clock`) or at all (`releases`), else 0.",
+           _paused),
+    Family("multiraft_clock_entries_total", COUNTER, (),
+           "CLOCK entries that this node proposed.",
+           _one("clock_entries")),
     # ---- disk and log
     Family("multiraft_disk_write_duration_seconds", HISTOGRAM, (),
            "Time of one write to the journal, its sync included.",

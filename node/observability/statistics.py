@@ -45,6 +45,9 @@ from node.replicas.lifecycle import Replicas
 from node.replicas.partition_switch import PartitionSwitcher
 from node.replicas.repair import Repairs
 from node.replicas.snapshots import Snapshots
+from node.retention import retention_pass
+from node.retention.clock_entries import ClockEntries
+from node.retention.retention_pass import RetentionPasses
 
 #: Bytes per page of ``/proc/self/statm``.
 _PAGE_BYTES = resource.getpagesize()
@@ -91,6 +94,8 @@ class CountingParts:
     replicas: Replicas
     metadata_log: MetadataLog
     partition_switcher: PartitionSwitcher
+    retention: RetentionPasses
+    clocks: ClockEntries
     load_publisher: LoadPublisher
     sessions: Sessions
     client_connections: ClientConnections
@@ -197,6 +202,14 @@ class Statistics:
             "partitions_sealed": parts.partition_switcher.sealed,
             "partitions_opened": parts.partition_switcher.opened,
             "partition_switches_published": parts.partition_switcher.published,
+            "retention_log_starts": parts.retention.proposed,
+            "retention_bytes_removed": parts.retention.bytes_removed,
+            "retention_records_removed": parts.retention.records_removed,
+            "retention_partitions_scheduled": parts.retention.scheduled,
+            "retention_partitions_held": parts.retention.held,
+            "retention_paused_clock": parts.retention.reasons[retention_pass.CLOCK],
+            "retention_paused_releases": parts.retention.reasons[retention_pass.RELEASES],
+            "clock_entries": parts.clocks.proposed,
             "load_windows_published": parts.load_publisher.published,
             "load_windows_lost": parts.load_publisher.lost,
             "load_samples_dropped": parts.load_publisher.left_out,

@@ -1,7 +1,7 @@
 """CLOCK entries: when the leader of a group proposes one.
 
 Contract.  ``before_append`` is called for each batch, and proposes a CLOCK before the first one
-after ``CLOCK_INTERVAL_MS`` without one in that group.  ``close`` proposes one behind the last batch
+after an interval without one in that group.  ``close`` proposes one behind the last batch
 of a group that takes no more.  A group that takes no batch gets none.
 
 Invariants.  A CLOCK exceeds the group's last one.  None is proposed while this node's wall clock is
@@ -26,9 +26,10 @@ from multiraft.types import EntryKind, Payload
 if TYPE_CHECKING:
     from multiraft.liveness.clock_skew import ClockSkew
     from multiraft.partitions.state import PartitionStates
+    from node.metadata.node_releases import RetentionGate
 
-#: Shortest time between two CLOCK entries that one leader proposes in a group.  It is the
-#: resolution of ages, and an entry of 72 bytes in 10 s is nothing beside the batches.
+#: Longest interval in which one leader proposes two CLOCK entries in a group that takes batches.
+#: It is the resolution of ages, and an entry of 72 bytes in 10 s is nothing beside the batches.
 CLOCK_INTERVAL_MS = 10_000
 
 
@@ -42,23 +43,26 @@ class ClockEntries:
     """The proposer of CLOCK entries in the groups that one node leads."""
 
     def __init__(self, core: Consensus, partition_states: Mapping[int, PartitionStates],
-                 skew: ClockSkew, may_propose: Callable[[], bool], wall_ms: Callable[[], int]):
-        """``may_propose``: True once all nodes know the entry; ``wall_ms``: this node's clock, in
-        milliseconds since 1970."""
+                 skew: ClockSkew, gate: RetentionGate, wall_ms: Callable[[], int],
+                 interval_ms: int = CLOCK_INTERVAL_MS):
+        """``gate``: whether all nodes know the entry; ``wall_ms``: this node's clock, in
+        milliseconds since 1970; ``interval_ms``: shortest time between two CLOCKs of a group."""
         self._core = core
         self._partition_states = partition_states
         self._skew = skew
-        self._may_propose = may_propose
+        self._gate = gate
         self._wall_ms = wall_ms
-        self._due_ms: dict[int, int] = {}  # group -> time of the next CLOCK, by the caller's clock
+        self._interval_ms = interval_ms
+        #: Group -> time from which the next CLOCK is due, by the caller's clock.
+        self.due_ms: dict[int, int] = {}
         self.proposed = 0
 
     def before_append(self, group: int, now_ms: int) -> None:
-        """Propose a CLOCK in a led group before a batch, if one is due.  ``now_ms``: any clock that
-        does not go back.  O(1)."""
-        if now_ms >= self._due_ms.get(group, 0):
+        """Propose a CLOCK in a led group before a batch, if ``due_ms`` says so.  ``now_ms``: any
+        clock that does not go back.  O(1)."""
+        if now_ms >= self.due_ms.get(group, 0):
             # A refused one is due in an interval too: most reasons last longer.
-            self._due_ms[group] = now_ms + CLOCK_INTERVAL_MS
+            self.due_ms[group] = now_ms + self._interval_ms
             self._propose(group)
 
     def close(self, group: int) -> bool:
@@ -71,12 +75,12 @@ class ClockEntries:
 
     def lead(self, group: int) -> None:
         """Begin without a CLOCK in a group whose leader this node became."""
-        self._due_ms.pop(group, None)
+        self.due_ms.pop(group, None)
 
     def _propose(self, group: int) -> bool:
         """Propose a CLOCK; return False if it is not possible now."""
         clock_ms = self._wall_ms()
-        if (self._skew.is_far or not self._may_propose()
+        if (self._skew.is_far or self._gate.fault
                 or clock_ms <= self._partition_states[group].group_state.clock_ms):
             return False
         try:

@@ -1,8 +1,8 @@
 """Passes of retention on one node: which partitions are examined, and what is proposed for them.
 
 Contract.  ``steps`` is one pass, as an iterator: each ``next`` is a bounded portion of work, and
-the caller decides what runs in between.  ``appended``, ``lead`` and ``settings_altered`` say, in
-O(1), what a later pass has to examine.  A pass proposes LOG_START entries in groups that this node
+the caller decides what runs in between.  The set ``appended``, ``lead`` and ``settings_altered``
+say what a later pass has to examine.  A pass proposes LOG_START entries in groups that this node
 leads; what they remove is decided when they are applied, on every replica alike.
 
 Invariants.  Only the leader of a partition's last epoch proposes, from state that it has applied
@@ -33,7 +33,6 @@ from multiraft.partitions.retention_records import (
     log_starts_payload,
 )
 from multiraft.types import METADATA_GROUP, EntryKind, Payload
-from node.metadata.node_releases import retention_entries_fault
 from node.metadata.settings_table import CLUSTER
 from node.retention.retention_policy import (
     UNLIMITED,
@@ -50,6 +49,7 @@ if TYPE_CHECKING:
     from multiraft.liveness.clock_skew import ClockSkew
     from multiraft.partitions.partition_state import PartitionState
     from multiraft.partitions.state import PartitionStates
+    from node.metadata.node_releases import RetentionGate
     from node.metadata.state_machine import Location, MetadataState
     from node.retention.clock_entries import ClockEntries
 
@@ -131,22 +131,25 @@ class RetentionPasses:
     """The decisions of one node about the partitions that it leads."""
 
     def __init__(self, core: Consensus, store: Batches, metadata: MetadataCopy,
-                 clocks: ClockEntries, skew: ClockSkew, bucket_ms: int,
+                 clocks: ClockEntries, skew: ClockSkew, gate: RetentionGate, bucket_ms: int,
                  internal: Mapping[str, Pairs],
                  paused: Callable[[str, bool], None] = lambda _reason, _paused: None):
-        """``bucket_ms``: time by which a partition may be examined too late.  ``internal``: topic
-        of the nodes' own -> its settings where it has none.  ``paused(reason, whether)`` is called
-        when retention pauses, and when it continues."""
+        """``gate``: whether all nodes know the entries.  ``bucket_ms``: time by which a partition
+        may be examined too late.  ``internal``: topic of the nodes' own -> its settings where it
+        has none.  ``paused(reason, whether)`` is called when retention pauses, and when it
+        continues."""
         self._core = core
         self._store = store
         self._metadata = metadata
         self._clocks = clocks
         self._skew = skew
+        self._gate = gate
         self._internal = internal
         self._report = paused
         self._schedule = RetentionSchedule(bucket_ms)
         self._retry_ms = PASSES_PER_RETRY * bucket_ms
-        self._appended: set[int] = set()  # partitions
+        #: Partitions that took a batch since the last pass; the handler of appends adds them.
+        self.appended: set[int] = set()
         self._altered: set[int] = set()  # topics
         self._begun: set[int] = set()  # groups whose leader this node became
         self._unclosed: set[int] = set()  # groups with batches behind their last CLOCK, perhaps
@@ -156,7 +159,6 @@ class RetentionPasses:
         self._rows: dict[int, dict[int, _Row]] = {}
         self._state: MetadataState | None = None
         self._is_far = False
-        self._releases_fault = "no pass has asked yet"
         self._budget = 0
         self.examined = 0  # partitions
         self.walked = 0  # batches
@@ -167,10 +169,6 @@ class RetentionPasses:
         self.reasons: Counter[str] = Counter()  # reason -> 1 while retention pauses for it
 
     # ---- what happens between passes ------------------------------------------------------------
-
-    def appended(self, partition: int) -> None:
-        """Have the next pass examine a partition that took a batch.  O(1)."""
-        self._appended.add(partition)
 
     def lead(self, group: int) -> None:
         """Have the next pass examine all partitions of a group whose leader this node became.
@@ -186,11 +184,6 @@ class RetentionPasses:
             self._begun.update(self._led())
         else:
             self._altered.add(topic)
-
-    def may_propose(self) -> bool:
-        """True if all nodes of the cluster know the entries that retention proposes, as of the last
-        pass.  O(1)."""
-        return not self._releases_fault
 
     @property
     def scheduled(self) -> int:
@@ -211,13 +204,13 @@ class RetentionPasses:
         self._budget = PARTITIONS_PER_STEP * BATCHES_PER_STEP
         self._judge_releases()
         self._judge_clock()
-        if self._releases_fault:
-            self._appended.clear()
+        if self._gate.fault:
+            self.appended.clear()
             return
         if self._state is not self._metadata.state:  # of a snapshot, or the first
             self._state = self._metadata.state
             self._begun.update(self._led())
-        appended, self._appended = self._appended, set()
+        appended, self.appended = self.appended, set()
         for partition in appended:
             yield from self._spend(self._examine(partition, now_ms, False))
         yield from self._close_clocks()
@@ -235,8 +228,7 @@ class RetentionPasses:
             yield
 
     def _judge_releases(self) -> None:
-        self._releases_fault = retention_entries_fault(self._metadata.state.nodes())
-        is_paused = bool(self._releases_fault)
+        is_paused = bool(self._gate.fault)
         if is_paused is not bool(self.reasons[RELEASES]):
             self._begun.update(self._led())  # nothing was examined meanwhile
             self._pause(RELEASES, is_paused)
@@ -321,7 +313,7 @@ class RetentionPasses:
             self._forget(partition)
             return
         if state is None or states.next_offset(partition) != state.next_offset:
-            self._appended.add(partition)  # for the next pass, which finds more of it applied
+            self.appended.add(partition)  # for the next pass, which finds more of it applied
         if state is None or states.tail_state(partition).log_start != state.log_start:
             if is_due:
                 self._schedule.put(partition, now_ms + self._retry_ms)

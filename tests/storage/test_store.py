@@ -189,6 +189,18 @@ def test_a_fetch_starts_with_the_batch_that_holds_the_offset(rounds):
         assert fetch.next_offset == 6
 
 
+def test_batches_are_told_with_index_and_size_from_the_one_that_holds_an_offset(rounds):
+    entries = fill(rounds, 10)
+    told = rounds.store.batches(1, PARTITION, 0, 100)
+    assert told == [(entry.base_offset, entry.base_offset + entry.batch.count, entry.index,
+                     len(entry.payload) + 7 & ~7) for entry in entries]
+    for at, (base, end, _, _) in enumerate(told):
+        for offset in range(base, end):
+            assert rounds.store.batches(1, PARTITION, offset, 2) == told[at:at + 2]
+    assert rounds.store.batches(1, PARTITION, told[-1][1], 1) == []
+    assert rounds.store.batches(1, PARTITION + 1, 0, 1) == []
+
+
 def test_a_fetch_ends_below_the_given_offset(rounds):
     fill(rounds, 10)
     store = rounds.store

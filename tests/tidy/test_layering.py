@@ -87,6 +87,10 @@ DRIVEN_OF_NODE = {
         "node.replicas.snapshot_receiver",
         "node.replicas.snapshot_source",
     ),
+    "chaos/simulator/node/retention.py": (
+        "node.retention.clock_entries",
+        "node.retention.retention_pass",
+    ),
     "chaos/simulator/oracle/metadata_oracle.py": (
         "node.metadata.state_machine",
         "node.metadata.commands",
@@ -367,6 +371,7 @@ LAYERS = (
             "node.peers.**",
             "node.clients.**",
             "node.replicas.**",
+            "node.retention.**",
             "node.rebalance.**",
             "node.*",
             "multiraft.**",

@@ -129,6 +129,7 @@ class Parameters:
     disk: DiskParameters
     raft: RaftParameters
     workload: WorkloadParameters
+    retention: bool = False  # records leave their partitions by the limits of their topics
 
     @property
     def spares_power(self) -> bool:

@@ -34,6 +34,7 @@ from chaos.simulator.node.machine.simulated_disk import DIRECTORY, SimulatedDisk
 from chaos.simulator.node.machine.threads import SimulatedThreads
 from chaos.simulator.node.metadata.membership import INCARNATION, MembershipChanges
 from chaos.simulator.node.metadata.metadata_replica import AppliedMetadata, MetadataReplica
+from chaos.simulator.node.metadata.metadata_view import MetadataView
 from chaos.simulator.node.peers.admission import Admission, was_refused
 from chaos.simulator.node.peers.bulk_channel import BulkChannel
 from chaos.simulator.node.peers.connections import Connections
@@ -47,6 +48,7 @@ from chaos.simulator.node.replicas.leadership import Leadership
 from chaos.simulator.node.replicas.repair import DamageRepair
 from chaos.simulator.node.replicas.replica_lifecycle import replicas_of
 from chaos.simulator.node.replicas.snapshots import SnapshotExchange
+from chaos.simulator.node.retention import SimulatedRetention
 from multiraft.raft.multi_raft import MultiRaft
 from multiraft.storage.disk_space import DiskSpaceGuard, is_full
 from multiraft.storage.errors import CorruptFile
@@ -118,12 +120,15 @@ class Boot:
                                 self.metadata, waits, self.membership, self.repair, guard,
                                 report_step)
         self.moves = Moves(services, self.metadata, raft, store)
-        self.clients = ClientPort(env, cluster, process, handler_rounds, fail_points,
-                                  self.core, store, self.metadata, services, self.confirmations,
-                                  self.repair.found, guard)
         self.liveness = LivenessExchange(env, process, rounds, raft, raft_config(env.parameters),
                                          store.boot_epoch, peers.peers, self.worker, guard,
                                          self.connections)
+        view = MetadataView(self.metadata, cluster.workload.partitions)
+        self.retention = SimulatedRetention(env, process, rounds, self.core, store, view,
+                                            self.liveness.clock_skew)
+        self.clients = ClientPort(env, cluster, process, handler_rounds, fail_points,
+                                  self.core, store, services, self.confirmations,
+                                  self.repair.found, guard, view, self.retention)
         core = ObservedCore(fail_points, raft, self.worker.gather, env.parameters.disk.gathers)
         applier = JudgedApplier(env, fail_points, self.core, self._make_applier(replicas, waits))
         self._driver = ReadyDriver(
@@ -142,7 +147,8 @@ class Boot:
             self.raft, self.store, self.metadata, clients.pending, clients.fetches,
             self.confirmations, clients.sessions, self.moves, replicas,
             CoreEvents(self._env, self.repair, self.core), waits,
-            on_snapshot_offer=lambda _group, leader: self.snapshots.offered(leader))
+            on_snapshot_offer=lambda _group, leader: self.snapshots.offered(leader),
+            lead=self.retention.passes.lead)
 
     def _open_core(self) -> MultiRaft:
         """Return the core without replicas, after the logs were compared with those that the node
@@ -170,6 +176,7 @@ class Boot:
             return  # a peer has refused this node
         self.repair.begin()
         self.snapshots.begin()
+        self.retention.begin()
         if "disk-full" in env.parameters.faults:
             self.space.watch()
         if self._cluster.workload.topics is not None:

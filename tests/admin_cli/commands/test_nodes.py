@@ -53,6 +53,20 @@ def test_a_far_clock_is_described(run, cluster):
     assert (told["clock_skew_ms"], told["clock_is_far"]) == (75_000, True)
 
 
+@pytest.mark.parametrize(("changed", "said"), [
+    ({}, "removed 7 records, 900 bytes, of partitions led here since the start"),
+    ({"retention_partitions_held": 2}, "2 partitions keep all records"),
+    ({"retention_paused_clock": 1}, "nothing leaves by age, because the clock is far"),
+    ({"retention_paused_releases": 1}, "paused: a node of the cluster has a release"),
+])
+def test_retention_is_described(run, cluster, changed, said):
+    cluster.node_status[2] = {
+        "retention_log_starts": 3, "retention_records_removed": 7, "retention_bytes_removed": 900,
+        "retention_partitions_held": 0, "retention_paused_clock": 0,
+        "retention_paused_releases": 0, **changed}
+    assert said in " ".join(run("node", "describe", "2").stdout.split())
+
+
 def test_a_node_in_use_is_not_removed_and_the_way_out_is_said(run, cluster):
     refused = run("node", "remove", "1", "--yes")
     assert refused.exit_code == ExitCode.FAILED

@@ -82,8 +82,9 @@ def test_a_description_has_value_source_and_effect(run, cluster):
     run("topic", "create", "a", "-c", "retention.ms=7")
     run("cluster", "settings", "--set", "max.message.bytes=1000")
     found = rows(run("topic", "describe", "a", "--settings"))
-    assert found["retention.ms"] == [
-        "7", "topic", *"stored, not carried out by this release".split()]
+    assert found["retention.ms"] == ["7", "topic", "in", "effect"]
+    assert found["cleanup.policy"] == [
+        "delete", "default", *"stored, not carried out by this release".split()]
     assert found["max.message.bytes"] == ["1000", "cluster", "in", "effect"]
     assert found["segment.ms"] == ["604800000", "default", "no", "effect"]
     assert found["min.insync.replicas"] == ["2", "default", "fixed"]
@@ -104,7 +105,7 @@ def test_json_has_all_values_of_a_setting(run):
     assert answer["name"] == "a"
     assert {row["name"]: row for row in answer["settings"]}["retention.ms"] == {
         "name": "retention.ms", "value": "7", "source": "topic", "type": "long",
-        "effect": "stored, not carried out by this release",
+        "effect": "in effect",
         "values": [{"value": "7", "source": "topic"}, {"value": "8", "source": "cluster"},
                    {"value": "-1", "source": "default"}]}
 

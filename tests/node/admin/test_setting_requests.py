@@ -30,8 +30,8 @@ async def test_settings_are_set_described_and_deleted(tmp_path):
     async with serving(tmp_path) as node, await Client.open(node) as client:
         await client.create("t")
         row = (await described(client))["retention.ms"]
-        assert row == ("retention.ms", "-1", "default", "stored, not carried out by this release",
-                       "long", (("-1", "default"),))
+        assert row == ("retention.ms", "-1", "default", "in effect", "long",
+                       (("-1", "default"),))
         assert (await client.ask(alter("", retention_ms="9"))).code == Code.OK
         assert (await client.ask(alter(retention_ms="+7"))).code == Code.OK
         row = (await described(client))["retention.ms"]

@@ -22,7 +22,8 @@ from tests.node.harness import Client, batch, in_trio, make_node, one_node_table
 
 
 def publishing(directory, **settings):
-    table = {**one_node_table(), "metrics": {"publish": True, "interval_ms": 1_000, **settings}}
+    table = {**one_node_table(), "metrics": {"publish": True, "interval_ms": 1_000, **settings},
+             "limits": {"retention_check_interval_ms": 200}}
     return running(make_node(parse(table, directory)))
 
 

@@ -7,7 +7,7 @@ import pytest
 from multiraft.partitions.records import open_payload, seal_payload
 from multiraft.partitions.retention_records import UNKNOWN_BYTES, parse_log_starts
 from multiraft.types import EntryKind
-from node.metadata.state_machine import DecideSwitch, DeleteTopic, PublishSwitch
+from node.metadata.state_machine import DecideSwitch, DeleteTopic, PublishSwitch, RegisterNode
 from node.retention import retention_pass
 from tests.node.retention.world import BUCKET_MS, World
 
@@ -325,7 +325,7 @@ def test_nothing_is_proposed_until_all_nodes_know_the_entries():
     assert {EntryKind.CLOCK, EntryKind.LOG_START}.isdisjoint(world.kinds(group_of(world, topic)))
     assert world.paused == [("releases", True)]
     for node in world.state.nodes():
-        world.state.table.nodes[node.id] = node._replace(version="0.2.1")
+        world.command(RegisterNode(node._replace(version="0.2.1", boot_epoch=2)))
     world.run(SECOND)
     assert world.of(topic).log_start == 2 and world.paused[-1] == ("releases", False)
 

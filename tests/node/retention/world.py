@@ -8,6 +8,7 @@ from multiraft.partitions.records import open_payload
 from multiraft.partitions.state import PartitionStates
 from multiraft.types import BatchInfo, Entry, EntryKind
 from multiraft.wire.settings import SettingChange
+from node.metadata.node_releases import RetentionGate
 from node.metadata.state_machine import AlterSettings, CreateTopic, MetadataState
 from node.retention.clock_entries import ClockEntries
 from node.retention.retention_pass import RetentionPasses
@@ -33,10 +34,11 @@ class World:
         self.now_ms = 1_000_000_000
         self.skew = ClockSkew()
         self.paused = []
+        gate = RetentionGate(self)
         self.clocks = ClockEntries(self, self.partition_states, self.skew,
-                                   lambda: self.retention.may_propose(), lambda: self.now_ms)
+                                   gate, lambda: self.now_ms)
         self.retention = RetentionPasses(
-            self, self, self, self.clocks, self.skew, BUCKET_MS, dict(internal),
+            self, self, self, self.clocks, self.skew, gate, BUCKET_MS, dict(internal),
             lambda *reported: self.paused.append(reported))
         for group in self.state.groups_of(1):
             if group:
@@ -102,7 +104,7 @@ class World:
         self.clocks.before_append(group, self.now_ms)
         if not states.epoch_of(partition):
             self.propose(group, EntryKind.PARTITION_OPEN, open_payload(1), partition)
-        self.retention.appended(partition)
+        self.retention.appended.add(partition)
         return self.propose(group, EntryKind.DATA, bytes(size), partition,
                             states.next_offset(partition), BatchInfo(count, -1, -1, -1, 0, 0))
 

@@ -20,9 +20,9 @@ from chaos.simulator.node.machine.env import NodeEnv
 from chaos.simulator.node.machine.fail_points import FailPoints
 from chaos.simulator.node.machine.process import ProcessScheduler
 from chaos.simulator.node.machine.round_queue import RoundQueue
-from chaos.simulator.node.metadata.metadata_replica import MetadataReplica
 from chaos.simulator.node.metadata.metadata_view import MetadataView
 from chaos.simulator.node.rebalance.move_services import MoveServices
+from chaos.simulator.node.retention import SimulatedRetention
 from chaos.simulator.oracle.operations import ReadOperation
 from multiraft.codec.layout import BATCH_BYTES_MAX
 from multiraft.storage.disk_space import DiskSpaceGuard
@@ -185,9 +185,10 @@ class ClientPort:
 
     def __init__(self, env: NodeEnv, cluster: ClusterPort, process: ProcessScheduler,
                  rounds: HandlerRounds, fail_points: FailPoints, core: JudgedCore, store: Store,
-                 metadata: MetadataReplica, services: MoveServices,
+                 services: MoveServices,
                  confirmations: ReadIndexRequests,
-                 damaged: Callable[[CorruptRange], None], guard: DiskSpaceGuard):
+                 damaged: Callable[[CorruptRange], None], guard: DiskSpaceGuard,
+                 view: MetadataView, retention: SimulatedRetention):
         self.later = process.later
         self.request_round = rounds.request
         self.append_timeout_ms = env.parameters.workload.timeout_ms
@@ -197,7 +198,6 @@ class ClientPort:
         self._store = store
         self._workload = cluster.workload
         self._connections: dict[int, ClientConnection] = {}
-        view = MetadataView(metadata, cluster.workload.partitions)
         router = Router(core, view, _Addresses())
         limits, states = Limits(), store.partition_states
         background, steps = Background(process), Steps(process)
@@ -215,7 +215,8 @@ class ClientPort:
         self.sessions = Sessions(
             produce_handler=ProduceHandler(core, states, router, self.pending,
                                            limits.append_timeout_ms_max, staged, _Space(guard),
-                                           None, self._now_ns),
+                                           None, self._now_ns, clocks=retention.clocks,
+                                           retention=retention.passes),
             fetch_handler=self.fetches,
             offsets=Offsets(self._read_view, store, confirmations, waiter, later),
             corruption_reports=other, admin=other, directory=router, limits=limits,

@@ -1,0 +1,43 @@
+"""Parts that decide which records leave the partitions that this node leads."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+from node.assembly.env import NodeEnv
+from node.assembly.metadata import MetadataParts
+from node.assembly.peers import PeerParts
+from node.clock import wall_ms
+from node.metadata.node_releases import RetentionGate
+from node.observability.load_records import TOPIC
+from node.retention.clock_entries import CLOCK_INTERVAL_MS, ClockEntries
+from node.retention.retention_pass import RetentionPasses
+from node.retention.retention_policy import RETENTION_MS
+from node.retention.retention_task import RetentionTask, report_pause
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionParts:
+    """The passes of retention, the clocks that they measure ages by, and the task."""
+
+    clocks: ClockEntries
+    passes: RetentionPasses
+    task: RetentionTask
+
+
+def build_retention(env: NodeEnv, metadata: MetadataParts, peers: PeerParts) -> RetentionParts:
+    """Build retention, and have it told of altered settings."""
+    core, store, config = env.core, env.store, env.config
+    interval_ms = config.limits.retention_check_interval_ms
+    skew = peers.liveness.clock_skew
+    gate = RetentionGate(metadata.log)
+    clocks = ClockEntries(core, store.partition_states, skew, gate, wall_ms,
+                          min(CLOCK_INTERVAL_MS, interval_ms))
+    passes = RetentionPasses(
+        core, store, metadata.log, clocks, skew, gate, interval_ms,
+        {TOPIC: ((RETENTION_MS, str(config.metrics.retention_ms)),)},
+        functools.partial(report_pause, env.log))
+    metadata.log.settings_altered.subscribe(passes.settings_altered)
+    task = RetentionTask(passes, interval_ms, wall_ms, env.turns.take, env.loop.request)
+    return RetentionParts(clocks, passes, task)
