@@ -27,7 +27,8 @@ class RetentionParts:
 
 
 def build_retention(env: NodeEnv, metadata: MetadataParts, peers: PeerParts) -> RetentionParts:
-    """Build retention, and have it told of altered settings."""
+    """Build retention, have it told of altered settings, and answer other nodes about epochs that
+    ended in groups of this one."""
     core, store, config = env.core, env.store, env.config
     interval_ms = config.limits.retention_check_interval_ms
     skew = peers.liveness.clock_skew
@@ -39,5 +40,7 @@ def build_retention(env: NodeEnv, metadata: MetadataParts, peers: PeerParts) -> 
         {TOPIC: ((RETENTION_MS, str(config.metrics.retention_ms)),)},
         functools.partial(report_pause, env.log))
     metadata.log.settings_altered.subscribe(passes.settings_altered)
-    task = RetentionTask(passes, interval_ms, wall_ms, env.turns.take, env.loop.request)
+    task = RetentionTask(config.node.id, passes, store, metadata.log, core.status, peers.control,
+                         interval_ms, wall_ms, env.turns.take, env.loop.request, env.log)
+    peers.bulk.handlers.update(task.handlers)
     return RetentionParts(clocks, passes, task)

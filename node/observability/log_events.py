@@ -278,6 +278,9 @@ SECTIONS = (
                  "a release that does not know the entries (`releases`).",
                  "Set the clock (NTP), or upgrade the nodes that `multiraft node list` shows with "
                  "an earlier release."),
+        LogEvent("retention_deferred", DEBUG, ("partition", "reason"),
+                 "A group with records of an earlier epoch of the partition does not answer; the "
+                 "node asks it again."),
         LogEvent("retention_resumed", INFO, ("reason",),
                  "Records leave the partitions led here again."),
         LogEvent("load_window_lost", WARNING, ("window_begin_ms",),

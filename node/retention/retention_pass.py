@@ -14,14 +14,15 @@ due by age, when its settings were altered, and when this node became its leader
 partitions for which none of these is true, so an idle partition costs nothing.  A pass may be cut
 off at any point: the next leader examines all partitions of the group.
 
-While a partition has records in groups of earlier epochs, neither age nor size removes anything:
-this node does not know how old and how large those records are (docs/decisions/0065).
+Of records in groups of earlier epochs this node may know neither age nor size.  A pass leaves
+``questions`` about them, and a later one decides by the answers (``answer``).  While one of these
+groups does not answer, nothing of the partition goes (docs/decisions/0065).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from multiraft.errors import ProposalError
@@ -34,6 +35,7 @@ from multiraft.partitions.retention_records import (
 )
 from multiraft.types import METADATA_GROUP, EntryKind, Payload
 from node.metadata.settings_table import CLUSTER
+from node.retention.earlier_epochs import EpochPart, Question, start_in_history
 from node.retention.retention_policy import (
     UNLIMITED,
     Facts,
@@ -65,6 +67,8 @@ ROWS_PER_ENTRY = 512
 PASSES_PER_RETRY = 6
 #: A partition is examined by age at most this often: so many times in its ``retention.ms``.
 AGE_SHARE = 16
+#: Partitions whose earlier epochs are asked about between two passes; others wait for a minute.
+QUESTIONS_MAX = 256
 #: Batches that are examined first; more are read only if all of these go.
 FIRST_BATCHES = 4
 #: Reasons for which retention pauses.
@@ -118,7 +122,7 @@ class _Count(NamedTuple):
 
 
 class _Row(NamedTuple):
-    """What was decided about one partition."""
+    """A decision about one partition."""
 
     partition: int
     epoch: int
@@ -157,6 +161,9 @@ class RetentionPasses:
         self._held: set[int] = set()  # partitions with records in groups of earlier epochs
         #: group -> partition -> what was decided in this pass; a partition may be examined twice
         self._rows: dict[int, dict[int, _Row]] = {}
+        #: Partition -> what to ask the groups of its earlier epochs; the driver takes them.
+        self.questions: dict[int, Question] = {}
+        self._answers: dict[int, tuple[Question, tuple[EpochPart, ...] | None]] = {}
         self._state: MetadataState | None = None
         self._is_far = False
         self._budget = 0
@@ -214,6 +221,9 @@ class RetentionPasses:
         for partition in appended:
             yield from self._spend(self._examine(partition, now_ms, False))
         yield from self._close_clocks()
+        for partition in list(self._answers):
+            yield from self._spend(self._examine(partition, now_ms, True))
+        self._answers.clear()
         if not self._is_far:
             for partition in self._schedule.take(now_ms):
                 yield from self._spend(self._examine(partition, now_ms, True))
@@ -319,8 +329,7 @@ class RetentionPasses:
                 self._schedule.put(partition, now_ms + self._retry_ms)
             return
         if not self._is_whole(place, state):
-            self._held.add(partition)
-            self._schedule.put(partition, now_ms + self._retry_ms)
+            self._examine_history(place, partition, limits, state, now_ms)
             return
         count = yield from self._counted(place.group, partition, limits, state)
         self._held.discard(partition)
@@ -335,10 +344,8 @@ class RetentionPasses:
         yield from self._walk(place.group, partition, removal)
         goes = removal.records > 0 and (is_due or removal.is_worth_an_entry())
         if goes or count is not None:
-            rows = self._rows.setdefault(place.group, {})
-            rows[partition] = _Row(partition, state.epoch, state.log_start, removal, count)
-            if len(rows) >= ROWS_PER_ENTRY:
-                self._propose(place.group, now_ms)
+            self._decide(place.group, _Row(partition, state.epoch, state.log_start, removal, count),
+                         now_ms)
         # The index may lack a batch that was just proposed; the tail has it.
         is_empty = states.next_offset(partition) == removal.log_start
         due_ms = CLOCK_MS_MAX if is_empty else self._next_ms(limits, removal, clocks, now_ms, goes)
@@ -348,6 +355,40 @@ class RetentionPasses:
             self._schedule.put(partition, due_ms)
         else:
             self._schedule.put_no_later(partition, due_ms)
+
+    def _examine_history(self, place: Location, partition: int, limits: Limits,
+                         state: PartitionState, now_ms: int) -> None:
+        """Decide about a partition with records in groups of earlier epochs, if they answered;
+        otherwise leave the question."""
+        self._held.add(partition)
+        self._schedule.put(partition, now_ms + self._retry_ms)
+        if any(entry.group == place.group for entry in place.epoch_history[:-1]):
+            return  # it came back: bytes of one group would be counted in two epochs
+        question = Question(state.log_start, -1 if limits.age_ms == UNLIMITED or self._is_far
+                            else max(-1, now_ms - limits.age_ms))
+        answered, parts = self._answers.pop(partition, (question, None))
+        if parts is None or answered.log_start != state.log_start:
+            if len(self.questions) < QUESTIONS_MAX:
+                self.questions[partition] = question
+            return
+        facts = Facts(state.log_start, state.next_offset, state.live_bytes, 0)
+        removal = Removal(limits, facts)
+        removal.skip_to(start_in_history(limits, facts, parts))
+        if removal.records:
+            self._decide(place.group, _Row(partition, state.epoch, state.log_start, removal, None),
+                         now_ms)
+
+    def answer(self, partition: int, question: Question, parts: Sequence[EpochPart]) -> None:
+        """Have the next pass decide about a partition by what the groups of its earlier epochs
+        answered, oldest first.  O(1)."""
+        self._answers[partition] = question, tuple(parts)
+
+    def _decide(self, group: int, row: _Row, now_ms: int) -> None:
+        """Keep a decision until the pass ends, or an entry is full."""
+        rows = self._rows.setdefault(group, {})
+        rows[row.partition] = row
+        if len(rows) >= ROWS_PER_ENTRY:
+            self._propose(group, now_ms)
 
     def _leading(self, partition: int) -> tuple[
             Location, PartitionStates, PartitionState | None] | None:

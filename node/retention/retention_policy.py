@@ -138,6 +138,10 @@ class Removal:
         return (bytes_max != UNLIMITED and facts.live_bytes != UNKNOWN_BYTES
                 and facts.live_bytes - self.bytes - batch.size >= bytes_max)
 
+    def skip_to(self, log_start: int) -> None:
+        """Have all records below ``log_start`` go, which are in groups of earlier epochs."""
+        self.log_start = log_start
+
     @property
     def records(self) -> int:
         """Number of offsets that go."""

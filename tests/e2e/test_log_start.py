@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from multiraft.wire.errors import OffsetOutOfRange
-from tests.e2e.world import World, steady, wait_for
+from tests.e2e.world import STEADY, World, wait_for
 
 TOPIC = "__metrics"
 
 
 def deleting(world: World) -> None:
     """Have nodes publish loads each second, and delete them after two."""
-    steady(world)
     for node in world.ids():
-        world.configure(node, "[metrics]\npublish = true\ninterval_ms = 1000\n"
+        world.configure(node, STEADY + "retention_check_interval_ms = 500\n"
+                              "[metrics]\npublish = true\ninterval_ms = 1000\n"
                               "retention_ms = 2000\n")
 
 

@@ -291,7 +291,14 @@ LAYERS = (
     Layer(
         "`node.retention`",
         ("node/retention/**.py",),
-        ("node.retention.**", "node.loop.**", "node.metadata.**", "node.*", "multiraft.**"),
+        (
+            "node.retention.**",
+            "node.loop.**",
+            "node.metadata.**",
+            "node.peers.errors",
+            "node.*",
+            "multiraft.**",
+        ),
         (),
         ("pyspark", "time", "random", "trio", "socket", "threading"),
         {"node/retention/retention_task.py": ("trio",)},

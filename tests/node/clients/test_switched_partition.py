@@ -266,7 +266,9 @@ async def test_a_complaint_is_looked_into_in_the_right_group(tmp_path):
             assert (await client.ask(ReportCorruption(topic, offset))).reply.damaged is False
         place = node.metadata.directory.locate(topic)
         store = node.store
-        entry = store.entries(place.epoch_history[1].group, 3, 3)[0]
+        group = place.epoch_history[1].group
+        index = store.batches(group, topic, 1, 1)[0][2]
+        entry = store.entries(group, index, index)[0]
         entry.payload[-1] ^= 1
         assert (await client.ask(ReportCorruption(topic, 1))).reply.damaged is True
 

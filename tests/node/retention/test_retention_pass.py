@@ -9,6 +9,7 @@ from multiraft.partitions.retention_records import UNKNOWN_BYTES, parse_log_star
 from multiraft.types import EntryKind
 from node.metadata.state_machine import DecideSwitch, DeleteTopic, PublishSwitch, RegisterNode
 from node.retention import retention_pass
+from node.retention.earlier_epochs import EpochPart, Question
 from tests.node.retention.world import BUCKET_MS, World
 
 SECOND = 1_000
@@ -375,19 +376,40 @@ def switched(world, topic, sealed=True):
     return to_group
 
 
-def test_nothing_leaves_a_partition_with_records_in_groups_of_earlier_epochs():
+def answer_all(world, parts):
+    """Answer the questions that the last pass left; ``parts``: partition -> of earlier epochs."""
+    for partition, question in world.retention.questions.items():
+        world.retention.answer(partition, question, parts[partition])
+    world.retention.questions.clear()
+
+
+def test_nothing_leaves_a_partition_while_groups_of_earlier_epochs_do_not_answer():
     world = World()
     topic = world.topic(retention_records=1)
     world.run()
     world.append(topic, 5)
     to_group = switched(world, topic)
     append_in(world, topic, to_group, 4)
-    world.run(SECOND)
+    world.run_until(20 * SECOND)
     assert world.of(topic).log_start == 0 and world.retention.held == 1
-    world.propose(to_group, EntryKind.LOG_START, b"", topic, 5)
-    append_in(world, topic, to_group, 1)
     world.run(SECOND)
-    assert world.of(topic).log_start == 9 and world.retention.held == 0
+    answer_all(world, {topic: [EpochPart(5, 80, 0)]})
+    world.run(SECOND)
+    assert world.of(topic).log_start == 5
+    world.run_until(10 * SECOND)
+    assert world.of(topic).log_start == 8 and world.retention.held == 0
+
+
+def test_an_answer_about_another_log_start_decides_nothing():
+    world = World()
+    topic = world.topic(retention_records=1)
+    world.run()
+    world.append(topic, 5)
+    append_in(world, topic, switched(world, topic), 4)
+    world.run_until(2 * SECOND)
+    world.retention.answer(topic, Question(3, -1), [EpochPart(5, 80, 3)])
+    world.run(SECOND)
+    assert world.of(topic).log_start == 0
 
 
 def append_in(world, topic, group, count):
