@@ -132,7 +132,8 @@ class DevCluster:
         Raises ``PortTaken``, or ``CommandFailed`` if the directory is in use. After any failure the
         directory is as it was.
 
-        ``loads_ms``: interval at which nodes append their loads to ``__metrics``, 0 = never."""
+        ``loads_ms``: interval at which nodes append their loads to ``__metrics``, 0 = their
+        default."""
         self.directory.mkdir(parents=True, exist_ok=True)
         if any(path.name != "lock" for path in self.directory.iterdir()):
             raise CommandFailed(f"{self.directory} is not empty and holds no cluster.",

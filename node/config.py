@@ -69,14 +69,15 @@ class MetricsConfig:
     (``observability/load_publisher.py``)."""
 
     #: Publish loads. On all nodes of a cluster or none: plans need complete loads.
-    publish: bool = False
+    publish: bool = True
     #: A window: loads of a minute are smooth enough to plan from, and an idle node's record a
     #: minute is nothing.
     interval_ms: int = 60_000
     #: Partitions with a row of their own in one window, at some 150 bytes of memory and 25 bytes of
     #: log each; the load of others is in the sums of their groups.
     partitions_max: int = 20_000
-    #: Older records can no longer be read: a day is enough for a pipeline that was down.
+    #: The default of the topic's ``retention.ms``. Older records can no longer be read: a day is
+    #: enough for a pipeline that was down.
     retention_ms: int = 86_400_000
     #: Capacity of this node's network, in and out; 0 = not known.
     ingress_bytes_per_second: int = 0

@@ -34,6 +34,8 @@ from placement import POOL_SIZE_MAX
 
 DEFAULT_NODES = 3
 DEFAULT_GROUPS = 64
+#: As the default of ``[metrics] interval_ms``.
+DEFAULT_LOADS_S = 60
 #: Lines of each log that `dev logs` begins with, and the interval at which it looks for new ones.
 LOG_LINES = 20
 LOG_INTERVAL_S = 0.2
@@ -84,8 +86,8 @@ def _progress() -> Iterator[Report]:
                    f"[default: {dev_state.DEFAULT_BASE_PORT}]")
 @click.option("--publish-loads", "publish_loads", type=Whole(1, 3_600),
               metavar="SECONDS",
-              help="Interval at which nodes append their loads to the topic __metrics. [default: "
-                   "off]")
+              help="Interval at which nodes append their loads to the topic __metrics. "
+                   f"[default: {DEFAULT_LOADS_S}]")
 @click.option("--timeout", type=Seconds(1, DAY_S), default=UP_TIMEOUT_S, show_default=True,
               metavar="SECONDS",
               help="Time to wait until every group has a leader and every node is ready.")
@@ -201,7 +203,7 @@ def _properties(cluster: DevCluster) -> dict[str, int]:
     record = cluster.record
     return {"nodes": len(cluster.nodes), "groups": record.groups,
             "replication-factor": record.replication_factor, "base-port": record.base_port,
-            "publish-loads": record.loads_ms // 1_000}
+            "publish-loads": record.loads_ms // 1_000 or DEFAULT_LOADS_S}
 
 
 def _changes(cluster: DevCluster, asked: Asked) -> list[tuple[str, int, int]]:

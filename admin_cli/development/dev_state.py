@@ -87,7 +87,7 @@ class ClusterRecord:
     base_port: int
     nodes: list[NodeRecord] = field(default_factory=list)
     version: int = FORMAT_VERSION
-    loads_ms: int = 0  # interval at which nodes append their loads to __metrics; 0 = never
+    loads_ms: int = 0  # interval at which nodes append their loads to __metrics; 0 = their default
 
     def node(self, node_id: int) -> NodeRecord:
         """Return the node with this id.  Raises ``NotFound`` naming the known ids."""

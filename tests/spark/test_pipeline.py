@@ -115,8 +115,12 @@ def test_a_plan_is_made_of_what_the_nodes_appended(spark, publishing, run, tmp_p
     assert done.exit_code in (0, 2) and "Exported the cluster's loads" in done.output, done.output
 
 
-def test_a_cluster_that_publishes_nothing_is_told_how(spark, world, tmp_path):
-    done = CliRunner().invoke(cli, ["--servers", ",".join(world.addresses), "metrics", "pipeline",
-                                    "--output", str(tmp_path / "none"), "--once"])
+def test_a_cluster_that_publishes_nothing_is_told_how(spark, tmp_path):
+    def configure(world):
+        world.configure(1, "\n[metrics]\npublish = false\n")
+
+    with worlds.start(tmp_path / "dev", 1, 4, 1, configure=configure) as world:
+        done = CliRunner().invoke(cli, ["--servers", ",".join(world.addresses), "metrics",
+                                        "pipeline", "--output", str(tmp_path / "none"), "--once"])
     assert done.exit_code == 1 and "publish = true" in done.output, done.output
     assert not (tmp_path / "none").exists()
