@@ -22,6 +22,7 @@ def monotonic_us() -> int:
 
 
 def wall_ms() -> int:
-    """Return milliseconds since 1970, for people to read. It decides nothing except the expiry of a
-    plan that a person made, and is compared with the clocks of other nodes."""
+    """Return milliseconds since 1970, for people to read and for LogAppendTime. It decides nothing
+    except the expiry of a plan that a person made, and is compared with the clocks of other
+    nodes."""
     return time.time_ns() // 1_000_000

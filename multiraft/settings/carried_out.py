@@ -9,6 +9,7 @@ from __future__ import annotations
 
 CARRIED_OUT = frozenset((
     "max.message.bytes",
+    "message.timestamp.type",
     "retention.bytes",
     "retention.ms",
     "retention.records",

@@ -38,6 +38,9 @@ from multiraft.settings.values import (
 
 #: Limit of a topic's batches, in bytes, header included.
 BATCH_BYTES = "max.message.bytes"
+#: Clock of the timestamps in a topic, and its value for the clock of the leader.
+TIMESTAMP_TYPE = "message.timestamp.type"
+LOG_APPEND_TIME = "LogAppendTime"
 #: The one setting whose fixed value depends on the cluster: a majority of the replicas.
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
 
@@ -169,9 +172,12 @@ _ROWS = (
     _fixed("message.timestamp.difference.max.ms", _LONG, _FOREVER,
            "log.message.timestamp.difference.max.ms",
            "records are accepted with any timestamp of their producers"),
-    _fixed("message.timestamp.type", word("CreateTime", "LogAppendTime"), "CreateTime",
-           "log.message.timestamp.type",
-           "timestamps are those of the producers: nodes never change the bytes of a record"),
+    _implemented(TIMESTAMP_TYPE, word("CreateTime", LOG_APPEND_TIME), "CreateTime",
+                 "log.message.timestamp.type",
+                 "Clock of the timestamps: `CreateTime`, the producer's; `LogAppendTime`, the "
+                 "leader's when it appends a batch, the same for all its records. A change holds "
+                 "for later appends. Times need not rise from batch to batch: each leader has its "
+                 "own clock."),
     _implemented("min.cleanable.dirty.ratio", ratio(), "0.5", "log.cleaner.min.cleanable.ratio",
                  "Share of records without compaction from which a partition is compacted."),
     _implemented("min.compaction.lag.ms", _LONG, "0", "log.cleaner.min.compaction.lag.ms",

@@ -17,6 +17,10 @@ log: later entries are committed only together with it. A producer is redirected
 is *applied*, because a new leader may drop a seal that is not committed; until then it is asked to
 retry. A batch of a transaction that this node does not know waits for the metadata leader's answer
 (``staged_batches``).
+
+A leader stamps its wall clock into the batches of a topic with LogAppendTime. The times of a
+partition need not rise, as in Kafka: another leader's clock may be behind. A bound by the last time
+would carry the error of one wrong clock to all later batches.
 """
 
 from __future__ import annotations
@@ -39,7 +43,7 @@ from node.clients.partition_open import partition_open_of
 from node.clients.pending_appends import PendingAppends, ProduceRequest
 from node.clients.producer_ids import ProducerIds
 from node.clients.staged_batches import StagedBatches
-from node.clock import monotonic_ns
+from node.clock import monotonic_ns, wall_ms
 from node.histogram import Histogram
 from node.loop.steps import advanced, parts
 from node.metadata.state_machine import Location
@@ -87,7 +91,8 @@ class ProduceHandler:
                  directory: Router, pending: PendingAppends, timeout_ms_max: int,
                  staged: StagedBatches, space: DiskSpace | None = None,
                  counts: LoadCounts | None = None,
-                 now_ns: Callable[[], int] = monotonic_ns, *, clocks: Clocks,
+                 now_ns: Callable[[], int] = monotonic_ns,
+                 wall_ms: Callable[[], int] = wall_ms, *, clocks: Clocks,
                  retention: Retention):
         self._space = space
         self._counts = counts  # None = loads are not published
@@ -103,6 +108,7 @@ class ProduceHandler:
         self._clocks = clocks
         self._retention = retention
         self._now_ms = 0  # at which the last request was accepted
+        self._wall_ms = wall_ms  # for topics with LogAppendTime
         self.records = 0
         self.bytes = 0
         self.batches = 0
@@ -208,7 +214,9 @@ class ProduceHandler:
         if self._now_ms >= self._clocks.due_ms.get(group, 0):
             self._clocks.before_append(group, self._now_ms)
         try:
-            proposed = self._core.propose_batch(group, partition, batch, info)
+            proposed = self._core.propose_batch(
+                group, partition, batch, info,
+                self._wall_ms() if place.has_append_time else None)
         except PartitionSealed as sealed:
             raise self._redirect(place, partition) or sealed from None
         self._retention.appended.add(partition)

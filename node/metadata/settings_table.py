@@ -8,9 +8,9 @@ differ from a replica of another release.
 Invariants.  A topic without settings has no row.  ``version`` of a row is the index of the command
 that changed it last.  ``bytes`` is the sum over all names and values.
 
-Theory.  The limit of a topic's batches is asked for each batch, so it is read once, when it is
-set.  A value that this release cannot read was set by a node of a later one; the default holds
-here until this node is upgraded.
+Theory.  The limit of a topic's batches and the type of its timestamps are asked for each batch, so
+they are read once, when they are set.  A value that this release cannot read was set by a node of a
+later one; the default holds here until this node is upgraded.
 """
 
 from __future__ import annotations
@@ -20,7 +20,12 @@ from typing import NamedTuple
 from multiraft.codec import shapes
 from multiraft.codec.layout import BATCH_BYTES_MAX
 from multiraft.settings.effective import is_internal
-from multiraft.settings.registry import BATCH_BYTES, find
+from multiraft.settings.registry import (
+    BATCH_BYTES,
+    LOG_APPEND_TIME,
+    TIMESTAMP_TYPE,
+    find,
+)
 from multiraft.settings.values import InvalidValue
 from multiraft.wire.errors import Code
 from multiraft.wire.settings import (
@@ -58,12 +63,14 @@ NONE = Settings(0, ())
 class SettingsTable:
     """The settings of one replica's metadata."""
 
-    __slots__ = ("bytes", "_rows", "_limits")
+    __slots__ = ("bytes", "_rows", "_limits", "_stamped")
 
     def __init__(self) -> None:
         self.bytes = 0
         self._rows: dict[int, Settings] = {}  # incarnation of a topic, or CLUSTER -> its settings
         self._limits: dict[int, int] = {}  # the same -> limit of batches, where it is set
+        #: The same -> True if leaders stamp the append time, where the type of timestamps is set.
+        self._stamped: dict[int, bool] = {}
 
     def of(self, incarnation: int) -> Settings:
         """Return the settings of a topic, or of the cluster.  O(1)."""
@@ -76,6 +83,12 @@ class SettingsTable:
         if limit is None and not is_internal(name):
             limit = self._limits.get(CLUSTER)
         return BATCH_BYTES_MAX if limit is None else limit
+
+    def has_append_time(self, incarnation: int) -> bool:
+        """Return True if the batches of a topic get the time at which its leader appends them.
+        O(1)."""
+        own = self._stamped.get(incarnation)
+        return self._stamped.get(CLUSTER, False) if own is None else own
 
     # ---- commands -------------------------------------------------------------------------------
 
@@ -119,14 +132,17 @@ class SettingsTable:
             return
         self._rows[incarnation] = Settings(index, pairs)
         self.bytes += _bytes_of(pairs)
-        limit = dict(pairs).get(BATCH_BYTES)
-        if limit is not None and (read := _readable(limit)) is not None:
-            self._limits[incarnation] = read
+        values = dict(pairs)
+        if (limit := _readable(BATCH_BYTES, values)) is not None:
+            self._limits[incarnation] = int(limit)
+        if (kind := _readable(TIMESTAMP_TYPE, values)) is not None:
+            self._stamped[incarnation] = kind == LOG_APPEND_TIME
 
     def forget(self, incarnation: int) -> None:
         """Remove the settings of a topic, which is deleted, or of the cluster."""
         self.bytes -= _bytes_of(self._rows.pop(incarnation, NONE).pairs)
         self._limits.pop(incarnation, None)
+        self._stamped.pop(incarnation, None)
 
     # ---- checkpoints ----------------------------------------------------------------------------
 
@@ -164,9 +180,11 @@ def _is_valid(pairs: Pairs) -> bool:
         len(name) <= SETTING_NAME_MAX and len(value) <= SETTING_VALUE_MAX for name, value in pairs)
 
 
-def _readable(limit: str) -> int | None:
-    """Return the limit of batches in a setting; None = this release cannot read it."""
+def _readable(name: str, values: dict[str, str]) -> str | None:
+    """Return the value of a setting; None = it is not set, or this release cannot read it."""
+    if name not in values:
+        return None
     try:
-        return int(find(BATCH_BYTES).type.read(limit))
+        return find(name).type.read(values[name])
     except InvalidValue:
         return None

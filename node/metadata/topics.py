@@ -25,7 +25,8 @@ class Topic(NamedTuple):
 class Location(NamedTuple):
     """A partition, the group that takes its appends now, and its epoch history.  ``switch``: the
     pending switch to another group, None = none.  ``batch_bytes_max``: the largest batch that the
-    settings of the topic accept."""
+    settings of the topic accept.  ``has_append_time``: by them, the leader stamps the time at which
+    it appends a batch."""
 
     topic: Topic
     partition: int
@@ -35,6 +36,7 @@ class Location(NamedTuple):
     epoch_history: EpochHistory
     switch: Switch | None
     batch_bytes_max: int = BATCH_BYTES_MAX
+    has_append_time: bool = False
 
 
 def topic_name_fault(name: str) -> str:

@@ -33,6 +33,8 @@ PARTITIONS_MAX = 3
 FIRST_TOPICS = 2
 #: Limits of batches that the operator sets: some refuse most batches of the workload.
 BATCH_LIMITS = ("80", "120", "200", "1000", "1048576", None)
+#: Clocks of timestamps that the operator sets.
+TIMESTAMP_TYPES = ("LogAppendTime", "CreateTime", "LogAppendTime", None)
 #: Probability that a change of settings is one of the cluster's defaults.
 CLUSTER_SETTINGS = 0.3
 #: Share of appends and reads that go to topics.
@@ -132,12 +134,15 @@ class Topics:
         return True
 
     def _alter(self, name: str, topic_id: bytes, limit: str | None) -> None:
-        """Request a limit of batches (None = no limit), with a number that no command before
-        had."""
+        """Request a limit of batches (None = no limit) and the next clock of timestamps, with a
+        number that no command before had."""
         self._altered += 1
-        self._world.trace.line(0, METADATA_GROUP, "topic", f"settings {name or '*'} {limit}")
+        clock = TIMESTAMP_TYPES[self._altered % len(TIMESTAMP_TYPES)]
+        self._world.trace.line(0, METADATA_GROUP, "topic",
+                               f"settings {name or '*'} {limit} {clock}")
         self._alterations.append(metadata_oracle.alter_settings(name, topic_id, {
-            metadata_oracle.BATCH_BYTES: limit, "retention.ms": str(self._altered)}))
+            metadata_oracle.BATCH_BYTES: limit, metadata_oracle.TIMESTAMP_TYPE: clock,
+            "retention.ms": str(self._altered)}))
 
     def _ask(self, intent: Intent) -> None:
         self._world.trace.line(0, METADATA_GROUP, "topic",

@@ -434,9 +434,25 @@ class AckedIsCommitted(Invariant):
                      "there", append, append.base_offset)
         same = (batch.producer == (append.producer, append.epoch)
                 and batch.base_sequence == append.sequence
-                and batch.payload[16:] == append.payload[16:])
+                and batch.payload[16:] == as_stored(append.payload, batch.payload)[16:])
         self.require(same, "{} is acknowledged at offset {}, which holds producer {} sequence {}",
                      append, append.base_offset, batch.producer, batch.base_sequence)
+
+
+def as_stored(sent: bytes, stored: bytes) -> bytes:
+    """Return the batch ``sent`` with the append time of ``stored``, if that has one."""
+    attributes, largest = (slice(at, at + size) for at, size in (
+        (layout.BATCH_ATTRIBUTES_AT, 2), (layout.BATCH_MAX_TIMESTAMP_AT, 8)))
+    flags = int.from_bytes(stored[attributes], "big")
+    if not flags & layout.ATTRIBUTE_LOG_APPEND_TIME:
+        return sent
+    batch = bytearray(sent)
+    flags = int.from_bytes(sent[attributes], "big") | layout.ATTRIBUTE_LOG_APPEND_TIME
+    batch[attributes] = flags.to_bytes(2, "big")
+    batch[largest] = stored[largest]
+    crc = core.crc32c(bytes(batch[layout.BATCH_ATTRIBUTES_AT:]))
+    batch[layout.BATCH_CRC_AT:layout.BATCH_CRC_AT + 4] = crc.to_bytes(4, "big")
+    return bytes(batch)
 
 
 class ReadsAreCommitted(Invariant):

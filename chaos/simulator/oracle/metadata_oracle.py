@@ -19,6 +19,8 @@ from typing import Any, NamedTuple
 
 from chaos.simulator.env.parameters import Parameters
 from chaos.simulator.env.violations import Violation
+from multiraft import core
+from multiraft.codec import layout
 from multiraft.wire.errors import Code
 from multiraft.wire.plans import PlanLimits, PlannedMove
 from multiraft.wire.settings import SettingChange
@@ -43,8 +45,9 @@ CLUSTER_ID = b"simulated-------"
 #: Id in a command that changes settings of the cluster; the settings that hold in it.
 NO_TOPIC_ID = bytes(16)
 CLUSTER = 0
-#: Limit of a topic's batches.
+#: Limit of a topic's batches; clock of their timestamps.
 BATCH_BYTES = "max.message.bytes"
+TIMESTAMP_TYPE = "message.timestamp.type"
 #: Lowest first byte of a metadata command: CBOR maps begin here; plain commands are digits.
 _COMMAND = 0xA0
 
@@ -185,6 +188,23 @@ def extents_in(state: MetadataState, living: list[LivingTopic]) -> dict[int, lis
             for topic in living for partition, _ in topic.partitions}
 
 
+def has_append_time(batch: bytes) -> bool:
+    """Return True if a leader has stamped its clock into the batch."""
+    at = layout.BATCH_ATTRIBUTES_AT
+    return bool(int.from_bytes(batch[at:at + 2], "big") & layout.ATTRIBUTE_LOG_APPEND_TIME)
+
+
+def _setting(state: MetadataState, partition: int, name: str) -> str | None:
+    """Return the value of a setting that holds for a topic's partition by these metadata, the
+    cluster's if the topic has none; None = neither has one."""
+    topic = state.locate(partition - FIRST).topic
+    for incarnation in (topic.incarnation, CLUSTER):
+        value = dict(state.settings.of(incarnation).pairs).get(name)
+        if value is not None:
+            return value
+    return None
+
+
 # ---- invariants ----------------------------------------------------------------------------------
 
 
@@ -293,14 +313,23 @@ class MetadataOracle:
     def within_limit(self, node: int, state: MetadataState, partition: int, size: int) -> None:
         """Check a batch of ``size`` bytes that a node with these metadata appends to a partition.
         Raises ``Violation`` if it exceeds the limit of the topic, else the cluster's."""
-        topic = state.locate(partition - FIRST).topic
-        for incarnation in (topic.incarnation, CLUSTER):
-            limit = dict(state.settings.of(incarnation).pairs).get(BATCH_BYTES)
-            if limit is not None:
-                if size > int(limit):
-                    raise Violation("BatchesKeepTheLimit", f"n{node} appends {size} bytes to "
-                                    f"partition {partition}, the limit is {limit}")
-                return
+        limit = _setting(state, partition, BATCH_BYTES)
+        if limit is not None and size > int(limit):
+            raise Violation("BatchesKeepTheLimit", f"n{node} appends {size} bytes to partition "
+                            f"{partition}, the limit is {limit}")
+
+    def has_timestamps(self, node: int, state: MetadataState, partition: int, batch: bytes,
+                       sent_ms: int, clock_ms: int) -> None:
+        """Check the timestamps of a batch as a node with these metadata stores it: with
+        LogAppendTime those of its wall clock ``clock_ms``, else ``sent_ms`` as sent.  Raises
+        ``Violation``."""
+        appended = _setting(state, partition, TIMESTAMP_TYPE) == "LogAppendTime"
+        expected = (appended, clock_ms if appended else sent_ms)
+        found = (has_append_time(batch), core.batch_header(batch).max_timestamp_ms)
+        if found != expected:
+            raise Violation("TimestampsAreOfTheirClock", f"n{node} appends a batch to partition "
+                            f"{partition} with (LogAppendTime, timestamp) {found}, expected are "
+                            f"{expected}")
 
     def refused(self, node: int, partition: int) -> None:
         """Check a node's definite reply that a partition does not exist.  Raises ``Violation``

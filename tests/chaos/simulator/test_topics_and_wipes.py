@@ -11,6 +11,7 @@ from chaos.planted.bug import Bug, Seeds, planted
 from chaos.simulator import simulation
 from chaos.simulator.clients.history import Recording
 from chaos.simulator.env.parameters import Parameters
+from chaos.simulator.oracle.metadata_oracle import FIRST, has_append_time
 from chaos.simulator.simulation import Simulation
 
 
@@ -204,3 +205,37 @@ def test_a_node_that_ignores_the_limit_is_found():
         if "BatchesKeepTheLimit" in result.failure:
             return
     pytest.fail("not found in 5 seeds")
+
+
+def test_the_clock_of_timestamps_changes_while_clients_append():
+    found = []
+    for seed in (1, 2, 3):
+        running = Simulation(dataclasses.replace(
+            Parameters.draw(seed, groups=4, safety_ms=20_000), fault_interval_ms=500,
+            faults=("topic-settings", "clock-drift", "switch", "kill", "transfer")))
+        running.run()
+        found.append(running)
+    stored = [has_append_time(batch.payload) for running in found
+              for group in running.state_checker.groups.values()
+              for partition in group.partitions.values() if partition.partition >= FIRST
+              for batch in partition.batches.values()]
+    assert {*stored} == {False, True}
+
+
+@pytest.mark.parametrize("was, becomes", [
+    ("if place.has_append_time else None", "if place.switch is None else None"),
+    ("if place.has_append_time else None", "if False else None"),
+    ("self._wall_ms() if", "self._wall_ms() + 1 if"),
+])
+def test_a_leader_that_takes_another_clock_than_the_topics_is_found(was, becomes):
+    bug = Bug("clock-ignored", "node.clients.produce", "ProduceHandler._append", was, becomes, "",
+              Seeds())
+    for seed in range(1, 4):
+        parameters = dataclasses.replace(
+            Parameters.draw(seed, groups=4, safety_ms=20_000), fault_interval_ms=500,
+            faults=("topic-settings", "kill", "transfer"))
+        with planted(bug):
+            result = simulation.run(parameters)
+        if "TimestampsAreOfTheirClock" in result.failure:
+            return
+    pytest.fail("not found in 3 seeds")

@@ -80,6 +80,26 @@ def test_the_limit_of_batches_is_the_topics_then_the_clusters():
     assert limits() == [BATCH_BYTES_MAX] * 2
 
 
+def test_the_type_of_timestamps_is_the_topics_then_the_clusters():
+    replica = Replica(create("t"), create("__internal", 2))
+
+    def stamped():
+        return [replica.state.locate(incarnation).has_append_time for incarnation in (1, 2)]
+
+    assert stamped() == [False, False]
+    replica(alter("", message_timestamp_type="LogAppendTime"))
+    assert stamped() == [True, True]
+    replica(alter(message_timestamp_type="CreateTime"))
+    assert stamped() == [False, True]
+    replica(alter("", message_timestamp_type=None))
+    replica(alter(message_timestamp_type="LogAppendTime"))
+    assert stamped() == [True, False]
+    assert MetadataState.restore(saved(replica)).locate(1).has_append_time
+    replica(DeleteTopic("t", uuid(1)))
+    replica(create("t", 3))
+    assert not replica.state.locate(3).has_append_time
+
+
 def test_a_limit_that_this_release_cannot_read_is_the_default():
     replica = Replica(create("t"), alter(max_message_bytes="unlimited"))
     assert replica.state.locate(1).batch_bytes_max == BATCH_BYTES_MAX

@@ -215,7 +215,7 @@ class ClientPort:
         self.sessions = Sessions(
             produce_handler=ProduceHandler(core, states, router, self.pending,
                                            limits.append_timeout_ms_max, staged, _Space(guard),
-                                           None, self._now_ns, clocks=retention.clocks,
+                                           None, self._now_ns, self._wall_ms, clocks=retention.clocks,
                                            retention=retention.passes),
             fetch_handler=self.fetches,
             offsets=Offsets(self._read_view, store, confirmations, waiter, later),
@@ -225,6 +225,9 @@ class ClientPort:
 
     def _now_ns(self) -> int:
         return self._env.now_ms * 1_000_000
+
+    def _wall_ms(self) -> int:
+        return self._env.clock.wall_ms
 
     @property
     def earliest_ms(self) -> int:

@@ -27,19 +27,21 @@ class JudgedCore:
         self.records_fit = raft.records_fit
         self.propose = raft.propose
         self._state_checker = env.state_checker
+        self._clock = env.clock
         self._raft = raft
         self._metadata = metadata
         self._floors: dict[int, int] = {}  # token -> commit index when it was asked
         self._open: dict[int, dict[int, None]] = {}  # group -> tokens
 
-    def propose_batch(self, group: int, partition: int, batch: Any, info: BatchInfo) -> Proposed:
+    def propose_batch(self, group: int, partition: int, batch: Any, info: BatchInfo,
+                      append_time_ms: int | None = None) -> Proposed:
         """Propose a batch. Raises ``Violation`` if the metadata do not place the partition in the
-        group, or a batch that is new exceeds the limit of its topic."""
+        group, or a batch that is new differs from the settings of its topic."""
         if partition >= FIRST:
             self._metadata.accepts(partition, group)
-        proposed = self._raft.propose_batch(group, partition, batch, info)
+        proposed = self._raft.propose_batch(group, partition, batch, info, append_time_ms)
         if partition >= FIRST and not proposed.duplicate:
-            self._metadata.appended(partition, len(batch))
+            self._metadata.appended(partition, batch, info.max_timestamp_ms, self._clock.wall_ms)
         return proposed
 
     # ---- linearizable reads ----------------------------------------------------------------

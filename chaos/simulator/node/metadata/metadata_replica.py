@@ -210,10 +210,13 @@ class MetadataReplica:
         group. Raises ``Violation`` if the metadata do not allow it."""
         self._oracle.metadata.accepted(self._node, self.state, partition, group)
 
-    def appended(self, partition: int, size: int) -> None:
-        """Report to the oracle that a batch of ``size`` bytes was appended to a topic's partition.
-        Raises ``Violation`` if the settings do not allow it."""
-        self._oracle.metadata.within_limit(self._node, self.state, partition, size)
+    def appended(self, partition: int, batch: bytes, sent_ms: int, clock_ms: int) -> None:
+        """Report to the oracle that ``batch``, as stored, was appended to a topic's partition.
+        ``sent_ms``: its largest timestamp before; ``clock_ms``: the node's wall clock. Raises
+        ``Violation`` if the settings do not allow it."""
+        oracle = self._oracle.metadata
+        oracle.within_limit(self._node, self.state, partition, len(batch))
+        oracle.has_timestamps(self._node, self.state, partition, batch, sent_ms, clock_ms)
 
 
 class AppliedMetadata:
