@@ -27,6 +27,7 @@ from multiraft.wire.description import (
 from multiraft.wire.errors import Code, ErrorDetail
 from multiraft.wire.rows import (
     BatchPart,
+    DeletionResult,
     FetchPart,
     FetchResult,
     GroupReplicas,
@@ -37,6 +38,7 @@ from multiraft.wire.rows import (
     OffsetResult,
     PartitionMetadata,
     ProduceResult,
+    RecordDeletion,
     TopicMetadata,
     TopicSummary,
 )
@@ -175,6 +177,14 @@ class ListOffsets(NamedTuple):
     linearizable: bool = True
 
 
+class DeleteRecords(NamedTuple):
+    """Request to delete the records below an offset of each partition, which is named once.  The
+    node answers when the new log starts are committed and applied, or after ``timeout_ms``."""
+
+    partitions: tuple[RecordDeletion, ...]
+    timeout_ms: int
+
+
 class ReportCorruption(NamedTuple):
     """Report that a batch which the node served fails its CRC: the node verifies its copy on
     disk."""
@@ -275,6 +285,12 @@ class FetchReply(NamedTuple):
 
 class ListOffsetsReply(NamedTuple):
     results: tuple[OffsetResult, ...]
+
+
+class DeleteRecordsReply(NamedTuple):
+    """One result per partition, in the order of the request."""
+
+    results: tuple[DeletionResult, ...]
 
 
 class ReportCorruptionReply(NamedTuple):
@@ -394,6 +410,9 @@ REQUESTS: dict[str, Shape] = {
     "list_offsets": Shape(ListOffsets, {
         "partitions": _per_partition(OffsetQuery, _u64, schema.one_of(EARLIEST, LATEST, TIMESTAMP),
                                      _mark, _u64), "linearizable": schema.boolean}),
+    "delete_records": Shape(DeleteRecords, {
+        "partitions": list_of(row(RecordDeletion, _u64, _mark), REFUSALS_PER_REPLY_MAX),
+        "timeout_ms": schema.integer(1, TIMEOUT_MS_MAX)}),
     "report_corruption": Shape(ReportCorruption, {"incarnation": _u64, "offset": _i64}),
     "create_topic": Shape(CreateTopic, {
         "name": _any_name, "partitions": schema.integer(1, PARTITIONS_MAX),
@@ -433,6 +452,8 @@ RESPONSES: dict[str, Shape] = {
         _result_bytes),
     "list_offsets": Shape(ListOffsetsReply, {
         "results": _per_partition(OffsetResult, _u64, _code, _mark, _detail)}),
+    "delete_records": Shape(DeleteRecordsReply, {"results": list_of(
+        row(DeletionResult, _u64, _code, _mark, _detail), REFUSALS_PER_REPLY_MAX)}),
     "report_corruption": Shape(ReportCorruptionReply, {"damaged": schema.boolean}),
     "create_topic": Shape(CreateTopicReply, {"topic": _topic}),
     "delete_topic": Shape(DeleteTopicReply, {}),
@@ -471,6 +492,7 @@ Request = (
     | Produce
     | Fetch
     | ListOffsets
+    | DeleteRecords
     | ReportCorruption
     | CreateTopic
     | DeleteTopic
@@ -489,8 +511,9 @@ Request = (
     | settings.Request
     | sinks.Request
 )
-Reply = (MetadataReply | ProduceReply | FetchReply | ListOffsetsReply | ReportCorruptionReply
-         | CreateTopicReply | DeleteTopicReply | ListTopicsReply | InitProducerReply
+Reply = (MetadataReply | ProduceReply | FetchReply | ListOffsetsReply | DeleteRecordsReply
+         | ReportCorruptionReply | CreateTopicReply | DeleteTopicReply | ListTopicsReply
+         | InitProducerReply
          | ClusterStatusReply | ListGroupsReply | TransferLeadershipReply | NodeStatusReply
          | GroupDescribeReply | members.Reply | nodes.Reply | placements.Reply | plans.Reply
          | pool.Reply | settings.Reply | sinks.Reply)

@@ -103,6 +103,24 @@ class OffsetResult(NamedTuple):
     error: ErrorDetail | None = None
 
 
+class RecordDeletion(NamedTuple):
+    """Records to delete: those below ``before_offset``; -1 = all that are readable when the request
+    arrives."""
+
+    incarnation: int
+    before_offset: int
+
+
+class DeletionResult(NamedTuple):
+    """Result of one ``RecordDeletion``.  ``log_start``: of the partition, when the code is OK;
+    else -1."""
+
+    incarnation: int
+    code: int
+    log_start: int
+    error: ErrorDetail | None = None
+
+
 class NodeSummary(NamedTuple):
     """A node.  ``state``: up, down or unknown, as the answering node sees it; ``groups`` and
     ``leads``: number of groups that it is a member of, and that it leads."""

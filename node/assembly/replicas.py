@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from multiraft.storage.filesystem import RealFilesystem
 from multiraft.storage.snapshot_download import SnapshotDownload
+from node.admin.record_deletion import RecordDeletion
 from node.assembly.admin import AdminParts
 from node.assembly.env import NodeEnv
 from node.assembly.metadata import MetadataParts
@@ -35,6 +36,7 @@ class ReplicaParts:
     applied: AppliedEntries
     partition_switcher: PartitionSwitcher
     log_start_propagation: LogStartPropagation
+    record_deletion: RecordDeletion
     leadership_shedder: LeadershipShedder
     member_reports: MemberReports
     metadata_learners: MetadataLearners
@@ -62,9 +64,14 @@ def build_replicas(env: NodeEnv, storage: StorageParts, metadata: MetadataParts,
         core, store.partition_states, metadata.log, reads.log_starts, peers.control,
         peers.metadata_requests, request_round, log)
     peers.bulk.handlers.update(log_start_propagation.handlers)
+    record_deletion = RecordDeletion(
+        core, store, store.partition_states, metadata.directory, lambda: metadata.log.state,
+        reads.log_starts, applied, env.turns, env.config.limits.append_timeout_ms_max,
+        request_round)
+    admin.handlers.update(record_deletion.handlers)
     return ReplicaParts(
         repairs, replicas, checkpoints, snapshots, applied, partition_switcher,
-        log_start_propagation,
+        log_start_propagation, record_deletion,
         LeadershipShedder(core, env.space, admin.roles, request_round, log),
         MemberReports(core, metadata.log, peers.metadata_requests),
         MetadataLearners(core, metadata.log, request_round, log))
