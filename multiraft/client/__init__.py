@@ -53,6 +53,7 @@ from multiraft.client._gaps import Gap
 from multiraft.client._lifecycle import Closed, Forked, NeedsTrio, RecordsNotSent
 from multiraft.client._network import NetworkLimits, NoNodeAnswered
 from multiraft.client._operations import OffsetRange, PartitionDescription, TopicDescription
+from multiraft.client._record_deletion import DeletedRecords
 from multiraft.client._records import (
     VALUE_BYTES_MAX,
     BatchReceipt,
@@ -103,10 +104,10 @@ if TYPE_CHECKING:
 __all__ = [
     "AmbiguousOutcome", "BatchDelivery", "BatchReceipt", "BatchTooLarge", "BufferFull", "Client",
     "Closed", "ConcurrentUse", "ConfigError", "Consumer", "ConsumerOptions", "CorruptBatch",
-    "DecompressionTooLarge", "FetchedBatch", "Forked", "Gap", "InvalidBatch", "InvalidRequest",
-    "InvalidSetting", "InvalidTopicName", "LeaderUnknown", "LimitExceeded", "MultiRaftError",
-    "NeedsTrio", "NetworkLimits", "NoNodeAnswered", "NotLeader", "OffsetNotAvailable",
-    "OffsetOutOfRange", "OffsetRange", "OutOfOrderSequence", "OversizedBatch",
+    "DecompressionTooLarge", "DeletedRecords", "FetchedBatch", "Forked", "Gap", "InvalidBatch",
+    "InvalidRequest", "InvalidSetting", "InvalidTopicName", "LeaderUnknown", "LimitExceeded",
+    "MultiRaftError", "NeedsTrio", "NetworkLimits", "NoNodeAnswered", "NotLeader",
+    "OffsetNotAvailable", "OffsetOutOfRange", "OffsetRange", "OutOfOrderSequence", "OversizedBatch",
     "PartitionDescription", "Producer", "ProducerFenced", "ProducerOptions", "Quarantined",
     "QueueFull", "Record", "RecordReceipt", "RecordTooLarge", "RecordsNotSent", "RequestError",
     "ShuttingDown", "StaleTransaction", "Start", "StorageFull", "TimedOut", "Timestamp",

@@ -16,7 +16,8 @@ from multiraft.wire.members import GroupMembers, RecoverGroup
 from multiraft.wire.pool import GrowPool
 
 _CHANGES = frozenset((
-    messages.CreateTopic, messages.DeleteTopic, messages.TransferLeadership, RecoverGroup,
+    messages.CreateTopic, messages.DeleteTopic, messages.DeleteRecords,
+    messages.TransferLeadership, RecoverGroup,
     nodes.JoinCluster, nodes.RemoveNode, nodes.ScrubNode, placements.SwitchPartition,
     plans.ApplyPlan, plans.ControlPlan, plans.SetNodeState,
     sinks.BeginTransaction, sinks.CommitTransaction, sinks.AbortTransaction))

@@ -18,7 +18,13 @@ from typing import TYPE_CHECKING, Any, Callable, Sequence, TypeVar, Unpack
 
 import trio
 
-from multiraft.client import _operations, _placements, _plans, _topic_settings
+from multiraft.client import (
+    _operations,
+    _placements,
+    _plans,
+    _record_deletion,
+    _topic_settings,
+)
 from multiraft.client._accumulator import ProducerSettings
 from multiraft.client._client import ClientCore
 from multiraft.client._consumer import ConsumerSettings, Start
@@ -158,6 +164,7 @@ class Client(AsyncBlock):
     topic_metadata = async_method(_operations.topic_metadata)
     list_offsets = async_method(_operations.list_offsets)
     offsets_at = async_method(_operations.offsets_at)
+    delete_records = async_method(_record_deletion.delete_records)
     alter_settings = async_method(_topic_settings.alter_settings)
     describe_settings = async_method(_topic_settings.describe_settings)
 

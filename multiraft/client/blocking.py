@@ -27,7 +27,13 @@ import socket
 from time import time_ns
 from typing import TYPE_CHECKING, Any, Callable, NoReturn, Sequence, TypeVar, Unpack
 
-from multiraft.client import _operations, _placements, _plans, _topic_settings
+from multiraft.client import (
+    _operations,
+    _placements,
+    _plans,
+    _record_deletion,
+    _topic_settings,
+)
 from multiraft.client._accumulator import BufferFull, ProducerSettings
 from multiraft.client._batches import Delivery
 from multiraft.client._blocking_sockets import LinkSocket, SecureLinkSocket, monotonic_ms
@@ -48,6 +54,7 @@ from multiraft.client._methods import blocking_method
 from multiraft.client._network import Link, NetworkLimits, NoNodeAnswered
 from multiraft.client._operations import OffsetRange, PartitionDescription, TopicDescription
 from multiraft.client._producing import ProducerCore
+from multiraft.client._record_deletion import DeletedRecords
 from multiraft.client._records import (
     VALUE_BYTES_MAX,
     BatchReceipt,
@@ -99,10 +106,10 @@ if TYPE_CHECKING:
 __all__ = [
     "AmbiguousOutcome", "BatchDelivery", "BatchReceipt", "BatchTooLarge", "BufferFull", "Client",
     "Closed", "ConcurrentUse", "ConfigError", "Consumer", "ConsumerOptions", "CorruptBatch",
-    "DecompressionTooLarge", "FetchedBatch", "Forked", "Gap", "InvalidBatch", "InvalidRequest",
-    "InvalidSetting", "InvalidTopicName", "LeaderUnknown", "LimitExceeded", "MultiRaftError",
-    "NeedsTrio", "NetworkLimits", "NoNodeAnswered", "NotLeader", "OffsetNotAvailable",
-    "OffsetOutOfRange", "OffsetRange", "OutOfOrderSequence", "OversizedBatch",
+    "DecompressionTooLarge", "DeletedRecords", "FetchedBatch", "Forked", "Gap", "InvalidBatch",
+    "InvalidRequest", "InvalidSetting", "InvalidTopicName", "LeaderUnknown", "LimitExceeded",
+    "MultiRaftError", "NeedsTrio", "NetworkLimits", "NoNodeAnswered", "NotLeader",
+    "OffsetNotAvailable", "OffsetOutOfRange", "OffsetRange", "OutOfOrderSequence", "OversizedBatch",
     "PartitionDescription", "Producer", "ProducerFenced", "ProducerOptions", "Quarantined",
     "QueueFull", "Record", "RecordReceipt", "RecordTooLarge", "RecordsNotSent", "RequestError",
     "ShuttingDown", "StaleTransaction", "Start", "StorageFull", "TimedOut", "Timestamp",
@@ -265,6 +272,7 @@ class Client:
     topic_metadata = blocking_method(_operations.topic_metadata)
     list_offsets = blocking_method(_operations.list_offsets)
     offsets_at = blocking_method(_operations.offsets_at)
+    delete_records = blocking_method(_record_deletion.delete_records)
     alter_settings = blocking_method(_topic_settings.alter_settings)
     describe_settings = blocking_method(_topic_settings.describe_settings)
 

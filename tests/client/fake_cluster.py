@@ -425,6 +425,25 @@ class FakeCluster:
                 return m.OffsetResult(part.incarnation, Code.OK, found)
         return m.OffsetResult(part.incarnation, Code.OK, -1)
 
+    async def _delete_records(self, node, request):
+        results = []
+        for incarnation, before in request.partitions:
+            part = self.partition(incarnation)
+            if part is None:
+                results.append(m.DeletionResult(incarnation, Code.UNKNOWN_PARTITION, -1))
+            elif self.leaders[part.group] != node:
+                results.append(m.DeletionResult(incarnation, Code.NOT_LEADER, -1,
+                                                self._not_leader(part)))
+            elif before > part.next_offset:
+                results.append(m.DeletionResult(
+                    incarnation, Code.OFFSET_OUT_OF_RANGE, -1,
+                    ErrorDetail(start_offset=part.start_offset, end_offset=part.next_offset)))
+            else:
+                part.start_offset = max(part.start_offset,
+                                        part.next_offset if before == -1 else before)
+                results.append(m.DeletionResult(incarnation, Code.OK, part.start_offset))
+        return m.DeleteRecordsReply(tuple(results)), ()
+
     async def _report_corruption(self, node, request):
         return m.ReportCorruptionReply(node in self.rotten), ()
 

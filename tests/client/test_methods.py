@@ -11,7 +11,14 @@ import typing
 import pytest
 
 from multiraft import client as trio_client
-from multiraft.client import _operations, _placements, _plans, _topic_settings, blocking
+from multiraft.client import (
+    _operations,
+    _placements,
+    _plans,
+    _record_deletion,
+    _topic_settings,
+    blocking,
+)
 from multiraft.client._accumulator import ProducerSettings
 from multiraft.client._client import ClientCore
 from multiraft.client._consumer_settings import ConsumerSettings
@@ -19,7 +26,7 @@ from multiraft.client._consumer_settings import ConsumerSettings
 #: Operations that no method of a client offers: ``multiraft.client.ranges`` runs it.
 NOT_METHODS = ("list_many_offsets",)
 OPERATIONS = {name: function for module in (
-                  _operations, _placements, _plans, _topic_settings)
+                  _operations, _placements, _plans, _record_deletion, _topic_settings)
               for name, function in inspect.getmembers(module, inspect.isfunction)
               if function.__module__ == module.__name__ and not name.startswith("_")
               and name not in NOT_METHODS}
