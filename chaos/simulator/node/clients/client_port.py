@@ -215,8 +215,8 @@ class ClientPort:
         self.sessions = Sessions(
             produce_handler=ProduceHandler(core, states, router, self.pending,
                                            limits.append_timeout_ms_max, staged, _Space(guard),
-                                           None, self._now_ns, self._wall_ms, clocks=retention.clocks,
-                                           retention=retention.passes),
+                                           None, self._now_ns, self._wall_ms,
+                                           clocks=retention.clocks, retention=retention.passes),
             fetch_handler=self.fetches,
             offsets=Offsets(self._read_view, store, confirmations, waiter, later),
             corruption_reports=other, admin=other, directory=router, limits=limits,
