@@ -180,10 +180,11 @@ def test_the_topics_value_comes_before_the_clusters_and_the_default():
     assert resolve(setting, {}, PLAIN, "t") == (("-1", Source.DEFAULT),)
 
 
-def test_an_internal_topic_has_no_share_in_the_clusters_limit_of_batches():
+def test_an_internal_topic_has_no_share_in_limits_that_are_meant_for_applications():
     defaults = Defaults({"max.message.bytes": "1000", "retention.ms": "2"}, 3)
     assert values_of({}, defaults, "__metrics")["max.message.bytes"] == str(BATCH_BYTES_MAX)
-    assert values_of({}, defaults, "__metrics")["retention.ms"] == "2"
+    assert values_of({}, defaults, "__metrics")["retention.ms"] == "-1"
+    assert values_of({}, defaults, "t")["retention.ms"] == "2"
     assert values_of({}, defaults, "t")["max.message.bytes"] == "1000"
     assert values_of({"max.message.bytes": "500"}, defaults, "__metrics")[
         "max.message.bytes"] == "500"
