@@ -1,9 +1,9 @@
 """Final reads: fresh clients read every partition from its start, on every replica.
 
-Contract.  ``read_everything`` finds out which topics exist, asks the leader of each partition for
-its certain end, and reads it from the log start to that end on each node that has a replica,
-through new connections; then once through the product's consumer: where sinks stage, as a reader of
-committed records, which leaves out void ones.  A node that has a replica of some of the partition's
+Contract.  ``read_everything`` finds out which topics of clients exist, asks the leader of each
+partition for its certain end, and reads it from the log start to that end on each node that has a
+replica, through new connections; then once through the product's consumer: where sinks stage, as a
+reader of committed records, which leaves out void ones.  A node that has a replica of some of the partition's
 groups is asked for the offsets of these groups, as long as it has the replica: a move that a
 nemesis began may still be under way.  All of it is in the history, marked ``final``.  A replica
 that does not reach the end within ``CATCH_UP_S`` is an anomaly: all faults are healed.  A client
@@ -32,6 +32,8 @@ RETRY_S = 0.2
 BYTES_MAX = 1 << 20
 #: Partitions that are read at the same time.
 TOGETHER = 8
+#: Names of topics that nodes make for themselves begin so.
+INTERNAL = "__"
 
 
 class Unreadable(Exception):
@@ -64,13 +66,16 @@ async def read_everything(context: WorkloadContext, leadership: Leadership, cras
 
 
 async def existing(context: WorkloadContext) -> list[PartitionRef]:
-    """Return every partition of every existing topic, asking for ``CATCH_UP_S``. Raises
-    ``Unreadable`` without an answer by then."""
+    """Return every partition of every existing topic of clients, asking for ``CATCH_UP_S``. Raises
+    ``Unreadable`` without an answer by then.
+
+    Internal topics are left out: nodes append to them, so no history has their records."""
     with trio.move_on_after(CATCH_UP_S):
         async with context.client() as client:
             while True:
                 try:
                     return [place for topic in await client.list_topics()
+                            if not topic.name.startswith(INTERNAL)
                             for place in partitions_of(await client.topic_metadata(topic.name))]
                 except MultiRaftError:
                     await trio.sleep(RETRY_S)

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import trio
@@ -249,3 +250,26 @@ def test_a_node_is_asked_for_what_it_has_of_a_partition_that_was_switched():
     assert final_reads.parts_of(links, 400, members, (1, 2, 3)) == [
         (1, 0, 100), (1, 250, 400), (2, 0, 400), (3, 100, 250)]
     assert final_reads.parts_of(links[:1], 0, {}, (1, 2)) == [(1, 0, 0), (2, 0, 0)]
+
+
+def test_final_reads_leave_out_the_topics_of_nodes():
+    class Cluster:
+        async def __aenter__(self) -> Cluster:
+            return self
+
+        async def __aexit__(self, *_why: object) -> None:
+            pass
+
+        async def list_topics(self) -> list[SimpleNamespace]:
+            return [SimpleNamespace(name="__metrics"), SimpleNamespace(name="t")]
+
+        async def topic_metadata(self, name: str) -> list[PartitionRef]:
+            return PLACES if name == "t" else [PartitionRef(name, 9, 0, 200, 1)]
+
+    def places(topic: list[PartitionRef]) -> list[PartitionRef]:
+        return topic
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(final_reads, "partitions_of", places)
+        context = SimpleNamespace(client=Cluster)
+        assert trio.run(final_reads.existing, context) == PLACES
