@@ -3,11 +3,11 @@
 Contract.  ``read_everything`` finds out which topics of clients exist, asks the leader of each
 partition for its certain end, and reads it from the log start to that end on each node that has a
 replica, through new connections; then once through the product's consumer: where sinks stage, as a
-reader of committed records, which leaves out void ones.  A node that has a replica of some of the partition's
-groups is asked for the offsets of these groups, as long as it has the replica: a move that a
-nemesis began may still be under way.  All of it is in the history, marked ``final``.  A replica
-that does not reach the end within ``CATCH_UP_S`` is an anomaly: all faults are healed.  A client
-that crashes ends the reads of its partition only.
+reader of committed records, which leaves out void ones.  A node that has a replica of some of the
+partition's groups is asked for the offsets of these groups, as long as it has the replica: a move
+that a nemesis began may still be under way.  All of it is in the history, marked ``final``.  A
+replica that does not reach the end within ``CATCH_UP_S`` is an anomaly: all faults are healed.  A
+client that crashes ends the reads of its partition only.
 """
 
 from __future__ import annotations
