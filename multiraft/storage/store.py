@@ -533,7 +533,7 @@ class Store:
         found = []
         for slot in range(first, min(first + count, len(batches))):
             base, end, index = batches.batch(slot)
-            found.append((base, end, index, log.index.size(index) - _ENTRY_HEADER_BYTES))
+            found.append((base, end, index, log.size(index) - _ENTRY_HEADER_BYTES))
         return found
 
     def first_at(self, group: int, partition: int, timestamp_ms: int, from_offset: int,

@@ -104,6 +104,7 @@ def check_reads(store) -> None:
     assert read(store, PARTITION, 0) == (payloads(3, 6, 7), 5)
     assert read(store, PARTITION, 3) == (payloads(7), 5)
     assert read(store, SECOND, 0) == (payloads(4, 8), 2)
+    assert [index for _, _, index, _ in store.batches(GROUP, PARTITION, 0, 9)] == [3, 6, 7]
 
 
 def position(store, index: int) -> int:

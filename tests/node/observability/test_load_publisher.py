@@ -86,8 +86,9 @@ def test_settings_that_cannot_be_are_refused(tmp_path, settings, said):
         parse({**one_node_table(), "metrics": settings}, tmp_path)
 
 
-def test_it_is_off_unless_somebody_asks_for_it():
-    assert not MetricsConfig().publish
+def test_loads_are_published_unless_the_configuration_says_otherwise(tmp_path):
+    assert MetricsConfig().publish
+    assert not parse({**one_node_table(), "metrics": {"publish": False}}, tmp_path).metrics.publish
 
 
 @in_trio
