@@ -10,11 +10,12 @@ from chaos.planted import (
     node,
     recovery,
     replicas,
+    retention,
     sinks,
     storage,
 )
 from chaos.planted.bug import Bug
 
-_PARTS = (consensus, storage, disks, recovery, moves, node, replicas, clients, sinks)
+_PARTS = (consensus, storage, disks, recovery, moves, node, replicas, retention, clients, sinks)
 
 BUGS: dict[str, Bug] = {bug.name: bug for part in _PARTS for bug in part.BUGS}

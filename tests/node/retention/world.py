@@ -21,14 +21,20 @@ class World:
     """The groups of a node, its metadata, and its retention.  Entries are applied at once, unless
     ``applies`` is False."""
 
-    def __init__(self, version="0.2.0", internal=()):
-        plan = bootstrap()
-        plan = plan._replace(nodes=tuple(node._replace(version=version) for node in plan.nodes))
-        self.state = MetadataState()
-        self.commands = 0
-        self.command(plan)
-        self.partition_states = {}
-        self.log: dict[int, list[Entry]] = {}
+    def __init__(self, version="0.2.0", internal=(), shares=None):
+        """``shares``: a node whose metadata and groups are this node's as well; then this one leads
+        no group yet."""
+        if shares is None:
+            plan = bootstrap()
+            plan = plan._replace(nodes=tuple(node._replace(version=version)
+                                             for node in plan.nodes))
+            self.state = MetadataState()
+            self.commands = 0
+            self.command(plan)
+        else:
+            self.state = shares.state
+        self.partition_states = {} if shares is None else shares.partition_states
+        self.log: dict[int, list[Entry]] = {} if shares is None else shares.log
         self.led, self.new_leaders = set(), set()
         self.applies, self.refuses = True, False
         self.now_ms = 1_000_000_000
@@ -41,7 +47,7 @@ class World:
             self, self, self, self.clocks, self.skew, gate, BUCKET_MS, dict(internal),
             lambda *reported: self.paused.append(reported))
         for group in self.state.groups_of(1):
-            if group:
+            if group and shares is None:
                 self.partition_states[group] = PartitionStates(group)
                 self.log[group] = []
                 self.led.add(group)
