@@ -467,6 +467,19 @@ class PartitionStates:
             else:
                 self._applied_overrides[partition] = after
 
+    def has_producer_before(self, index: int, partitions_max: int) -> bool:
+        """Return True if the last batch of some producer in a partition has an index below
+        ``index``.  O(partitions): of more than ``partitions_max`` it is assumed."""
+        if len(self._windows) > partitions_max:
+            return True
+        return any(last_index(next(iter(windows.values()))) < index
+                   for windows in self._windows.values())
+
+    @property
+    def has_producers(self) -> bool:
+        """True if some partition knows a producer."""
+        return bool(self._windows)
+
     def forget_expired(self) -> None:
         """Free the windows of producers that have expired by the applied entries; no look-up
         finds them.  O(partitions + expired) after a PRODUCERS_EXPIRE, else O(1)."""

@@ -7,7 +7,7 @@ leads; what they remove is decided when they are applied, on every replica alike
 
 Invariants.  Only the leader of a partition's last epoch proposes, from state that it has applied
 after it became leader.  A log start rises, and never above the high watermark.  By age nothing goes
-while this node's wall clock is far from those of the others.
+while this node's wall clock is far from those of the others, and no producer expires.
 
 Theory.  A partition is examined when it took batches since the last pass, when its oldest batch is
 due by age, when its settings were altered, and when this node became its leader.  No pass visits
@@ -31,6 +31,7 @@ from multiraft.partitions.retention_records import (
     CLOCK_MS_MAX,
     UNKNOWN_BYTES,
     LogStart,
+    expire_payload,
     log_starts_payload,
 )
 from multiraft.types import METADATA_GROUP, EntryKind, Payload
@@ -67,6 +68,13 @@ ROWS_PER_ENTRY = 512
 PASSES_PER_RETRY = 6
 #: A partition is examined by age at most this often: so many times in its ``retention.ms``.
 AGE_SHARE = 16
+#: Age at which a producer without a batch is forgotten, milliseconds: a week, as long as Kafka
+#: keeps transactional ids.  Ids of such producers begin a new epoch.
+PRODUCER_EXPIRY_MS = 7 * 24 * 3_600_000
+#: Shortest time between two expiries of producers that are proposed in a group, milliseconds.
+EXPIRY_INTERVAL_MS = 3_600_000
+#: Partitions of a group whose producers are looked at before an expiry: a step of the loop.
+EXPIRY_PARTITIONS_MAX = 4096
 #: Partitions whose earlier epochs are asked about between two passes; others wait for a minute.
 QUESTIONS_MAX = 256
 #: Batches that are examined first; more are read only if all of these go.
@@ -151,6 +159,7 @@ class RetentionPasses:
         self._internal = internal
         self._report = paused
         self._schedule = RetentionSchedule(bucket_ms)
+        self._expiries = RetentionSchedule(bucket_ms)  # of groups, not of partitions
         self._retry_ms = PASSES_PER_RETRY * bucket_ms
         #: Partitions that took a batch since the last pass; the handler of appends adds them.
         self.appended: set[int] = set()
@@ -171,6 +180,7 @@ class RetentionPasses:
         self.walked = 0  # batches
         self.proposed = 0  # log starts
         self.refused = 0  # log starts
+        self.expiries = 0  # of producers, proposed
         self.bytes_removed = 0
         self.records_removed = 0
         self.reasons: Counter[str] = Counter()  # reason -> 1 while retention pauses for it
@@ -220,13 +230,16 @@ class RetentionPasses:
         appended, self.appended = self.appended, set()
         for partition in appended:
             yield from self._spend(self._examine(partition, now_ms, False))
-        yield from self._close_clocks()
+        yield from self._close_clocks(now_ms)
         for partition in list(self._answers):
             yield from self._spend(self._examine(partition, now_ms, True))
         self._answers.clear()
         if not self._is_far:
             for partition in self._schedule.take(now_ms):
                 yield from self._spend(self._examine(partition, now_ms, True))
+            for group in self._expiries.take(now_ms):
+                self._expire(group, now_ms)
+                yield
         altered, self._altered = self._altered, set()
         for topic in altered:
             found = self._metadata.state.topic_at(topic)
@@ -269,6 +282,7 @@ class RetentionPasses:
                 self._begun.add(group)
                 continue
             states = self._store.partition_states[group]
+            self._expiries.put_no_later(group, now_ms + EXPIRY_INTERVAL_MS)
             for partition in list(states.partitions()):
                 yield from self._spend(self._examine_begun_one(states, partition, now_ms))
 
@@ -290,14 +304,35 @@ class RetentionPasses:
 
     # ---- clocks ---------------------------------------------------------------------------------
 
-    def _close_clocks(self) -> Iterator[None]:
+    def _close_clocks(self, now_ms: int) -> Iterator[None]:
         """Propose a CLOCK in groups that took batches and took none since the last pass."""
         active, self._active = self._active, set()
         for group in self._unclosed - active:
             if not self._core.status.is_leader(group) or self._clocks.close(group):
                 self._unclosed.discard(group)
         self._unclosed |= active
+        for group in active:
+            self._expiries.put_no_later(group, now_ms + EXPIRY_INTERVAL_MS)
         yield
+
+    def _expire(self, group: int, now_ms: int) -> None:
+        """Propose the expiry of producers in a led group whose last batches are old enough, if
+        there are any; look again later while the group knows producers."""
+        states = self._store.partition_states.get(group)
+        if states is None or not self._core.status.is_leader(group) or not states.has_producers:
+            return
+        self._expiries.put(group, now_ms + EXPIRY_INTERVAL_MS)
+        below_index = index_before(states.applied_group_state.clocks,
+                                   now_ms - PRODUCER_EXPIRY_MS) + 1
+        if (not self._core.status.has_applied_in_term(group)
+                or below_index <= max(1, states.group_state.expired_below)
+                or not states.has_producer_before(below_index, EXPIRY_PARTITIONS_MAX)):
+            return
+        try:
+            self._core.propose(group, EntryKind.PRODUCERS_EXPIRE, expire_payload(below_index))
+        except ProposalError:
+            return  # the next look repeats it
+        self.expiries += 1
 
     def _require_clock(self, group: int, partition: int, states: PartitionStates) -> None:
         """Have a later pass propose a CLOCK if none follows the partition's last batch."""

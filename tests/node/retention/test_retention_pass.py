@@ -313,6 +313,49 @@ def test_an_internal_topic_has_a_default_of_its_own():
     assert world.of(topic).records == 2
 
 
+# ---- producers ----------------------------------------------------------------------------------
+
+
+def expiries(world, group):
+    return world.kinds(group).count(EntryKind.PRODUCERS_EXPIRE)
+
+
+def test_producers_expire_a_week_after_their_last_batch_and_no_entry_is_written_without_one():
+    world = World()
+    topic = world.topic()
+    group = group_of(world, topic)
+    states = world.partition_states[group]
+    world.run()
+    world.append(topic, producer=7)
+    world.run_until(3 * SECOND)
+    for _ in range(8 * 24):
+        world.append(topic)  # of no producer
+        world.run(HOUR)
+        world.run(SECOND)
+        age_ms = world.now_ms - 1_000_000_000
+        assert expiries(world, group) == 0 or age_ms >= retention_pass.PRODUCER_EXPIRY_MS
+    assert states.windows(topic) == {}
+    assert 1 <= expiries(world, group) == world.retention.expiries
+    states.forget_expired()
+    before = expiries(world, group)
+    for _ in range(48):
+        world.run(HOUR)
+    assert expiries(world, group) == before
+
+
+def test_a_far_clock_lets_no_producer_expire():
+    world = World()
+    topic = world.topic()
+    world.run()
+    world.append(topic, producer=7)
+    world.run_until(3 * SECOND)
+    far(world)
+    world.now_ms += 2 * retention_pass.PRODUCER_EXPIRY_MS
+    for _ in range(4):
+        world.run(HOUR)
+    assert expiries(world, group_of(world, topic)) == 0
+
+
 # ---- what is not possible -----------------------------------------------------------------------
 
 

@@ -103,8 +103,9 @@ class World:
         for states in self.partition_states.values():
             states.apply(states.last_index)
 
-    def append(self, partition, count=1, size=80):
-        """Append a batch as a client's request does."""
+    def append(self, partition, count=1, size=80, producer=-1):
+        """Append a batch as a client's request does; ``producer``: its id, which sends no other
+        batch."""
         group = self.state.locate(partition).group
         states = self.partition_states[group]
         self.clocks.before_append(group, self.now_ms)
@@ -112,7 +113,9 @@ class World:
             self.propose(group, EntryKind.PARTITION_OPEN, open_payload(1), partition)
         self.retention.appended.add(partition)
         return self.propose(group, EntryKind.DATA, bytes(size), partition,
-                            states.next_offset(partition), BatchInfo(count, -1, -1, -1, 0, 0))
+                            states.next_offset(partition), BatchInfo(
+                                count, producer, -1 if producer < 0 else 0,
+                                -1 if producer < 0 else 0, 0, 0))
 
     def batches(self, group, partition, offset, count):
         found = [(entry.base_offset, entry.base_offset + entry.batch.count, entry.index,
