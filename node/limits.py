@@ -20,6 +20,9 @@ from placement import POOL_SIZE_MAX
 
 #: Partitions in one reply about topics: its header has room for so many.
 METADATA_ROWS_MAX = 50_000
+#: Range of ``retention_check_interval_ms``: passes that overlap would compete with requests, and
+#: after an hour the clocks in the logs would be too far apart.
+PASS_INTERVAL_MS_MIN, PASS_INTERVAL_MS_MAX = 100, 3_600_000
 #: Header of a reply to a fetch: 30 bytes for each of the partitions that fit into a request.
 FETCH_HEADER_BYTES = 512 << 10
 
@@ -140,6 +143,9 @@ class Limits:
         for item in fields(self):
             if getattr(self, item.name) < 1 and item.name not in _MAY_BE_ZERO:
                 raise ConfigError(f"{item.name}={getattr(self, item.name)} must be at least 1")
+        if not PASS_INTERVAL_MS_MIN <= self.retention_check_interval_ms <= PASS_INTERVAL_MS_MAX:
+            raise ConfigError(f"retention_check_interval_ms={self.retention_check_interval_ms} "
+                              f"must be from {PASS_INTERVAL_MS_MIN} to {PASS_INTERVAL_MS_MAX}")
         if self.frame_bytes_max < 2 * layout.BATCH_BYTES_MAX:
             raise ConfigError(f"frame_bytes_max={self.frame_bytes_max} must hold two batches of "
                               f"{layout.BATCH_BYTES_MAX} bytes")

@@ -37,6 +37,7 @@ TABLES = (
      "partitions_per_topic_max=9000 exceeds metadata_rows_max=8000"),
     ({"metadata_rows_max": 60_000}, "metadata_rows_max=60000 exceeds what there can be, 50000"),
     ({"turn_rows_max": 0}, "turn_rows_max=0 must be at least 1"),
+    ({"retention_check_interval_ms": 99}, "retention_check_interval_ms=99 must be from 100"),
     ({"topics_max": 1 << 30}, "topics_max=1073741824 exceeds what there can be"),
 ])
 def test_limits_that_contradict_each_other_are_refused_by_both_names(change, says):

@@ -129,7 +129,8 @@ class Parameters:
     disk: DiskParameters
     raft: RaftParameters
     workload: WorkloadParameters
-    retention: bool = False  # records leave their partitions by the limits of their topics
+    #: Passes of retention run, and clocks are in the logs.  Not drawn: tests set it.
+    retention: bool = False
 
     @property
     def spares_power(self) -> bool:

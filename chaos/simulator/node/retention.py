@@ -2,7 +2,9 @@
 
 Contract.  ``passes`` and ``clocks`` are those of the node.  A pass begins each interval, and its
 steps are apart by a millisecond, so that anything may happen in between.  Without ``retention`` in
-the parameters no pass begins, and no CLOCK is proposed.
+the parameters no pass begins, and no CLOCK is proposed.  The oracle has to find every record, so a
+run with retention has no changes of settings (``tests/node/retention/test_simulated_leaders.py``
+has limits).
 """
 
 from __future__ import annotations
@@ -53,10 +55,13 @@ class SimulatedRetention:
             self._process.later(1_000 * INTERVAL_MS, self._begin_pass)
 
     def _begin_pass(self) -> None:
+        self._env.event_counts["passes of retention"] += 1
         self._step(self.passes.steps(self._env.clock.wall_ms))
 
     def _step(self, steps: Iterator[None]) -> None:
+        before = self.clocks.proposed
         goes_on = next(steps, steps) is not steps
+        self._env.event_counts["clocks of idle groups"] += self.clocks.proposed - before
         self._rounds.request()
         if goes_on:
             self._process.later(STEP_US, self._step, steps)

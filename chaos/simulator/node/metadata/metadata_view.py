@@ -50,6 +50,14 @@ class SeenState:
             return self._plain.get(partition)
         return self.state.locate(partition - FIRST)
 
+    @property
+    def settings(self) -> Any:
+        return self.state.settings
+
+    def topic_at(self, partition: int) -> Topic | None:
+        """Return the topic whose first partition this is."""
+        return None if partition < FIRST else self.state.topic_at(partition - FIRST)
+
     def configuration(self, group: int) -> Configuration:
         return self.state.configuration(group)
 
