@@ -23,6 +23,7 @@ from multiraft.client import (
     _placements,
     _plans,
     _record_deletion,
+    _sizes,
     _topic_settings,
 )
 from multiraft.client._accumulator import ProducerSettings
@@ -167,6 +168,8 @@ class Client(AsyncBlock):
     delete_records = async_method(_record_deletion.delete_records)
     alter_settings = async_method(_topic_settings.alter_settings)
     describe_settings = async_method(_topic_settings.describe_settings)
+    topic_sizes = async_method(_sizes.topic_sizes)
+    partition_sizes = async_method(_sizes.partition_sizes)
 
     # ---- cluster, groups, nodes ----
 

@@ -32,6 +32,7 @@ from multiraft.client import (
     _placements,
     _plans,
     _record_deletion,
+    _sizes,
     _topic_settings,
 )
 from multiraft.client._accumulator import BufferFull, ProducerSettings
@@ -275,6 +276,8 @@ class Client:
     delete_records = blocking_method(_record_deletion.delete_records)
     alter_settings = blocking_method(_topic_settings.alter_settings)
     describe_settings = blocking_method(_topic_settings.describe_settings)
+    topic_sizes = blocking_method(_sizes.topic_sizes)
+    partition_sizes = blocking_method(_sizes.partition_sizes)
 
     # ---- cluster, groups, nodes ----
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from multiraft.wire import members, nodes, placements, plans, pool, schema, settings, sinks
+from multiraft.wire import members, nodes, placements, plans, pool, schema, settings, sinks, sizes
 from multiraft.wire.description import (
     GROUP_DESCRIBE,
     GROUP_DESCRIBE_REPLY,
@@ -436,6 +436,7 @@ REQUESTS: dict[str, Shape] = {
     **pool.REQUESTS,
     **settings.REQUESTS,
     **sinks.REQUESTS,
+    **sizes.REQUESTS,
 }
 
 #: op -> fields of its response.
@@ -480,6 +481,7 @@ RESPONSES: dict[str, Shape] = {
     **plans.RESPONSES,
     **pool.RESPONSES,
     **settings.RESPONSES,
+    **sizes.RESPONSES,
     **sinks.RESPONSES,
 }
 
@@ -509,6 +511,7 @@ Request = (
     | plans.Request
     | pool.Request
     | settings.Request
+    | sizes.Request
     | sinks.Request
 )
 Reply = (MetadataReply | ProduceReply | FetchReply | ListOffsetsReply | DeleteRecordsReply
@@ -516,7 +519,7 @@ Reply = (MetadataReply | ProduceReply | FetchReply | ListOffsetsReply | DeleteRe
          | InitProducerReply
          | ClusterStatusReply | ListGroupsReply | TransferLeadershipReply | NodeStatusReply
          | GroupDescribeReply | members.Reply | nodes.Reply | placements.Reply | plans.Reply
-         | pool.Reply | settings.Reply | sinks.Reply)
+         | pool.Reply | settings.Reply | sinks.Reply | sizes.Reply)
 
 _boot_id = schema.row(BootIdRow, _u64, _u64)
 _HELLO = Shape(Hello, {

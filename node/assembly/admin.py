@@ -10,6 +10,7 @@ from node.admin.placement_requests import PlacementAdmin
 from node.admin.pool_requests import Pool
 from node.admin.requests import Admin
 from node.admin.setting_requests import SettingAdmin
+from node.admin.size_requests import SizeAdmin
 from node.admin.transaction_requests import SinkAdmin
 from node.assembly.env import NodeEnv
 from node.assembly.metadata import MetadataParts
@@ -32,6 +33,7 @@ class AdminParts:
     #: Request of a client -> its handler; parts that are built later add theirs.
     handlers: dict
     requests: Admin
+    sizes: SizeAdmin
 
 
 def build_admin(env: NodeEnv, storage: StorageParts, metadata: MetadataParts, peers: PeerParts,
@@ -45,8 +47,9 @@ def build_admin(env: NodeEnv, storage: StorageParts, metadata: MetadataParts, pe
     sinks = SinkAdmin(
         core, log, reads.read_index_requests, config.limits.transaction_timeout_ms, env.log, turns
     )
+    sizes = SizeAdmin(core, env.store.partition_states, log, turns)
     handlers: dict = {}
-    for part in (nodes, placements, pool, SettingAdmin(log), sinks):
+    for part in (nodes, placements, pool, SettingAdmin(log), sinks, sizes):
         handlers.update(part.handlers)
     for part in (nodes, placements, sinks):
         peers.handlers.update(part.peer_handlers)
@@ -56,4 +59,4 @@ def build_admin(env: NodeEnv, storage: StorageParts, metadata: MetadataParts, pe
                                    lambda: env.space.full)
     requests = Admin(core, env.store, log, metadata.directory, config, metadata.known, handlers,
                      env.loop.request, roles, turns)
-    return AdminParts(roles, group_health, pool, sinks, handlers, requests)
+    return AdminParts(roles, group_health, pool, sinks, handlers, requests, sizes)

@@ -16,6 +16,7 @@ from multiraft.client import (
     _placements,
     _plans,
     _record_deletion,
+    _sizes,
     _topic_settings,
     blocking,
 )
@@ -26,7 +27,7 @@ from multiraft.client._consumer_settings import ConsumerSettings
 #: Operations that no method of a client offers: ``multiraft.client.ranges`` runs it.
 NOT_METHODS = ("list_many_offsets",)
 OPERATIONS = {name: function for module in (
-                  _operations, _placements, _plans, _record_deletion, _topic_settings)
+                  _operations, _placements, _plans, _record_deletion, _sizes, _topic_settings)
               for name, function in inspect.getmembers(module, inspect.isfunction)
               if function.__module__ == module.__name__ and not name.startswith("_")
               and name not in NOT_METHODS}

@@ -15,6 +15,7 @@ from multiraft.wire import plans as w
 from multiraft.wire import pool as o
 from multiraft.wire import settings as s
 from multiraft.wire import sinks as k
+from multiraft.wire import sizes as z
 from multiraft.wire.connection import (
     NEED_DATA,
     PAUSED,
@@ -126,6 +127,11 @@ EXCHANGES = [
     (s.AlterSettings("a", (s.SettingChange("retention.ms", "7"),
                            s.SettingChange("segment.ms", None)), 77, True),
      s.AlterSettingsReply()),
+    (z.TopicSizes("a", 5), z.TopicSizesReply(
+        (z.TopicSize("b", 77, 30, 1 << 40, 1, 3, 1 << 39), z.TopicSize("c", 9, 0, 0, 1, -1, 0)),
+        "c", True)),
+    (z.PartitionSizes("a", 1_000), z.PartitionSizesReply(
+        (z.PartitionSize(1_000, 3, 9, 400), z.PartitionSize(1_001, -1, -1, -1)), False)),
     (s.DescribeSettings("a"), s.DescribeSettingsReply(77, (
         s.SettingRow("retention.ms", "7", "topic", "in effect", "long",
                      (s.SettingValue("7", "topic"), s.SettingValue("-1", "default"))),))),
