@@ -22,7 +22,7 @@ from admin_cli.console.output import note, plural, print_json, print_table, say
 from admin_cli.console.setting_options import change_options, create_option, require_changes
 from admin_cli.failures import CommandFailed, NotFound
 from admin_cli.session import Session
-from admin_cli.status import setting_facts, topic_facts
+from admin_cli.status import setting_facts, topic_facts, topic_sizes
 from admin_cli.values.numbers import NODE, PARTITIONS
 from admin_cli.values.text import printable
 from admin_cli.values.times import FORMS, At
@@ -72,29 +72,59 @@ def _difference(client: Any, name: str, partitions: int) -> str:
 @click.option("--all", "-a", "every", is_flag=True,
               help="Show internal topics too, whose names begin with __.")
 @click.option("--internal", "-i", "every_aliases", is_flag=True, hidden=True)
+@click.option("--sizes", "with_sizes", is_flag=True,
+              help="Show records and bytes of each topic, and its largest partition.")
+@click.option("--sort", type=click.Choice(("name", "size")), default="name", show_default=True,
+              help="Order: by name, or the largest first, which shows sizes.")
 @json_option
 @servers_option
 @click.pass_obj
-def list_(session: Session, every: bool, every_aliases: bool, as_json: bool) -> None:
+def list_(session: Session, every: bool, every_aliases: bool, with_sizes: bool, sort: str,
+          as_json: bool) -> None:
     """List the topics, and the replicas of each partition.
 
-    JSON has internal topics always.
+    JSON has internal topics always. Sizes are asked from the leaders of all groups, now: records
+    are the offsets from log start to end, bytes those of one replica as stored. >= is before a
+    lower bound: a node did not answer, or a leader does not know the bytes of a partition whose
+    log start was moved by an earlier release; ? if it knows none.
     """
     with connection.open_session(session) as client:
         topics = connection.topics(client)
         replicas = client.cluster_status().replication_factor
+        sizes = topic_sizes.of_topics(client) if with_sizes or sort == "size" else None
+    if sizes is not None and sort == "size":
+        topics.sort(key=lambda row: topic_sizes.sort_key(_total(sizes, row.name)), reverse=True)
     rows = [row for row in topics if every or every_aliases or not connection.is_internal(row.name)]
     hidden = len(topics) - len(rows)
     if as_json:
-        print_json({"topics": [{**row._asdict(), "replication_factor": replicas,
-                                "internal": connection.is_internal(row.name)} for row in topics]})
+        _print_topics_json(topics, replicas, sizes)
         return
-    if rows:
+    if not rows:
+        note("There are no topics. Create one: multiraft topic create NAME")
+    elif sizes is None:
         print_table(("topic", "partitions", "replicas"), [(*row, replicas) for row in rows])
     else:
-        note("There are no topics. Create one: multiraft topic create NAME")
+        print_table(topic_sizes.COLUMNS, [
+            (*row, replicas, *topic_sizes.shown(_total(sizes, row.name), not sizes.missing))
+            for row in rows])
+        for why in sizes.missing:
+            note(f"Sizes are lower bounds: {why}")
     if hidden and sys.stderr.isatty():
         note(f"{plural(hidden, 'internal topic')} not shown: --all")
+
+
+def _total(sizes: topic_sizes.Sizes, name: str) -> topic_sizes.TopicTotal:
+    return sizes.totals.get(name, topic_sizes.TopicTotal())
+
+
+def _print_topics_json(topics: list[connection.TopicRow], replicas: int,
+                       sizes: topic_sizes.Sizes | None) -> None:
+    rows = [{**row._asdict(), "replication_factor": replicas,
+             "internal": connection.is_internal(row.name),
+             **({} if sizes is None else topic_sizes.as_json(_total(sizes, row.name)))}
+            for row in topics]
+    print_json({"topics": rows,
+                **({} if sizes is None else {"sizes_missing": list(sizes.missing)})})
 
 
 @topic.command()
@@ -109,8 +139,9 @@ def describe(session: Session, topics: tuple[str, ...], with_settings: bool,
     """Show groups, leaders, replicas and offset ranges of the partitions of each TOPIC.
 
     end_offset is the offset that the next committed record gets; start_offset is the first one
-    that exists. epoch is the leader epoch. state: ok, under-replicated (a node with a replica is
-    not up), no leader, or no majority: these two accept no appends.
+    that exists. bytes are those of one replica, from start_offset on: >= is before a lower bound,
+    ? if no leader knows them. epoch is the leader epoch. state: ok, under-replicated (a node with a
+    replica is not up), no leader, or no majority: these two accept no appends.
 
     The source of a setting is the topic, the cluster (`multiraft cluster settings`) or the default.
     """
@@ -118,18 +149,19 @@ def describe(session: Session, topics: tuple[str, ...], with_settings: bool,
         _describe_settings(session, topics, as_json)
         return
     with connection.open_session(session) as client:
-        found = [(name, connection.partitions(client, name)) for name in topics]
+        found = [(name, connection.partitions(client, name),
+                  topic_sizes.of_partitions(client, name)) for name in topics]
         place = topic_facts.places(client)
     if as_json:
-        answers = [{"name": name, "partitions": [topic_facts.as_json(row, place) for row in rows]}
-                   for name, rows in found]
+        answers = [{"name": name, "partitions": [
+            topic_facts.as_json(row, place, sizes) for row in rows]} for name, rows, sizes in found]
         for answer in answers:
             print_json(answer, one_line=len(answers) > 1)
         return
-    for number, (name, rows) in enumerate(found):
+    for number, (name, rows, sizes) in enumerate(found):
         if len(found) > 1:
             say(f"{number and chr(10) or ''}{name}")
-        print_table(topic_facts.COLUMNS, [topic_facts.shown(row, place) for row in rows])
+        print_table(topic_facts.COLUMNS, [topic_facts.shown(row, place, sizes) for row in rows])
 
 
 def _describe_settings(session: Session, topics: tuple[str, ...], as_json: bool) -> None:

@@ -10,9 +10,11 @@ from typing import Any, NamedTuple
 
 from admin_cli import connection
 from admin_cli.connection import GroupRow, PartitionRow
+from admin_cli.status import topic_sizes
+from admin_cli.status.topic_sizes import Sizes
 
 COLUMNS = ("partition", "group", "leader", "epoch", "replicas", "start_offset", "end_offset",
-           "state")
+           "bytes", "state")
 OK, UNDER_REPLICATED, NO_LEADER, NO_MAJORITY = ("ok", "under-replicated", "no leader",
                                                 "no majority")
 
@@ -56,14 +58,15 @@ def state(row: PartitionRow, found: Places) -> str | None:
     return OK if living == len(voters) else UNDER_REPLICATED
 
 
-def as_json(row: PartitionRow, found: Places) -> dict[str, Any]:
+def as_json(row: PartitionRow, found: Places, sizes: Sizes) -> dict[str, Any]:
     """Return a partition as the JSON has it."""
     return {**row._asdict(), "leader": leader(row, found),
-            "replicas": list(replicas(row, found)), "state": state(row, found)}
+            "replicas": list(replicas(row, found)),
+            **topic_sizes.partition_json(sizes, row.partition), "state": state(row, found)}
 
 
-def shown(row: PartitionRow, found: Places) -> tuple[object, ...]:
+def shown(row: PartitionRow, found: Places, sizes: Sizes) -> tuple[object, ...]:
     """Return the cells of a partition, in the order of ``COLUMNS``."""
     return (row.partition, row.group, leader(row, found), row.leader_epoch,
             ", ".join(map(str, replicas(row, found))) or None, row.start_offset, row.end_offset,
-            state(row, found))
+            topic_sizes.partition_text(sizes, row.partition), state(row, found))

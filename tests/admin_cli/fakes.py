@@ -9,7 +9,7 @@ from multiraft.client.blocking import BatchReceipt, OffsetRange, Record, Timesta
 from multiraft.errors import MultiRaftError, RecordTooLarge
 from multiraft.settings import effective, registry
 from multiraft.wire import errors as wire
-from multiraft.wire import messages, nodes, plans
+from multiraft.wire import messages, nodes, plans, sizes
 from multiraft.wire.description import MemberProgress
 from multiraft.wire.placements import EpochRow, PlacementRow
 from multiraft.wire.pool import PoolStatusReply
@@ -79,6 +79,7 @@ class FakeCluster:
         self.waiting: list[Wait] = []  # that readers tell, one after the other
         self.unread: tuple[Wait, ...] = ()  # that readers leave
         self.now_ms = 0
+        self.bytes: dict[tuple[str, int], int] = {}  # live bytes of partitions, -1 = unknown
         self.settings: dict[str, dict[str, str]] = {}  # topic, "" = the cluster -> its settings
 
     def connect(self, addresses):
@@ -184,6 +185,29 @@ class FakeClient:
                                 end_offset=len(records))
                 for number, records in enumerate(self._topic(name))]
         return SimpleNamespace(name=name, partitions=rows)
+
+    def topic_sizes(self, address, timeout_ms=0):
+        sums: dict[str, list[int]] = {}
+        for name in self._cluster.topics:
+            for row in self.partition_sizes(name, address):
+                total = sums.setdefault(name, [0, 0, 0, -1, 0])
+                total[0] += max(0, row.end - row.log_start)
+                if row.bytes < 0:
+                    total[2] += 1
+                    continue
+                total[1] += row.bytes
+                if row.bytes > total[4] or total[3] < 0:
+                    total[3:] = row.partition, row.bytes
+        return [sizes.TopicSize(name, 1, *total) for name, total in sums.items()]
+
+    def partition_sizes(self, topic, address, timeout_ms=0):
+        node = int(address[-1])
+        self._fail_if_silent(node)
+        return [sizes.PartitionSize(
+            row.partition, row.start_offset, row.end_offset,
+            self._cluster.bytes.get((topic, row.partition), 0))
+            for row in self.describe_topic(topic).partitions
+            if self._cluster.leaders[row.group] == node and row.end_offset]
 
     def cluster_status(self):
         nodes = tuple(messages.NodeSummary(

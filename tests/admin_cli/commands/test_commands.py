@@ -19,9 +19,11 @@ def test_topic_describe_prints_the_documented_json(run, cluster):
     assert result.exit_code == 0
     assert json.loads(result.stdout) == {"name": "flights", "partitions": [
         {"partition": 0, "group": 1, "leader": 2, "start_offset": 0, "end_offset": 2,
-         "leader_epoch": 7, "replicas": [1, 2, 3], "state": "ok"},
+         "leader_epoch": 7, "replicas": [1, 2, 3], "bytes": 0, "bytes_complete": True,
+         "state": "ok"},
         {"partition": 1, "group": 2, "leader": 3, "start_offset": 0, "end_offset": 0,
-         "leader_epoch": 7, "replicas": [1, 2, 3], "state": "ok"}]}
+         "leader_epoch": 7, "replicas": [1, 2, 3], "bytes": 0, "bytes_complete": True,
+         "state": "ok"}]}
 
 
 @pytest.mark.parametrize("up, leader, state, shown", [
