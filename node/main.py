@@ -215,6 +215,7 @@ class Node:
             storage.disk.seal,
             rebalance.load_publisher.run,
             admin.group_health.run,
+            self.status.largest_topics.run,
             membership.renewal.run,
         )
 

@@ -16,6 +16,7 @@ from node.assembly.replicas import ReplicaParts
 from node.assembly.retention import RetentionParts
 from node.assembly.storage import StorageParts
 from node.clients.listener import ConnectionCounts
+from node.observability.largest_topics import LargestTopics
 from node.observability.node_status import NodeStatusRequests
 from node.observability.statistics import CountingParts, Statistics
 
@@ -26,6 +27,7 @@ class StatusParts:
 
     client_connections: ConnectionCounts
     statistics: Statistics
+    largest_topics: LargestTopics
 
 
 def build_status(env: NodeEnv, storage: StorageParts, metadata: MetadataParts, peers: PeerParts,
@@ -34,6 +36,10 @@ def build_status(env: NodeEnv, storage: StorageParts, metadata: MetadataParts, p
                  driver: DriverParts, retention: RetentionParts) -> StatusParts:
     """Gather the parts that keep counters, and answer ``node_status`` from their counters."""
     connections = ConnectionCounts()
+    largest_topics = LargestTopics(
+        lambda: metadata.log.state, admin.sizes.topic_size,
+        lambda: (clients.produce_handler.batches, metadata.log.state.version,
+                 env.core.status.leading_version))
     statistics = Statistics(
         CountingParts(
             life=env.life,
@@ -65,8 +71,9 @@ def build_status(env: NodeEnv, storage: StorageParts, metadata: MetadataParts, p
             connections=connections,
             known=metadata.known,
             security=env.security,
+            largest_topics=largest_topics,
         )
     )
     status = NodeStatusRequests(env.config.node.id, statistics, admin.group_health)
     admin.handlers.update(status.handlers)
-    return StatusParts(connections, statistics)
+    return StatusParts(connections, statistics, largest_topics)

@@ -1,8 +1,9 @@
 """Metrics in Prometheus's formats, rendered from one ``Sample`` by a table of families.
 
 Contract.  ``render`` runs on request, off the loop; no event on the loop calls this module.  Names,
-types and labels are those of ``docs/metrics.md``; a test compares the two.  No label has a value
-per topic or group: nodes, ack levels, codes and phases only.
+types and labels are those of ``docs/metrics.md``; a test compares the two.  Labels
+have values for nodes, ack levels, codes and phases, and for the ``TOPICS_MAX`` largest topics; no
+metric has a series per topic or group.
 
 Theory.  The parts of a node keep plain integers.  They are read on the loop without interruption
 (``statistics.Sample``), so that the numbers of one scrape are consistent, and formatted elsewhere.
@@ -78,6 +79,14 @@ def _peers(which: int) -> Callable[[Sample], Rows]:
 
 def _peers_up(sample: Sample) -> Rows:
     return [((str(peer),), int(is_up)) for peer, is_up in sorted(sample.peers_up.items())]
+
+
+def _largest_bytes(sample: Sample) -> Rows:
+    return [((topic.name,), topic.bytes) for topic in sample.largest_topics]
+
+
+def _largest_records(sample: Sample) -> Rows:
+    return [((topic.name,), topic.records) for topic in sample.largest_topics]
 
 
 def _round_trips(sample: Sample) -> Rows:
@@ -354,6 +363,13 @@ FAMILIES = (
            "Unix time at which the certificate of the port client or peer ends; absent without "
            "TLS.",
            _certificates),
+    Family("multiraft_topic_bytes", GAUGE, ("topic",),
+           "Bytes of a topic in the groups led here, of its partitions whose bytes are known; "
+           "only the 20 largest topics, as of the last minute or longer.",
+           _largest_bytes),
+    Family("multiraft_topic_records", GAUGE, ("topic",),
+           "Records of the same topics, from log start to end, in the groups led here.",
+           _largest_records),
     # ---- the process
     Family("multiraft_boot_epoch", GAUGE, (),
            "Number of starts of the data directory.",

@@ -33,6 +33,7 @@ from node.metadata.log import MetadataLog
 from node.metadata.plan_table import ActivePlan
 from node.observability import health
 from node.observability.group_health import Survey
+from node.observability.largest_topics import LargestTopics, LargeTopic
 from node.observability.load_publisher import LoadPublisher
 from node.observability.phase import Life
 from node.peers.append_links import Peers
@@ -68,6 +69,8 @@ class Sample:
     round_trips: dict[int, Histogram] = field(default_factory=dict)
     #: Port ``client`` or ``peer`` -> Unix time at which its certificate ends.
     certificates: dict[str, int] = field(default_factory=dict)
+    #: The largest topics led here, the largest first.
+    largest_topics: tuple[LargeTopic, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +107,7 @@ class CountingParts:
     connections: ConnectionCounts
     known: PeerRegistry
     security: Security
+    largest_topics: LargestTopics
 
 
 class Statistics:
@@ -254,6 +258,7 @@ class Statistics:
             {peer: histogram.copy()
              for peer, histogram in list(parts.liveness.round_trips.items())},
             dict(parts.security.expiries),
+            parts.largest_topics.found,
         )
 
 
