@@ -44,6 +44,8 @@ from multiraft.wire.schema import I16_MAX, I64_MAX
 
 #: Batches that a leader remembers per producer and partition, to recognise repetitions.
 IDEMPOTENT_IN_FLIGHT_MAX = 5
+#: Topics whose limit of batches a producer remembers: the others cost one more refusal.
+_TOPIC_LIMITS_MAX = 1_000
 #: Empty builders kept for later batches, because their memory is allocated already.
 _BUILDERS_KEPT_MAX = 64
 #: Failed batches kept for ``flush``, which reports those that no caller has waited for.
@@ -196,6 +198,8 @@ class Accumulator:
         self._kind = kind
         self._owner = owner
         self._node_batch_bytes_max = node_batch_bytes_max  # from the last Welcome
+        #: Topic -> limit of its batches that is below ``batch_bytes``, the last learned one last.
+        self._topic_limits: dict[str, int] = {}
         self._idle: dict[int, PartitionQueue] = {}  # without batches, kept for their sequences
         self._idle_max = _IDLE_QUEUES_MIN
         self._sticky: dict[str, int] = {}  # topic -> partition of the current keyless batch
@@ -275,6 +279,16 @@ class Accumulator:
             raise self._no_metadata(name)
         self._metadata.want(name)
         return False
+
+    def learn_limit(self, topic: str, limit: int) -> None:
+        """Build batches of at most ``limit`` bytes for a topic from now on, because a leader
+        refused a larger one.  A record that is larger alone is still sent, and refused.  O(1)."""
+        if not layout.BATCH_HEADER_BYTES < limit < self._settings.batch_bytes:
+            return
+        self._topic_limits.pop(topic, None)
+        self._topic_limits[topic] = limit
+        if len(self._topic_limits) > _TOPIC_LIMITS_MAX:
+            del self._topic_limits[next(iter(self._topic_limits))]
 
     def room_for(self, needed: int) -> bool:
         """Return True if ``needed`` bytes, and at least a batch, fit into the buffer now, or the
@@ -466,8 +480,12 @@ class Accumulator:
         first record has one already, and ``builder`` if its only record is encoded already."""
         if queue.open is None:
             if builder is None:
-                builder = self._builders.pop() if self._builders else core.BatchBuilder(
-                    self._settings.batch_bytes)
+                limit = self._topic_limits.get(queue.topic) if self._topic_limits else None
+                if limit is not None:
+                    builder = core.BatchBuilder(limit)
+                else:
+                    builder = self._builders.pop() if self._builders else core.BatchBuilder(
+                        self._settings.batch_bytes)
             queue.open = Batch(self._next_number(), builder, now_ms,
                                now_ms + self._settings.delivery_timeout_ms,
                                outcome or BatchOutcome(self._owner))
@@ -488,7 +506,8 @@ class Accumulator:
         assert batch is not None
         builder = batch.builder
         batch.builder = None  # type: ignore[assignment]  # sealed: it takes no more records
-        usual = builder.size <= self._settings.batch_bytes
+        usual = (builder.size <= self._settings.batch_bytes
+                 and queue.topic not in self._topic_limits)
         if builder.count:
             codec, block = self._codec, None
             if codec:

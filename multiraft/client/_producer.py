@@ -402,6 +402,8 @@ class ProducerState:
                       Code.SHUTTING_DOWN, Code.QUARANTINED, Code.AMBIGUOUS):
             self._metadata.want(queue.topic)
             first_ms = self._limits.moving_ms_min if code == Code.STALE_METADATA else 0
+        elif code == Code.BATCH_TOO_LARGE:
+            self.records.learn_limit(queue.topic, error.detail.limit)
         if code == Code.OUT_OF_ORDER_SEQUENCE:
             self._out_of_order(queue, batch, error, now_ms)
         elif code in (Code.PRODUCER_FENCED, Code.UNKNOWN_PRODUCER):

@@ -14,7 +14,14 @@ import trio.testing
 
 from multiraft import client as trio_client
 from multiraft import core
-from multiraft.client import VALUE_BYTES_MAX, BufferFull, Record, RecordTooLarge, blocking
+from multiraft.client import (
+    VALUE_BYTES_MAX,
+    BufferFull,
+    Record,
+    RecordTooLarge,
+    _accumulator,
+    blocking,
+)
 from multiraft.client._accumulator import ProducerSettings
 from multiraft.client._metadata import MetadataCache
 from multiraft.client._producer import ProducerState
@@ -463,3 +470,63 @@ def test_what_does_not_fit_is_typed_and_bounded():
     with pytest.raises(BufferFull) as caught:
         bench.send(bytes(1500))
     assert caught.value.needed >= 1500
+
+
+# ---- limits of topics ---------------------------------------------------------------------------
+
+
+def refused(bench: Bench, limit: int):
+    """Have the next batch refused because the topic takes ``limit`` bytes."""
+    bench.answer(bench.one(), Code.BATCH_TOO_LARGE, -1,
+                 detail=ErrorDetail("over max.message.bytes", limit=limit, value=limit + 1))
+
+
+def test_a_producer_builds_smaller_batches_after_a_refusal():
+    bench = Bench()
+    first = [bench.send(bytes(100)) for _ in range(50)]
+    refused(bench, 1_000)
+    with pytest.raises(errors.BatchTooLarge, match="max.message.bytes"):
+        first[-1].result()
+    second = [bench.send(bytes(100)) for _ in range(50)]
+    sizes, sequence = [], 0
+    while any(not delivery.done for delivery in second):
+        attempt = bench.one()
+        for data in attempt.payload:
+            header = core.batch_header(data)
+            assert header.base_sequence == sequence, "the refused batch used no sequence"
+            sequence += header.count
+            sizes.append(len(data))
+        bench.answer(attempt, base_offset=sequence)
+    assert len(sizes) > 5 and max(sizes) <= 1_000
+    assert sequence == 50
+
+
+def test_a_record_above_the_limit_of_its_topic_is_refused_alone():
+    bench = Bench()
+    bench.send(bytes(5_000))
+    refused(bench, 1_000)
+    large = bench.send(bytes(2_000))
+    refused(bench, 1_000)
+    with pytest.raises(errors.BatchTooLarge):
+        large.result()
+    small = bench.send(b"small")
+    bench.answer(bench.one())
+    assert small.result().offset == 0
+
+
+@pytest.mark.parametrize("limit", [-1, 0, 61, 1 << 40])
+def test_an_answer_without_a_usable_limit_changes_nothing(limit):
+    bench = Bench()
+    bench.send(b"x")
+    refused(bench, limit)
+    for _ in range(50):
+        bench.send(bytes(100))
+    assert [core.batch_header(data).count for data in bench.one().payload] == [50]
+
+
+def test_the_number_of_learned_limits_is_bounded(monkeypatch):
+    monkeypatch.setattr(_accumulator, "_TOPIC_LIMITS_MAX", 3)
+    records = Bench().state.records
+    for number in range(5):
+        records.learn_limit(f"t{number}", 1_000)
+    assert [*records._topic_limits] == ["t2", "t3", "t4"]
