@@ -1,4 +1,4 @@
-"""`multiraft topic`: create, list, describe, alter, offsets, delete."""
+"""`multiraft topic`: create, list, describe, alter, offsets, delete, delete-records."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import click
 from click.core import ParameterSource
 
 from admin_cli import connection
+from admin_cli.commands.record_deletion import delete_records
 from admin_cli.console.command_group import HelpfulGroup
 from admin_cli.console.options import (
     TEXT,
@@ -31,6 +32,9 @@ from admin_cli.values.times import FORMS, At
 @click.group(cls=HelpfulGroup)
 def topic() -> None:
     """Create, list, describe, alter and delete topics; show the offsets of their records."""
+
+
+topic.add_command(delete_records)
 
 
 @topic.command()

@@ -42,8 +42,7 @@ _BENCH = ("Nothing measures a cluster from this command: `make bench-first-light
           "tree does.")
 _BACKUP = ("To save the records of a topic: `multiraft consume TOPIC --json --until-end`. Never "
            "restore a copy of a data directory as the same node.")
-_NO_PURGE = ("Records are not deleted one by one: `multiraft topic delete TOPIC` deletes a topic "
-             "with all its records.")
+_PURGE = did_you_mean("topic delete-records")
 _SIZES = ("Sizes of the log are shown per node by `multiraft cluster status`, and per replica by "
           "`multiraft group describe GROUP`.")
 _LEADERS = ("One group: `multiraft group transfer GROUP NODE`. All groups: `multiraft rebalance "
@@ -91,7 +90,7 @@ HINTS = {
     "user": _NO_USERS, "users": _NO_USERS, "acl": _NO_USERS, "acls": _NO_USERS,
     "role": _NO_USERS, "auth": _NO_USERS, "security": _NO_USERS,
     "backup": _BACKUP, "restore": _BACKUP, "snapshot": _BACKUP, "export": _BACKUP,
-    "purge": _NO_PURGE, "offsets": did_you_mean("topic offsets"),
+    "purge": _PURGE, "offsets": did_you_mean("topic offsets"),
     "context": _CHOICE, "profile": _CHOICE, "config": _NODE_SETTINGS,
     # Kafka's scripts.
     "kafka-topics": _TOPICS, "kafka-topics --list": _TOPICS,
@@ -109,7 +108,7 @@ HINTS = {
     "kafka-leader-election": _LEADERS, "kafka-log-dirs": _SIZES, "logdirs": _SIZES,
     "kafka-dump-log": did_you_mean("log inspect"),
     "kafka-get-offsets": did_you_mean("topic offsets"),
-    "kafka-delete-records": _NO_PURGE,
+    "kafka-delete-records": _PURGE,
     "kafka-producer-perf-test": _BENCH, "kafka-consumer-perf-test": _BENCH,
     "kafka-server-start": did_you_mean("node start"),
     "kafka-storage": did_you_mean("node init"), "kafka-cluster": _STATUS,
@@ -130,8 +129,7 @@ HINTS = {
     "container purge": did_you_mean("dev down --wipe"),
     "topic alter-config": did_you_mean("topic alter"), "topic config": _SETTINGS,
     "topic edit": did_you_mean("topic alter"), "topic update": did_you_mean("topic alter"),
-    "topic add-partitions": _FIXED, "topic trim-prefix": _NO_PURGE, "topic purge": _NO_PURGE,
-    "topic delete-records": _NO_PURGE,
+    "topic add-partitions": _FIXED, "topic trim-prefix": _PURGE, "topic purge": _PURGE,
     "topic produce": _PRODUCE, "topic consume": _CONSUME, "topic pub": _PRODUCE,
     "topic sub": _CONSUME,
     "group seek": _NO_CONSUMER_GROUPS, "group offset-delete": _NO_CONSUMER_GROUPS,
@@ -145,7 +143,7 @@ HINTS = {
     "stream add": did_you_mean("topic create"), "stream create": did_you_mean("topic create"),
     "stream rm": did_you_mean("topic delete"), "stream delete": did_you_mean("topic delete"),
     "stream edit": did_you_mean("topic alter"), "stream update": did_you_mean("topic alter"),
-    "stream get": _CONSUME, "stream view": _CONSUME, "stream purge": _NO_PURGE,
+    "stream get": _CONSUME, "stream view": _CONSUME, "stream purge": _PURGE,
     "stream backup": _BACKUP, "stream restore": _BACKUP, "account backup": _BACKUP,
     "stream cluster": _LEADERS,
     "consumer add": _NO_CONSUMER_GROUPS, "consumer ls": _NO_CONSUMER_GROUPS,

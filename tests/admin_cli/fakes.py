@@ -5,7 +5,14 @@ from __future__ import annotations
 import socket
 from types import SimpleNamespace
 
-from multiraft.client.blocking import BatchReceipt, OffsetRange, Record, Timestamp, Wait
+from multiraft.client.blocking import (
+    BatchReceipt,
+    DeletedRecords,
+    OffsetRange,
+    Record,
+    Timestamp,
+    Wait,
+)
 from multiraft.errors import MultiRaftError, RecordTooLarge
 from multiraft.settings import effective, registry
 from multiraft.wire import errors as wire
@@ -80,6 +87,8 @@ class FakeCluster:
         self.unread: tuple[Wait, ...] = ()  # that readers leave
         self.now_ms = 0
         self.bytes: dict[tuple[str, int], int] = {}  # live bytes of partitions, -1 = unknown
+        self.deleted: list[tuple] = []  # records that were to be deleted
+        self.deletion_outcomes: dict[int, DeletedRecords] = {}  # partition -> what differs
         self.settings: dict[str, dict[str, str]] = {}  # topic, "" = the cluster -> its settings
 
     def connect(self, addresses):
@@ -224,6 +233,13 @@ class FakeClient:
     def list_offsets(self, name):
         return {number: OffsetRange(0, len(records))
                 for number, records in enumerate(self._topic(name))}
+
+    def delete_records(self, topic, before):
+        ends = {number: len(records) for number, records in enumerate(self._topic(topic))}
+        self._cluster.deleted.append((topic, before))
+        return {number: self._cluster.deletion_outcomes.get(number) or DeletedRecords(
+                    min(offset, ends[number]))
+                for number, offset in before.items()}
 
     def offsets_at(self, name, timestamp_ms):
         return {number: self._first_at(records, timestamp_ms)

@@ -141,7 +141,7 @@ def test_a_row_is_reached(run, row):
     ("kafka-configs.sh --alter --topic t", "`multiraft topic alter TOPIC --set NAME=VALUE`"),
     ("cluster config set retention.ms 1", "`multiraft cluster settings`"),
     ("topic add-partitions t --num 3", "fixed when a topic is created"),
-    ("topic trim-prefix t --offset 3", "`multiraft topic delete TOPIC`"),
+    ("topic trim-prefix t --offset 3", "`multiraft topic delete-records`"),
     ("topic produce t", "`multiraft produce`"),
     ("topic consume t", "`multiraft consume`"),
     ("group seek orders --to start", "`multiraft consume TOPIC --from`"),
