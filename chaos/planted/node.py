@@ -21,6 +21,24 @@ BUGS = (
         "a frame for many groups is taken apart with one item too few",
         Tests(("tests/node/peers/test_codec.py::"
                "test_messages_come_back_in_order_and_as_they_were",))),
+    Bug("deleted-partition-is-opened", "node.clients.partition_open", "require_known_deletions",
+        "if metadata_index < opens_from:",
+        "if False:",
+        "a leader with old metadata opens a partition that its group has deleted",
+        Tests(("tests/node/clients/test_partition_open.py::"
+               "test_a_batch_opens_no_partition_by_older_metadata",))),
+    Bug("log-start-beyond-the-end", "node.admin.record_deletion", "RecordDeletion._deletion",
+        "if before > end:",
+        "if before > states.next_offset(partition):",
+        "a deletion reaches records that are not committed, and no reader could have seen",
+        Tests(("tests/node/admin/test_record_deletion.py::"
+               "test_records_that_are_not_committed_are_beyond_the_end",))),
+    Bug("deletion-acknowledged-early", "node.admin.record_deletion", "RecordDeletion._outcome",
+        "if log_start >= row.before_offset:",
+        "if True:",
+        "a deletion is acknowledged that its leader has only proposed",
+        Tests(("tests/node/admin/test_record_deletion.py::"
+               "test_a_deletion_that_a_new_leader_dropped_had_no_effect",))),
     Bug("refusal-is-not-kept", "node.peers.admission", "Admission._end",
         "self._record_refusal(text, remembered or NO_BOOT_ID)",
         "pass",

@@ -35,7 +35,7 @@ from multiraft.wire.errors import (
     Unsupported,
 )
 from node.clients.error_codes import Redirect, StaleMetadata
-from node.clients.partition_open import partition_open_of
+from node.clients.partition_open import partition_open_of, require_known_deletions
 from node.clients.read_view import TERM_NOT_COMMITTED
 from node.clock import monotonic_ms
 from node.loop.steps import ROWS_PER_STEP, parts
@@ -302,7 +302,9 @@ class RecordDeletion:
             return waiting
         try:
             for found, _ in starts:
-                if self._partition_states[group].epoch_of(found.partition) < found.place.epoch:
+                states = self._partition_states[group]
+                if states.epoch_of(found.partition) < found.place.epoch:
+                    require_known_deletions(states, self._directory.metadata_index)
                     self._core.propose(group, EntryKind.PARTITION_OPEN,
                                        partition_open_of(found.place), found.partition)
             self._core.propose(group, EntryKind.LOG_START, log_starts_payload([

@@ -39,7 +39,7 @@ from multiraft.wire.errors import Code, ErrorDetail
 from multiraft.wire.messages import Produce, ProduceReply, ProduceResult
 from node.clients.error_codes import REFUSALS, DiskFull, OverTopicLimit, Redirect, refusal
 from node.clients.load_counts import LoadCounts
-from node.clients.partition_open import partition_open_of
+from node.clients.partition_open import partition_open_of, require_known_deletions
 from node.clients.pending_appends import PendingAppends, ProduceRequest
 from node.clients.producer_ids import ProducerIds
 from node.clients.staged_batches import StagedBatches
@@ -209,6 +209,7 @@ class ProduceHandler:
                 and tail.begins_producer(partition, info)):
             self._producer_ids.check(info, seen_index)
         if tail.epoch_of(partition) < place.epoch:
+            require_known_deletions(tail, self._directory.metadata_index)
             self._core.propose(group, EntryKind.PARTITION_OPEN, partition_open_of(place),
                                partition=partition)
         if self._now_ms >= self._clocks.due_ms.get(group, 0):

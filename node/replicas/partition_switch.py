@@ -30,7 +30,7 @@ from multiraft.types import EntryKind
 from multiraft.wire import placements as wire
 from multiraft.wire.errors import LeaderUnknown, StaleEpoch, StaleMetadata, TimedOut
 from node.clients.metadata_wait import METADATA_WAIT_S
-from node.clients.partition_open import partition_open_of
+from node.clients.partition_open import partition_open_of, require_known_deletions
 from node.loop.applied_waiters import AppliedEntries
 from node.metadata.placement_table import Switch
 from node.metadata.state_machine import Location, MetadataState
@@ -196,6 +196,7 @@ class PartitionSwitcher:
             return
         tail = self._partition_states[group]
         if tail.epoch_of(partition) < place.epoch:
+            require_known_deletions(tail, self._state.version)
             self._core.propose(group, EntryKind.PARTITION_OPEN, partition_open_of(place), partition)
         state = tail.tail_state(partition)
         if state.epoch != place.epoch:
@@ -249,6 +250,9 @@ class PartitionSwitcher:
             raise NotLeader(group, self._core.status.leader_hint(group)[0])
         if not self._core.status.has_applied_in_term(group):
             raise LeaderUnknown(f"the leader of group {group} is new")
+        if tail.epoch_of(request.incarnation) < request.epoch:
+            # Before the seal as well: the partition would wait without taking appends.
+            require_known_deletions(tail, self._state.version)
         if request.prepare:
             if not self._core.records_fit(group):
                 raise TimedOut(f"the disks of too many voters of group {group} are full")

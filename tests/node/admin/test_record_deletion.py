@@ -358,6 +358,14 @@ def test_a_deletion_that_a_new_leader_dropped_had_no_effect():
     assert partition.last.applied(P).log_start == 0
 
 
+def test_records_that_are_not_committed_are_beyond_the_end():
+    partition = partition_of(5)
+    partition.append(3)  # not applied
+    refused = Undecided(partition).delete(6)
+    assert (refused.code, refused.error.end_offset) == (Code.OFFSET_OUT_OF_RANGE, 5)
+    assert partition.last.last_index == partition.last.applied_index + 1, "nothing was proposed"
+
+
 def test_the_group_knows_a_later_epoch_than_the_metadata():
     partition = partition_of(5)
     partition.switch()
