@@ -196,6 +196,7 @@ class Node:
             peers.control.close_idle,
             replicas.partition_switcher.run,
             replicas.log_start_propagation.run,
+            replicas.partition_deletion.run,
             self.retention.task.run,
             rebalance.plans.run,
             driver.watchdog.run,

@@ -107,7 +107,7 @@ class PartitionStates:
 
     __slots__ = ("group", "last_index", "applied_index", "group_state", "applied_group_state",
                  "_states", "_windows", "_pending", "_applied_overrides", "_first_details",
-                 "_forgotten_below")
+                 "_forgotten_below", "_deleted")
 
     def __init__(self, group: int, applied_index: int = 0):
         self.group = group
@@ -128,6 +128,7 @@ class PartitionStates:
         #: Details of the partition that last got its first batch; the next one often has the same.
         self._first_details = NO_DETAILS
         self._forgotten_below = 0  # ``expired_below`` at the last ``forget_expired``
+        self._deleted: list[int] = []  # by applied entries, since ``take_deleted``
 
     # ---- leader ---------------------------------------------------------------------------------
 
@@ -460,6 +461,8 @@ class PartitionStates:
                 self.applied_group_state = record.after
                 for partition, _, after, _ in record.rows:
                     self._set_applied(partition, after)
+                    if after is None:
+                        self._deleted.append(partition)
                 continue
             partition, _, after, _ = record
             if self._states.get(partition) is after:
@@ -479,6 +482,14 @@ class PartitionStates:
     def has_producers(self) -> bool:
         """True if some partition knows a producer."""
         return bool(self._windows)
+
+    def take_deleted(self) -> list[int]:
+        """Return the partitions that applied entries have deleted since the last call, as far as
+        later entries have not opened them again.  O(deleted)."""
+        if not self._deleted:
+            return self._deleted
+        deleted, self._deleted = self._deleted, []
+        return [partition for partition in deleted if partition not in self._states]
 
     def forget_expired(self) -> None:
         """Free the windows of producers that have expired by the applied entries; no look-up

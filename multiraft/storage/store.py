@@ -536,6 +536,12 @@ class Store:
             found.append((base, end, index, log.size(index) - _ENTRY_HEADER_BYTES))
         return found
 
+    def forget_deleted(self, group: int) -> None:
+        """Remove from memory the indexes of partitions that applied entries have deleted; their
+        records stay in the journal.  O(deleted), which is bounded by the rows of these entries."""
+        for partition in self.partition_states[group].take_deleted():
+            self._logs[group].partitions.pop(partition, None)
+
     def first_at(self, group: int, partition: int, timestamp_ms: int, from_offset: int,
                  below_offset: int) -> int | None:
         """Return the offset at which to begin a search for the first record at or after

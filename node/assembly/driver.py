@@ -23,6 +23,7 @@ from node.loop.round_loop import RoundLoop
 from node.loop.watchdog import Watchdog
 from node.metadata.log import MetadataLog
 from node.observability.change_reports import ChangeReports
+from node.subscribers import Subscribers
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +43,14 @@ def build_driver(env: NodeEnv, storage: StorageParts, metadata: MetadataParts, p
     core, pending = env.core, clients.pending
     changes = ChangeReports(core, peers.liveness, lambda node: node in metadata.known.facts.nodes,
                             env.log, env.config.raft.lease_ms)
+    led = Subscribers()
+    led.subscribe(replicas.partition_deletion.lead)
+    led.subscribe(retention.passes.lead)
     applier = Applier(
         core, env.store, metadata.log, pending, reads.fetch_handler, reads.read_index_requests,
         clients.sessions, admin.roles, replicas.replicas, EventReports(core, changes, env.log),
         replicas.applied, replicas.member_reports.note, replicas.partition_switcher.check,
-        replicas.snapshots.on_snapshot_offer, retention.passes.lead)
+        replicas.snapshots.on_snapshot_offer, led.notify)
     driver = ReadyDriver(core, env.store, storage.gather, peers.links, applier,
                          (core, pending, reads.fetch_handler, reads.read_index_requests),
                          peers.lease_events.publish)

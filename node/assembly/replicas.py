@@ -19,6 +19,7 @@ from node.loop.applied_waiters import AppliedEntries
 from node.loop.checkpoints import Checkpoints
 from node.replicas.lifecycle import Replicas
 from node.replicas.log_start_propagation import LogStartPropagation
+from node.replicas.partition_deletion import PartitionDeletion
 from node.replicas.partition_switch import PartitionSwitcher
 from node.replicas.repair import Repairs
 from node.replicas.shed_leadership import LeadershipShedder
@@ -37,6 +38,7 @@ class ReplicaParts:
     partition_switcher: PartitionSwitcher
     log_start_propagation: LogStartPropagation
     record_deletion: RecordDeletion
+    partition_deletion: PartitionDeletion
     leadership_shedder: LeadershipShedder
     member_reports: MemberReports
     metadata_learners: MetadataLearners
@@ -69,9 +71,14 @@ def build_replicas(env: NodeEnv, storage: StorageParts, metadata: MetadataParts,
         reads.log_starts, applied, env.turns, env.config.limits.append_timeout_ms_max,
         request_round)
     admin.handlers.update(record_deletion.handlers)
+    partition_deletion = PartitionDeletion(core, store.partition_states, metadata.log,
+                                           request_round, env.turns, log)
+    metadata.log.topic_deleted.subscribe(partition_deletion.topic_deleted)
+    metadata.log.epochs_dropped.subscribe(partition_deletion.left)
+    metadata.log.state_changed.subscribe(partition_deletion.replaced)
     return ReplicaParts(
         repairs, replicas, checkpoints, snapshots, applied, partition_switcher,
-        log_start_propagation, record_deletion,
+        log_start_propagation, record_deletion, partition_deletion,
         LeadershipShedder(core, env.space, admin.roles, request_round, log),
         MemberReports(core, metadata.log, peers.metadata_requests),
         MetadataLearners(core, metadata.log, request_round, log))

@@ -158,7 +158,7 @@ class Applier:
         self._members_changed = members_changed  # reports the members of groups led here
         self._leads_changed = leads_changed  # this node has become leader of a group
         self._on_snapshot_offer = on_snapshot_offer  # (group, leader)
-        self._lead = lead  # retention of a group whose leader this node became
+        self._lead = lead  # (group whose leader this node became)
         self.elections = 0
 
     def observe(self, events: list) -> None:
@@ -207,6 +207,7 @@ class Applier:
             if group == METADATA_GROUP:
                 self._metadata_log.apply(first, last)
             self._core.applied(group, last)
+            self._store.forget_deleted(group)
             if group == METADATA_GROUP:
                 self._metadata_log.lead()
                 self._replicas.due = True

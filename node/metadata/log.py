@@ -23,6 +23,7 @@ from multiraft.types import METADATA_GROUP, Entry, EntryKind
 from multiraft.wire.errors import AmbiguousOutcome, LeaderUnknown
 from node.errors import journal_unreadable
 from node.metadata import state_machine
+from node.metadata.result import Result
 from node.metadata.settings_table import CLUSTER
 from node.metadata.state_machine import Bootstrap, MetadataState
 from node.subscribers import Subscribers
@@ -105,6 +106,11 @@ class MetadataLog:
         self.partition_left = Subscribers()
         #: Notified with the incarnation of a topic whose settings were altered, or ``CLUSTER``.
         self.settings_altered = Subscribers()
+        #: Notified with a partition and groups that its epoch history may no longer name.
+        self.epochs_dropped = Subscribers()
+        #: Notified with a deleted topic, and partition -> groups, where they were in others than
+        #: the one of their hash.
+        self.topic_deleted = Subscribers()
         self._request_round = request_round
         self._waiting: dict[int, _Waiting] = {}
         self._announced_version = 0
@@ -135,12 +141,10 @@ class MetadataLog:
             if entry.kind != EntryKind.METADATA or entry.index <= self.state.version:
                 continue
             command = state_machine.decode_command(entry.payload)
+            placed = (_exceptions(self.state, command.name)
+                      if type(command) is state_machine.DeleteTopic else {})
             result = self.state.apply(entry.index, command)
-            if type(command) is state_machine.PublishSwitch and result.value is not None:
-                self.partition_left.notify(result.value.group)
-            elif type(command) is state_machine.AlterSettings and result.value is True:
-                topic = self.state.topic(command.topic)
-                self.settings_altered.notify(CLUSTER if topic is None else topic.incarnation)
+            self._notify(command, result, placed)
             waiting = self._waiting.pop(entry.index, None)
             if waiting is not None:
                 waiting.result = result
@@ -148,6 +152,23 @@ class MetadataLog:
         self.state_changed.notify(self.state)
         moved, self._moved = self._moved, trio.Event()
         moved.set()
+
+    def _notify(self, command: state_machine.Command, result: Result,
+                placed: dict[int, list[int]]) -> None:
+        """Notify the subscribers of one command.  ``placed``: groups of a topic's partitions before
+        it was deleted."""
+        if result.value is None:
+            return
+        if type(command) is state_machine.PublishSwitch:
+            self.partition_left.notify(result.value.group)
+            self.epochs_dropped.notify(command.partition, [result.value.group])
+        elif type(command) is state_machine.TrimEpochHistory and result.value:
+            self.epochs_dropped.notify(command.partition, [each.group for each in result.value])
+        elif type(command) is state_machine.DeleteTopic:
+            self.topic_deleted.notify(result.value, placed)
+        elif type(command) is state_machine.AlterSettings and result.value is True:
+            topic = self.state.topic(command.topic)
+            self.settings_altered.notify(CLUSTER if topic is None else topic.incarnation)
 
     def follow(self) -> None:
         """Notify subscribers after ``install``, at a point where rounds may follow."""
@@ -262,3 +283,19 @@ class MetadataLog:
             while self.state.version < index:
                 await self._moved.wait()
         return self.state.version >= index
+
+
+def _exceptions(state: MetadataState, name: str) -> dict[int, list[int]]:
+    """Return partition -> groups, of the partitions of a topic that are not simply where their hash
+    puts them.  O(partitions)."""
+    topic, placed = state.topic(name), state.placed
+    if topic is None or not (placed.epoch_histories or placed.switches):
+        return {}
+    found: dict[int, list[int]] = {}
+    for partition in range(topic.incarnation, topic.incarnation + topic.partitions):
+        if partition in placed.epoch_histories or partition in placed.switches:
+            groups = [entry.group for entry in state.epoch_history(topic, partition)]
+            if partition in placed.switches:
+                groups.append(placed.switches[partition].to_group)
+            found[partition] = groups
+    return found

@@ -374,6 +374,11 @@ class MetadataState:
         return len(self.table.replicas) - 1
 
     @property
+    def next_incarnation(self) -> int:
+        """Incarnation of the next partition that is created: no lower one is given again."""
+        return self._next_incarnation
+
+    @property
     def topics_count(self) -> int:
         return len(self._topics)
 

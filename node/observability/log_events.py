@@ -283,6 +283,8 @@ SECTIONS = (
                  "node asks it again."),
         LogEvent("retention_resumed", INFO, ("reason",),
                  "Records leave the partitions led here again."),
+        LogEvent("partition_deletion_deferred", DEBUG, ("group", "reason"),
+                 "The group's log took no deletion of partitions now; the node retries."),
         LogEvent("load_window_lost", WARNING, ("window_begin_ms",),
                  "The loads of this window could not be appended to `__metrics` in time."),
         LogEvent("load_append_deferred", DEBUG, ("reason",),

@@ -203,6 +203,15 @@ class GroupRebuild:
             log.partition_index(partition).extend(batches)
         self._unapplied_entries.extend(run.unapplied_entries)
 
+    def forget_deleted(self, states: PartitionStates) -> None:
+        """Remove the indexes of partitions that an applied PARTITION_DELETE names; their records
+        are still in the segments.  O(partitions)."""
+        states.take_deleted()
+        partitions = self.log.partitions
+        for partition in [each for each in partitions
+                          if not states.epoch_of(each) and states.applied(each) is None]:
+            del partitions[partition]
+
     def _take_copy(self, copy: Copy, entry: Entry | None) -> None:
         log = self.log
         if copy.index < log.index.first_index:

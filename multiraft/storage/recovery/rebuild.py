@@ -186,3 +186,5 @@ class _Rebuilding:
                 self._result.damage.append(Damage("log", self._journal.directory, 0, group,
                                                   states.last_index + 1, why))
                 log.damage.quarantine_permanently(why)
+            elif not log.quarantined:
+                each.forget_deleted(states)
