@@ -73,7 +73,7 @@ AGE_SHARE = 16
 PRODUCER_EXPIRY_MS = 7 * 24 * 3_600_000
 #: Shortest time between two expiries of producers that are proposed in a group, milliseconds.
 EXPIRY_INTERVAL_MS = 3_600_000
-#: Partitions of a group whose producers are looked at before an expiry: a step of the loop.
+#: Partitions of a group whose producers are compared before an expiry: a step of the loop.
 EXPIRY_PARTITIONS_MAX = 4096
 #: Partitions whose earlier epochs are asked about between two passes; others wait for a minute.
 QUESTIONS_MAX = 256
