@@ -1,8 +1,8 @@
 """The largest topics in the groups that this node leads, for metrics.
 
-Contract.  One task looks at all topics, ``TOPICS_PER_STEP`` at a time with a pause after each step,
-and then waits ``INTERVAL_S``.  ``found`` is replaced at the end of a pass by at most
-``TOPICS_MAX`` topics, so a scrape has a bounded number of series, and costs no look at topics.
+Contract.  One task reads the sizes of all topics, ``TOPICS_PER_STEP`` at a time with a pause after
+each step, and then waits ``INTERVAL_S``.  ``found`` is replaced at the end of a pass by at most
+``TOPICS_MAX`` topics, so a scrape has a bounded number of series, and reads no sizes.
 
 Theory.  A step takes about a millisecond, and the pause is 100 times as long, so a pass takes at
 most 1% of the loop whatever the number of topics: 100,000 take 80 s.  A pass is left out while
@@ -52,16 +52,16 @@ class LargestTopics:
         self.found: tuple[LargeTopic, ...] = ()
 
     async def run(self) -> None:
-        """Look at all topics at an interval, until cancelled."""
+        """Read the sizes of all topics at an interval, until cancelled."""
         seen: object = None
         while True:
             changes = self._changes()
             if changes != seen:
-                self.found = await self._look()
+                self.found = await self._pass()
                 seen = changes
             await self._sleep(INTERVAL_S)
 
-    async def _look(self) -> tuple[LargeTopic, ...]:
+    async def _pass(self) -> tuple[LargeTopic, ...]:
         largest: list[LargeTopic] = []
         after, more = "", True
         while more:

@@ -1,4 +1,4 @@
-"""The largest topics: bounded, in steps, and not looked for while nothing changes."""
+"""The largest topics: bounded, in steps, and not searched for while nothing changes."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_the_largest_topics_are_found_in_steps_with_pauses():
     assert world.pauses == [PAUSE_S] * 8 + [INTERVAL_S]
 
 
-def test_nothing_is_looked_at_while_nothing_changes():
+def test_no_size_is_read_while_nothing_changes():
     world = World({"t": 5}, intervals=4)
     assert world.run() == ["t"]
     assert world.asked == 1
@@ -113,6 +113,6 @@ async def test_a_node_finds_its_topics(tmp_path):
         partition = await client.create("t")
         assert (await client.produce(partition, b"a")).code == Code.OK
         largest = node.status.largest_topics
-        largest.found = await largest._look()
+        largest.found = await largest._pass()
         assert [(topic.name, topic.records) for topic in largest.found] == [("t", 1)]
         await until(lambda: node.status.statistics.sample(Survey()).largest_topics, "a sample")
