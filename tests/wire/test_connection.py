@@ -88,6 +88,9 @@ EXCHANGES = [
      m.ListOffsetsReply((m.OffsetResult(9, 0, 40),))),
     (m.ListOffsets((m.OffsetQuery(9, "latest"),)),
      m.ListOffsetsReply((m.OffsetResult(9, Code.NOT_LEADER, -1, ErrorDetail("no", 2, "h:2")),))),
+    (m.DeleteRecords((m.RecordDeletion(9, 5), m.RecordDeletion(10, -1)), 1000),
+     m.DeleteRecordsReply((m.DeletionResult(9, Code.OK, 5), m.DeletionResult(
+         10, Code.NOT_LEADER, -1, ErrorDetail("no", 2, "h:2"))))),
     (m.CreateTopic("a", 3, 0), m.CreateTopicReply(m.TopicMetadata("a", bytes(16), 5, ()))),
     (m.DeleteTopic("a"), m.DeleteTopicReply()),
     (m.ListTopics("a", 5), m.ListTopicsReply((m.TopicSummary("b", bytes(16), 6, 2),), True)),
