@@ -282,7 +282,7 @@ static inline size_t mr_next_part(mr_row_reader *reader)
     return rows;
 }
 
-/* Rows of `parts` parts, without a look at blocks. */
+/* Rows of `parts` parts, of which no block is read. */
 static inline size_t mr_rows_of_parts(const uint8_t *parts, size_t count)
 {
     size_t rows = 0;
