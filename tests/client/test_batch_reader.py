@@ -15,6 +15,7 @@ from multiraft.client._records import FetchedBatch
 from multiraft.errors import CorruptBatch
 from multiraft.storage.index import PartitionIndex
 from multiraft.storage.store import Store
+from multiraft.storage.stored_log import StoredLog
 
 PARTITION = 7
 STAMPS = st.lists(st.lists(st.integers(0, 20), min_size=1, max_size=4), min_size=1, max_size=6)
@@ -43,9 +44,11 @@ def named(batches: list[list[int]], timestamp_ms: int, log_start: int, end: int)
     for number, stamps in enumerate(batches):
         index.append(offset, len(stamps), number + 1, max(stamps))
         offset += len(stamps)
-    log = SimpleNamespace(partitions={PARTITION: index})
-    node = SimpleNamespace(table=SimpleNamespace(log=lambda _group: log))
-    return Store.first_at(node, 1, PARTITION, timestamp_ms, log_start, end)
+    log = StoredLog(1, 1)
+    log.partitions[PARTITION] = index
+    store = Store.__new__(Store)
+    store.table = SimpleNamespace(log=lambda _group: log)
+    return store.first_at(1, PARTITION, timestamp_ms, log_start, end)
 
 
 @given(STAMPS, st.integers(0, 22), st.data())

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 import trio
 
+from multiraft.codec.layout import ENTRY_ALIGNMENT
 from multiraft.partitions.partition_state import PartitionState
 from multiraft.wire.errors import Code
 from multiraft.wire.sizes import ROWS_MAX, PartitionSizes, TopicSizes
@@ -21,6 +22,11 @@ from tests.node.harness import Client, batch, in_trio, serving
 POOL = 4
 
 
+def _size(*values: bytes) -> int:
+    """Return the bytes of a batch with its padding in the journal."""
+    return -(-len(batch(*values)) // ENTRY_ALIGNMENT) * ENTRY_ALIGNMENT
+
+
 @in_trio
 async def test_sizes_are_those_of_the_log(tmp_path):
     async with serving(tmp_path) as node, await Client.open(node) as client:
@@ -28,7 +34,7 @@ async def test_sizes_are_those_of_the_log(tmp_path):
         first = await client.create("t", 2)
         for partition, values in ((first, (b"a", b"b")), (first, (b"c",)), (first + 1, (b"d",))):
             assert (await client.produce(partition, *values)).code == Code.OK
-        small, large = len(batch(b"d")), len(batch(b"a", b"b")) + len(batch(b"c"))
+        small, large = _size(b"d"), _size(b"a", b"b") + _size(b"c")
         answer = await client.ask(TopicSizes())
         assert answer.reply.topics == (("t", first, 4, small + large, 0, 0, large),)
         assert not answer.reply.more
