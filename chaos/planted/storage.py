@@ -248,6 +248,76 @@ BUGS = (
         ),
     ),
     Bug(
+        "removed-for-the-newest-checkpoint",
+        "multiraft.storage.checkpointer",
+        "Checkpointer.all_remove",
+        "all(kept.removed.covers(start) for kept in self._kept)",
+        "self._kept[-1].removed.covers(start)",
+        "a segment is deleted while a start from the older checkpoint needs it",
+        Tests(
+            (
+                "tests/storage/test_segment_removal.py::"
+                "test_power_loss_at_every_operation_leaves_a_start_that_works",
+            )
+        ),
+    ),
+    Bug(
+        "removed-segment-is-damage",
+        "multiraft.storage.recovery.torn_tail",
+        "_End.of",
+        "if gone is None:",
+        "if True:",
+        "a start takes a removed segment for lost bytes, and all groups need their leaders",
+        Tests(
+            (
+                "tests/storage/test_segment_removal.py::"
+                "test_a_segment_goes_when_both_kept_checkpoints_name_it",
+            )
+        ),
+    ),
+    Bug(
+        "removed-entries-are-lost",
+        "multiraft.storage.recovery.group_rebuild",
+        "GroupRebuild._pass_removed",
+        "if any(lost < position",
+        "if True or any(lost < position",
+        "entries of removed segments are requested from peers, and reads stop before them",
+        Tests(
+            (
+                "tests/storage/test_segment_removal.py::"
+                "test_a_segment_goes_when_both_kept_checkpoints_name_it",
+            )
+        ),
+    ),
+    Bug(
+        "removed-file-is-damage",
+        "multiraft.storage.io_jobs",
+        "ReadJob._open",
+        "raise SegmentRemoved(",
+        "raise CorruptRange(",
+        "a read that was late takes a removed segment for damage, and its replica is quarantined",
+        Tests(
+            (
+                "tests/storage/test_segment_removal.py::"
+                "test_a_read_whose_segment_went_is_told_so_and_finds_no_damage",
+            )
+        ),
+    ),
+    Bug(
+        "truncation-goes-with-its-segment",
+        "multiraft.storage.removable_segments",
+        "RemovalPass._is_needed_by",
+        "if contents.last_index >= start.first_index or contents.truncated_from and (",
+        "if contents.last_index >= start.first_index or False and (",
+        "truncated entries are in the log again after the segment with their truncation went",
+        Tests(
+            (
+                "tests/storage/test_removable_segments.py::"
+                "test_a_truncation_stays_while_entries_before_it_look_like_the_raft_log",
+            )
+        ),
+    ),
+    Bug(
         "snapshot-is-known-once",
         "multiraft.storage.checkpoint",
         "CheckpointJob.execute",

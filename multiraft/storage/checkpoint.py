@@ -19,6 +19,7 @@ durable bytes.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, NamedTuple
 
 import cbor2
@@ -31,7 +32,14 @@ from multiraft.storage.atomic_file import read_envelope, replace_file, write_env
 from multiraft.storage.disk_space import is_full
 from multiraft.storage.errors import CorruptFile
 from multiraft.storage.filesystem import Filesystem, ReadableFiles
-from multiraft.storage.strays import CHECKPOINT_PREFIX, COPY, SET_ASIDE, checkpoint_position
+from multiraft.storage.removed_ranges import RemovedRanges
+from multiraft.storage.strays import (
+    CHECKPOINT_PREFIX,
+    COPY,
+    JOURNAL_POSITION_MAX,
+    SET_ASIDE,
+    checkpoint_position,
+)
 from multiraft.types import Configuration, HardState
 
 CHECKPOINT_MAGIC = b"MRCKPT\x00\x01"
@@ -68,6 +76,8 @@ _SHAPES = {len(shape): shape for shape in (_FIRST_FIELDS, _SECOND_FIELDS, _RECOR
 #: What the fields behind the first ones are where there are none.
 _LATER_FIELDS: tuple[Any, ...] = ((), False, False, 0, (), 0, 0, False, 0, 0, 0, 0, ())
 _FILE = (shapes.UINT, shapes.UINT, [shapes.BYTES], shapes.ANYTHING)
+#: Of a journal of which segments behind the first were removed.
+_FILE_WITH_RANGES = (*_FILE, [(shapes.UINT, shapes.UINT)])
 
 
 class GroupRecord(NamedTuple):
@@ -184,6 +194,7 @@ class RaftStart(NamedTuple):
 
     first_index: int
     applied: int
+    position: int = 0  # of its tombstone or snapshot: nothing of the log stands before
 
 
 @dataclass(slots=True)
@@ -191,7 +202,7 @@ class Checkpoint:
     """Contents of one checkpoint: the record of each group, and the state of the node."""
 
     position: int = 0  # everything of the journal before it was durable
-    journal_start: int = 0  # start of the first segment
+    removed: RemovedRanges = RemovedRanges()  # segments that a start does not read
     records: dict[int, GroupRecord] = field(default_factory=dict)
     partition_states: dict[int, PartitionStates] = field(default_factory=dict)
     extra: Any = None
@@ -205,7 +216,8 @@ class Checkpoint:
     def starts(self) -> dict[ReplicaKey, RaftStart]:
         """Return Raft start and applied index of each replica.  O(groups)."""
         return {ReplicaKey(record.group, record.incarnation, record.tombstone_position):
-                RaftStart(record.first_index, self.partition_states[record.group].applied_index)
+                RaftStart(record.first_index, self.partition_states[record.group].applied_index,
+                          max(record.tombstone_position, record.snapshot_position))
                 for record in self.records.values()}
 
     def applied(self) -> dict[tuple[int, int], int]:
@@ -220,11 +232,11 @@ class CheckpointJob:
     """Write one checkpoint.  ``encoded`` is, afterwards, each group's record for the next job."""
 
     __slots__ = ("position", "encoded", "size", "sync_first", "write_copy", "past_forgotten",
-                 "starts", "_filesystem", "_directory", "_journal_start", "_records", "_extra",
-                 "_kept")
+                 "starts", "removed", "_filesystem", "_directory", "_records", "_extra", "_kept")
 
-    def __init__(self, filesystem: Filesystem, directory: str, position: int, journal_start: int,
-                 records: dict[int, GroupRecord | bytes], extra: object, kept: int):
+    def __init__(self, filesystem: Filesystem, directory: str, position: int,
+                 removed: RemovedRanges, records: dict[int, GroupRecord | bytes], extra: object,
+                 kept: int):
         self.position = position
         self.encoded: dict[int, bytes] = {}
         self.size = 0
@@ -235,7 +247,7 @@ class CheckpointJob:
         self.starts: dict[ReplicaKey, RaftStart] = {}  # of each replica that has a record
         self._filesystem = filesystem
         self._directory = directory
-        self._journal_start = journal_start
+        self.removed = removed
         self._records = records
         self._extra = extra
         self._kept = kept
@@ -257,8 +269,9 @@ class CheckpointJob:
         for group in sorted(self._records):
             record = self._records[group]
             self.encoded[group] = record if isinstance(record, bytes) else record.encode()
-        body = chunked_cbor.dumps([self.position, self._journal_start, list(self.encoded.values()),
-                             self._extra])
+        start, ranges = self.removed
+        body = chunked_cbor.dumps([self.position, start, list(self.encoded.values()), self._extra,
+                                   *([list(map(list, ranges))] if ranges else [])])
         name = checkpoint_name(self.position)
         for ending in ("", COPY) if self.write_copy else ("",):
             self.size = write_envelope(self._filesystem, self._directory, name + ending,
@@ -285,13 +298,19 @@ def read_checkpoint(filesystem: ReadableFiles, path: str) -> Checkpoint:
     body = read_envelope(filesystem, path, CHECKPOINT_MAGIC, *CHECKPOINT_VERSIONS_READ)
     try:
         fields = cbor2.loads(body)
-        shapes.check(fields, _FILE, "the checkpoint")
-        position, journal_start, encoded, extra = fields
+        shapes.check(fields, _FILE_WITH_RANGES if len(fields) > len(_FILE) else _FILE,
+                     "the checkpoint")
+        position, journal_start, encoded, extra, *later = fields
+        ranges = [tuple(each) for each in later[0]] if later else []
+        if ranges and not _ascend(
+                [journal_start, *chain.from_iterable(ranges), JOURNAL_POSITION_MAX]):
+            raise ValueError("the removed ranges do not ascend from the journal's start")
         records = {record.group: record for record in map(GroupRecord.decode, encoded)}
         partition_states = {
             group: PartitionStates.restore(record.states) for group, record in records.items()
         }
-        return Checkpoint(position, journal_start, records, partition_states, extra)
+        return Checkpoint(position, RemovedRanges(journal_start, tuple(ranges)), records,
+                          partition_states, extra)
     except (cbor2.CBORDecodeError, CodecError, ValueError, TypeError) as error:
         raise CorruptFile(path, f"malformed ({error})") from error
 

@@ -11,9 +11,11 @@ records before P, which are synced, and only entries that are committed and on t
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from multiraft.storage.checkpoint import (
     INSTALLED_KEPT,
+    Checkpoint,
     CheckpointJob,
     GroupRecord,
     RaftStart,
@@ -21,6 +23,8 @@ from multiraft.storage.checkpoint import (
 )
 from multiraft.storage.config import StorageConfig
 from multiraft.storage.log_table import LogTable
+from multiraft.storage.removable_segments import CheckpointedStart, KeptCheckpoint
+from multiraft.storage.removed_ranges import RemovedRanges
 from multiraft.storage.repair.repair import LocalRepair
 from multiraft.storage.stored_log import StoredLog
 
@@ -31,23 +35,32 @@ _LONG_AGO = -(1 << 64)
 _UNKNOWN = RaftStart(1, 0)
 
 
+class Durable(NamedTuple):
+    """Part of a durable checkpoint that later decisions depend on."""
+
+    position: int
+    starts: Mapping[ReplicaKey, RaftStart]
+    removed: RemovedRanges
+
+
 class Checkpointer:
     """Schedule and contents of a store's checkpoints."""
 
     def __init__(self, table: LogTable, repair: LocalRepair, directory: str,
-                 config: StorageConfig, position: int, starts: Mapping[ReplicaKey, RaftStart]):
-        """``position`` and ``starts``: of the newest checkpoint on disk."""
+                 config: StorageConfig, newest: Checkpoint):
+        """``newest``: the newest checkpoint on disk."""
         self._table = table
         self._repair = repair
         self._directory = directory
         self._config = config
-        self._position = position
+        self._position = newest.position
         self._size = 0  # bytes of the newest one
         self._in_flight = False
         self._write_copy = False  # the next one is written in two files
-        #: Of the last two durable checkpoints.  A start reads the newest one alone.
-        self._starts_before: Mapping[ReplicaKey, RaftStart] = {}
-        self._starts, self._starts_position = starts, position
+        #: The kept checkpoints that are known, oldest first.  A start reads the newest one alone,
+        #: so those before it are unknown until that many were written.
+        self._kept = [Durable(newest.position, newest.starts(), newest.removed)]
+        self._kept_count = max(config.checkpoints_kept, INSTALLED_KEPT)
 
     @property
     def position(self) -> int:
@@ -55,12 +68,36 @@ class Checkpointer:
         replaced at once."""
         return self._position
 
+    @property
+    def newest(self) -> Durable:
+        """The newest durable checkpoint, also if it has to be replaced."""
+        return self._kept[-1]
+
     def applied_in_all(self, log: StoredLog) -> int:
         """Return the index up to which both kept checkpoints have applied a log, whichever of them
         the next start finds intact; 0 = one of them does not know the replica, or was not read."""
+        if not self._all_known:
+            return 0
         key = _key(log)
-        return min(self._starts.get(key, _UNKNOWN).applied,
-                   self._starts_before.get(key, _UNKNOWN).applied)
+        return min(kept.starts.get(key, _UNKNOWN).applied for kept in self._kept)
+
+    @property
+    def _all_known(self) -> bool:
+        return len(self._kept) == self._kept_count
+
+    def all_remove(self, start: int) -> bool:
+        """Return True if all kept checkpoints name the segment that begins at ``start`` as removed,
+        so that no start reads it.  O(log ranges)."""
+        return self._all_known and all(kept.removed.covers(start) for kept in self._kept)
+
+    def kept(self) -> list[KeptCheckpoint]:
+        """Return what a start needs of the journal with each of the kept checkpoints; empty if one
+        of them was not read.  O(groups)."""
+        if not self._all_known:
+            return []
+        return [KeptCheckpoint(kept.position, {
+            key.group: CheckpointedStart(key.incarnation, start.first_index, start.position)
+            for key, start in kept.starts.items()}) for kept in self._kept]
 
     @property
     def due(self) -> bool:
@@ -105,14 +142,14 @@ class Checkpointer:
                     kept = max(kept, INSTALLED_KEPT)
                 records[group] = self._record(log, commits.get(group, 0))
                 starts[_key(log)] = RaftStart(
-                    log.raft_start, self._table.partition_states[group].applied_index)
+                    log.raft_start, self._table.partition_states[group].applied_index,
+                    max(log.tombstone_position, log.snapshot_position))
             elif log.record_before_tombstone:
                 # The tombstone is not durable: after a crash the replica exists, as recorded before
                 # it.
                 records[group] = log.record_before_tombstone
-        start = journal.segments[0].start if journal.segments else journal.position
-        job = CheckpointJob(self._table.filesystem, self._directory, journal.fsynced, start,
-                              records, extra, kept)
+        job = CheckpointJob(self._table.filesystem, self._directory, journal.fsynced,
+                            journal.removed_ranges(), records, extra, kept)
         job.starts = starts
         job.write_copy, job.past_forgotten = self._write_copy, self._repair.applied_past_forgotten()
         if journal.fsynced < journal.durable:
@@ -134,19 +171,19 @@ class Checkpointer:
         self._write_copy &= not job.write_copy
         self._repair.checkpointed(job.past_forgotten)
         self._position, self._size = job.position, job.size
-        if job.write_copy:
-            self._starts_before = job.starts
-        elif job.position != self._starts_position:  # else the file replaced the last one
-            self._starts_before = self._starts
-        self._starts, self._starts_position = job.starts, job.position
+        newest = Durable(job.position, job.starts, job.removed)
+        if job.position == self._kept[-1].position:  # the file replaced the last one
+            self._kept.pop()
+        self._kept += [newest] * (1 + job.write_copy)
+        del self._kept[:-self._kept_count]
         for group, encoded in job.encoded.items():
             log = self._table.logs.get(group)
             if log is not None:
                 log.record = encoded
                 key = _key(log)
                 log.raft_start_recorded = min(
-                    self._starts.get(key, _UNKNOWN).first_index,
-                    self._starts_before.get(key, _UNKNOWN).first_index)
+                    kept.starts.get(key, _UNKNOWN).first_index
+                    for kept in self._kept) if self._all_known else 1
 
     def _record(self, log: StoredLog, commit: int) -> GroupRecord | bytes:
         """Return the group's record, encoded already when nothing changed since the last one."""

@@ -16,6 +16,7 @@
     |  +- CorruptJournalRange  ... of an unknown group and index
     +- EntryTooLarge        over a limit, with limit and value
     +- StaleIncarnation     a group is to be created in an incarnation older than the known one
+    +- SegmentRemoved       entries that nothing needed when their segment was removed
     +- OffsetTooLow         a fetch below the first offset that this store holds of a partition
 
 A failing disk is none of these: it stays the ``OSError`` it is, and stops the node.
@@ -23,7 +24,7 @@ A failing disk is none of these: it stays the ``OSError`` it is, and stops the n
 
 from __future__ import annotations
 
-from multiraft.errors import MultiRaftError
+from multiraft.errors import Compacted, MultiRaftError
 
 
 class StorageError(MultiRaftError):
@@ -143,6 +144,17 @@ class CorruptJournalRange(CorruptRange):
         super().__init__(-1, 0, f"journal position {begin}: {why}")
         self.begin = begin
         self.end = end
+
+
+class SegmentRemoved(StorageError, Compacted):
+    """A read that found its segment removed: when the read began its entries were needed, and they
+    are no longer.  Reading anew tells what there is now."""
+
+    def __init__(self, group: int, index: int, path: str):
+        super().__init__(f"group {group}, index {index}: {path} is removed")
+        self.group = group
+        self.index = index
+        self.path = path
 
 
 class EntryTooLarge(StorageError):

@@ -118,11 +118,16 @@ class GroupIndex:
         positions.append(position)
         return True
 
-    def append_placeholders(self, first: int) -> None:
-        """Add entries up to ``first`` (exclusive) that existed and are lost.  They get the term of
-        the last entry, an unknown position and, for now, the size of an empty entry."""
-        for index in range(self.last_index + 1, first):
-            self.append(index, self.last_term, UNKNOWN_POSITION, layout.ENTRY_HEADER_BYTES)
+    def append_placeholders(self, first: int, term: int = 0) -> None:
+        """Add entries up to ``first`` (exclusive) that existed and are not there.  They get a term,
+        at least that of the last entry, an unknown position and the size of an empty entry."""
+        begin, size = self.last_index + 1, layout.ENTRY_HEADER_BYTES
+        if begin >= first:
+            return
+        self.append(begin, max(term, self.last_term), UNKNOWN_POSITION, size)
+        count, end = first - begin - 1, self._ends[-1]
+        self._positions.extend(array("Q", bytes(8 * count)))
+        self._ends.extend(range(end + size, end + size * count + 1, size))
 
     def replace(self, index: int, position: int, size: int) -> None:
         """Set another position and size of an entry.  O(1), O(n) when its size differs."""

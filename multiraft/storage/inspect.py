@@ -23,6 +23,7 @@ from multiraft.storage.checkpoint import (
 from multiraft.storage.errors import CorruptFile, StorageError, UnknownFormat
 from multiraft.storage.index_file import INDEX_MAGIC, read_any_index_file
 from multiraft.storage.journal.journal import SegmentHeader
+from multiraft.storage.removed_ranges import RemovedRanges
 from multiraft.storage.strays import (
     CHECKPOINT_PREFIX,
     INDEX_SUFFIX,
@@ -123,11 +124,13 @@ def files_of(path: Path) -> list[tuple[str, Path]]:
 
 
 def strays_of(path: Path) -> list[Stray]:
-    """Return the files of a data directory that a start leaves alone, because by name or by
-    position in the journal they are not the node's.  An empty list for a single file."""
+    """Return the files of a data directory that a start does not read: by name or by position in
+    the journal they are not the node's, or their segments are removed.  An empty list for a single
+    file."""
     if not path.is_dir():
         return []
     found = strays_among_checkpoints(str(path), [child.name for child in sorted(path.iterdir())])
+    removed = _removed_ranges(path)
     known_to = max((checkpoint_position(child.name) or 0 for child in path.iterdir()), default=0)
     for journal in _journal_directories(path):
         children = sorted(journal.iterdir())
@@ -136,10 +139,32 @@ def strays_of(path: Path) -> list[Stray]:
         found += [Stray(str(child), "it is no file") for child in children if not _is_file(child)]
         segments = [child for child in children
                     if _is_file(child) and segment_start(child.name) is not None]
-        strays = stray_segments([_seen(child) for child in segments], 0, known_to)
+        leftovers = [child for child in segments if _is_leftover(_seen(child), removed)]
+        leftovers += [child for child in children if _is_file(child)
+                      and (start := index_start(child.name)) is not None and removed.covers(start)]
+        found += [Stray(str(child), "its segment is removed, and the node removes the file")
+                  for child in sorted(leftovers)]
+        segments = [child for child in segments if child not in leftovers]
+        strays = stray_segments([_seen(child) for child in segments], removed, known_to)
         found += [Stray(str(segments[at]), f"{why}, and its header is not intact")
                   for at, why in sorted(strays.items())]
     return found
+
+
+def _removed_ranges(path: Path) -> RemovedRanges:
+    """Return the removed part of the journal by the newest checkpoint that is intact."""
+    checkpoints = [child for child in path.iterdir()
+                   if _is_file(child) and checkpoint_position(child.name) is not None]
+    for child in sorted(checkpoints, reverse=True):
+        try:
+            return load_checkpoint(child).removed
+        except (CorruptFile, UnknownFormat):
+            continue
+    return RemovedRanges()
+
+
+def _is_leftover(segment: SeenSegment, removed: RemovedRanges) -> bool:
+    return segment.is_ours and removed.covers(segment.start)
 
 
 def _journal_directories(path: Path) -> list[Path]:
@@ -213,7 +238,8 @@ def _index_facts(path: Path) -> dict[str, object]:
 
 def _checkpoint_facts(path: Path) -> dict[str, object]:
     checkpoint = load_checkpoint(path)
-    return {"position": checkpoint.position, "journal_start": checkpoint.journal_start,
+    return {"position": checkpoint.position, "journal_start": checkpoint.removed.journal_start,
+            "removed": [list(each) for each in checkpoint.removed.ranges],
             "groups": len(checkpoint.records),
             "quarantined": [group for group, record in sorted(checkpoint.records.items())
                             if record.quarantined]}

@@ -6,7 +6,8 @@ executes ``StagedWrite`` and ``CreateSegmentJob`` in the order in which they wer
 executes the others.
 
 Invariants.  No data that fails a check leaves a read job: the job raises ``CorruptRange``, which
-names the entry.  A failing disk raises its ``OSError``, and the node stops.
+names the entry.  A failing disk raises its ``OSError``, and the node stops.  A segment that was
+removed since the job was made is neither: the job raises ``SegmentRemoved``.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import NamedTuple
 
 from multiraft import core
 from multiraft.errors import CorruptBatch, CorruptEntry
-from multiraft.storage.errors import CorruptRange
+from multiraft.storage.errors import CorruptRange, SegmentRemoved
 from multiraft.storage.filesystem import Buffer, File, Filesystem
 from multiraft.storage.journal.journal import Journal, Part, Segment, SegmentHeader
 from multiraft.types import Entry, EntryKind
@@ -119,10 +120,14 @@ class SpanEntry(NamedTuple):
 class Span(NamedTuple):
     """One read of one file."""
 
-    path: str
+    segment: Segment
     position: int
     length: int
     wanted: list[SpanEntry]
+
+    @property
+    def path(self) -> str:
+        return self.segment.path
 
 
 def spans_of(journal: Journal, places: Sequence[tuple[int, int, int, int]],
@@ -141,12 +146,12 @@ def spans_of(journal: Journal, places: Sequence[tuple[int, int, int, int]],
         if segment is None or not (0 <= position - end <= gap_bytes_max
                                    and position < segment.start + segment.capacity):
             if segment is not None:
-                spans.append(Span(segment.path, start - segment.start, end - start, wanted))
+                spans.append(Span(segment, start - segment.start, end - start, wanted))
             segment, start, wanted = journal.segment_of(position), position, []
         wanted.append(SpanEntry(index, term, position - start, size))
         end = position + size
     if segment is not None:
-        spans.append(Span(segment.path, start - segment.start, end - start, wanted))
+        spans.append(Span(segment, start - segment.start, end - start, wanted))
     return spans
 
 
@@ -177,14 +182,15 @@ class ReadJob:
 
     def execute(self) -> tuple[Entry, ...]:
         """Read the entries, verify them and return them with those that are in memory.  Block, on
-        any thread.  Raises ``CorruptRange`` naming the first damaged entry."""
+        any thread.  Raises ``CorruptRange`` naming the first damaged entry, ``SegmentRemoved`` if
+        nothing needed an entry any longer."""
         self._check_known()
         with closing(self._files()) as files:
             return self._parsed([file.read(span.length, span.position) for span, file in files])
 
     def run_from_page_cache(self) -> tuple[Entry, ...] | None:
         """Read as ``execute`` does, on the loop and without waiting; None when the page cache does
-        not have all of the bytes. Raise ``CorruptRange`` for a damaged entry."""
+        not have all of the bytes. Raise as ``execute``."""
         self._check_known()
         read = []
         with closing(self._files()) as files:
@@ -204,11 +210,19 @@ class ReadJob:
                 if file is None or span.path != path:
                     if file is not None:
                         file.close()
-                    path, file = span.path, self._filesystem.open(span.path)
+                    path, file = span.path, self._open(span)
                 yield span, file
         finally:
             if file is not None:
                 file.close()
+
+    def _open(self, span: Span) -> File:
+        try:
+            return self._filesystem.open(span.path)
+        except FileNotFoundError as error:
+            if not span.segment.is_removed:
+                raise
+            raise SegmentRemoved(self.group, span.wanted[0].index, span.path) from error
 
     def _check_known(self) -> None:
         if self.missing_index:
@@ -257,12 +271,13 @@ class FetchJob:
 
     def execute(self) -> list[Buffer]:
         """Read the batches, verify them and return them. Block, on any thread. Raises
-        ``CorruptRange`` for a damaged one."""
+        ``CorruptRange`` for a damaged one, and ``SegmentRemoved`` if the partition's log start has
+        passed one since the job was made: the caller fetches anew."""
         return _batches(self._read.execute())
 
     def run_from_page_cache(self) -> list[Buffer] | None:
         """Return the batches, verified, without waiting; None when the page cache does not have all
-        of them. Raise ``CorruptRange`` for a damaged one."""
+        of them. Raise as ``execute``."""
         entries = self._read.run_from_page_cache()
         return None if entries is None else _batches(entries)
 
@@ -288,7 +303,8 @@ class VerifyJob:
 
     def execute(self) -> None:
         """Check the entry on disk and the batch in memory.  Block, on any thread.  Raises
-        ``CorruptRange`` when one is damaged."""
+        ``CorruptRange`` when one is damaged, ``SegmentRemoved`` when it is not needed any longer.
+        """
         self._read.execute()
         if self._payload is not None:
             try:

@@ -209,6 +209,13 @@ class RecordStore:
         return [self._indexes[slot] for slot, position in enumerate(self._positions)
                 if begin <= position < end]
 
+    def stand_within(self, begin: int, end: int, first: int, last: int) -> bool:
+        """Return True if a record, or a hole of known place, begins in [begin, end) of the journal
+        and has an index in [first, last].  O(log n + records with such an index + missing)."""
+        low, high = bisect_left(self._indexes, first), bisect_right(self._indexes, last)
+        return any(begin <= position < end for position in self._positions[low:high]) or any(
+            begin <= missing.position < end for missing in self._missing.values())
+
     def first_missing(self, first: int, last: int) -> int:
         """Return the lowest missing index in [first, last]; 0 = none.  O(log missing)."""
         known = self._missing_in_order()

@@ -27,6 +27,7 @@ from multiraft.storage.io_jobs import read_exactly
 from multiraft.storage.journal.journal import Segment, SegmentHeader
 from multiraft.storage.journal.segment_index import SegmentIndex
 from multiraft.storage.journal.segment_scan import scan_segment
+from multiraft.storage.removable_segments import GroupContents, PackedGroups, SegmentContents
 
 #: A segment is read in windows of so much, with a pause after each: some 0.2 ms.  A larger entry
 #: makes a larger window.
@@ -38,12 +39,13 @@ class SealJob:
 
     ``damage`` or ``too_large`` says why not."""
 
-    __slots__ = ("segment", "damage", "too_large", "_filesystem")
+    __slots__ = ("segment", "damage", "too_large", "contents", "_filesystem")
 
     def __init__(self, filesystem: Filesystem, segment: Segment):
         self.segment = segment
         self.damage = ""
         self.too_large: IndexTooLarge | None = None  # a start scans the segment instead
+        self.contents: SegmentContents | None = None  # of a segment that is not damaged
         self._filesystem = filesystem
 
     def execute(self, pause: Callable[[], None] | None = None) -> None:
@@ -91,6 +93,9 @@ class SealJob:
             pause()
         bounds = SegmentIndex(segment.start, segment.seed, segment.end, last_crc,
                               indexer.first_durable, indexer.highest_durable)
+        self.contents = SegmentContents.of(bounds)._replace(groups=PackedGroups(
+            {group: GroupContents(incarnation, last, first, first) for group, (
+                incarnation, first, last) in file_codec.packed_indexes(packed).items()}))
         return file_codec.encode_packed(packed, bounds, identity)
 
     def _identity(self, head: Buffer) -> FileIdentity | None:
@@ -114,6 +119,7 @@ class SealJob:
         if found.damaged_ranges or found.index.end != segment.end:
             self.damage = f"unreadable at {found.damaged_ranges or found.index.end}"
             return None
+        self.contents = SegmentContents.of(found.index)
         return file_codec.encode(found.index, identity.cluster, identity.node, pause)
 
     def _read(self, length: int, pause: Callable[[], None] | None) -> Buffer:

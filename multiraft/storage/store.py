@@ -57,6 +57,7 @@ from multiraft.storage.log_table import LogTable
 from multiraft.storage.recovery.recovery import recover
 from multiraft.storage.recovery.report import Damage, RecoveryProgress, RecoveryReport
 from multiraft.storage.repair.repair import LocalRepair
+from multiraft.storage.segment_removal import RemovalJob, SegmentRemoval
 from multiraft.storage.segment_seal import SealJob
 from multiraft.storage.stored_log import StoredLog
 from multiraft.storage.strays import strays_among_checkpoints
@@ -94,8 +95,8 @@ class Store:
         self._journal = table.journal
         self._filesystem = table.filesystem
         self._cache = EntryCache(config.entry_cache_bytes_max)
-        self._checkpointer = Checkpointer(table, self.repair, directory, config,
-                                          checkpoint.position, checkpoint.starts())
+        self._checkpointer = Checkpointer(table, self.repair, directory, config, checkpoint)
+        self._removal = SegmentRemoval(table, self._checkpointer, recovered.contents)
         self._sealed = list(recovered.unindexed)  # segments that wait for their index file
         self._finished_sequence = 0
 
@@ -416,9 +417,39 @@ class Store:
     def sealed(self, job: SealJob) -> None:
         """Take an executed ``SealJob``, and add the damage that it found when it read the segment
         once more to ``damage``."""
+        if job.contents is not None:
+            self._removal.add(job.contents)
         if job.damage:
             self.damage.append(Damage("entry", job.segment.path, job.segment.start, -1, 0,
                                       job.damage))
+
+    def removal_job(self) -> RemovalJob | None:
+        """Return a job that unlinks the files of segments that nothing needs, and examine the next
+        segments; None = none may go now.  Any thread may execute the job, ``removed`` takes its
+        result.
+
+        To be called after each checkpoint, until it returns None and ``is_examining`` is False: a
+        segment goes after all kept checkpoints name it.  Bounded, see ``segment_removal``."""
+        return self._removal.next_job()
+
+    def removed(self, job: RemovalJob) -> None:
+        """Record that the files of an executed job are gone."""
+        self._removal.done(job)
+
+    def removal_failed(self) -> None:
+        """Allow another job, because the last one found an error of the disk."""
+        self._removal.failed()
+
+    @property
+    def is_examining(self) -> bool:
+        """True if ``removal_job`` has more segments to examine since the last checkpoint."""
+        return self._removal.is_examining
+
+    @property
+    def removals_waiting(self) -> int:
+        """Count the segments that nothing needs and that stay, because the journal has
+        ``REMOVED_RANGES_MAX`` removed ranges."""
+        return self._removal.waiting
 
     # ---- reading ---------------------------------------------------------------------------------
 

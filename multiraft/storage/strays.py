@@ -6,9 +6,9 @@ nor changed nor removed, and it is named to the operator.
 
 Theory.  A segment without an intact header may be one of ours whose header is damaged, or one that
 a crash left unfinished, so it counts as damage or goes.  It is none of ours when it cannot be: when
-it begins where the segment before has bytes, before the journal's start, farther behind the last
-known place of the journal than a segment is long, or between two segments of which the later one
-continues the earlier.
+it begins where the segment before has bytes, in a removed part of the journal, farther behind the
+last known place of the journal than a segment is long, or between two segments of which the later
+one continues the earlier.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from multiraft.storage.config import SEGMENT_BYTES_LIMIT
+from multiraft.storage.removed_ranges import RemovedRanges
 
 SEGMENT_SUFFIX = ".segment"
 INDEX_SUFFIX = ".index"
@@ -103,30 +104,34 @@ def strays_among_checkpoints(directory: str, names: Iterable[str]) -> list[Stray
             and not name.endswith((SET_ASIDE, UNFINISHED))]
 
 
-def stray_segments(files: Sequence[SeenSegment], journal_start: int,
+def stray_segments(files: Sequence[SeenSegment], removed: RemovedRanges,
                    known_to: int) -> dict[int, str]:
     """Return slot in ``files`` -> reason, of the segment files that cannot be the journal's.  Files
-    with an intact header never count.  O(files).
+    with an intact header never count.  O(files log ranges).
 
-    ``journal_start``: start of the journal by the checkpoint; ``known_to``: the last position of
-    the journal that the checkpoint knows."""
+    ``removed``: the removed part of the journal by the checkpoint; ``known_to``: the last position
+    of the journal that the checkpoint knows."""
     found: dict[int, str] = {}
+    journal_start = removed.journal_start
     reach = max(journal_start, known_to) + SEGMENT_BYTES_LIMIT
     before: SeenSegment | None = None
     for at, each in enumerate(files):
-        why = "" if each.is_ours else _why_not(each, before, journal_start, reach)
+        why = "" if each.is_ours else _why_not(each, before, removed, reach)
         if why:
             found[at] = why
             continue
         before = each
         reach = max(reach, each.start + SEGMENT_BYTES_LIMIT)
-    _between(files, found)
+    _between(files, removed, found)
     return found
 
 
-def _why_not(each: SeenSegment, before: SeenSegment | None, journal_start: int, reach: int) -> str:
-    if each.start < journal_start:
-        return f"it would stand before the start of the journal at {journal_start}"
+def _why_not(each: SeenSegment, before: SeenSegment | None, removed: RemovedRanges,
+             reach: int) -> str:
+    if each.start < removed.journal_start:
+        return f"it would stand before the start of the journal at {removed.journal_start}"
+    if removed.covers(each.start):
+        return "it would stand in a removed part of the journal"
     if each.start > reach:
         return f"no segment begins behind {reach}"
     if before is not None and each.start < max(before.start + before.size, before.end):
@@ -134,7 +139,7 @@ def _why_not(each: SeenSegment, before: SeenSegment | None, journal_start: int, 
     return ""
 
 
-def _between(files: Sequence[SeenSegment], found: dict[int, str]) -> None:
+def _between(files: Sequence[SeenSegment], removed: RemovedRanges, found: dict[int, str]) -> None:
     """Add to ``found`` the files between two segments of which the later one continues the
     earlier."""
     last, between = None, []
@@ -144,7 +149,8 @@ def _between(files: Sequence[SeenSegment], found: dict[int, str]) -> None:
         if not each.is_ours:
             between.append(at)
             continue
-        if last is not None and each.first_watermark == last.end:
+        if last is not None and each.first_watermark == removed.end_behind(last.start, last.end,
+                                                                           each.start):
             found.update(dict.fromkeys(
                 between, f"the segment that begins at {each.start} continues the one that begins "
                          f"at {last.start}"))

@@ -76,6 +76,8 @@ class CorruptionReports:
             damaged = True
             self.confirmed += 1
             self._damaged(error)
+        except Compacted:
+            damaged = False  # nothing needs the batch any longer
         except OSError as error:
             if not is_exhausted(error):
                 raise journal_unreadable(error) from error

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from sortedcontainers import SortedKeyList
 
 from multiraft.raft.timers import NEVER_MS
-from multiraft.storage.errors import CorruptRange, OffsetTooLow
+from multiraft.storage.errors import CorruptRange, OffsetTooLow, SegmentRemoved
 from multiraft.wire.errors import Code, ErrorDetail
 from multiraft.wire.messages import Fetch, FetchPart, FetchReply, FetchResult
 from node.clients.load_counts import LoadCounts
@@ -386,6 +386,9 @@ class FetchHandler:
         except CorruptRange as error:
             self._report_damage(slot, error, results)
             return []
+        except SegmentRemoved as error:
+            results[slot] = _refused(results[slot], Code.OFFSET_NOT_AVAILABLE, str(error))
+            return []
         except OSError as error:
             if is_exhausted(error):
                 return None
@@ -408,6 +411,8 @@ class FetchHandler:
         for (slot, _plan), found in zip(cold, ranges, strict=True):
             if isinstance(found, CorruptRange):
                 self._report_damage(slot, found, results)
+            elif isinstance(found, SegmentRemoved):  # the client's next fetch finds the log start
+                results[slot] = _refused(results[slot], Code.OFFSET_NOT_AVAILABLE, str(found))
             else:
                 read.append((slot, found))
         for _ in self._finish(fetch, results, sorted(read, key=_slot)):

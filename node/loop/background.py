@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from multiraft.storage.errors import CorruptRange
+from multiraft.storage.errors import CorruptRange, SegmentRemoved
 
 if TYPE_CHECKING:
     from node.config import Limits
@@ -72,8 +72,8 @@ class Background:
 
     async def read_each(self, jobs: Sequence) -> list:
         """Run all jobs on threads, in order, many small ones in one hand-over. Return for each its
-        result, or the ``CorruptRange`` that it raised. Raises ``OSError`` if the disk cannot be
-        read."""
+        result, or the ``CorruptRange`` or ``SegmentRemoved`` that it raised. Raises ``OSError`` if
+        the disk cannot be read."""
         read: list = []
         for portion in _portions(jobs):
             read += await self._on_thread(sum(job.bytes for job in portion), _execute_each,
@@ -109,11 +109,12 @@ def _portions(jobs: Sequence) -> Iterator[Sequence]:
 
 
 def _execute_each(jobs: Sequence) -> list:
-    """Run the jobs on this thread.  Return for each its result or its ``CorruptRange``."""
+    """Run the jobs on this thread.  Return for each its result, ``CorruptRange`` or
+    ``SegmentRemoved``."""
     results: list = []
     for job in jobs:
         try:
             results.append(job.execute())
-        except CorruptRange as error:
+        except (CorruptRange, SegmentRemoved) as error:
             results.append(error)
     return results

@@ -86,6 +86,8 @@ class RepairSteps:
         except CorruptRange as error:
             self._damaged(error)
             return
+        except Compacted:
+            return  # the next pass reads what is left
         except OSError as error:
             if is_exhausted(error):
                 return  # the next pass reads again

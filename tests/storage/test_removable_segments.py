@@ -29,8 +29,8 @@ BOTH = [checkpoint(300, g1=21, g2=5), checkpoint(400, g1=30, g2=5)]
 
 
 def removed(checkpoints=BOTH, segments=(FIRST_SEGMENT, SECOND_SEGMENT), records=()) -> list[int]:
-    found = removable_segments(segments, checkpoints, lambda begin, end: any(
-        begin <= at < end for at in records))
+    found = removable_segments(segments, checkpoints, lambda segment: any(
+        segment.start <= at < segment.end for at in records))
     return [segment.start for segment in found]
 
 
@@ -72,6 +72,18 @@ def test_entries_of_an_earlier_life_are_not_needed():
     assert removed([KeptCheckpoint(400, later)] * 2, (of_a_later_life,)) == []
 
 
+def test_a_truncation_stays_while_entries_before_it_look_like_the_raft_log():
+    """Entries up to 40 stood in the first segment, and the second truncated those from 12 on."""
+    first = FIRST_SEGMENT._replace(groups={1: GroupContents(1, 40, 1, 1)})
+    second = SECOND_SEGMENT._replace(groups={1: GroupContents(1, 20, 12, 12)})
+    assert removed(segments=(first, second)) == []
+    without = second._replace(groups={1: GroupContents(1, 20, 12)})
+    assert removed(segments=(first, without)) == [200], "copies truncate nothing"
+    others = [checkpoint(300, g1=41), checkpoint(400, g1=41)]
+    assert removed(others, (first, second)) == [0, 200]
+    assert removed(others, (first, second), [50]) == [200], "the terms tell what was truncated"
+
+
 def test_damage_keeps_its_segment_and_the_record_that_explains_it():
     damaged = FIRST_SEGMENT._replace(is_intact=False)
     explaining = SECOND_SEGMENT._replace(explains=(50,))
@@ -94,7 +106,9 @@ def test_a_summary_has_copies_and_what_they_explain():
     first, second = [SegmentContents.of(scan_segment(
         disk.read(segment.path)[:segment.end - segment.start], segment.start, segment.seed,
         None).index) for segment in store.table.journal.segments]
-    assert first == (0, store.table.journal.segments[0].end, {1: GroupContents(1, 2)}, (), True)
-    assert second.groups == {1: GroupContents(1, 2)}
+    assert first == (0, store.table.journal.segments[0].end, {1: GroupContents(1, 2, 1, 1)}, (),
+                     True, 0)
+    assert second.groups == {1: GroupContents(1, 2, 2)}
+    assert second.begin == first.end
     assert second.explains == (position,)
     assert disk.read(FIRST)

@@ -9,6 +9,7 @@ import pytest
 
 from multiraft.storage import inspect
 from multiraft.storage.filesystem import RealFilesystem
+from multiraft.storage.removed_ranges import RemovedRanges
 from multiraft.storage.strays import (
     JOURNAL_POSITION_MAX,
     SeenSegment,
@@ -219,22 +220,24 @@ def headless(start: int, size: int = 100) -> SeenSegment:
 def test_a_damaged_header_within_the_journal_is_damage():
     """It may be of a segment with entries that a log needs."""
     files = [intact(0, 4000, 0), headless(4096), intact(12288, 13000, 12000)]
-    assert stray_segments(files, 0, 0) == {}
+    assert stray_segments(files, RemovedRanges(), 0) == {}
 
 
 def test_what_stands_between_two_segments_that_follow_each_other_is_a_stray():
     files = [intact(0, 4000, 0), headless(4090), intact(4096, 8000, 4000)]
-    assert [*stray_segments(files, 0, 0)] == [1]
+    assert [*stray_segments(files, RemovedRanges(), 0)] == [1]
 
 
 def test_an_unfinished_segment_at_the_end_is_the_lanes():
-    assert stray_segments([intact(0, 4000, 0), headless(4096, 0)], 0, 0) == {}
+    assert stray_segments([intact(0, 4000, 0), headless(4096, 0)], RemovedRanges(), 0) == {}
 
 
 def test_what_stands_before_the_journal_is_a_stray():
-    assert [*stray_segments([headless(0), intact(8192, 9000, 8192)], 8192, 8192)] == [0]
+    files = [headless(0), intact(8192, 9000, 8192)]
+    assert [*stray_segments(files, RemovedRanges(8192), 8192)] == [0]
 
 
 def test_a_segment_of_ours_is_one_wherever_it_stands():
     """Bytes missing before it are damage then."""
-    assert stray_segments([intact(0, 4000, 0), intact(1 << 50, (1 << 50) + 100, 0)], 0, 0) == {}
+    files = [intact(0, 4000, 0), intact(1 << 50, (1 << 50) + 100, 0)]
+    assert stray_segments(files, RemovedRanges(), 0) == {}

@@ -189,6 +189,16 @@ def encode_packed(packed: core.PackedIndex, bounds: SegmentIndex,
     return _file(bounds, identity, packed.entries, packed.batches, [packed.blocks], runs)
 
 
+def packed_indexes(packed: core.PackedIndex) -> dict[int, tuple[int, int, int]]:
+    """Return group -> (incarnation, first index, last index) of a packed segment; 0, 0 for a group
+    without entries there.  O(groups)."""
+    found = {}
+    for group, incarnation, entries, *_ in packed.runs:
+        first, count = _unpack_entries(*entries)[:2] if entries is not None else (0, 0)
+        found[group] = (incarnation, first, first + count - 1) if count else (incarnation, 0, 0)
+    return found
+
+
 def _file(index: SegmentIndex, identity: FileIdentity, entries: int, batches: int,
           blocks: list[bytes], runs: list[list]) -> list[bytes]:
     """Return the buffers of a file with these blocks and runs."""

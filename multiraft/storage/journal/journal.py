@@ -21,7 +21,7 @@ appended.
 from __future__ import annotations
 
 import struct
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -31,6 +31,7 @@ from multiraft.storage.config import StorageConfig
 from multiraft.storage.damage.place import Place, PlaceRange
 from multiraft.storage.errors import EntryTooLarge, UnknownFormat, WrongIdentity
 from multiraft.storage.filesystem import Buffer, File, Filesystem
+from multiraft.storage.removed_ranges import REMOVED_RANGES_MAX, RemovedRanges
 from multiraft.storage.strays import INDEX_SUFFIX, SEGMENT_SUFFIX
 from multiraft.types import Entry
 
@@ -90,7 +91,8 @@ class SegmentHeader(NamedTuple):
 class Segment:
     """One file of the journal.  ``file`` is open only while it is written."""
 
-    __slots__ = ("path", "start", "capacity", "seed", "end", "zeroed", "file", "is_allocated")
+    __slots__ = ("path", "start", "capacity", "seed", "end", "zeroed", "file", "is_allocated",
+                 "is_removed")
 
     def __init__(self, path: str, start: int, capacity: int, seed: int):
         self.path = path
@@ -101,6 +103,7 @@ class Segment:
         self.zeroed = 0  # bytes of the file that are written or zero-filled
         self.file: File | None = None
         self.is_allocated = False  # all blocks that it will need are its own, as far as is known
+        self.is_removed = False  # nothing needs it, and its file may go at any time
 
     def create(self, filesystem: Filesystem, header: SegmentHeader,
                preallocate: bool = True) -> None:
@@ -172,6 +175,10 @@ class Journal:
         self.filesystem = filesystem
         self.directory = directory
         self.segments: list[Segment] = []
+        #: What is not in ``segments`` any longer.  Its ``journal_start`` counts while there are no
+        #: segments.
+        self.removed = RemovedRanges()
+        self.leftovers: list[Segment] = []  # removed, but their files may still exist
         self.position = 0  # after the last staged entry
         self.durable = 0  # everything before it is written, as durably as the node promises
         self.fsynced = 0  # everything before it is on disk: what entries say
@@ -302,6 +309,44 @@ class Journal:
 
     # ---- segments -------------------------------------------------------------------------------
 
+    def removed_ranges(self) -> RemovedRanges:
+        """Return the removed ranges, as a checkpoint captured now has to name them.  O(ranges)."""
+        start = self.segments[0].start if self.segments else self.position
+        return RemovedRanges(start, self.removed.from_on(start))
+
+    def remove(self, segment: Segment, begin: int) -> bool:
+        """Take a sealed segment out of the journal.  Its file becomes a leftover.
+
+        ``begin``: where the entries before it end.  Return False, and change nothing, if there are
+        too many removed ranges for another one.  O(segments + ranges)."""
+        at = bisect_right(self._starts, segment.start) - 1
+        assert self.segments[at] is segment and segment is not self._active, f"{segment.path}"
+        removed = self.removed.with_segment(begin, segment.end,
+                                            self._starts[at - 1] if at else None,
+                                            self._starts[at + 1])
+        if len(removed.ranges) > max(REMOVED_RANGES_MAX, len(self.removed.ranges)):
+            return False
+        self.removed, segment.is_removed = removed, True
+        del self.segments[at], self._starts[at]
+        self.leftovers.append(segment)
+        return True
+
+    def sealed_from(self, start: int, count_max: int) -> list[Segment]:
+        """Return segments that are not written any longer, in order, at most so many, from the
+        first one on that begins at or behind ``start``.  O(log n + count)."""
+        at = bisect_left(self._starts, start)
+        return [each for each in self.segments[at:at + count_max] if each.file is None
+                and each is not self._active]
+
+    def end_before(self, segment: Segment) -> int:
+        """Return the position after the last entry before a segment, which is the durable watermark
+        of its first entry; 0 = it is the first.  O(log n)."""
+        at = bisect_right(self._starts, segment.start) - 1
+        if not at:
+            return 0
+        before = self.segments[at - 1]
+        return self.removed.end_behind(before.start, before.end, segment.start)
+
     def unallocated_bytes(self) -> int:
         """Return the bytes of blocks that the active segment lacks; the next one gets all of its
         own when it is created. Raise ``OSError`` if the file's state cannot be read."""
@@ -331,14 +376,14 @@ class Journal:
 
     def _new_segment(self) -> Segment:
         start = self._next_start
-        capacity = self.capacity_of(len(self.segments))
+        capacity = self.capacity_at(start)
         seed = core.crc32c(struct.pack(f"<{len(self._seeds) + 1}Q", *self._seeds, start))
         return Segment(segment_path(self.directory, start), start, capacity, seed)
 
-    def capacity_of(self, ordinal: int) -> int:
-        """Return the capacity of the segment that follows ``ordinal`` others: each is twice as
-        large as the one before, up to a limit."""
-        doublings = min(ordinal, 32)
+    def capacity_at(self, start: int) -> int:
+        """Return the capacity of a segment that begins at ``start``: each is twice as large as the
+        one before, up to a limit, whether those before it still exist or not."""
+        doublings = (start // self._config.first_segment_bytes + 1).bit_length() - 1
         return min(self._config.first_segment_bytes << doublings, self._config.segment_bytes_max)
 
     def header_of(self, segment: Segment) -> SegmentHeader:
@@ -346,7 +391,9 @@ class Journal:
 
     def segment_of(self, position: int) -> Segment:
         """Return the segment that holds a journal position.  O(log n)."""
-        return self.segments[bisect_right(self._starts, position) - 1]
+        at = bisect_right(self._starts, position) - 1
+        assert at >= 0 and position < self.segments[at].end, f"{position} is in no segment"
+        return self.segments[at]
 
     def place_at(self, offset: int) -> Place:
         """Return the file and byte of a journal offset; behind the active segment, in the file that

@@ -11,8 +11,8 @@ truncated below the break.  A copy counts at any place.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 
 from multiraft.partitions.state import PartitionStates
@@ -30,8 +30,12 @@ from multiraft.storage.recovery.lost_truncations import (
     newest_copies,
 )
 from multiraft.storage.recovery.report import Damage
+from multiraft.storage.removed_ranges import RemovedRanges
 from multiraft.storage.stored_log import StoredLog
 from multiraft.types import Entry, EntryKind
+
+#: A journal position behind every entry.
+_BEHIND_ALL = 1 << 64
 
 
 class GroupRebuild:
@@ -39,13 +43,16 @@ class GroupRebuild:
 
     __slots__ = ("log", "broken_reason", "_journal", "_applied", "_known_to",
                  "_damage", "_unapplied_entries", "_pending_copies", "_first_positions",
-                 "_unreadable")
+                 "_unreadable", "_record", "_removed", "_lost", "_read_to", "_removed_indexes")
 
     def __init__(self, log: StoredLog, journal: Journal, applied: Mapping[tuple[int, int], int],
-                 known_to: int, damage: list[Damage]):
+                 known_to: int, damage: list[Damage], record: GroupRecord | None,
+                 removed: RemovedRanges, lost: Sequence[tuple[int, int]]):
         """``applied``: (group, incarnation) -> index that the checkpoint has applied; ``known_to``:
         journal offset up to which the checkpoint knows the group, 0 = not at all; ``damage``:
-        takes findings that an operator must see."""
+        takes findings that an operator must see; ``record``: of the group in the checkpoint, None =
+        none; ``removed``: the removed part of the journal; ``lost``: ranges of the journal whose
+        entries may have been of any group."""
         self.log = log
         self.broken_reason = ""  # why later entries cannot follow
         self._journal = journal
@@ -58,6 +65,12 @@ class GroupRebuild:
         #: Index -> journal offset where it first stood, of entries that are read from their copies.
         self._first_positions: dict[int, int] = {}
         self._unreadable: set[int] = set()  # known entries whose bytes are damaged
+        self._record = record
+        self._removed = removed
+        self._lost = lost
+        self._read_to = -1  # journal position of the last entry that was read; -1 = none was
+        #: Ranges of indexes, first and last, whose entries stood in removed segments; ascending.
+        self._removed_indexes: list[tuple[int, int]] = []
 
     @property
     def _applied_index(self) -> int:
@@ -91,6 +104,8 @@ class GroupRebuild:
         if (run.index is not None and run.last_index >= run.index.first_index
                 and not self.broken_reason):
             self._extend(segment, run)
+        if run.index is not None:
+            self._read_to = run.index.position(run.last_index)
         for copy in run.copies:
             self._take_copy(copy, run.copy_entries.get(copy.index))
         if run.broken_reason:
@@ -102,7 +117,7 @@ class GroupRebuild:
         log = self.log
         if run.tombstone is not None:
             self._unapplied_entries, self._pending_copies, self._first_positions = [], [], {}
-            self._unreadable = set()
+            self._unreadable, self._removed_indexes = set(), []
             if run.tombstone_position > log.tombstone_position:
                 log.apply_tombstone(run.tombstone, run.tombstone_position,
                                     self._journal.place_at(run.tombstone_position))
@@ -122,6 +137,8 @@ class GroupRebuild:
         self._first_positions = {index: at for index, at in self._first_positions.items()
                                  if index < first_removed}
         self._unreadable = {index for index in self._unreadable if index < first_removed}
+        self._removed_indexes = [(first, min(last, first_removed - 1))
+                                 for first, last in self._removed_indexes if first < first_removed]
         while self._unapplied_entries and self._unapplied_entries[-1].index >= first_removed:
             self._unapplied_entries.pop()
 
@@ -146,6 +163,65 @@ class GroupRebuild:
             batches.remove_below(1 << 62, first)
         return True
 
+    def _pass_removed(self, position: int, first: int) -> None:
+        """Continue the log behind removed segments, before its entry ``first``, which stands at a
+        journal position.  Do nothing where none was removed since the last entry that was read.
+
+        Removed segments had entries below the checkpoint's Raft start only, and no records.  So
+        indexes between are not lost, unless damaged bytes stood there as well.  They may also have
+        had truncations: entries at the log's end whose terms are not the checkpoint's go.
+        O(terms + indexes between)."""
+        record, log = self._record, self.log
+        if (record is None or not self.is_replica_of(record)
+                or not self._removed.is_within(self._read_to, position)):
+            return
+        superseded = self._first_superseded(record)
+        if superseded <= log.index.last_index:
+            # Copies may have been written behind the removed segments.
+            kept = [item for item in self._pending_copies if item[0].index >= superseded and (
+                item[0].index >= record.first_index
+                or item[0].term == term_in(record.record_terms, item[0].index))]
+            self._truncate(superseded)
+            self._pending_copies += kept
+        begin, end = log.index.last_index + 1, min(first, record.first_index)
+        if begin >= end:
+            return
+        starts = [start for start, _ in record.record_terms if begin < start < end]
+        for start, following in zip([begin, *starts], [*starts, end]):
+            log.index.append_placeholders(following, term_in(record.record_terms, start))
+        if any(lost < position and max(lost, lost_end) >= self._read_to
+               for lost, lost_end in self._lost):
+            # Of known terms: copies of them are told from others, and the log continues behind.
+            for index in range(begin, end):
+                if term_in(record.record_terms, index) == UNKNOWN_TERM:
+                    log.damage.lose_term(index)
+                else:
+                    log.damage.lose(index, None)
+            return
+        self._removed_indexes.append((begin, end - 1))
+        between = [item for item in self._pending_copies if begin <= item[0].index < end]
+        self._pending_copies = [item for item in self._pending_copies if item not in between]
+        for copy, entry in between:
+            self._take_copy(copy, entry)
+
+    def _first_superseded(self, record: GroupRecord) -> int:
+        """Return the first of the entries at the log's end that are not of the checkpoint's terms,
+        so that they were truncated; the last index + 1 = none.  O(terms)."""
+        index = self.log.index
+        first_superseded = index.last_index + 1
+        if index.last_index >= record.first_index:
+            return first_superseded  # no removed segment had an entry there
+        for first, _, true, found in reversed(_terms_side_by_side(
+                record.record_terms, index.term_runs(), first_superseded)):
+            if true == found:
+                break
+            first_superseded = first
+        return max(first_superseded, index.first_index)
+
+    def _is_removed(self, index: int) -> bool:
+        at = bisect_right(self._removed_indexes, (index, 1 << 64)) - 1
+        return at >= 0 and index <= self._removed_indexes[at][1]
+
     def raise_raft_start(self, record: GroupRecord, states: PartitionStates) -> None:
         """Raise the Raft start to that of the checkpoint's record; entries below it become records
         as far as ``states``, the checkpoint's, say that they are needed.
@@ -159,6 +235,8 @@ class GroupRebuild:
         for first, last, true, found in _terms_side_by_side(terms, log.index.term_runs(),
                                                             first_index):
             for index in range(first, last + 1) if true != found else ():
+                if self._is_removed(index):
+                    continue
                 if true != UNKNOWN_TERM:
                     log.discard_superseded(index)
                 elif index not in log.missing:
@@ -177,6 +255,7 @@ class GroupRebuild:
         if not self._clip(run):
             return None
         first_term = index.term(index.first_index)
+        self._pass_removed(index.position(index.first_index), index.first_index)
         first_removed = log.index.first_conflict(index.first_index, first_term)
         if first_removed < log.index.first_index or first_term < log.index.prev_term:
             return self._note_broken(
@@ -219,7 +298,8 @@ class GroupRebuild:
         if log.index.holds(copy.index, copy.term):
             self._first_positions.setdefault(copy.index, log.index.position(copy.index))
         if not log.repair(copy):
-            self._pending_copies.append((copy, entry))
+            if not self._is_removed(copy.index):  # else of an entry that was truncated
+                self._pending_copies.append((copy, entry))
             return
         self._unreadable.discard(copy.index)
         if entry is None or entry.index <= self._applied_index:
@@ -239,6 +319,7 @@ class GroupRebuild:
         ``mark_maybe_truncated`` takes them."""
         log = self.log
         applied = self._applied_index
+        self._pass_removed(_BEHIND_ALL, applied + 1)
         if log.index.last_index < applied:
             log.append_lost(applied + 1)
         pending, self._pending_copies = newest_copies(self._pending_copies), []

@@ -57,10 +57,12 @@ class _Rebuilding:
         self._journal = journal
         self._journal_damage = result.journal_damage
         self._groups: dict[int, GroupRebuild] = {}
+        self._lost: list[tuple[int, int]] = []  # damaged ranges of unknown owner
 
     def join(self, found: list[FoundSegment], damage: list[FoundDamage]) -> list[FoundDamage]:
         """Start with the checkpoint's groups, add every segment's runs in journal order, and mark
         the missing entries of each log. Return ``damage`` without that of obsolete copies."""
+        self._lost = [(at.position, at.end) for at, _ in damage if at.group < 0]
         for record in self._checkpoint.records.values():
             self._groups[record.group] = self._group_of(self._log_of(record))
         for segment, index in found:
@@ -130,7 +132,9 @@ class _Rebuilding:
 
     def _group_of(self, log: StoredLog) -> GroupRebuild:
         known_to = self._checkpoint.position if log.group in self._checkpoint.records else 0
-        return GroupRebuild(log, self._journal, self._applied, known_to, self._result.damage)
+        return GroupRebuild(log, self._journal, self._applied, known_to, self._result.damage,
+                            self._checkpoint.records.get(log.group), self._checkpoint.removed,
+                            self._lost)
 
     def report_damage(self, found: list[FoundDamage]) -> None:
         """Add the damage that was not repaired or truncated since to the result.

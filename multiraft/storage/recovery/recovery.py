@@ -43,10 +43,12 @@ from multiraft.storage.journal.segment_scan import LATER_FORMAT, SegmentScan, sc
 from multiraft.storage.recovery.rebuild import FoundDamage, rebuild
 from multiraft.storage.recovery.report import RecoveryProgress, RecoveryReport
 from multiraft.storage.recovery.torn_tail import ExaminedSegment, Verdict, classify
+from multiraft.storage.removable_segments import SegmentContents
 from multiraft.storage.strays import (
     SET_ASIDE,
     SeenSegment,
     Stray,
+    index_start,
     segment_start,
     stray_segments,
     strays_in_journal,
@@ -74,6 +76,7 @@ class _Recovery:
         self._filesystem: Filesystem = journal.filesystem
         self._header = header
         self._checkpoint = checkpoint
+        self._removed = checkpoint.removed
         self._applied = checkpoint.applied()
         self._result = RecoveryReport()
         self._found_damage: list[FoundDamage] = []
@@ -87,42 +90,79 @@ class _Recovery:
         durable = max([self._checkpoint.position]
                       + [each.scan.index.highest_durable for each in found])
         found = self._set_aside(found, durable)
-        verdict = classify(found, self._checkpoint.journal_start, durable, self._journal.directory)
+        verdict = classify(found, self._removed, durable, self._journal.directory)
         self._note(verdict)
         if verdict.torn_at >= 0:
             found = self._cut(found, verdict.torn_at)
         found = self._remove_empty_end(found, durable)
         self._rewrite_unsynced(found, durable)
+        self._journal.removed = self._removed
         self._resume(found, durable)  # first: then the journal has the place of each offset
         rebuild([(each.segment, each.scan.index) for each in found], self._found_damage,
                 self._checkpoint, self._applied, self._result, self._progress, self._journal)
+        self._summarize(found, verdict)
         return self._result
 
     # ---- finding --------------------------------------------------------------------------------
 
     def _segment_files(self) -> list[tuple[Segment, bool]]:
-        """Return (segment, True if it is the last one) of each segment file, in journal order.  Add
-        files with other names to the report's strays."""
+        """Return (segment, True if it is the last one) of each segment file, in journal order,
+        without those of removed segments.  Add files with other names to the report's strays."""
         directory = self._journal.directory
         names = self._filesystem.list(directory)
         self._result.strays += strays_in_journal(directory, names)
         self._result.strays += [Stray(f"{directory}/{name}", "it is no file")
                                 for name in self._filesystem.non_files(directory)]
-        starts = sorted(start for name in names if (start := segment_start(name)) is not None)
+        starts = sorted(start for name in names if (start := segment_start(name)) is not None
+                        and not self._is_leftover(start))
+        # The index file of a removed segment may be all that a crash left of it.
+        self._journal.leftovers += [
+            Segment(segment_path(directory, start), start, 0, 0) for name in names
+            if (start := index_start(name)) is not None and self._removed.covers(start)
+            and not self._filesystem.exists(segment_path(directory, start))]
         files = []
         for ordinal, start in enumerate(starts):
             last = ordinal == len(starts) - 1
-            capacity = (self._journal.capacity_of(ordinal) if last
+            capacity = (self._journal.capacity_at(start) if last
                         else starts[ordinal + 1] - start)
             files.append((Segment(segment_path(directory, start), start, capacity, 0), last))
         return files
+
+    def _is_leftover(self, start: int) -> bool:
+        """Return True if a segment file is of a removed segment, and add it to the journal's
+        leftovers.  It is not read, and remains as long as a kept checkpoint may not know that it is
+        removed.  False as well for a file whose header is not intact: that is a stray."""
+        if not self._removed.covers(start):
+            return False
+        segment = Segment(segment_path(self._journal.directory, start), start, 0, 0)
+        file = self._filesystem.open(segment.path)
+        try:
+            seed = self._seed(segment, file.read(_HEADER_BYTES, 0))
+        finally:
+            file.close()
+        if seed is None:
+            return False
+        segment.is_removed = True
+        self._journal.leftovers.append(segment)
+        return True
+
+    def _summarize(self, found: list[ExaminedSegment], verdict: Verdict) -> None:
+        """Add a summary of each sealed segment to the report.  One beside missing bytes or with
+        damage is not intact."""
+        beside = {each.start for each in verdict.beside_gaps}
+        for each in found:
+            segment = each.segment
+            if segment.file is None:  # else it is appended to
+                self._result.contents[segment.start] = SegmentContents.of(
+                    each.scan.index, is_intact=each.seed is not None
+                    and not each.scan.damaged_ranges and segment.start not in beside)
 
     def _without_strays(self, found: list[ExaminedSegment]) -> list[ExaminedSegment]:
         """Return the segments that can be the journal's, with capacities that reach up to the next
         one.  The other files are reported as strays and stay on disk."""
         seen = [SeenSegment(each.segment.start, each.size, each.seed is not None,
                      each.scan.index.first_durable, each.scan.index.end) for each in found]
-        strays = stray_segments(seen, self._checkpoint.journal_start, self._checkpoint.position)
+        strays = stray_segments(seen, self._removed, self._checkpoint.position)
         if not strays:
             return found
         self._result.strays += [Stray(found[at].segment.path, f"{why}, and its header is not "
@@ -131,7 +171,7 @@ class _Recovery:
         for each, then in zip(kept, kept[1:]):
             each.segment.capacity = then.segment.start - each.segment.start
         if kept:
-            kept[-1].segment.capacity = self._journal.capacity_of(len(kept) - 1)
+            kept[-1].segment.capacity = self._journal.capacity_at(kept[-1].segment.start)
         gone = {found[at].segment.path for at in strays}
         self._result.unindexed = [each for each in self._result.unindexed if each.path not in gone]
         return kept
@@ -300,7 +340,7 @@ class _Recovery:
         segments = [each.segment for each in found]
         snapshot_position = max(self._checkpoint.installed().values(), default=0)
         if not found:
-            start = max(self._checkpoint.journal_start, _aligned(durable), snapshot_position)
+            start = max(self._removed.journal_start, _aligned(durable), snapshot_position)
             journal.resume([], start, 0, start, None)
             return
         last = found[-1]

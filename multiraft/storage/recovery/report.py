@@ -11,6 +11,7 @@ from typing import NamedTuple
 from multiraft.partitions.state import PartitionStates
 from multiraft.storage.damage.journal_damage import JournalDamage
 from multiraft.storage.journal.journal import Segment
+from multiraft.storage.removable_segments import SegmentContents
 from multiraft.storage.stored_log import StoredLog
 from multiraft.storage.strays import Stray
 
@@ -45,6 +46,7 @@ class RecoveryReport:
     damage: list[Damage] = field(default_factory=list)
     strays: list[Stray] = field(default_factory=list)  # files that are not this node's
     quarantine_all_reason: str = ""  # why every group of the journal is quarantined, or empty
+    contents: dict[int, SegmentContents] = field(default_factory=dict)  # by start, of sealed ones
     unindexed: list[Segment] = field(default_factory=list)  # sealed, without a good index file
     scanned_bytes: int = 0
     scanned_segments: int = 0

@@ -17,7 +17,8 @@ durable.
                                       all groups                       that are not zeros are cut
     between two segments (the next  damage: bytes are missing,       the same
       one's first watermark is        all groups
-      not P)
+      not P); a removed range
+      counts as a segment
     an entry in conflict with       it is taken; entries that        the same
       those before it (index, term)   conflict with it were truncated
                                       (lost_truncations.py)
@@ -32,12 +33,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from multiraft.codec import layout
 from multiraft.storage.journal.journal import Segment
 from multiraft.storage.journal.segment_scan import DamagedRange, SegmentScan
 from multiraft.storage.recovery.rebuild import FoundDamage
 from multiraft.storage.recovery.report import Damage
+from multiraft.storage.removed_ranges import RemovedRanges
+from multiraft.storage.strays import JOURNAL_POSITION_MAX
 
 
 @dataclass(slots=True)
@@ -61,21 +65,28 @@ class Verdict:
     # (end of the last readable entry, segment behind the gap) of each gap: entries that were lost
     # in it are behind the ends that index files tell
     gaps: list[tuple[int, Segment]] = field(default_factory=list)
+    beside_gaps: list[Segment] = field(default_factory=list)  # may have had more entries
 
 
-def classify(found: Sequence[ExaminedSegment], journal_start: int, durable: int,
+def classify(found: Sequence[ExaminedSegment], removed: RemovedRanges, durable: int,
              directory: str) -> Verdict:
     """Return all damage below ``durable``, the highest position that anything intact calls durable,
     and the position where a torn tail begins (-1 = none), which ends the search.
 
-    ``found``: the journal's segments in its order. ``directory`` is named where none is left.
-    O(segments + damage)."""
+    ``found``: the journal's segments in its order, without those in ``removed``, which the
+    checkpoint names. ``directory`` is named where none is left. O(segments log ranges + damage).
+    """
     verdict = Verdict()
     previous, reached = None, -1
     for each in found:
-        for missing in _missing_before(each, previous, reached, journal_start):
+        before = _End.of(previous, removed, each.segment.start)
+        for missing in _missing_before(each, before, previous, reached, removed.journal_start):
             verdict.damage.append(_damage(each.segment.path, missing))
             verdict.gaps.append((reached, each.segment))
+            verdict.beside_gaps += [each.segment] if previous is None else [previous.segment,
+                                                                           each.segment]
+        if before is not None and before.is_removed:
+            reached = before.position
         for damaged in each.scan.damaged_ranges:
             # Torn tail: nothing intact says that this place was ever durable.  Below the watermark
             # the same bytes are corruption: a later write began, so this one had been synced.
@@ -86,7 +97,14 @@ def classify(found: Sequence[ExaminedSegment], journal_start: int, durable: int,
         previous = each
         if reached < 0 or each.scan.index.first_durable >= 0:
             reached = each.scan.index.end
-    end = previous.scan.index.end if previous is not None else journal_start
+    last = _End.of(previous, removed)
+    end = last.position if last is not None else removed.journal_start
+    if previous is not None and last is not None and last.lacks(previous):
+        verdict.damage.append(_damage(previous.segment.path, _missing_before_removed(
+            last, reached)))
+        verdict.beside_gaps.append(previous.segment)
+    if last is not None and last.is_removed:
+        reached = end
     # Not a torn tail, though nothing behind is unreadable: entries that were durable are gone.
     if end < durable:
         path = previous.segment.path if previous is not None else directory
@@ -108,31 +126,69 @@ def _stray_from(found: Sequence[ExaminedSegment]) -> int:
     return -1
 
 
-def _missing_before(each: ExaminedSegment, previous: ExaminedSegment | None, reached: int,
-                    journal_start: int) -> list[DamagedRange]:
-    """Return, as a list of one, the range of entries that are missing between the last readable one
-    and this segment; empty = none.
+class _End(NamedTuple):
+    """End of the entries before a segment, or before the journal's end."""
+
+    position: int
+    is_complete: bool  # it is known to be the last entry before
+    begin: int = -1  # of the removed range that ends here; -1 = a segment does
+
+    @property
+    def is_removed(self) -> bool:
+        return self.begin >= 0
+
+    def lacks(self, previous: ExaminedSegment) -> bool:
+        """Return True if entries of the segment before the removed range are missing."""
+        return self.is_removed and self.begin != previous.scan.index.end
+
+    @classmethod
+    def of(cls, previous: ExaminedSegment | None, removed: RemovedRanges,
+           following: int = JOURNAL_POSITION_MAX) -> _End | None:
+        """Return the end of a segment, or of the removed range between it and the segment that
+        begins at ``following``; None = the journal has no segment before."""
+        if previous is None:
+            return None
+        gone = removed.behind(previous.segment.start, following)
+        if gone is None:
+            return cls(previous.scan.index.end, previous.is_complete)
+        return cls(gone[1], True, gone[0])
+
+
+def _missing_before(each: ExaminedSegment, before: _End | None, previous: ExaminedSegment | None,
+                    reached: int, journal_start: int) -> list[DamagedRange]:
+    """Return the ranges of entries that are missing between the last readable one and this segment:
+    before and behind a removed range, at most.
 
     The segment's first entry carries the end of the segment before as its watermark and was written
-    after all of it.  So a difference is damage, never a torn tail.  ``reached``: journal offset
-    where the last readable entry ends, perhaps in an earlier segment."""
+    after all of it.  So a difference is damage, never a torn tail.  A removed range says what its
+    first segment's first entry did.  ``reached``: journal offset where the last readable entry
+    ends, perhaps in an earlier segment."""
     first_watermark = each.scan.index.first_durable
-    if (first_watermark < 0
-            or previous is not None and first_watermark == previous.scan.index.end):
-        return []
-    if previous is not None and previous.is_complete and first_watermark > each.segment.start:
-        return []  # the first entry is lost, and that is all
-    if previous is None:
-        if each.segment.start == journal_start:
+    if before is None or previous is None:
+        if first_watermark < 0 or each.segment.start == journal_start:
             return []
         return [DamagedRange(journal_start, "missing: the first segment starts later", -1, 0,
                              each.segment.start)]
+    missing = []
+    if before.lacks(previous):
+        missing.append(_missing_before_removed(before, reached))
+    if before.is_removed:
+        reached = before.position
+    if first_watermark < 0 or first_watermark == before.position:
+        return missing
+    if before.is_complete and first_watermark > each.segment.start:
+        return missing  # the first entry is lost, and that is all
     why = f"missing: the next segment continues from {first_watermark}"
     if first_watermark > each.segment.start:  # of what is before that entry no more is known
-        first_watermark = previous.scan.index.end + layout.ENTRY_HEADER_BYTES
-        if reached == previous.scan.index.end and first_watermark > each.segment.start:
-            return []  # the segment before could not hold another entry
-    return [DamagedRange(reached, why, -1, 0, first_watermark)]
+        first_watermark = before.position + layout.ENTRY_HEADER_BYTES
+        if reached == before.position and first_watermark > each.segment.start:
+            return missing  # the segment before could not hold another entry
+    return [*missing, DamagedRange(reached, why, -1, 0, first_watermark)]
+
+
+def _missing_before_removed(removed: _End, reached: int) -> DamagedRange:
+    why = f"missing: the removed segments continue from {removed.begin}"
+    return DamagedRange(min(reached, removed.begin), why, -1, 0, removed.begin)
 
 
 def _damage(path: str, damaged: DamagedRange) -> FoundDamage:

@@ -68,7 +68,16 @@ class ScrubJob:
 
     def execute(self) -> None:
         """Read the piece from the disk and check it; set ``suspects``, ``end`` and ``bytes``.
-        Block, on any thread.  Raises ``OSError``."""
+        Block, on any thread.  Raises ``OSError``.  Of a segment that was removed meanwhile nothing
+        is suspect."""
+        try:
+            self._read_and_check()
+        except FileNotFoundError:
+            if not self.segment.is_removed:
+                raise
+            self.end, self.suspects, self.entries = self.limit, [], []
+
+    def _read_and_check(self) -> None:
         if self.position == self.segment.start + layout.SEGMENT_HEADER_BYTES:
             self._check_header()
         for length in (PIECE_BYTES, LARGE_PIECE_BYTES):
@@ -242,6 +251,9 @@ class Scrubber:
         self.bytes += job.bytes
         if isinstance(job, ScrubCheckpointsJob):
             return [CorruptFile(path, "found by the scrub") for path in job.damaged]
+        if job.segment.is_removed:
+            self.position, self._prev_crc, self._resumed = job.limit, None, 0
+            return []  # no replica needs what was damaged there
         self.position = max(job.end, job.position + 1)
         self._prev_crc = job.prev_crc
         self._durable = job.durable
@@ -284,9 +296,8 @@ class Scrubber:
     def _begin(self, suspect: SuspectRange) -> int:
         """Return the journal position at which the next start will see the damaged range begin.
         Without a segment's first entry, that is the end of the segment before.  O(segments)."""
-        end = 0
-        for segment in self._store.table.journal.segments:
+        journal = self._store.table.journal
+        for segment in journal.segments:
             if segment.start + layout.SEGMENT_HEADER_BYTES == suspect.begin:
-                return end or suspect.begin
-            end = segment.end
+                return journal.end_before(segment) or suspect.begin
         return suspect.begin

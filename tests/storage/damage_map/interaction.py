@@ -14,7 +14,7 @@ from multiraft.storage.damage.place import Place, PlaceRange
 from multiraft.storage.errors import CorruptJournalRange, CorruptRange
 from multiraft.storage.repair.scrub import Scrubber
 from multiraft.storage.stored_log import StoredLog
-from multiraft.types import Entry, HardState
+from multiraft.types import Entry, EntryKind, HardState
 from tests.datadriven import Command, ScriptError
 from tests.storage.damage import DIRECTORY, LANE, Disk
 from tests.storage.world import (
@@ -25,6 +25,7 @@ from tests.storage.world import (
     noop_entry,
     open_entry,
     open_store,
+    seal,
     write,
 )
 
@@ -131,6 +132,42 @@ class DamageInteraction:
             states.append(self.entries[group][index])
         states.apply(applied)
         checkpoint(self.store, {group: applied})
+
+    def do_roll(self, command: Command) -> None:
+        """roll: a new segment; those before get their index files."""
+        self.store.table.journal.start_segment()
+        self.rounds.run(write(2))
+        seal(self.store)
+
+    def do_log_start(self, command: Command) -> None:
+        """log-start g1 offset=2 term=1: the batches before an offset are deleted."""
+        group, states = command.group(0), self.store.partition_states[command.group(0)]
+        entry = Entry(EntryKind.LOG_START, group, 1, command.number("term", 1),
+                      self._log(group).index.last_index + 1, PARTITION,
+                      command.number("offset", 0))
+        self.entries[group][entry.index] = entry
+        self.rounds.run(write(group, entry))
+        for index in range(states.last_index + 1, entry.index + 1):
+            states.append(self.entries[group][index])
+        states.apply(entry.index)
+        self.store.trim(group, [PARTITION])
+
+    def do_go(self, command: Command) -> list[str]:
+        """go: segments that nothing needs go, as far as the checkpoints allow."""
+        journal = self.store.table.journal
+        while True:
+            job = self.store.removal_job()
+            if job is not None:
+                job.execute()
+                self.store.removed(job)
+            elif not self.store.is_examining:
+                break
+        removed = journal.removed_ranges()
+        return [f"the journal begins at {removed.journal_start}, removed: "
+                + (" ".join(f"{begin}-{end}" for begin, end in removed.ranges) or "nothing behind"),
+                "files: " + " ".join(str(int(name[:20]))
+                                     for name in self.disk.filesystem.list(LANE)
+                                     if name.endswith(".segment"))]
 
     def do_restart(self, command: Command) -> None:
         """restart: a start from the disk alone."""

@@ -31,10 +31,13 @@ def test_a_plain_segment_needs_no_scan_and_has_the_same_index(monkeypatch, windo
     plain = 0
     while (job := store.seal_job()) is not None:
         found = job._packed(None)
+        contents, job.contents = job.contents, None
         scanned = job._scanned(None)
         if found is not None:
             plain += 1
             assert b"".join(found) == b"".join(scanned)
+            assert contents._replace(groups={}) == job.contents._replace(groups={})
+            assert dict(contents.groups) == dict(job.contents.groups)
         job.execute()
         store.sealed(job)
     store.close()

@@ -25,6 +25,7 @@ from tests.storage.world import VOTERS, Rounds, write
 class Life(BootId):
     """A follower with two starts, and its leader."""
 
+    removed = 0  # segments
     rotted = False  # the newest checkpoint, since the last one was written
     given_up: dict[int, int] = {}  # group -> first index that repair left to consensus
 
@@ -80,6 +81,24 @@ class Life(BootId):
         first = states.applied_index + 1 - kept
         if first > 1:
             self.peer.table.logs[group].compact(first, states)
+
+    def remove(self, steps: int) -> None:
+        """Segments that nothing needs go: so many checkpoints, and what is due after each."""
+        for _ in range(steps):
+            while True:
+                job = self.store.removal_job()
+                if job is not None:
+                    job.execute()
+                    self.store.removed(job)
+                    self.removed += len(job.segments)
+                elif not self.store.is_examining:
+                    break
+            self.vote(1)
+            self.checkpoint()
+        self.note()
+        exists = self.disk.filesystem.exists
+        self.written = [item for item in self.written if exists(item[0])]
+        self.check()
 
     def rot_checkpoint(self) -> None:
         """The newest checkpoint is damaged, unless the one before it is."""
@@ -231,6 +250,8 @@ steps = st.lists(st.one_of(
     st.tuples(st.just("rise"), group, st.integers(0, 9)),
     st.tuples(st.just("trim"), group),
     st.tuples(st.just("peer_compacts"), group, small),
+    st.tuples(st.just("remove"), st.integers(1, 3)),
+    st.tuples(st.just("remove"), st.integers(1, 3)),
     st.tuples(st.just("roll"), st.booleans()),
     st.tuples(st.just("restart")),
     st.tuples(st.just("rot_checkpoint")),
@@ -244,8 +265,32 @@ RAISED = [("append", 1, 4, True), ("lead", 1, 0, 4, True), ("commit", 1), ("chec
           ("append", 2, 3, True), ("checkpoint",), ("compact", 1, 1), ("checkpoint",)]
 
 
+#: The same in four segments, the second and third of which have nothing that is needed but the
+#: batches of the first group, until the log start passes them.
+SEGMENTED = [("append", 1, 2, True), ("append", 2, 2, True), ("roll", True),
+             ("append", 1, 3, True), ("roll", True), ("lead", 1, 1, 3, True), ("roll", True),
+             ("append", 2, 2, True), ("commit_and_compact", 1, 0), ("commit_and_compact", 2, 0)]
+#: Segments are gone between others, or in the front, or are only named in the newest checkpoint.
+REMOVED = [*SEGMENTED, ("rise", 1, 0), ("commit_and_compact", 1, 0), ("trim", 1), ("remove", 3)]
+IN_FRONT = [*REMOVED, ("rise", 2, 0), ("commit_and_compact", 2, 0), ("trim", 2), ("remove", 3)]
+NAMED = [*REMOVED[:-1], ("remove", 1)]
+
+
 @settings(max_examples=150)
 @given(steps)
+@example([*REMOVED, ("restart",), ("append", 1, 2, True), ("remove", 2)])
+@example([*REMOVED, ("rot_checkpoint",), ("append", 1, 2, True), ("remove", 3)])
+@example([*REMOVED, ("damage", [(30, 5)], False), ("restart",)])
+@example([*REMOVED, ("damage", [(0, 2), (20, 5)], True), ("restart",)])
+@example([*NAMED, ("rot_checkpoint",), ("remove", 3)])
+@example([*NAMED, ("damage", [(10, 3)], False), ("remove", 3), ("restart",)])
+@example([*NAMED, ("damage", [(10, 3)], True), ("remove", 3), ("restart",)])
+@example([*IN_FRONT, ("rot_checkpoint",), ("append", 2, 2, True), ("remove", 3)])
+# Copies stand behind a removed segment that had the record of a truncation.
+@example([("append", 1, 2, True), ("append", 2, 2, True), ("roll", True), ("lead", 1, 1, 3, True),
+          ("roll", True), ("commit_and_compact", 1, 0), ("flip", 16, True), ("flip", 0, True),
+          ("append", 1, 3, False), ("append", 1, 1, True), ("damage", [(21, 4), (4, 2)], True),
+          ("remove", 3)])
 @example([*RAISED, ("flip", 8, True)])
 @example([*RAISED, ("flip", 8, False)])
 @example([*RAISED, ("peer_compacts", 1, 0), ("flip", 8, False), ("restart",)])
@@ -261,9 +306,21 @@ RAISED = [("append", 1, 4, True), ("lead", 1, 0, 4, True), ("commit", 1), ("chec
           ("commit_and_compact", 1, 2)])
 @example([*RAISED, ("roll", True), ("append", 1, 3, True), ("roll", True), ("restart",)])
 def test_records_are_readable_and_the_log_is_its_leaders(steps):
+    lived(steps)
+
+
+def test_segments_go_in_these_histories():
+    for steps in (REMOVED, IN_FRONT):
+        assert lived(steps).removed
+    named = lived(NAMED)
+    assert not named.removed and named.store.table.journal.leftovers
+
+
+def lived(steps) -> Life:
     life = Life()
     for what, *how in [*steps, ("restart",)]:
         getattr(life, what)(*how)
     for group in GROUPS:
         life.sync(group)
     life.check()
+    return life

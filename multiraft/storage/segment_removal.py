@@ -1,0 +1,162 @@
+"""Removal of segments that nothing needs: when each step of it is due.
+
+Contract.  ``next_job`` -> (a thread executes the job) -> ``done`` or ``failed``; one job at a time.
+The rest runs on the loop, touches memory only and does bounded work per call.
+
+    step                                              durable when
+    ------------------------------------------------  ----------------------------------------------
+    1 a segment leaves the journal, in memory         not at all: a start reads it
+    2 a checkpoint names it as removed                the checkpoint is; a start from it does not
+                                                      read the segment, one from an earlier does
+    3 all kept checkpoints name it                    the oldest of them is: no start reads it
+    4 its index file and the segment are unlinked     the directory is synced; until then each of
+                                                      the two may come back
+
+A crash between any two steps leaves a start that works.  A start that finds files of removed
+segments does not read them, and removes them after step 3 of its own: it does not know what the
+checkpoint before the newest names.
+
+Theory.  Which segments may go: ``removable_segments``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from multiraft.storage.checkpointer import Checkpointer
+from multiraft.storage.filesystem import Filesystem
+from multiraft.storage.journal.journal import Segment, index_path
+from multiraft.storage.log_table import LogTable
+from multiraft.storage.removable_segments import RemovalPass, SegmentContents
+
+#: Groups in the segments that one call examines: some milliseconds of the loop.  A segment with
+#: more groups is examined whole.
+GROUPS_EXAMINED_MAX = 4096
+#: Segments that one call examines.
+SEGMENTS_EXAMINED_MAX = 256
+#: Segments whose files one job unlinks: a disk frees the blocks of so many within a second.
+FILES_PER_JOB = 16
+
+
+class RemovalJob:
+    """Unlinking of the files of removed segments."""
+
+    __slots__ = ("segments", "_filesystem", "_directory")
+
+    def __init__(self, filesystem: Filesystem, directory: str, segments: Sequence[Segment]):
+        self.segments = tuple(segments)
+        self._filesystem = filesystem
+        self._directory = directory
+
+    def execute(self) -> None:
+        """Unlink the files that exist, and sync the directory.  Block, on any thread.  Raises
+        ``OSError``; the job may be executed again."""
+        for segment in self.segments:
+            for path in (index_path(segment), segment.path):
+                if self._filesystem.exists(path):
+                    self._filesystem.remove(path)
+        self._filesystem.sync_directory(self._directory)
+
+
+class SegmentRemoval:
+    """Decisions about the segments of a store's journal, and the jobs that remove them."""
+
+    def __init__(self, table: LogTable, checkpointer: Checkpointer,
+                 contents: dict[int, SegmentContents]):
+        """``contents``: by start, of the sealed segments that recovery found."""
+        self._table = table
+        self._checkpointer = checkpointer
+        self._contents = contents
+        self._pass: RemovalPass | None = None
+        self._next_start = 0  # of the segment to examine next
+        self._newest = checkpointer.newest  # when the last pass began
+        self._job: RemovalJob | None = None
+        self.waiting = 0  # segments of the last pass that wait, because of ``REMOVED_RANGES_MAX``
+
+    def add(self, contents: SegmentContents) -> None:
+        """Take the contents of a segment that was sealed."""
+        self._contents[contents.start] = contents
+
+    @property
+    def is_examining(self) -> bool:
+        """True if the pass over the journal is not at its end."""
+        return self._pass is not None
+
+    def next_job(self) -> RemovalJob | None:
+        """Examine the next segments, and return a job that unlinks files of removed ones; None =
+        none may go now.
+
+        A pass over the journal begins once for each checkpoint.  O(groups in the segments examined,
+        + removed ranges for each that goes)."""
+        self._examine()
+        if self._job is not None:
+            return None
+        leftovers = self._table.journal.leftovers
+        ready = [each for each in leftovers[:FILES_PER_JOB]
+                 if self._checkpointer.all_remove(each.start)]
+        if not ready:
+            return None
+        self._job = RemovalJob(self._table.filesystem, self._table.journal.directory, ready)
+        return self._job
+
+    def done(self, job: RemovalJob) -> None:
+        """Take an executed job: its files are gone."""
+        assert job is self._job
+        self._job = None
+        gone = {segment.start for segment in job.segments}
+        journal = self._table.journal
+        journal.leftovers = [each for each in journal.leftovers if each.start not in gone]
+
+    def failed(self) -> None:
+        """Allow another job, because the last one could not unlink its files."""
+        self._job = None
+
+    # ---- decisions -----------------------------------------------------------------------------
+
+    def _examine(self) -> None:
+        """Take segments that nothing needs out of the journal, as far as one call examines them."""
+        if self._pass is None:
+            newest = self._checkpointer.newest
+            if newest is self._newest:
+                return
+            kept = self._checkpointer.kept()
+            if not kept:
+                return
+            self._newest, self._next_start, self.waiting = newest, 0, 0
+            self._pass = RemovalPass(kept, self._has_record)
+        groups = 0
+        for segment in self._table.journal.sealed_from(self._next_start, SEGMENTS_EXAMINED_MAX):
+            contents = self._contents.get(segment.start)
+            if contents is None or contents.end > self._newest.position:
+                break  # it is not sealed yet, or no checkpoint knows all of it
+            groups += len(contents.groups)
+            if groups > GROUPS_EXAMINED_MAX and groups > len(contents.groups):
+                return
+            self._next_start = segment.start + 1
+            if self._pass.may_go(contents):
+                self._remove(segment, contents)
+        else:
+            if self._table.journal.sealed_from(self._next_start, 1):
+                return
+        self._pass = None
+
+    def _remove(self, segment: Segment, contents: SegmentContents) -> None:
+        journal = self._table.journal
+        begin = contents.begin if contents.begin >= 0 else journal.end_before(segment)
+        if journal.remove(segment, begin):
+            del self._contents[segment.start]
+        else:
+            self.waiting += 1
+            assert self._pass is not None
+            self._pass.keep(contents)
+
+    def _has_record(self, segment: SegmentContents) -> bool:
+        """Return True if a record stands in the segment, readable or missing.  O(records of the
+        groups between the first and the last index that they have in the segment)."""
+        for group, contents in segment.groups.items():
+            log = self._table.logs.get(group)
+            if log is not None and log.incarnation == contents.incarnation and (
+                    log.records.stand_within(segment.start, segment.end, contents.first_index,
+                                             contents.last_index)):
+                return True
+        return False

@@ -1,0 +1,452 @@
+"""Segments that nothing needs go, in steps that each survive a crash, and are never missed."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from chaos.simulator.disk.filesystem import PowerLoss, SimulatedFilesystem
+from multiraft.errors import Compacted
+from multiraft.storage import inspect, removed_ranges, segment_removal
+from multiraft.storage.checkpoint import checkpoint_names
+from multiraft.storage.errors import OffsetTooLow, SegmentRemoved
+from multiraft.storage.filesystem import RealFilesystem
+from multiraft.storage.removed_ranges import RemovedRanges
+from multiraft.storage.repair.scrub import Scrubber
+from tests.storage.damage import DIRECTORY, LANE
+from tests.storage.test_raft_start import (
+    ENTRIES,
+    GROUP,
+    OTHER,
+    PARTITION,
+    SECOND,
+    append,
+    checkpoints,
+    log_start,
+    payloads,
+    read,
+)
+from tests.storage.world import VOTERS, Rounds, noop_entry, open_store, seal, write
+
+#: Indexes of the group's entries in each segment.
+SEGMENTS = [(1, 2, 3), (4, 5), (6,), (7, 8), (9,)]
+
+
+def filled(filesystem, directory: str = DIRECTORY):
+    """A store with the entries in five segments, all applied; the first batch of the second
+    partition, alone in its segment, is below the log start."""
+    store = open_store(filesystem, directory)
+    for group in (GROUP, OTHER):
+        store.create_group(group, 1, VOTERS)
+    for indexes in SEGMENTS:
+        for index in indexes:
+            append(store, ENTRIES[index - 1])
+        store.table.journal.start_segment()
+    append(store, log_start(10, SECOND, 1))
+    seal(store)
+    return store
+
+
+def compacted(filesystem, directory: str = DIRECTORY):
+    """A store whose Raft start is behind everything, in both kept checkpoints."""
+    store = filled(filesystem, directory)
+    checkpoints(store)
+    store.compact(GROUP, 11)
+    checkpoints(store)
+    store.table.logs[GROUP].cached.clear()
+    return store
+
+
+def remove(store) -> int:
+    """Every step that is due; how many segments' files went."""
+    count = 0
+    while True:
+        job = store.removal_job()
+        if job is not None:
+            job.execute()
+            store.removed(job)
+            count += len(job.segments)
+        elif not store.is_examining:
+            return count
+
+
+def without_middle(filesystem, directory: str = DIRECTORY):
+    """A store from which the segments with nothing but dropped entries are gone."""
+    store = compacted(filesystem, directory)
+    assert not remove(store)
+    checkpoints(store)
+    assert remove(store)
+    return store
+
+
+def names(filesystem, directory: str = DIRECTORY) -> list[int]:
+    return [int(name[:20]) for name in filesystem.list(f"{directory}/lane-0")
+            if name.endswith(".segment")]
+
+
+def starts(store) -> list[int]:
+    return [segment.start for segment in store.table.journal.segments]
+
+
+def check(store) -> None:
+    """Nothing is missing, and every record is read."""
+    assert not store.damage and not store.strays
+    log = store.table.logs[GROUP]
+    log._check()
+    assert not log.quarantined and log.index.last_index == 10
+    assert not log.records.missing
+    assert [index for index in range(1, 11) if index in log.records] == [
+        index for index in (3, 6, 7, 8) if index < log.raft_start]
+    assert read(store, PARTITION, 0) == (payloads(3, 6, 7), 5)
+    assert read(store, SECOND, 1) == (payloads(8), 2)
+    with pytest.raises(OffsetTooLow):
+        store.fetch(GROUP, SECOND, 0, 1 << 20, 2)
+
+
+def reopened(store, filesystem, directory: str = DIRECTORY):
+    store.close()
+    return open_store(filesystem, directory)
+
+
+def test_a_segment_goes_when_both_kept_checkpoints_name_it(disk):
+    filesystem, directory = disk
+    store = compacted(filesystem, directory)
+    before = names(filesystem, directory)
+    assert not remove(store)
+    second, fifth = before[1], before[4]
+    assert starts(store) == [start for start in before if start not in (second, fifth)]
+    checkpoints(store, 1)
+    assert not remove(store) and names(filesystem, directory) == before
+    checkpoints(store, 1)
+    assert remove(store) == 2
+    assert names(filesystem, directory) == [*before[:1], *before[2:4], *before[5:]]
+    check(store)
+    for _ in range(3):
+        store = reopened(store, filesystem, directory)
+        check(store)
+        assert len(store.table.journal.removed.ranges) == 2
+        checkpoints(store)
+
+
+def test_the_front_of_the_journal_needs_no_range(simulated):
+    store = without_middle(simulated)
+    append(store, log_start(11, PARTITION, 2))
+    store.trim(GROUP, [PARTITION])
+    checkpoints(store)
+    remove(store)
+    assert store.table.journal.removed.journal_start == starts(store)[0]
+    checkpoints(store)
+    assert remove(store) == 1
+    assert names(simulated) == starts(store)
+    for _ in range(2):
+        assert not store.damage
+        assert read(store, PARTITION, 2) == (payloads(6, 7), 5)
+        assert len(store.table.journal.removed.ranges) == 1
+        store = reopened(store, simulated)
+
+
+def test_a_log_without_an_entry_left_continues(simulated):
+    store = without_middle(simulated)
+    append(store, log_start(11, PARTITION, 5))
+    append(store, log_start(12, SECOND, 2))
+    checkpoints(store)
+    store.table.journal.start_segment()
+    Rounds(store).run(write(OTHER))
+    store.compact(GROUP, 13)
+    checkpoints(store)
+    seal(store)
+    for _ in range(3):
+        remove(store)
+        checkpoints(store)
+    remove(store)
+    assert not store.table.journal.removed.ranges and len(names(simulated)) == 1
+    store = reopened(store, simulated)
+    assert not store.damage and store.groups[GROUP].bounds == (13, 2, 12)
+
+
+def opened(filesystem):
+    """A start that may have found the newest checkpoint damaged."""
+    store = open_store(filesystem, DIRECTORY)
+    store.damage[:] = [each for each in store.damage if each.kind != "checkpoint"]
+    return store
+
+
+@pytest.mark.parametrize("oldest", [False, True])
+def test_power_loss_at_every_operation_leaves_a_start_that_works(oldest):
+    """Also from the older checkpoint, and a second time."""
+    over, limit = False, 0
+    while not over:
+        filesystem = SimulatedFilesystem()
+        store = compacted(filesystem)
+        filesystem.operations_to_crash = limit
+        try:
+            for _ in range(3):
+                remove(store)
+                checkpoints(store, 1)
+            over = True
+        except PowerLoss:
+            over = False
+        filesystem.operations_to_crash = -1
+        filesystem.power_loss(random.Random(limit))
+        if oldest:
+            newest = checkpoint_names(filesystem, DIRECTORY)[-1]
+            filesystem.flip(f"{DIRECTORY}/{newest}", 40, 1)
+        for _ in range(2):
+            store = opened(filesystem)
+            check(store)
+            remove(store)
+            filesystem.power_loss(random.Random(limit))
+        store = opened(filesystem)
+        for _ in range(4):
+            checkpoints(store, 1)
+            if store.raft_start_max(GROUP) > 10:
+                store.compact(GROUP, 11)
+            remove(store)
+        check(store)
+        assert names(filesystem) == starts(store)
+        limit += 1
+    assert limit > 10
+
+
+def test_leftover_files_are_not_read_and_go(simulated):
+    store = without_middle(simulated)
+    other = SimulatedFilesystem()
+    kept = compacted(other)
+    gone = sorted(set(names(other)) - set(starts(store)))
+    store.close()
+    assert len(gone) == 2
+    for start, ending in [(gone[0], "segment"), (gone[0], "index"), (gone[1], "index")]:
+        path = f"{LANE}/{start:020d}.{ending}"
+        simulated.create(path).write([other.image(path)], 0, True)
+    simulated.sync_directory(LANE)
+    simulated.flip(f"{LANE}/{gone[0]:020d}.segment", 200, 1)
+    store = open_store(simulated, DIRECTORY)
+    check(store)
+    assert not remove(store), "the checkpoint before the newest was not read"
+    checkpoints(store, 1)
+    assert remove(store) == 2
+    assert names(simulated) == starts(store)
+    kept.close()
+
+
+def test_a_file_in_a_removed_part_that_is_no_segment_is_a_stray(simulated):
+    store = without_middle(simulated)
+    begin, _ = store.table.journal.removed.ranges[0]
+    store.close()
+    path = f"{LANE}/{begin + 8:020d}.segment"
+    simulated.create(path).write([b"another program's"], 0, True)
+    store = open_store(simulated, DIRECTORY)
+    assert [stray.path for stray in store.strays] == [path] and not store.damage
+    checkpoints(store)
+    remove(store)
+    assert simulated.exists(path)
+
+
+def test_bytes_missing_beside_a_removed_range_are_damage(simulated):
+    for at, cut in ((0, True), (2, False)):
+        filesystem = SimulatedFilesystem()
+        store = without_middle(filesystem)
+        segment = store.table.journal.segments[0 if cut else 1]
+        store.close()
+        filesystem.remove(segment.path.replace(".segment", ".index"))
+        if cut:  # the last entry of the segment before the range
+            filesystem.overwrite(segment.path, segment.end - segment.start - 8, bytes(8))
+            filesystem.open(segment.path).truncate(store.table.logs[GROUP].locate(3).position
+                                                   - segment.start)
+        else:  # the segment behind it
+            filesystem.remove(segment.path)
+        store = open_store(filesystem, DIRECTORY)
+        assert [each.kind for each in store.damage] == ["missing"], at
+        assert store.groups[GROUP].quarantined
+        assert store.table.logs[GROUP].records.missing
+
+
+def test_an_index_that_may_have_been_lost_beside_a_removed_range_is_missing(simulated):
+    """Index 4 and 5 stood in the removed segment, or in the damaged place behind."""
+    store = without_middle(simulated)
+    segment = store.table.journal.segments[1]
+    place = store.table.logs[GROUP].locate(6)
+    store.close()
+    simulated.remove(segment.path.replace(".segment", ".index"))
+    simulated.overwrite(segment.path, place.position - segment.start + 20, b"\xff")
+    store = open_store(simulated, DIRECTORY)
+    log = store.table.logs[GROUP]
+    assert 6 in log.records.missing
+    assert read(store, PARTITION, 0, 2) == (payloads(3), 2)
+    assert read(store, SECOND, 1) == (payloads(8), 2)
+
+
+def test_a_truncation_in_a_removed_segment_is_not_forgotten(simulated):
+    store = open_store(simulated, DIRECTORY)
+    for group in (GROUP, OTHER):
+        store.create_group(group, 1, VOTERS)
+    for entry in ENTRIES[:4]:
+        append(store, entry)
+    states = store.partition_states[GROUP]
+    wrong = noop_entry(GROUP, 5, 1)
+    states.append(wrong)
+    Rounds(store).run(write(GROUP, wrong))
+    states.truncate(5)
+    store.table.journal.start_segment()
+    Rounds(store).run(write(GROUP, drop_from=5))
+    append(store, ENTRIES[4])
+    store.table.journal.start_segment()
+    for entry in ENTRIES[5:9]:
+        append(store, entry)
+    seal(store)
+    checkpoints(store)
+    store.compact(GROUP, 10)
+    for _ in range(4):
+        checkpoints(store, 1)
+        remove(store)
+    assert len(names(simulated)) == 2
+    for _ in range(2):
+        store = reopened(store, simulated)
+        log = store.table.logs[GROUP]
+        log._check()
+        assert not store.damage and not log.records.missing and not log.quarantined
+        assert log.records.term(5) == 2
+        assert read(store, PARTITION, 0) == (payloads(3, 6, 7), 5)
+        checkpoints(store, 1)
+
+
+# ---- readers ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("real", [False, True])
+def test_a_read_whose_segment_went_is_told_so_and_finds_no_damage(real, tmp_path):
+    filesystem = RealFilesystem() if real else SimulatedFilesystem()
+    directory = str(tmp_path / "node") if real else DIRECTORY
+    store = filled(filesystem, directory)
+    store.table.logs[GROUP].cached.clear()
+    checkpoints(store)
+    jobs = [store.read_job(GROUP, 4, 5), store.read_job(GROUP, 3, 5),
+            store.verify_job(GROUP, SECOND, 0), store.fetch(GROUP, SECOND, 1, 1, 2).job]
+    scrubber = Scrubber(store)
+    while (piece := scrubber.next_job()) is not None:
+        if getattr(piece, "position", 0) > store.table.journal.segments[1].start:
+            break
+        piece.execute()
+        assert not scrubber.done(piece)
+    store.compact(GROUP, 11)
+    for _ in range(4):
+        checkpoints(store, 1)
+        remove(store)
+    for job in jobs[:3]:
+        with pytest.raises(SegmentRemoved) as error:
+            job.execute()
+        assert isinstance(error.value, Compacted)
+    with pytest.raises(SegmentRemoved):
+        jobs[0].run_from_page_cache()
+    assert jobs[3].execute() == payloads(8)
+    piece.execute()
+    assert not scrubber.done(piece)
+    while (piece := scrubber.next_job()) is not None:
+        piece.execute()
+        assert not scrubber.done(piece)
+    with pytest.raises(OffsetTooLow):
+        store.fetch(GROUP, SECOND, 0, 1 << 20, 2)
+    check(store)
+
+
+def test_a_file_that_is_gone_without_a_reason_is_an_error_of_the_disk(simulated):
+    store = filled(simulated)
+    store.table.logs[GROUP].cached.clear()
+    job = store.read_job(GROUP, 4, 5)
+    simulated.remove(store.table.journal.segments[1].path)
+    with pytest.raises(FileNotFoundError):
+        job.execute()
+
+
+# ---- limits and errors --------------------------------------------------------------------------
+
+
+def test_with_too_many_ranges_removal_waits(simulated, monkeypatch):
+    monkeypatch.setattr("multiraft.storage.journal.journal.REMOVED_RANGES_MAX", 1)
+    store = compacted(simulated)
+    assert removed_ranges.REMOVED_RANGES_MAX == 1 << 14
+    remove(store)
+    assert len(store.table.journal.removed.ranges) == 1 and store.removals_waiting == 1
+    append(store, log_start(11, PARTITION, 2))
+    store.trim(GROUP, [PARTITION])
+    checkpoints(store)
+    remove(store)
+    assert len(store.table.journal.removed.ranges) == 1 and not store.removals_waiting
+    checkpoints(store)
+    remove(store)
+    assert not store.damage and names(simulated) == starts(store)
+
+
+def test_a_call_does_a_bounded_part_of_the_work(simulated, monkeypatch):
+    monkeypatch.setattr(segment_removal, "SEGMENTS_EXAMINED_MAX", 1)
+    monkeypatch.setattr(segment_removal, "FILES_PER_JOB", 1)
+    store = compacted(simulated)
+    calls = 0
+    while store.removal_job() is None and (store.is_examining or not calls):
+        calls += 1
+    assert calls >= 4
+    checkpoints(store)
+    job = store.removal_job()
+    assert job is not None and len(job.segments) == 1
+    assert store.removal_job() is None, "one at a time"
+    store.removal_failed()
+    assert remove(store) == 2
+
+
+def test_on_a_full_disk_nothing_goes_before_a_checkpoint_fits(simulated):
+    store = compacted(simulated)
+    before = names(simulated)
+    remove(store)
+    simulated.faults.capacity_bytes = simulated.faults.used_bytes
+    Rounds(store).run(write(OTHER))
+    job = store.checkpoint_job({}, None)
+    with pytest.raises(OSError):
+        job.execute()
+    store.checkpoint_failed()
+    assert not remove(store) and names(simulated) == before
+    simulated.faults.capacity_bytes = 1 << 40
+    store = reopened(store, simulated)
+    check(store)
+    for _ in range(4):
+        checkpoints(store, 1)
+        if store.raft_start_max(GROUP) > 10:
+            store.compact(GROUP, 11)
+        remove(store)
+    check(store)
+    assert len(names(simulated)) < len(before)
+
+
+# ---- inspection ---------------------------------------------------------------------------------
+
+
+def test_inspection_knows_removed_segments(tmp_path):
+    filesystem, directory = RealFilesystem(), str(tmp_path / "node")
+    store = compacted(filesystem, directory)
+    remove(store)
+    checkpoints(store)
+    gone = sorted(set(names(filesystem, directory)) - set(starts(store)))
+    found = inspect.strays_of(tmp_path / "node")
+    assert {each.path.rpartition("/")[2] for each in found} == {
+        f"{start:020d}.{ending}" for start in gone for ending in ("segment", "index")}
+    assert remove(store) == 2
+    assert not inspect.strays_of(tmp_path / "node")
+    facts = [inspect.summary(kind, path).facts for kind, path in inspect.files_of(tmp_path / "node")
+             if kind == inspect.CHECKPOINT]
+    assert facts[-1]["removed"] == [list(each) for each in store.table.journal.removed.ranges]
+    store.close()
+
+
+# ---- values -------------------------------------------------------------------------------------
+
+
+def test_ranges_are_merged_with_their_neighbours_and_the_front():
+    ranges = RemovedRanges().with_segment(90, 190, 0, 200).with_segment(390, 490, 300, 500)
+    assert ranges == (0, ((90, 190), (390, 490)))
+    assert ranges.with_segment(490, 590, 300, 600) == (0, ((90, 190), (390, 590)))
+    assert ranges.with_segment(290, 390, 200, 500) == (0, ((90, 190), (290, 490)))
+    assert ranges.with_segment(0, 90, None, 200) == (200, ((390, 490),))
+    assert [ranges.covers(start) for start in (0, 90, 100, 190, 200, 400)] == [
+        False, True, True, False, False, True]
+    assert ranges.behind(0) == (90, 190) and ranges.behind(200, 300) is None
+    assert RemovedRanges(200).is_within(-1, 300) and not RemovedRanges(200).is_within(0, 300)
