@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import click
 
 from admin_cli import connection
+from admin_cli.console.help_pages import HelpfulCommand
 from admin_cli.console.options import Time, json_option, servers_option, topic_argument
 from admin_cli.console.output import note, plural, print_json, print_table
 from admin_cli.failures import Ambiguous, CommandFailed
@@ -29,7 +30,7 @@ class Deletion(NamedTuple):
     before: int
 
 
-@click.command("delete-records")
+@click.command("delete-records", cls=HelpfulCommand)
 @topic_argument
 @click.option("--before", type=Whole(0, COUNT_MAX), metavar="OFFSET",
               help="Delete the records below this offset.")
@@ -53,6 +54,10 @@ def delete_records(session: Session, topic: str, before: int | None, before_time
     """
     if (before is not None) + (before_time is not None) + every != 1:
         raise click.UsageError("give one of --before OFFSET, --before-time TIME and --all.")
+    if connection.is_internal(topic):
+        raise CommandFailed(f"{topic} is an internal topic: nodes append to it, and its records "
+                            "are removed by its retention only.",
+                            f"`multiraft topic describe {topic} --settings` shows its retention.")
     with connection.open_session(session) as client:
         ranges = connection.offsets(client, topic)
         for partition in partitions:

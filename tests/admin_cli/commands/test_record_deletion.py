@@ -49,6 +49,14 @@ def test_an_offset_beyond_the_end_of_one_partition_deletes_nothing(run, cluster)
     assert not cluster.deleted
 
 
+def test_an_internal_topic_is_left_to_its_retention(run, cluster):
+    cluster.topics["__metrics"] = [[(None, b"v")]]
+    result = run("topic", "delete-records", "__metrics", "--all")
+    assert result.exit_code == ExitCode.FAILED
+    assert "multiraft topic describe __metrics --settings" in result.stderr
+    assert not cluster.deleted
+
+
 def test_unknown_topics_and_partitions_are_not_found(run, cluster):
     assert run("topic", "delete-records", "x", "--all").exit_code == ExitCode.NOT_FOUND
     assert run("topic", "delete-records", "t", "--all", "-p", "2").exit_code == ExitCode.NOT_FOUND
