@@ -47,7 +47,7 @@ def explain(session: Session, topic: str, partition: int | None, as_json: bool) 
     """Show which groups hold which offsets of TOPIC [PARTITION], and why.
 
     A partition that was switched has a row for each group that holds a part of it; the last one
-    takes the appends. Rows are never removed, because there is no retention yet.
+    takes the appends. A row goes when all records of its part are deleted.
     """
     with connection.open_session(session) as client:
         found = placements(client, topic, partition)
