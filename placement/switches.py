@@ -442,8 +442,8 @@ def _non_move(pool: _Pool, group: int, row: PartitionRow, largest_headroom: int)
 _WORDS = {
     EXCLUDED: "the policy excludes it",
     COPIED: "it is compacted or kept without limit, and switching would copy it",
-    CHAIN_FULL: "its chain has as many links as are allowed; nothing makes it shorter, because "
-                "there is no retention yet",
+    CHAIN_FULL: "its chain has as many links as are allowed; it becomes shorter when retention "
+                "removes the oldest records",
     EXCEPTIONS_FULL: "the table of exceptions is full",
     IN_CHANGE: "the group's members are changing",
     NO_QUORUM: "the group has no majority",
