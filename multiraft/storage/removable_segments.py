@@ -1,7 +1,7 @@
 """Segments of the journal that hold nothing that is needed.
 
-Contract.  ``RemovalPass`` is told what each segment contains, of the kept checkpoints and of the
-kept records, and decides.  It reads and removes nothing.
+Contract.  ``RemovalPass`` takes what each segment contains, the kept checkpoints and the kept
+records, and decides.  It reads and removes nothing.
 
 Theory.  A start begins with one of the kept checkpoints, the older one if the newest is damaged,
 and reads the journal.  For each group it needs the entries from that checkpoint's Raft start on,
@@ -158,7 +158,7 @@ class RemovalPass:
             if start is None or contents.incarnation > start.incarnation:
                 return True
             if contents.incarnation < start.incarnation or segment.end <= start.position:
-                continue  # of an earlier life
+                continue  # of an earlier incarnation
             truncated = max(contents.truncated_from, start.first_index)
             if contents.last_index >= start.first_index or contents.truncated_from and (
                     self._highest.get((group, contents.incarnation), 0) >= truncated):

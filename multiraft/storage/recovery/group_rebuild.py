@@ -191,7 +191,7 @@ class GroupRebuild:
             log.index.append_placeholders(following, term_in(record.record_terms, start))
         if any(lost < position and max(lost, lost_end) >= self._read_to
                for lost, lost_end in self._lost):
-            # Of known terms: copies of them are told from others, and the log continues behind.
+            # Of known terms: their copies are recognised by them, and the log continues behind.
             for index in range(begin, end):
                 if term_in(record.record_terms, index) == UNKNOWN_TERM:
                     log.damage.lose_term(index)
