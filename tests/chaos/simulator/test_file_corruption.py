@@ -79,7 +79,7 @@ def test_nodes_go_on_without_what_rotted_or_are_replaced():
 
 
 def test_whoever_overlooks_a_rotten_checkpoint_is_noticed():
-    bug = Bug("rotten-checkpoint-is-read", "multiraft.storage.atomic_file", "read_envelope",
+    bug = Bug("rotten-checkpoint-is-read", "multiraft.storage.atomic_file", "open_envelope",
               "!= crc:", "!= crc and False:", "", Seeds())
     with planted(bug):
         assert any(simulation.run(decaying(seed)).failure for seed in (22, *range(1, 31)))
