@@ -235,7 +235,7 @@ class Backend(abc.ABC):
     def try_removed(self, timeout_s: float = UP_S) -> list[int]:
         """Start every removed node again with its files, as an operator would who did not learn of
         its removal; return their ids.  Raises ``BackendError`` when one of them is not refused and
-        does not end by itself; that one is killed."""
+        has not ended by itself ``timeout_s`` after it was ready; that one is killed."""
 
     @abc.abstractmethod
     def command(self, *arguments: str, timeout_s: float = UP_S) -> str:

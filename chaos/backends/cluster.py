@@ -448,6 +448,8 @@ class Cluster(Backend):
             self.kill(node)
             instance.log_start = instance.log.stat().st_size
             self._runner.spawn(node)
+            # A start takes as long as the machine is busy; only a node that serves runs again.
+            host.holds(lambda: not self._runner.alive(node) or self._has_said_ready(node), UP_S)
             if not host.holds(lambda: not self._runner.alive(node), timeout_s):
                 said = self._complaint(node)
                 self.kill(node)
