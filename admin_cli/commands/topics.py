@@ -18,6 +18,7 @@ from admin_cli.console.options import (
     servers_option,
     topic_argument,
     topics_argument,
+    wide_option,
 )
 from admin_cli.console.output import note, plural, print_json, print_table, say
 from admin_cli.console.setting_options import change_options, create_option, require_changes
@@ -135,10 +136,11 @@ def _print_topics_json(topics: list[connection.TopicRow], replicas: int,
 @topics_argument
 @click.option("--settings", "-c", "--print-configs", "with_settings", is_flag=True,
               help="Show the settings instead: value, source, and effect in this release.")
+@wide_option
 @json_option
 @servers_option
 @click.pass_obj
-def describe(session: Session, topics: tuple[str, ...], with_settings: bool,
+def describe(session: Session, topics: tuple[str, ...], with_settings: bool, wide: bool,
              as_json: bool) -> None:
     """Show groups, leaders, replicas and offset ranges of the partitions of each TOPIC.
 
@@ -165,7 +167,8 @@ def describe(session: Session, topics: tuple[str, ...], with_settings: bool,
     for number, (name, rows, sizes) in enumerate(found):
         if len(found) > 1:
             say(f"{number and chr(10) or ''}{name}")
-        print_table(topic_facts.COLUMNS, [topic_facts.shown(row, place, sizes) for row in rows])
+        print_table(topic_facts.COLUMNS, [topic_facts.shown(row, place, sizes) for row in rows],
+                    drop=("bytes",), wide=wide)
 
 
 def _describe_settings(session: Session, topics: tuple[str, ...], as_json: bool) -> None:
