@@ -106,4 +106,4 @@ def test_a_snapshot_goes_on_after_a_restart_in_its_middle(tmp_path):
         # A thread removes the file after the line is logged.
         wait_for(lambda: not partial.exists(), "what had arrived is dropped")
         with world.client(AWAY) as client:
-            assert len(client.list_topics()) == MANY
+            assert sum(not topic.name.startswith("__") for topic in client.list_topics()) == MANY
