@@ -99,10 +99,12 @@ def silent_log() -> logging.Logger:
 
 
 def one_node_table(**limits: int) -> dict:
-    """Return the configuration of a cluster of one, whose disk may be slow for a while."""
+    """Return the configuration of a cluster of one, whose disk may be slow for a while.  The node
+    publishes no loads: a window may end in any test, and then the node creates a topic."""
     row = {"id": 1, "client_address": f"127.0.0.1:{free_port()}",
            "peer_address": f"127.0.0.1:{free_port()}"}
     return {"node": {**row, "data_dir": "data"}, "limits": {"group_stall_ms_max": 60_000, **limits},
+            "metrics": {"publish": False},
             "cluster": {"id": CLUSTER, "groups": 2, "replication_factor": 1, "nodes": [row]}}
 
 
