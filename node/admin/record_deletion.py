@@ -202,8 +202,8 @@ class RecordDeletion:
         if place is None:
             raise self._directory.unknown(partition, 0)
         if is_internal(place.topic.name):
-            raise InvalidRequest(f"{place.topic.name!r:.80} is a topic of the nodes' own: no "
-                                 "client deletes its records")
+            raise InvalidRequest(f"{place.topic.name!r:.80} is an internal topic: its records are "
+                                 "removed by its retention only")
         states = self._partition_states.get(place.group)
         if states is None or not self._core.status.is_leader(place.group):
             raise Redirect(*self._directory.redirect(place, place.epoch_history[-1]))

@@ -62,6 +62,7 @@ class RetentionTask:
         self._take_turn = take_turn
         self._request_round = request_round
         self._log = log
+        self._silent: set[int] = set()  # nodes that did not answer since the last pass
 
     @property
     def handlers(self) -> dict[str, Callable]:
@@ -79,6 +80,10 @@ class RetentionTask:
             await trio.sleep(self._interval_ms / 1000)
 
     async def _ask_all(self) -> None:
+        """Ask about the partitions of which the last pass left a question.  A node that does not
+        answer is asked once: each time takes the time limit of an answer, and no pass runs
+        meanwhile."""
+        self._silent.clear()
         questions = dict(self._passes.questions)
         self._passes.questions.clear()
         for partition, question in questions.items():
@@ -124,8 +129,15 @@ class RetentionTask:
         leader = self._leaders.leader_hint(group)[0]
         if leader in (0, self._node):
             raise NoAnswer(f"group {group} has no other leader that this node knows of")
+        if leader in self._silent:
+            raise NoAnswer(f"node {leader} did not answer about another partition")
         asked = (group, partition, epoch, end_offset, *question)
-        reply = await self._peers.ask(leader, {"op": OP, **dict(zip(FIELDS, asked, strict=True))})
+        try:
+            reply = await self._peers.ask(leader,
+                                          {"op": OP, **dict(zip(FIELDS, asked, strict=True))})
+        except NoAnswer:
+            self._silent.add(leader)
+            raise
         told = reply.header.get("part")
         if (type(told) is not list or len(told) != 2
                 or any(type(each) is not int or each < -1 for each in told)):

@@ -1,0 +1,55 @@
+"""The task of retention: questions to the leaders of groups with earlier epochs."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import trio
+
+from node.peers.errors import NoAnswer
+from node.retention.earlier_epochs import EpochPart, Question
+from node.retention.retention_task import RetentionTask
+from tests.node.harness import silent_log
+
+HANGING, ANSWERING = 2, 3
+HISTORY = (SimpleNamespace(group=1, epoch=1, start_offset=0),
+           SimpleNamespace(group=9, epoch=2, start_offset=10))
+
+
+class Peers:
+    """Nodes of which one never answers; notes whom it was asked to reach."""
+
+    def __init__(self):
+        self.asked: list[int] = []
+
+    async def ask(self, node: int, _header: dict) -> SimpleNamespace:
+        self.asked.append(node)
+        await trio.lowlevel.checkpoint()
+        if node == HANGING:
+            raise NoAnswer(f"node {node} did not answer in time")
+        return SimpleNamespace(header={"part": [80, 4]})
+
+
+def test_a_leader_that_does_not_answer_is_asked_once_and_others_still_are():
+    """Each question that is not answered takes the time limit of an answer, and no pass runs
+    meanwhile."""
+    peers, answers = Peers(), {}
+    questions = {partition: Question(0, 3_500) for partition in range(100, 110)}
+    passes = SimpleNamespace(questions=dict(questions), answer=lambda partition, _question, parts:
+                             answers.update({partition: parts}))
+    leaders = {100 + at: ANSWERING if at == 5 else HANGING for at in range(10)}
+    place = {partition: SimpleNamespace(epoch_history=(
+        SimpleNamespace(group=partition, epoch=1, start_offset=0), HISTORY[1]))
+        for partition in questions}
+    task = RetentionTask(
+        1, passes, SimpleNamespace(partition_states={}),
+        SimpleNamespace(state=SimpleNamespace(locate=place.get)),
+        SimpleNamespace(leader_hint=lambda group: (leaders[group], 1)), peers, 1_000, lambda: 0,
+        lambda _rows: trio.lowlevel.checkpoint(), lambda: None, silent_log())
+    trio.run(task._ask_all)
+    assert peers.asked == [HANGING, ANSWERING]
+    assert answers == {105: [EpochPart(10, 80, 4)]}
+    assert not passes.questions
+    passes.questions.update(questions)
+    trio.run(task._ask_all)
+    assert peers.asked.count(HANGING) == 2, "it is asked again after the next pass"
