@@ -340,6 +340,15 @@ class RetentionPasses:
         if last and last[0].index > last_clock(states.group_state.clocks)[0]:
             self._unclosed.add(group)
 
+    def _require_earlier_clocks(self, place: Location) -> None:
+        """Have a pass propose a CLOCK behind the last batch of each earlier epoch whose group this
+        node leads.
+
+        A batch may come between a pass and the switch of its partition.  No pass counts its group
+        as active then, and without another batch there it would have no age."""
+        self._unclosed.update(entry.group for entry in place.epoch_history[:-1]
+                              if self._core.status.is_leader(entry.group))
+
     # ---- one partition --------------------------------------------------------------------------
 
     def _examine(self, partition: int, now_ms: int, is_due: bool) -> Iterator[int]:
@@ -347,6 +356,9 @@ class RetentionPasses:
         removal is proposed, not only one that is worth an entry."""
         self.examined += 1
         yield BATCHES_PER_STEP
+        place = self._metadata.state.locate(partition)
+        if place is not None and len(place.epoch_history) > 1:
+            self._require_earlier_clocks(place)
         found = self._leading(partition)
         if found is None:
             return

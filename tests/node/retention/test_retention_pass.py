@@ -443,6 +443,24 @@ def test_nothing_leaves_a_partition_while_groups_of_earlier_epochs_do_not_answer
     assert world.of(topic).log_start == 8 and world.retention.held == 0
 
 
+@pytest.mark.parametrize("leads_last", (True, False))
+def test_a_batch_right_before_a_switch_gets_an_age(leads_last):
+    world = World()
+    topic = world.topic(retention_ms=3_600_000)
+    home = world.append(topic).group
+    world.run_until(3 * BUCKET_MS)
+    assert world.kinds(home)[-1] == EntryKind.CLOCK
+    world.append(topic)
+    last = switched(world, topic)
+    if not leads_last:
+        world.led.discard(last)
+    world.run_until(2 * BUCKET_MS)
+    assert world.kinds(home)[-1] == EntryKind.CLOCK
+    closed = len(world.log[home])
+    world.run_until(20 * BUCKET_MS)
+    assert len(world.log[home]) == closed
+
+
 def test_an_answer_about_another_log_start_decides_nothing():
     world = World()
     topic = world.topic(retention_records=1)
