@@ -18,8 +18,8 @@ def deleting(world: World) -> None:
                               "retention_ms = 2000\n")
 
 
-#: One replica per group: no node has the partition's other group.
-SHAPE = {"nodes": 2, "groups": 4, "factor": 1, "configure": deleting}
+#: One replica per group: no node has the partition's other group.  So many groups that each node leads some.
+SHAPE = {"nodes": 2, "groups": 16, "factor": 1, "configure": deleting}
 
 
 def test_a_deletion_reaches_the_group_of_an_earlier_epoch_on_another_node(world):
