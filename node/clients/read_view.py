@@ -148,6 +148,11 @@ class ReadView:
             raise Refused(Code.STALE_METADATA, ErrorDetail(
                 text=f"this node knows of epoch {entry.epoch}, group {entry.group} has epoch "
                      f"{state.epoch}"), retriable=True)
+        if state is not None and not tail.epoch_of(partition):
+            # Only a partition that the metadata group has deleted, or moved elsewhere.
+            raise Refused(Code.STALE_METADATA, ErrorDetail(
+                text=f"group {entry.group} is deleting what it knows of the partition; this node "
+                     f"does not know the reason yet"), retriable=True)
         if state is None or state.epoch != entry.epoch:  # not opened yet
             is_end_certain = is_end_certain and tail.epoch_of(partition) <= entry.epoch
             next_offset = entry.start_offset

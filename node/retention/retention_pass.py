@@ -379,6 +379,9 @@ class RetentionPasses:
             self._examine_history(place, partition, limits, state, now_ms)
             return
         count = yield from self._counted(place.group, partition, limits, state)
+        if not states.is_open(partition):
+            self._retry(partition, now_ms)
+            return
         self._held.discard(partition)
         clocks = states.applied_group_state.clocks
         if is_due and limits.age_ms != UNLIMITED:
@@ -389,6 +392,9 @@ class RetentionPasses:
         removal = Removal(limits, Facts(state.log_start, state.next_offset, state.live_bytes,
                                         expired_index))
         yield from self._walk(place.group, partition, removal)
+        if not states.is_open(partition):
+            self._retry(partition, now_ms)
+            return
         goes = removal.records > 0 and (is_due or removal.is_worth_an_entry())
         if goes or count is not None:
             self._decide(place.group, _Row(partition, state.epoch, state.log_start, removal, count),
@@ -402,6 +408,11 @@ class RetentionPasses:
             self._schedule.put(partition, due_ms)
         else:
             self._schedule.put_no_later(partition, due_ms)
+
+    def _retry(self, partition: int, now_ms: int) -> None:
+        """Examine a partition again later: between two steps of its examination a seal or its
+        deletion came into the log, or its opening left the log."""
+        self._schedule.put(partition, now_ms + self._retry_ms)
 
     def _examine_history(self, place: Location, partition: int, limits: Limits,
                          state: PartitionState, now_ms: int) -> None:

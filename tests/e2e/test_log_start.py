@@ -18,7 +18,8 @@ def deleting(world: World) -> None:
                               "retention_ms = 2000\n")
 
 
-#: One replica per group: no node has the partition's other group.  So many groups that each node leads some.
+#: One replica per group: no node has the partition's other group.  With so many groups each node
+#: leads some.
 SHAPE = {"nodes": 2, "groups": 16, "factor": 1, "configure": deleting}
 
 

@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 
 from multiraft.partitions.records import open_payload, seal_payload
-from multiraft.partitions.retention_records import UNKNOWN_BYTES, parse_log_starts
+from multiraft.partitions.retention_records import (
+    UNKNOWN_BYTES,
+    delete_payload,
+    parse_log_starts,
+)
 from multiraft.types import EntryKind
 from node.metadata.state_machine import DecideSwitch, DeleteTopic, PublishSwitch, RegisterNode
 from node.retention import retention_pass
@@ -301,6 +305,29 @@ def test_a_deleted_topic_is_forgotten():
     world.run(2 * HOUR)
     world.run_until(3 * BUCKET_MS)
     assert world.retention.scheduled == 0
+
+
+@pytest.mark.parametrize("settings", (
+    {"retention_records": 1}, {"retention_bytes": 1, "retention_ms": HOUR}))
+def test_a_deletion_between_two_steps_ends_the_examination(monkeypatch, settings):
+    monkeypatch.setattr(retention_pass, "PARTITIONS_PER_STEP", 1)
+    monkeypatch.setattr(retention_pass, "BATCHES_PER_STEP", 1)
+    monkeypatch.setattr(retention_pass, "FIRST_BATCHES", 1)
+    for steps_before in range(1, 9):
+        world = World()
+        topic = world.topic(**settings)
+        world.run()
+        for _ in range(6):
+            world.append(topic)
+        steps = world.retention.steps(world.now_ms + SECOND)
+        for _ in range(steps_before):
+            next(steps)
+        world.applies = False
+        world.propose(group_of(world, topic), EntryKind.PARTITION_DELETE,
+                      delete_payload(world.commands, [topic]))
+        for _ in steps:
+            pass
+        assert EntryKind.LOG_START not in world.kinds(group_of(world, topic))
 
 
 def test_an_internal_topic_has_a_default_of_its_own():
