@@ -209,6 +209,7 @@ class Node:
             self.clients.connection_reaper.run,
             self.env.space.run,
             storage.scrub.run,
+            storage.removal.run,
             replicas.leadership_shedder.run,
             admin.sinks.run,
             replicas.repairs.run,

@@ -23,7 +23,7 @@ second accepted, and a retry of a forgotten producer would be taken for a new ba
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from multiraft.codec.layout import ENTRY_ALIGNMENT
@@ -107,7 +107,7 @@ class PartitionStates:
 
     __slots__ = ("group", "last_index", "applied_index", "group_state", "applied_group_state",
                  "_states", "_windows", "_pending", "_applied_overrides", "_first_details",
-                 "_forgotten_below", "_deleted")
+                 "_forgotten_below", "_shortened")
 
     def __init__(self, group: int, applied_index: int = 0):
         self.group = group
@@ -128,7 +128,8 @@ class PartitionStates:
         #: Details of the partition that last got its first batch; the next one often has the same.
         self._first_details = NO_DETAILS
         self._forgotten_below = 0  # ``expired_below`` at the last ``forget_expired``
-        self._deleted: list[int] = []  # by applied entries, since ``take_deleted``
+        #: Deleted, or with a raised log start, by applied entries since ``take_shortened``.
+        self._shortened: dict[int, None] = {}
 
     # ---- leader ---------------------------------------------------------------------------------
 
@@ -309,6 +310,11 @@ class PartitionStates:
             self._states[partition] = after
             if partition not in self._applied_overrides:
                 self._applied_overrides[partition] = before
+            if kind == _OPEN and before is not None and before.log_start < after.log_start:
+                # ``apply`` examines log starts in these records alone.
+                self._pending.append(_GroupChange(self.group_state, self.group_state, (record,)))
+                self.last_index = entry.index
+                return
         self._pending.append(record)
         self.last_index = entry.index
 
@@ -459,10 +465,10 @@ class PartitionStates:
                 continue
             if type(record) is _GroupChange:
                 self.applied_group_state = record.after
-                for partition, _, after, _ in record.rows:
+                for partition, before, after, _ in record.rows:
                     self._set_applied(partition, after)
-                    if after is None:
-                        self._deleted.append(partition)
+                    if after is None or before is not None and before.log_start < after.log_start:
+                        self._shortened[partition] = None
                 continue
             partition, _, after, _ = record
             if self._states.get(partition) is after:
@@ -483,13 +489,17 @@ class PartitionStates:
         """True if some partition knows a producer."""
         return bool(self._windows)
 
-    def take_deleted(self) -> list[int]:
-        """Return the partitions that applied entries have deleted since the last call, as far as
-        later entries have not opened them again.  O(deleted)."""
-        if not self._deleted:
-            return self._deleted
-        deleted, self._deleted = self._deleted, []
-        return [partition for partition in deleted if partition not in self._states]
+    def take_shortened(self) -> Collection[int]:
+        """Return the partitions that applied entries have deleted, or whose applied log start rose,
+        since the last call.  O(1)."""
+        if not self._shortened:
+            return ()
+        shortened, self._shortened = self._shortened, {}
+        return shortened
+
+    def is_deleted(self, partition: int) -> bool:
+        """Return True if neither the applied state nor the tail knows the partition."""
+        return partition not in self._states and self.applied(partition) is None
 
     def forget_expired(self) -> None:
         """Free the windows of producers that have expired by the applied entries; no look-up

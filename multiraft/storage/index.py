@@ -360,15 +360,17 @@ class PartitionIndex:
         indexes = self._indexes
         return indexes[bisect_left(indexes, first):bisect_left(indexes, index)]
 
-    def remove_below(self, offset: int, index: int, unsure: Container[int] = ()) -> array[int]:
+    def remove_below(self, offset: int, index: int, unsure: Container[int] = (),
+                     count_max: int = sys.maxsize) -> array[int]:
         """Remove the batches that end at ``offset`` or before and whose index is below ``index``,
-        and return their indexes, ascending.  O(batches).
+        the first ``count_max`` of them, and return their indexes, ascending.  O(removed + moved
+        bytes).
 
         ``unsure``: indexes of batches of unknown end; it is at most where the next batch begins."""
         slot = self.find(offset)
         if slot >= 0 and self.batch(slot)[1] <= offset:
             slot += 1
-        gone = min(max(0, slot), bisect_left(self._indexes, index))
+        gone = min(max(0, slot), bisect_left(self._indexes, index), count_max)
         if gone and self._indexes[gone - 1] in unsure and (
                 gone == len(self._bases) or self._bases[gone] > offset):
             gone -= 1

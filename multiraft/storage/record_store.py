@@ -65,6 +65,19 @@ def with_term(runs: Iterable[tuple[int, int]], index: int, term: int,
     return _joined(sorted(changed))
 
 
+def _delete_runs(column: array, runs: Sequence[tuple[int, int]]) -> None:
+    """Delete runs of slots, [begin, end), ascending.  O(runs + moved bytes)."""
+    if len(runs) == 1:
+        del column[runs[0][0]:runs[0][1]]
+    elif runs:
+        kept, at = array(column.typecode), 0
+        for begin, end in runs:
+            kept.extend(column[at:begin])
+            at = end
+        kept.extend(column[at:])
+        column[:] = kept
+
+
 def _joined(runs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return the runs without those that repeat the term of the run before."""
     joined: list[tuple[int, int]] = []
@@ -126,17 +139,26 @@ class RecordStore:
             self._terms = with_term(self._terms, index, term, raft_start)
         self.forget_missing(index)
 
-    def remove(self, indexes: Collection[int], raft_start: int) -> None:
-        """Remove records, missing ones too.  O(records)."""
+    def remove(self, indexes: Collection[int], raft_start: int) -> int:
+        """Remove records, missing ones too, and return their framed bytes.  O(removed log n + moved
+        bytes)."""
         if not indexes:
-            return
-        gone = set(indexes)
-        kept = [slot for slot, index in enumerate(self._indexes) if index not in gone]
+            return 0
+        runs: list[tuple[int, int]] = []  # of slots that go
+        for index in sorted(indexes):
+            slot = bisect_left(self._indexes, index, runs[-1][1] if runs else 0)
+            if slot < len(self._indexes) and self._indexes[slot] == index:
+                if runs and runs[-1][1] == slot:
+                    runs[-1] = runs[-1][0], slot + 1
+                else:
+                    runs.append((slot, slot + 1))
+        removed_bytes = sum(sum(self._sizes[begin:end]) for begin, end in runs)
         for column in (self._indexes, self._positions, self._sizes):
-            column[:] = array(column.typecode, [column[slot] for slot in kept])
-        for index in gone & self._missing.keys():
+            _delete_runs(column, runs)
+        for index in self._missing.keys() & set(indexes):
             self.forget_missing(index)
         self._drop_terms(raft_start)
+        return removed_bytes
 
     def lose(self, index: int) -> bool:
         """Count a record as missing, because it cannot be read.  Return False if it was."""

@@ -20,6 +20,7 @@ on disk: docs/storage-format.md.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -89,6 +90,7 @@ class Store:
         self.extra = checkpoint.extra  # what it carries for the node
         self.recovered = recovered  # figures of the last recovery
         self.repair = LocalRepair(table)
+        self.trimmed_bytes = 0  # of records that ``trim`` removed since the start
         self.relaxed = False  # rounds of nothing but records may be synced later
         self._lock = lock
         self._logs = table.logs
@@ -226,11 +228,17 @@ class Store:
         log.compact(first_index, self.partition_states[group])
         return log.raft_start
 
-    def trim(self, group: int, partitions: Collection[int]) -> None:
+    def trim(self, group: int, partitions: Collection[int],
+             batches_max: int = sys.maxsize) -> bool:
         """Remove the records of ``partitions`` below their applied log start, and those of deleted
-        partitions.  O(records of the group).  Raise ``UnknownGroup`` for a group without a log
-        here."""
-        self.table.log(group).trim(self.partition_states[group], partitions)
+        partitions with their indexes, at most ``batches_max`` of them.  Return True if some may be
+        left.  No-op for a group without a log here.  O(removed log n + moved bytes)."""
+        log = self._logs.get(group)
+        if log is None:
+            return False
+        trimmed = log.trim(self.partition_states[group], partitions, batches_max=batches_max)
+        self.trimmed_bytes += trimmed.bytes
+        return not trimmed.is_complete
 
     def is_removed(self, group: int) -> bool:
         """Return True if only a tombstone is left of the group's replica here; False also without
@@ -566,12 +574,6 @@ class Store:
             base, end, index = batches.batch(slot)
             found.append((base, end, index, log.size(index) - _ENTRY_HEADER_BYTES))
         return found
-
-    def forget_deleted(self, group: int) -> None:
-        """Remove from memory the indexes of partitions that applied entries have deleted; their
-        records stay in the journal.  O(deleted), which is bounded by the rows of these entries."""
-        for partition in self.partition_states[group].take_deleted():
-            self._logs[group].partitions.pop(partition, None)
 
     def first_at(self, group: int, partition: int, timestamp_ms: int, from_offset: int,
                  below_offset: int) -> int | None:

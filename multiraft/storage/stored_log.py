@@ -15,6 +15,7 @@ lower ones, and neither quarantine the replica nor keep it in head recovery.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterable, Mapping
 from operator import itemgetter
 from typing import NamedTuple, final
@@ -56,6 +57,13 @@ class CachedEntry(NamedTuple):
     buffers: list[Buffer]
     slot: int
     end: int  # journal position after it: cached at least until that is durable
+
+
+class Trimmed(NamedTuple):
+    """Result of the removal of records below log starts."""
+
+    bytes: int  # framed, of the removed records
+    is_complete: bool  # False: some may be left
 
 
 @final
@@ -344,27 +352,31 @@ class StoredLog:
         return runs
 
     def trim(self, states: PartitionStates, partitions: Collection[int] | None = None,
-             first_index: int = 0) -> None:
+             first_index: int = 0, batches_max: int = sys.maxsize) -> Trimmed:
         """Remove records below their partition's applied log start, and those of partitions that
-        ``states`` does not know; those of the Raft log stay, up to ``first_index`` if that is
-        higher.
+        ``states`` does not know, but not more than ``batches_max``; those of the Raft log stay, up
+        to ``first_index`` if that is higher.  The index of a deleted partition goes with them.
 
-        ``partitions``: None = all of the group.  O(records of the group + partitions)."""
+        ``partitions``: None = all of the group.  O(removed log n + moved bytes + partitions)."""
         removed: list[int] = []
-        end = max(first_index, self.index.first_index)
+        end, is_complete = max(first_index, self.index.first_index), True
         unsure = self.missing.keys() | self.records.missing.keys()
         for partition in [*self.partitions] if partitions is None else partitions:
             batches = self.partitions.get(partition)
             if batches is None:
                 continue
             state = states.applied(partition)  # None: it is gone, or its entries are all above
-            removed += batches.remove_below(
-                state.log_start if state is not None else 1 << 62, end,
-                unsure if state is not None else ())
-            if not batches and state is None:
+            most = batches_max - len(removed)
+            gone = batches.remove_below(state.log_start if state is not None else 1 << 62, end,
+                                        unsure if state is not None else (), most)
+            removed += gone
+            if len(gone) == most:
+                is_complete = False
+                break
+            if state is None and (not batches or states.is_deleted(partition)):
                 del self.partitions[partition]
-        self.records.remove([at for at in removed if at < self.index.first_index],
-                            self.index.first_index)
+        return Trimmed(self.records.remove([at for at in removed if at < self.index.first_index],
+                                           self.index.first_index), is_complete)
 
     def _repair_record(self, copy: Copy) -> bool:
         """Take the copy of a missing record as ``repair`` does.  A copy without a batch tells that

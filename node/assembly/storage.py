@@ -8,6 +8,8 @@ from multiraft.storage.repair.coordinator import RepairCoordinator
 from multiraft.storage.settings import RELAXED
 from node.assembly.env import NodeEnv
 from node.loop.disk_worker import DiskWorker, open_probe
+from node.loop.record_trim import RecordTrim
+from node.loop.removal_task import RemovalTask
 from node.loop.scrub import Scrub
 from node.loop.write_gather import WriteGather
 from node.subscribers import Subscribers
@@ -24,6 +26,8 @@ class StorageParts:
     #: Notified with the error of each read that found a damaged entry or checkpoint.
     damage_found: Subscribers
     scrub: Scrub
+    trim: RecordTrim
+    removal: RemovalTask
 
 
 def build_storage(env: NodeEnv) -> StorageParts:
@@ -33,8 +37,10 @@ def build_storage(env: NodeEnv) -> StorageParts:
     flush_interval_ms = settings.flush_interval_ms if settings.durability == RELAXED else 0
     disk = DiskWorker(env.store, env.loop.wrote, env.poller, env.space, flush_interval_ms)
     damage_found = Subscribers()
+    trim = RecordTrim(env.store)
     return StorageParts(
         disk, disk.gather, open_probe(env.config.data_dir, env.space),
         RepairCoordinator(env.config.node.id, env.store, env.core, disk.gather.write),
         damage_found,
-        Scrub(env.store, disk.gather, damage_found.notify, env.config.data_dir, settings))
+        Scrub(env.store, disk.gather, damage_found.notify, env.config.data_dir, settings),
+        trim, RemovalTask(trim, env.turns.take))

@@ -143,7 +143,8 @@ class Applier:
                  members_changed: Callable[[int], None] = lambda _group: None,
                  leads_changed: Callable[[], None] = lambda: None,
                  on_snapshot_offer: Callable[[int, int], None] = lambda _group, _leader: None,
-                 lead: Callable[[int], None] = lambda _group: None):
+                 lead: Callable[[int], None] = lambda _group: None,
+                 note_applied: Callable[[int], None] = lambda _group: None):
         self._core = core
         self._store = store
         self._metadata_log = metadata_log
@@ -159,6 +160,7 @@ class Applier:
         self._leads_changed = leads_changed  # this node has become leader of a group
         self._on_snapshot_offer = on_snapshot_offer  # (group, leader)
         self._lead = lead  # (group whose leader this node became)
+        self._note_applied = note_applied  # (group of which entries were applied)
         self.elections = 0
 
     def observe(self, events: list) -> None:
@@ -207,7 +209,7 @@ class Applier:
             if group == METADATA_GROUP:
                 self._metadata_log.apply(first, last)
             self._core.applied(group, last)
-            self._store.forget_deleted(group)
+            self._note_applied(group)
             if group == METADATA_GROUP:
                 self._metadata_log.lead()
                 self._replicas.due = True

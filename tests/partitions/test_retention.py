@@ -215,6 +215,47 @@ def test_the_metadata_index_that_openings_need_never_falls():
     assert tail.group_state.opens_from == 12
 
 
+def test_partitions_whose_records_leave_are_told_once_the_entry_is_applied():
+    tail = opened()
+    control(tail, EntryKind.PARTITION_OPEN, 8, payload=open_payload(1))
+    append(tail, 4)
+    log_starts(tail, (P, 2, 10), (8, 0, 0))
+    delete(tail, 8)
+    tail.apply(3)
+    assert not tail.take_shortened()
+    tail.apply(4)
+    assert [*tail.take_shortened()] == [P]
+    tail.apply(5)
+    assert [*tail.take_shortened()] == [8] and tail.is_deleted(8)
+    assert not tail.take_shortened()
+    log_starts(tail, (P, 4, 0))
+    tail.truncate(6)
+    control(tail, EntryKind.NOOP, 0)
+    tail.apply(6)
+    assert not tail.take_shortened() and not tail.is_deleted(P)
+
+
+@pytest.mark.parametrize("log_start", [3, 4])
+def test_an_opening_with_a_higher_log_start_takes_records_away(log_start):
+    tail = opened()
+    append(tail, 4)
+    log_starts(tail, (P, 3, 10))
+    seal(tail)
+    tail.apply(tail.last_index)
+    assert [*tail.take_shortened()] == [P]
+    before = dict(tail._states)
+    control(tail, EntryKind.PARTITION_OPEN, payload=open_payload(2, 9, 0, log_start))
+    tail._check()
+    tail.truncate(tail.last_index)
+    assert tail._states == before
+    control(tail, EntryKind.PARTITION_OPEN, payload=open_payload(2, 9, 0, log_start))
+    assert not tail.take_shortened()
+    tail.apply(tail.last_index)
+    tail._check()
+    assert [*tail.take_shortened()] == [P] * (log_start == 4)
+    assert tail.applied(P).log_start == log_start
+
+
 def test_deleted_partitions_do_not_count_towards_the_limit(monkeypatch):
     monkeypatch.setattr(tail_module, "PARTITIONS_PER_GROUP_MAX", 1)
     tail = opened()

@@ -8,7 +8,8 @@ import pytest
 
 from chaos.simulator.disk.filesystem import PowerLoss, SimulatedFilesystem
 from multiraft.errors import Compacted
-from multiraft.partitions.state import PartitionStates
+from multiraft.partitions.retention_records import delete_payload
+from multiraft.partitions.state import PartitionStates, open_payload
 from multiraft.storage.checkpoint import checkpoint_names
 from multiraft.storage.errors import CorruptRange, OffsetTooLow
 from multiraft.storage.repair.coordinator import RepairCoordinator, RepairResponse, SendRequest
@@ -163,6 +164,63 @@ def test_records_leave_when_the_log_start_passes_them_or_their_partition_is_gone
     log.trim(without)
     assert not log.records and not log.partitions
     log._check()
+
+
+def deletion(index: int, *partitions: int) -> Entry:
+    return Entry(EntryKind.PARTITION_DELETE, GROUP, 1, 2, index, payload=delete_payload(
+        1, partitions))
+
+
+@pytest.mark.parametrize("batches_max", [1, 2, 3, 9])
+def test_records_leave_in_bounded_steps_and_their_bytes_are_counted(simulated, batches_max):
+    store = compacted(simulated, 10, [*ENTRIES])
+    log = store.table.logs[GROUP]
+    sizes = [log.size(index) for index in (3, 6, 4, 8)]
+    append(store, log_start(10, PARTITION, 3))
+    append(store, deletion(11, SECOND))
+    shortened = store.partition_states[GROUP].take_shortened()
+    assert [*shortened] == [PARTITION, SECOND]
+    steps, before = 1, len(log.records)
+    while store.trim(GROUP, shortened, batches_max):
+        log._check()
+        assert before - len(log.records) <= batches_max
+        steps, before = steps + 1, len(log.records)
+    assert steps == 4 // batches_max + 1
+    assert store.trimmed_bytes == sum(sizes)
+    assert [index for index in range(1, 12) if index in log.records] == [7]
+    assert [*log.partitions] == [PARTITION]
+    assert not store.trim(OTHER + 1, [PARTITION], batches_max), "a group that is not here"
+
+
+def test_the_index_of_a_deleted_partition_goes_with_its_records(simulated):
+    """Also what it has above the Raft start, and at a start."""
+    store = compacted(simulated, 7)
+    append(store, deletion(10, SECOND))
+    store.trim(GROUP, [SECOND])
+    checkpoints(store)
+    for _ in range(2):
+        log = store.table.logs[GROUP]
+        log._check()
+        assert [*log.partitions] == [PARTITION]
+        assert [index for index in range(1, 7) if index in log.records] == [3, 6]
+        assert store.fetch(GROUP, SECOND, 0, 1 << 20, 2).buffers == []
+        store = reopened(store, simulated)
+    checkpoints(store)
+    store.compact(GROUP, 9)
+    assert [index for index in range(1, 9) if index in store.table.logs[GROUP].records] == [3, 6, 7]
+
+
+def test_a_partition_that_is_opened_again_loses_what_it_had_before(simulated):
+    store = compacted(simulated)
+    append(store, deletion(10, SECOND))
+    append(store, Entry(EntryKind.PARTITION_OPEN, GROUP, 1, 2, 11, SECOND, -1,
+                        open_payload(2, 5)))
+    append(store, data_entry(GROUP, 12, 2, SECOND, 5, [b"h"]))
+    store.trim(GROUP, store.partition_states[GROUP].take_shortened())
+    log = store.table.logs[GROUP]
+    log._check()
+    assert [index for index in range(1, 9) if index in log.records] == [3, 6, 7]
+    assert read(store, SECOND, 5)[1] == 6
 
 
 def test_a_log_start_inside_a_batch_keeps_it(simulated):

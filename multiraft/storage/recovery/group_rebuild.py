@@ -282,14 +282,11 @@ class GroupRebuild:
             log.partition_index(partition).extend(batches)
         self._unapplied_entries.extend(run.unapplied_entries)
 
-    def forget_deleted(self, states: PartitionStates) -> None:
-        """Remove the indexes of partitions that an applied PARTITION_DELETE names; their records
-        are still in the segments.  O(partitions)."""
-        states.take_deleted()
-        partitions = self.log.partitions
-        for partition in [each for each in partitions
-                          if not states.epoch_of(each) and states.applied(each) is None]:
-            del partitions[partition]
+    def trim(self, states: PartitionStates) -> None:
+        """Remove the records that entries behind the checkpoint have removed, and the indexes of
+        deleted partitions; the entries stay in their segments.  O(partitions + removed)."""
+        deleted = [each for each in self.log.partitions if states.is_deleted(each)]
+        self.log.trim(states, {*deleted, *states.take_shortened()})
 
     def _take_copy(self, copy: Copy, entry: Entry | None) -> None:
         log = self.log

@@ -191,4 +191,4 @@ class _Rebuilding:
                                                   states.last_index + 1, why))
                 log.damage.quarantine_permanently(why)
             elif not log.quarantined:
-                each.forget_deleted(states)
+                each.trim(states)

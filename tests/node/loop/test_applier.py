@@ -40,7 +40,7 @@ class ClusterView:
             configuration_changed=self.change("configuration"))
         self.applier = Applier(
             core,
-            part(quarantine=self.note("stored quarantine"), forget_deleted=lambda group: None),
+            part(quarantine=self.note("stored quarantine")),
             part(apply=self.note("metadata"), lead=self.note("lead"),
                  role_changed=self.note("metadata role")),
             part(lost=self.note("lost"), committed=self.note("committed"),
