@@ -170,6 +170,8 @@ def describe(session: Session, node_id: int, as_json: bool) -> None:
                           f"nodes: it deletes nothing by age until its clock is set (NTP)")
     if retention := _retention_sentence(status):
         facts["retention"] = retention
+    if space := _space_sentence(status):
+        facts["space"] = space
     print_table(("what", "value"), facts.items())
 
 
@@ -188,6 +190,20 @@ def _retention_sentence(status: dict[str, Any]) -> str:
     held = status["retention_partitions_held"]
     return said + (f"; {plural(held, 'partition')} keep all records, because groups of earlier "
                    f"epochs have some" if held else "")
+
+
+def _space_sentence(status: dict[str, Any]) -> str:
+    """Return what the node gave back to its disk since it started, as a sentence; "" if the node
+    does not tell."""
+    if "segments_removed" not in status:
+        return ""
+    said = (f"{plural(status['segments_removed'], 'segment')}, "
+            f"{quantities.size(status['segments_removed_bytes'])}, given back since the start")
+    leaving, held = status["segments_leaving"], status["segments_held"]
+    return (said + (f"; after the next checkpoints: {plural(leaving, 'segment')}"
+                    if leaving else "")
+            + (f"; held, because the journal has too many gaps: {plural(held, 'segment')}"
+               if held else ""))
 
 
 def _scrub_sentence(scrub: dict[str, Any]) -> str:

@@ -93,11 +93,17 @@ class Checkpointer:
     def kept(self) -> list[KeptCheckpoint]:
         """Return what a start needs of the journal with each of the kept checkpoints; empty if one
         of them was not read.  O(groups)."""
-        if not self._all_known:
-            return []
-        return [KeptCheckpoint(kept.position, {
-            key.group: CheckpointedStart(key.incarnation, start.first_index, start.position)
-            for key, start in kept.starts.items()}) for kept in self._kept]
+        return [_needs_of(kept) for kept in self._kept] if self._all_known else []
+
+    def newest_twice(self) -> list[KeptCheckpoint]:
+        """Return what a start needs of the journal with the newest checkpoint, as if there were two
+        of it.  O(groups)."""
+        return [_needs_of(self.newest)] * 2
+
+    @property
+    def size(self) -> int:
+        """Bytes of the newest checkpoint that was written since the start; 0 = none was."""
+        return self._size
 
     @property
     def due(self) -> bool:
@@ -228,6 +234,12 @@ class Checkpointer:
             log.vote_barrier_term,
             log.records.terms,
         )
+
+
+def _needs_of(kept: Durable) -> KeptCheckpoint:
+    return KeptCheckpoint(kept.position, {
+        key.group: CheckpointedStart(key.incarnation, start.first_index, start.position)
+        for key, start in kept.starts.items()})
 
 
 def _key(log: StoredLog) -> ReplicaKey:

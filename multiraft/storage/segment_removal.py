@@ -12,6 +12,10 @@ The rest runs on the loop, touches memory only and does bounded work per call.
     4 its index file and the segment are unlinked     the directory is synced; until then each of
                                                       the two may come back
 
+Segments are examined after each checkpoint, and once more when records of half a segment's size
+have left the record stores since.  A process that does not know all kept checkpoints examines them
+by the newest alone, and removes none: ``unnamed_bytes`` then says what a checkpoint would be worth.
+
 A crash between any two steps leaves a start that works.  A start that finds files of removed
 segments does not read them, and removes them after step 3 of its own: it does not know what the
 checkpoint before the newest names.
@@ -23,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from multiraft.storage.checkpointer import Checkpointer
+from multiraft.storage.checkpointer import Checkpointer, Durable
 from multiraft.storage.filesystem import Filesystem
 from multiraft.storage.journal.journal import Segment, index_path
 from multiraft.storage.log_table import LogTable
@@ -41,10 +45,11 @@ FILES_PER_JOB = 16
 class RemovalJob:
     """Unlinking of the files of removed segments."""
 
-    __slots__ = ("segments", "_filesystem", "_directory")
+    __slots__ = ("segments", "bytes", "_filesystem", "_directory")
 
     def __init__(self, filesystem: Filesystem, directory: str, segments: Sequence[Segment]):
         self.segments = tuple(segments)
+        self.bytes = 0  # size of the files that were unlinked
         self._filesystem = filesystem
         self._directory = directory
 
@@ -54,7 +59,9 @@ class RemovalJob:
         for segment in self.segments:
             for path in (index_path(segment), segment.path):
                 if self._filesystem.exists(path):
+                    size = self._filesystem.size(path)
                     self._filesystem.remove(path)
+                    self.bytes += size
         self._filesystem.sync_directory(self._directory)
 
 
@@ -62,32 +69,62 @@ class SegmentRemoval:
     """Decisions about the segments of a store's journal, and the jobs that remove them."""
 
     def __init__(self, table: LogTable, checkpointer: Checkpointer,
-                 contents: dict[int, SegmentContents]):
-        """``contents``: by start, of the sealed segments that recovery found."""
+                 contents: dict[int, SegmentContents], trimmed_bytes: int):
+        """``contents``: by start, of the sealed segments that recovery found.  ``trimmed_bytes``:
+        of records, after whose removal the segments are examined again."""
         self._table = table
         self._checkpointer = checkpointer
         self._contents = contents
+        self._trimmed_bytes_max = trimmed_bytes
+        self._trimmed_bytes = 0  # since the last pass began
+        self._is_outdated = True  # the last pass, because of what happened since
         self._pass: RemovalPass | None = None
+        self._is_certain = False  # the pass knows all kept checkpoints
         self._next_start = 0  # of the segment to examine next
         self._newest = checkpointer.newest  # when the last pass began
         self._job: RemovalJob | None = None
         self.waiting = 0  # segments of the last pass that wait, because of ``REMOVED_RANGES_MAX``
+        self._found_bytes = 0  # of segments that a pass would remove if it were certain
+        self._unnamed: tuple[Durable, int, int] | None = None  # (newest, leftovers, their bytes)
 
     def add(self, contents: SegmentContents) -> None:
         """Take the contents of a segment that was sealed."""
         self._contents[contents.start] = contents
+
+    def trimmed(self, size: int) -> None:
+        """Take the bytes of records that left the record stores."""
+        self._trimmed_bytes += size
+        if self._trimmed_bytes >= self._trimmed_bytes_max:
+            self._is_outdated = True
+
+    def examine_again(self) -> None:
+        """Begin another pass with the next job if any record left a record store since the last
+        one began."""
+        if self._trimmed_bytes:
+            self._is_outdated = True
 
     @property
     def is_examining(self) -> bool:
         """True if the pass over the journal is not at its end."""
         return self._pass is not None
 
+    @property
+    def unnamed_bytes(self) -> int:
+        """Bytes of segments that nothing needs, and whose files go after further checkpoints.
+        O(1), O(removed segments) after a change."""
+        newest, leftovers = self._checkpointer.newest, self._table.journal.leftovers
+        known = self._unnamed
+        if known is None or known[0] is not newest or known[1] != len(leftovers):
+            known = self._unnamed = newest, len(leftovers), sum(
+                each.end - each.start for each in leftovers
+                if not self._checkpointer.all_remove(each.start))
+        return known[2] + self._found_bytes
+
     def next_job(self) -> RemovalJob | None:
         """Examine the next segments, and return a job that unlinks files of removed ones; None =
         none may go now.
 
-        A pass over the journal begins once for each checkpoint.  O(groups in the segments examined,
-        + removed ranges for each that goes)."""
+        O(groups in the segments examined, + removed ranges for each that goes)."""
         self._examine()
         if self._job is not None:
             return None
@@ -117,13 +154,13 @@ class SegmentRemoval:
         """Take segments that nothing needs out of the journal, as far as one call examines them."""
         if self._pass is None:
             newest = self._checkpointer.newest
-            if newest is self._newest:
+            if newest is self._newest and not self._is_outdated:
                 return
             kept = self._checkpointer.kept()
-            if not kept:
-                return
+            self._is_certain, self._is_outdated = bool(kept), False
             self._newest, self._next_start, self.waiting = newest, 0, 0
-            self._pass = RemovalPass(kept, self._has_record)
+            self._trimmed_bytes = self._found_bytes = 0
+            self._pass = RemovalPass(kept or self._checkpointer.newest_twice(), self._has_record)
         groups = 0
         for segment in self._table.journal.sealed_from(self._next_start, SEGMENTS_EXAMINED_MAX):
             contents = self._contents.get(segment.start)
@@ -133,8 +170,12 @@ class SegmentRemoval:
             if groups > GROUPS_EXAMINED_MAX and groups > len(contents.groups):
                 return
             self._next_start = segment.start + 1
-            if self._pass.may_go(contents):
+            if not self._pass.may_go(contents):
+                continue
+            if self._is_certain:
                 self._remove(segment, contents)
+            else:
+                self._found_bytes += contents.end - contents.start
         else:
             if self._table.journal.sealed_from(self._next_start, 1):
                 return

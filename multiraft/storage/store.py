@@ -98,7 +98,8 @@ class Store:
         self._filesystem = table.filesystem
         self._cache = EntryCache(config.entry_cache_bytes_max)
         self._checkpointer = Checkpointer(table, self.repair, directory, config, checkpoint)
-        self._removal = SegmentRemoval(table, self._checkpointer, recovered.contents)
+        self._removal = SegmentRemoval(table, self._checkpointer, recovered.contents,
+                                       config.segment_bytes_max // 2)
         self._sealed = list(recovered.unindexed)  # segments that wait for their index file
         self._finished_sequence = 0
 
@@ -238,6 +239,7 @@ class Store:
             return False
         trimmed = log.trim(self.partition_states[group], partitions, batches_max=batches_max)
         self.trimmed_bytes += trimmed.bytes
+        self._removal.trimmed(trimmed.bytes)
         return not trimmed.is_complete
 
     def is_removed(self, group: int) -> bool:
@@ -431,13 +433,18 @@ class Store:
             self.damage.append(Damage("entry", job.segment.path, job.segment.start, -1, 0,
                                       job.damage))
 
+    def seal_failed(self, job: SealJob) -> None:
+        """Have the segment sealed later, because the job found a full disk."""
+        self._sealed.insert(0, job.segment)
+
     def removal_job(self) -> RemovalJob | None:
         """Return a job that unlinks the files of segments that nothing needs, and examine the next
         segments; None = none may go now.  Any thread may execute the job, ``removed`` takes its
         result.
 
-        To be called after each checkpoint, until it returns None and ``is_examining`` is False: a
-        segment goes after all kept checkpoints name it.  Bounded, see ``segment_removal``."""
+        To be called after each checkpoint and after records were trimmed, until it returns None and
+        ``is_examining`` is False: a segment goes after all kept checkpoints name it.  Bounded, see
+        ``segment_removal``."""
         return self._removal.next_job()
 
     def removed(self, job: RemovalJob) -> None:
@@ -452,6 +459,22 @@ class Store:
     def is_examining(self) -> bool:
         """True if ``removal_job`` has more segments to examine since the last checkpoint."""
         return self._removal.is_examining
+
+    def examine_again(self) -> None:
+        """Have ``removal_job`` examine all segments once more if records were trimmed since it did,
+        however few."""
+        self._removal.examine_again()
+
+    @property
+    def unnamed_bytes(self) -> int:
+        """Bytes of segments that nothing needs, and whose files go after further checkpoints
+        (``require_checkpoints``).  O(1), O(removed segments) after a change."""
+        return self._removal.unnamed_bytes
+
+    @property
+    def segments_leaving(self) -> int:
+        """Count the segments that nothing needs, and whose files exist still."""
+        return len(self._journal.leftovers)
 
     @property
     def removals_waiting(self) -> int:
@@ -635,6 +658,11 @@ class Store:
         return self._checkpointer.due
 
     @property
+    def checkpoint_bytes(self) -> int:
+        """Size of the newest checkpoint that was written since the start; 0 = none was."""
+        return self._checkpointer.size
+
+    @property
     def checkpoint_position(self) -> int:
         """Journal position of the newest durable checkpoint; below zero if it has to be replaced at
         once."""
@@ -657,7 +685,7 @@ class Store:
 
     def require_checkpoints(self) -> None:
         """Make a checkpoint due at once, in two files, so that all kept ones have the present Raft
-        starts."""
+        starts, and name the segments that are removed now."""
         self._checkpointer.replace_damaged()
 
     def checkpoint_damaged(self) -> None:

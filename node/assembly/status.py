@@ -57,6 +57,7 @@ def build_status(env: NodeEnv, storage: StorageParts, metadata: MetadataParts, p
             checkpoints=replicas.checkpoints,
             repairs=replicas.repairs,
             scrub=storage.scrub,
+            remover=storage.remover,
             space=env.space,
             snapshots=replicas.snapshots,
             replicas=replicas.replicas,

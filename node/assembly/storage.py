@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
+
+import trio
 
 from multiraft.storage.repair.coordinator import RepairCoordinator
 from multiraft.storage.settings import RELAXED
 from node.assembly.env import NodeEnv
+from node.clock import monotonic_ms
 from node.loop.disk_worker import DiskWorker, open_probe
 from node.loop.record_trim import RecordTrim
-from node.loop.removal_task import RemovalTask
+from node.loop.removal_task import RemovalTask, report_removal
 from node.loop.scrub import Scrub
+from node.loop.segment_remover import SegmentRemover
 from node.loop.write_gather import WriteGather
 from node.subscribers import Subscribers
 
@@ -27,6 +32,7 @@ class StorageParts:
     damage_found: Subscribers
     scrub: Scrub
     trim: RecordTrim
+    remover: SegmentRemover
     removal: RemovalTask
 
 
@@ -38,9 +44,11 @@ def build_storage(env: NodeEnv) -> StorageParts:
     disk = DiskWorker(env.store, env.loop.wrote, env.poller, env.space, flush_interval_ms)
     damage_found = Subscribers()
     trim = RecordTrim(env.store)
+    remover = SegmentRemover(env.store, trio.to_thread.run_sync, env.turns.take, monotonic_ms,
+                             env.space, functools.partial(report_removal, env.log))
     return StorageParts(
         disk, disk.gather, open_probe(env.config.data_dir, env.space),
         RepairCoordinator(env.config.node.id, env.store, env.core, disk.gather.write),
         damage_found,
         Scrub(env.store, disk.gather, damage_found.notify, env.config.data_dir, settings),
-        trim, RemovalTask(trim, env.turns.take))
+        trim, remover, RemovalTask(trim, remover, env.turns.take))

@@ -5,8 +5,9 @@ added since the last. ``write_last`` writes one at a clean stop. ``write_now`` w
 loop continues. One checkpoint is written at a time: the caller sees to that.
 
 A checkpoint that cannot be written stops the node like any other failed write, unless the disk is
-full. Then ``write_if_due`` and ``write_last`` do without it, and records are refused;
-``write_now``, without which its caller cannot continue, uses the reserve.
+full. Then ``write_if_due`` and ``write_last`` do without it, and records are refused. The reserve
+is used by ``write_now``, without which its caller cannot continue, and by ``write_if_due`` while
+removed segments wait for the checkpoint: without it no space would return.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class CheckpointWriter:
             return
         job, applied = self._capture()
         try:
-            await self._run_blocking(job.execute)
+            await self._execute(job)
         except OSError as error:
             if not self._is_disk_full(error):
                 raise DiskFailed(f"a checkpoint could not be written: {error}") from error
@@ -84,6 +85,17 @@ class CheckpointWriter:
             return
         self._written(job, applied)
         self.completed.notify()
+
+    async def _execute(self, job: CheckpointJob) -> None:
+        """Execute a job off the loop; again with the reserve released if the disk is full and files
+        can be unlinked once the checkpoint is written. Raises ``OSError``."""
+        try:
+            await self._run_blocking(job.execute)
+        except OSError as error:
+            if (self._space is None or not is_full(error) or not self._store.unnamed_bytes
+                    or not self._space.release_reserve()):
+                raise
+            await self._run_blocking(job.execute)
 
     def write_now(self, metadata: Encoded | None = None) -> None:
         """Write a checkpoint before the loop continues, using the disk reserve if no other space is

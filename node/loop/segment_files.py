@@ -69,12 +69,14 @@ class SegmentFiles:
         self._gather.end_creation()
 
     async def seal(self) -> None:
-        """Index the full segments. A full disk leaves a segment for the next start. Raises
-        ``DiskFailed`` for any other error of the disk."""
+        """Index the full segments. A full disk leaves them for the next call, or for the next
+        start. Raises ``DiskFailed`` for any other error of the disk."""
         while (job := self._store.seal_job()) is not None:
             try:
-                if await self._unless_full(partial(job.execute, self._yield_to_writes)):
-                    self._store.sealed(job)
+                if not await self._unless_full(partial(job.execute, self._yield_to_writes)):
+                    self._store.seal_failed(job)
+                    return
+                self._store.sealed(job)
             except OSError as error:
                 raise DiskFailed(f"a full segment could not be indexed: {error}") from error
 

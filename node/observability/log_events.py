@@ -283,6 +283,9 @@ SECTIONS = (
                  "node asks it again."),
         LogEvent("retention_resumed", INFO, ("reason",),
                  "Records leave the partitions led here again."),
+        LogEvent("segments_removed", INFO, ("segments", "bytes"),
+                 "Nothing needs these segments of the journal any longer; their files are "
+                 "unlinked."),
         LogEvent("partition_deletion_deferred", DEBUG, ("group", "reason"),
                  "The group's log took no deletion of partitions now; the node retries."),
         LogEvent("load_window_lost", WARNING, ("window_begin_ms",),

@@ -27,6 +27,7 @@ from node.loop.checkpoints import Checkpoints
 from node.loop.disk_space import Space
 from node.loop.round_loop import RoundLoop
 from node.loop.scrub import Scrub
+from node.loop.segment_remover import SegmentRemover
 from node.loop.watchdog import Watchdog
 from node.loop.write_gather import WriteGather
 from node.metadata.log import MetadataLog
@@ -92,6 +93,7 @@ class CountingParts:
     checkpoints: Checkpoints
     repairs: Repairs
     scrub: Scrub
+    remover: SegmentRemover
     space: Space
     snapshots: Snapshots
     replicas: Replicas
@@ -186,6 +188,10 @@ class Statistics:
             "clock_is_far": int(parts.liveness.clock_skew.is_far),
             "bulk_bytes_sent": parts.bulk.bytes_sent,
             "checkpoints": parts.checkpoints.written,
+            "segments_removed": parts.remover.segments_removed,
+            "segments_removed_bytes": parts.remover.bytes_removed,
+            "segments_leaving": parts.store.segments_leaving,
+            "segments_held": parts.store.removals_waiting,
             "entries_damaged": parts.repairs.found,
             "replicas_repairing": parts.repairs.waiting,
             "replicas_repaired": parts.repairs.repaired,

@@ -12,6 +12,7 @@ from multiraft.storage import inspect, removed_ranges, segment_removal
 from multiraft.storage.checkpoint import checkpoint_names
 from multiraft.storage.errors import OffsetTooLow, SegmentRemoved
 from multiraft.storage.filesystem import RealFilesystem
+from multiraft.storage.journal.journal import index_path
 from multiraft.storage.removed_ranges import RemovedRanges
 from multiraft.storage.repair.scrub import Scrubber
 from tests.storage.damage import DIRECTORY, LANE
@@ -27,7 +28,16 @@ from tests.storage.test_raft_start import (
     payloads,
     read,
 )
-from tests.storage.world import VOTERS, Rounds, noop_entry, open_store, seal, write
+from tests.storage.world import (
+    SMALL,
+    VOTERS,
+    Rounds,
+    checkpoint,
+    noop_entry,
+    open_store,
+    seal,
+    write,
+)
 
 #: Indexes of the group's entries in each segment.
 SEGMENTS = [(1, 2, 3), (4, 5), (6,), (7, 8), (9,)]
@@ -163,6 +173,82 @@ def test_a_log_without_an_entry_left_continues(simulated):
     assert not store.table.journal.removed.ranges and len(names(simulated)) == 1
     store = reopened(store, simulated)
     assert not store.damage and store.groups[GROUP].bounds == (13, 2, 12)
+
+
+def test_enough_trimmed_records_have_the_segments_examined_without_a_checkpoint(simulated):
+    store = without_middle(simulated)
+    append(store, log_start(11, PARTITION, 2))
+    checkpoints(store)
+    remove(store)
+    before = starts(store)
+    store.trim(GROUP, [PARTITION])
+    assert 0 < store.trimmed_bytes < SMALL.segment_bytes_max // 2
+    remove(store)
+    assert starts(store) == before, "it is too little"
+    store.examine_again()
+    assert not remove(store) and starts(store) == before[1:]
+    assert store.unnamed_bytes > 0
+    append(store, log_start(12, PARTITION, 5))
+    store._removal._trimmed_bytes_max = 1
+    store.trim(GROUP, [PARTITION])
+    assert not remove(store) and starts(store) == before[2:]
+    store.require_checkpoints()
+    checkpoint(store, {GROUP: 12})
+    assert not store.unnamed_bytes and remove(store) == 2
+    store.examine_again()
+    store.trim(GROUP, [PARTITION])
+    store.examine_again()
+    assert not remove(store) and not store.is_examining, "nothing left a record store"
+
+
+def test_a_start_says_what_a_checkpoint_would_be_worth(simulated):
+    """It removes nothing before: it does not know the checkpoint before the newest."""
+    store = compacted(simulated)
+    expected = sum(store._removal._contents[start].end - start
+                   for start in (starts(store)[1], starts(store)[4]))
+    store = reopened(store, simulated)
+    before = starts(store)
+    assert not store.unnamed_bytes
+    assert not remove(store) and starts(store) == before
+    assert store.unnamed_bytes == expected and not store.checkpoint_due
+    written = 0
+    while store.unnamed_bytes:
+        store.require_checkpoints()
+        assert store.checkpoint_due
+        checkpoint(store, {GROUP: 10})
+        written += 1
+        remove(store)
+    assert written == 2, "the first to know all kept ones, the second to name the segments"
+    assert len(names(simulated)) == len(before) - 2
+    check(store)
+
+
+def test_files_are_measured_when_they_go(simulated):
+    store = compacted(simulated)
+    for _ in range(2):
+        assert not remove(store)
+        checkpoints(store, 1)
+    job = store.removal_job()
+    expected = sum(simulated.size(path) for segment in job.segments
+                   for path in (segment.path, index_path(segment)))
+    job.execute()
+    assert job.bytes == expected > 0
+    store.removed(job)
+
+
+def test_a_segment_whose_index_found_no_space_is_sealed_later(simulated):
+    """Until then it stays, and those behind it."""
+    store = filled(simulated)
+    store.table.journal.start_segment()
+    Rounds(store).run(write(OTHER))
+    job = store.seal_job()
+    assert job is not None and store.seal_job() is None
+    store.seal_failed(job)
+    again = store.seal_job()
+    assert again.segment is job.segment
+    again.execute()
+    store.sealed(again)
+    assert job.segment.start in store._removal._contents
 
 
 def opened(filesystem):

@@ -56,6 +56,10 @@ DRIVEN_OF_NODE = {
         "node.replicas.lifecycle",
     ),
     "chaos/simulator/node/loop/checkpoints.py": ("node.loop.checkpoint_writer",),
+    "chaos/simulator/node/loop/removal.py": (
+        "node.loop.record_trim",
+        "node.loop.segment_remover",
+    ),
     "chaos/simulator/node/loop/observed_store.py": ("node.loop.write_gather",),
     "chaos/simulator/node/loop/orderly_stop.py": (
         "node.errors",

@@ -16,7 +16,9 @@ from tests.tidy.imports import imports, our_modules, targets
 PURE_HALVES = (
     "node.loop.checkpoint_writer",
     "node.loop.ready_driver",
+    "node.loop.record_trim",
     "node.loop.segment_files",
+    "node.loop.segment_remover",
     "node.loop.write_gather",
     "node.peers.append_filler",
     "node.replicas.drain_leadership",

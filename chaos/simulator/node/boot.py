@@ -24,6 +24,7 @@ from chaos.simulator.node.loop.disk_space import DiskSpace, make_probe, make_spa
 from chaos.simulator.node.loop.frames import FrameHandlers
 from chaos.simulator.node.loop.observed_store import ObservedCore, ObservedGather, ObservedStore
 from chaos.simulator.node.loop.orderly_stop import NodeStop
+from chaos.simulator.node.loop.removal import Removal
 from chaos.simulator.node.loop.rounds import Rounds
 from chaos.simulator.node.machine.applied_waits import AppliedWaits
 from chaos.simulator.node.machine.env import NodeEnv
@@ -110,6 +111,8 @@ class Boot:
         replicas.load()
         self._checkpoints = Checkpoints(env, process, raft, store, self.worker, guard,
                                         AppliedMetadata(self.metadata), self._compact)
+        self.removal = Removal(env, process, store, self.worker, guard,
+                               self._checkpoints.ask_later)
         self.snapshots = SnapshotExchange(env, process, rounds, fail_points, raft, store,
                                           self.worker, self._checkpoints.writer, guard, bulk,
                                           threads, parts.disk.filesystem, self.metadata)
@@ -148,7 +151,7 @@ class Boot:
             self.confirmations, clients.sessions, self.moves, replicas,
             CoreEvents(self._env, self.repair, self.core), waits,
             on_snapshot_offer=lambda _group, leader: self.snapshots.offered(leader),
-            lead=self.retention.passes.lead)
+            lead=self.retention.passes.lead, note_applied=self.removal.trim.note)
 
     def _open_core(self) -> MultiRaft:
         """Return the core without replicas, after the logs were compared with those that the node
@@ -177,6 +180,7 @@ class Boot:
         self.repair.begin()
         self.snapshots.begin()
         self.retention.begin()
+        self.removal.begin()
         if "disk-full" in env.parameters.faults:
             self.space.watch()
         if self._cluster.workload.topics is not None:

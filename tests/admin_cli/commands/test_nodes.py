@@ -67,6 +67,17 @@ def test_retention_is_described(run, cluster, changed, said):
     assert said in " ".join(run("node", "describe", "2").stdout.split())
 
 
+@pytest.mark.parametrize(("changed", "said"), [
+    ({}, "3 segments, 128 MiB, given back since the start"),
+    ({"segments_leaving": 1}, "; after the next checkpoints: 1 segment"),
+    ({"segments_held": 2}, "; held, because the journal has too many gaps: 2 segments"),
+])
+def test_space_that_was_given_back_is_described(run, cluster, changed, said):
+    cluster.node_status[2] = {"segments_removed": 3, "segments_removed_bytes": 128 << 20,
+                              "segments_leaving": 0, "segments_held": 0, **changed}
+    assert said in " ".join(run("node", "describe", "2").stdout.split())
+
+
 def test_a_node_in_use_is_not_removed_and_the_way_out_is_said(run, cluster):
     refused = run("node", "remove", "1", "--yes")
     assert refused.exit_code == ExitCode.FAILED

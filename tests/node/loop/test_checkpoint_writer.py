@@ -22,6 +22,7 @@ class Node:
         self.errors = list(errors)
         self.reserve = reserve
         self.checkpoint_due = True
+        self.unnamed_bytes = 0
         self.now_ms = 1_000
         self.calls: list = []
         self.partition_states = {METADATA_GROUP: SimpleNamespace(applied_index=30)}
@@ -93,6 +94,19 @@ def test_a_full_disk_postpones_it_and_refuses_records():
     assert node.write() == [] and not node.writer.is_due
     node.now_ms += 1
     assert "written" in node.write()
+
+
+def test_one_that_names_removed_segments_takes_the_reserve_of_a_full_disk():
+    node = Node(error(errno.ENOSPC))
+    node.unnamed_bytes = 1
+    assert node.write() == [CAPTURED, "blocking", "reserve", "blocking", "written", "completed"]
+    node = Node(*[error(errno.ENOSPC)] * 2)
+    node.unnamed_bytes = 1
+    assert node.write() == [CAPTURED, "blocking", "reserve", "blocking", "failed", "refuse"]
+    node = Node(error(errno.ENOSPC), reserve=False)
+    node.unnamed_bytes = 1
+    assert node.write() == [CAPTURED, "blocking", "reserve", "failed", "refuse"]
+    assert not node.writer.is_due
 
 
 @pytest.mark.parametrize(("number", "guarded"), [(errno.EIO, True), (errno.ENOSPC, False)])

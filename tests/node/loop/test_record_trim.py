@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import trio
 import trio.testing
 
@@ -83,7 +85,8 @@ def test_the_task_takes_a_turn_for_each_step():
         store.shorten(1, 7)
         trim.note(1)
         with trio.move_on_after(10):
-            await RemovalTask(trim, take_turn).run()
+            await RemovalTask(trim, SimpleNamespace(remove_due=trio.lowlevel.checkpoint),
+                              take_turn).run()
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
     assert turns == [ROWS_PER_STEP] * 3 and not store.batches[1, 7]

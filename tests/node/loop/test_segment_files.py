@@ -60,6 +60,10 @@ class Parts:
     def sealed(self, _job):
         self.calls.append("sealed")
 
+    def seal_failed(self, job):
+        self.seals.insert(0, job)
+        self.calls.append("kept")
+
     def release_reserve(self):
         self.calls.append("reserve")
 
@@ -102,10 +106,12 @@ def test_an_error_of_the_disk_ends_the_node_and_starts_no_write(missing):
     assert parts.calls == ["begin"]
 
 
-def test_all_full_segments_are_indexed_and_a_full_disk_leaves_one_out():
+def test_all_full_segments_are_indexed_and_those_of_a_full_disk_by_the_next_call():
     parts = Parts(None, None, Job(), Job(full()), Job())
     run(parts.files.seal())
-    assert parts.calls == ["sealed", "refuse", "sealed"]
+    assert parts.calls == ["sealed", "refuse", "kept"]
+    run(parts.files.seal())
+    assert parts.calls[3:] == ["sealed", "sealed"]
 
 
 def test_an_index_that_cannot_be_written_ends_the_node():
