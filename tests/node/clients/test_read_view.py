@@ -1,4 +1,4 @@
-"""What a reader is answered about a partition of which the log and the metadata differ."""
+"""Answers to readers about a partition of which the log and the metadata differ."""
 
 from __future__ import annotations
 
