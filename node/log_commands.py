@@ -53,7 +53,7 @@ def log_group() -> None:
 def inspect(path: Path, group: int | None, partition: int | None, from_position: int,
             as_json: bool, payload: bool, verify: bool) -> None:
     """Show the entries of PATH: a data directory (of a running node too, or a copy), a segment, a
-    checkpoint or an index file.
+    checkpoint, a cold segment or an index file. Positions in a cold segment are bytes of the file.
 
     Nothing is written and no lock is taken. A place that cannot be read is called a torn tail when
     nothing proves that it ever was durable (a start cuts it off), else corruption.
@@ -81,15 +81,19 @@ def inspect(path: Path, group: int | None, partition: int | None, from_position:
         damaged += bool(found.problem)
         if not verify or found.problem:
             printer.file(found)
-        if kind == inspection.SEGMENT:
-            rows = [row for row in inspection.rows(file, durable, payload and as_json)
+        if kind == inspection.SEGMENT or kind == inspection.COLD and not found.problem:
+            shown = (inspection.rows(file, durable, payload and as_json)
+                     if kind == inspection.SEGMENT
+                     else inspection.cold_rows(file, payload and as_json))
+            rows = [row for row in shown
                     if row.position >= from_position and _wanted(row, group, partition)]
             damaged += sum(map(inspection.is_damaged, rows))
             printer.entries(row for row in rows if row.problem or not verify)
         elif kind == inspection.CHECKPOINT and not verify and not found.problem:
             printer.groups(inspection.group_rows(file))
-        elif kind == inspection.INDEX and verify and not found.problem:
-            problem = inspection.verify_index(file)
+        elif kind in (inspection.INDEX, inspection.COLD_INDEX) and verify and not found.problem:
+            problem = (inspection.verify_index(file) if kind == inspection.INDEX
+                       else inspection.verify_cold_index(file))
             damaged += bool(problem)
             if problem:
                 printer.file(found._replace(problem=problem))

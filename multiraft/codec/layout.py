@@ -103,9 +103,10 @@ SEGMENT_HEADER_BYTES = 64
 
 INDEX_BLOCK_BYTES = 4096
 INDEX_BLOCK_HEAD_BYTES = 8  # u32 CRC, u16 kind, u16 rows
-INDEX_ENTRIES, INDEX_BATCHES = 1, 2  # kinds of blocks
+INDEX_ENTRIES, INDEX_BATCHES, INDEX_RECORDS = 1, 2, 3  # kinds of blocks
 INDEX_ENTRY_ROW_BYTES = 8
 INDEX_BATCH_ROW_BYTES = 36
+INDEX_RECORD_ROW_BYTES = 16
 INDEX_PART_BYTES = 24  # a row of the summary: a key's part of one block
 INDEX_PARTITION_BYTES = 20  # a partition of the summary
 

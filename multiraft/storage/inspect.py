@@ -20,17 +20,26 @@ from multiraft.storage.checkpoint import (
     Checkpoint,
     read_checkpoint,
 )
+from multiraft.storage.cold import cold_index
+from multiraft.storage.cold.cold_index import COLD_INDEX_MAGIC, ColdContents
+from multiraft.storage.cold.cold_segment import COLD_MAGIC, ColdHeader
+from multiraft.storage.cold.cold_segment import HEADER_BYTES as COLD_HEADER_BYTES
+from multiraft.storage.cold.contents import scan
 from multiraft.storage.errors import CorruptFile, StorageError, UnknownFormat
 from multiraft.storage.index_file import INDEX_MAGIC, read_any_index_file
 from multiraft.storage.journal.journal import SegmentHeader
 from multiraft.storage.removed_ranges import RemovedRanges
 from multiraft.storage.strays import (
     CHECKPOINT_PREFIX,
+    COLD_INDEX_SUFFIX,
+    COLD_SUFFIX,
     INDEX_SUFFIX,
     SEGMENT_SUFFIX,
     SeenSegment,
     Stray,
     checkpoint_position,
+    cold_index_number,
+    cold_number,
     index_start,
     segment_start,
     stray_segments,
@@ -44,9 +53,11 @@ _U64 = struct.Struct("<Q")
 _HEADER_BYTES = layout.SEGMENT_HEADER_BYTES
 
 SEGMENT, CHECKPOINT, INDEX = "segment", "checkpoint", "index"
+COLD, COLD_INDEX = "cold segment", "cold index"
 
 #: Judgements of a place that is no intact entry.
 CORRUPTION = "corruption: something later calls it durable"
+COLD_CORRUPTION = "corruption: a cold segment is whole before it has its name"
 TORN = "torn tail: nothing calls it durable, a start cuts it off"
 
 
@@ -114,12 +125,13 @@ def files_of(path: Path) -> list[tuple[str, Path]]:
     if not path.is_dir():
         return [(_kind_of(path), path)]
     strays = {stray.path for stray in strays_of(path)}
-    found = [(_kind_of(child), child) for directory in (path, *_journal_directories(path))
+    directories = (path, *_journal_directories(path), *_directories(path, "cold-*"))
+    found = [(_kind_of(child), child) for directory in directories
              for child in sorted(directory.iterdir())
              if _is_file(child) and _is_ours(child) and str(child) not in strays]
     if not found:
         raise NotADataDirectory(f"{path} holds no segment, index or checkpoint")
-    order = {CHECKPOINT: 0, SEGMENT: 1, INDEX: 2}
+    order = {CHECKPOINT: 0, SEGMENT: 1, INDEX: 2, COLD: 3, COLD_INDEX: 4}
     return sorted(found, key=lambda item: (order[item[0]], item[1].name))
 
 
@@ -168,7 +180,11 @@ def _is_leftover(segment: SeenSegment, removed: RemovedRanges) -> bool:
 
 
 def _journal_directories(path: Path) -> list[Path]:
-    return [journal for journal in sorted(path.glob("lane-*")) if journal.is_dir()]
+    return _directories(path, "lane-*")
+
+
+def _directories(path: Path, pattern: str) -> list[Path]:
+    return [child for child in sorted(path.glob(pattern)) if child.is_dir()]
 
 
 def _is_file(path: Path) -> bool:
@@ -188,18 +204,22 @@ def _seen(path: Path) -> SeenSegment:
 def _is_ours(path: Path) -> bool:
     name = path.name
     return any(position is not None for position in (
-        segment_start(name), index_start(name), checkpoint_position(name)))
+        segment_start(name), index_start(name), checkpoint_position(name), cold_number(name),
+        cold_index_number(name)))
 
 
 def _kind_of(path: Path) -> str:
     if path.name.endswith(SEGMENT_SUFFIX):
         return SEGMENT
-    if path.name.endswith(INDEX_SUFFIX):
-        return INDEX
+    for ending, kind in ((INDEX_SUFFIX, INDEX), (COLD_SUFFIX, COLD),
+                         (COLD_INDEX_SUFFIX, COLD_INDEX)):
+        if path.name.endswith(ending):
+            return kind
     if path.name.startswith(CHECKPOINT_PREFIX):
         return CHECKPOINT
     magic = path.read_bytes()[:8] if path.is_file() else b""
-    kinds = {layout.SEGMENT_MAGIC: SEGMENT, INDEX_MAGIC: INDEX, CHECKPOINT_MAGIC: CHECKPOINT}
+    kinds = {layout.SEGMENT_MAGIC: SEGMENT, INDEX_MAGIC: INDEX, CHECKPOINT_MAGIC: CHECKPOINT,
+             COLD_MAGIC: COLD, COLD_INDEX_MAGIC: COLD_INDEX}
     if magic not in kinds:
         raise NotADataDirectory(f"{path} is no segment, index or checkpoint")
     return kinds[magic]
@@ -213,8 +233,8 @@ def summary(kind: str, path: Path) -> FileSummary:
     is described by ``problem``."""
     size = path.stat().st_size
     try:
-        facts = {SEGMENT: _segment_facts, INDEX: _index_facts,
-                 CHECKPOINT: _checkpoint_facts}[kind](path)
+        facts = {SEGMENT: _segment_facts, INDEX: _index_facts, CHECKPOINT: _checkpoint_facts,
+                 COLD: _cold_facts, COLD_INDEX: _cold_index_facts}[kind](path)
     except (CorruptFile, UnknownFormat) as error:
         return FileSummary(str(path), kind, size, {}, str(error))
     return FileSummary(str(path), kind, size, facts, "")
@@ -234,6 +254,23 @@ def _index_facts(path: Path) -> dict[str, object]:
     return {"start": index.start, "end": index.end, "groups": len(index.runs),
             "entries": sum(len(run.index) for run in index.runs.values()
                            if run.index is not None)}
+
+
+def _cold_facts(path: Path) -> dict[str, object]:
+    with open(path, "rb") as file:
+        header = ColdHeader.parse(str(path), file.read(COLD_HEADER_BYTES))
+    return {"number": header.number, "cluster": header.cluster.hex(), "node": header.node,
+            "generation": header.generation, "copied_from": header.copied_from}
+
+
+def _cold_index_facts(path: Path) -> dict[str, object]:
+    contents = _cold_index(path)
+    return {"number": contents.header.number, "length": contents.length,
+            "groups": len(contents.runs), "records": contents.records}
+
+
+def _cold_index(path: Path) -> ColdContents:
+    return cold_index.decode(str(path), path.read_bytes())
 
 
 def _checkpoint_facts(path: Path) -> dict[str, object]:
@@ -318,6 +355,29 @@ def rows(path: Path, durable: int, payloads: bool = False) -> Iterator[Row]:
         prev_crc = _prev_crc(data, at)
 
 
+def cold_rows(path: Path, payloads: bool = False) -> Iterator[Row]:
+    """Yield a row for each entry of a cold segment, in order, and for each place where none can be
+    read; positions are bytes of the file.  ``payloads``: with the payloads.  Raise ``CorruptFile``
+    if its header is damaged: nothing but a checkpoint tells the beginning of its chain then."""
+    data = path.read_bytes()
+    header = ColdHeader.parse(str(path), data[:COLD_HEADER_BYTES])
+    found = scan(data, header, len(data))
+    lost = sorted(found.lost)
+    places = sorted(byte for run in found.contents.runs.values() for byte in run.bytes)
+    for byte in places:
+        while lost and lost[0][0] < byte:
+            yield _lost_row(lost.pop(0)[0])
+        entry = core.scan_entries(data, byte, _prev_crc(data, byte), True, byte + 1).entries[0]
+        row = _row(entry, data, 0, 0, payloads)
+        yield row._replace(problem=f"payload: {COLD_CORRUPTION}") if row.problem else row
+    for begin, _ in lost:
+        yield _lost_row(begin)
+
+
+def _lost_row(byte: int) -> Row:
+    return Row(byte, "", -1, 0, 0, 0, 0, -1, 0, 0, f"entry: {COLD_CORRUPTION}")
+
+
 def _start_of(path: Path) -> int:
     return segment_start(path.name) or 0
 
@@ -374,6 +434,29 @@ def verify_index(path: Path) -> str:
         for at in range(entries.first_index, entries.last_index + 1):
             if places.get(entries.position(at)) != (group, at):
                 return f"entry {at} of group {group} is not at {entries.position(at)}"
+    return ""
+
+
+def verify_cold_index(path: Path) -> str:
+    """Return why the index file does not describe its cold segment; empty if it does."""
+    segment = path.with_name(path.name.removesuffix(COLD_INDEX_SUFFIX) + COLD_SUFFIX)
+    if not segment.exists():
+        return f"its cold segment {segment.name} is missing"
+    try:
+        index = _cold_index(path)
+        data = segment.read_bytes()
+        header = ColdHeader.parse(str(segment), data[:COLD_HEADER_BYTES])
+    except (CorruptFile, UnknownFormat) as error:
+        return str(error)
+    if (index.header, index.length) != (header, len(data)):
+        return f"it is not of {segment.name}, which has {len(data)} bytes"
+    scanned = scan(data, header, len(data)).contents
+    for group, run in index.runs.items():
+        other = scanned.runs.get(group)
+        places = dict(zip(other.indexes, other.bytes)) if other is not None else {}
+        for at, byte in zip(run.indexes, run.bytes):
+            if places.get(at) != byte:
+                return f"entry {at} of group {group} is not at byte {byte}"
     return ""
 
 

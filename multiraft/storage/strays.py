@@ -22,6 +22,8 @@ from multiraft.storage.removed_ranges import RemovedRanges
 
 SEGMENT_SUFFIX = ".segment"
 INDEX_SUFFIX = ".index"
+COLD_SUFFIX = ".cold"
+COLD_INDEX_SUFFIX = ".cold-index"
 CHECKPOINT_PREFIX = "checkpoint-"
 #: Ending of a file that is being written; one found at start is left from a crash and removed.
 UNFINISHED = ".new"
@@ -39,6 +41,8 @@ STRAYS_NAMED_MAX = 20
 _DIGITS = "([0-9]{20})"
 _SEGMENT = re.compile(_DIGITS + re.escape(SEGMENT_SUFFIX))
 _INDEX = re.compile(_DIGITS + re.escape(INDEX_SUFFIX))
+_COLD = re.compile(_DIGITS + re.escape(COLD_SUFFIX))
+_COLD_INDEX = re.compile(_DIGITS + re.escape(COLD_INDEX_SUFFIX))
 _CHECKPOINT = re.compile(re.escape(CHECKPOINT_PREFIX) + _DIGITS + f"({re.escape(COPY)})?")
 _RECORD = re.compile("[a-z_]+[.]json")
 
@@ -77,6 +81,16 @@ def checkpoint_position(name: str) -> int | None:
     return _position(_CHECKPOINT, name)
 
 
+def cold_number(name: str) -> int | None:
+    """Return the number of a cold segment by its file name; None = not such a name."""
+    return _position(_COLD, name)
+
+
+def cold_index_number(name: str) -> int | None:
+    """Return the number of a cold segment by the name of its index file; None = not such a name."""
+    return _position(_COLD_INDEX, name)
+
+
 def _position(pattern: re.Pattern[str], name: str) -> int | None:
     found = pattern.fullmatch(name)
     position = int(found[1]) if found else JOURNAL_POSITION_MAX
@@ -87,7 +101,8 @@ def is_unfinished(name: str) -> bool:
     """Return True if a crash may have left the file of that name half written."""
     done = name.removesuffix(UNFINISHED)
     return done != name and any(pattern.fullmatch(done)
-                                for pattern in (_INDEX, _CHECKPOINT, _RECORD))
+                                for pattern in (_INDEX, _COLD, _COLD_INDEX, _CHECKPOINT,
+                                                    _RECORD))
 
 
 def strays_in_journal(directory: str, names: Iterable[str]) -> list[Stray]:

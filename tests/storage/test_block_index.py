@@ -18,6 +18,7 @@ from multiraft.storage.block_index.blocks import (
     BATCHES,
     BLOCK_BYTES,
     ENTRIES,
+    RECORDS,
     ROWS_PER_BLOCK,
     FileIdentity,
     open_block,
@@ -442,5 +443,5 @@ def test_the_blocks_of_a_file_that_no_longer_exists_are_forgotten():
 
 
 def test_rows_of_a_block_fill_it():
-    assert ROWS_PER_BLOCK == {ENTRIES: 511, BATCHES: 113}
+    assert ROWS_PER_BLOCK == {ENTRIES: 511, BATCHES: 113, RECORDS: 255}
     assert partial(lookup.find_batch, SparseIndex(), 5)(lambda file, block: b"") is None

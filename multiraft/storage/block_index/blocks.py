@@ -34,9 +34,12 @@ ENTRY_ROW = struct.Struct("<II")
 #: Row of a partition's batch: base offset, highest timestamp of the partition in this segment so
 #: far, index in its group, position in the segment, framed size, records.
 BATCH_ROW = struct.Struct("<qqQIII")
+#: Row of a record of a group in a cold segment: index, byte of the file, framed size.
+RECORD_ROW = struct.Struct("<QII")
 
-ENTRIES, BATCHES = layout.INDEX_ENTRIES, layout.INDEX_BATCHES  # kinds of blocks
-ROW_BYTES = {ENTRIES: ENTRY_ROW.size, BATCHES: BATCH_ROW.size}
+#: Kinds of blocks.
+ENTRIES, BATCHES, RECORDS = layout.INDEX_ENTRIES, layout.INDEX_BATCHES, layout.INDEX_RECORDS
+ROW_BYTES = {ENTRIES: ENTRY_ROW.size, BATCHES: BATCH_ROW.size, RECORDS: RECORD_ROW.size}
 ROWS_PER_BLOCK = {kind: _BODY_BYTES // size for kind, size in ROW_BYTES.items()}
 
 

@@ -8,13 +8,14 @@ returns for a key are the key's rows of the summary.  Blocks of plain segments a
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import starmap
 from operator import sub
 
 from multiraft.storage.block_index.blocks import (
     BATCH_ROW,
     ENTRY_ROW,
+    RECORD_ROW,
     ROW_BYTES,
     ROWS_PER_BLOCK,
     FileIdentity,
@@ -26,6 +27,7 @@ from multiraft.storage.filesystem import Buffer
 from multiraft.storage.index import UNKNOWN_POSITION, GroupIndex, PartitionIndex
 
 _U32_MAX = (1 << 32) - 1
+_INDEX_MAX = (1 << 64) - 1  # above every index of an entry
 
 
 class GroupColumns:
@@ -78,6 +80,15 @@ class RowWriter:
     def add_batches(self, partition: PartitionIndex, group: GroupColumns) -> SparseIndex:
         """Add the batches of a partition of a group and return their rows of the summary.
         O(batches).  Raises ``IndexTooLarge``."""
+        slots = [index - group.first for index in partition.indexes_below(_INDEX_MAX)]
+        places, sizes = group.places, group.sizes
+        return self.add_batches_at(partition, [places[slot] for slot in slots],
+                                   [sizes[slot] for slot in slots])
+
+    def add_batches_at(self, partition: PartitionIndex, places: Sequence[int],
+                       sizes: Sequence[int]) -> SparseIndex:
+        """Add the batches of a partition, which stand at ``places`` in the file with framed
+        ``sizes``, as ``add_batches``."""
         _, end_offset, base_bytes, index_bytes, latest_bytes, gaps = partition.pack()
         bases, latest = array("q", base_bytes), array("q", latest_bytes)
         stops, moved = [*bases[1:], end_offset], dict(gaps)
@@ -85,18 +96,29 @@ class RowWriter:
             stops = [moved.get(base, stop) for base, stop in zip(bases, stops)]
         counts = _numbers("the number of records of a batch", [*map(sub, stops, bases)])
         indexes = array("Q", index_bytes)
-        slots = [index - group.first for index in indexes]
-        places, sizes = group.places, group.sizes
         rows, at = [], 0
         while at < len(bases):
             row = self._place(bases[at], len(bases) - at, 0)
             stop = at + row.count
-            own = slots[at:stop]
-            columns = zip(bases[at:stop], latest[at:stop], indexes[at:stop],
-                          [places[slot] for slot in own], [sizes[slot] for slot in own],
-                          counts[at:stop])
+            columns = zip(bases[at:stop], latest[at:stop], indexes[at:stop], places[at:stop],
+                          sizes[at:stop], counts[at:stop])
             self._append(b"".join(starmap(BATCH_ROW.pack, columns)))
             rows.append(row._replace(value=latest[stop - 1]))
+            at = stop
+        return SparseIndex.of(rows)
+
+    def add_records(self, indexes: Sequence[int], places: Sequence[int],
+                    sizes: Sequence[int]) -> SparseIndex:
+        """Add the records of a group, ascending by index, and return their rows of the summary.
+        O(records).  Raises ``IndexTooLarge``."""
+        rows, at, before = [], 0, 0
+        while at < len(indexes):
+            row = self._place(indexes[at], len(indexes) - at, before)
+            stop = at + row.count
+            self._append(b"".join(starmap(RECORD_ROW.pack, zip(
+                indexes[at:stop], places[at:stop], sizes[at:stop]))))
+            rows.append(row)
+            before += sum(sizes[at:stop])
             at = stop
         return SparseIndex.of(rows)
 

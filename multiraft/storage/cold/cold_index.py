@@ -1,0 +1,230 @@
+"""Index file of a cold segment: a header, blocks of records and batches, a summary.
+
+Contract.  ``encode`` and ``decode`` are exact inverses.  An index file is a cache: each error of
+reading one means that its cold segment is scanned instead.
+
+Theory.  The blocks are those of other index files (``block_index``), and so are the rows of
+batches, which answer by partition and offset.  Records of a group are not dense, so that blocks of
+records have their indexes, and answer by group and index.  Bytes: docs/storage-format.md.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import cbor2
+
+from multiraft import core
+from multiraft.codec import shapes
+from multiraft.storage.block_index.blocks import (
+    BATCHES,
+    BLOCK_BYTES,
+    RECORD_ROW,
+    RECORDS,
+    ROWS_PER_BLOCK,
+    open_block,
+)
+from multiraft.storage.block_index.columns import RowWriter
+from multiraft.storage.block_index.rows import ROW_BYTES, Row, SparseIndex
+from multiraft.storage.cold.cold_segment import ColdHeader
+from multiraft.storage.config import ENVELOPE_BYTES_LIMIT
+from multiraft.storage.errors import CorruptIndex, IndexTooLarge, UnknownFormat
+from multiraft.storage.filesystem import Buffer
+from multiraft.storage.index import PartitionIndex
+
+COLD_INDEX_MAGIC = b"MRCOLDI\x01"
+COLD_INDEX_VERSION = 1
+
+#: magic, version; cluster, node, number, seed, generation, copied from; length, last CRC; records,
+#: bytes and CRC of the summary
+_HEAD = struct.Struct("<8sI16sIQIIQQIQQI")
+_VERSION = struct.Struct("<8sI")
+_CRC = struct.Struct("<I")
+_CRC_AT = BLOCK_BYTES - _CRC.size
+
+#: A partition in a summary: its incarnation, the offset after its last record, its rows.
+_PARTITION = struct.Struct("<QqI")
+_RUN_SHAPE = (shapes.UINT, shapes.UINT, shapes.BYTES, [shapes.UINT], [shapes.UINT], shapes.BYTES,
+              shapes.BYTES)
+
+
+@dataclass(slots=True)
+class ColdRun:
+    """Records of one group in a cold segment, as columns ascending by index."""
+
+    group: int
+    incarnation: int
+    indexes: array[int] = field(default_factory=lambda: array("Q"))
+    bytes: array[int] = field(default_factory=lambda: array("I"))  # of the file
+    sizes: array[int] = field(default_factory=lambda: array("I"))  # framed
+    #: Terms as runs: the first record of each, and its term.
+    run_starts: list[int] = field(default_factory=list)
+    run_terms: list[int] = field(default_factory=list)
+    partitions: dict[int, PartitionIndex] = field(default_factory=dict)
+
+    def add(self, index: int, term: int, byte: int, size: int) -> None:
+        """Add the group's next record by index."""
+        if not self.run_terms or self.run_terms[-1] != term:
+            self.run_starts.append(index)
+            self.run_terms.append(term)
+        self.indexes.append(index)
+        self.bytes.append(byte)
+        self.sizes.append(size)
+
+
+@dataclass(slots=True)
+class ColdContents:
+    """Records of a cold segment by group, and the bounds of the file."""
+
+    header: ColdHeader
+    length: int  # bytes of the file
+    last_crc: int  # of the last entry
+    runs: dict[int, ColdRun] = field(default_factory=dict)
+
+    @property
+    def records(self) -> int:
+        """Number of records."""
+        return sum(len(run.indexes) for run in self.runs.values())
+
+
+class _IndexHeader(NamedTuple):
+    header: ColdHeader
+    length: int
+    last_crc: int
+    records: int
+    summary_bytes: int
+    summary_crc: int
+
+    @property
+    def first_batch_block(self) -> int:
+        return 1 - (-self.records // ROWS_PER_BLOCK[RECORDS])
+
+    @property
+    def summary_position(self) -> int:
+        batch_blocks = -(-self.records // ROWS_PER_BLOCK[BATCHES])
+        return (self.first_batch_block + batch_blocks) * BLOCK_BYTES
+
+
+def encode(contents: ColdContents) -> list[bytes]:
+    """Return the buffers of the index file of a cold segment, with groups and partitions in
+    ascending order.  O(records).  Raise ``IndexTooLarge`` if a number does not fit into its row."""
+    identity = contents.header.index_identity
+    runs = [contents.runs[group] for group in sorted(contents.runs)]
+    records = RowWriter(identity, RECORDS, 1)
+    record_rows = [records.add_records(run.indexes, run.bytes, run.sizes) for run in runs]
+    record_blocks = records.finish()
+    batches = RowWriter(identity, BATCHES, 1 + len(record_blocks))
+    packed = [_pack_run(run, rows, batches) for run, rows in zip(runs, record_rows, strict=True)]
+    batch_blocks = batches.finish()
+    assert records.count == batches.count, "each record is a batch"
+    summary = cbor2.dumps(packed)
+    if len(summary) > ENVELOPE_BYTES_LIMIT:
+        raise IndexTooLarge("the size of the summary", ENVELOPE_BYTES_LIMIT, len(summary))
+    head, header = bytearray(BLOCK_BYTES), contents.header
+    _HEAD.pack_into(head, 0, COLD_INDEX_MAGIC, COLD_INDEX_VERSION, header.cluster, header.node,
+                    header.number, header.seed, header.generation, header.copied_from,
+                    contents.length, contents.last_crc, records.count, len(summary),
+                    core.crc32c(summary, identity.block_crc(0)))
+    _CRC.pack_into(head, _CRC_AT, core.crc32c(memoryview(head)[:_CRC_AT]))
+    return [bytes(head), *record_blocks, *batch_blocks, summary]
+
+
+def _pack_run(run: ColdRun, rows: SparseIndex, batches: RowWriter) -> list:
+    slot_of = {index: slot for slot, index in enumerate(run.indexes)}
+    heads, partition_rows = [], []
+    for _, partition in sorted(run.partitions.items()):
+        slots = [slot_of[index] for index in partition.indexes_below(1 << 64)]
+        found = batches.add_batches_at(partition, [run.bytes[slot] for slot in slots],
+                                       [run.sizes[slot] for slot in slots])
+        heads.append(_PARTITION.pack(partition.partition, partition.end_offset, len(found)))
+        partition_rows.append(found.data)
+    return [run.group, run.incarnation, rows.data, run.run_starts, run.run_terms, b"".join(heads),
+            b"".join(partition_rows)]
+
+
+def decode(path: str, data: Buffer) -> ColdContents:
+    """Return the contents of a cold segment from the bytes of its index file.  O(records).
+
+    Raise ``CorruptIndex`` if the bytes are damaged, ``UnknownFormat`` for those of another
+    version."""
+    view = memoryview(data)
+    known = _parse_header(path, view)
+    if len(view) != known.summary_position + known.summary_bytes:
+        raise CorruptIndex(path, f"it has {len(view)} bytes")
+    summary = view[known.summary_position:]
+    identity = known.header.index_identity
+    if core.crc32c(summary, identity.block_crc(0)) != known.summary_crc:
+        raise CorruptIndex(path, "the checksum of its summary does not match")
+    try:
+        packed = cbor2.loads(bytes(summary))
+        shapes.check(packed, [_RUN_SHAPE], "the summary")
+        return _decode_blocks(path, known, view, packed)
+    except (cbor2.CBORDecodeError, ValueError, TypeError, OverflowError, struct.error) as error:
+        raise CorruptIndex(path, f"malformed ({error})") from error
+
+
+def _parse_header(path: str, data: memoryview) -> _IndexHeader:
+    if len(data) < _VERSION.size:
+        raise CorruptIndex(path, f"it has {len(data)} bytes")
+    magic, version = _VERSION.unpack_from(data)
+    if magic != COLD_INDEX_MAGIC:
+        raise CorruptIndex(path, f"its magic is {magic!r}")
+    if version != COLD_INDEX_VERSION:
+        raise UnknownFormat(path, version, COLD_INDEX_VERSION)
+    if len(data) < BLOCK_BYTES:
+        raise CorruptIndex(path, f"its header has {len(data)} bytes")
+    if core.crc32c(data[:_CRC_AT]) != _CRC.unpack_from(data, _CRC_AT)[0]:
+        raise CorruptIndex(path, "the checksum of its header does not match")
+    _, _, cluster, node, number, seed, generation, copied_from, *bounds = _HEAD.unpack_from(data)
+    return _IndexHeader(ColdHeader(generation, number, cluster, node, seed, copied_from), *bounds)
+
+
+def _decode_blocks(path: str, known: _IndexHeader, view: memoryview,
+                   packed: list[list]) -> ColdContents:
+    identity, batches_at = known.header.index_identity, known.first_batch_block
+    batches = core.IndexRowReader(view[batches_at * BLOCK_BYTES:known.summary_position],
+                                  batches_at, BATCHES, known.records, identity.crc())
+    found = ColdContents(known.header, known.length, known.last_crc)
+    blocks: dict[int, memoryview] = {}
+
+    def rows_of(row: Row) -> memoryview:
+        if row.block not in blocks:
+            at = row.block * BLOCK_BYTES
+            blocks.clear()  # groups ascend, and so do blocks
+            blocks[row.block] = memoryview(open_block(path, identity, row.block, RECORDS,
+                                                      view[at:at + BLOCK_BYTES]))
+        end = (row.slot + row.count) * RECORD_ROW.size
+        if end > len(blocks[row.block]):
+            raise ValueError(f"block {row.block} has too few rows")
+        return blocks[row.block][row.slot * RECORD_ROW.size:end]
+
+    for group, incarnation, rows, starts, terms, heads, partition_rows in packed:
+        if len(rows) % ROW_BYTES:
+            raise ValueError(f"{len(rows)} bytes of rows")
+        data = b"".join(map(rows_of, SparseIndex(rows)))
+        run = ColdRun(group, incarnation, array("Q", data)[0::2], array("I", data)[2::4],
+                      array("I", data)[3::4], starts, terms)
+        _check_run(run)
+        columns = batches.batches(heads, partition_rows, run.indexes[0], run.indexes[-1])
+        run.partitions = {each[0]: PartitionIndex.unpack(each, group) for each in columns}
+        of_partitions = sorted(index for each in run.partitions.values()
+                               for index in each.indexes_below(1 << 64))
+        if of_partitions != list(run.indexes):
+            raise ValueError(f"the batches of group {group} are not its records")
+        found.runs[group] = run
+    if batches.count != known.records or found.records != known.records:
+        raise ValueError("its header and its summary disagree about the number of records")
+    return found
+
+
+def _check_run(run: ColdRun) -> None:
+    """Raise ``ValueError`` if the columns of a run contradict each other.  O(records)."""
+    if not run.indexes or any(a >= b for a, b in zip(run.indexes, run.indexes[1:])):
+        raise ValueError(f"the records of group {run.group} do not ascend")
+    starts = run.run_starts
+    if (len(starts) != len(run.run_terms) or starts[:1] != [run.indexes[0]]
+            or any(a >= b for a, b in zip(starts, starts[1:]))):
+        raise ValueError(f"the terms of group {run.group} are not those of its records")

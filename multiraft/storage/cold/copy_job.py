@@ -1,0 +1,306 @@
+"""Writing of one cold segment: copies of records, in steps of bounded work.
+
+Contract.  Made on the loop with all that it needs.  ``step`` blocks, on any thread, one step after
+the other; between two of them the caller may wait as long as it likes.  After the last step
+``written`` names the segment and ``contents`` has its records.  ``abandon`` ends a job early, and
+removes what it wrote.
+
+    step                                                 after a crash behind it
+    ---------------------------------------------------  ------------------------------------------
+    records are read from their sources and verified     nothing of it is on disk
+    blocks are reserved, records are written             an unfinished file, removed at start
+    the file is synced, read from the disk and checked   the same
+    the index file is written, under its name            an index file without segment: removed
+    the file is renamed, the directory synced            a cold segment that no checkpoint names:
+                                                         removed at start
+    (caller) a checkpoint names it                       it is read
+
+Invariants.  Each record is verified before it is copied, by its checksums and by group,
+incarnation, index and term.  One that cannot be read is left out and named in ``damaged``; its
+source keeps it.  Of a source that was removed meanwhile nothing is needed.
+
+Theory.  The sources are read in the order of their bytes and written in the order of groups and
+partitions: both are sequential.  Between the two all records are in memory, which bounds the size
+of a cold segment.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from operator import attrgetter
+from typing import NamedTuple, Protocol
+
+from multiraft import core
+from multiraft.codec import layout
+from multiraft.errors import CorruptEntry
+from multiraft.storage.atomic_file import replace_file
+from multiraft.storage.cold import cold_index
+from multiraft.storage.cold.cold_index import ColdContents
+from multiraft.storage.cold.cold_segment import (
+    HEADER_BYTES,
+    ColdHeader,
+    ColdName,
+    cold_index_path,
+    cold_path,
+)
+from multiraft.storage.cold.contents import ContentsBuilder
+from multiraft.storage.errors import CorruptFile
+from multiraft.storage.filesystem import File, Filesystem
+from multiraft.storage.strays import UNFINISHED
+from multiraft.types import Entry, EntryKind
+
+#: Bytes that one step reads or writes, apart from a larger entry: some milliseconds of a disk.
+STEP_BYTES = 1 << 20
+#: Bytes between two wanted records that are read through: a second read costs about as much.
+GAP_BYTES_MAX = 64 << 10
+#: A sync covers so much: the last one of a whole file would delay appends to the same disk.
+SYNC_BYTES = 8 << 20
+
+#: Payload bytes of a cold segment: all of its records are in memory while it is written.
+COLD_SEGMENT_BYTES_MAX = 64 << 20
+#: Records of a cold segment: some 500 bytes of objects each, so about 32 MiB.
+COLD_SEGMENT_RECORDS_MAX = 1 << 16
+
+_ALIGN = layout.ENTRY_ALIGNMENT - 1
+
+_by_place = attrgetter("group", "partition", "index")
+
+
+class SourceFile(Protocol):
+    """File that records are copied from: a sealed segment, or a cold one."""
+
+    path: str
+    start: int
+    is_removed: bool
+
+
+class WantedRecord(NamedTuple):
+    """A record to copy, and where its entry stands."""
+
+    position: int
+    size: int  # framed
+    group: int
+    incarnation: int
+    index: int  # type: ignore[assignment]
+    term: int
+
+
+class CopySource(NamedTuple):
+    """A file, and the records in it that are to be copied, ascending by position."""
+
+    file: SourceFile
+    records: Sequence[WantedRecord]
+
+
+class DamagedRecord(NamedTuple):
+    """A record that could not be copied."""
+
+    group: int
+    index: int  # type: ignore[assignment]
+    why: str
+
+
+class _Phase(enum.Enum):
+    READ = enum.auto()
+    WRITE = enum.auto()
+    VERIFY = enum.auto()
+    FINISH = enum.auto()
+    DONE = enum.auto()
+
+
+class CopyJob:
+    """Copy of records into a new cold segment."""
+
+    def __init__(self, filesystem: Filesystem, directory: str, header: ColdHeader,
+                 sources: Sequence[CopySource]):
+        """``directory``: of cold segments; ``header``: of the new one."""
+        self.header = header
+        self.sources = tuple(sources)
+        self.bytes = 0  # read and written so far
+        self.bytes_to_copy = sum(each.size for source in sources for each in source.records)
+        self.damaged: list[DamagedRecord] = []
+        self.written: ColdName | None = None  # None as well if no record was left to copy
+        self.contents: ColdContents | None = None
+        self._filesystem = filesystem
+        self._directory = directory
+        self._path = cold_path(directory, header.number)
+        self._phase = _Phase.READ
+        self._reads = self._spans()
+        self._entries: list[Entry] = []
+        self._copied = 0  # entries that are written
+        self._builder = ContentsBuilder()
+        self._file: File | None = None
+        self._length = self._checked = HEADER_BYTES
+        self._window = STEP_BYTES
+        self._unsynced = 0
+        self._last_crc = self._checked_crc = header.seed
+
+    @property
+    def is_done(self) -> bool:
+        """True after the last step."""
+        return self._phase is _Phase.DONE
+
+    def step(self) -> int:
+        """Do the next step, if any is left, and return the bytes that it read or wrote.  Block.
+
+        Raise ``CorruptFile`` if the disk does not return what was written, ``OSError`` if it fails
+        or is full: the caller abandons the job then."""
+        steps = {_Phase.READ: self._read, _Phase.WRITE: self._write, _Phase.VERIFY: self._verify,
+                 _Phase.FINISH: self._finish, _Phase.DONE: lambda: 0}
+        done = steps[self._phase]()
+        self.bytes += done
+        return done
+
+    def abandon(self) -> None:
+        """End the job, and remove the files that it wrote.  Block.  Raises ``OSError``; a start
+        removes what remains."""
+        self._phase = _Phase.DONE
+        self._close()
+        self.written = self.contents = None
+        for path in (self._path + UNFINISHED, self._path,
+                     cold_index_path(self._directory, self.header.number)):
+            if self._filesystem.exists(path):
+                self._filesystem.remove(path)
+        self._filesystem.sync_directory(self._directory)
+
+    # ---- reading -------------------------------------------------------------------------------
+
+    def _spans(self) -> Iterator[tuple[SourceFile, list[WantedRecord]]]:
+        """Yield the records that one read covers each, in the order of the sources."""
+        for source in self.sources:
+            span: list[WantedRecord] = []
+            end = 0
+            for each in source.records:
+                if span and (each.position - end > GAP_BYTES_MAX
+                             or each.position + each.size - span[0].position > STEP_BYTES):
+                    yield source.file, span
+                    span = []
+                span.append(each)
+                end = each.position + each.size
+            if span:
+                yield source.file, span
+
+    def _read(self) -> int:
+        """Read and verify the records of the next span."""
+        found = next(self._reads, None)
+        if found is None:
+            self._entries.sort(key=_by_place)
+            self._phase = _Phase.WRITE if self._entries else _Phase.DONE
+            return 0 if self.is_done else self._create()
+        source, wanted = found
+        begin = wanted[0].position
+        length = wanted[-1].position + wanted[-1].size - begin
+        try:
+            with closing(self._filesystem.open(source.path)) as file:
+                data = memoryview(file.read(length, begin - source.start))
+        except FileNotFoundError:
+            if not source.is_removed:
+                raise
+            return 0
+        # A few records would keep the whole buffer in memory that they were read into.
+        is_dense = 2 * sum(each.size for each in wanted) >= length
+        for each in wanted:
+            piece = data[each.position - begin:each.position - begin + each.size]
+            self._take(each, piece if is_dense else memoryview(bytes(piece)))
+        return length
+
+    def _take(self, wanted: WantedRecord, data: memoryview) -> None:
+        try:
+            entries = core.parse_entries(data)
+        except CorruptEntry as error:
+            self.damaged.append(DamagedRecord(wanted.group, wanted.index, str(error)))
+            return
+        entry = entries[0] if len(entries) == 1 else None
+        # A misdirected write has valid checksums: only its identity tells.
+        if entry is None or (entry.kind, entry.group, entry.incarnation, entry.index,
+                             entry.term) != (EntryKind.DATA, *wanted[2:]):
+            why = f"{entry or len(entries)} is in its place"
+            self.damaged.append(DamagedRecord(wanted.group, wanted.index, why))
+            return
+        self._entries.append(entry)
+
+    # ---- writing -------------------------------------------------------------------------------
+
+    def _create(self) -> int:
+        """Create the file with its header and all blocks that it will need, so that a full disk is
+        met here."""
+        path = self._path + UNFINISHED
+        if self._filesystem.exists(path):
+            self._filesystem.remove(path)
+        self._file = self._filesystem.create(path)
+        self._file.preallocate(HEADER_BYTES + sum(
+            _framed_bytes(entry) for entry in self._entries))
+        return self._file.write([self.header.pack()], 0, False)
+
+    def _write(self) -> int:
+        """Write the next records, and sync what was written since the last sync if it is much."""
+        file, first, size = self._file, self._copied, 0
+        assert file is not None
+        while self._copied < len(self._entries) and (
+                not size or size + _framed_bytes(self._entries[self._copied]) <= STEP_BYTES):
+            size += _framed_bytes(self._entries[self._copied])
+            self._copied += 1
+        chunk = self._entries[first:self._copied]
+        buffers, starts, total, self._last_crc = core.frame_entries(chunk, self._last_crc, 0)
+        for entry, start in zip(chunk, starts, strict=True):
+            assert entry.batch is not None
+            added = self._builder.add(
+                entry.group, entry.incarnation, entry.term, entry.index, self._length + start,
+                _framed_bytes(entry), entry.partition, entry.base_offset, entry.batch)
+            assert added, f"{entry} does not follow the records before"
+        self._unsynced += total
+        is_last = self._copied == len(self._entries)
+        is_synced = is_last or self._unsynced >= SYNC_BYTES
+        file.write(buffers, self._length, is_synced)
+        self._length += total
+        if is_synced:
+            self._unsynced = 0
+        if is_last:
+            self._entries = []
+            self._phase = _Phase.VERIFY
+        return total
+
+    def _verify(self) -> int:
+        """Read the next bytes from the disk and check them, before the sources may go."""
+        path, rest = self._path + UNFINISHED, self._length - self._checked
+        data = self._filesystem.read_disk(path, min(self._window, rest), self._checked)
+        checked = core.check_entries(data, 0, self._checked_crc)
+        if not checked.count and self._window < rest:
+            self._window *= 2  # for a larger entry
+            return len(data)
+        self._window = STEP_BYTES
+        self._checked += checked.stopped_at
+        self._checked_crc = checked.last_crc
+        if checked.damaged or not checked.count:
+            raise CorruptFile(path, f"byte {self._checked} is not what was written")
+        if self._checked == self._length:
+            head = self._filesystem.read_disk(path, HEADER_BYTES, 0)
+            if bytes(head) != self.header.pack():
+                raise CorruptFile(path, "its header is not what was written")
+            self._phase = _Phase.FINISH
+        return len(data)
+
+    def _finish(self) -> int:
+        """Write the index file, and put the segment under its name, durably."""
+        self._close()
+        self.contents = self._builder.finish(self.header, self._length, self._last_crc)
+        buffers = cold_index.encode(self.contents)
+        name = cold_index_path(self._directory, self.header.number).rpartition("/")[2]
+        replace_file(self._filesystem, self._directory, name, buffers)
+        self._filesystem.rename(self._path + UNFINISHED, self._path)
+        self._filesystem.sync_directory(self._directory)
+        self.written = ColdName(self.header.number, self._length, self.header.seed,
+                                self.header.copied_from, self.header.generation)
+        self._phase = _Phase.DONE
+        return sum(map(len, buffers))
+
+    def _close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def _framed_bytes(entry: Entry) -> int:
+    return layout.ENTRY_HEADER_BYTES + len(entry.payload) + _ALIGN & ~_ALIGN
