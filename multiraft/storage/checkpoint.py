@@ -18,6 +18,7 @@ durable bytes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, NamedTuple
@@ -40,6 +41,7 @@ from multiraft.storage.strays import (
     SET_ASIDE,
     checkpoint_position,
 )
+from multiraft.storage.uncopied_ranges import IndexRange, InstalledRange
 from multiraft.types import Configuration, HardState
 
 CHECKPOINT_MAGIC = b"MRCKPT\x00\x01"
@@ -72,9 +74,12 @@ _SECOND_FIELDS = (
 _RECORD = (*_SECOND_FIELDS, shapes.UINT)
 #: Of a log with records below its Raft start.
 _RECORD_WITH_TERMS = (*_RECORD, [(shapes.UINT, shapes.UINT)])
-_SHAPES = {len(shape): shape for shape in (_FIRST_FIELDS, _SECOND_FIELDS, _RECORD_WITH_TERMS)}
+#: Of a log behind an installed snapshot that needs records of indexes below it.
+_RECORD_WITH_RANGES = (*_RECORD_WITH_TERMS, [(shapes.UINT,) * 4], [(shapes.UINT, shapes.UINT)])
+_SHAPES = {len(shape): shape for shape in (_FIRST_FIELDS, _SECOND_FIELDS, _RECORD_WITH_TERMS,
+                                           _RECORD_WITH_RANGES)}
 #: What the fields behind the first ones are where there are none.
-_LATER_FIELDS: tuple[Any, ...] = ((), False, False, 0, (), 0, 0, False, 0, 0, 0, 0, ())
+_LATER_FIELDS: tuple[Any, ...] = ((), False, False, 0, (), 0, 0, False, 0, 0, 0, 0, (), (), ())
 _FILE = (shapes.UINT, shapes.UINT, [shapes.BYTES], shapes.ANYTHING)
 #: Of a journal of which segments behind the first were removed.
 _FILE_WITH_RANGES = (*_FILE, [(shapes.UINT, shapes.UINT)])
@@ -107,6 +112,10 @@ class GroupRecord(NamedTuple):
     #: (first index, term) from the first record up to ``first_index``, the Raft start: see
     #: ``record_store``.  On disk only if there are records.
     record_terms: tuple[tuple[int, int], ...] = ()
+    #: Ranges of indexes that installed snapshots stand for.  On disk, with ``uncopied``, only if
+    #: there are some at or above the first of ``record_terms``.
+    installed: tuple[InstalledRange, ...] = ()
+    uncopied: tuple[IndexRange, ...] = ()  # ranges of indexes whose records are not copied yet
 
     def encode(self) -> bytes:
         # Tuples and lists are the same bytes, and tuples are encoded in half the time.
@@ -134,6 +143,7 @@ class GroupRecord(NamedTuple):
                 self.snapshot_position,
                 self.vote_barrier_term,
                 *((self.record_terms,) if self.record_terms else ()),
+                *((self.installed, self.uncopied) if self.installed else ()),
             )
         )
 
@@ -160,9 +170,13 @@ class GroupRecord(NamedTuple):
             snapshot_position,
             vote_barrier_term,
             record_terms,
+            installed,
+            uncopied,
         ) = completed
         if record_terms and not _ascend([0, *(first for first, _ in record_terms), first_index]):
             raise ValueError("the terms of records do not ascend up to the Raft start")
+        ranges = [InstalledRange(*map(int, each)) for each in installed]
+        _check_ranges(ranges, uncopied, record_terms, first_index)
         voters, learners, outgoing = (tuple(map(int, nodes)) for nodes in configuration)
         return cls(
             int(group), int(incarnation), Configuration(voters, learners, outgoing),
@@ -174,7 +188,25 @@ class GroupRecord(NamedTuple):
             int(configuration_index), int(vote_barrier_index), bool(removed),
             int(tombstone_position), int(group_incarnation), int(snapshot_position),
             int(vote_barrier_term),
-            tuple((int(first), int(term)) for first, term in record_terms))
+            tuple((int(first), int(term)) for first, term in record_terms), tuple(ranges),
+            tuple((int(first), int(last)) for first, last in uncopied))
+
+
+def _check_ranges(installed: Sequence[InstalledRange], uncopied: Sequence[IndexRange],
+                  record_terms: Sequence[tuple[int, int]], first_index: int) -> None:
+    """Raise ``ValueError`` if installed or uncopied ranges contradict each other, the terms of the
+    records or the Raft start."""
+    if not installed:
+        return
+    for ranges in ([(first, last) for _, first, last, _ in installed], uncopied):
+        ends = [0, *chain.from_iterable((first, last + 1) for first, last in ranges), first_index]
+        if ends != sorted(ends) or any(last < first for first, last in ranges):
+            raise ValueError("ranges of indexes do not ascend up to the Raft start")
+    positions = [each.position for each in installed]
+    if positions != sorted(positions):
+        raise ValueError("the positions of installed ranges do not ascend")
+    if not record_terms or (uncopied and uncopied[0][0] < record_terms[0][0]):
+        raise ValueError("uncopied indexes are below the terms of the records")
 
 
 def _ascend(indexes: list[int]) -> bool:

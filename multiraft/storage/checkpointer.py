@@ -203,7 +203,8 @@ class Checkpointer:
                tuple(damage.missing.items()), damage.state, damage.cleared_position,
                log.vote_barrier_index, log.removed, log.tombstone_position, log.group_incarnation,
                log.snapshot_position, log.vote_barrier_term, log.records.terms,
-               tuple(log.records.missing.items()))
+               tuple(log.records.missing.items()), log.records.uncopied.ranges,
+               log.installed_needed())
         if key == log.record_key and log.record:
             return log.record
         log.record_key, log.record = key, b""
@@ -233,6 +234,8 @@ class Checkpointer:
             log.snapshot_position,
             log.vote_barrier_term,
             log.records.terms,
+            log.installed_needed(),
+            log.records.uncopied.ranges,
         )
 
 

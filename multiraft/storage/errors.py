@@ -18,6 +18,8 @@
     +- StaleIncarnation     a group is to be created in an incarnation older than the known one
     +- SegmentRemoved       entries that nothing needed when their segment was removed
     +- OffsetTooLow         a fetch below the first offset that this store holds of a partition
+    +- RecordsNotCopied     a fetch of records that are still to be copied behind a snapshot
+    +- InvalidCopies        a member's answer with copies that cannot be the group's records
 
 A failing disk is none of these: it stays the ``OSError`` it is, and stops the node.
 """
@@ -172,6 +174,29 @@ class OffsetTooLow(StorageError):
     def __init__(self, partition: int, offset: int, first: int):
         super().__init__(f"partition {partition}: offset {offset} is below the first, {first}")
         self.first = first
+
+
+class RecordsNotCopied(StorageError):
+    """Records at an offset may be among those that a snapshot did not have and that are not copied
+    yet; another member of the group has them."""
+
+    def __init__(self, group: int, partition: int, offset: int, index: int):
+        super().__init__(f"group {group}, partition {partition}: the records from offset {offset} "
+                         f"on are still to be copied, from index {index} on")
+        self.group = group
+        self.partition = partition
+        self.offset = offset
+        self.index = index
+
+
+class InvalidCopies(StorageError):
+    """Copies of records, from another member, that contradict what this log knows; none was
+    taken."""
+
+    def __init__(self, group: int, why: str):
+        super().__init__(f"copies for group {group}: {why}")
+        self.group = group
+        self.why = why
 
 
 class StaleIncarnation(StorageError):

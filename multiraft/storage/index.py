@@ -16,7 +16,8 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Container
+from collections.abc import Container, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from multiraft.codec import layout
@@ -399,6 +400,39 @@ class PartitionIndex:
             if self._latest[at] >= max_timestamp_ms and at > slot:
                 break
             self._latest[at] = max(self._latest[at], max_timestamp_ms)
+
+    def insert(self, copies: Sequence[Copy]) -> None:
+        """Add the batches of copies, ascending by index, none of which the index has.  O(n) for
+        each place at which some of them belong."""
+        at = 0
+        while at < len(copies):
+            slot = bisect_left(self._indexes, copies[at].index)
+            following = self._indexes[slot] if slot < len(self._indexes) else 1 << 64
+            end = bisect_left(copies, following, at, key=attrgetter("index"))
+            assert end > at, f"index {following} is known"
+            self._insert_at(slot, copies[at:end])
+            at = end
+
+    def _insert_at(self, slot: int, copies: Sequence[Copy]) -> None:
+        """Insert the batches of copies before a slot.  O(n)."""
+        bases, latest = self._bases, self._latest
+        before = self.batch(slot - 1)[1] if slot else copies[0].base_offset
+        highest = latest[slot - 1] if slot else copies[0].max_timestamp_ms
+        added = []
+        for copy in copies:
+            highest = max(highest, copy.max_timestamp_ms)
+            added.append(highest)
+        bases[slot:slot] = array("q", [copy.base_offset for copy in copies])
+        self._indexes[slot:slot] = array("Q", [copy.index for copy in copies])
+        latest[slot:slot] = array("q", added)
+        for at, copy in enumerate(copies, slot):
+            self._end_at(at, copy.base_offset + copy.count)
+        if slot:
+            self._end_at(slot - 1, before)
+        at = slot + len(copies)
+        while at < len(latest) and latest[at] < highest:
+            latest[at] = highest
+            at += 1
 
     def remove_batch(self, index: int) -> None:
         """Remove the batch of the entry ``index``, if the partition has it.  O(n)."""

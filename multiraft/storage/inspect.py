@@ -304,6 +304,7 @@ def group_rows(path: Path) -> list[dict[str, object]]:
                      "removed": record.removed,
                      "tombstone_position": record.tombstone_position,
                      "snapshot_position": record.snapshot_position,
+                     "uncopied": [list(each) for each in record.uncopied],
                      "quarantined": record.quarantined})
     return rows
 

@@ -253,6 +253,33 @@ class ReadJob:
         return entry
 
 
+class RecordsJob:
+    """Read of a group's batches in a range of indexes, for a member that copies its records."""
+
+    __slots__ = ("first", "through", "lacking", "_reads")
+
+    def __init__(self, reads: list[ReadJob], first: int, through: int,
+                 lacking: tuple[tuple[int, int], ...]):
+        self.first = first
+        #: Index up to which the answer has all records from ``first`` on, but for those in
+        #: ``lacking``: ranges, (first, last), of indexes that are missing or uncopied here.
+        self.through = through
+        self.lacking = lacking
+        self._reads = reads
+
+    @property
+    def bytes(self) -> int:
+        """Bytes to read from files."""
+        return sum(read.bytes for read in self._reads)
+
+    def execute(self) -> tuple[Entry, ...]:
+        """Read the batches, verify them and return them, ascending by index.  Block, on any thread.
+        Raises ``CorruptRange`` naming the first damaged entry, ``SegmentRemoved`` if a record is
+        not needed any longer."""
+        return tuple([entry for read in self._reads for entry in read.execute()
+                      if entry.kind == EntryKind.DATA])
+
+
 class FetchJob:
     """Read of a partition's batches that are no longer in memory."""
 

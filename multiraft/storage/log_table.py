@@ -10,16 +10,19 @@ that are not removed, as recovery found or ``Store`` created them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 
 from multiraft.errors import UnknownGroup
 from multiraft.partitions.state import PartitionStates
 from multiraft.raft.log_reader import GroupRestored
 from multiraft.storage.damage.journal_damage import JournalDamage
-from multiraft.storage.io_jobs import ReadJob, StagedWrite, spans_of
+from multiraft.storage.io_jobs import ReadJob, RecordsJob, StagedWrite, spans_of
 from multiraft.storage.journal.journal import Journal, Part
 from multiraft.storage.stored_log import StoredLog
 from multiraft.types import Entry
+
+#: Missing records and uncopied ranges that one answer to a member names: it ends before the next.
+LACKING_MAX = 256
 
 
 class LogTable:
@@ -89,6 +92,30 @@ class LogTable:
         spans = spans_of(self.journal, places, self._read_gap_bytes_max)
         return ReadJob(log.group, log.incarnation, spans, self.filesystem, cached)
 
+    def records_job(self, log: StoredLog, first: int, last: int,
+                    bytes_max: int) -> RecordsJob | None:
+        """Return a job that reads the records and batches in [first, last] for another member; see
+        ``Store.records_job``.  ``last``: at most the applied index."""
+        if first > last:
+            return None
+        lost = log.lacking(first, last)
+        if len(lost) > LACKING_MAX:
+            last = lost[LACKING_MAX][0] - 1
+        begin, through = max(first, log.raft_start), first - 1
+        jobs: list[ReadJob] = []
+        if first < begin:
+            found, through = log.records.within(first, min(last, begin - 1), bytes_max)
+            if found:
+                jobs.append(self.read_from_disk(log, found))
+                bytes_max -= jobs[0].bytes
+        # At least one entry, unless there are records in the answer.
+        if through == begin - 1 < last and (bytes_max > 0 or not jobs):
+            through = min(last, log.index.last_within(begin, max(0, bytes_max)))
+            jobs += [self.read_job(log.group, low, high)
+                     for low, high in _intact_ranges(begin, through, log.missing)]
+        return RecordsJob(jobs, first, through, tuple(
+            [(low, min(high, through)) for low, high in lost if low <= through]))
+
     def missing_job(self, log: StoredLog, index: int) -> ReadJob:
         """Return a job that raises ``CorruptRange`` for an entry that is known to be missing."""
         return ReadJob(log.group, log.incarnation, [], self.filesystem, (), index)
@@ -97,3 +124,17 @@ class LogTable:
         """Return a write of journal records that belong to no round.  ``on_durable`` is called when
         they are durable."""
         return StagedWrite(self.staged_sequence, self.filesystem, self.journal, parts, on_durable)
+
+
+def _intact_ranges(first: int, last: int, missing: Container[int]) -> list[tuple[int, int]]:
+    """Return the ranges, (first, last), of the indexes first..last that are not ``missing``.
+    O(indexes)."""
+    ranges: list[tuple[int, int]] = []
+    for index in range(first, last + 1):
+        if index in missing:
+            continue
+        if ranges and ranges[-1][1] == index - 1:
+            ranges[-1] = ranges[-1][0], index
+        else:
+            ranges.append((index, index))
+    return ranges

@@ -7,7 +7,8 @@ knows how records are kept, so that they can move to files.
 
 Invariants.  Indexes ascend and are below the group's Raft start.  Each record is a data entry that
 is committed, so (group, incarnation, index) names it, and its term identifies it.  A missing index
-is either one of the records or a *hole*: an entry that is lost, of unknown kind.
+is either one of the records or a *hole*: an entry that is lost, of unknown kind.  Of an *uncopied*
+index (``uncopied_ranges.py``) it is not known whether its entry is a record.
 
 Theory.  A record changes no state, because a checkpoint has all that it did, and it needs no entry
 beside it, because no append is compared with it.  The terms of all indexes from the first record
@@ -20,10 +21,12 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import NamedTuple, final
 
 from multiraft.errors import Compacted
-from multiraft.storage.index import UNKNOWN_POSITION, GroupIndex
+from multiraft.storage.index import UNKNOWN_POSITION, Copy, GroupIndex
+from multiraft.storage.uncopied_ranges import UncopiedRanges
 
 #: Term of an index for which it is not known: the committed entry of that index is the right one.
 UNKNOWN_TERM = 0
@@ -78,6 +81,25 @@ def _delete_runs(column: array, runs: Sequence[tuple[int, int]]) -> None:
         column[:] = kept
 
 
+def terms_from(runs: TermRuns, index: int) -> list[tuple[int, int]]:
+    """Return the runs of the indexes from ``index`` on.  O(runs)."""
+    behind = [run for run in runs if run[0] > index]
+    return [(index, term_in(runs, index)), *behind]
+
+
+def runs_fault(runs: TermRuns, first: int, end: int) -> str:
+    """Return why pairs of numbers are no runs of terms of the indexes from ``first`` up to ``end``
+    (exclusive); empty if they are.  O(runs)."""
+    starts = [start for start, _ in runs]
+    if not starts:
+        return f"no terms from index {first} up to {end}" if first < end else ""
+    if starts[0] != first or starts[-1] >= end:
+        return f"terms from index {starts[0]} to {starts[-1]}, expected {first} up to {end}"
+    if any(a >= b for a, b in zip(starts, starts[1:])):
+        return "the indexes of the terms do not ascend"
+    return ""
+
+
 def _joined(runs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return the runs without those that repeat the term of the run before."""
     joined: list[tuple[int, int]] = []
@@ -91,7 +113,8 @@ def _joined(runs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 class RecordStore:
     """Places of the kept records of one group, by index."""
 
-    __slots__ = ("_indexes", "_positions", "_sizes", "_terms", "_missing", "_missing_sorted")
+    __slots__ = ("_indexes", "_positions", "_sizes", "_terms", "_missing", "_missing_sorted",
+                 "uncopied")
 
     def __init__(self) -> None:
         self._indexes = array("Q")
@@ -101,12 +124,18 @@ class RecordStore:
         self._terms: list[tuple[int, int]] = []
         self._missing: dict[int, MissingRecord] = {}
         self._missing_sorted: list[int] | None = None  # None = to be sorted anew
+        self.uncopied = UncopiedRanges()
 
     def __len__(self) -> int:
         return len(self._indexes)
 
     def __bool__(self) -> bool:
-        return bool(self._indexes) or bool(self._missing)
+        return bool(self._indexes) or bool(self._missing) or bool(self.uncopied)
+
+    @property
+    def is_complete(self) -> bool:
+        """True if no record is missing or may be uncopied."""
+        return not self._missing and not self.uncopied
 
     # ---- changes -------------------------------------------------------------------------------
 
@@ -124,6 +153,51 @@ class RecordStore:
         for index, place in missing.items():
             self._set_missing(index, place)
         self._drop_terms(first_index)
+
+    def install(self, terms: TermRuns, first_index: int, first_uncopied: int, last: int) -> None:
+        """Continue behind an installed snapshot, whose applied index is ``last`` and which needs no
+        index below ``first_index``: the indexes from ``first_uncopied`` on are uncopied.
+
+        ``terms``: of all indexes from the first record on.  O(missing + runs)."""
+        for index in [index for index in self._missing if index < first_index]:
+            if index not in self:
+                self.forget_missing(index)
+        self.uncopied.drop_below(first_index)
+        self.uncopied.add(first_uncopied, last)
+        self.set_terms(terms, last + 1)
+
+    def set_terms(self, terms: TermRuns, raft_start: int) -> None:
+        """Set the terms of all indexes from the first record on up to the Raft start.  O(runs)."""
+        self._terms = _joined(terms)
+        self._drop_terms(raft_start)
+
+    def add(self, copies: Sequence[Copy], raft_start: int) -> None:
+        """Add records that were copied, ascending by index, none of which is here.  O(n) for each
+        place at which some of them belong."""
+        for copy in copies:
+            if self.term(copy.index) == UNKNOWN_TERM:
+                self._terms = with_term(self._terms, copy.index, copy.term, raft_start)
+        at = 0
+        while at < len(copies):
+            slot = bisect_left(self._indexes, copies[at].index)
+            following = self._indexes[slot] if slot < len(self._indexes) else 1 << 64
+            end = bisect_left(copies, following, at, key=attrgetter("index"))
+            assert end > at, f"record {following} is known"
+            added = copies[at:end]
+            self._indexes[slot:slot] = array("Q", [copy.index for copy in added])
+            self._positions[slot:slot] = array("Q", [copy.position for copy in added])
+            self._sizes[slot:slot] = array("I", [copy.size for copy in added])
+            at = end
+
+    def copied(self, first: int, last: int, lacking: Sequence[tuple[int, int]],
+               raft_start: int) -> None:
+        """Count the indexes first..last as copied.  Of the ranges ``lacking`` in the copies those
+        of one index become missing, the others stay uncopied.  O(ranges)."""
+        for index, end in lacking:
+            if index == end and index not in self and self.uncopied.first_in(index, index):
+                self.lose_hole(index)
+        self.uncopied.remove(first, last, [each for each in lacking if each[0] < each[1]])
+        self._drop_terms(raft_start)
 
     def replace(self, index: int, term: int, position: int, size: int, raft_start: int) -> None:
         """Set place and term of a record, which is added if it was a hole, and count it as intact.
@@ -177,9 +251,19 @@ class RecordStore:
         self._missing[index] = place
         self._missing_sorted = None
 
+    def lose_hole(self, index: int) -> None:
+        """Count the entry of an index as missing that is no record here, and may be one."""
+        self._set_missing(index, MissingRecord(UNKNOWN_POSITION, 0))
+
+    @property
+    def first_needed(self) -> int:
+        """The first index that is kept, missing or uncopied; 0 = none.  O(missing log missing)."""
+        uncopied = [first for first, _ in self.uncopied.ranges[:1]]
+        return min([*self._indexes[:1], *self._missing_in_order()[:1], *uncopied], default=0)
+
     def _drop_terms(self, raft_start: int) -> None:
-        """Drop the terms before the first index that is kept or missing."""
-        first = min([*self._indexes[:1], *self._missing_in_order()[:1]], default=raft_start)
+        """Drop the terms before the first index that is kept, missing or uncopied."""
+        first = self.first_needed or raft_start
         runs = [run for run in self._terms if run[0] > first]
         if first < raft_start:
             runs.insert(0, (first, self.term(first)))
@@ -239,10 +323,33 @@ class RecordStore:
             begin <= missing.position < end for missing in self._missing.values())
 
     def first_missing(self, first: int, last: int) -> int:
-        """Return the lowest missing index in [first, last]; 0 = none.  O(log missing)."""
-        known = self._missing_in_order()
+        """Return the lowest missing or uncopied index in [first, last]; 0 = none.  O(log
+        missing)."""
+        known, uncopied = self._missing_in_order(), self.uncopied.first_in(first, last)
         at = bisect_left(known, first)
-        return known[at] if at < len(known) and known[at] <= last else 0
+        if at == len(known) or known[at] > last:
+            return uncopied
+        return min(known[at], uncopied or known[at])
+
+    def missing_within(self, first: int, last: int) -> list[int]:
+        """Return the missing indexes in [first, last], ascending.  O(result)."""
+        known = self._missing_in_order()
+        return known[bisect_left(known, first):bisect_right(known, last)]
+
+    def within(self, first: int, last: int, bytes_max: int) -> tuple[list[int], int]:
+        """Return the first readable records in [first, last] that have at most ``bytes_max`` framed
+        bytes, at least one, and the index up to which they are all.  O(result + missing there)."""
+        slot, total = bisect_left(self._indexes, first), 0
+        found: list[int] = []
+        while slot < len(self._indexes) and self._indexes[slot] <= last:
+            index = self._indexes[slot]
+            if index not in self._missing:
+                total += self._sizes[slot]
+                if found and total > bytes_max:
+                    return found, index - 1
+                found.append(index)
+            slot += 1
+        return found, last
 
     def missing_behind(self, index: int, count_max: int) -> list[int]:
         """Return up to ``count_max`` missing indexes behind ``index``, ascending.  O(count)."""
@@ -267,7 +374,8 @@ class RecordStore:
         assert all(a < b for a, b in zip(self._indexes, self._indexes[1:]))
         assert not self._indexes or self._indexes[-1] < raft_start
         assert all(0 < index < raft_start for index in self._missing), f"{self._missing}"
+        self.uncopied._check()
+        assert all(last < raft_start for _, last in self.uncopied.ranges)
         assert all(a[0] < b[0] and a[1] != b[1] for a, b in zip(self._terms, self._terms[1:]))
         assert not self._terms or self._terms[-1][0] < raft_start
-        needed = [*self._indexes[:1], *self._missing_in_order()[:1]]
-        assert not needed or self._terms[0][0] <= min(needed)
+        assert not self.first_needed or self._terms[0][0] <= self.first_needed

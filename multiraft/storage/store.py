@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from multiraft.codec import layout
 from multiraft.partitions.state import PartitionStates
@@ -40,7 +40,7 @@ from multiraft.storage.checkpoint import (
 )
 from multiraft.storage.checkpointer import Checkpointer
 from multiraft.storage.config import StorageConfig
-from multiraft.storage.errors import OffsetTooLow, StaleIncarnation
+from multiraft.storage.errors import OffsetTooLow, RecordsNotCopied, StaleIncarnation
 from multiraft.storage.filesystem import Buffer, Filesystem
 from multiraft.storage.identity import Claimed, Identity, claim
 from multiraft.storage.index import PartitionIndex
@@ -49,12 +49,14 @@ from multiraft.storage.io_jobs import (
     Fetch,
     FetchJob,
     ReadJob,
+    RecordsJob,
     StagedWrite,
     VerifyJob,
 )
 from multiraft.storage.journal.journal import Journal, Placed, SegmentHeader
 from multiraft.storage.journal.segment_index import TRUNCATED_IN_HEAD_RECOVERY
 from multiraft.storage.log_table import LogTable
+from multiraft.storage.record_store import TermRuns, runs_fault
 from multiraft.storage.recovery.recovery import recover
 from multiraft.storage.recovery.report import Damage, RecoveryProgress, RecoveryReport
 from multiraft.storage.repair.repair import LocalRepair
@@ -62,12 +64,21 @@ from multiraft.storage.segment_removal import RemovalJob, SegmentRemoval
 from multiraft.storage.segment_seal import SealJob
 from multiraft.storage.stored_log import StoredLog
 from multiraft.storage.strays import strays_among_checkpoints
+from multiraft.storage.uncopied_ranges import IndexRange
 from multiraft.types import Configuration, Entry, EntryKind
 
 LOCK_FILE = "LOCK"
 JOURNAL_DIRECTORY = "lane-0"
 
 _ENTRY_HEADER_BYTES = layout.ENTRY_HEADER_BYTES
+
+
+class CopyState(NamedTuple):
+    """Records of a group's replica, and what it lacks of them."""
+
+    records: int  # here, missing ones included
+    missing: int  # records, and entries that may have been records, that cannot be read
+    indexes_left: int  # uncopied ones
 
 
 class Store:
@@ -192,21 +203,73 @@ class Store:
         return self.table.restore(group)
 
     def install(self, group: int, bounds: LogBounds, configuration_index: int,
-                configuration: Configuration, states: PartitionStates) -> None:
+                configuration: Configuration, states: PartitionStates, *, terms: TermRuns = (),
+                first_index: int = 0, committed: int = 0) -> None:
         """Install a snapshot: ``states`` and the node's own state replace all entries up to
         ``bounds``, and the log begins empty behind it.  In memory only: the next checkpoint makes
         the snapshot durable as a whole, and no acknowledgement may leave before.  No write of the
         group may be staged.
-        """
+
+        ``first_index``: of a group with partitions, the first index that its source had or missed
+        as a record, or its Raft start; 0 = a group without.  Then the log's own records and entries
+        up to the ``committed`` index stay as records, as far as ``states`` need them; the other
+        indexes from ``first_index`` on are uncopied (``uncopied``).  ``terms``: runs of (first
+        index, term) of the indexes from ``first_index`` on, without fault (``runs_fault``).
+        O(records + entries of the log)."""
         log = self.table.log(group)
         assert states.applied_index == states.last_index == bounds.last_index, (
             f"state at {states.applied_index}..{states.last_index}, log from {bounds.first_index}")
         # A new segment: recovery skips the group's entries in segments that begin before it, which
         # the snapshot replaces, without a record of its own in the journal.
-        log.restart(bounds, configuration_index, configuration, self._journal.start_segment())
+        position = self._journal.start_segment()
+        if first_index:
+            assert not (why := runs_fault(terms, first_index, bounds.first_index)), why
+            log.install(bounds, configuration_index, configuration, states, position, terms,
+                        first_index, committed)
+        else:
+            log.restart(bounds, configuration_index, configuration, position)
         self.partition_states[group] = states
         self.table.restore(group)
         self._checkpointer.require_copy()
+
+    # ---- records of snapshots --------------------------------------------------------------------
+
+    def record_terms(self, group: int) -> tuple[int, TermRuns]:
+        """Return, for a snapshot of a group's applied state, the first index that is or may be
+        needed as a record, and the terms of the indexes from there up to the applied one, as runs
+        of (first index, term).  O(runs + missing).  Raise ``UnknownGroup`` for a group without a
+        log here."""
+        return self.table.log(group).record_terms(self.partition_states[group].applied_index)
+
+    def uncopied(self, group: int) -> tuple[IndexRange, ...]:
+        """Return the ranges of indexes, (first, last), whose records are still to be copied from
+        other members; ascending.  O(ranges).  Raise ``UnknownGroup`` for a group without a log
+        here."""
+        return self.table.log(group).records.uncopied.ranges
+
+    def is_complete(self, group: int) -> bool:
+        """Return True if the group's replica has all records that it needs: none is uncopied, and
+        none is known to be missing.  O(1).  Raise ``UnknownGroup`` for a group without a log
+        here."""
+        log = self.table.log(group)
+        return log.records.is_complete and not log.missing
+
+    def copied(self, group: int) -> CopyState:
+        """Return how far the records of a group's replica are copied.  O(ranges).  Raise
+        ``UnknownGroup`` for a group without a log here."""
+        records = self.table.log(group).records
+        return CopyState(len(records), len(records.missing), records.uncopied.count)
+
+    def records_job(self, group: int, first: int, last: int, bytes_max: int) -> RecordsJob | None:
+        """Return a job that reads, for another member, the records with indexes in [first, last],
+        the applied batches of the Raft log among them: as many as have at most ``bytes_max`` framed
+        bytes, at least one.  None if nothing is applied from ``first`` on.
+
+        Records that the log start has passed may be among them.  O(records in the answer + applied
+        entries in it).  Raise ``UnknownGroup`` for a group without a log here."""
+        log = self.table.log(group)
+        applied = self.partition_states[group].applied_index
+        return self.table.records_job(log, first, min(last, applied), bytes_max)
 
     def raft_start_max(self, group: int) -> int:
         """Return the highest Raft start that ``compact`` takes now: the applied state of the index
@@ -539,7 +602,8 @@ class Store:
         on disk ends where memory begins. Both are empty if nothing is readable; if an entry of the
         group is missing, or a record that the range needs, the job raises ``CorruptRange``. O(log
         n + batches). Raise ``OffsetTooLow`` if ``offset`` is below the first one here,
-        ``UnknownGroup`` for a group without a log here."""
+        ``RecordsNotCopied`` if its batch may be uncopied, ``UnknownGroup`` for a group without a
+        log here."""
         log = self._logs.get(group) or self.table.log(group)
         batches = log.partitions.get(partition)
         if missing := log.damage.missing:
@@ -547,8 +611,10 @@ class Store:
                 return Fetch([], None, offset, 0)
             # The partition's index may lack the same entries: an answer could skip over records.
             return Fetch([], FetchJob(self.table.missing_job(log, min(missing))), offset, 0)
-        if log.records.missing and offset < below_offset:
+        if not log.records.is_complete and offset < below_offset:
             below_offset, lost = log.readable_below(partition, offset, below_offset)
+            if lost and log.records.uncopied.first_in(lost, lost):
+                raise RecordsNotCopied(group, partition, offset, lost)
             if lost:
                 return Fetch([], FetchJob(self.table.missing_job(log, lost)), offset, 0)
         if not batches:
@@ -583,8 +649,9 @@ class Store:
         ``offset`` on, or the next one behind it.  Each as (base offset, offset after its last
         record, index of its entry, bytes of its payload with padding).  Empty if there is none.
 
-        Batches of the log's end are among them, whether committed or not.  O(log n + count).  Raise
-        ``UnknownGroup`` for a group without a log here."""
+        Batches of the log's end are among them, whether committed or not, and none before which one
+        may be uncopied.  O(log n + count).  Raise ``UnknownGroup`` for a group without a log
+        here."""
         log = self.table.log(group)
         batches = log.partitions.get(partition)
         if not batches:
@@ -593,7 +660,8 @@ class Store:
         if batches.batch(first)[1] <= offset:
             first += 1
         found = []
-        for slot in range(first, min(first + count, len(batches))):
+        end = min(first + count, len(batches))
+        for slot in range(first, log.copied_slots(partition, offset, first, end)):
             base, end, index = batches.batch(slot)
             found.append((base, end, index, log.size(index) - _ENTRY_HEADER_BYTES))
         return found
@@ -608,9 +676,9 @@ class Store:
         The offset is the first one of a batch with such a record, or ``from_offset`` when the batch
         that first reached the timestamp lies before it: the index has the highest timestamp so far,
         and batches after that one may be older again.  It is not behind the first record that may
-        be missing."""
+        be missing or uncopied."""
         log = self.table.log(group)
-        if log.records.missing and from_offset < below_offset:
+        if not log.records.is_complete and from_offset < below_offset:
             readable, lost = log.readable_below(partition, from_offset, below_offset)
             if lost:
                 return from_offset

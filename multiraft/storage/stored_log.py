@@ -16,7 +16,7 @@ lower ones, and neither quarantine the replica nor keep it in head recovery.
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import NamedTuple, final
 
@@ -37,8 +37,10 @@ from multiraft.storage.record_store import (
     MissingRecord,
     RecordStore,
     TermRuns,
+    terms_from,
     with_term,
 )
+from multiraft.storage.uncopied_ranges import INSTALLED_RANGES_MAX, InstalledRange
 from multiraft.types import Configuration, Entry, EntryKind, HardState
 
 NO_HARD_STATE = HardState(0, 0)
@@ -88,6 +90,7 @@ class StoredLog:
         "commit",
         "damage",
         "snapshot_position",
+        "installed",
         "raft_start_recorded",
         "record_key",
         "record",
@@ -115,6 +118,8 @@ class StoredLog:
         #: Journal position at which a snapshot was installed: segments that begin before it have no
         #: entries of this log.
         self.snapshot_position = 0
+        #: Indexes that installed snapshots stand for, ascending, of a group with partitions.
+        self.installed: tuple[InstalledRange, ...] = ()
         #: Lowest Raft start in the kept checkpoints: the next start may begin with it.
         self.raft_start_recorded = 1
         self.record_key: tuple | None = None  # of the record below
@@ -220,7 +225,67 @@ class StoredLog:
         self.commit = bounds.last_index
         self.raft_start_recorded = bounds.first_index  # two checkpoints record it
         self.damage.truncate(0)
-        self.snapshot_position = snapshot_position
+        self.snapshot_position, self.installed = snapshot_position, ()
+
+    def install(self, bounds: LogBounds, index: int, configuration: Configuration,
+                states: PartitionStates, snapshot_position: int, terms: TermRuns,
+                first_index: int, committed: int) -> None:
+        """Replace the log by a snapshot, as ``restart``, and keep its entries up to the
+        ``committed`` index and its records, as far as ``states`` say that they are needed.  Other
+        indexes from ``first_index`` on become uncopied.
+
+        ``terms``: runs of the indexes from ``first_index``, the first that may be needed, up to the
+        snapshot's.  O(entries + records)."""
+        last, records, partitions = bounds.last_index, self.records, self.partitions
+        installed = self.installed_needed()
+        if len(installed) >= INSTALLED_RANGES_MAX:  # copied anew, so that there is one range
+            first_removed, installed = 1, ()
+            records, partitions, terms = RecordStore(), {}, tuple(terms)
+        else:
+            first_removed = max(self.raft_start, min(committed, self.index.last_index) + 1)
+            terms = self._terms_with(terms, first_index, first_removed)
+            self.truncate(first_removed)
+            self.compact(first_removed, states, (), [run for run in terms_from(
+                terms, self.raft_start) if run[0] < first_removed], 0)
+            self.trim(states)
+        self.restart(bounds, index, configuration, snapshot_position)
+        self.records, self.partitions = records, partitions
+        self.installed = (*installed, InstalledRange(snapshot_position, first_removed, last,
+                                                     snapshot_position))
+        records.install(terms, first_index, max(first_removed, first_index), last)
+
+    def installed_needed(self) -> tuple[InstalledRange, ...]:
+        """Return the ranges that installed snapshots stand for and in which, or below which, a
+        record is or may be needed."""
+        needed = self.records.first_needed if self.installed else 0
+        return tuple([each for each in self.installed if 0 < needed <= each.last])
+
+    def _terms_with(self, terms: TermRuns, first_index: int, first_removed: int) -> TermRuns:
+        """Return the runs of the records and of the log up to ``first_removed`` (exclusive), with
+        ``terms`` in their place from ``first_index`` on.  O(runs + missing)."""
+        below = {at: each for at, each in self.missing.items() if at < first_removed}
+        own = [*self.records.terms, *self._sure_terms(first_removed, below)]
+        return [*[run for run in own if run[0] < first_index], *terms]
+
+    def record_terms(self, applied: int) -> tuple[int, TermRuns]:
+        """Return the first index up to ``applied`` that is or may be needed as a record, in the
+        Raft log or below it, and the terms of the indexes from there on; see
+        ``Store.record_terms``."""
+        first_index = self.records.first_needed or self.raft_start
+        below = {at: each for at, each in self.missing.items() if at <= applied}
+        own = [*self.records.terms, *self._sure_terms(applied + 1, below)]
+        joined = [run for at, run in enumerate(own) if not at or run[1] != own[at - 1][1]]
+        return first_index, tuple(joined)
+
+    def lacking(self, first: int, last: int) -> list[tuple[int, int]]:
+        """Return the uncopied ranges and the missing entries and records in [first, last], as
+        ranges, ascending.  O(result log result + missing entries of the Raft log)."""
+        records = self.records
+        lacking = records.uncopied.within(first, last)
+        single = [index for index in self.missing if first <= index <= last]
+        single += [index for index in records.missing_within(first, last)
+                   if not records.uncopied.first_in(index, index)]
+        return sorted([*lacking, *[(index, index) for index in single]])
 
     # ---- both starts -----------------------------------------------------------------------------
 
@@ -282,6 +347,18 @@ class StoredLog:
         if not lost:
             return below_offset, 0
         return at, lost if at == offset else 0
+
+    def copied_slots(self, partition: int, offset: int, first: int, end: int) -> int:
+        """Return the end of the slots of a partition, from ``first`` up to ``end`` (exclusive),
+        before which no uncopied batch from ``offset`` on can be.  O(slots)."""
+        batches, uncopied = self.partitions[partition], self.records.uncopied
+        before = batches.batch(first - 1)[2] if first else 0
+        for slot in range(first, end if uncopied else first):
+            base, behind, index = batches.batch(slot)
+            if base > offset and uncopied.first_in(before + 1, index):
+                return slot
+            before, offset = index, max(offset, behind)
+        return end
 
     def indexes_within(self, begin: int, end: int) -> list[int]:
         """Return the records and entries that begin in [begin, end) of the journal.  O(n)."""
@@ -377,6 +454,36 @@ class StoredLog:
                 del self.partitions[partition]
         return Trimmed(self.records.remove([at for at in removed if at < self.index.first_index],
                                            self.index.first_index), is_complete)
+
+    def is_copy_needed(self, entry: Entry, states: PartitionStates) -> bool:
+        """Return True if the copy of a batch below the Raft start is to be kept: it is neither here
+        nor below the log start that ``states`` have applied.  O(log n)."""
+        state, batch = states.applied(entry.partition), entry.batch
+        assert batch is not None
+        return (state is not None and entry.base_offset + batch.count > state.log_start
+                and (entry.index in self.records.missing or entry.index not in self.records))
+
+    def take_copies(self, copies: Sequence[Copy], states: PartitionStates) -> int:
+        """Add the batches of copies, ascending by index, to the records, except those that are here
+        or that ``states``, the applied ones, do not need.  Return their number.
+
+        O(copies log n + n for each place at which some of them belong)."""
+        added: list[Copy] = []
+        by_partition: dict[int, list[Copy]] = {}
+        for copy in copies:
+            state = states.applied(copy.partition)
+            if (not copy.count or state is None
+                    or copy.base_offset + copy.count <= state.log_start):
+                continue
+            if copy.index in self.records.missing:
+                self._repair_record(copy)
+            elif copy.index not in self.records:
+                added.append(copy)
+                by_partition.setdefault(copy.partition, []).append(copy)
+        self.records.add(added, self.raft_start)
+        for partition, batches in by_partition.items():
+            self.partition_index(partition).insert(batches)
+        return len(added)
 
     def _repair_record(self, copy: Copy) -> bool:
         """Take the copy of a missing record as ``repair`` does.  A copy without a batch tells that

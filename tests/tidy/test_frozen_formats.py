@@ -40,6 +40,7 @@ from multiraft.storage.journal.segment_index import (
 )
 from multiraft.storage.refusal_record import RefusalRecord
 from multiraft.storage.snapshot_download import PartialSnapshot, SnapshotDownload
+from multiraft.storage.uncopied_ranges import InstalledRange
 from multiraft.types import BatchInfo, Configuration, EntryKind, HardState
 from multiraft.wire import plans, sinks
 from multiraft.wire.plans import DRAINING
@@ -554,6 +555,10 @@ def test_a_group_s_record_in_a_checkpoint():
                      10, [[11, 12]], 13, 14, True, 15, 16, 17, 18]
     with_records = record._replace(record_terms=((1, 2), (4, 0)))
     assert cbor2.loads(with_records.encode()) == [*plain, [[1, 2], [4, 0]]]
+    with_ranges = with_records._replace(first_index=9, uncopied=((5, 6), (8, 8)), installed=(
+        InstalledRange(64, 2, 3, 64), InstalledRange(4096, 4, 8, 8192)))
+    fields = cbor2.loads(with_ranges.encode())
+    assert fields[21:] == [[[1, 2], [4, 0]], [[64, 2, 3, 64], [4096, 4, 8, 8192]], [[5, 6], [8, 8]]]
 
 
 def test_index_files():

@@ -32,6 +32,7 @@ from multiraft.storage.recovery.lost_truncations import (
 from multiraft.storage.recovery.report import Damage
 from multiraft.storage.removed_ranges import RemovedRanges
 from multiraft.storage.stored_log import StoredLog
+from multiraft.storage.uncopied_ranges import InstalledRange, UncopiedRanges
 from multiraft.types import Entry, EntryKind
 
 #: A journal position behind every entry.
@@ -43,7 +44,8 @@ class GroupRebuild:
 
     __slots__ = ("log", "broken_reason", "_journal", "_applied", "_known_to",
                  "_damage", "_unapplied_entries", "_pending_copies", "_first_positions",
-                 "_unreadable", "_record", "_removed", "_lost", "_read_to", "_removed_indexes")
+                 "_unreadable", "_record", "_removed", "_lost", "_read_to", "_removed_indexes",
+                 "_pending_installed", "_copied", "_lost_copies", "_damaged_to")
 
     def __init__(self, log: StoredLog, journal: Journal, applied: Mapping[tuple[int, int], int],
                  known_to: int, damage: list[Damage], record: GroupRecord | None,
@@ -69,8 +71,15 @@ class GroupRebuild:
         self._removed = removed
         self._lost = lost
         self._read_to = -1  # journal position of the last entry that was read; -1 = none was
-        #: Ranges of indexes, first and last, whose entries stood in removed segments; ascending.
+        #: Ranges of indexes, first and last, that the journal does not have, because their entries
+        #: stood in removed segments, or a snapshot stands for them; ascending.
         self._removed_indexes: list[tuple[int, int]] = []
+        #: Installed ranges whose place in the journal is still to come.
+        self._pending_installed = [*log.installed]
+        self._copied: dict[int, Copy] = {}  # the last copy of each index of an installed range
+        #: Index -> journal position of its damage, of missing records in installed ranges.
+        self._lost_copies: dict[int, int] = {}
+        self._damaged_to = 0  # journal position of the last damage of unknown owner
 
     @property
     def _applied_index(self) -> int:
@@ -90,17 +99,29 @@ class GroupRebuild:
         self._take_lifecycle_records(segment, run)
         if run.hard_state is not None:
             log.merge_hard_state(run.hard_state)
-        if segment.start < log.snapshot_position:
+        if segment.start < log.snapshot_position and not log.installed:
             return  # an installed snapshot replaces these entries
+        self._pass_installed(segment.start)
+        if self._pending_installed:
+            self._join_entries(segment, run, self._pending_installed[0].first)
+            return
         damage = log.damage
         if run.cleared_position:
             damage.clear(run.cleared_position, places(self._journal, run.cleared_ranges))
         if run.head_recovery_truncate_position > damage.cleared_position:
             damage.require_head_recovery("it truncated entries that it may have acknowledged")
+        self._join_entries(segment, run)
+
+    def _join_entries(self, segment: Segment, run: SegmentRun, end: int = 0) -> None:
+        """Join the entries and copies of a run to the log; those from the index ``end`` on, unless
+        that is 0, are not the log's, because a snapshot was installed behind them."""
+        log = self.log
         if run.truncated_from:
             if run.truncated_from <= log.index.last_index + 1:
                 self.broken_reason = ""
             self._truncate(run.truncated_from)
+        if end and run.last_index >= end:
+            run.truncate(end)
         if (run.index is not None and run.last_index >= run.index.first_index
                 and not self.broken_reason):
             self._extend(segment, run)
@@ -118,6 +139,7 @@ class GroupRebuild:
         if run.tombstone is not None:
             self._unapplied_entries, self._pending_copies, self._first_positions = [], [], {}
             self._unreadable, self._removed_indexes = set(), []
+            self._pending_installed, self._copied, self._lost_copies = [], {}, {}
             if run.tombstone_position > log.tombstone_position:
                 log.apply_tombstone(run.tombstone, run.tombstone_position,
                                     self._journal.place_at(run.tombstone_position))
@@ -186,9 +208,7 @@ class GroupRebuild:
         begin, end = log.index.last_index + 1, min(first, record.first_index)
         if begin >= end:
             return
-        starts = [start for start, _ in record.record_terms if begin < start < end]
-        for start, following in zip([begin, *starts], [*starts, end]):
-            log.index.append_placeholders(following, term_in(record.record_terms, start))
+        self._append_of_record(record, begin, end)
         if any(lost < position and max(lost, lost_end) >= self._read_to
                for lost, lost_end in self._lost):
             # Of known terms: their copies are recognised by them, and the log continues behind.
@@ -203,6 +223,49 @@ class GroupRebuild:
         self._pending_copies = [item for item in self._pending_copies if item not in between]
         for copy, entry in between:
             self._take_copy(copy, entry)
+
+    def _pass_installed(self, position: int) -> None:
+        """Continue the log behind the snapshots that were installed at a journal position or
+        before.  Its own entries end before their ranges, of which there are only copies.  O(terms +
+        indexes in the ranges)."""
+        while self._pending_installed and self._pending_installed[0].position <= position:
+            at, log = self._pending_installed.pop(0), self.log
+            self._truncate(at.first)
+            self.broken_reason = ""
+            assert self._record is not None
+            self._pass_removed(at.position, at.first)
+            first = log.index.last_index + 1
+            if first < at.first:  # they existed, and are lost
+                self._append_of_record(self._record, first, at.first)
+                for index in range(first, at.first):
+                    log.damage.lose(index, None)
+                first = at.first
+            self._append_of_record(self._record, first, at.last + 1)
+            if first <= at.last:
+                self._removed_indexes.append((first, at.last))
+
+    def _append_of_record(self, record: GroupRecord, begin: int, end: int) -> None:
+        """Append placeholders for the indexes from ``begin`` up to ``end`` (exclusive), with the
+        terms of the checkpoint's record.  O(terms + indexes)."""
+        starts = [start for start, _ in record.record_terms if begin < start < end]
+        for start, following in zip([begin, *starts], [*starts, end]):
+            self.log.index.append_placeholders(following, term_in(record.record_terms, start))
+
+    def _installed_range(self, index: int) -> InstalledRange | None:
+        """Return the range with an index that a snapshot stands for; None = it is an entry of the
+        log."""
+        return next((each for each in self.log.installed if each.first <= index <= each.last), None)
+
+    def lose_copy(self, index: int, position: int) -> bool:
+        """Count the record of an index in an installed range as missing, because its copy at a
+        journal position is damaged; do nothing if there is a later one.  Return False if the index
+        is of an entry of the log."""
+        if self._installed_range(index) is None:
+            return False
+        known = self._copied.get(index)
+        if known is None or known.position < position:
+            self._lost_copies[index] = position
+        return True
 
     def _first_superseded(self, record: GroupRecord) -> int:
         """Return the first of the entries at the log's end that are not of the checkpoint's terms,
@@ -248,6 +311,38 @@ class GroupRebuild:
                     and term_in(terms, index) == log.index.term(index)):
                 log.damage.repair(index)
         log.compact(first_index, states, (), terms, record.prev_term)
+        if log.installed:
+            self._take_copied(record, states, terms)
+
+    def _take_copied(self, record: GroupRecord, states: PartitionStates, terms: TermRuns) -> None:
+        """Add the copies of indexes in installed ranges to the records, and what the checkpoint
+        says is missing or uncopied of these.  ``terms``: of all indexes below the Raft start.
+
+        Damage of unknown owner may have held any copies: the range is uncopied again, once.
+        O(copies log copies + records)."""
+        log = self.log
+        records, needed = log.records, record.record_terms[0][0]
+        records.uncopied = UncopiedRanges(record.uncopied)
+        for each in log.installed:
+            if each.checked_position < self._damaged_to:
+                records.uncopied.add(max(each.first, needed), each.last)
+        log.installed = tuple([each._replace(checked_position=self._journal.position)
+                               if each.checked_position < self._damaged_to else each
+                               for each in log.installed])
+        copied = []
+        for index, copy in sorted(self._copied.items()):
+            if term_in(terms, index) == UNKNOWN_TERM:
+                terms = with_term(terms, index, copy.term, record.first_index)
+            if term_in(terms, index) == copy.term:
+                copied.append(copy)
+        log.take_copies(copied, states)
+        for index, position in self._lost_copies.items():
+            known = self._copied.get(index)
+            if known is None:
+                records.lose_hole(index)
+            elif known.position == position and index in records:
+                records.lose(index)
+        records.set_terms(terms, record.first_index)
 
     def _extend(self, segment: Segment, run: SegmentRun) -> None:
         log, index = self.log, run.index
@@ -292,6 +387,9 @@ class GroupRebuild:
         log = self.log
         if copy.index < log.index.first_index:
             return  # truncated since, or below everything that is needed
+        if self._installed_range(copy.index) is not None:
+            self._copied[copy.index] = copy
+            return
         if log.index.holds(copy.index, copy.term):
             self._first_positions.setdefault(copy.index, log.index.position(copy.index))
         if not log.repair(copy):
@@ -316,6 +414,10 @@ class GroupRebuild:
         ``mark_maybe_truncated`` takes them."""
         log = self.log
         applied = self._applied_index
+        if log.installed:
+            self._damaged_to = max([end for begin, end in self._lost if journal_damage.unexplained(
+                *self._journal.range_at(begin, end))], default=0)
+        self._pass_installed(_BEHIND_ALL)
         self._pass_removed(_BEHIND_ALL, applied + 1)
         if log.index.last_index < applied:
             log.append_lost(applied + 1)
@@ -349,6 +451,11 @@ class GroupRebuild:
         does not tell.  Entries with a copy in the journal, or truncated since, stay as they are."""
         log = self.log
         for index, position in record.missing if self.is_replica_of(record) else ():
+            if self._installed_range(index) is not None:
+                known = self._copied.get(index)
+                if known is None or known.position == position:
+                    self._lost_copies[index] = position
+                continue
             in_log = log.index.first_index <= index <= log.index.last_index
             if in_log and log.index.position(index) in (position, UNKNOWN_POSITION):
                 place = self._place_at(position)

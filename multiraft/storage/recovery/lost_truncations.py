@@ -116,7 +116,9 @@ def is_obsolete_copy(log: StoredLog, copy: DamagedRange, indexes: Sequence[Segme
     of a removed replica; ``indexes``: of all segments, in journal order.  O(segments)."""
     behind = [run for index in indexes if index.end > copy.position
               and (run := index.runs.get(copy.copy_group)) is not None]
-    return (not copy.index or copy.position < max(log.tombstone_position, log.snapshot_position)
+    begin = log.tombstone_position if log.installed else max(log.tombstone_position,
+                                                             log.snapshot_position)
+    return (not copy.index or copy.position < begin
             or log.is_obsolete(copy.index, copy.position)
             or any(run.incarnation > behind[0].incarnation or _truncates(run, copy.index)
                    for run in behind[1:]))

@@ -62,7 +62,9 @@ class _Rebuilding:
     def join(self, found: list[FoundSegment], damage: list[FoundDamage]) -> list[FoundDamage]:
         """Start with the checkpoint's groups, add every segment's runs in journal order, and mark
         the missing entries of each log. Return ``damage`` without that of obsolete copies."""
-        self._lost = [(at.position, at.end) for at, _ in damage if at.group < 0]
+        # A damaged copy tells what it was.
+        self._lost = [(at.position, max(at.position, at.end)) for at, _ in damage
+                      if at.group < 0 and at.copy_group < 0]
         for record in self._checkpoint.records.values():
             self._groups[record.group] = self._group_of(self._log_of(record))
         for segment, index in found:
@@ -72,6 +74,8 @@ class _Rebuilding:
         indexes = [index for _, index in found]
         damage = [(at, each) for at, each in damage if at.copy_group < 0
                   or not is_obsolete_copy(self._result.logs[at.copy_group], at, indexes)]
+        damage = [(at, each) for at, each in damage if at.copy_group < 0
+                  or not self._take_damaged_copy(at, each)]
         unexplained = [
             (begin.journal_offset, parts)
             for begin, parts in self._journal_damage.unexplained_ranges(
@@ -99,7 +103,7 @@ class _Rebuilding:
         # the Raft start when the whole journal was joined.
         log.index = (GroupIndex(record.record_terms[0][0]) if record.record_terms
                      else GroupIndex(record.first_index, record.prev_term))
-        log.snapshot_position = record.snapshot_position
+        log.snapshot_position, log.installed = record.snapshot_position, record.installed
         if record.snapshot_position and not record.record_terms:
             log.raft_start_recorded = record.first_index  # installed, so in two checkpoints
         log.damage.restore(record.quarantined, record.needs_head_recovery,
@@ -114,6 +118,14 @@ class _Rebuilding:
         log.tombstone_position = record.tombstone_position
         log.group_incarnation = record.group_incarnation
         return log
+
+    def _take_damaged_copy(self, at: DamagedRange, damage: Damage) -> bool:
+        """Count a record as missing whose copy is damaged, and report it.  Return False, and do
+        nothing, for a copy of an entry of the Raft log, which may be the only trace of it."""
+        if not self._groups[at.copy_group].lose_copy(at.index, at.position):
+            return False
+        self._result.damage.append(damage._replace(group=at.copy_group, index=at.index))
+        return True
 
     def _range_of(self, damaged: DamagedRange) -> PlaceRange:
         return self._journal.range_at(damaged.position, max(damaged.position, damaged.end))

@@ -124,6 +124,12 @@ class RepairCoordinator:
         elif repair.has_known_damage:
             self._submit(repair.stage_clear(group, _nothing))
 
+    def on_records_copied(self, group: int) -> None:
+        """Add a group to ``groups`` if the member from which its records were copied lacked some of
+        them: the others may have them."""
+        if self._store.repair.damaged(group) is not None:
+            self.groups.add(group)
+
     # ---- damage --------------------------------------------------------------------------------
 
     def on_damage(self, error: CorruptRange | CorruptFile) -> None:

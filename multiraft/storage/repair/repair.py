@@ -19,13 +19,15 @@ from multiraft.raft import joint_quorum
 from multiraft.raft.replica_records import ForcedRecovery, reincarnation
 from multiraft.storage.damage.place import ORIGIN, PlaceRange
 from multiraft.storage.damage.ranges import uncovered
+from multiraft.storage.errors import InvalidCopies
 from multiraft.storage.index import UNKNOWN_POSITION, Copy
 from multiraft.storage.io_jobs import ReadJob, StagedWrite
 from multiraft.storage.journal.journal import Part
 from multiraft.storage.journal.segment_index import RANGE_STRUCT, REPAIR_STRUCT
 from multiraft.storage.log_table import LogTable
-from multiraft.storage.record_store import EntryPlace
+from multiraft.storage.record_store import UNKNOWN_TERM, EntryPlace
 from multiraft.storage.stored_log import NO_CONFIGURATION, StoredLog
+from multiraft.storage.uncopied_ranges import InstalledRange
 from multiraft.types import Entry, EntryKind
 
 #: Requests the committed entry of an index, of any term.  No entry has this term.
@@ -40,6 +42,7 @@ class LocalRepair:
 
     def __init__(self, table: LogTable):
         self.entries_repaired = 0  # copies taken from peers since the start
+        self.records_copied = 0  # records behind snapshots, the same
         self._table = table
         self._journal = table.journal
         self._damage = table.journal_damage
@@ -196,10 +199,13 @@ class LocalRepair:
 
     def compacted(self, group: int, wanted: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
         """Return those of the ``wanted`` (index, term) that are compacted in the group's log and no
-        records here: no batches, or below the log start of their partition."""
+        records here: no batches, or below the log start of their partition.  Of an uncopied index
+        that is not known."""
         log = self._table.log(group)
+        records = log.records
         return [(at, term) for at, term in wanted if at < log.raft_start
-                and at not in log.records.missing and not log.records.holds(at, term)]
+                and at not in records.missing and not records.uncopied.first_in(at, at)
+                and not records.holds(at, term)]
 
     def wanted(self, group: int, count_max: int) -> tuple[tuple[int, int], ...]:
         """Return (index, term) of up to ``count_max`` missing entries to request from peers, lowest
@@ -300,6 +306,57 @@ class LocalRepair:
         if not parts:
             return None
         return self._table.stage_records(parts, lambda: self._use(log, copies, on_durable))
+
+    def stage_records(self, group: int, entries: Sequence[Entry], first: int, through: int,
+                      lacking: Sequence[tuple[int, int]],
+                      on_durable: Callable[[], None]) -> StagedWrite | None:
+        """Return the write of copies of uncopied records, which another member sent: ``entries``,
+        ascending, are all records of the indexes first..through, but for those in the ranges
+        ``lacking``, which that member lacks.
+
+        When the copies are durable, right before ``on_durable`` is called, they become records and
+        the indexes are no longer uncopied.  Ranges of one index in ``lacking`` are missing records
+        then, to be requested from any member; longer ones stay uncopied.  Copies of records that
+        are here, or below their partition's log start, are left out.  None when no copy remains:
+        the indexes are no longer uncopied, and ``on_durable`` is not called.
+
+        Raise ``InvalidCopies``, and change nothing, if the answer contradicts itself or the terms
+        that are known here; ``EntryTooLarge`` for an entry over ``entry_bytes_max``.
+        O(entries)."""
+        log = self._table.log(group)
+        lacking = tuple(lacking)
+        why = _copies_fault(log, entries, first, through, lacking)
+        if why:
+            raise InvalidCopies(group, why)
+        states = self._table.partition_states[group]
+        wanted = [entry for entry in entries if log.is_copy_needed(entry, states)]
+        known = log.installed
+        if not wanted:
+            self._take_records(log, known, (), first, through, lacking)
+            return None
+        pairs: list[Entry] = []
+        for entry in wanted:
+            pairs.append(Entry(EntryKind.REPAIR, group, log.incarnation, entry.term, entry.index,
+                               payload=REPAIR_STRUCT.pack(UNKNOWN_POSITION, 0)))
+            pairs.append(entry)
+        placed = self._journal.place_pairs(pairs)
+        copies = [Copy.of(entry, placed.positions[at], placed.sizes[at], UNKNOWN_POSITION, 0)
+                  for at, entry in zip(range(1, len(pairs), 2), wanted)]
+
+        def take() -> None:
+            self._take_records(log, known, copies, first, through, lacking)
+            on_durable()
+
+        return self._table.stage_records(placed.parts, take)
+
+    def _take_records(self, log: StoredLog, installed: Sequence[InstalledRange],
+                      copies: Sequence[Copy], first: int, through: int,
+                      lacking: Sequence[tuple[int, int]]) -> None:
+        """Take durable copies.  Do nothing if the replica was removed, or another snapshot
+        installed, since they were staged with these ``installed`` ranges."""
+        if self._table.logs.get(log.group) is log and log.installed == tuple(installed):
+            self.records_copied += log.take_copies(copies, self._table.partition_states[log.group])
+            log.records.copied(first, through, lacking, log.raft_start)
 
     def _is_missing(self, log: StoredLog, entry: Entry, taken: dict[int, int]) -> bool:
         """Return True if a peer's entry is a missing one of the log, or a missing record, by its
@@ -508,6 +565,30 @@ def _incarnation(log: StoredLog) -> list[Entry]:
     )
     return [reincarnation(log.group, log.incarnation, at[0],
                           ForcedRecovery(log.group_incarnation, at[1]), log.vote_barrier_term)]
+
+
+def _copies_fault(log: StoredLog, entries: Sequence[Entry], first: int, through: int,
+                  lacking: Sequence[tuple[int, int]]) -> str:
+    """Return why another member's answer cannot be all records of the indexes first..through, but
+    for those in ``lacking``; empty if it can."""
+    if not 0 < first <= through < log.raft_start:
+        return f"indexes {first} to {through}, the Raft start is {log.raft_start}"
+    before = first - 1
+    for begin, end in lacking:
+        if not before < begin <= end <= through:
+            return f"it lacks indexes {begin} to {end}, of {before + 1} to {through}"
+        before = end
+    before = first - 1
+    for entry in entries:
+        if (entry.group, entry.incarnation, entry.kind) != (log.group, log.incarnation,
+                                                            EntryKind.DATA) or not entry.batch:
+            return f"{entry!r} is no batch of incarnation {log.incarnation}"
+        if not before < entry.index <= through:
+            return f"index {entry.index} behind {before}, of {first} to {through}"
+        before, term = entry.index, log.records.term(entry.index)
+        if term not in (UNKNOWN_TERM, entry.term):
+            return f"term {entry.term} at index {entry.index}, which has term {term}"
+    return ""
 
 
 def _damaged_place(log: StoredLog, index: int) -> tuple[int, int]:

@@ -17,6 +17,7 @@ from multiraft.storage import index_file
 from multiraft.storage.checkpoint import GroupRecord
 from multiraft.storage.errors import StaleIncarnation
 from multiraft.storage.journal import segment_index
+from multiraft.storage.uncopied_ranges import InstalledRange
 from multiraft.types import Configuration, Entry, EntryKind, HardState
 from tests.storage import index_version_5
 from tests.storage.world import (
@@ -206,6 +207,14 @@ def test_a_record_of_the_version_before_knows_the_index_of_a_bar_alone():
     for terms in (((0, 1),), ((1, 2), (1, 3)), ((1, 2), (5, 3))):
         with pytest.raises(ValueError):
             GroupRecord.decode(record._replace(first_index=5, record_terms=terms).encode())
+    with_ranges = with_records._replace(first_index=9, uncopied=((5, 6), (8, 8)), installed=(
+        InstalledRange(64, 2, 3, 64), InstalledRange(4096, 4, 8, 8192)))
+    assert GroupRecord.decode(with_ranges.encode()) == with_ranges
+    for wrong in ({"uncopied": ((0, 3),)}, {"uncopied": ((5, 6), (6, 7))}, {"uncopied": ((5, 4),)},
+                  {"uncopied": ((5, 9),)}, {"installed": (InstalledRange(64, 2, 9, 64),)},
+                  {"installed": with_ranges.installed[::-1]}, {"record_terms": ((6, 1),)}):
+        with pytest.raises(ValueError):
+            GroupRecord.decode(with_ranges._replace(**wrong).encode())
     before = cbor2.dumps(cbor2.loads(record.encode())[:-1])
     assert GroupRecord.decode(before) == record._replace(vote_barrier_term=0)
 

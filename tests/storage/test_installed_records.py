@@ -1,0 +1,295 @@
+"""A snapshot in the place of a log with records: what is committed stays, the rest is copied."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from chaos.simulator.disk.filesystem import PowerLoss, SimulatedFilesystem
+from multiraft.errors import Compacted
+from multiraft.partitions.state import PartitionStates
+from multiraft.raft.log_reader import LogBounds
+from multiraft.storage.checkpoint import checkpoint_names
+from multiraft.storage.errors import OffsetTooLow, RecordsNotCopied
+from multiraft.types import Entry, EntryKind
+from tests.storage.damage import DIRECTORY
+from tests.storage.test_raft_start import (
+    ENTRIES,
+    GROUP,
+    PARTITION,
+    SECOND,
+    append,
+    checkpoints,
+    compacted,
+    filled,
+    read,
+    reopened,
+)
+from tests.storage.world import (
+    VOTERS,
+    Rounds,
+    checkpoint,
+    data_entry,
+    noop_entry,
+    open_store,
+    seal,
+    write,
+)
+
+#: Behind ``ENTRIES``; the last two are those of the leader's present term.
+LATER = [
+    data_entry(GROUP, 10, 2, SECOND, 2, [b"h", b"i"]),
+    data_entry(GROUP, 11, 3, PARTITION, 5, [b"j"], 4000),
+    noop_entry(GROUP, 12, 3),
+    data_entry(GROUP, 13, 3, PARTITION, 6, [b"k"], 3500),
+    data_entry(GROUP, 14, 3, SECOND, 4, [b"l"]),
+]
+ALL = [*ENTRIES, *LATER]
+S = 13  # applied index of the snapshots
+
+
+def batches(partition: int, *indexes: int) -> list[bytes]:
+    return [bytes(ALL[index - 1].payload) for index in indexes]
+
+
+def source(first_index: int = 9, entries=None):
+    """A leader whose applied state is the snapshot's, with records below its Raft start."""
+    return compacted(SimulatedFilesystem(), first_index, (ALL if entries is None else entries)[:S])
+
+
+def follower(filesystem, own: int, raft_start: int = 1):
+    """A follower that has so many entries, all applied, and checkpoints of them."""
+    store = filled(filesystem, ALL[:own])
+    checkpoints(store)
+    if raft_start > 1:
+        store.compact(GROUP, raft_start)
+        checkpoints(store)
+    return store
+
+
+def image(leader) -> PartitionStates:
+    return PartitionStates.restore(leader.partition_states[GROUP].snapshot())
+
+
+def install(store, leader, committed: int, write_checkpoint: bool = True) -> None:
+    states = image(leader)
+    first_index, terms = leader.record_terms(GROUP)
+    applied = states.applied_index
+    bounds = LogBounds(applied + 1, leader.table.logs[GROUP].locate(applied).term
+                       if applied >= leader.table.logs[GROUP].raft_start else terms[-1][1],
+                       applied)
+    store.install(GROUP, bounds, 0, VOTERS, states, terms=terms, first_index=first_index,
+                  committed=committed)
+    if write_checkpoint:
+        checkpoint(store)
+
+
+def copy(store, leader, bytes_max: int = 1, execute: bool = True) -> bool:
+    """One answer of the leader, written; False if nothing is uncopied."""
+    ranges = store.uncopied(GROUP)
+    if not ranges:
+        return False
+    job = leader.records_job(GROUP, *ranges[0], bytes_max)
+    staged = store.repair.stage_records(GROUP, job.execute(), job.first, job.through, job.lacking,
+                                        lambda: None)
+    if staged is not None and execute:
+        staged.execute()
+        store.finish(staged)
+    return True
+
+
+def copy_all(store, leader, bytes_max: int = 1) -> None:
+    while copy(store, leader, bytes_max):
+        store.table.logs[GROUP]._check()
+    assert store.is_complete(GROUP)
+
+
+def check_all(store, last: int = S) -> None:
+    """Everything up to the snapshot is read."""
+    log = store.table.logs[GROUP]
+    log._check()
+    log.cached.clear()  # a read is of memory, or of the disk
+    assert read(store, PARTITION, 0) == (batches(PARTITION, 3, 6, 7, 11, 13), 7)
+    assert read(store, PARTITION, 3) == (batches(PARTITION, 7, 11, 13), 7)
+    second = (4, 8, 10) if last < 14 else (4, 8, 10, 14)
+    assert read(store, SECOND, 0) == (batches(SECOND, *second), 4 + (last > S))
+    assert [index for _, _, index, _ in store.batches(GROUP, PARTITION, 0, 9)] == [3, 6, 7, 11, 13]
+    assert [log.partitions[PARTITION].latest(slot) for slot in range(5)] == [
+        1000, 2000, 3000, 4000, 4000]
+    assert store.first_at(GROUP, PARTITION, 3500, 0, 7) == 5
+
+
+def check_partial(store, copied: int) -> None:
+    """Reads of uncopied records are refused, and no others."""
+    log = store.table.logs[GROUP]
+    log._check()
+    assert not log.quarantined and not log.missing and not log.records.missing
+    for partition in (PARTITION, SECOND):
+        for entry in ALL[:S]:
+            if entry.batch and entry.partition == partition:
+                if entry.index <= copied:
+                    found, _ = read(store, partition, entry.base_offset,
+                                    entry.base_offset + entry.batch.count)
+                    assert found == [bytes(entry.payload)]
+                else:
+                    with pytest.raises(RecordsNotCopied):
+                        read(store, partition, entry.base_offset)
+    known = [index for _, _, index, _ in store.batches(GROUP, PARTITION, 0, 9)]
+    assert known == [index for index in (3, 6, 7, 11, 13) if index <= copied]
+
+
+# ---- install -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+@pytest.mark.parametrize("own, raft_start", [(0, 1), (5, 1), (7, 1), (7, 6), (9, 10)])
+def test_committed_entries_stay_and_the_rest_is_copied(simulated, own, raft_start, sealed):
+    leader = source()
+    store = follower(simulated, own, raft_start)
+    install(store, leader, own)
+    for _ in range(2):
+        log = store.table.logs[GROUP]
+        assert log.bounds() == (S + 1, 3, S)
+        assert store.uncopied(GROUP) == ((max(own + 1, 3), S),)
+        assert not store.is_complete(GROUP)
+        check_partial(store, own)
+        with pytest.raises(Compacted):
+            store.read_job(GROUP, 7, 7)
+        if sealed:
+            seal(store)
+        store = reopened(store, simulated)
+        assert not store.damage
+    copy_all(store, leader)
+    check_all(store)
+    append(store, LATER[4])
+    for _ in range(3):
+        check_all(store, 14)
+        checkpoints(store)
+        if sealed:
+            seal(store)
+        store = reopened(store, simulated)
+        assert store.groups[GROUP].bounds == (S + 1, 3, 14)
+        assert not store.damage and store.is_complete(GROUP)
+    checkpoints(store)
+    store.compact(GROUP, 15)
+    checkpoints(store)
+    check_all(reopened(store, simulated), 14)
+
+
+def test_entries_that_are_not_committed_are_no_records(simulated):
+    """They were in the log of an earlier leader, and others are committed in their places."""
+    leader = source()
+    store = follower(simulated, 9)
+    states = store.partition_states[GROUP]
+    wrong = [data_entry(GROUP, 10, 2, PARTITION, 5, [b"never committed"]),
+             *[noop_entry(GROUP, index, 2) for index in range(11, 18)]]
+    for entry in wrong:
+        states.append(entry)
+        Rounds(store).run(write(GROUP, entry))
+    install(store, leader, 9)
+    for _ in range(2):
+        check_partial(store, 9)
+        assert store.uncopied(GROUP) == ((10, S),)
+        store = reopened(store, simulated)
+    copy_all(store, leader)
+    for _ in range(2):
+        check_all(store)
+        checkpoints(store)
+        store = reopened(store, simulated)
+
+
+def test_without_the_checkpoint_nothing_happened(simulated):
+    store = follower(simulated, 7)
+    install(store, source(), 7, write_checkpoint=False)
+    store = reopened(store, simulated)
+    assert store.groups[GROUP].bounds == (1, 0, 7)
+    assert store.is_complete(GROUP)
+
+
+def test_the_records_of_a_second_snapshot_are_those_of_both(simulated):
+    """It comes while the records of the first one are still being copied."""
+    first = compacted(SimulatedFilesystem(), 5, ALL[:7])
+    store = follower(simulated, 3)
+    install(store, first, 3)
+    copy(store, first)
+    assert store.uncopied(GROUP) == ((5, 7),)
+    append(store, ALL[7])
+    append(store, ALL[8])
+    leader = source(10)
+    install(store, leader, 8)
+    for _ in range(3):
+        assert store.uncopied(GROUP) == ((5, 7), (9, S))
+        assert len(store.table.logs[GROUP].installed) == 2
+        assert read(store, SECOND, 0, 2) == (batches(SECOND, 4, 8), 2), "its offsets continue"
+        assert read(store, SECOND, 1, 2) == (batches(SECOND, 8), 2)
+        store = reopened(store, simulated)
+        assert not store.damage and not store.table.logs[GROUP].records.missing
+    copy_all(store, leader)
+    for _ in range(2):
+        check_all(store)
+        store = reopened(store, simulated)
+        copy_all(store, leader)
+
+
+def test_records_below_the_log_start_are_neither_kept_nor_copied(simulated):
+    entries = [*ALL[:S - 1], Entry(EntryKind.LOG_START, GROUP, 1, 3, S, PARTITION, 3)]
+    leader = source(9, entries)
+    assert leader.record_terms(GROUP) == (4, ((4, 1), (5, 2), (11, 3)))
+    store = follower(simulated, 6)
+    install(store, leader, 6)
+    for _ in range(2):
+        with pytest.raises((OffsetTooLow, RecordsNotCopied)):
+            store.fetch(GROUP, PARTITION, 2, 1 << 20, 5)
+        log = store.table.logs[GROUP]
+        assert [index for index in range(1, S) if index in log.records] == [4]
+        store = reopened(store, simulated)
+    copy_all(store, leader)
+    for _ in range(2):
+        assert [index for _, _, index, _ in store.batches(GROUP, PARTITION, 3, 9)] == [7, 11]
+        store = reopened(store, simulated)
+
+
+# ---- crashes -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("oldest", [False, True])
+def test_power_loss_at_every_operation_leaves_all_or_nothing(oldest):
+    """Of the snapshot; of the copies, as many as were durable, and the others are copied again."""
+    leader, seen, over, limit = source(), set(), False, 0
+    while not over:
+        filesystem = SimulatedFilesystem()
+        store = follower(filesystem, 5)
+        filesystem.operations_to_crash = limit
+        try:
+            install(store, leader, 5)
+            for _ in range(3):
+                copy(store, leader)
+                checkpoints(store, 1)
+            over = True
+        except PowerLoss:
+            over = False
+        filesystem.operations_to_crash = -1
+        filesystem.power_loss(random.Random(limit))
+        if oldest:
+            newest = checkpoint_names(filesystem, DIRECTORY)[-1]
+            filesystem.flip(f"{DIRECTORY}/{newest}", 40, 1)
+        store = open_store(filesystem, DIRECTORY)
+        assert not store.groups[GROUP].quarantined
+        first = store.groups[GROUP].bounds.first_index
+        seen.add((first, store.uncopied(GROUP)))
+        if first == 1:
+            assert store.groups[GROUP].bounds == (1, 0, 5) and store.is_complete(GROUP)
+            states = store.partition_states[GROUP]
+            states.apply(states.last_index)
+            store.create_group(GROUP, 1, VOTERS)
+            install(store, leader, 5)
+        assert store.table.logs[GROUP].bounds() == (S + 1, 3, S)
+        copy_all(store, leader)
+        check_all(store)
+        store = reopened(store, filesystem)
+        copy_all(store, leader)
+        check_all(store)
+        limit += 1
+    assert {first for first, _ in seen} == {1, S + 1}
+    assert len(seen) >= 4, f"{seen}"
