@@ -1,0 +1,40 @@
+"""Pace of the cleaner: bytes per second, and pauses that an operator asks for.
+
+Contract.  Pure: times come from the caller, in seconds of one clock.  After each step the caller
+reports its bytes, and begins the next step at the time that ``due_s`` says.
+
+Invariant.  A pause neither earns nor owes anything: work continues at the pace from its end on.
+"""
+
+from __future__ import annotations
+
+
+class CleanerPace:
+    """Time of the next step of a cleaner."""
+
+    def __init__(self, bytes_per_second: int):
+        """``bytes_per_second``: of reads and writes together; 0 = paused until ``resume`` names
+        another."""
+        self.bytes_per_second = bytes_per_second
+        self.is_paused = not bytes_per_second
+        self._due_s = 0.0
+
+    def pause(self) -> None:
+        """Begin no further step until ``resume``."""
+        self.is_paused = True
+
+    def resume(self, bytes_per_second: int = 0) -> bool:
+        """End a pause, at another pace if ``bytes_per_second`` is not 0.  Return False, and stay
+        paused, if no pace is known."""
+        self.bytes_per_second = bytes_per_second or self.bytes_per_second
+        self.is_paused = not self.bytes_per_second
+        return not self.is_paused
+
+    def done(self, count: int, now_s: float) -> None:
+        """Take a step that read and wrote ``count`` bytes and ended now."""
+        if self.bytes_per_second:
+            self._due_s = max(self._due_s, now_s) + count / self.bytes_per_second
+
+    def due_s(self, now_s: float) -> float:
+        """Return when the next step may begin; infinity = not before ``resume``."""
+        return float("inf") if self.is_paused else max(self._due_s, now_s)
