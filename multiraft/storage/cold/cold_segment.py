@@ -16,6 +16,7 @@ it is newer than the one here.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from multiraft import core
@@ -42,7 +43,7 @@ COLD_BYTES_LIMIT = 1 << _BYTE_BITS
 #: No cold segment has a number so high: places stay signed numbers of 64 bits.
 COLD_NUMBER_MAX = 1 << 30
 
-_IDENTITY = struct.Struct("<3Q")
+_SEEDED = struct.Struct("<3Q")
 
 
 def place_in(number: int, byte: int) -> int:
@@ -140,9 +141,10 @@ class ColdSegment:
         return self.start + self.name.length
 
 
-def seed_of(seeds: tuple[int, ...], number: int) -> int:
+def seed_of(seeds: Sequence[int], number: int) -> int:
     """Return the seed of a cold segment.  ``seeds``: directory incarnation and boot epoch."""
-    return core.crc32c(_IDENTITY.pack(*seeds, number))
+    # A checksum that the bytes before it end with is cancelled by them, so the number is first.
+    return core.crc32c(_SEEDED.pack(number, *seeds))
 
 
 def cold_path(directory: str, number: int) -> str:
