@@ -17,7 +17,8 @@ import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Container, Sequence
-from operator import attrgetter
+from itertools import chain
+from operator import attrgetter, sub
 from typing import NamedTuple
 
 from multiraft.codec import layout
@@ -251,6 +252,25 @@ class GroupIndex:
         fit = bisect_right(self._ends, before + bytes_max, slot)
         return max(first, self.first_index + fit - 1)
 
+    def first_within(self, bytes_max: int, position: int = 0) -> int:
+        """Return the first index of the newest entries that take at most ``bytes_max`` and begin at
+        journal position ``position`` or behind; the last index + 1 if there are none.  O(log n).
+
+        An entry that was written once more counts as if it stood where its neighbours do, or not
+        among them."""
+        if not self._positions:
+            return self.first_index
+        before = self._ends[-1] - bytes_max
+        slot = 0 if self._base >= before else bisect_left(self._ends, before) + 1
+        return self.first_index + max(slot, bisect_left(self._positions, position))
+
+    def columns(self, first: int, last: int) -> tuple[array, list[int]]:
+        """Return positions and framed sizes of the entries first..last.  O(result)."""
+        begin, end = first - self.first_index, last - self.first_index + 1
+        ends = self._ends[begin:end]
+        before = self._ends[begin - 1:begin] if begin else array("Q", [self._base])
+        return self._positions[begin:end], [*map(sub, ends, chain(before, ends))]
+
     def _slot(self, index: int) -> int:
         if index < self.first_index:
             raise Compacted(f"index {index} is below the log's first, {self.first_index}")
@@ -360,6 +380,14 @@ class PartitionIndex:
         O(result)."""
         indexes = self._indexes
         return indexes[bisect_left(indexes, first):bisect_left(indexes, index)]
+
+    def has_index_within(self, first: int, end: int) -> bool:
+        """Return True if a batch has an index in [first, end).  O(1) for a partition without
+        batches from ``first`` on, O(log n) else."""
+        indexes = self._indexes
+        if not indexes or indexes[-1] < first:
+            return False
+        return indexes[bisect_left(indexes, first)] < end
 
     def remove_below(self, offset: int, index: int, unsure: Container[int] = (),
                      count_max: int = sys.maxsize) -> array[int]:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import NamedTuple, final
 
@@ -66,6 +66,18 @@ def with_term(runs: Iterable[tuple[int, int]], index: int, term: int,
     if index + 1 < end:
         changed.append((index + 1, behind))
     return _joined(sorted(changed))
+
+
+def _dense(indexes: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield the (first, last) of runs of indexes without gaps.  O(runs log n)."""
+    at = 0
+    while at < len(indexes):
+        first = indexes[at]
+        # Within a run, index - slot is the same, and behind it only larger.
+        end = bisect_right(range(len(indexes)), first - at, at,
+                           key=lambda slot: indexes[slot] - slot)
+        yield first, indexes[end - 1]
+        at = end
 
 
 def _delete_runs(column: array, runs: Sequence[tuple[int, int]]) -> None:
@@ -147,8 +159,10 @@ class RecordStore:
         the log's present start on.  O(kept + runs + missing)."""
         assert not self._indexes or not kept or self._indexes[-1] < kept[0]
         self._indexes.extend(kept)
-        self._positions.extend([log.position(index) for index in kept])
-        self._sizes.extend([log.size(index) for index in kept])
+        for first, last in _dense(kept):
+            positions, sizes = log.columns(first, last)
+            self._positions.extend(positions)
+            self._sizes.extend(sizes)
         self._terms = _joined([*self._terms, *(run for run in terms if run[0] < first_index)])
         for index, place in missing.items():
             self._set_missing(index, place)

@@ -278,18 +278,33 @@ class Store:
         log = self.table.log(group)
         return max(log.raft_start, self._checkpointer.applied_in_all(log) + 1)
 
-    def compact(self, group: int, first_index: int) -> int:
+    def newest_from(self, group: int, bytes_max: int, journal_bytes_max: int) -> int:
+        """Return the first index of the newest entries of a Raft log that take at most
+        ``bytes_max`` and stand in the newest ``journal_bytes_max`` of the journal; the last index
+        + 1 if there are none.  O(log n).  Raise ``UnknownGroup`` for a group without a log here."""
+        return self.table.log(group).index.first_within(
+            bytes_max, max(0, self._journal.position - journal_bytes_max))
+
+    def partitions_below(self, group: int, first_index: int) -> list[int]:
+        """Return the partitions with batches of a Raft log below an index.  O(partitions).  Raise
+        ``UnknownGroup`` for a group without a log here."""
+        return self.table.log(group).partitions_below(first_index)
+
+    def compact(self, group: int, first_index: int,
+                partitions: Collection[int] | None = None) -> int:
         """Raise a group's Raft start to ``first_index``, at most ``raft_start_max``: below it only
         records remain, readable through ``fetch`` and for repair.  In memory only; the next
         checkpoint makes it durable, and a start with an earlier one has the earlier Raft start.
 
         Return the Raft start, lower than ``first_index`` where the term before that is not sure.
-        The caller compacts the log of consensus up to it in the same turn.  O(entries between the
-        two starts).  Raise ``UnknownGroup`` for a group without a log here."""
+        The caller compacts the log of consensus up to it in the same turn.  ``partitions``: the
+        ``partitions_below`` of ``first_index`` or of an index behind it, None = to be found.
+        O(entries between the two starts, + partitions, + moved bytes of the entries behind).  Raise
+        ``UnknownGroup`` for a group without a log here."""
         assert first_index <= self.raft_start_max(group), (
             f"Raft start {first_index} of group {group}, at most {self.raft_start_max(group)}")
         log = self.table.log(group)
-        log.compact(first_index, self.partition_states[group])
+        log.compact(first_index, self.partition_states[group], partitions=partitions)
         return log.raft_start
 
     def trim(self, group: int, partitions: Collection[int],

@@ -364,9 +364,15 @@ class StoredLog:
         """Return the records and entries that begin in [begin, end) of the journal.  O(n)."""
         return self.records.indexes_within(begin, end) + self.index.indexes_within(begin, end)
 
+    def partitions_below(self, first_index: int) -> list[int]:
+        """Return the partitions with batches of the Raft log below an index.  O(partitions)."""
+        first = self.index.first_index
+        return [partition for partition, batches in self.partitions.items()
+                if batches.has_index_within(first, first_index)]
+
     def compact(self, first_index: int, states: PartitionStates,
                 unneeded: Collection[int] = (), terms: TermRuns | None = None,
-                prev_term: int | None = None) -> None:
+                prev_term: int | None = None, partitions: Collection[int] | None = None) -> None:
         """Raise the Raft start to ``first_index``, at most the applied index + 1, or to an index
         before it that follows an entry whose term is sure.  Batches with records at or above their
         partition's applied log start become records; other entries are dropped.  Do nothing if the
@@ -375,7 +381,8 @@ class StoredLog:
         Of the missing entries, batches that are needed become missing records, and those of unknown
         kind holes, except the ``unneeded`` ones: a peer has compacted them and has no record.
         ``terms`` and ``prev_term``: the true terms below ``first_index``, if those of the log may
-        be guesses.  O(entries that go, or that remain, + partitions)."""
+        be guesses.  ``partitions``: those with batches of the Raft log below ``first_index``, None
+        = any.  O(entries that go, or that remain, + partitions)."""
         index = self.index
         while first_index > index.first_index and prev_term is None and not self._is_term_sure(
                 first_index - 1):
@@ -385,9 +392,13 @@ class StoredLog:
         assert first_index <= states.applied_index + 1, (
             f"Raft start {first_index}, applied {states.applied_index}")
         below = {at: each for at, each in self.missing.items() if at < first_index}
-        self.trim(states, first_index=first_index)
-        kept = sorted(at for each in self.partitions.values()
-                      for at in each.indexes_below(first_index, index.first_index))
+        self.trim(states, partitions, first_index)
+        known = (self.partitions.values() if partitions is None
+                 else [self.partitions[each] for each in partitions if each in self.partitions])
+        kept: list[int] = []
+        for each in known:
+            kept += each.indexes_below(first_index, index.first_index)
+        kept.sort()
         batches = set(kept) if below else ()
         # The kind of an entry with a known position is known: its header was read.
         missing = {at: MissingRecord(each.position, index.size(at) if each.position else 0)
@@ -443,6 +454,8 @@ class StoredLog:
             if batches is None:
                 continue
             state = states.applied(partition)  # None: it is gone, or its entries are all above
+            if state is not None and batches.first_offset >= state.log_start:
+                continue
             most = batches_max - len(removed)
             gone = batches.remove_below(state.log_start if state is not None else 1 << 62, end,
                                         unsure if state is not None else (), most)

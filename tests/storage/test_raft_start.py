@@ -228,6 +228,36 @@ def test_a_log_start_inside_a_batch_keeps_it(simulated):
     assert read(store, PARTITION, 1) == (payloads(3, 6, 7), 5)
 
 
+def test_a_raft_start_that_rises_in_steps_leaves_the_same_records():
+    entries = [*ENTRIES, log_start(10, PARTITION, 2)]
+    whole, steps = (filled(SimulatedFilesystem(), entries) for _ in range(2))
+    for store in (whole, steps):
+        checkpoints(store)
+    whole.compact(GROUP, 11)
+    assert steps.partitions_below(GROUP, 3) == []
+    assert steps.partitions_below(GROUP, 4) == [PARTITION]
+    partitions = steps.partitions_below(GROUP, 11)
+    assert partitions == [PARTITION, SECOND]
+    for first_index in range(2, 12):
+        assert steps.compact(GROUP, first_index, partitions) == first_index
+        steps.table.logs[GROUP]._check()
+    assert steps.partitions_below(GROUP, 11) == []
+    logs = [store.table.logs[GROUP] for store in (whole, steps)]
+    assert logs[0].records.terms == logs[1].records.terms
+    assert [[index for index in range(1, 11) if index in log.records] for log in logs] == [
+        [4, 6, 7, 8]] * 2
+
+
+def test_the_newest_entries_are_found_by_bytes_and_by_journal(simulated):
+    store = filled(simulated)
+    log = store.table.logs[GROUP]
+    assert store.newest_from(GROUP, 1 << 30, 1 << 30) == 1
+    assert store.newest_from(GROUP, log.size(9) + log.size(8), 1 << 30) == 8
+    from_seventh = store.table.journal.position - log.index.position(7)
+    assert store.newest_from(GROUP, 1 << 30, from_seventh) == 7
+    assert store.newest_from(GROUP, 0, 1 << 30) == store.newest_from(GROUP, 1 << 30, 0) == 10
+
+
 def test_the_log_continues_behind_a_raft_start_at_its_end(simulated):
     store = filled(simulated)
     checkpoints(store)

@@ -55,6 +55,22 @@ def test_a_compacted_index_is_that_of_the_remaining_entries(terms, first_index, 
     assert log.size(first_index) == 64
 
 
+@given(rising, st.integers(1, LAST), st.integers(0, 9000), st.integers(0, 40_000))
+def test_the_newest_entries_of_so_many_bytes_and_journal_bytes(terms, start, bytes_max, position):
+    log = raft_log(1, terms)
+    log.compact(start)
+    found = log.first_within(bytes_max, position)
+    expected = [first for first in range(start, LAST + 2)
+                if sum(64 + 8 * at for at in range(first, LAST + 1)) <= bytes_max
+                and all(1000 * at >= position for at in range(first, LAST + 1))]
+    assert found == min(expected)
+    assert GroupIndex(7, 1).first_within(bytes_max, position) == 7
+    for last in range(start, LAST + 1):
+        positions, sizes = log.columns(start, last)
+        assert [*positions] == [1000 * at for at in range(start, last + 1)]
+        assert sizes == [64 + 8 * at for at in range(start, last + 1)]
+
+
 batches = st.lists(st.tuples(st.integers(1, 4), st.integers(1, 3)), min_size=1, max_size=12)
 
 
