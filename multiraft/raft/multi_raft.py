@@ -290,6 +290,12 @@ class MultiRaft:
         if none.  Learners that are away or wait for a snapshot do not count.  O(learners)."""
         return snapshot.needed_from(self._group(group))
 
+    def held_from(self, group: int) -> int:
+        """Return the first index that a member of a led group whose node is up, voter or learner,
+        still needs from the log; last + 1 if none.  Members that wait for a snapshot do not count.
+        O(members)."""
+        return snapshot.held_from(self._group(group))
+
     def snapshot_point(self, group: int) -> tuple[LogBounds, int, Configuration]:
         """Return the bounds and configuration with which a snapshot of the state applied here is
         installed; see ``snapshot.point``."""

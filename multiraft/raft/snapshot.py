@@ -130,6 +130,21 @@ def needed_from(group: Group) -> int:
     return needed
 
 
+def held_from(group: Group) -> int:
+    """Return the first index that a member whose node is up still needs from this leader's log, be
+    it a voter or a learner; last + 1 if none, and for a replica that does not lead.
+
+    A member that said nothing in this term may need any entry.  Members that wait for a snapshot,
+    or have no replica, are left out.  O(members)."""
+    log, support = group.log, group.context.support
+    held = log.last_index + 1
+    for member in group.progress.values():
+        if (support.is_supported_by(member.node)
+                and member.state not in (ProgressState.SNAPSHOT, ProgressState.UNKNOWN_GROUP)):
+            held = min(held, max(member.match + 1, log.first_index))
+    return held
+
+
 def log_start(applied: int, kept: int, held_max: int, needed: int) -> int:
     """Return the first index to keep when a checkpoint holds the effects of entries up to
     ``applied``.

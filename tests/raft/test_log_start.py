@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from multiraft.raft.snapshot import log_start
+from multiraft.raft.snapshot import log_start, offer
 from multiraft.types import EntryKind
 from tests.raft.solo import GROUP, Solo
 
@@ -75,3 +75,47 @@ def test_who_follows_knows_of_nobody():
 def test_the_newest_stay_and_a_bounded_number_of_those_that_are_needed(applied, kept, held_max,
                                                                        needed, begins):
     assert log_start(applied, kept, held_max, needed) == begins
+
+
+# ---- entries that members hold -------------------------------------------------------------------
+
+
+def test_each_member_that_is_up_holds_what_it_has_not_acknowledged():
+    solo = leading()
+    solo.acknowledge(4, 8)
+    assert solo.core.held_from(GROUP) == 9
+    solo.acknowledge(4, 10)
+    assert solo.core.held_from(GROUP) == 11
+    solo.core.propose(GROUP, EntryKind.METADATA, b"more")
+    solo.drain()
+    solo.acknowledge(2, 11)
+    solo.acknowledge(4, 11)
+    assert solo.core.held_from(GROUP) == 11, "voter 3 has ten"
+
+
+def test_members_that_are_away_hold_nothing():
+    solo = leading()
+    solo.acknowledge(4, 3)
+    assert solo.core.held_from(GROUP) == 4
+    solo.core.lease_lost(4)
+    assert solo.core.held_from(GROUP) == 11
+
+
+def test_a_member_that_said_nothing_to_this_leader_holds_everything():
+    solo = leading()
+    assert solo.core.held_from(GROUP) == 1
+
+
+def test_a_member_that_waits_for_a_snapshot_holds_nothing():
+    solo = leading()
+    solo.acknowledge(4, 2)
+    solo.core.compacted(GROUP, 6)
+    assert solo.core.held_from(GROUP) == 6, "it was offered none"
+    group = solo.core._groups[GROUP]
+    offer(group, group.progress[4])
+    assert solo.core.held_from(GROUP) == 11
+
+
+def test_a_follower_holds_nothing_for_others():
+    solo = Solo(voters=[1, 2, 3])
+    assert solo.core.held_from(GROUP) == solo.status.last_index + 1
