@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from chaos.simulator.disk.filesystem import SimulatedFilesystem
 from multiraft import core
 from multiraft.raft.replica_records import ForcedRecovery, Tombstone
 from multiraft.storage.block_index import lookup
@@ -39,6 +40,7 @@ from multiraft.storage.block_index.rows import (
     SparseIndex,
     pack_row,
 )
+from multiraft.storage.config import StorageConfig
 from multiraft.storage.errors import (
     BlockNotCached,
     CorruptIndex,
@@ -47,6 +49,7 @@ from multiraft.storage.errors import (
     UnknownFormat,
 )
 from multiraft.storage.index import UNKNOWN_POSITION, Copy, GroupIndex, PartitionIndex
+from multiraft.storage.journal.journal import Journal, SegmentHeader
 from multiraft.storage.journal.segment_index import SegmentIndex, SegmentRun
 from multiraft.types import Configuration, HardState
 from tests.storage import index_version_5
@@ -314,13 +317,13 @@ def test_the_bytes_of_a_small_file_are_these():
     assert head[:100].hex() == (
         "4d52494e44455801" "06000000" "000102030405060708090a0b0c0d0e0f" "03000000"
         "4000000000000000" "47000000" "4000000100000000" "05000000" "4000000000000000"
-        "4000000000000000" "0200000000000000" "0100000000000000" "6500000000000000" "a447586d")
-    assert head[100:].hex() == bytes(BLOCK_BYTES - 104).hex() + "4f3b8d15"
+        "4000000000000000" "0200000000000000" "0100000000000000" "6500000000000000" "7ec33493")
+    assert head[100:].hex() == bytes(BLOCK_BYTES - 104).hex() + "208657fa"
     assert entry_block.hex() == (
-        "89749f8d" "0100" "0200" "40000000" "60000000" "a0000000" "a0000000"
+        "7b185cf7" "0100" "0200" "40000000" "60000000" "a0000000" "a0000000"
         + bytes(BLOCK_BYTES - 24).hex())
     assert batch_block.hex() == (
-        "410be5a0" "0200" "0100" "0000000000000000" "3300000000000000" "0100000000000000"
+        "b36726da" "0200" "0100" "0000000000000000" "3300000000000000" "0100000000000000"
         "40000000" "60000000" "03000000" + bytes(BLOCK_BYTES - 44).hex())
     assert summary.hex() == (
         "81" "91" "010100" "85" "0118a0" "5818" "0100000000000000" "0200100000000000"
@@ -366,6 +369,20 @@ def test_a_file_of_another_segment_is_foreign(field, value):
     with pytest.raises(ForeignIndex, match=field) as refused:
         header.require(PATH, header.identity._replace(**{field: value}))
     assert refused.value.field == field
+
+
+def test_blocks_of_the_segments_of_one_boot_have_checksums_of_their_own():
+    """The seed of a segment is a checksum of its start."""
+    journal = Journal(SimulatedFilesystem(), "/lane-0", SegmentHeader(1, 0, 0, bytes(16), 1, 0),
+                      (3, 7), StorageConfig())
+    journal.resume([], 0, 0, 0, None)
+    seen = set()
+    for _ in range(100):
+        journal.start_segment()
+        journal.position += 64
+        segment = journal.segments[-1]
+        seen.add(FileIdentity(bytes(16), 1, segment.start, segment.seed).crc())
+    assert len(seen) == len(journal.segments) == 100
 
 
 def test_a_block_in_the_place_of_another_is_damage():

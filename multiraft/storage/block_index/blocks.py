@@ -24,7 +24,7 @@ BLOCK_BYTES = layout.INDEX_BLOCK_BYTES
 #: checksum, kind, rows
 _HEAD = struct.Struct("<IHH")
 _CRC = struct.Struct("<I")
-_IDENTITY = struct.Struct("<16sIQI")
+_IDENTITY = struct.Struct("<16sIIQ")
 _NUMBER = struct.Struct("<I")
 _BODY_BYTES = BLOCK_BYTES - _HEAD.size
 
@@ -53,7 +53,9 @@ class FileIdentity(NamedTuple):
 
     def crc(self) -> int:
         """Return the checksum that those of all blocks begin with."""
-        return core.crc32c(_IDENTITY.pack(self.cluster, self.node, self.start, self.seed))
+        # The seed is a checksum of bytes that end with the start.  Behind the start, it would
+        # cancel it: all segments of one boot would have the same checksum.
+        return core.crc32c(_IDENTITY.pack(self.cluster, self.node, self.seed, self.start))
 
     def block_crc(self, block: int) -> int:
         """Return the checksum that the bytes of a block continue."""
