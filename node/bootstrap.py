@@ -1,16 +1,19 @@
-"""The bootstrap of a new cluster: its groups and the nodes that hold them, as a pure function of
-the configuration.
+"""The bootstrap of a new cluster: its groups, the nodes that hold them, and its defaults of topics,
+as a pure function of the configuration.
 
-Contract. Every node of a new cluster computes the same allocation from the same ``[cluster]``
-table, without asking another node. ``node init`` keeps the table in the data directory: later edits
-of the file do not change the allocation. The first leader of the metadata group proposes it as the
-first command; from then on Raft configurations and metadata are authoritative.
+Contract. Every node of a new cluster computes the same allocation from the same tables
+``[cluster]`` and ``[topic_defaults]``, without asking another node. ``node init`` keeps them in the
+data directory: later edits of the file do not change the allocation. The first leader of the
+metadata group proposes it as the first command; from then on Raft configurations and metadata are
+authoritative.
 """
 
 from __future__ import annotations
 
+from node import topic_defaults
 from node.config import Member, NodeConfig
 from node.errors import BadConfig
+from node.metadata.settings_table import CLUSTER
 from node.metadata.state_machine import Bootstrap, MetadataState, NodeRecord, plan_bootstrap
 from node.peers.registry import Facts, of_new_cluster
 from placement import PlacementError
@@ -29,7 +32,7 @@ def record_of(member: Member, incarnation: int = 0, boot_epoch: int = 0, version
 def initial_facts(config: NodeConfig) -> Facts:
     """Return the facts of a node of a new cluster before its first contact with another node."""
     return of_new_cluster(config.cluster_id, config.groups, config.replication_factor,
-                          tuple(map(record_of, config.members)))
+                          tuple(map(record_of, config.members)), config.topic_defaults)
 
 
 def plan_of(facts: Facts) -> Bootstrap | None:
@@ -40,7 +43,7 @@ def plan_of(facts: Facts) -> Bootstrap | None:
     hash_seed = int.from_bytes(facts.cluster[:8], "big") >> 1
     try:
         return plan_bootstrap(facts.cluster, facts.initial, facts.groups,
-                              facts.replication_factor, hash_seed)
+                              facts.replication_factor, hash_seed, facts.topic_defaults)
     except PlacementError as error:
         raise BadConfig(f"the cluster cannot be placed: {error}") from error
 
@@ -53,11 +56,12 @@ def bootstrapped(plan: Bootstrap) -> MetadataState:
     return state
 
 
-def edited(config: NodeConfig, facts: Facts) -> list[str]:
-    """Return the differences between the configuration file and the cluster, as texts. Nodes that
-    joined, moved or were removed since the table was read make no difference: it says how the
-    cluster began. O(nodes)."""
-    differences = []
+def edited(config: NodeConfig, facts: Facts, state: MetadataState) -> list[str]:
+    """Return the differences between the configuration file and the cluster, as texts; ``state``:
+    the metadata as far as this node has them. Nodes that joined, moved or were removed since the
+    tables were read make no difference, nor do settings that were altered: they say how the cluster
+    began. O(nodes)."""
+    differences = _edited_defaults(config.topic_defaults, facts, state)
     if config.groups and config.groups != facts.groups:
         differences.append(f"groups: {config.groups} in the file, {facts.groups} in the cluster")
     if config.replication_factor not in (0, facts.replication_factor):
@@ -78,6 +82,18 @@ def edited(config: NodeConfig, facts: Facts) -> list[str]:
     differences += [f"node {node} is in the cluster, not in the file" for node in initial
                     if named and node not in named and node in facts.nodes]
     return differences
+
+
+def _edited_defaults(in_file: topic_defaults.Pairs, facts: Facts, state: MetadataState
+                     ) -> list[str]:
+    known = state.settings.of(CLUSTER).pairs if state.cluster_id else facts.topic_defaults
+    if not in_file or in_file in (facts.topic_defaults, known):
+        return []
+    if not state.cluster_id and not facts.initial:
+        return []  # a node that has just joined does not know the settings of the cluster
+    return [f"{topic_defaults.TABLE}: {topic_defaults.shown(in_file)} in the file, "
+            f"{topic_defaults.shown(known)} in the cluster; `multiraft cluster settings` changes "
+            f"them"]
 
 
 def _place(node: NodeRecord) -> str:

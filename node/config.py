@@ -15,6 +15,7 @@ from multiraft.errors import ConfigError
 from multiraft.raft.config import RaftConfig
 from multiraft.storage.config import StorageConfig
 from multiraft.storage.settings import RELAXED, StorageSettings
+from node import topic_defaults
 from node.address import Address, parse_address
 from node.errors import BadConfig
 from node.limits import Limits
@@ -121,6 +122,8 @@ class NodeConfig:
     groups: int
     replication_factor: int
     members: tuple[Member, ...]
+    #: (name, value) of the settings with which topics of a new cluster begin.
+    topic_defaults: tuple[tuple[str, str], ...] = ()
     raft: RaftConfig = field(default_factory=RaftConfig)
     limits: Limits = field(default_factory=Limits)
     security: SecurityConfig = field(default_factory=SecurityConfig)
@@ -190,7 +193,8 @@ def load(path: Path) -> NodeConfig:
 def parse(table: dict, relative_to: Path) -> NodeConfig:
     """Return the configuration in a parsed ``node.toml``. Raises ``BadConfig`` or ``ConfigError``
     for an unknown key, a wrong value or a contradiction."""
-    known = {"node", "cluster", "raft", "limits", "storage", "security", "http", "metrics"}
+    known = {"node", "cluster", topic_defaults.TABLE, "raft", "limits", "storage", "security",
+             "http", "metrics"}
     _no_others(table, known, "the file")
     table, renamed = _with_present_names(table)
     node_table = _table(table, "node")
@@ -199,6 +203,7 @@ def parse(table: dict, relative_to: Path) -> NodeConfig:
     config = NodeConfig(
         node=node, data_dir=_data_dir(node_table, relative_to), cluster_id=cluster_id,
         groups=groups, replication_factor=factor, members=members,
+        topic_defaults=topic_defaults.parse(table.get(topic_defaults.TABLE, {}), factor),
         raft=_section(RaftConfig, table.get("raft", {}), "raft").validate(),
         limits=_section(Limits, table.get("limits", {}), "limits").validate(),
         http=_section(HttpConfig, table.get("http", {}), "http").validate(),

@@ -100,7 +100,8 @@ class Node:
                                    self.driver, self.retention)
         for old, new in config.renamed_keys:
             log.warning("config_key_renamed", extra={"key": old, "new_key": new})
-        for difference in bootstrap.edited(config, self.metadata.known.facts):
+        for difference in bootstrap.edited(config, self.metadata.known.facts,
+                                           self.metadata.log.state):
             log.warning("cluster_table_ignored", extra={"difference": difference})
         if not self.metadata.known.peers():
             self._take_part()

@@ -96,7 +96,8 @@ class Bootstrap(NamedTuple):
     """The first command of a cluster.
 
     ``replicas[group]`` are the voters of groups 0..pool_size at creation, the preferred leader
-    first.  Nodes that are not voters of group 0 are its learners.
+    first.  Nodes that are not voters of group 0 are its learners.  ``settings``: (name, value) of
+    the cluster's defaults of topics, None = none.
     """
 
     cluster_id: bytes
@@ -105,6 +106,7 @@ class Bootstrap(NamedTuple):
     replication_factor: int
     hash_seed: int
     replicas: tuple[tuple[int, ...], ...]
+    settings: tuple[tuple[str, str], ...] | None = None
 
 
 class RegisterNode(NamedTuple):
@@ -279,7 +281,7 @@ COMMANDS: dict[str, Shape] = {
         "cluster_id": schema.fixed_bytes(CLUSTER_ID_BYTES), "nodes": list_of(_node, NODES_MAX),
         "pool_size": schema.integer(1, POOL_SIZE_MAX),
         "replication_factor": schema.integer(1, REPLICATION_FACTOR_MAX), "hash_seed": _u64,
-        "replicas": _replicas}),
+        "replicas": _replicas, "settings": nullable(setting_pairs)}, sparse=("settings",)),
     "register_node": Shape(RegisterNode, {"node": _node, "new": schema.boolean}),
     "remove_node": Shape(RemoveNode, {"node": _node_id}),
     "record_members": Shape(RecordMembers, {
@@ -345,12 +347,15 @@ def decode_command(payload: Payload) -> Command:
 
 
 def plan_bootstrap(cluster_id: bytes, nodes: Iterable[NodeRecord], pool_size: int,
-                   replication_factor: int, hash_seed: int) -> Bootstrap:
-    """Return the bootstrap of a new cluster, with replicas spread over racks first.
+                   replication_factor: int, hash_seed: int,
+                   settings: tuple[tuple[str, str], ...] = ()) -> Bootstrap:
+    """Return the bootstrap of a new cluster, with replicas spread over racks first; ``settings``:
+    its defaults of topics.
 
     Raises ``placement.PlacementError`` when the nodes cannot hold that many replicas.
     """
     nodes = tuple(sorted(nodes))
     topology = Topology.of(node.place for node in nodes)
     replicas = replicas_of_pool(pool_size, replication_factor, topology, hash_seed)
-    return Bootstrap(cluster_id, nodes, pool_size, replication_factor, hash_seed, replicas)
+    return Bootstrap(cluster_id, nodes, pool_size, replication_factor, hash_seed, replicas,
+                     settings or None)

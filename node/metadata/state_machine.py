@@ -195,12 +195,17 @@ class MetadataState:
         fault = bootstrap_fault(command)
         if fault:
             return refused(Code.INVALID_REQUEST, fault)
+        settings = _sorted(command.settings)
+        refusal = self.settings.fault(CLUSTER, settings)
+        if refusal is not None:
+            return refusal
         self.cluster_id = command.cluster_id
         self.pool_size = command.pool_size
         self.replication_factor = command.replication_factor
         self.hash_seed = command.hash_seed
         self.table.bootstrap(self.version, command.nodes, command.replicas)
         self._group_counts = [0] * (command.pool_size + 1)
+        self.settings.put(self.version, CLUSTER, settings)
         return Result(Code.OK)
 
     def _grow_pool(self, command: GrowPool) -> Result:

@@ -72,8 +72,10 @@ SECTIONS = (
                  "`node.toml` has a key under the name of an earlier release; it is read.",
                  "Rename the key: a later release will refuse it."),
         LogEvent("cluster_table_ignored", WARNING, ("difference",),
-                 "`[cluster]` in the file differs from the cluster, which is authoritative.",
-                 "Restore the table; change the cluster with `multiraft`."),
+                 "`[cluster]` or `[topic_defaults]` in the file differs from the cluster, which is "
+                 "authoritative.",
+                 "Restore the table; change the cluster with `multiraft`, its settings with "
+                 "`multiraft cluster settings`."),
         LogEvent("refusal_record_failed", ERROR, ("reason",),
                  "The cluster refuses this data directory for good, and the disk did not take "
                  "`refused.json`.",

@@ -54,7 +54,7 @@ _BOOT_IDS = [(shapes.UINT, shapes.UINT, shapes.UINT)]
 _SHAPE = {"cluster_id": shapes.TEXT, "groups": shapes.UINT, "replication_factor": shapes.UINT,
           "initial": [shapes.ANYTHING], "nodes": [shapes.ANYTHING], "removed": _PAIRS,
           "version": shapes.UINT, "bound": _PAIRS, "admitted": shapes.FLAG,
-          "lives": _BOOT_IDS, "met": _BOOT_IDS}
+          "lives": _BOOT_IDS, "met": _BOOT_IDS, "topic_defaults": [(shapes.TEXT, shapes.TEXT)]}
 
 
 class Facts(NamedTuple):
@@ -64,6 +64,7 @@ class Facts(NamedTuple):
     the size of the pool they determine the first groups. ``version``: the metadata index of
     ``nodes`` and ``removed``, 0 = from the configuration. ``boot_ids``: of each peer, the boot id
     admitted last. ``met``: of this node, the boot id that each peer admitted last.
+    ``topic_defaults``: (name, value) of the settings of topics that the cluster began with.
     """
 
     cluster: bytes
@@ -77,13 +78,16 @@ class Facts(NamedTuple):
     admitted: bool
     boot_ids: dict[int, BootId] = {}
     met: dict[int, BootId] = {}
+    topic_defaults: tuple[tuple[str, str], ...] = ()
 
 
 def of_new_cluster(cluster: bytes, groups: int, replication_factor: int,
-                   initial: tuple[NodeRecord, ...]) -> Facts:
-    """Return the facts of a node of a new cluster: the addresses of its initial nodes."""
+                   initial: tuple[NodeRecord, ...],
+                   topic_defaults: tuple[tuple[str, str], ...] = ()) -> Facts:
+    """Return the facts of a node of a new cluster: its initial nodes and settings of topics."""
     return Facts(cluster, groups, replication_factor, initial,
-                 {node.id: node for node in initial}, {}, 0, {}, False)
+                 {node.id: node for node in initial}, {}, 0, {}, False,
+                 topic_defaults=topic_defaults)
 
 
 def of_joined(cluster: bytes, groups: int, replication_factor: int,
@@ -301,6 +305,9 @@ class PeerRegistry:
 
 def write(filesystem: Filesystem, directory: str, facts: Facts) -> None:
     """Replace the file. Blocks until it is durable."""
+    # a file without defaults has the fields that it had before there were any
+    defaults = ({"topic_defaults": list(map(list, facts.topic_defaults))} if facts.topic_defaults
+                else {})
     write_signed(filesystem, directory, KNOWN_NODES_FILE, {
         "cluster_id": facts.cluster.hex(), "groups": facts.groups,
         "replication_factor": facts.replication_factor,
@@ -308,7 +315,7 @@ def write(filesystem: Filesystem, directory: str, facts: Facts) -> None:
         "nodes": list(map(list, facts.nodes.values())),
         "removed": [list(row) for row in facts.removed.items()], "version": facts.version,
         "bound": [list(row) for row in facts.bound.items()], "admitted": facts.admitted,
-        "lives": _rows(facts.boot_ids), "met": _rows(facts.met)})
+        "lives": _rows(facts.boot_ids), "met": _rows(facts.met), **defaults})
 
 
 def read(filesystem: Filesystem, directory: str) -> Facts | None:
@@ -317,14 +324,16 @@ def read(filesystem: Filesystem, directory: str) -> Facts | None:
     fields = read_signed(filesystem, directory, KNOWN_NODES_FILE)
     if fields is None:
         return None
-    fields = {"lives": [], "met": [], **fields}  # version 1 has no boot ids
+    # version 1 has no boot ids
+    fields = {"lives": [], "met": [], "topic_defaults": [], **fields}
     try:
         shapes.check(fields, _SHAPE)
         return Facts(
             bytes.fromhex(fields["cluster_id"]), fields["groups"], fields["replication_factor"],
             _records(fields["initial"]), {node.id: node for node in _records(fields["nodes"])},
             dict(fields["removed"]), fields["version"], dict(fields["bound"]), fields["admitted"],
-            _boot_ids(fields["lives"]), _boot_ids(fields["met"]))
+            _boot_ids(fields["lives"]), _boot_ids(fields["met"]),
+            tuple((name, value) for name, value in fields["topic_defaults"]))
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptFile(f"{directory}/{KNOWN_NODES_FILE}", f"malformed ({error!r})") from error
 

@@ -66,6 +66,9 @@ def test_the_page_names_every_table_and_its_example_is_accepted(tmp_path):
     example = text.split("```toml\n")[1].split("```")[0]
     parsed = config.parse(tomllib.loads(example), tmp_path)
     assert parsed.node.id == 1 and len(parsed.members) == 3
+    defaults = text.split("```toml\n")[2].split("```")[0]
+    both = config.parse(tomllib.loads(example + defaults), tmp_path)
+    assert [name for name, _ in both.topic_defaults] == ["max.message.bytes", "retention.ms"]
 
 
 def test_limits_and_raft_have_their_own_page():

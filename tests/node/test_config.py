@@ -72,6 +72,26 @@ def test_a_good_file_is_read_whole(tmp_path):
     ("[node]", "[http]\nconnections_max = 0\n[node]", "http.connections_max"),
     ("[node]", "[http]\nhead_bytes_max = true\n[node]", "http.head_bytes_max"),
     ("[node]", "http = 5\n[node]", "http must be a table"),
+    ("[node]", "topic_defaults = 5\n[node]", "topic_defaults must be a table"),
+    ("[node]", "[topic_defaults]\n'retention.mss' = 5\n[node]",
+     "topic_defaults.retention.mss: there is no such setting; did you mean retention.ms"),
+    ("[node]", "[topic_defaults]\n'retention.ms' = -5\n[node]",
+     r"topic_defaults.retention.ms: .*-1 = unlimited"),
+    ("[node]", "[topic_defaults]\n'retention.ms' = '1 week'\n[node]",
+     r"topic_defaults.retention.ms: .*-1 = unlimited"),
+    ("[node]", "[topic_defaults]\nretention.ms = 5\n[node]",
+     'topic_defaults.retention is a table: quote the whole name .*"retention.ms" ='),
+    ("[node]", "[topic_defaults]\n'retention.ms' = [5]\n[node]",
+     "topic_defaults.retention.ms must be text, true or false, or a number"),
+    ("[node]", f"[topic_defaults]\n'retention.ms' = 0x{'f' * 5000}\n[node]",
+     "topic_defaults.retention.ms must be .* a number of at most"),
+    ("[node]", f"[topic_defaults]\n'leader.replication.throttled.replicas' = '{'1:1,' * 300}'\n"
+     "[node]", "has 1200 characters, the limit is 1024"),
+    ("[node]", "[topic_defaults]\n'unclean.leader.election.enable' = true\n[node]",
+     "topic_defaults.unclean.leader.election.enable: only false is accepted"),
+    ("[node]", "[topic_defaults]\n'min.insync.replicas' = 2\n[node]", "only 1 is accepted"),
+    ("[node]", "[topic_defaults]\n'segment.jitter.ms' = 9\n'segment.ms' = 8\n[node]",
+     "topic_defaults.segment.jitter.ms: 9 contradicts segment.ms=8"),
     ("[node]", "[node", "cannot read"),
     ("id = 1\nrack = \"r1\"\nweight = 1.0\ndata_dir", "rack = \"r1\"\nweight = 1.0\ndata_dir",
      "which of cluster.nodes"),
@@ -81,6 +101,21 @@ def test_a_bad_file_is_refused_with_the_key_and_what_was_expected(tmp_path, old,
     with pytest.raises(BadConfig, match=says) as caught:
         load(write(tmp_path, GOOD.replace(old, new)))
     assert "node.toml" in str(caught.value)
+
+
+def test_settings_of_topics_are_read_as_canonical_texts_by_name(tmp_path):
+    table = ("[topic_defaults]\n'retention.ms' = 604_800_000\n"
+             "'cleanup.policy' = 'delete, compact'\n'preallocate' = true\n"
+             "'min.cleanable.dirty.ratio' = 0.25\n'min.insync.replicas' = 1\n")
+    config = load(write(tmp_path, table + GOOD))
+    assert config.topic_defaults == (
+        ("cleanup.policy", "compact,delete"), ("min.cleanable.dirty.ratio", "0.25"),
+        ("min.insync.replicas", "1"), ("preallocate", "true"), ("retention.ms", "604800000"))
+
+
+def test_the_majority_of_a_cluster_that_a_node_joins_is_not_judged(tmp_path):
+    table = "[topic_defaults]\n'min.insync.replicas' = 2\n" + GOOD[:GOOD.index("[cluster]")]
+    assert load(write(tmp_path, table)).topic_defaults == (("min.insync.replicas", "2"),)
 
 
 def test_a_node_that_joins_needs_no_cluster_and_no_id(tmp_path):

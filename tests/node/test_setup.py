@@ -17,11 +17,14 @@ from multiraft.storage.refusal_record import RefusalRecord
 from multiraft.storage.store import LOCK_FILE
 from multiraft.wire.errors import NodeRemoved
 from multiraft.wire.nodes import JoinClusterReply, NodeRow
+from multiraft.wire.settings import SettingChange
 from node import bootstrap, data_directory, setup
 from node.address import Address
 from node.commands import node_group
 from node.config import NodeConfig, parse
 from node.errors import BadConfig, BadDirectory, NodeRefused
+from node.metadata.setting_commands import NO_TOPIC_ID, AlterSettings
+from node.metadata.state_machine import MetadataState
 from node.peers import registry
 from tests.node.harness import CLUSTER, one_node_table
 
@@ -40,6 +43,13 @@ def joining(config) -> NodeConfig:
     """Return the configuration of a node that joins a cluster."""
     return replace(config, node=replace(config.node, id=0), cluster_id=b"", groups=0,
                    replication_factor=0, members=())
+
+
+def edited(config: NodeConfig, facts: registry.Facts,
+           state: MetadataState | None = None) -> list[str]:
+    """Return the differences between the file and the cluster, whose metadata are not known unless
+    ``state`` is given."""
+    return bootstrap.edited(config, facts, state or MetadataState())
 
 
 class Cluster:
@@ -161,15 +171,15 @@ def test_a_directory_of_the_first_release_knows_the_others_from_the_configuratio
 
 def test_what_the_file_says_otherwise_than_the_cluster_is_named(config):
     facts = bootstrap.initial_facts(config)
-    assert bootstrap.edited(config, facts) == []
+    assert edited(config, facts) == []
     other = replace(config.members[0], id=2, rack="elsewhere")
     grown = replace(config, groups=9, replication_factor=2, members=(*config.members, other))
-    assert bootstrap.edited(grown, facts) == [
+    assert edited(grown, facts) == [
         "groups: 9 in the file, 2 in the cluster", "replication_factor: 2 in the file, 1 in the "
         "cluster", "node 2 is in the file, not in the cluster"]
     moved = facts._replace(nodes={**facts.nodes, 2: bootstrap.record_of(
         replace(other, rack="r2"))})
-    [differs] = bootstrap.edited(replace(config, members=(*config.members, other)), moved)
+    [differs] = edited(replace(config, members=(*config.members, other)), moved)
     assert "rack 'elsewhere'" in differs and "rack 'r2'" in differs
 
 
@@ -184,23 +194,23 @@ def test_a_table_that_was_not_edited_is_named_by_no_start_however_the_cluster_ch
             ({**facts.nodes, 2: bootstrap.record_of(replace(second, rack="moved"))}, {}),
             ({1: facts.nodes[1], 3: third}, {2: 0})):
         changed = facts._replace(nodes=nodes, removed=removed)
-        assert bootstrap.edited(whole, changed) == []
+        assert edited(whole, changed) == []
         joined = changed._replace(initial=())
-        assert bootstrap.edited(replace(config, members=()), joined) == []
+        assert edited(replace(config, members=()), joined) == []
 
 
 def test_a_table_that_was_edited_to_agree_with_the_cluster_is_not_named(config):
     facts = bootstrap.initial_facts(config)
     second = replace(config.members[0], id=2, rack="r2")
     grown = facts._replace(nodes={**facts.nodes, 2: bootstrap.record_of(second)})
-    assert bootstrap.edited(replace(config, members=(*config.members, second)), grown) == []
+    assert edited(replace(config, members=(*config.members, second)), grown) == []
 
 
 def test_a_node_that_was_taken_out_of_the_table_is_named_while_the_cluster_has_it(config):
     second = replace(config.members[0], id=2, rack="r2")
     facts = bootstrap.initial_facts(replace(config, members=(*config.members, second)))
-    assert bootstrap.edited(config, facts) == ["node 2 is in the cluster, not in the file"]
-    assert bootstrap.edited(config, facts._replace(nodes={1: facts.nodes[1]},
+    assert edited(config, facts) == ["node 2 is in the cluster, not in the file"]
+    assert edited(config, facts._replace(nodes={1: facts.nodes[1]},
                                                    removed={2: 0})) == []
 
 
@@ -308,3 +318,56 @@ def test_a_list_that_names_nobody_founds_no_cluster(tmp_path, command, names):
     refused = CliRunner().invoke(node_group, [command, "--config", str(tmp_path / "node.toml"),
                                               "--join", names])
     assert (refused.exit_code, "'--join': it names no server" in refused.output) == (2, True)
+
+
+# ---- [topic_defaults] ---------------------------------------------------------------------------
+
+WEEK = ("retention.ms", "604800000")
+
+
+@pytest.fixture
+def with_defaults(config) -> NodeConfig:
+    """Return the configuration of a new cluster that begins with a setting of topics."""
+    return replace(config, topic_defaults=(WEEK,))
+
+
+def altered(facts: registry.Facts, *changes: SettingChange) -> MetadataState:
+    """Return the metadata of a cluster that began with these facts, after a change of settings."""
+    state = bootstrap.bootstrapped(bootstrap.plan_of(facts))
+    state.apply(2, AlterSettings("", NO_TOPIC_ID, changes))
+    return state
+
+
+def test_the_defaults_of_a_new_cluster_are_those_of_the_file_at_init(with_defaults):
+    init(with_defaults)
+    facts = setup.facts_of(FILESYSTEM, replace(with_defaults, topic_defaults=()))
+    assert bootstrap.plan_of(facts).settings == (WEEK,)
+
+
+def test_defaults_that_were_not_edited_are_named_by_no_start(with_defaults):
+    facts = bootstrap.initial_facts(with_defaults)
+    later = altered(facts, SettingChange("retention.ms", "1"))
+    for state in (None, bootstrap.bootstrapped(bootstrap.plan_of(facts)), later):
+        assert edited(with_defaults, facts, state) == []
+        assert edited(replace(with_defaults, topic_defaults=()), facts, state) == []
+
+
+def test_edited_defaults_are_named_with_the_command_that_changes_them(config, with_defaults):
+    for facts in (bootstrap.initial_facts(config), bootstrap.initial_facts(config)._replace(
+            initial=())):
+        state = altered(bootstrap.initial_facts(config), SettingChange("retention.bytes", "7"))
+        [differs] = edited(with_defaults, facts, state)
+        assert differs == ("topic_defaults: retention.ms=604800000 in the file, retention.bytes=7 "
+                           "in the cluster; `multiraft cluster settings` changes them")
+    [differs] = edited(with_defaults, bootstrap.initial_facts(config))
+    assert "none in the cluster" in differs
+
+
+def test_defaults_that_agree_with_the_cluster_are_not_named(config, with_defaults):
+    facts = bootstrap.initial_facts(config)
+    assert edited(with_defaults, facts, altered(facts, SettingChange(*WEEK))) == []
+
+
+def test_a_node_that_has_just_joined_names_no_defaults(with_defaults):
+    facts = bootstrap.initial_facts(with_defaults)._replace(initial=(), topic_defaults=())
+    assert edited(with_defaults, facts) == []

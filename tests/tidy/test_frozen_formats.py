@@ -114,6 +114,21 @@ SHAPES: dict[str, object] = {
          "removed": [["int", "int"]],
          "replication_factor": "int",
          "version": "int"},
+    "known_nodes.json, settings":
+        {"admitted": "flag",
+         "bound": [["int", "int"]],
+         "cluster_id": "text",
+         "crc": "int",
+         "format_version": "int",
+         "groups": "int",
+         "initial": [["int", "int", "int", "text", "text", "text", "int", "text", "int"]],
+         "lives": [["int", "int", "int"]],
+         "met": [["int", "int", "int"]],
+         "nodes": [["int", "int", "int", "text", "text", "text", "int", "text", "int"]],
+         "removed": [["int", "int"]],
+         "replication_factor": "int",
+         "topic_defaults": [["text", "text"]],
+         "version": "int"},
     "cluster.json":
         {"base_port": "int",
          "cluster_id": "text",
@@ -167,6 +182,16 @@ SHAPES: dict[str, object] = {
          "pool_size": "int",
          "replicas": [["int", "int", "int"]],
          "replication_factor": "int",
+         "v": "int"},
+    "command, bootstrap with settings":
+        {"cluster_id": "bytes",
+         "hash_seed": "int",
+         "nodes": [["int", "int", "int", "text", "text", "text", "int", "text", "int"]],
+         "op": "text",
+         "pool_size": "int",
+         "replicas": [["int", "int", "int"]],
+         "replication_factor": "int",
+         "settings": [["text", "text"]],
          "v": "int"},
     "command, topic with settings":
         {"name": "text", "op": "text", "partitions": "int", "settings": [["text", "text"]],
@@ -441,6 +466,8 @@ def test_known_nodes_json():
                               {2: (1, LIFE)}, {2: (1, LIFE)})
     registry.write(disk, DIRECTORY, facts)
     same("known_nodes.json", json.loads(written(disk, "known_nodes.json")))
+    registry.write(disk, DIRECTORY, facts._replace(topic_defaults=(("retention.ms", "7"),)))
+    same("known_nodes.json, settings", json.loads(written(disk, "known_nodes.json")))
 
 
 def test_scrub_json():
@@ -610,7 +637,8 @@ def test_snapshots_that_are_arriving():
 #: Command of the metadata -> keys of its map, beside "v" and "op".
 COMMANDS: dict[str, tuple[str, ...]] = {
     "bootstrap": (
-        "cluster_id", "nodes", "pool_size", "replication_factor", "hash_seed", "replicas"),
+        "cluster_id", "nodes", "pool_size", "replication_factor", "hash_seed", "replicas",
+        "settings"),
     "register_node": ("node", "new"),
     "remove_node": ("node",),
     "record_members": ("group", "incarnation", "version", "voters", "learners", "outgoing"),
@@ -654,6 +682,8 @@ def test_no_command_is_missing_here():
 def test_commands_are_maps_with_version_and_name():
     same("command", cbor2.loads(encode_command(create("t"))))
     same("command, bootstrap", cbor2.loads(encode_command(bootstrap())))
+    same("command, bootstrap with settings",
+         cbor2.loads(encode_command(bootstrap()._replace(settings=(("retention.ms", "7"),)))))
     same("command, topic with settings",
          cbor2.loads(encode_command(create("t")._replace(settings=(("retention.ms", "7"),)))))
     same("command, settings", cbor2.loads(encode_command(AlterSettings(

@@ -16,6 +16,7 @@ from node.config import parse
 from node.errors import DiskFailed
 from node.metadata import log as metadata_log_module
 from node.metadata.log import MetadataLog
+from node.metadata.settings_table import CLUSTER
 from node.metadata.state_machine import AllocateProducerIds, MetadataState, encode_command
 from tests.node.harness import in_trio, one_node_table, until
 
@@ -23,7 +24,7 @@ from tests.node.harness import in_trio, one_node_table, until
 class ClusterView:
     """A log of the metadata group without consensus: what is proposed stands at the next index."""
 
-    def __init__(self, tmp_path, extra=None):
+    def __init__(self, tmp_path, extra=None, defaults=None):
         self.status = self  # as core.status
         self.entries_: list[Entry] = []
         self.leads = self.settled = True
@@ -31,7 +32,8 @@ class ClusterView:
         self.refuse: Exception | None = None
         self.problem: Exception | None = None  # raised by reads from disk; None = all is in memory
         self.extra = extra
-        self.plan = plan_of(initial_facts(parse(one_node_table(), tmp_path)))
+        self.plan = plan_of(initial_facts(parse(
+            {**one_node_table(), "topic_defaults": defaults or {}}, tmp_path)))
         self.log = MetadataLog(self, self, self.plan, lambda: None)
 
     # core
@@ -82,6 +84,15 @@ def test_the_first_leader_writes_down_what_the_cluster_is(tmp_path):
     assert [entry.kind for entry in world.entries_] == [EntryKind.NOOP, EntryKind.METADATA]
     world.commit(3, 2)
     assert len(world.entries_) == 2, "once"
+
+
+def test_the_defaults_of_topics_hold_from_the_bootstrap_on(tmp_path):
+    world = ClusterView(tmp_path, defaults={"retention.ms": 7, "max.message.bytes": 1000})
+    world.set_up()
+    state = MetadataState.restore(world.log.state.snapshot())
+    assert state.settings.of(CLUSTER).pairs == (("max.message.bytes", "1000"),
+                                                ("retention.ms", "7"))
+    assert state.settings.batch_bytes_max(1, "t") == 1000
 
 
 def test_a_bootstrap_that_is_refused_is_tried_again(tmp_path):

@@ -120,11 +120,13 @@ def test_a_bootstrap_that_too_few_nodes_can_carry_is_not_made():
     ({"replicas": ((1, 2, 3),) * 8 + ((1, 2),)}, "replication factor is 3"),
     ({"replicas": ((1, 2, 3),) * 8 + ((1, 2, 2),)}, "not distinct"),
     ({"replicas": ((1, 2, 3),) * 8 + ((1, 2, 7),)}, "not distinct nodes of the cluster"),
-    ({"replicas": ((),) + ((1, 2, 3),) * 8}, "group 0")])
+    ({"replicas": ((),) + ((1, 2, 3),) * 8}, "group 0"),
+    ({"settings": tuple((f"name.{at}", "1") for at in range(65))}, "limit of 64")])
 def test_a_contradictory_bootstrap_is_refused_and_leaves_nothing(change, reason):
     state = MetadataState()
     result = state.apply(1, bootstrap()._replace(**change))
-    assert result.code == Code.INVALID_REQUEST and reason in result.error.text
+    assert result.code != Code.OK and reason in result.error.text
+    assert not state.settings.bytes
     assert state.cluster_id == b"" and state.nodes() == ()
 
 
