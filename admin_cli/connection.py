@@ -320,12 +320,14 @@ def require_partition(topic: str, count: int, partition: int | None) -> None:
                        f"`multiraft topic describe {topic}` shows them.")
 
 
-def require_offset(topic: str, row: PartitionRow, offset: int) -> None:
+def require_offset(topic: str, row: PartitionRow, offset: int, is_reset: bool = False) -> None:
     """Return if the partition may have the offset or it is the next one. Raises ``CommandFailed``
-    if it certainly has not."""
+    if it certainly has not; with ``is_reset`` a deleted offset is accepted."""
     if row.start_offset is None or row.end_offset is None:
         return
     if offset < row.start_offset:
+        if is_reset:
+            return
         gap = blocking.Gap(topic, row.partition, offset, row.start_offset)
         raise CommandFailed(f"{gap}, and {row.end_offset} is the next.",
                             how_to_pass(topic, row.partition, row.start_offset))
@@ -341,7 +343,8 @@ def how_to_pass(topic: str, partition: int, log_start: int) -> str:
     """Return the commands that read a partition without its deleted records."""
     return (f"Read what is left of it:    multiraft consume {topic} --partition {partition} --from "
             f"{log_start}\n"
-            f"Read what is left of all:   multiraft consume {topic} --from earliest")
+            f"Read what is left of all:   multiraft consume {topic} --from earliest\n"
+            f"Pass over what was deleted: --offset-reset earliest")
 
 
 def node_answers(connect: Connect, address: str) -> bool:

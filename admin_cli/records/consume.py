@@ -8,6 +8,7 @@ records that it leaves unread, are reported on standard error.
 
 from __future__ import annotations
 
+import functools
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -32,7 +33,7 @@ from admin_cli.records.continuation import Position, command_lines
 from admin_cli.records.foreign_flags import CONSUME_HINTS, TranslatedCommand, topic_argument
 from admin_cli.records.format_output import record_writer
 from admin_cli.records.format_text import FormatError
-from admin_cli.records.readers import Part, Readers, ReadSettings
+from admin_cli.records.readers import NO_RESET, Part, Readers, ReadSettings
 from admin_cli.records.record_json import json_line
 from admin_cli.records.waiting import report_waits
 from admin_cli.session import Session
@@ -40,13 +41,17 @@ from admin_cli.values.numbers import COUNT, PARTITION, shown
 from admin_cli.values.spans import END, Span
 from admin_cli.values.spans import FORMS as SPAN_FORMS
 from admin_cli.values.times import FORMS, At
-from multiraft.client.blocking import UnreadableBatch, Wait
+from multiraft.client.blocking import Gap, UnreadableBatch, Wait
 from multiraft.client.texts import duration
 from multiraft.wire import errors as wire
 
 Encode = Callable[[Any, Sequence[Any]], bytes]  # (batch, records) -> bytes to write
 Rows = dict[str, list[connection.PartitionRow]]  # by topic
 
+#: Values of ``--offset-reset``, and words of Kafka's earlier consumers for them.
+OFFSET_RESETS = ("earliest", "latest", NO_RESET)
+RESET_ALIASES = {"smallest": "earliest", "largest": "latest", "beginning": "earliest",
+                 "end": "latest", "error": NO_RESET}
 RAW, JSON, FOLLOW = "raw", "json", "follow"
 #: In front of the line to continue with.
 CONTINUE = "Continue:"
@@ -120,6 +125,10 @@ Examples:
 @click.option("--isolation", type=Word(("read_committed", "read_uncommitted")),
               default="read_committed", show_default=True,
               help="read_uncommitted also shows records that a sink has staged and not committed.")
+@click.option("--offset-reset", type=Word(OFFSET_RESETS, RESET_ALIASES), default=NO_RESET,
+              show_default=True,
+              help="Where to read on when records were deleted before they were read, with a note "
+                   "for each gap; none: fail.")
 @click.option("--skip-unreadable", is_flag=True,
               help="Skip batches that cannot be decoded, with a note for each.")
 @click.option("--quiet", "-q", is_flag=True, help="No progress bar, and no notes about waits.")
@@ -132,8 +141,8 @@ Examples:
 def consume(session: Session, topics: tuple[str, ...], regex: bool, partition: int | None,
             start: str | int | At | dict[int, int], span: Span | None, until_end: str | None,
             count: int | None, form: str | Encode, timeout: int | None, rack: str, isolation: str,
-            skip_unreadable: bool, quiet: bool, from_beginning: bool, count_alias: int | None,
-            as_json: bool) -> None:
+            offset_reset: str, skip_unreadable: bool, quiet: bool, from_beginning: bool,
+            count_alias: int | None, as_json: bool) -> None:
     """Write the records of each TOPIC to standard output.
 
     Partitions are read concurrently: order holds within each. A read to the end that stops before
@@ -147,14 +156,15 @@ def consume(session: Session, topics: tuple[str, ...], regex: bool, partition: i
     choice = _choice(topics, regex, partition, start, span, from_beginning)
     follow = until_end == FOLLOW or (until_end is None and _begins_at_end(choice))
     encode = _encoder(JSON if as_json else form, len(topics) > 1 or regex)
-    settings = ReadSettings(rack, isolation, timeout)
+    settings = ReadSettings(rack, isolation, timeout, offset_reset)
     with connection.open_session(session) as client:
         reading = _Reading(client, session, settings)
         try:
             rows = reading.rows(choice, quiet)
             readers = Readers(client, reading.parts(choice, rows), follow, settings,
-                              reading.begin_by_ms)
-            expected = None if follow else _expected(rows, choice, readers)
+                              reading.begin_by_ms, functools.partial(_note_gap, offset_reset))
+            is_counted = not follow and offset_reset != "latest"
+            expected = _expected(rows, choice, readers) if is_counted else None
             batches = report_waits(readers, reading.explain) if not quiet else readers
             writing = _Writing(encode, count or count_alias, readers.ends,
                                _skipping if skip_unreadable else _opened)
@@ -210,6 +220,7 @@ class _Reading:
     def __init__(self, client: Any, session: Session, settings: ReadSettings):
         self._client = client
         self._session = session
+        self._is_reset = settings.is_reset
         self._timeout_ms = settings.timeout_ms or OFFSETS_TIMEOUT_MS
         self._give_up_ms = waiting.now_ms() + self._timeout_ms
         #: Time by which something is read, of ``now_ms``; None = without --timeout.
@@ -265,7 +276,7 @@ class _Reading:
             return self._of_span(choice, rows, choice.span)
         if isinstance(choice.start, dict):
             (name, known), = rows.items()
-            return [_of_offsets(name, known, choice.start)]
+            return [_of_offsets(name, known, choice.start, self._is_reset)]
         parts = []
         for name, known in rows.items():
             if isinstance(choice.start, int):
@@ -274,7 +285,8 @@ class _Reading:
                         f"--from {choice.start} needs --partition: {name} has "
                         f"{plural(len(known), 'partition')}. An offset for each of them is --from "
                         f"0={choice.start},1={choice.start}.")
-                connection.require_offset(name, known[choice.partition or 0], choice.start)
+                connection.require_offset(name, known[choice.partition or 0], choice.start,
+                                          self._is_reset)
             parts.append(Part(name, choice.partition, choice.start,
                               partitions=len(_wanted(known, choice))))
         return parts
@@ -291,9 +303,10 @@ class _Reading:
                 first, end = span.resolve(row.start_offset, row.end_offset,
                                           {at: found[at][row.partition] for at in found})
                 if len(wanted) == 1:
-                    connection.require_offset(name, row, first)
-                # Of several partitions, some may lack an offset that others have.
-                firsts[row.partition] = min(max(first, row.start_offset), row.end_offset)
+                    connection.require_offset(name, row, first, self._is_reset)
+                else:  # some partitions may lack an offset that others have
+                    first = min(max(first, row.start_offset), row.end_offset)
+                firsts[row.partition] = first
                 ends[row.partition] = end
             if span.end is None and choice.partition is None:
                 parts.append(Part(name, None, firsts, partitions=len(known)))
@@ -346,12 +359,12 @@ def _wanted(rows: Sequence[connection.PartitionRow],
 
 
 def _of_offsets(name: str, rows: Sequence[connection.PartitionRow],
-                starts: dict[int, int]) -> Part:
+                starts: dict[int, int], is_reset: bool) -> Part:
     """Return the topic from an offset of each partition on; one that is not named is read from its
     first record.  Raises ``NotFound`` and ``CommandFailed`` for those that do not exist."""
     for partition, offset in starts.items():
         connection.require_partition(name, len(rows), partition)
-        connection.require_offset(name, rows[partition], offset)
+        connection.require_offset(name, rows[partition], offset, is_reset)
     return Part(name, None, starts, partitions=len(rows))
 
 
@@ -380,6 +393,12 @@ def _first(row: connection.PartitionRow, start: str | int | At | dict[int, int])
 def _opened(batch: Any) -> Sequence[Any]:
     """Return the records of a batch."""
     return batch.records()
+
+
+def _note_gap(offset_reset: str, gap: Gap) -> None:
+    """Print a note about records that were deleted before they were read."""
+    where = "there" if offset_reset == "earliest" else "at the end"
+    note(f"Passed over: {gap}. Reading continues {where}.")
 
 
 def _skipping(batch: Any) -> Sequence[Any]:

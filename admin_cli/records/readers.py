@@ -1,7 +1,8 @@
 """Consumers of several topics and partitions as one: few are open at once, each with its end.
 
 Contract.  Has the methods of a consumer that a command uses: iteration, ``wait``, ``waits``,
-``unread`` and ``position``.  Reading to an end opens at most ``OPEN_MAX`` consumers at once, one
+``unread`` and ``position``.  ``on_gap`` is called once with each gap that a consumer passes over,
+also while the readers wait.  Reading to an end opens at most ``OPEN_MAX`` consumers at once, one
 after the other; following needs all of them, at most ``FOLLOWED_MAX``.  All share the connections
 of one client, which are one per node, and ``READ_AHEAD_BYTES_MAX``.
 """
@@ -9,7 +10,7 @@ of one client, which are one per node, and ``READ_AHEAD_BYTES_MAX``.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from admin_cli.failures import CommandFailed
@@ -26,6 +27,8 @@ OPEN_MAX = 16
 FOLLOWED_MAX = 200
 #: Bytes that are fetched ahead of all partitions together, and at least of each one.
 READ_AHEAD_BYTES_MAX = 64 << 20
+#: Value of ``ReadSettings.offset_reset`` with which deleted records are an error.
+NO_RESET = "none"
 PARTITION_BYTES_MIN, PARTITION_BYTES_MAX = 64 << 10, 1 << 20
 
 
@@ -47,6 +50,12 @@ class ReadSettings(NamedTuple):
     rack: str = ""
     isolation: str = "read_committed"
     timeout_ms: int | None = None
+    offset_reset: str = NO_RESET
+
+    @property
+    def is_reset(self) -> bool:
+        """True if a partition is read on when records were deleted before they were read."""
+        return self.offset_reset != NO_RESET
 
     def of_consumer(self, partitions: int) -> dict[str, Any]:
         """Return the keyword arguments of ``Client.consume``, when so many partitions are read at
@@ -56,6 +65,8 @@ class ReadSettings(NamedTuple):
             settings |= {"prefer": "nearest", "rack": self.rack}
         if self.isolation != "read_committed":
             settings["isolation"] = self.isolation
+        if self.is_reset:
+            settings["offset_reset"] = self.offset_reset
         if self.timeout_ms is not None:
             settings["unavailable_ms"] = self.timeout_ms
         share = READ_AHEAD_BYTES_MAX // max(1, partitions)
@@ -88,7 +99,8 @@ class Readers:
     it."""
 
     def __init__(self, client: Any, parts: Sequence[Part], follow: bool, settings: ReadSettings,
-                 begin_by_ms: int | None = None):
+                 begin_by_ms: int | None = None,
+                 on_gap: Callable[[blocking.Gap], None] = lambda gap: None):
         if follow and len(parts) > FOLLOWED_MAX:
             raise CommandFailed(
                 f"{len(parts)} consumers are needed to follow them, the limit is {FOLLOWED_MAX}: "
@@ -97,6 +109,8 @@ class Readers:
         self._client = client
         self._follow = follow
         self._settings = settings
+        self._on_gap = on_gap
+        self._last_gaps: dict[int, blocking.Gap] = {}  # by id of an open consumer
         self._begun_ms = waiting.now_ms()
         self._begin_by_ms = begin_by_ms  # None also once something was read
         self._waiting = deque(part for part in parts if not _is_empty(part))
@@ -140,6 +154,7 @@ class Readers:
                 continue
             try:
                 batch = next(each.consumer)
+                self._report_gaps(each.consumer)
             except StopIteration:
                 self._close(each)
                 return None
@@ -178,6 +193,9 @@ class Readers:
                     wait.topic, None if wait.partition < 0 else wait.partition)
 
     def _is_ready(self) -> bool:
+        if self._settings.is_reset:
+            for each in self._open:
+                self._report_gaps(each.consumer)
         return not self._open or any(each.consumer.wait(0) or each.is_at_end()
                                      for each in self._open)
 
@@ -189,8 +207,23 @@ class Readers:
                 part.topic, partition=part.partition, start=start, until_end=not self._follow,
                 **self._settings.of_consumer(self._partitions))))
 
+    def _report_gaps(self, consumer: Any) -> None:
+        """Call ``on_gap`` with the gaps of a consumer that are new."""
+        if not self._settings.is_reset:
+            return
+        gaps: Sequence[blocking.Gap] = consumer.gaps
+        if not gaps:
+            return
+        last = self._last_gaps.get(id(consumer))
+        # A consumer keeps the latest ones only, so its last one may be gone.
+        for gap in gaps[gaps.index(last) + 1:] if last in gaps else gaps:
+            self._on_gap(gap)
+        self._last_gaps[id(consumer)] = gaps[-1]
+
     def _close(self, each: _Open) -> None:
         self._open.remove(each)
+        self._report_gaps(each.consumer)
+        self._last_gaps.pop(id(each.consumer), None)
         self._unread += each.consumer.unread
         if each.part.partition is not None:
             position = each.consumer.position(each.part.partition)

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from multiraft.client.blocking import (
     BatchReceipt,
     DeletedRecords,
+    Gap,
     OffsetRange,
     Record,
     Timestamp,
@@ -396,10 +397,12 @@ class FakeClient:
     def consume(self, topic, partition=None, start="earliest", until_end=True, **settings):
         self._cluster.consumed = {"start": start, **settings}
         self._cluster.consumers.append((topic, partition, start, until_end))
-        return FakeConsumer(self._cluster, topic, partition,
-                            self._all(topic, partition, start, until_end))
+        gaps: list[Gap] = []
+        reset = settings.get("offset_reset", "none")
+        return FakeConsumer(self._cluster, topic, partition, gaps,
+                            self._all(topic, partition, start, until_end, reset, gaps))
 
-    def _all(self, topic, partition, start, until_end):
+    def _all(self, topic, partition, start, until_end, reset, gaps):
         for number, records in enumerate(self._topic(topic)):
             if partition in (None, number):
                 begin = start.get(number, "earliest") if isinstance(start, dict) else start
@@ -407,6 +410,10 @@ class FakeClient:
                 if isinstance(begin, Timestamp):
                     found = self._first_at(records, begin.ms)
                     first = len(records) if found is None else found
+                log_start = self._cluster.log_starts.get((topic, number), 0)
+                if reset != "none" and isinstance(begin, int) and begin < log_start:
+                    gaps.append(Gap(topic, number, begin, log_start))
+                    first = {"earliest": log_start, "latest": len(records)}[reset]
                 yield from self._batches(topic, number, records, first)
         if not until_end:
             raise KeyboardInterrupt  # nothing more will come: the person at the terminal leaves
@@ -430,8 +437,9 @@ class FakeClient:
 class FakeConsumer:
     """Batches that are there at once; ``waiting`` and ``unread`` are the cluster's."""
 
-    def __init__(self, cluster: FakeCluster, topic, partition, batches):
+    def __init__(self, cluster: FakeCluster, topic, partition, gaps, batches):
         self._cluster = cluster
+        self._gaps = gaps
         self._batches = batches
         cluster.open_consumers += 1
         cluster.open_max = max(cluster.open_max, cluster.open_consumers)
@@ -447,6 +455,10 @@ class FakeConsumer:
         batch = next(self._batches)
         self._positions[batch.partition] = getattr(batch, "next_offset", 0)
         return batch
+
+    @property
+    def gaps(self):
+        return tuple(self._gaps)
 
     def position(self, partition):
         return self._positions.get(partition)

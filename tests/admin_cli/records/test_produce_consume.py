@@ -19,9 +19,10 @@ from admin_cli.records import record_source
 from admin_cli.records.appender import Appender, Settings
 from admin_cli.records.record_source import read_lines
 from admin_cli.values.spans import ENDS
-from multiraft.client.blocking import Timestamp
+from multiraft.client.blocking import Gap, Timestamp
 from multiraft.wire import errors as wire
-from tests.admin_cli.fakes import FakeClient
+from tests.admin_cli import fakes
+from tests.admin_cli.fakes import FakeClient, FakeConsumer
 
 
 @pytest.fixture
@@ -409,6 +410,45 @@ def test_a_start_that_was_deleted_is_refused_with_the_offsets_that_are_gone(
         result.stderr)
     assert "multiraft consume t --partition 0 --from 4" in result.stderr
     assert "multiraft consume t --from earliest" in result.stderr
+
+
+@pytest.mark.parametrize("flags", [["--from", "2"], ["--from", "0=2"], ["-p", "0", "-o", "2:9"]])
+@pytest.mark.parametrize(("reset", "read", "where"), [
+    ("earliest", "456", "there"), ("latest", "", "at the end")])
+def test_a_reset_passes_over_deleted_records_and_names_them(
+        run, seven, cluster, flags, reset, read, where):
+    cluster.log_starts[seven, 0] = 4
+    result = run("consume", seven, *flags, "--offset-reset", reset, "--quiet", "-f", "%o")
+    assert result.exit_code == 0 and result.stdout == read
+    assert result.stderr == ("Passed over: offsets 2 to 3 of t/0 were deleted; the log begins at "
+                             f"4. Reading continues {where}.\n")
+
+
+def test_each_gap_is_named_once(run, seven, monkeypatch):
+    class Overtaken(FakeConsumer):
+        """A consumer that is overtaken by two deletions, one after the other."""
+
+        @property
+        def gaps(self):
+            taken = self.position(0)
+            return tuple(Gap("t", 0, at, at + 1) for at in (1, 3) if taken > at)
+
+    monkeypatch.setattr(fakes, "FakeConsumer", Overtaken)
+    result = run("consume", seven, "--offset-reset", "earliest", "--follow")
+    assert result.stderr.count("offset 1 of t/0 was deleted") == 1
+    assert result.stderr.count("offset 3 of t/0 was deleted") == 1
+
+
+def test_without_a_reset_no_gap_is_passed_over(run, seven, cluster):
+    assert run("consume", seven).exit_code == 0
+    assert "offset_reset" not in cluster.consumed
+    assert run("consume", seven, "--offset-reset", "none").exit_code == 0
+    assert "offset_reset" not in cluster.consumed
+
+
+def test_an_offset_beyond_the_end_is_refused_with_every_reset(run, seven):
+    result = run("consume", seven, "--from", "8", "--offset-reset", "latest")
+    assert result.exit_code == ExitCode.FAILED and "offset 8 is out of range" in result.stderr
 
 
 def test_a_deletion_that_overtakes_a_reader_ends_it_as_incomplete(run, seven, monkeypatch):
