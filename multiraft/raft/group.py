@@ -91,6 +91,7 @@ class Group:
         "reads",
         "leader_commit_seen",
         "leadership_record",
+        "is_installing",
     )
 
     def __init__(self, context: NodeContext, group: int, incarnation: int, restored: GroupRestored,
@@ -158,6 +159,8 @@ class Group:
         #: Leader: linearizable reads that wait for confirmation; None = no read in this term yet.
         self.reads: ReadIndexQueue | None = None
         self.leadership_record = LeadershipRecord(context, group)
+        #: The driver makes a snapshot durable that replaces the log.
+        self.is_installing = False
         assert self.term >= self.log.last_term, f"group {group}: {self.term}, its log is newer"
 
     # ---- predicates ---------------------------------------------------------------------------
@@ -173,10 +176,10 @@ class Group:
         return joint_quorum.supported(self.configuration, self.context.support.is_supported_by)
 
     def may_campaign(self) -> bool:
-        """True if this replica may ask for votes: it is not quarantined, may have to lead, has
-        reached its vote barrier, and has quorum support."""
+        """True if this replica may ask for votes: it is not quarantined and installs no snapshot,
+        may have to lead, has reached its vote barrier, and has quorum support."""
         return (not self.health.why and self._is_needed() and not self.is_below_vote_barrier()
-                and self.has_quorum_support())
+                and self.has_quorum_support() and not self.is_installing)
 
     def _is_needed(self) -> bool:
         """True if this replica may have to lead: it is a voter, or was one before the last
@@ -375,7 +378,9 @@ class Group:
         self.tail = tail
         self.configurations = [(index, configuration)]
         self.matched_index = before
-        self.ack_leader = self.leader
+        self.is_installing = False
+        # It may have been quarantined since the installation began.
+        self.ack_leader = 0 if self.health.is_frozen else self.leader
         self._put_in_force()
         self.touch()
 
@@ -669,6 +674,7 @@ class Group:
         assert published == (self.term if leading else 0), f"{self.role} publishes {published}"
         assert leading or not self.progress, "progress without leading"
         assert not (leading and self.health.why), "a quarantined leader"
+        assert not self.is_installing or self.role is Role.FOLLOWER, f"{self.role} installs"
         index, configuration = self.configurations[-1]
         assert (index, configuration) == (self.configuration_index, self.configuration)
         assert index <= self.log.last_index, f"configuration at {index}"

@@ -20,7 +20,7 @@ repair_commands.py.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from multiraft.core import stamp_append_time, stamp_batch
@@ -231,8 +231,8 @@ class MultiRaft:
 
     def step(self, sender: int, message: Message) -> None:
         """Process a message of ``sender``.  A request for a group or incarnation that is not here
-        is answered so; stale messages are ignored.  Raises ``ImpossibleMessage``; then the log is
-        unchanged."""
+        is answered so; stale messages are ignored, as are those to a replica that is installing a
+        snapshot.  Raises ``ImpossibleMessage``; then the log is unchanged."""
         kind = type(message)
         if kind in peers.HANDLERS:
             peers.HANDLERS[kind](self._peers, sender, message)
@@ -244,6 +244,8 @@ class MultiRaft:
         if group is None or group.incarnation != message.incarnation:  # type: ignore[union-attr]
             self._peers.answer_unknown(sender, message)
             return
+        if group.is_installing:
+            return  # its log must not change; the sender repeats what matters
         handler = HANDLERS.get((kind, group.role))
         if handler is not None:
             handler(group, sender, message)
@@ -309,11 +311,24 @@ class MultiRaft:
         found = self._groups.get(group)
         return found is not None and snapshot.may_install(found, index, term)
 
+    def begin_install(self, group: int, index: int, term: int) -> bool:
+        """Let a replica begin to install a snapshot of applied state up to (index, term), if that
+        is possible now as by ``may_install``: it takes no message until ``install_snapshot``, or
+        until it is removed.  Call ``ready`` if False."""
+        found = self._groups.get(group)
+        return found is not None and snapshot.begin_install(found, index, term)
+
+    def common_index(self, group: int, runs: Sequence[tuple[int, int]], last: int) -> int:
+        """Return the highest index, at least the commit index, up to which the replica's log agrees
+        with committed entries up to ``last``, whose terms are ``runs`` of (first index, term).
+        O(runs)."""
+        return self._group(group).log.common_index(runs, last)
+
     def install_snapshot(self, group: int, bounds: LogBounds, configuration_index: int,
                          configuration: Configuration, tail: LogState) -> None:
         """Replace the replica's log by an empty one behind ``bounds``; what came before is applied
-        state that is already durable.  The caller has just checked ``may_install``, without another
-        call between."""
+        state that is already durable.  The replica is installing, or the caller has just checked
+        ``may_install``, without another call between."""
         self._group(group).install(bounds, configuration_index, configuration, tail)
 
     # ---- proposals ----------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections import deque
+from collections.abc import Sequence
 
 from multiraft.codec import layout
 from multiraft.errors import Compacted
@@ -112,6 +113,25 @@ class RaftLog:
         if run < 0:
             return before
         return self._run_starts[run + 1] - 1, self._run_terms[run]
+
+    def common_index(self, runs: Sequence[tuple[int, int]], last: int) -> int:
+        """Return the highest index up to which this log and another one, of committed entries up to
+        ``last``, agree: at least ``commit``.  ``runs``: (first index, term) of that other log.
+
+        Two logs with an entry of equal index and term agree up to it (paper 5.3).  Of two terms at
+        an index the later one began behind the last common entry.  O(runs log runs)."""
+        index = min(last, self.last_index)
+        while index > self.commit:
+            term = self.term_at(index)
+            run = bisect_right(runs, (index, 1 << 64)) - 1
+            start, other = runs[run] if run >= 0 else (0, 0)
+            if term == other:
+                return index
+            if term > other:
+                start = max(self.first_index,
+                            self._run_starts[bisect_right(self._run_starts, index) - 1])
+            index = start - 1
+        return self.commit
 
     def term_runs(self) -> tuple[tuple[int, int], ...]:
         """Return (first index, term) of each run of entries of equal term, ascending."""

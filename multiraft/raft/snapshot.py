@@ -5,11 +5,15 @@ follower's driver gets the event ``snapshot_offered``, fetches the group's state
 driver at any index from ``first_index - 1`` of the offer on, makes it durable, and calls
 ``MultiRaft.install_snapshot``.  An interrupted transfer is resumed at the next offer.
 
+Becoming durable takes either one turn of the loop, or ``MultiRaft.begin_install`` comes first.
+Until ``install_snapshot`` the replica is *installing* then: it takes no message and does not
+campaign.  Its log stays as it is, so nothing that it would answer depends on what a crash undoes.
+
 The driver compacts the log.  ``log_start`` limits the compaction, so that the entries which follow
 a learner's snapshot, or its log, still exist when the learner needs them.
 
 Invariants.  A snapshot is applied state: everything in it is committed.  It is installed only over
-a log with a lower commit index, and never while a write of the group is in flight.
+a log with a lower commit index, and never while a write of the log is in flight.
 
 Theory.  Raft paper 7.  The follower pulls, because it knows which parts it has (chunked and
 resumable), and because megabytes must not delay appends.  If the follower's log has an entry with
@@ -98,6 +102,18 @@ def may_install(group: Group, index: int, term: int) -> bool:
         return False
     # A write in flight would complete for entries and bounds that no longer exist.
     return not group.has_write() and not log.is_writing and group.hard_state_is_durable()
+
+
+def begin_install(group: Group, index: int, term: int) -> bool:
+    """Let a replica begin to install a snapshot up to (index, term), if it can, and all that it has
+    committed is applied.  Without another entry its log cannot change until the end."""
+    if (group.is_installing or not may_install(group, index, term)
+            or group.log.applied_index != group.log.commit):
+        return False
+    group.is_installing = True
+    group.emit("snapshot_install_started", index, term)
+    group.rearm()
+    return True
 
 
 def point(group: Group) -> tuple[LogBounds, int, Configuration]:

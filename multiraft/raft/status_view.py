@@ -75,6 +75,12 @@ class StatusView:
         found = self._groups.get(group)
         return found.configuration if found is not None and found.configuration.voters else None
 
+    def is_installing(self, group: int) -> bool:
+        """True if the replica here is installing a snapshot: storage has the snapshot's log, and
+        consensus still has the log before it."""
+        found = self._groups.get(group)
+        return found is not None and found.is_installing
+
     def quarantine_reason(self, group: int) -> str:
         """Return the damage of the replica here; empty for an intact replica, or without one."""
         found = self._groups.get(group)

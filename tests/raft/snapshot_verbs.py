@@ -31,6 +31,15 @@ class SnapshotVerbs:
         bounds = node.images[group][0]
         return [f"n{node.id} g{group} image at {bounds.last_index}@{bounds.prev_term}"]
 
+    def do_begin(self, command: Command) -> list[str] | None:
+        """begin n3 g1 n1: the driver of n3 has fetched the ``image`` of n1, and begins to make it
+        durable; ``install n3 g1 n1 image`` ends that."""
+        node, group = self.nodes[command.node()], command.group()
+        bounds, _, _ = self.nodes[int(command.arguments[2].removeprefix("n"))].images[group]
+        begun = node.core.begin_install(group, bounds.last_index, bounds.prev_term)
+        self.drain(node)
+        return None if begun else ["not now"]
+
     def do_install(self, command: Command) -> list[str] | None:
         """install n3 g1 n1 [image]: the driver of n3 fetches what n1 has applied, or had applied
         when it took its ``image``, and installs it."""
@@ -40,7 +49,8 @@ class SnapshotVerbs:
             bounds, index, configuration = source.images[group]
         else:
             bounds, index, configuration = source.core.snapshot_point(group)
-        if not node.core.may_install(group, bounds.last_index, bounds.prev_term):
+        if not (node.core.status.is_installing(group)
+                or node.core.may_install(group, bounds.last_index, bounds.prev_term)):
             return ["not now"]
         node.store.install(group, bounds, index, configuration)
         node.core.install_snapshot(group, bounds, index, configuration, node.tails[group])

@@ -169,3 +169,36 @@ def test_terms_that_a_store_knows_better_end_where_the_log_does():
     log._check()
     assert (log.last_index, log.last_term) == (4, 2)
     assert log.term_runs() == ((1, 1), (3, 2))
+
+
+@pytest.mark.parametrize(("mine", "theirs", "last", "common"), [
+    ((1, 1, 2, 2), (1, 1, 2, 2, 3), 5, 4),
+    ((1, 1, 2, 2), (1, 1, 2, 2, 3), 3, 3),
+    ((1, 1, 2, 2), (1, 1, 3, 3, 3), 5, 2),  # the later term began behind the last common entry
+    ((1, 1, 1, 4), (1, 1, 2, 2, 5), 5, 2),
+    ((1, 2, 3, 3), (1, 4, 4, 4, 4), 5, 1),
+    ((2, 2), (1, 1, 3), 3, 0),
+    ((1, 1, 2, 2), (0, 0, 2, 2, 3), 5, 4),
+    ((1, 1, 1, 1), (0, 0, 2, 2, 3), 5, 0),  # terms that are not known agree with none
+])
+def test_the_last_common_entry_of_two_logs(mine, theirs, last, common):
+    runs = log_of(*theirs).term_runs()
+    assert log_of(*mine).common_index(runs, last) == common
+
+
+def test_committed_entries_are_common_to_all_logs():
+    log = log_of(1, 1, 2)
+    log.commit_to(2)
+    assert log.common_index([(3, 4)], 3) == 2
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(st.lists(st.integers(0, 1), min_size=1, max_size=8), st.lists(st.integers(0, 2), max_size=8),
+       st.lists(st.integers(0, 2), max_size=8), st.integers(1, 20))
+def test_logs_of_different_leaders_agree_in_the_prefix_that_they_share(prefix, mine, theirs, last):
+    def terms(steps: list[int], first: int) -> list[int]:
+        return [first + 2 * sum(steps[:at + 1]) for at in range(len(steps))]
+
+    shared = terms(prefix, 2)
+    one, other = shared + terms(mine, shared[-1] + 1), shared + terms(theirs, shared[-1] + 2)
+    assert log_of(*one).common_index(log_of(*other).term_runs(), last) == min(last, len(shared))

@@ -15,6 +15,7 @@ from multiraft.raft.status import Role
 #: Events of consensus that are written to the trace.
 TRACED_EVENTS = frozenset({"role_changed", "log_truncated", "replica_quarantined", "unquiesced",
                            "quiesced", "member_changed", "message_dropped", "snapshot_needed",
+                           "snapshot_install_started",
                            "head_recovery_started", "head_recovered", "replica_repaired",
                            "configuration_changed", "replica_removed", "replica_requested"})
 
