@@ -163,6 +163,18 @@ class BelowVoteBarrier(MembershipError):
         self.group = group
 
 
+class RecordsLeft(MembershipError):
+    """A node that is to become a voter still has records of a snapshot to copy: as a voter it would
+    count as a copy of records that it lacks."""
+
+    def __init__(self, node: int, group: int, left: int):
+        super().__init__(f"node {node} is still copying the records of group {group}: {left} "
+                         f"indexes of the log are left")
+        self.node = node
+        self.group = group
+        self.left = left
+
+
 class InvalidMembers(MembershipError):
     """Members that a group cannot have, or has already."""
 

@@ -25,6 +25,7 @@ from multiraft.errors import (
     InvalidMembers,
     MemberLags,
     MembershipError,
+    RecordsLeft,
 )
 from multiraft.raft import election, head_recovery, joint_quorum, leader_transfer, read_index
 from multiraft.raft.group import Group
@@ -87,9 +88,11 @@ def is_open(group: Group) -> bool:
 
 
 def _check_new_voter(group: Group, node: int) -> None:
-    """Raise ``MembershipError`` unless a new voter is a learner that lacks few entries.
+    """Raise ``MembershipError`` unless a new voter is a learner that lacks few entries and no
+    record.
 
-    A majority that has to wait for such a voter would stop the group (thesis 4.2.1)."""
+    A majority that has to wait for such a voter would stop the group (thesis 4.2.1).  One that
+    lacks records may replace the voter that has them."""
     limit = group.context.config.promotion_lag_entries_max
     member = group.progress.get(node)
     if node not in group.configuration.learners or member is None:
@@ -103,6 +106,8 @@ def _check_new_voter(group: Group, node: int) -> None:
         raise MemberLags(node, lag, lag - 1)
     if member.below_vote_barrier:
         raise BelowVoteBarrier(node, group.id)
+    if member.records_left:
+        raise RecordsLeft(node, group.id, member.records_left)
 
 
 def _append(group: Group, configuration: Configuration) -> Entry:

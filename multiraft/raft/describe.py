@@ -86,8 +86,10 @@ def _append_reply(message: AppendReply) -> str:
         text += f" match={message.match} commit={message.commit}"
         if message.hint_index != message.match:
             text += f" verified={message.hint_index}"
-        if message.hint_term:
+        if message.hint_term & 1:
             text += " below_vote_barrier"
+        if message.hint_term > 1:
+            text += f" records_left={message.hint_term >> 1}"
     elif status is Status.MISMATCH:
         text += f" hint={message.hint_index}@{message.hint_term}"
     return text + _read_round(message)

@@ -92,6 +92,7 @@ class Group:
         "leader_commit_seen",
         "leadership_record",
         "is_installing",
+        "records_left",
     )
 
     def __init__(self, context: NodeContext, group: int, incarnation: int, restored: GroupRestored,
@@ -161,6 +162,8 @@ class Group:
         self.leadership_record = LeadershipRecord(context, group)
         #: The driver makes a snapshot durable that replaces the log.
         self.is_installing = False
+        #: Indexes below the log whose records this replica may lack, as its driver knows.
+        self.records_left = 0
         assert self.term >= self.log.last_term, f"group {group}: {self.term}, its log is newer"
 
     # ---- predicates ---------------------------------------------------------------------------
@@ -498,6 +501,16 @@ class Group:
         self.rearm()
         self.touch()
 
+    def set_records_left(self, left: int) -> None:
+        """Set the number of indexes whose records this replica may lack, and tell the leader."""
+        if left == self.records_left:
+            return
+        self.records_left = left
+        if self.role is Role.FOLLOWER and self.leader and not (
+                self.health.is_frozen or self.is_installing):
+            self.ack_leader = self.leader
+            self.touch()
+
     def leave(self) -> None:
         """Withdraw everything published for this replica, which is being removed from the node."""
         self.health.remove()
@@ -573,7 +586,7 @@ class Group:
             if epoch != member.boot_epoch:
                 self.forget_replies_of(member)
                 member.restarted(epoch, context.config.accept_lost_entries)
-            if not member.has_all(self.log.last_index, self.log.commit):
+            if not member.has_all(self.log.last_index, self.log.commit) or member.records_left:
                 self.unquiesce()
 
     def unquiesce(self) -> None:
@@ -621,7 +634,7 @@ class Group:
                     min(self.matched_index, log.durable_index),
                     log.commit,
                     self.matched_index,
-                    int(self.is_below_vote_barrier()),
+                    self.records_left << 1 | self.is_below_vote_barrier(),
                     self.read_round,
                 ),
             )
@@ -651,16 +664,17 @@ class Group:
     def status(self) -> GroupStatus:
         """Return a frozen picture of this replica.  O(members)."""
         log = self.log
-        members = tuple(MemberStatus(member.node, ProgressState(member.state).name.lower(),
-                                     member.match, member.next_index, member.commit_known,
-                                     member.inflight_bytes) for member in self.progress.values())
+        members = tuple(MemberStatus(
+            member.node, _state_of(member), member.match, member.next_index, member.commit_known,
+            member.inflight_bytes, member.records_left)
+                        for member in self.progress.values())
         return GroupStatus(
             self.id, self.incarnation, self.role, self.term, self.vote, self.leader,
             log.first_index, log.last_index, log.durable_index, log.commit, log.applied_index,
             self.role is Role.LEADER and log.commit >= self.term_start, self.configuration,
             self.health.why, self.context.timers.deadline(self.id) is None, self.transferee,
             self.uncommitted_bytes, members, self.configuration_index, log.last_term,
-            self.leader_commit_seen, self.health.vote_requester)
+            self.leader_commit_seen, self.health.vote_requester, self.records_left)
 
     def _check(self) -> None:
         """Assert every invariant.  O(members + elections)."""
@@ -683,6 +697,13 @@ class Group:
         for member in self.progress.values():
             member._check()
             assert member.match <= self.log.last_index, f"match {member.match}"
+
+
+def _state_of(member: Progress) -> str:
+    """Return the state of a member as ``MemberStatus`` has it."""
+    if member.state is ProgressState.REPLICATE and member.records_left:
+        return "copying"
+    return ProgressState(member.state).name.lower()
 
 
 def replica(groups: Mapping[int, Group], group: int, node: int) -> Group:

@@ -23,16 +23,16 @@ def best_transferee(group: Group) -> int:
     """Return the voter that can take over soonest; 0 = no voter is reached.  O(members).
 
     Only voters that are reached and whole are considered.  Those with disk space for records
-    precede full ones, then the longest known log decides, then the order of preference, so that the
-    groups of one node spread over many nodes."""
+    precede full ones, and those with all records the others.  Then the longest known log decides,
+    then the order of preference, so that the groups of one node spread over many nodes."""
     order = group.configuration.voters
     able = [member for member in group.progress.values()
             if member.node in order and _could_lead(group, member.node)]
     if not able:
         return 0
     full = group.context.support.full
-    return max(able, key=lambda member: (member.node not in full, member.match,
-                                         -order.index(member.node))).node
+    return max(able, key=lambda member: (member.node not in full, not member.records_left,
+                                         member.match, -order.index(member.node))).node
 
 
 def can_shed_leadership(group: Group) -> bool:
@@ -46,6 +46,15 @@ def can_shed_leadership(group: Group) -> bool:
     return joint_quorum.supported(
         group.configuration, lambda node: (node != context.node and node not in context.support.full
                                            and _could_lead(group, node)))
+
+
+def complete_transferee(group: Group) -> int:
+    """Return the ``best_transferee`` if it has all records and space for others; 0 = there is
+    none.  O(members)."""
+    best = best_transferee(group)
+    if not best or group.progress[best].records_left or best in group.context.support.full:
+        return 0
+    return best
 
 
 def _could_lead(group: Group, node: int) -> bool:
@@ -91,6 +100,7 @@ def resign(group: Group, why: str) -> None:
                   if joint_quorum.is_voter(group.configuration, member.node)
                   and _could_lead(group, member.node)]
     if successors:
-        best = max(successors, key=lambda member: (member.match, -member.node))
+        best = max(successors, key=lambda member: (member.match, not member.records_left,
+                                                   -member.node))
         group.send(best.node, TimeoutNow(group.id, group.incarnation, group.term))
     group.become_follower(group.term, 0, why)

@@ -83,8 +83,9 @@ class AppendReply(NamedTuple):
 
     With OK, ``hint_index`` is the last verified index, durable or not.  It is flow control, tells a
     probing leader which entries need not be sent again, and commits nothing.  ``hint_term`` is not
-    0 while the replica is below its vote barrier (``Group.is_below_vote_barrier``): such a replica
-    must not become a voter.
+    0 if the replica must not become a voter: bit 0 says that it is below its vote barrier
+    (``Group.is_below_vote_barrier``), the others count the indexes whose records it lacks
+    (``Group.records_left``).
 
     With MISMATCH, ``hint_index`` and ``hint_term`` are the last entry here that may match (thesis
     3.5; etcd-io/raft, findConflictByTerm).

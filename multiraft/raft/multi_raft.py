@@ -412,14 +412,14 @@ class MultiRaft:
 
     def transfer(self, group: int, to: int) -> None:
         """Start a leadership transfer to ``to``; 0 = to the most advanced voter, those with disk
-        space for records first.  Do nothing if ``to`` is this node.
+        space and all records first.  Do nothing if ``to`` is this node.
 
         Raises ``ProposalError`` if the transfer cannot start; ``status.leader_hint`` shows the
         outcome."""
         leading = self._leading(group)
         if to == self.node:
             return
-        support = self._context.support
+        support, explicit = self._context.support, bool(to)
         to = to or leader_transfer.best_transferee(leading)
         if not to:
             raise ProposalError(f"group {group} has no other voter that is reached")
@@ -431,6 +431,9 @@ class MultiRaft:
             raise ProposalError(f"group {group} is being handed to node {leading.transferee}")
         if not leading.progress[to].is_intact:
             raise ProposalError(f"node {to} cannot take group {group}: its replica is damaged")
+        if explicit and (left := leading.progress[to].records_left):
+            raise ProposalError(f"node {to} cannot take group {group}: it is still copying records,"
+                                f" {left} indexes of the log are left")
         leader_transfer.transfer(leading, to)
 
     def records_fit(self, group: int) -> bool:
@@ -452,6 +455,21 @@ class MultiRaft:
         if not leading.transferee and leader_transfer.can_shed_leadership(leading):
             leader_transfer.transfer(leading, leader_transfer.best_transferee(leading))
         return bool(leading.transferee)
+
+    def set_records_left(self, group: int, left: int) -> None:
+        """Record at how many indexes the replica may lack records.  The leader learns it: it makes
+        no voter of such a learner, and transfers no leadership to it."""
+        self._group(group).set_records_left(left)
+
+    def hand_to_complete(self, group: int) -> bool:
+        """Transfer leadership of a group, of which this node lacks records, to a voter that has
+        them all.  Return False if there is none, or a transfer is under way.  Raises
+        ``ProposalError`` if this node does not lead the group.  O(members)."""
+        leading = self._leading(group)
+        to = 0 if leading.transferee else leader_transfer.complete_transferee(leading)
+        if to:
+            leader_transfer.transfer(leading, to)
+        return bool(to)
 
     def resign(self, group: int, why: str) -> None:
         """Step down as leader, because append or apply is stuck, and ask another voter to campaign.

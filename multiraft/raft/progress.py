@@ -56,6 +56,7 @@ class Progress:
         "barrier",
         "unknown_replies",
         "below_vote_barrier",
+        "records_left",
     )
 
     def __init__(self, node: int, next_index: int, boot_epoch: int, connection: int, now_ms: int,
@@ -99,6 +100,8 @@ class Progress:
         self.unknown_replies = 0
         #: The member's last reply said that it is below its vote barrier.
         self.below_vote_barrier = False
+        #: Indexes whose records the member may lack, by its last reply.
+        self.records_left = 0
 
     def become_probe(self, next_index: int) -> None:
         """Probe for the point where the logs meet; discard what is in flight."""

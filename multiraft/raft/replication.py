@@ -94,8 +94,9 @@ def send_appends(group: Group, fresh: tuple[Entry, ...], fresh_bytes: int) -> No
             continue  # ``MultiRaft.connected`` re-examines the group
         if connection != member.connection:
             member.connection = connection
-            # Another connection: appends in flight on the old one may be lost, and a probe as well.
-            if member.state is _PROBE or member.inflight:
+            # Another connection: appends in flight on the old one may be lost, and a probe as well;
+            # so may the reply of a member that has copied its records.
+            if member.state is _PROBE or member.inflight or member.records_left:
                 member.retreat()
         if member.state is _REPLICATE:
             if member.next_index <= staged:
@@ -282,7 +283,8 @@ def _on_acknowledged(group: Group, member: Progress, reply: AppendReply) -> None
     # Assigned, not maximised: after a restart the member knows a lower index, and needs this one
     # again.
     member.commit_known = reply.commit
-    member.below_vote_barrier = reply.hint_term != 0
+    member.below_vote_barrier = bool(reply.hint_term & 1)
+    member.records_left = reply.hint_term >> 1
     if member.state is not _REPLICATE:
         matched_index = min(max(reply.hint_index, member.match), log.last_index)
         member.become_replicate(matched_index + 1)

@@ -18,7 +18,8 @@ class Role(enum.IntEnum):
 
 
 class MemberStatus(NamedTuple):
-    """One member as its leader sees it."""
+    """One member as its leader sees it.  ``state``: of its ``Progress``, in lower case; ``copying``
+    in place of ``replicate`` while it lacks records."""
 
     node: int
     state: str
@@ -26,6 +27,7 @@ class MemberStatus(NamedTuple):
     next_index: int
     commit_known: int
     inflight_bytes: int
+    records_left: int = 0  # indexes whose records it may lack, by its last reply
 
 
 class GroupStatus(NamedTuple):
@@ -55,3 +57,4 @@ class GroupStatus(NamedTuple):
     # Highest commit index received from a leader since the start; -1 = none.
     leader_commit_seen: int = -1
     vote_requester: int = 0  # last node that asked this quarantined replica for its vote; 0 = none
+    records_left: int = 0  # indexes whose records this replica may lack

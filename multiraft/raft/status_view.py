@@ -81,6 +81,11 @@ class StatusView:
         found = self._groups.get(group)
         return found is not None and found.is_installing
 
+    def records_left(self, group: int) -> int:
+        """Return at how many indexes the replica here may lack records; 0 also without one."""
+        found = self._groups.get(group)
+        return found.records_left if found is not None else 0
+
     def quarantine_reason(self, group: int) -> str:
         """Return the damage of the replica here; empty for an intact replica, or without one."""
         found = self._groups.get(group)

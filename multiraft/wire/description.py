@@ -26,7 +26,9 @@ class MemberProgress(NamedTuple):
     """One member as its leader sees it.  ``lag_bytes``: bytes of the leader's log that it lacks."""
 
     node: int
-    state: str  # probe, replicate, snapshot, unknown_group (no replica yet), quarantined
+    #: probe, replicate, copying (records, after a snapshot), snapshot, unknown_group (no replica),
+    #: quarantined
+    state: str
     match: int
     next_index: int
     commit_known: int

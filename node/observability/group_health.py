@@ -54,8 +54,8 @@ NAMED_MAX = 100
 USED_FRESH_MS = 5_000
 #: Time to wait for a measurement of disk space, in seconds.
 SPACE_WAIT_S = 1.0
-#: States of members that receive no entries.
-_UNFED = ("snapshot", "unknown_group", "quarantined")
+#: States of members that receive no entries, or lack records.
+_UNFED = ("copying", "snapshot", "unknown_group", "quarantined")
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import trio
 
 from multiraft.errors import InvalidMembers, MembershipError, NotLeader, ProposalError, UnknownGroup
-from multiraft.raft.status import GroupStatus
+from multiraft.raft.status import GroupStatus, MemberStatus
 from multiraft.wire import plans as wire
 from multiraft.wire.errors import InvalidRequest, LeaderUnknown, TimedOut
 from node.clock import monotonic_ms
@@ -97,7 +97,7 @@ class PlanParticipant:
         is_open = (bool(configuration.outgoing) or status.configuration_index > status.commit
                    or not status.committed_in_term)
         members = tuple(wire.ProbedMember(
-            member.node, member.state, member.match,
+            member.node, _progress_of(member), member.match,
             log_bytes(self._store, status, member.match + 1)) for member in status.members)
         return wire.ProbedGroup(
             status.group, status.incarnation, status.configuration_index, is_open,
@@ -218,3 +218,10 @@ class PlanParticipant:
             applied.next_offset,
             state.plans.switched.get(partition, 0),
         )
+
+
+def _progress_of(member: MemberStatus) -> str:
+    """Return the state of a member as text, with what it has to copy."""
+    if not member.records_left:
+        return member.state
+    return f"{member.state}, {member.records_left:,} indexes to copy records from"

@@ -25,6 +25,8 @@ def made(kind: type) -> Exception:
         return kind(4, 11, 10)
     if kind is errors.BelowVoteBarrier:
         return kind(4, 1)
+    if kind is errors.RecordsLeft:
+        return kind(4, 1, 10)
     if kind is error_codes.OverTopicLimit:
         return kind(10, 11)
     if kind is error_codes.Redirect:

@@ -1,0 +1,106 @@
+"""Replicas that lack records: the leader learns it, and makes none of them voter or leader."""
+
+from __future__ import annotations
+
+import pytest
+
+from multiraft.errors import NotLeader, ProposalError, RecordsLeft
+from multiraft.raft.messages import Append, AppendReply, Status, TimeoutNow
+from tests.raft.solo import GROUP, Solo
+
+
+def reply(solo: Solo, sender: int, left: int, is_barred: bool = False) -> list:
+    return solo.step(sender, AppendReply(GROUP, 1, solo.status.term, Status.OK,
+                                         solo.status.last_index, 0, solo.status.last_index,
+                                         left << 1 | is_barred))
+
+
+def leading(learners=()) -> Solo:
+    solo = Solo(voters=(1, 2, 3), learners=learners)
+    solo.lead()
+    return solo
+
+
+def left_of(solo: Solo) -> dict[int, int]:
+    return {member.node: member.records_left for member in solo.status.members}
+
+
+@pytest.mark.parametrize("left", [1, 1 << 40])
+def test_a_learner_that_lacks_records_becomes_no_voter_until_it_has_them(left):
+    solo = leading(learners=(4,))
+    reply(solo, 2, 0)
+    reply(solo, 4, left)
+    with pytest.raises(RecordsLeft, match=f"node 4 is still copying .* group 1: {left} indexes"):
+        solo.core.change_members(GROUP, (1, 2, 4), ())
+    reply(solo, 4, 0)
+    solo.core.change_members(GROUP, (1, 2, 4), ())
+
+
+def test_records_and_vote_barrier_are_told_apart():
+    solo = leading()
+    reply(solo, 2, 3, is_barred=True)
+    reply(solo, 3, 0, is_barred=True)
+    assert left_of(solo) == {2: 3, 3: 0}
+    assert [member.state for member in solo.status.members] == ["copying", "replicate"]
+    assert all(member.below_vote_barrier for member in solo.core._group(GROUP).progress.values())
+
+
+def test_leadership_is_not_transferred_to_a_voter_that_lacks_records():
+    solo = leading()
+    reply(solo, 2, 0)
+    reply(solo, 3, 7)
+    with pytest.raises(ProposalError, match="still copying records, 7 indexes"):
+        solo.core.transfer(GROUP, 3)
+    solo.core.transfer(GROUP, 0)
+    assert solo.status.transferee == 2
+
+
+def test_a_leader_that_stops_takes_what_there_is():
+    """With all other voters incomplete the group is led by one of them rather than by none."""
+    solo = leading()
+    reply(solo, 2, 9)
+    reply(solo, 3, 7)
+    solo.core.transfer(GROUP, 0)
+    assert solo.status.transferee == 2
+
+
+def test_a_leader_that_lacks_records_hands_leadership_to_a_voter_that_has_them():
+    solo = leading()
+    reply(solo, 2, 9)
+    reply(solo, 3, 9)
+    assert not solo.core.hand_to_complete(GROUP)
+    reply(solo, 3, 0)
+    assert solo.core.hand_to_complete(GROUP)
+    assert [message for message in (each.message for each in solo.drain())
+            if isinstance(message, TimeoutNow)]
+    assert not solo.core.hand_to_complete(GROUP), "one transfer at a time"
+
+
+def test_a_replica_that_does_not_lead_hands_nothing_over():
+    with pytest.raises(NotLeader):
+        Solo().core.hand_to_complete(GROUP)
+
+
+def test_a_replica_tells_its_leader_at_once_when_what_it_lacks_changes():
+    solo = Solo()
+    solo.append(2, 1, (0, 0), (1, 1))
+    for left in (5, 3, 0):
+        solo.core.set_records_left(GROUP, left)
+        [envelope] = solo.drain()
+        assert (envelope.to, envelope.message.match) == (2, 2)
+        assert envelope.message.hint_term == left << 1
+        solo.core.set_records_left(GROUP, left)
+        assert not solo.drain()
+        assert solo.core.status.records_left(GROUP) == solo.status.records_left == left
+
+
+def test_a_reply_that_a_lost_connection_took_is_asked_for_again():
+    solo = leading()
+    reply(solo, 3, 0)
+    reply(solo, 2, 7)
+    solo.sent.clear()
+    solo.core.connected(2)
+    assert [envelope.to for envelope in solo.drain() if isinstance(envelope.message, Append)] == [2]
+    reply(solo, 2, 0)
+    solo.core.connected(2)
+    assert not [each for each in solo.drain() if isinstance(each.message, Append)]
