@@ -11,12 +11,15 @@ from multiraft.errors import Compacted
 from multiraft.partitions.state import PartitionStates
 from multiraft.raft.log_reader import LogBounds
 from multiraft.storage.checkpoint import checkpoint_names
-from multiraft.storage.errors import OffsetTooLow, RecordsNotCopied
+from multiraft.storage.errors import CorruptRange, InvalidCopies, OffsetTooLow, RecordsNotCopied
+from multiraft.storage.repair.coordinator import RepairCoordinator
 from multiraft.types import Entry, EntryKind
-from tests.storage.damage import DIRECTORY
+from tests.storage.damage import DIRECTORY, Disk
+from tests.storage.repair.test_repair import Core
 from tests.storage.test_raft_start import (
     ENTRIES,
     GROUP,
+    OTHER,
     PARTITION,
     SECOND,
     append,
@@ -293,3 +296,310 @@ def test_power_loss_at_every_operation_leaves_all_or_nothing(oldest):
         limit += 1
     assert {first for first, _ in seen} == {1, S + 1}
     assert len(seen) >= 4, f"{seen}"
+
+
+# ---- copies --------------------------------------------------------------------------------------
+
+
+def halfway(filesystem, leader=None):
+    """A store of which the records of a snapshot are uncopied from index 6 on."""
+    store = follower(filesystem, 5)
+    install(store, leader or source(), 5)
+    return store
+
+
+def test_a_range_shrinks_when_its_copies_are_durable(simulated):
+    leader, store, seen = source(), halfway(simulated), []
+    job = leader.records_job(GROUP, 6, S, 1)
+    staged = store.repair.stage_records(GROUP, job.execute(), 6, job.through, (),
+                                        lambda: seen.append(store.uncopied(GROUP)))
+    staged.execute()
+    assert store.uncopied(GROUP) == ((6, S),)
+    with pytest.raises(RecordsNotCopied):
+        read(store, PARTITION, 2)
+    store.finish(staged)
+    assert seen == [((7, S),)]
+    assert read(store, PARTITION, 2, 3) == (batches(PARTITION, 6), 3)
+
+
+def test_records_that_are_here_are_not_written_again(simulated):
+    leader, store = source(), halfway(simulated)
+    copy_all(store, leader)
+    store = reopened(store, simulated)
+    assert store.uncopied(GROUP) == ((6, S),), "no checkpoint knows it"
+    position = store.table.journal.position
+    copy_all(store, leader, 1 << 20)
+    assert store.table.journal.position == position
+    check_all(store)
+
+
+def test_answers_come_from_any_member_in_any_order(simulated):
+    leader, store = source(), halfway(simulated)
+    for first, last in ((11, 12), (6, 6), (13, 13), (7, 10)):
+        job = leader.records_job(GROUP, first, last, 1 << 20)
+        assert (job.through, job.lacking) == (last, ())
+        staged = store.repair.stage_records(GROUP, job.execute(), first, last, (), lambda: None)
+        staged.execute()
+        store.finish(staged)
+        store.table.logs[GROUP]._check()
+    assert store.is_complete(GROUP)
+    check_all(store)
+
+
+def test_an_answer_may_name_what_its_sender_lacks(simulated):
+    """A single index is a hole then, a range of several is to be copied from another member."""
+    leader, store = source(), halfway(simulated)
+    half = halfway(SimulatedFilesystem(), leader)
+    for first, last in ((6, 7), (12, S)):
+        job = leader.records_job(GROUP, first, last, 1 << 20)
+        staged = half.repair.stage_records(GROUP, job.execute(), first, last, (), lambda: None)
+        staged.execute()
+        half.finish(staged)
+    half.repair.record_damage(GROUP, 7, "found by a read")
+    job = half.records_job(GROUP, 6, S, 1 << 20)
+    assert (job.first, job.through, job.lacking) == (6, S, ((7, 7), (8, 11)))
+    assert [entry.index for entry in job.execute()] == [6, 13]
+    staged = store.repair.stage_records(GROUP, job.execute(), 6, S, job.lacking, lambda: None)
+    staged.execute()
+    store.finish(staged)
+    for _ in range(2):
+        assert store.uncopied(GROUP) == ((8, 11),)
+        assert [*store.table.logs[GROUP].records.missing] == [7]
+        assert store.copied(GROUP) == (4, 1, 4)
+        assert store.repair.wanted_records(GROUP, 8) == ((7, 2),)
+        with pytest.raises(CorruptRange):
+            read(store, PARTITION, 3)
+        assert read(store, PARTITION, 6) == (batches(PARTITION, 13), 7)
+        checkpoints(store)
+        store = reopened(store, simulated)
+    repairer = RepairCoordinator(1, store, Core({GROUP: VOTERS}), lambda staged: None)
+    assert repairer.groups == {GROUP}
+    while copy(store, leader):
+        pass
+    staged = store.repair.stage_copies(GROUP, [ALL[6]], lambda: None)
+    staged.execute()
+    store.finish(staged)
+    check_all(store)
+    assert store.is_complete(GROUP)
+
+
+def test_a_hole_that_a_copy_leaves_is_requested_from_any_member(simulated):
+    store = halfway(simulated)
+    repairer = RepairCoordinator(1, store, Core({GROUP: VOTERS}), lambda staged: None)
+    assert store.repair.stage_records(GROUP, [], 6, 6, [(6, 6)], lambda: None) is None
+    assert not repairer.groups
+    repairer.on_records_copied(GROUP)
+    assert repairer.step(GROUP).request.wanted == ((6, 2),)
+
+
+def test_a_member_does_not_call_an_uncopied_index_compacted(simulated):
+    """That would end the search of a peer that has lost a record there."""
+    store = halfway(simulated)
+    wanted = [(2, 1), (6, 2), (7, 0), (S, 3)]
+    assert store.repair.compacted(GROUP, wanted) == [(2, 1)]
+    assert store.repair.absent(GROUP, wanted) == []
+    assert store.repair.copy_jobs(GROUP, wanted, 1 << 20) == []
+
+
+@pytest.mark.parametrize("entries, first, through, lacking", [
+    ([6], 6, S + 1, ()),
+    ([6], 0, 6, ()),
+    ([6], 7, 6, ()),
+    ([7, 6], 6, 7, ()),
+    ([6, 6], 6, 7, ()),
+    ([8], 6, 7, ()),
+    ([6], 6, 9, ((7, 10),)),
+    ([6], 6, 9, ((8, 8), (7, 7))),
+    ([6], 6, 9, ((8, 7),)),
+    ([9], 6, 9, ()),  # no batch
+])
+def test_an_answer_that_contradicts_itself_changes_nothing(simulated, entries, first, through,
+                                                           lacking):
+    store = halfway(simulated)
+    given = [ALL[index - 1] for index in entries]
+    with pytest.raises(InvalidCopies):
+        store.repair.stage_records(GROUP, given, first, through, lacking, lambda: None)
+    assert store.uncopied(GROUP) == ((6, S),)
+
+
+def test_copies_of_other_terms_or_incarnations_are_refused(simulated):
+    store = halfway(simulated)
+    for wrong in (data_entry(GROUP, 6, 1, PARTITION, 2, [b"never committed"]),
+                  data_entry(GROUP, 6, 2, PARTITION, 2, [b"d"], incarnation=2),
+                  data_entry(OTHER, 6, 2, PARTITION, 2, [b"d"])):
+        with pytest.raises(InvalidCopies):
+            store.repair.stage_records(GROUP, [wrong], 6, 6, (), lambda: None)
+
+
+def test_copies_that_a_later_snapshot_or_a_removal_overtakes_change_nothing(simulated):
+    leader, store = source(10), halfway(simulated)
+    entries = leader.records_job(GROUP, 6, S, 1 << 20).execute()
+    staged = store.repair.stage_records(GROUP, entries, 6, S, (), lambda: None)
+    append(leader, LATER[4])
+    install(store, leader, S)
+    staged.execute()
+    store.finish(staged)
+    assert store.uncopied(GROUP) == ((6, 14),)
+    store = reopened(store, simulated)
+    copy_all(store, leader)
+    check_all(store, 14)
+    entries = leader.records_job(GROUP, 6, 14, 1 << 20).execute()
+    staged = store.repair.stage_records(GROUP, entries, 6, 14, [], lambda: None)
+    assert staged is None
+
+
+def test_a_source_answers_with_records_and_applied_batches(simulated):
+    leader = compacted(simulated, 9, ALL)
+    leader.partition_states[GROUP] = PartitionStates.restore(
+        source().partition_states[GROUP].snapshot())
+    assert leader.records_job(GROUP, S + 1, 20, 1 << 20) is None, "not applied"
+    found = []
+    first = 1
+    while (job := leader.records_job(GROUP, first, 20, 1)) is not None:
+        found += job.execute()
+        assert job.through >= first
+        first = job.through + 1
+    assert found == [entry for entry in ALL[:S] if entry.batch]
+    whole = leader.records_job(GROUP, 1, 20, 1 << 20)
+    assert whole.through == S and [*whole.execute()] == found
+
+
+def test_an_answer_names_a_bounded_number_of_ranges(monkeypatch):
+    monkeypatch.setattr("multiraft.storage.log_table.LACKING_MAX", 1)
+    leader = source()
+    for index in (4, 7):
+        leader.repair.record_damage(GROUP, index, "found by a read")
+    job = leader.records_job(GROUP, 1, S, 1 << 20)
+    assert (job.through, job.lacking) == (6, ((4, 4),))
+    assert [entry.index for entry in job.execute()] == [3, 6]
+    leader.repair.record_damage(GROUP, 11, "found by a read")
+    job = leader.records_job(GROUP, 10, S, 1 << 20)
+    assert (job.through, job.lacking) == (S, ((11, 11),))
+    assert [entry.index for entry in job.execute()] == [10, 13]
+
+
+def test_with_too_many_installed_ranges_the_records_are_copied_anew(simulated, monkeypatch):
+    monkeypatch.setattr("multiraft.storage.stored_log.INSTALLED_RANGES_MAX", 1)
+    store = follower(simulated, 3)
+    install(store, compacted(SimulatedFilesystem(), 5, ALL[:7]), 3)
+    leader = source(10)
+    install(store, leader, 7)
+    for _ in range(2):
+        assert store.uncopied(GROUP) == ((3, S),)
+        assert len(store.table.logs[GROUP].installed) == 1
+        check_partial(store, 2)
+        store = reopened(store, simulated)
+    copy_all(store, leader)
+    check_all(store)
+
+
+# ---- damage --------------------------------------------------------------------------------------
+
+
+def started(disk: Disk, store):
+    """A start that scans every segment."""
+    store.close()
+    for path in disk.files():
+        if path.endswith(".index"):
+            disk.filesystem.remove(path)
+    return open_store(disk.filesystem, DIRECTORY)
+
+
+def rot(disk: Disk, store, index: int, at: int) -> None:
+    """A byte of an entry rots."""
+    log = store.table.logs[GROUP]
+    position = log.locate(index).position
+    segment = store.table.journal.segment_of(position)
+    disk.filesystem.flip(segment.path, position - segment.start + at, 1)
+
+
+def copied(disk: Disk):
+    """A store with all records of a snapshot, in its checkpoints."""
+    store = halfway(disk.filesystem)
+    copy_all(store, source())
+    checkpoints(store)
+    return store
+
+
+def test_a_damaged_copy_is_a_missing_record_and_no_more():
+    disk = Disk()
+    store = copied(disk)
+    rot(disk, store, 7, 64 + 64)
+    for _ in range(2):
+        store = started(disk, store)
+        assert [(each.group, each.index) for each in store.damage] == [(GROUP, 7)]
+        log = store.table.logs[GROUP]
+        assert [*log.records.missing] == [7] and not log.quarantined
+        assert not store.groups[OTHER].quarantined
+        assert store.uncopied(GROUP) == ()
+        with pytest.raises(CorruptRange):
+            read(store, PARTITION, 3)
+    staged = store.repair.stage_copies(GROUP, [ALL[6]], lambda: None)
+    staged.execute()
+    store.finish(staged)
+    for _ in range(2):
+        check_all(store)
+        assert store.is_complete(GROUP)
+        store = started(disk, store)
+
+
+def test_damage_that_may_have_held_copies_makes_them_uncopied_once():
+    disk = Disk()
+    store = copied(disk)
+    rot(disk, store, 7, 20)
+    store = started(disk, store)
+    assert store.groups[GROUP].quarantined, "it may have held anything"
+    for _ in range(2):
+        assert store.uncopied(GROUP) == ((6, S),)
+        with pytest.raises((CorruptRange, RecordsNotCopied)):
+            read(store, PARTITION, 3)
+        store = started(disk, store)
+    copy_all(store, source())
+    check_all(store)
+    checkpoints(store)
+    for _ in range(2):
+        store = started(disk, store)
+        assert store.uncopied(GROUP) == ()
+        check_all(store)
+
+
+def test_an_own_record_that_is_lost_is_missing():
+    disk = Disk()
+    store = copied(disk)
+    rot(disk, store, 4, 20)
+    store = started(disk, store)
+    log = store.table.logs[GROUP]
+    assert [*log.records.missing] == [4]
+    assert store.uncopied(GROUP) == (), "its place is before the snapshot's"
+    assert store.repair.wanted_records(GROUP, 8) == ((4, 1),)
+
+
+def test_segments_go_that_hold_no_record_of_the_snapshot_s_log(simulated):
+    """Those before it that hold entries which were not committed, among others."""
+    store = follower(simulated, 6)
+    states = store.partition_states[GROUP]
+    store.table.journal.start_segment()
+    for entry in [noop_entry(GROUP, index, 2) for index in range(7, 18)]:
+        states.append(entry)
+        Rounds(store).run(write(GROUP, entry))
+    leader = source()
+    install(store, leader, 6)
+    copy_all(store, leader)
+    store.table.journal.start_segment()
+    append(store, LATER[4])
+    seal(store)
+    before = len(store.table.journal.segments)
+    for _ in range(4):
+        checkpoints(store, 1)
+        while True:
+            job = store.removal_job()
+            if job is not None:
+                job.execute()
+                store.removed(job)
+            elif not store.is_examining:
+                break
+    assert len(store.table.journal.segments) == before - 1
+    for _ in range(2):
+        check_all(store, 14)
+        store = reopened(store, simulated)
+        assert not store.damage and store.is_complete(GROUP)

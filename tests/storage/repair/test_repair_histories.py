@@ -142,6 +142,8 @@ class BootId:
         """Remember where journal entries stand."""
         for segment in self.store.table.journal.segments:
             at = max(self.seen, segment.start + layout.SEGMENT_HEADER_BYTES) - segment.start
+            if segment.start + at >= segment.end:
+                continue  # it may have no file yet
             data = self.disk.read(segment.path)
             while segment.start + at < segment.end:
                 length = int.from_bytes(data[at:at + 4], "little")
