@@ -91,6 +91,13 @@ class SegmentRemoval:
         """Take the contents of a segment that was sealed."""
         self._contents[contents.start] = contents
 
+    def sealed_meanwhile(self, segment: Segment) -> None:
+        """Have the index file of a removed segment unlinked, which was written in the meantime,
+        perhaps behind the job that unlinked the others."""
+        leftover = Segment(segment.path, segment.start, 0, 0)
+        leftover.is_removed = True
+        self._table.journal.leftovers.append(leftover)
+
     def trimmed(self, size: int) -> None:
         """Take the bytes of records that left the record stores."""
         self._trimmed_bytes += size
@@ -140,9 +147,8 @@ class SegmentRemoval:
         """Take an executed job: its files are gone."""
         assert job is self._job
         self._job = None
-        gone = {segment.start for segment in job.segments}
         journal = self._table.journal
-        journal.leftovers = [each for each in journal.leftovers if each.start not in gone]
+        journal.leftovers = [each for each in journal.leftovers if each not in job.segments]
 
     def failed(self) -> None:
         """Allow another job, because the last one could not unlink its files."""

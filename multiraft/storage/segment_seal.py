@@ -52,11 +52,16 @@ class SealJob:
         """Verify the segment and write its index file, on any thread; if the segment is damaged or
         its index exceeds a limit of index files, set ``damage`` or ``too_large`` and write nothing.
 
-        ``pause`` is called about every 0.2 ms of work, None = never.  Raises ``OSError``."""
+        ``pause`` is called about every 0.2 ms of work, None = never.  Raises ``OSError``.  Do
+        nothing if the file is gone because nothing needs the segment."""
         try:
             buffers = self._packed(pause) or self._scanned(pause)
         except IndexTooLarge as error:
             self.too_large = error
+            return
+        except FileNotFoundError:
+            if not self.segment.is_removed:
+                raise
             return
         if buffers is not None:
             write_index_file(self._filesystem, self.segment, buffers)

@@ -500,12 +500,16 @@ class Store:
     def seal_job(self) -> SealJob | None:
         """Return a job that writes the index file of a full and durable segment, once for each;
         None = no segment waits.  Any thread may execute the job, ``sealed`` takes its result."""
+        while self._sealed and self._sealed[0].is_removed:  # since a start found it without one
+            del self._sealed[0]
         return SealJob(self._filesystem, self._sealed.pop(0)) if self._sealed else None
 
     def sealed(self, job: SealJob) -> None:
         """Take an executed ``SealJob``, and add the damage that it found when it read the segment
         once more to ``damage``."""
-        if job.contents is not None:
+        if job.segment.is_removed:
+            self._removal.sealed_meanwhile(job.segment)
+        elif job.contents is not None:
             self._removal.add(job.contents)
         if job.damage:
             self.damage.append(Damage("entry", job.segment.path, job.segment.start, -1, 0,

@@ -397,6 +397,32 @@ def test_a_truncation_in_a_removed_segment_is_not_forgotten(simulated):
         checkpoints(store, 1)
 
 
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_segment_that_goes_before_its_index_file_is_written_needs_none(simulated, begun):
+    """A start found it without one."""
+    store = compacted(simulated)
+    store.close()
+    for name in simulated.list(LANE):
+        if name.endswith(".index"):
+            simulated.remove(f"{LANE}/{name}")
+    store = open_store(simulated, DIRECTORY)
+    assert store.seals_waiting == 5
+    jobs = [store.seal_job() for _ in range(5)] if begun else []
+    checkpoints(store)
+    for _ in range(3):
+        remove(store)
+        checkpoints(store)
+    assert names(simulated) == starts(store) and len(starts(store)) == 4
+    for job in jobs:
+        job.execute()
+        store.sealed(job)
+    assert not store.damage and (begun or seal(store) == 3)
+    remove(store)
+    assert not store.table.journal.leftovers
+    check(store)
+    check(reopened(store, simulated))
+
+
 # ---- readers ------------------------------------------------------------------------------------
 
 
