@@ -149,7 +149,8 @@ def describe(session: Session, topics: tuple[str, ...], with_settings: bool, wid
     ? if no leader knows them. epoch is the leader epoch. state: ok, under-replicated (a node with a
     replica is not up), no leader, or no majority: these two accept no appends.
 
-    The source of a setting is the topic, the cluster (`multiraft cluster settings`) or the default.
+    The source of a setting is the topic, the cluster (`multiraft cluster settings`), the node
+    (node.toml of the one that answers, for topics that nodes make) or the default.
     """
     if with_settings:
         _describe_settings(session, topics, as_json)

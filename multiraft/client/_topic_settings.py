@@ -37,7 +37,8 @@ def alter_settings(core: ClientCore, topic: str, settings: Mapping[str, str | in
 
 def describe_settings(core: ClientCore, topic: str = "") -> Operation[list[SettingRow]]:
     """Return all settings of a topic, by name; "" = defaults of the cluster.  Each has its value,
-    the source of the value (``topic``, ``cluster`` or ``default``) and its effect.  Raises
+    the source of the value and its effect.  Sources: ``topic``, ``cluster``, ``node`` (the
+    configuration of the node that answers, of topics that nodes make), ``default``.  Raises
     ``UnknownTopic``."""
     yield from catch_up(core)
     try:

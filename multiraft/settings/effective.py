@@ -1,4 +1,5 @@
-"""Values that hold for a topic: its own, else the default of the cluster, else the built-in one.
+"""Values that hold for a topic: its own, else the default of the cluster, or for a topic that nodes
+make the one of the node's configuration, else the built-in one.
 
 Contract.  ``resolve`` answers for one setting, ``values_of`` for all of them.  An internal topic
 has no share in the cluster's defaults of ``max.message.bytes`` and of retention: nodes write into
@@ -28,6 +29,7 @@ class Source(enum.IntEnum):
 
     TOPIC = 1
     CLUSTER = 3
+    NODE = 4
     DEFAULT = 5
 
     @property
@@ -44,11 +46,12 @@ class Synonym(NamedTuple):
 
 
 class Defaults(NamedTuple):
-    """Values of topics without settings of their own: the cluster's settings, and its replication
-    factor."""
+    """Values of topics without settings of their own: the cluster's settings, its replication
+    factor, and for topics that nodes make the settings in the node's configuration, by topic."""
 
     settings: Mapping[str, str]
     replication_factor: int
+    of_node: Mapping[str, Mapping[str, str]] = {}
 
 
 def is_internal(topic: str) -> bool:
@@ -68,6 +71,9 @@ def resolve(setting: Setting, own: Mapping[str, str], defaults: Defaults,
     shared = not (setting.name in _OWN_OF_INTERNAL and is_internal(topic))
     if shared and setting.name in defaults.settings:
         found.append(Synonym(defaults.settings[setting.name], Source.CLUSTER))
+    of_node = defaults.of_node.get(topic, {})
+    if setting.name in of_node:
+        found.append(Synonym(of_node[setting.name], Source.NODE))
     found.append(Synonym(default_of(setting, defaults.replication_factor), Source.DEFAULT))
     return tuple(found)
 

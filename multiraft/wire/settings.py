@@ -53,7 +53,8 @@ class AlterSettingsReply(NamedTuple):
 
 
 class SettingValue(NamedTuple):
-    """A value and the place where it was set: ``topic``, ``cluster`` or ``default``."""
+    """A value and the place where it was set: ``topic``, ``cluster``, ``node`` or
+    ``default``."""
 
     value: str
     source: str

@@ -2,7 +2,8 @@
 
 Contract.  As ``node/admin/requests.py``, which calls these handlers.  The metadata leader compares
 each change with the registry of its release and proposes canonical text, so that replicas store
-without judging.  Any node describes the settings from its copy of the metadata.
+without judging.  Any node describes the settings from its copy of the metadata, and those of topics
+that nodes make also from its own configuration.
 
 Theory.  A change is judged by the settings that the topic has.  The command names the index at
 which they were changed last, and is refused if they were changed again meanwhile; the handler then
@@ -11,7 +12,8 @@ judges once more.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from multiraft.settings import contradictions
@@ -48,8 +50,11 @@ _THE_CLUSTER = Subject("", NO_TOPIC_ID, CLUSTER)
 class SettingAdmin:
     """Handlers of requests about settings."""
 
-    def __init__(self, metadata_log: MetadataLog):
+    def __init__(self, metadata_log: MetadataLog,
+                 of_node: Mapping[str, Mapping[str, str]] = MappingProxyType({})):
+        """``of_node``: topic that nodes make -> its settings in this node's configuration."""
         self._metadata_log = metadata_log
+        self._of_node = of_node
 
     @property
     def handlers(self) -> dict[type, Callable[[Any], Awaitable[Any]]]:
@@ -78,7 +83,7 @@ class SettingAdmin:
         state = self._metadata_log.state
         subject = _subject(state, request.topic, 0)
         own = dict(state.settings.of(subject.incarnation).pairs) if subject.name else {}
-        defaults = defaults_of(state)
+        defaults = defaults_of(state)._replace(of_node=self._of_node)
         return wire.DescribeSettingsReply(subject.incarnation, tuple(
             _row(setting, own, defaults, subject.name) for setting in SETTINGS.values()))
 

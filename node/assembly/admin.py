@@ -16,6 +16,7 @@ from node.assembly.env import NodeEnv
 from node.assembly.metadata import MetadataParts
 from node.assembly.peers import PeerParts
 from node.assembly.reads import ReadParts
+from node.assembly.retention import settings_of_node
 from node.assembly.storage import StorageParts
 from node.loop.leadership_notifier import LeadershipNotifier
 from node.observability.group_health import GroupHealthScan, measure_space
@@ -48,8 +49,9 @@ def build_admin(env: NodeEnv, storage: StorageParts, metadata: MetadataParts, pe
         core, log, reads.read_index_requests, config.limits.transaction_timeout_ms, env.log, turns
     )
     sizes = SizeAdmin(core, env.store.partition_states, log, turns)
+    settings = SettingAdmin(log, settings_of_node(config))
     handlers: dict = {}
-    for part in (nodes, placements, pool, SettingAdmin(log), sinks, sizes):
+    for part in (nodes, placements, pool, settings, sinks, sizes):
         handlers.update(part.handlers)
     for part in (nodes, placements, sinks):
         peers.handlers.update(part.peer_handlers)

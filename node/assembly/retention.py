@@ -9,6 +9,7 @@ from node.assembly.env import NodeEnv
 from node.assembly.metadata import MetadataParts
 from node.assembly.peers import PeerParts
 from node.clock import wall_ms
+from node.config import NodeConfig
 from node.metadata.node_releases import RetentionGate
 from node.observability.load_records import TOPIC
 from node.retention.clock_entries import CLOCK_INTERVAL_MS, ClockEntries
@@ -26,6 +27,11 @@ class RetentionParts:
     task: RetentionTask
 
 
+def settings_of_node(config: NodeConfig) -> dict[str, dict[str, str]]:
+    """Return topic that nodes make -> settings that it has from the configuration of a node."""
+    return {TOPIC: {RETENTION_MS: str(config.metrics.retention_ms)}}
+
+
 def build_retention(env: NodeEnv, metadata: MetadataParts, peers: PeerParts) -> RetentionParts:
     """Build retention, have it told of altered settings, and answer other nodes about epochs that
     ended in groups of this one."""
@@ -37,7 +43,7 @@ def build_retention(env: NodeEnv, metadata: MetadataParts, peers: PeerParts) -> 
                           min(CLOCK_INTERVAL_MS, interval_ms))
     passes = RetentionPasses(
         core, store, metadata.log, clocks, skew, gate, interval_ms,
-        {TOPIC: ((RETENTION_MS, str(config.metrics.retention_ms)),)},
+        {topic: tuple(values.items()) for topic, values in settings_of_node(config).items()},
         functools.partial(report_pause, env.log))
     metadata.log.settings_altered.subscribe(passes.settings_altered)
     task = RetentionTask(config.node.id, passes, store, metadata.log, core.status, peers.control,

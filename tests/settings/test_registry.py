@@ -190,8 +190,18 @@ def test_an_internal_topic_has_no_share_in_limits_that_are_meant_for_application
         "max.message.bytes"] == "500"
 
 
+def test_a_topic_of_the_nodes_has_the_settings_of_their_configuration():
+    setting = find("retention.ms")
+    defaults = Defaults({"retention.ms": "2"}, 3, {"__metrics": {"retention.ms": "3"}})
+    assert resolve(setting, {"retention.ms": "1"}, defaults, "__metrics") == (
+        ("1", Source.TOPIC), ("3", Source.NODE), ("-1", Source.DEFAULT))
+    assert values_of({}, defaults, "__metrics")["retention.ms"] == "3"
+    assert values_of({}, defaults, "__other")["retention.ms"] == "-1"
+    assert values_of({}, defaults, "t")["retention.ms"] == "2"
+
+
 def test_types_and_sources_have_the_numbers_of_kafka():
     assert {kind.name: int(kind) for kind in Kind} == {
         "BOOLEAN": 1, "STRING": 2, "INT": 3, "LONG": 5, "DOUBLE": 6, "LIST": 7}
     assert {source.word: int(source) for source in Source} == {
-        "topic": 1, "cluster": 3, "default": 5}
+        "topic": 1, "cluster": 3, "node": 4, "default": 5}

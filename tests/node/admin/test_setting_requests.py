@@ -10,6 +10,7 @@ from multiraft.wire.messages import CreateTopic, DeleteTopic
 from multiraft.wire.settings import AlterSettings, DescribeSettings, SettingChange, SettingValue
 from node.admin import setting_requests
 from node.metadata import setting_commands
+from node.observability.load_records import TOPIC
 from tests.node.harness import Client, in_trio, serving
 
 
@@ -41,6 +42,19 @@ async def test_settings_are_set_described_and_deleted(tmp_path):
         assert (await described(client, ""))["retention.ms"].values == row.values[1:]
         assert (await client.ask(alter(retention_ms=None))).code == Code.OK
         assert (await described(client))["retention.ms"].source == "cluster"
+
+
+@in_trio
+async def test_the_retention_of_loads_is_that_of_the_node_unless_the_topic_sets_one(tmp_path):
+    async with serving(tmp_path) as node, await Client.open(node) as client:
+        await client.create(TOPIC)
+        assert (await client.ask(alter("", retention_ms="9"))).code == Code.OK
+        row = (await described(client, TOPIC))["retention.ms"]
+        assert (row.value, row.source) == ("86400000", "node")
+        assert (await client.ask(alter(TOPIC, retention_ms="7"))).code == Code.OK
+        row = (await described(client, TOPIC))["retention.ms"]
+        assert row.values == (SettingValue("7", "topic"), SettingValue("86400000", "node"),
+                              SettingValue("-1", "default"))
 
 
 @in_trio
