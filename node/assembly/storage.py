@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import logging
 from dataclasses import dataclass
 
 import trio
 
+from multiraft.storage.errors import IndexTooLarge
 from multiraft.storage.repair.coordinator import RepairCoordinator
 from multiraft.storage.settings import RELAXED
 from node.assembly.env import NodeEnv
@@ -36,12 +38,19 @@ class StorageParts:
     removal: RemovalTask
 
 
+def _report_too_large(log: logging.Logger, path: str, error: IndexTooLarge) -> None:
+    """Log that a full segment stays without an index."""
+    log.info("segment_index_omitted", extra={
+        "path": path, "reason": error.what, "limit": error.limit, "value": error.value})
+
+
 def build_storage(env: NodeEnv) -> StorageParts:
     """Build the disk worker, the probe, local repair and scrub. Raises ``DiskFailed`` when the disk
     has no room for the probe."""
     settings = env.config.storage
     flush_interval_ms = settings.flush_interval_ms if settings.durability == RELAXED else 0
-    disk = DiskWorker(env.store, env.loop.wrote, env.poller, env.space, flush_interval_ms)
+    disk = DiskWorker(env.store, env.loop.wrote, env.poller, env.space, flush_interval_ms,
+                      functools.partial(_report_too_large, env.log))
     damage_found = Subscribers()
     trim = RecordTrim(env.store)
     remover = SegmentRemover(env.store, trio.to_thread.run_sync, env.turns.take, monotonic_ms,

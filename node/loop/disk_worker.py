@@ -22,7 +22,7 @@ from node.clock import monotonic_ms
 from node.errors import DiskFailed
 from node.loop.disk_space import Space, is_full
 from node.loop.poller import Poller
-from node.loop.segment_files import SegmentFiles
+from node.loop.segment_files import ReportTooLarge, SegmentFiles
 from node.loop.threads import name_this_thread
 from node.loop.write_gather import PROBE_BYTES, WriteGather
 
@@ -57,10 +57,12 @@ class DiskWorker:
     """The owner of the writer thread of one journal."""
 
     def __init__(self, store: Store, on_durable: Callable[[list], bool], poller: Poller,
-                 space: Space | None = None, flush_interval_ms: int = 0):
+                 space: Space | None = None, flush_interval_ms: int = 0,
+                 report_too_large: ReportTooLarge = lambda path, error: None):
         """Create the worker; ``run`` starts its thread. ``on_durable``: see ``WriteGather``.
         ``space``: the guard to notify of a full disk, or None. ``flush_interval_ms``: how long
-        records may wait for their sync, in milliseconds; 0 = every write is synced."""
+        records may wait for their sync, in milliseconds; 0 = every write is synced.
+        ``report_too_large``: see ``SegmentFiles``."""
         self._poller = poller
         self._flush_interval_ms = flush_interval_ms
         self._prepare_due = trio.Event()
@@ -72,7 +74,8 @@ class DiskWorker:
         self._thread = threading.Thread(target=self._work, name="disk-worker", daemon=True)
         self.gather = WriteGather(store, self._queue, on_durable, monotonic_ms,
                                   self._wake_prepare, self._wake_seal, flush_interval_ms)
-        self._files = SegmentFiles(store, self.gather, trio.to_thread.run_sync, self._pause, space)
+        self._files = SegmentFiles(store, self.gather, trio.to_thread.run_sync, self._pause, space,
+                                   report_too_large)
 
     def _work(self) -> None:
         """Run the writer thread."""

@@ -20,6 +20,7 @@ from multiraft.storage.disk_space import is_full
 from node.errors import DiskFailed
 
 if TYPE_CHECKING:
+    from multiraft.storage.errors import IndexTooLarge
     from multiraft.storage.io_jobs import StagedWrite
     from multiraft.storage.store import Store
     from node.loop.write_gather import WriteGather
@@ -31,6 +32,9 @@ SEALS_WAITING_MAX = 4
 
 #: Runs a blocking function, and waits for its end without blocking the loop.
 RunBlocking = Callable[[Callable[[], None]], Awaitable[None]]
+
+#: Takes the path of a segment, and the reason why it has no index.
+ReportTooLarge = Callable[[str, "IndexTooLarge"], None]
 
 
 class Space(Protocol):
@@ -45,14 +49,17 @@ class SegmentFiles:
     """Creator and indexer of one journal's segment files."""
 
     def __init__(self, store: Store, gather: WriteGather, run_blocking: RunBlocking,
-                 pause: Callable[[], None], space: Space | None = None):
+                 pause: Callable[[], None], space: Space | None = None,
+                 report_too_large: ReportTooLarge = lambda path, error: None):
         """``pause`` blocks the calling thread for a moment, in favour of the loop. ``space``: the
-        guard to notify of a full disk, or None."""
+        guard to notify of a full disk, or None. ``report_too_large`` is called with a segment that
+        stays without an index."""
         self._store = store
         self._gather = gather
         self._run_blocking = run_blocking
         self._pause = pause
         self._space = space
+        self._report_too_large = report_too_large
 
     async def prepare(self) -> None:
         """Create the file of a waiting write, or else the next one ahead of its use; then start the
@@ -69,14 +76,17 @@ class SegmentFiles:
         self._gather.end_creation()
 
     async def seal(self) -> None:
-        """Index the full segments. A full disk leaves them for the next call, or for the next
-        start. Raises ``DiskFailed`` for any other error of the disk."""
+        """Index the full segments. A segment whose index would be too large is reported and stays
+        without one. A full disk leaves them for the next call, or for the next start. Raises
+        ``DiskFailed`` for any other error of the disk."""
         while (job := self._store.seal_job()) is not None:
             try:
                 if not await self._unless_full(partial(job.execute, self._yield_to_writes)):
                     self._store.seal_failed(job)
                     return
                 self._store.sealed(job)
+                if job.too_large is not None:
+                    self._report_too_large(job.segment.path, job.too_large)
             except OSError as error:
                 raise DiskFailed(f"a full segment could not be indexed: {error}") from error
 

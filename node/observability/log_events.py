@@ -232,6 +232,9 @@ SECTIONS = (
         LogEvent("checkpoint_damaged", WARNING, ("path",),
                  "The scrub found a damaged checkpoint; another one is written.",
                  "Replace the disk if it repeats."),
+        LogEvent("segment_index_omitted", INFO, ("path", "reason", "limit", "value"),
+                 "A full segment got no index file: `reason` is `value`, and the file can hold "
+                 "`limit`. Its records are served; each start reads the whole segment."),
         LogEvent("stray_file_ignored", WARNING, ("path", "reason"),
                  "The data directory contains a file that the node did not write.",
                  "Move it away."),

@@ -160,6 +160,8 @@ async def test_a_file_that_cannot_be_created_stops_the_node(world):
 class Seal:
     """The job that indexes a full segment: runs until ``over`` is set, pausing after each piece."""
 
+    too_large = None
+
     def __init__(self):
         self.begun, self.over, self.pauses = threading.Event(), threading.Event(), 0
 

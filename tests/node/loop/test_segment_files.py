@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from multiraft.storage.errors import IndexTooLarge
 from node.errors import DiskFailed
 from node.loop.segment_files import SEALS_WAITING_MAX, SegmentFiles
 
@@ -19,6 +20,8 @@ class Job:
 
     def __init__(self, *errors: OSError):
         self.errors = list(errors)
+        self.segment = SimpleNamespace(path="7.segment")
+        self.too_large: IndexTooLarge | None = None
         self.attempts: list[tuple] = []
 
     def execute(self, *arguments) -> None:
@@ -35,7 +38,8 @@ class Parts:
     def __init__(self, missing: Job | None = None, ahead: Job | None = None, *seals: Job):
         self.missing, self.ahead, self.seals = missing, ahead, list(seals)
         self.calls: list[str] = []
-        self.files = SegmentFiles(self, self, self._run, lambda: self.calls.append("pause"), self)
+        self.files = SegmentFiles(self, self, self._run, lambda: self.calls.append("pause"), self,
+                                  lambda path, error: self.calls.append(f"{path}: {error}"))
 
     async def _run(self, work) -> None:
         work()
@@ -136,3 +140,18 @@ def test_without_a_guard_a_full_disk_is_an_error_like_others():
     parts.files = SegmentFiles(parts, parts, parts._run, SimpleNamespace(), None)
     with pytest.raises(DiskFailed):
         parts.files.prepare().send(None)
+
+
+def test_a_segment_whose_index_would_be_too_large_is_reported_and_the_next_one_indexed():
+    parts = Parts(None, None, large := Job(), Job())
+    large.too_large = IndexTooLarge("the size", 10, 11)
+    run(parts.files.seal())
+    assert parts.calls == [
+        "sealed", "7.segment: the size is 11, the limit of an index file is 10", "sealed"]
+
+
+def test_a_segment_that_waits_for_space_is_not_reported():
+    parts = Parts(None, None, large := Job(full()))
+    large.too_large = IndexTooLarge("the size", 10, 11)
+    run(parts.files.seal())
+    assert parts.calls == ["refuse"]
