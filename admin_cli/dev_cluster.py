@@ -133,7 +133,7 @@ class DevCluster:
         directory is as it was.
 
         ``loads_ms``: interval at which nodes append their loads to ``__metrics``, 0 = their
-        default."""
+        default, ``dev_state.LOADS_OFF`` = they do not."""
         self.directory.mkdir(parents=True, exist_ok=True)
         if any(path.name != "lock" for path in self.directory.iterdir()):
             raise CommandFailed(f"{self.directory} is not empty and holds no cluster.",

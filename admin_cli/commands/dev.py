@@ -36,6 +36,8 @@ DEFAULT_NODES = 3
 DEFAULT_GROUPS = 64
 #: As the default of ``[metrics] interval_ms``.
 DEFAULT_LOADS_S = 60
+#: Property of a cluster: the seconds between two records of loads, 0 = none are published.
+LOADS = "publish-loads"
 #: Lines of each log that `dev logs` begins with, and the interval at which it looks for new ones.
 LOG_LINES = 20
 LOG_INTERVAL_S = 0.2
@@ -88,6 +90,7 @@ def _progress() -> Iterator[Report]:
               metavar="SECONDS",
               help="Interval at which nodes append their loads to the topic __metrics. "
                    f"[default: {DEFAULT_LOADS_S}]")
+@click.option("--no-publish-loads", is_flag=True, help="Nodes append no loads.")
 @click.option("--timeout", type=Seconds(1, DAY_S), default=UP_TIMEOUT_S, show_default=True,
               metavar="SECONDS",
               help="Time to wait until every group has a leader and every node is ready.")
@@ -95,13 +98,15 @@ def _progress() -> Iterator[Report]:
 @click.pass_obj
 def up(session: Session, directory: Path, nodes: int | None, groups: int | None,
        replication_factor: int | None, base_port: int | None, publish_loads: int | None,
-       timeout: float, as_json: bool) -> None:
+       no_publish_loads: bool, timeout: float, as_json: bool) -> None:
     """Create the cluster, or start its nodes that do not run.
 
     Nodes that were removed from the cluster are left out.
     """
+    if no_publish_loads and publish_loads is not None:
+        raise click.UsageError("--publish-loads and --no-publish-loads exclude each other.")
     asked = {"nodes": nodes, "groups": groups, "replication-factor": replication_factor,
-             "base-port": base_port, "publish-loads": publish_loads}
+             "base-port": base_port, LOADS: 0 if no_publish_loads else publish_loads}
     with _progress() as report:
         cluster = _cluster(session, directory, report)
         with _other_ports(cluster, asked):
@@ -182,7 +187,7 @@ def _create_again(cluster: DevCluster, asked: Asked, changes: list[tuple[str, in
         kept["replication-factor"] = None
     cluster.create_again(*_shape({name: asked[name] if asked[name] is not None else kept[name]
                                   for name in asked}))
-    flags = " ".join(f"--{name} {value}" for name, _, value in changes)
+    flags = " ".join(_flag(name, value) for name, _, value in changes)
     note(f"The cluster in {cluster.directory} was never started: made again with {flags}.")
 
 
@@ -195,7 +200,7 @@ def _shape(asked: Asked) -> tuple[int, int, int, int, int]:
                                f"{nodes}.")
     return (nodes, asked["groups"] or DEFAULT_GROUPS, factor,
             asked["base-port"] or dev_state.DEFAULT_BASE_PORT,
-            1_000 * (asked["publish-loads"] or 0))
+            dev_state.LOADS_OFF if asked[LOADS] == 0 else 1_000 * (asked[LOADS] or 0))
 
 
 def _properties(cluster: DevCluster) -> dict[str, int]:
@@ -203,7 +208,13 @@ def _properties(cluster: DevCluster) -> dict[str, int]:
     record = cluster.record
     return {"nodes": len(cluster.nodes), "groups": record.groups,
             "replication-factor": record.replication_factor, "base-port": record.base_port,
-            "publish-loads": record.loads_ms // 1_000 or DEFAULT_LOADS_S}
+            LOADS: (0 if record.loads_ms == dev_state.LOADS_OFF
+                    else record.loads_ms // 1_000 or DEFAULT_LOADS_S)}
+
+
+def _flag(name: str, value: int) -> str:
+    """Return a flag of `dev up` with its value, as it is typed."""
+    return "--no-publish-loads" if name == LOADS and not value else f"--{name} {value}"
 
 
 def _changes(cluster: DevCluster, asked: Asked) -> list[tuple[str, int, int]]:
@@ -216,10 +227,11 @@ def _changes(cluster: DevCluster, asked: Asked) -> list[tuple[str, int, int]]:
 def _refused(cluster: DevCluster, name: str, has: int, asked: int) -> CommandFailed:
     """Return the error of a flag that differs from a cluster with records, which keeps its shape.
     """
+    wanted = str(asked) if has and asked else _flag(name, asked)
     return CommandFailed(
-        f"the cluster in {cluster.directory} has --{name} {has}, not {asked}.",
-        f"Omit --{name}, name another --dir, or remove that cluster: multiraft dev down "
-        f"--wipe --dir {shell_word(cluster.directory)}", ExitCode.USAGE)
+        f"the cluster in {cluster.directory} has {_flag(name, has)}, not {wanted}.",
+        f"Omit {_flag(name, asked).split()[0]}, name another --dir, or remove that cluster: "
+        f"multiraft dev down --wipe --dir {shell_word(cluster.directory)}", ExitCode.USAGE)
 
 
 @contextlib.contextmanager
@@ -239,7 +251,7 @@ def _other_ports(cluster: DevCluster, asked: Asked | None = None) -> Iterator[No
             free = free_base_port(base + dev_state.PORTS, nodes)
             command = f"multiraft dev up {'--dir OTHER ' if keeps else ''}--base-port {free}"
             if not keeps:
-                command += "".join(f" --{name} {value}" for name, value in sorted(given.items())
+                command += "".join(f" {_flag(name, value)}" for name, value in sorted(given.items())
                                    if name != "base-port")
                 if cluster.directory != Path.cwd() / dev_state.DEFAULT_DIRECTORY:
                     command += f" --dir {shell_word(cluster.directory)}"

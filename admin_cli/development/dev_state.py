@@ -77,6 +77,10 @@ class NodeRecord:
     boot: str = ""  # /proc/sys/kernel/random/boot_id
 
 
+#: Value of ``ClusterRecord.loads_ms`` of a cluster whose nodes publish no loads.
+LOADS_OFF = -1
+
+
 @dataclass(slots=True)
 class ClusterRecord:
     """The content of `cluster.json`."""
@@ -87,7 +91,8 @@ class ClusterRecord:
     base_port: int
     nodes: list[NodeRecord] = field(default_factory=list)
     version: int = FORMAT_VERSION
-    loads_ms: int = 0  # interval at which nodes append their loads to __metrics; 0 = their default
+    #: Interval at which nodes append their loads to __metrics; 0 = their default, or ``LOADS_OFF``.
+    loads_ms: int = 0
 
     def node(self, node_id: int) -> NodeRecord:
         """Return the node with this id.  Raises ``NotFound`` naming the known ids."""
@@ -287,6 +292,8 @@ def _http_toml(node: NodeRecord) -> list[str]:
 def _metrics_toml(record: ClusterRecord) -> list[str]:
     if not record.loads_ms:
         return []
+    if record.loads_ms == LOADS_OFF:
+        return ["[metrics]", "publish = false", ""]
     return ["[metrics]", "publish = true", f"interval_ms = {record.loads_ms}", ""]
 
 

@@ -221,6 +221,19 @@ def test_a_cluster_that_was_never_started_takes_other_ports(run_dev, dev_never_s
     assert "Started 2 nodes: 4 groups, replication factor 2" in done.stderr, "the rest stays"
 
 
+def test_loads_may_be_left_out_of_a_cluster_for_good(run_dev, dev_never_started):
+    done = run_dev("up", "--no-publish-loads", "--base-port", str(free_base_port(3)))
+    assert done.exit_code == 0, done.output
+    assert "--no-publish-loads.\n" in done.stderr, "it was made again"
+    assert run_dev("up", "--no-publish-loads").exit_code == 0
+    refused = run_dev("up", "--publish-loads", "9")
+    assert refused.exit_code == ExitCode.USAGE
+    assert "has --no-publish-loads, not --publish-loads 9." in refused.stderr
+    assert "Omit --publish-loads, name" in refused.stderr
+    both = run_dev("up", "--no-publish-loads", "--publish-loads", "9")
+    assert both.exit_code == ExitCode.USAGE and "exclude each other" in both.stderr
+
+
 def test_fewer_nodes_for_it_lower_the_replication_factor(run_dev, dev_never_started):
     done = run_dev("up", "--nodes", "1")
     assert done.exit_code == 0, done.output

@@ -421,6 +421,19 @@ def test_each_node_gets_its_own_configuration_and_the_same_member_list(dev):
     assert [member["id"] for member in configs[0]["cluster"]["nodes"]] == [1, 2, 3]
 
 
+@pytest.mark.parametrize(("loads_ms", "table"), [
+    (0, None), (2_000, {"publish": True, "interval_ms": 2_000}),
+    (dev_state.LOADS_OFF, {"publish": False})])
+def test_loads_are_published_as_often_as_asked_or_never(tmp_path, cluster, environ, loads_ms,
+                                                        table):
+    made = DevCluster(tmp_path / "made", cluster.connect, environ)
+    made.create(1, 1, 1, 9100, loads_ms)
+    path = dev_state.config_path(made.directory, 1)
+    assert tomllib.loads(path.read_text()).get("metrics") == table
+    assert load(path).metrics.publish is (loads_ms >= 0)
+    assert dev_state.load(made.directory).loads_ms == loads_ms
+
+
 def test_strange_directory_names_survive_toml(tmp_path, cluster, environ):
     made = DevCluster(tmp_path / 'a "b" \\ \x7f é 🛫', cluster.connect, environ)
     made.create(1, 1, 1, 9100)
