@@ -332,11 +332,16 @@ def require_offset(topic: str, row: PartitionRow, offset: int, is_reset: bool = 
         raise CommandFailed(f"{gap}, and {row.end_offset} is the next.",
                             how_to_pass(topic, row.partition, row.start_offset))
     if not row.start_offset <= offset <= row.end_offset:
-        held = (f"has the offsets {row.start_offset} to {row.end_offset - 1}"
-                if row.end_offset > row.start_offset else "is empty")
         raise CommandFailed(f"offset {offset} is out of range: partition {row.partition} of "
-                            f"{topic} {held}, and {row.end_offset} is the next.",
+                            f"{topic} {offsets_in_words(row.start_offset, row.end_offset)}.",
                             "Use --from earliest or --from latest.")
+
+
+def offsets_in_words(start_offset: int, end_offset: int) -> str:
+    """Return the offsets of a partition as the predicate of a sentence."""
+    held = (f"has the offsets {start_offset} to {end_offset - 1}" if end_offset > start_offset
+            else "is empty")
+    return f"{held}, and {end_offset} is the next"
 
 
 def how_to_pass(topic: str, partition: int, log_start: int) -> str:

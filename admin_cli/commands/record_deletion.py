@@ -64,7 +64,8 @@ def delete_records(session: Session, topic: str, before: int | None, before_time
             connection.require_partition(topic, len(ranges), partition)
         chosen = {number: ranges[number] for number in dict.fromkeys(partitions or ranges)}
         found = _deletions(client, topic, chosen, before, before_time)
-        if not yes and sys.stdin.isatty() and not click.confirm(_question(topic, found), err=True):
+        asks = not yes and sys.stdin.isatty() and _deletes(found)
+        if asks and not click.confirm(_question(topic, found), err=True):
             raise CommandFailed("nothing was deleted.")
         outcomes = client.delete_records(topic, {row.partition: row.before for row in found})
     _report(topic, found, outcomes, as_json)
@@ -83,10 +84,15 @@ def _deletions(client: Any, topic: str, ranges: dict[int, tuple[int, int]], befo
         if offset > end:
             raise CommandFailed(
                 f"offset {offset} is beyond the end of partition {partition} of {topic}, which "
-                f"has the offsets {start} to {end}; nothing was deleted.",
+                f"{connection.offsets_in_words(start, end)}; nothing was deleted.",
                 f"`multiraft topic offsets {topic}` shows the offsets; --all deletes all records.")
         found.append(Deletion(partition, start, max(start, offset)))
     return found
+
+
+def _deletes(found: list[Deletion]) -> bool:
+    """Return True if at least one record is deleted."""
+    return any(row.before > row.start for row in found)
 
 
 def _question(topic: str, found: list[Deletion]) -> str:
@@ -115,7 +121,10 @@ def _report(topic: str, found: list[Deletion], outcomes: Any, as_json: bool) -> 
     failed = [(partition, outcome.error) for partition, outcome in rows
               if outcome.error is not None]
     if not failed:
-        note(f"Deleted the records of topic {topic} below these offsets.")
+        note(f"Deleted the records of topic {topic} below these offsets."
+             if _deletes(found) else
+             f"Nothing to delete: topic {topic} has no records below "
+             f"{'that offset' if len(found) == 1 else 'those offsets'}.")
         return
     what = "; ".join(f"partition {partition}: {error}"
                      for partition, error in failed[:PARTITIONS_NAMED])

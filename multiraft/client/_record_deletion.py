@@ -36,6 +36,7 @@ from multiraft.wire.messages import (
     RecordDeletion,
     TopicMetadata,
 )
+from multiraft.wire.schema import I64_MAX
 
 #: Offset that stands for the end of its partition.
 ALL_RECORDS = -1
@@ -78,17 +79,24 @@ def delete_records(core: ClientCore, topic: str, before: Mapping[int, int],
     Raises ``UnknownTopic``, ``UnknownPartition`` for a number that the topic does not have, and
     ``OffsetNotAvailable`` when the leader of a partition whose end is needed does not answer in
     10 s.  Nothing is deleted then."""
-    if any(type(offset) is not int or offset < ALL_RECORDS for offset in before.values()):
-        raise InvalidRequest("an offset is a whole number from -1 on")
+    for partition, offset in before.items():
+        if type(offset) is not int or not ALL_RECORDS <= offset <= I64_MAX:
+            raise InvalidRequest(f"partition {partition!r:.20}: an offset is a whole number from "
+                                 f"-1 to 2^63 - 1, not {offset!r:.30}: nothing was deleted")
     found, ends = yield from _topic(core, topic, ALL_RECORDS in before.values())
     incarnations = _incarnations(found, before)
-    pending = _Pending(topic, {
+    offsets = {
         incarnation: ends[partition].end_offset
         if before[partition] == ALL_RECORDS and partition in ends else before[partition]
-        for partition, incarnation in incarnations.items()})
+        for partition, incarnation in incarnations.items()}
+    pending = _Pending(topic, dict(offsets))
     yield from _delete(core, pending)
-    return {partition: pending.done[incarnation]
-            for partition, incarnation in incarnations.items()}
+    outcomes = {}
+    for partition, incarnation in incarnations.items():
+        outcomes[partition] = outcome = pending.done[incarnation]
+        if outcome.error is not None:
+            outcome.error.about(topic, partition, offsets[incarnation])
+    return outcomes
 
 
 def _topic(core: ClientCore, name: str, with_ends: bool,

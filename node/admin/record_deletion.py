@@ -219,8 +219,11 @@ class RecordDeletion:
                   else place.epoch_history[-1].start_offset)
         before = row.before_offset if row.before_offset >= 0 else end
         if before > end:
-            raise OffsetOutOfRange(f"offset {before} is outside {known}..{end}: nothing was "
-                                   "deleted", start_offset=known, end_offset=end)
+            raise OffsetOutOfRange(
+                f"offset {before} is beyond the end of "
+                f"{place.topic.name:.80}/{place.partition}, which begins at {known} and ends at "
+                f"{end}: nothing was deleted",
+                start_offset=known, end_offset=end)
         if before == known:
             return known
         if tail is None:

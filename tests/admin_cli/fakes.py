@@ -232,7 +232,7 @@ class FakeClient:
         self._cluster.hidden.clear()
 
     def list_offsets(self, name):
-        return {number: OffsetRange(0, len(records))
+        return {number: OffsetRange(self._cluster.log_starts.get((name, number), 0), len(records))
                 for number, records in enumerate(self._topic(name))}
 
     def delete_records(self, topic, before):

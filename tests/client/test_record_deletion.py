@@ -99,6 +99,7 @@ def test_an_offset_beyond_the_end_has_an_error_beside_the_others(client, cluster
     error = found[0].error
     assert isinstance(error, errors.OffsetOutOfRange)
     assert (error.detail.start_offset, error.detail.end_offset) == (0, 5)
+    assert (error.topic, error.partition, error.offset) == ("t", 0, 6)
 
 
 def test_nothing_is_sent_for_unknown_topics_and_partitions_and_impossible_offsets(client, cluster):
@@ -107,8 +108,10 @@ def test_nothing_is_sent_for_unknown_topics_and_partitions_and_impossible_offset
     filled(client, cluster, 2)
     with pytest.raises(errors.UnknownPartition, match="partitions 0 to 1, not 2"):
         client.delete_records("t", {0: 1, 2: 1})
-    with pytest.raises(errors.InvalidRequest):
-        client.delete_records("t", {0: -2})
+    for value in (-2, 1 << 63, "3", True, 1.0):
+        with pytest.raises(errors.InvalidRequest, match=r"partition 1: an offset is a whole number "
+                           rf"from -1 to 2\^63 - 1, not {value!r}: nothing was deleted"):
+            client.delete_records("t", {0: 1, 1: value})
     assert client.delete_records("t", {}) == {}
     assert not deletions(cluster)
 

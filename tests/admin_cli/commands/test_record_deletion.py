@@ -45,8 +45,28 @@ def test_exactly_one_limit_is_needed(run, cluster, options):
 def test_an_offset_beyond_the_end_of_one_partition_deletes_nothing(run, cluster):
     result = run("topic", "delete-records", "t", "--before", "4")
     assert result.exit_code == ExitCode.FAILED
-    assert "beyond the end of partition 1 of t, which has the offsets 0 to 3" in result.stderr
+    assert ("beyond the end of partition 1 of t, which has the offsets 0 to 2, and 3 is the next; "
+            "nothing was deleted.") in result.stderr
     assert not cluster.deleted
+
+
+def test_the_end_of_an_empty_partition_is_named(run, cluster):
+    cluster.topics["t"] = [[]]
+    result = run("topic", "delete-records", "t", "--before", "4")
+    assert "of partition 0 of t, which is empty, and 0 is the next;" in result.stderr
+
+
+@pytest.mark.parametrize("options", [("--before", "2"), ("--before", "1"), ("--before", "0")])
+def test_offsets_that_are_deleted_already_are_no_question_and_no_error(
+        run, cluster, monkeypatch, options):
+    cluster.log_starts["t", 0] = 2
+    monkeypatch.setattr(record_deletion.click, "confirm", lambda text, err: pytest.fail(text))
+    monkeypatch.setattr(record_deletion, "sys", SimpleNamespace(
+        stdin=SimpleNamespace(isatty=lambda: True)))
+    result = run("topic", "delete-records", "t", "-p", "0", *options)
+    assert result.exit_code == 0
+    assert result.stderr == "Nothing to delete: topic t has no records below that offset.\n"
+    assert result.stdout.split() == ["partition", "start_offset", "0", "2"]
 
 
 def test_an_internal_topic_is_left_to_its_retention(run, cluster):

@@ -104,6 +104,8 @@ async def test_an_offset_beyond_the_end_is_refused_with_the_range_and_changes_no
         [row] = (await delete(client, (topic, 4))).reply.results
         assert (row.code, row.log_start) == (Code.OFFSET_OUT_OF_RANGE, -1)
         assert (row.error.start_offset, row.error.end_offset) == (1, 3)
+        assert row.error.text == ("offset 4 is beyond the end of t/0, which begins at 1 and ends "
+                                  "at 3: nothing was deleted")
         assert last_index(node, topic) == before
 
 
@@ -295,7 +297,7 @@ class Undecided:
         self.status = self
         place = SimpleNamespace(
             group=partition.history[-1].group, epoch=partition.history[-1].epoch, switch=None,
-            epoch_history=tuple(partition.history), topic=SimpleNamespace(name="t"))
+            epoch_history=tuple(partition.history), topic=SimpleNamespace(name="t"), partition=0)
         directory = SimpleNamespace(locate=lambda _: place, leader_detail=None)
         self.handler = record_deletion.RecordDeletion(
             self, self, partition.groups, directory, lambda: self, LogStarts(partition.groups),
