@@ -193,6 +193,8 @@ class Node:
             yield storage.disk.flush
         yield from (
             replicas.snapshots.run,
+            replicas.snapshots.run_groups,
+            replicas.record_copies.run,
             peers.bulk.close_idle,
             peers.control.close_idle,
             replicas.partition_switcher.run,

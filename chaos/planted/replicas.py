@@ -17,7 +17,7 @@ BUGS = (
         "SnapshotSource._take",
         "data = await self._on_thread(encode, captured)",
         "await self._on_thread(len, captured.values)\n"
-        "    captured.values[3] = self._metadata.state.snapshot()\n"
+        "    captured.values[3] = self._capture(group).values[3]\n"
         "    data = encode(captured)",
         "a snapshot of one index has the metadata of a later one, applied while a thread worked",
         Tests(("tests/node/replicas/test_snapshot_source.py::"
@@ -27,7 +27,7 @@ BUGS = (
         "outdated-image",
         "node.replicas.snapshot_source",
         "SnapshotSource._needs_another",
-        "or self._is_outdated(served)",
+        "or self._is_outdated(request.group, served)",
         "",
         "a snapshot is served for ever behind which the log does not continue",
         Tests(("tests/node/replicas/test_snapshot_source.py::"

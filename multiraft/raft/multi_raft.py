@@ -95,6 +95,9 @@ HANDLERS: dict[tuple[type, Role], Handler] = {
     (HeadRecoveryGrant, _F): head_recovery.on_grant,
 }
 
+#: Pause of a stream without a rate, in milliseconds: then it is asked for again.
+PAUSED_MS = 1_000
+
 #: Kinds that a driver may propose.  MEMBERSHIP comes from ``change_members``, NOOP from the leader.
 PROPOSABLE = frozenset({EntryKind.PARTITION_OPEN, EntryKind.PARTITION_SEAL, EntryKind.LOG_START,
                         EntryKind.METADATA, EntryKind.CLOCK, EntryKind.PARTITION_DELETE,
@@ -491,6 +494,23 @@ class MultiRaft:
         for group in dict.fromkeys((*concerned, *throttle.groups)):
             if group in self._groups:
                 self._groups[group].touch()
+
+    def copy_pause_ms(self, group: int, node: int) -> int:
+        """Return how long copies of a group's records to ``node`` have to wait, in milliseconds,
+        because that stream is limited; ``PAUSED_MS`` while it is stopped.  0 = they may be sent
+        now."""
+        throttle, now_ms = self._context.throttle, self._context.now_ms
+        if (not throttle.is_throttled(group, node)
+                or throttle.available(group, node, now_ms) >= 1):
+            return 0
+        due_ms = throttle.due_ms(group, node)
+        return PAUSED_MS if due_ms is None else max(1, due_ms - now_ms)
+
+    def copies_sent(self, group: int, node: int, size: int) -> None:
+        """Subtract ``size`` bytes of copied records from the rate of their stream, if it is
+        limited."""
+        if self._context.throttle.is_throttled(group, node):
+            self._context.throttle.consume(group, node, size)
 
     # ---- node events --------------------------------------------------------------------------
 

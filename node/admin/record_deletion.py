@@ -56,6 +56,10 @@ if TYPE_CHECKING:
 BATCHES_COUNTED_MAX = 1 << 16
 
 
+#: Reason for which a new leader deletes nothing yet.
+RECORDS_LEFT = "the leader is still copying records, and cannot count those to be deleted yet"
+
+
 class Batches(Protocol):
     """The index of batches: ``multiraft.storage.store.Store``."""
 
@@ -209,6 +213,8 @@ class RecordDeletion:
             raise Redirect(*self._directory.redirect(place, place.epoch_history[-1]))
         if not self._core.status.has_applied_in_term(place.group):
             raise OffsetNotAvailable(TERM_NOT_COMMITTED.text)
+        if self._core.status.records_left(place.group):
+            raise OffsetNotAvailable(RECORDS_LEFT)
         known = self._log_starts.highest(place, partition)
         if 0 <= row.before_offset <= known:
             return known

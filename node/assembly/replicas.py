@@ -21,6 +21,7 @@ from node.replicas.lifecycle import Replicas
 from node.replicas.log_start_propagation import LogStartPropagation
 from node.replicas.partition_deletion import PartitionDeletion
 from node.replicas.partition_switch import PartitionSwitcher
+from node.replicas.record_copies_task import RecordCopyTask
 from node.replicas.repair import Repairs
 from node.replicas.shed_leadership import LeadershipShedder
 from node.replicas.snapshots import SNAPSHOT_BYTES_MAX, Snapshots
@@ -34,6 +35,7 @@ class ReplicaParts:
     replicas: Replicas
     checkpoints: Checkpoints
     snapshots: Snapshots
+    record_copies: RecordCopyTask
     applied: AppliedEntries
     partition_switcher: PartitionSwitcher
     log_start_propagation: LogStartPropagation
@@ -56,8 +58,11 @@ def build_replicas(env: NodeEnv, storage: StorageParts, metadata: MetadataParts,
                         created=repairs.on_replica_created, removed=storage.repairer.groups.discard)
     checkpoints = Checkpoints(store, core, metadata.log, env.space)
     partial = SnapshotDownload(RealFilesystem(), str(env.config.data_dir), SNAPSHOT_BYTES_MAX)
+    record_copies = RecordCopyTask(core, store, peers.bulk, storage.gather.write, env.space,
+                                   storage.damage_found.notify, request_round, log)
     snapshots = Snapshots(core, store, metadata.log, checkpoints, peers.bulk, env.config.limits,
-                          request_round, log, partial, env.space, replicas.reload)
+                          request_round, log, partial, env.space, replicas.reload,
+                          record_copies.add)
     applied = AppliedEntries(store.partition_states)
     partition_switcher = PartitionSwitcher(core, store.partition_states, metadata.log, applied,
                                   peers.requests, peers.metadata_requests, request_round, log)
@@ -77,7 +82,8 @@ def build_replicas(env: NodeEnv, storage: StorageParts, metadata: MetadataParts,
     metadata.log.epochs_dropped.subscribe(partition_deletion.left)
     metadata.log.state_changed.subscribe(partition_deletion.replaced)
     return ReplicaParts(
-        repairs, replicas, checkpoints, snapshots, applied, partition_switcher,
+        repairs, replicas, checkpoints, snapshots, record_copies, applied,
+        partition_switcher,
         log_start_propagation, record_deletion, partition_deletion,
         LeadershipShedder(core, env.space, admin.roles, request_round, log),
         MemberReports(core, metadata.log, peers.metadata_requests),

@@ -60,6 +60,7 @@ def build_status(env: NodeEnv, storage: StorageParts, metadata: MetadataParts, p
             remover=storage.remover,
             space=env.space,
             snapshots=replicas.snapshots,
+            record_copies=replicas.record_copies,
             replicas=replicas.replicas,
             metadata_log=metadata.log,
             partition_switcher=replicas.partition_switcher,

@@ -24,7 +24,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 from sortedcontainers import SortedKeyList
 
 from multiraft.raft.timers import NEVER_MS
-from multiraft.storage.errors import CorruptRange, OffsetTooLow, SegmentRemoved
+from multiraft.storage.errors import (
+    CorruptRange,
+    OffsetTooLow,
+    RecordsNotCopied,
+    SegmentRemoved,
+)
 from multiraft.wire.errors import Code, ErrorDetail
 from multiraft.wire.messages import Fetch, FetchPart, FetchReply, FetchResult
 from node.clients.load_counts import LoadCounts
@@ -348,7 +353,7 @@ class FetchHandler:
         try:
             return self._store.fetch(span.group, part.incarnation, part.offset,
                                      min(part.bytes_max, bytes_max), span.high_watermark)
-        except OffsetTooLow as error:  # this replica lacks what the partition has
+        except (OffsetTooLow, RecordsNotCopied) as error:  # it lacks what the partition has
             raise Refused(Code.OFFSET_NOT_AVAILABLE, ErrorDetail(text=str(error))) from error
 
     def _serve(self, fetch: WaitingFetch, results: list, found: list) -> Iterator[None]:

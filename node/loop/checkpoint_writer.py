@@ -6,14 +6,15 @@ loop continues. One checkpoint is written at a time: the caller sees to that.
 
 A checkpoint that cannot be written stops the node like any other failed write, unless the disk is
 full. Then ``write_if_due`` and ``write_last`` do without it, and records are refused. The reserve
-is used by ``write_now``, without which its caller cannot continue, and by ``write_if_due`` while
-removed segments wait for the checkpoint: without it no space would return.
+is used by ``write_now`` and ``write_installed``, without which their callers cannot continue, and
+by ``write_if_due`` while removed segments wait for the checkpoint: without it no space would
+return.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Protocol
 
 from multiraft.storage.chunked_cbor import Encoded
 from multiraft.storage.disk_space import is_full
@@ -61,7 +62,7 @@ class CheckpointWriter:
         self.written = 0
         #: Applied index of the metadata group in the last checkpoint.
         self.metadata_applied = _applied(store)
-        #: Notified when ``write_if_due`` has written a checkpoint.
+        #: Notified when ``write_if_due`` or ``write_installed`` has written a checkpoint.
         self.completed = Subscribers()
 
     @property
@@ -112,6 +113,24 @@ class CheckpointWriter:
         except OSError as error:
             raise DiskFailed(f"a checkpoint could not be written: {error}") from error
         self._written(job, applied)
+
+    async def write_installed(self, pause: Callable[[float], Awaitable[Any]]) -> None:
+        """Write a checkpoint with the snapshots that were installed in the store, and notify
+        ``completed``. The replicas of these groups wait for it. So a full disk is answered with the
+        reserve, and then with another attempt every ``DISK_FULL_RETRY_MS``, after a ``pause``.
+        Raises ``DiskFailed`` for any other error of the disk."""
+        while True:
+            job, applied = self._capture()
+            try:
+                await self._run_blocking(job.execute)
+                break
+            except OSError as error:
+                if not self._is_disk_full(error):
+                    raise DiskFailed(f"a checkpoint could not be written: {error}") from error
+            if self._space is None or not self._space.release_reserve():
+                await pause(DISK_FULL_RETRY_MS / 1000)
+        self._written(job, applied)
+        self.completed.notify()
 
     def write_last(self) -> None:
         """Write a checkpoint at a clean stop, when no task runs any longer. On a full disk write

@@ -44,6 +44,11 @@ class Checkpoints:
         """Applied index of the metadata group in the last checkpoint."""
         return self._writer.metadata_applied
 
+    async def write_installed(self) -> None:
+        """Write a checkpoint with the snapshots that were installed in the store; the caller holds
+        ``alone``. Raises ``DiskFailed``."""
+        await self._writer.write_installed(trio.sleep)
+
     async def run(self) -> None:
         """Write a checkpoint whenever one is due, until cancelled. Raises ``DiskFailed`` for an
         error of the disk other than a lack of space."""

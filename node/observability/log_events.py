@@ -216,6 +216,12 @@ SECTIONS = (
                  "After a restart: `bytes` of the snapshot were received before."),
         LogEvent("snapshot_download_failed", WARNING, ("group", "peer", "reason"),
                  "A snapshot could not be received from `peer`; the next offer tries again."),
+        LogEvent("record_copy_started", INFO, ("group", "indexes"),
+                 "After a snapshot, the records of so many indexes are copied from other members."),
+        LogEvent("record_copy_failed", INFO, ("group", "peer", "reason"),
+                 "`peer` did not answer a request for records; another member is asked."),
+        LogEvent("records_copied", INFO, ("group", "records", "bytes", "took_ms"),
+                 "The replica has all records."),
     )),
     Section("Disk, damage and repair", (
         LogEvent("disk_full", ERROR, ("free_bytes", "reserved_bytes"),

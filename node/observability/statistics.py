@@ -45,6 +45,7 @@ from node.peers.registry import PeerRegistry
 from node.peers.security import Security
 from node.replicas.lifecycle import Replicas
 from node.replicas.partition_switch import PartitionSwitcher
+from node.replicas.record_copies_task import RecordCopyTask
 from node.replicas.repair import Repairs
 from node.replicas.snapshots import Snapshots
 from node.retention import retention_pass
@@ -96,6 +97,7 @@ class CountingParts:
     remover: SegmentRemover
     space: Space
     snapshots: Snapshots
+    record_copies: RecordCopyTask
     replicas: Replicas
     metadata_log: MetadataLog
     partition_switcher: PartitionSwitcher
@@ -206,6 +208,10 @@ class Statistics:
             "scrub_damaged": parts.scrub.found,
             "disk_full": int(parts.space.full),
             "snapshots_installed": parts.snapshots.installed,
+            "groups_copying": parts.record_copies.groups,
+            "record_indexes_left": parts.record_copies.indexes_left,
+            "records_copied": parts.record_copies.copied,
+            "record_bytes_copied": parts.record_copies.bytes,
             "replicas_created": parts.replicas.created,
             "replicas_removed": parts.replicas.removed,
             "partition_switches_in_progress": len(parts.metadata_log.state.placed.switches),

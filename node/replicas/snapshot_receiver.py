@@ -1,4 +1,4 @@
-"""Download of a snapshot of the metadata group from the leader that offers it.
+"""Download of a snapshot of one group from the leader that offers it.
 
 Contract. ``resume`` takes up what an earlier start has kept. ``process`` requests the rest from the
 leader that offers it, chunk by chunk, and installs the whole; without a leader it drops a download
@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from multiraft import core as codec
 from multiraft.errors import CodecError
 from multiraft.storage.disk_space import is_full
-from multiraft.storage.snapshot_download import PartialSnapshot, SnapshotDownload
-from multiraft.types import METADATA_GROUP
+from multiraft.storage.snapshot_download import PartialSnapshot
 from multiraft.wire.schema import Malformed
 from node.errors import DiskFailed
 from node.event_log import EventLog
@@ -54,15 +53,44 @@ class FreeSpace(Protocol):
         """Free bytes."""
 
 
-class SnapshotReceiver:
-    """The snapshot that one node downloads."""
+class DownloadFile(Protocol):
+    """File of the received part of a snapshot (``SnapshotDownload``)."""
 
-    def __init__(self, partition_states: dict[int, PartitionStates], peers: ChunkPeers,
-                 on_thread: Callable[..., Awaitable[Any]], file: SnapshotDownload,
+    def load(self) -> PartialSnapshot | None: ...
+
+    def begin(self, arrived: PartialSnapshot) -> None: ...
+
+    def append(self, chunk: bytes | bytearray | memoryview) -> None: ...
+
+    def remove(self) -> None: ...
+
+
+class NoFile:
+    """Stand-in for the file of a download that is kept in memory only."""
+
+    def load(self) -> None:
+        """Return None: nothing was kept."""
+
+    def begin(self, arrived: PartialSnapshot) -> None:
+        """Keep nothing."""
+
+    def append(self, chunk: bytes | bytearray | memoryview) -> None:
+        """Keep nothing."""
+
+    def remove(self) -> None:
+        """Remove nothing."""
+
+
+class SnapshotReceiver:
+    """The snapshot of ``group`` that one node downloads."""
+
+    def __init__(self, group: int, partition_states: dict[int, PartitionStates], peers: ChunkPeers,
+                 on_thread: Callable[..., Awaitable[Any]], file: DownloadFile,
                  space: FreeSpace, install: Callable[[PartialSnapshot], Awaitable[None]],
                  bytes_max: int, log: EventLog):
         """``on_thread(call, *arguments)`` returns the result of a call that may block;
         ``bytes_max`` is the largest snapshot that is accepted."""
+        self.group = group
         self.received: PartialSnapshot | None = None
         self._partition_states = partition_states
         self._peers = peers
@@ -81,17 +109,17 @@ class SnapshotReceiver:
         known = self.received
         if known is not None:
             self._log.info("snapshot_download_resumed", extra={
-                "group": METADATA_GROUP, "index": known.index, "bytes": len(known.data),
+                "group": self.group, "index": known.index, "bytes": len(known.data),
                 "total_bytes": known.total})
 
-    async def process(self, leader: int) -> None:
+    async def process(self, leader: int) -> bool:
         """Process the offer of ``leader``, or with 0 only drop the download if this replica has
-        applied everything that it contains. A failed download is logged and resumed at the next
-        offer. Raises ``DiskFailed`` if the download cannot be kept."""
+        applied everything that it contains. Return False if the download failed: that is logged,
+        and the next offer resumes it. Raises ``DiskFailed`` if the download cannot be kept."""
         if self.received is not None and self._is_overtaken(self.received):
             await self._drop()
         if not leader:
-            return
+            return True
         try:
             whole = await self.download(leader)
             if whole is not None:
@@ -99,12 +127,14 @@ class SnapshotReceiver:
                 await self._drop()
         except (NoAnswer, Malformed, CodecError) as error:
             self._log.warning("snapshot_download_failed", extra={
-                "group": METADATA_GROUP, "peer": leader, "reason": str(error)})
+                "group": self.group, "peer": leader, "reason": str(error)})
+            return False
+        return True
 
     def _is_overtaken(self, received: PartialSnapshot) -> bool:
         """Return True if this replica has applied everything that the download contains."""
         # None: the replica was not created again since the start.
-        states = self._partition_states.get(METADATA_GROUP)
+        states = self._partition_states.get(self.group)
         return states is not None and states.applied_index >= received.index
 
     async def download(self, peer: int) -> PartialSnapshot | None:
@@ -114,7 +144,7 @@ class SnapshotReceiver:
         while True:
             known = self.received
             chunk = await self._peers.ask(peer, ChunkRequest(
-                METADATA_GROUP, known.index if known else 0, len(known.data) if known else 0))
+                self.group, known.index if known else 0, len(known.data) if known else 0))
             if chunk is None:
                 return None
             whole = await self._take(chunk)

@@ -1,16 +1,16 @@
-"""Snapshots of the metadata group that a node serves, and the compaction of its log.
+"""Snapshots of groups that a node serves, and the compaction of the metadata group's log.
 
 Contract. ``answer`` returns the requested chunk of the snapshot that is served, and takes another
 one where need be. ``compact`` removes old entries once a checkpoint holds their effect. Time, and
 the thread that encodes, are the driver's.
 
 Invariants. A snapshot never changes. It is named by the (index, term) of its state, and no snapshot
-of an earlier incarnation of the group is served. One snapshot is taken at a time.
+of an earlier incarnation of the group is served. One snapshot is taken at a time, and at most
+``groups_max`` are kept.
 
-Theory. Raft paper, section 7. Groups with partitions are never compacted without retention, because
-their log is the data. The log of the metadata group is a history that every node has applied. Its
-newest ``entries_kept`` entries are enough for a node that was absent briefly; a node that was
-absent longer, or joins, receives the state. If commands arrive faster than a snapshot is
+Theory. Raft paper, section 7. The log of the metadata group is a history that every node has
+applied. Its newest ``entries_kept`` entries are enough for a node that was absent briefly; a node
+that was absent longer, or joins, receives the state. If commands arrive faster than a snapshot is
 downloaded, the log must not begin behind that snapshot: otherwise the next snapshot would be due as
 soon as this one is installed, without end. The log start is therefore held back, by up to
 ``catch_up_entries_max`` entries.
@@ -21,17 +21,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from multiraft import core as codec
 from multiraft.raft import snapshot
 from multiraft.raft.log_reader import LogBounds
 from multiraft.types import METADATA_GROUP
 from node.replicas.snapshot_messages import Chunk, ChunkRequest
-from node.replicas.snapshot_state import Snapshottable, capture, encode
+from node.replicas.snapshot_state import CapturedState, encode
 
 if TYPE_CHECKING:
-    from multiraft.partitions.state import PartitionStates
     from multiraft.raft.multi_raft import MultiRaft
 
 
@@ -44,13 +43,8 @@ class ServingLimits:
     life_s: float
     entries_kept: int
     catch_up_entries_max: int
-
-
-class MetadataSource(Protocol):
-    """Owner of the metadata that are applied here."""
-
-    @property
-    def state(self) -> Snapshottable: ...
+    #: Groups of which a snapshot is kept in memory at a time.
+    groups_max: int
 
 
 @dataclass(slots=True)
@@ -65,18 +59,17 @@ class ServedSnapshot:
 
 
 class SnapshotSource:
-    """The snapshot that one node serves."""
+    """The snapshots that one node serves."""
 
-    def __init__(self, core: MultiRaft, partition_states: dict[int, PartitionStates],
-                 metadata: MetadataSource, limits: ServingLimits,
-                 on_thread: Callable[..., Awaitable[Any]],
+    def __init__(self, core: MultiRaft, capture: Callable[[int], CapturedState],
+                 limits: ServingLimits, on_thread: Callable[..., Awaitable[Any]],
                  taking: AbstractAsyncContextManager, now_s: Callable[[], float]):
-        """``on_thread(call, *arguments)`` returns the result of a call that takes long; ``taking``
-        is a lock that no other part uses."""
-        self.served: ServedSnapshot | None = None
+        """``capture(group)`` returns the applied state of a group with a replica here.
+        ``on_thread(call, *arguments)`` returns the result of a call that takes long; ``taking`` is
+        a lock that no other part uses."""
+        self.served: dict[int, ServedSnapshot] = {}  # by group, the last used one last
         self._core = core
-        self._partition_states = partition_states
-        self._metadata = metadata
+        self._capture = capture
         self._limits = limits
         self._on_thread = on_thread
         self._taking = taking
@@ -101,8 +94,8 @@ class SnapshotSource:
         """Return the lowest index of a learner's next entry, or of the entry after a snapshot that
         was requested within ``life_s``."""
         needed = self._core.needed_from(METADATA_GROUP)
-        served = self.served
-        if served is not None and self._now_s() - served.used_s <= self._limits.life_s:
+        served = self.served.get(METADATA_GROUP)
+        if served is not None and not self._is_unused(served):
             needed = min(needed, served.bounds.last_index + 1)
         return needed
 
@@ -110,48 +103,64 @@ class SnapshotSource:
 
     async def answer(self, request: ChunkRequest) -> Chunk | None:
         """Return the requested chunk of the snapshot that is served, or the first chunk of another
-        one; None = there is none here."""
-        if request.group != METADATA_GROUP:
-            return None
+        one; None = there is none here, or other groups' snapshots have taken all places."""
+        group = request.group
         async with self._taking:
             # An earlier request may have held the lock for long: the replica is checked now.
-            incarnation = self._incarnation()
-            if incarnation and self._needs_another(request.index, incarnation):
-                self.served = await self._take(incarnation)
-        served = self.served
-        if served is None or served.incarnation != self._incarnation():
+            incarnation = self._incarnation(group)
+            if incarnation and self._needs_another(request, incarnation):
+                self.served.pop(group, None)
+                if not self._has_place():
+                    return None
+                self.served[group] = await self._take(group, incarnation)
+        served = self.served.pop(group, None)
+        if served is None or served.incarnation != self._incarnation(group):
             return None  # while a thread encoded, the replica was removed or recovered by force
         served.used_s = self._now_s()
+        self.served[group] = served
         return self._chunk(served, request)
 
-    def _incarnation(self) -> int:
-        """Return the incarnation of this node's replica; 0 = it has none, or a damaged one."""
-        if METADATA_GROUP not in self._core.status.groups():
+    def forget_unused(self) -> None:
+        """Drop the snapshots that were not requested for ``life_s``. O(``groups_max``)."""
+        for group in [group for group, served in self.served.items() if self._is_unused(served)]:
+            del self.served[group]
+
+    def _is_unused(self, served: ServedSnapshot) -> bool:
+        return self._now_s() - served.used_s > self._limits.life_s
+
+    def _has_place(self) -> bool:
+        """Return True if another snapshot may be kept, after dropping unused ones if need be."""
+        if len(self.served) >= self._limits.groups_max:
+            self.forget_unused()
+        return len(self.served) < self._limits.groups_max
+
+    def _incarnation(self, group: int) -> int:
+        """Return the incarnation of this node's replica; 0 = it has none, or one that is damaged or
+        is installing a snapshot."""
+        core = self._core.status
+        if not core.has_group(group) or core.is_installing(group):
             return 0
         # A leader may serve what it has applied even before it has committed in its term: it may
         # need the requester's vote for that commit.
-        status = self._core.status.of(METADATA_GROUP)
+        status = core.of(group)
         return 0 if status.quarantined else status.incarnation
 
-    def _needs_another(self, index: int, incarnation: int) -> bool:
-        """Return True if the snapshot that is served cannot answer a request for the one of
-        ``index``, or is too old to begin a download with it."""
-        served = self.served
+    def _needs_another(self, request: ChunkRequest, incarnation: int) -> bool:
+        """Return True if the snapshot that is served cannot answer a request for the one of its
+        index, or is too old to begin a download with it."""
+        served = self.served.get(request.group)
         if served is None or served.incarnation != incarnation:
             return True
-        return (served.bounds.last_index != index
-                and (self._now_s() - served.used_s > self._limits.life_s
-                     or self._is_outdated(served)))
+        return (served.bounds.last_index != request.index
+                and (self._is_unused(served) or self._is_outdated(request.group, served)))
 
-    def _is_outdated(self, served: ServedSnapshot) -> bool:
+    def _is_outdated(self, group: int, served: ServedSnapshot) -> bool:
         """Return True if the log begins behind the snapshot: a node that installs it would be
         offered the next one at once, and may have installed it already."""
-        first_index = self._core.status.of(METADATA_GROUP).first_index
-        return served.bounds.last_index < first_index - 1
+        return served.bounds.last_index < self._core.status.of(group).first_index - 1
 
-    async def _take(self, incarnation: int) -> ServedSnapshot:
-        captured = capture(self._core, self._partition_states[METADATA_GROUP],
-                           self._metadata.state)
+    async def _take(self, group: int, incarnation: int) -> ServedSnapshot:
+        captured = self._capture(group)
         data = await self._on_thread(encode, captured)
         return ServedSnapshot(captured.bounds, data, codec.crc32c(data), self._now_s(),
                               incarnation)

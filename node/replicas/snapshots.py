@@ -1,13 +1,14 @@
-"""Snapshots of the metadata group, for nodes whose next entry is compacted away.
+"""Snapshots of groups, for nodes whose next entry is compacted away.
 
 Contract. ``on_snapshot_offer`` records a leader's offer. ``run`` is the task that downloads the
-state in chunks over a bulk connection and installs it. ``answer`` serves chunks to other nodes.
-``compact`` removes old entries once a checkpoint holds their effect. A thread encodes and decodes a
-snapshot in pieces; the loop only copies references.
+state of the metadata group in chunks over a bulk connection and installs it, ``run_groups`` the one
+for groups with partitions. ``answer`` serves chunks to other nodes. ``compact`` removes old entries
+of the metadata group once a checkpoint holds their effect. A thread encodes and decodes a snapshot
+in pieces; the loop only copies references.
 
 This module has the tasks, threads and connections. What is served is decided in
-``snapshot_source``, what is downloaded in ``snapshot_receiver``, and ``snapshot_installer`` has the
-order of an installation.
+``snapshot_source``, what is downloaded in ``snapshot_receiver`` and ``group_downloads``.
+``snapshot_installer`` and ``group_snapshot_installer`` have the order of an installation.
 """
 
 from __future__ import annotations
@@ -24,11 +25,15 @@ from node.limits import Limits
 from node.loop.disk_space import Space
 from node.metadata.state_machine import MetadataState
 from node.peers.bulk_channel import Bulk
-from node.replicas import snapshot_messages
+from node.replicas import group_snapshot, snapshot_messages
+from node.replicas.group_downloads import GroupDownloads
+from node.replicas.group_snapshot import GroupSnapshot
+from node.replicas.group_snapshot_installer import GroupSnapshotInstaller
 from node.replicas.snapshot_installer import SnapshotInstaller
 from node.replicas.snapshot_messages import OPERATION, Chunk, ChunkRequest
 from node.replicas.snapshot_receiver import SnapshotReceiver
 from node.replicas.snapshot_source import ServingLimits, SnapshotSource
+from node.replicas.snapshot_state import CapturedState, capture
 
 if TYPE_CHECKING:
     from multiraft.raft.multi_raft import MultiRaft
@@ -43,17 +48,23 @@ CHUNK_BYTES = 1 << 20
 SNAPSHOT_BYTES_MAX = 1 << 30
 #: Least time for which a snapshot is served unchanged after its last request, in seconds.
 SNAPSHOT_LIFE_S = 60.0
+#: Groups of which a snapshot is kept in memory: each is of one group, and most are small.
+SERVED_GROUPS_MAX = 32
 
 
 class Snapshots:
-    """The snapshots of one node: the download task and the handler of other nodes' requests."""
+    """The snapshots of one node: the download tasks and the handler of other nodes' requests."""
 
     def __init__(self, core: MultiRaft, store: Store, metadata_log: MetadataLog,
                  checkpoints: Checkpoints, bulk: Bulk, limits: Limits,
                  request_round: Callable[[], None], log: logging.Logger, partial: SnapshotDownload,
-                 space: Space, installed: Callable[[], None] = lambda: None):
-        """Create the task and register its handler. ``installed()`` is called after each snapshot
-        that took effect."""
+                 space: Space, installed: Callable[[], None] = lambda: None,
+                 group_installed: Callable[[int], None] = lambda _group: None):
+        """Create the tasks and register the handler. ``installed()`` is called after each snapshot
+        of the metadata group that took effect, ``group_installed(group)`` after those of groups
+        with partitions."""
+        self._core = core
+        self._store = store
         self._metadata_log = metadata_log
         self._checkpoints = checkpoints
         self._bulk = bulk
@@ -62,18 +73,25 @@ class Snapshots:
         self._offer = trio.Event()
         self.installed = 0  # since the start
         self._on_installed = installed
+        self._on_group_installed = group_installed
         self._waits = False  # for the next offer
         self._source = SnapshotSource(
-            core, store.partition_states, metadata_log,
+            core, self._capture,
             ServingLimits(CHUNK_BYTES, SNAPSHOT_LIFE_S, limits.metadata_entries_kept,
-                          limits.metadata_catch_up_entries_max),
+                          limits.metadata_catch_up_entries_max, SERVED_GROUPS_MAX),
             trio.to_thread.run_sync, trio.Lock(), trio.current_time)
         installer = SnapshotInstaller(
             core, store, checkpoints, MetadataState.restore, metadata_log.install,
             trio.to_thread.run_sync, request_round, self._count_installed)
         self._receiver = SnapshotReceiver(
-            store.partition_states, self, trio.to_thread.run_sync, partial, space,
+            METADATA_GROUP, store.partition_states, self, trio.to_thread.run_sync, partial, space,
             installer.install, SNAPSHOT_BYTES_MAX, log)
+        self._group_offer = trio.Event()
+        self._downloads = GroupDownloads(
+            store.partition_states, self, trio.to_thread.run_sync, space,
+            GroupSnapshotInstaller(core, store, checkpoints, request_round,
+                                   self._count_group_installed).install,
+            SNAPSHOT_BYTES_MAX, log)
         bulk.handlers[OPERATION] = self.answer
         checkpoints.completed.subscribe(self.compact)
 
@@ -83,6 +101,7 @@ class Snapshots:
 
         Wake ``run``, which drops a download that became useless."""
         self._source.compact(self._checkpoints.metadata_applied)
+        self._source.forget_unused()
         self._offer.set()  # lets ``run`` drop a download that this replica's log has overtaken
 
     async def answer(self, _peer: int, header: dict, _payload: memoryview) -> tuple[dict, list]:
@@ -99,11 +118,14 @@ class Snapshots:
         return snapshot_messages.read_chunk(frame.header, frame.payload)
 
     def on_snapshot_offer(self, group: int, leader: int) -> None:
-        """Wake ``run`` to download from ``leader``, which has compacted the entries that this
-        replica needs next. Offers of other groups than the metadata group have no effect."""
+        """Wake the task that downloads from ``leader``, which has compacted the entries that this
+        replica of ``group`` needs next."""
         if group == METADATA_GROUP:
             self._leader = leader
             self._offer.set()
+        else:
+            self._downloads.offer(group, leader)
+            self._group_offer.set()
 
     async def run(self) -> None:
         """Download and install offered snapshots, one at a time, until cancelled. A failed download
@@ -117,10 +139,34 @@ class Snapshots:
             leader, self._leader = self._leader, 0
             await self._receiver.process(leader)
 
+    async def run_groups(self) -> None:
+        """Download and install offered snapshots of groups with partitions until cancelled, and
+        drop those that are served and no longer requested. Raises ``DiskFailed`` if a checkpoint
+        cannot be written."""
+        while True:
+            with trio.move_on_after(SNAPSHOT_LIFE_S):
+                await self._group_offer.wait()
+            self._group_offer = trio.Event()
+            self._source.forget_unused()
+            await self._downloads.process_all()
+
+    def _capture(self, group: int) -> CapturedState:
+        """Return the applied state of a group, which has a replica here."""
+        if group != METADATA_GROUP:
+            return group_snapshot.capture(self._core, self._store, group)
+        return capture(self._core, self._store.partition_states[group], self._metadata_log.state)
+
     @property
     def idle(self) -> bool:
         """True if every offer has been processed."""
         return self._waits and not self._offer.is_set()
+
+    def _count_group_installed(self, snapshot: GroupSnapshot) -> None:
+        self.installed += 1
+        self._log.info("snapshot_installed", extra={
+            "group": snapshot.group, "term": snapshot.bounds.prev_term,
+            "index": snapshot.bounds.last_index, "bytes": snapshot.size})
+        self._on_group_installed(snapshot.group)
 
     def _count_installed(self, download: PartialSnapshot) -> None:
         self._on_installed()

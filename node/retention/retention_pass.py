@@ -90,6 +90,8 @@ class Roles(Protocol):
 
     def has_applied_in_term(self, group: int) -> bool: ...
 
+    def records_left(self, group: int) -> int: ...
+
     def led_groups(self) -> list[int]: ...
 
 
@@ -467,7 +469,9 @@ class RetentionPasses:
         state = states.applied(partition)
         is_settled = (place.switch is None and states.is_open(partition) and state is not None
                       and state.epoch == place.epoch
-                      and self._core.status.has_applied_in_term(place.group))
+                      and self._core.status.has_applied_in_term(place.group)
+                      # The bytes of batches that are not copied yet would not be counted.
+                      and not self._core.status.records_left(place.group))
         return place, states, state if is_settled else None
 
     def _limits(self, place: Location) -> Limits:

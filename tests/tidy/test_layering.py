@@ -90,6 +90,7 @@ DRIVEN_OF_NODE = {
         "node.replicas.snapshot_messages",
         "node.replicas.snapshot_receiver",
         "node.replicas.snapshot_source",
+        "node.replicas.snapshot_state",
     ),
     "chaos/simulator/node/retention.py": (
         "node.retention.clock_entries",

@@ -272,6 +272,18 @@ async def test_a_leader_that_has_not_committed_in_its_term_asks_to_wait(tmp_path
 
 
 @in_trio
+async def test_a_leader_that_copies_records_asks_to_wait_because_it_could_not_count_them(
+        tmp_path, monkeypatch):
+    async with serving(tmp_path) as node, await Client.open(node) as client:
+        topic = await client.create("t")
+        await client.produce(topic, b"a")
+        with monkeypatch.context() as lacking:
+            lacking.setattr(type(node.core.status), "records_left", lambda _status, group: 1)
+            assert await deleted(client, topic, 1) == (Code.OFFSET_NOT_AVAILABLE, -1)
+        assert await deleted(client, topic, 1) == (Code.OK, 1)
+
+
+@in_trio
 async def test_a_deletion_that_is_not_committed_in_time_is_ambiguous(tmp_path, monkeypatch):
     async with serving(tmp_path) as node, await Client.open(node) as client:
         topic = await client.create("t")
@@ -310,6 +322,9 @@ class Undecided:
         return True
 
     has_applied_in_term = is_leader
+
+    def records_left(self, _group):
+        return 0
 
     def batches(self, *_):
         return []

@@ -137,3 +137,43 @@ def test_the_last_one_is_left_out_on_a_full_disk():
     node = Node(error(errno.ENOSPC))
     node.writer.write_last()
     assert node.calls == [CAPTURED, "failed", "refuse"]
+
+
+class Pauses:
+    """Pauses that a full disk costs."""
+
+    def __init__(self):
+        self.seconds: list[float] = []
+
+    async def __call__(self, seconds: float) -> None:
+        self.seconds.append(seconds)
+
+
+def write_installed(node: Node) -> tuple[list, list[float]]:
+    pauses = Pauses()
+    with pytest.raises(StopIteration):
+        node.writer.write_installed(pauses).send(None)
+    return node.calls, pauses.seconds
+
+
+def test_a_checkpoint_with_installed_snapshots_is_written_at_once_by_a_thread():
+    node = Node()
+    node.checkpoint_due = False
+    assert write_installed(node) == ([CAPTURED, "blocking", "written", "completed"], [])
+    assert node.writer.metadata_applied == 35
+
+
+def test_on_a_full_disk_it_uses_the_reserve_and_then_waits_for_space():
+    node = Node(error(errno.ENOSPC), error(errno.ENOSPC))
+    released = iter((True, False))
+    node.release_reserve = lambda: next(released)
+    calls, pauses = write_installed(node)
+    attempt = [CAPTURED, "blocking", "failed", "refuse"]
+    assert calls == [*attempt, *attempt, CAPTURED, "blocking", "written", "completed"]
+    assert pauses == [DISK_FULL_RETRY_MS / 1000]
+
+
+def test_another_error_of_the_disk_ends_an_installation():
+    node = Node(error(errno.EIO))
+    with pytest.raises(DiskFailed):
+        node.writer.write_installed(Pauses()).send(None)

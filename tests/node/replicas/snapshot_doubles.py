@@ -23,6 +23,7 @@ class Core:
         self.first_index = 1
         self.incarnation = 1
         self.needed = 1 << 62  # by learners: nothing
+        self.installing: set[int] = set()
 
     def needed_from(self, group: int) -> int:
         return self.needed
@@ -36,6 +37,20 @@ class Core:
 
     def groups(self) -> tuple[int, ...]:
         return (METADATA_GROUP,)
+
+    def has_group(self, group: int) -> bool:
+        return group in self.groups()
+
+    def is_installing(self, group: int) -> bool:
+        return group in self.installing
+
+    def begin_install(self, group: int, index: int, term: int) -> bool:
+        if self.willing:
+            self.installing.add(group)
+        return self.willing
+
+    def common_index(self, group: int, runs, last: int) -> int:
+        return self.applied
 
     def applied_index(self, group: int) -> int:
         return self.applied
@@ -52,11 +67,12 @@ class Core:
 
     def install_snapshot(self, *arguments) -> None:
         self.installed.append(arguments)
+        self.installing.discard(arguments[0])
 
 
-def tail_at(index: int) -> PartitionStates:
-    tail = PartitionStates(METADATA_GROUP)
+def tail_at(index: int, group: int = METADATA_GROUP) -> PartitionStates:
+    tail = PartitionStates(group)
     for at in range(1, index + 1):
-        tail.append(Entry(EntryKind.NOOP, METADATA_GROUP, 1, 1, at))
+        tail.append(Entry(EntryKind.NOOP, group, 1, 1, at))
     tail.apply(index)
     return tail

@@ -43,8 +43,8 @@ class Follower:
         self.filesystem.make_directory(DIRECTORY)
         self.space = SimpleNamespace(full=False, free=FREE_FACTOR * len(DATA))
         self.file = SnapshotDownload(self.filesystem, DIRECTORY, BYTES_MAX)
-        self.receiver = SnapshotReceiver(self.states, self, at_once, self.file, self.space,
-                                         self.install, BYTES_MAX, self)
+        self.receiver = SnapshotReceiver(METADATA_GROUP, self.states, self, at_once, self.file,
+                                         self.space, self.install, BYTES_MAX, self)
 
     async def ask(self, peer, request):
         assert peer == LEADER

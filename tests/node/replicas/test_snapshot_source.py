@@ -12,10 +12,12 @@ from multiraft.types import METADATA_GROUP
 from node.metadata.state_machine import MetadataState
 from node.replicas.snapshot_messages import ChunkRequest
 from node.replicas.snapshot_source import ServingLimits, SnapshotSource
+from node.replicas.snapshot_state import capture
 from tests.node.replicas.snapshot_doubles import Core, tail_at
 from tests.node.steps import Lock, Reply, Steps, at_once, run
 
-LIMITS = ServingLimits(chunk_bytes=40, life_s=60.0, entries_kept=5, catch_up_entries_max=50)
+LIMITS = ServingLimits(chunk_bytes=40, life_s=60.0, entries_kept=5, catch_up_entries_max=50,
+                       groups_max=2)
 
 
 class Leader:
@@ -26,15 +28,18 @@ class Leader:
         self.core = Core(applied)
         self.states = {METADATA_GROUP: tail_at(applied)}
         self.metadata = SimpleNamespace(state=MetadataState())
-        self.source = SnapshotSource(self.core, self.states, self.metadata, LIMITS,
-                                     on_thread, taking or Lock(), lambda: self.now_s)
+        self.source = SnapshotSource(self.core, self.capture, LIMITS, on_thread,
+                                     taking or Lock(), lambda: self.now_s)
+
+    def capture(self, group: int):
+        return capture(self.core, self.states[group], self.metadata.state)
 
     def apply(self, index: int) -> None:
         self.core.applied = index
         self.states[METADATA_GROUP] = tail_at(index)
 
-    def chunk(self, index: int = 0, offset: int = 0):
-        return run(self.source.answer(ChunkRequest(METADATA_GROUP, index, offset)))
+    def chunk(self, index: int = 0, offset: int = 0, group: int = METADATA_GROUP):
+        return run(self.source.answer(ChunkRequest(group, index, offset)))
 
 
 def test_the_chunks_of_a_snapshot_are_its_bytes_in_order():
@@ -79,13 +84,38 @@ def test_a_snapshot_behind_which_the_log_does_not_continue_is_replaced():
     assert leader.chunk().index == 12
 
 
-def test_a_replica_that_is_away_or_damaged_or_of_partitions_has_no_snapshot():
+def test_a_replica_that_is_away_or_damaged_or_installing_has_no_snapshot():
     leader = Leader()
-    assert run(leader.source.answer(ChunkRequest(1, 0, 0))) is None
+    assert leader.chunk(group=1) is None
+    leader.core.installing.add(METADATA_GROUP)
+    assert leader.chunk() is None
+    leader.core.installing.clear()
     leader.core.quarantined = "damaged"
     assert leader.chunk() is None
     leader.core.quarantined, leader.core.groups = "", lambda: ()
     assert leader.chunk() is None
+
+
+def test_snapshots_of_several_groups_are_served_at_a_time_and_not_of_more():
+    leader = Leader()
+    leader.core.groups = lambda: (1, 2, 3)
+    leader.states = {group: tail_at(7) for group in (1, 2, 3)}
+    assert leader.chunk(group=1) and leader.chunk(group=2)
+    leader.now_s += LIMITS.life_s
+    assert leader.chunk(7, 40, group=2) and leader.chunk(group=3) is None
+    leader.now_s += 1
+    assert leader.chunk(group=3) and [*leader.source.served] == [2, 3]
+
+
+def test_a_snapshot_that_is_no_longer_requested_is_dropped():
+    leader = Leader()
+    leader.chunk()
+    leader.now_s += LIMITS.life_s
+    leader.source.forget_unused()
+    assert leader.source.served
+    leader.now_s += 1
+    leader.source.forget_unused()
+    assert not leader.source.served
 
 
 def test_what_is_applied_while_a_thread_encodes_is_not_in_the_snapshot():
@@ -99,7 +129,7 @@ def test_what_is_applied_while_a_thread_encodes_is_not_in_the_snapshot():
     leader.metadata.state = SimpleNamespace(snapshot=lambda: "of 9")
     steps.resume(None)
     assert steps.is_done and steps.value.index == 7
-    *_, metadata = chunked_cbor.loads(leader.source.served.data)
+    *_, metadata = chunked_cbor.loads(leader.source.served[METADATA_GROUP].data)
     assert metadata == chunked_cbor.loads(chunked_cbor.dumps(MetadataState().snapshot()))
 
 

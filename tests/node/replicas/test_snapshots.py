@@ -155,7 +155,7 @@ async def test_after_a_restart_an_image_that_is_gone_begins_anew(monkeypatch):
     follower, leader, bulk = await broken_off(monkeypatch)
     leader.core.applied = 9
     leader.store.partition_states[METADATA_GROUP] = tail_at(9)
-    leader.snapshots._source.served = None
+    leader.snapshots._source.served.clear()
     again = restarted(follower, bulk)
     await attempt(again)
     [(_, bounds, *_)] = again.core.installed
@@ -247,7 +247,7 @@ async def test_an_image_that_is_gone_begins_anew(monkeypatch):
     await attempt(follower)
     leader.core.applied = 9
     leader.store.partition_states[METADATA_GROUP] = tail_at(9)
-    leader.snapshots._source.served = None
+    leader.snapshots._source.served.clear()
     await attempt(follower)
     [(_, bounds, *_)] = follower.core.installed
     assert bounds.last_index == 9
@@ -364,7 +364,7 @@ async def test_the_log_goes_on_behind_an_image_that_is_fetched_however_fast_comm
     leader.core.applied = leader.checkpoints.metadata_applied = 60
     leader.snapshots.compact()
     assert leader.core.compacted_to == [21]
-    leader.snapshots._source.served.used_s -= module.SNAPSHOT_LIFE_S + 1
+    leader.snapshots._source.served[METADATA_GROUP].used_s -= module.SNAPSHOT_LIFE_S + 1
     leader.snapshots.compact()
     assert leader.core.compacted_to == [21, 56], "nobody asks for it any more"
 

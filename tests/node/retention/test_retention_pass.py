@@ -267,6 +267,21 @@ def test_a_new_leader_examines_its_partitions_once_it_has_applied_an_entry_of_it
     assert world.of(topic).log_start == 2
 
 
+def test_a_leader_that_copies_records_removes_none_until_it_has_them():
+    """It would not count the bytes of those that it lacks."""
+    world = World()
+    topic = world.topic(retention_records=1)
+    world.run()
+    for _ in range(3):
+        world.append(topic)
+    world.lacking[group_of(world, topic)] = 5
+    world.run(SECOND)
+    assert world.of(topic).log_start == 0
+    world.lacking.clear()
+    world.run(60 * SECOND)
+    assert world.of(topic).log_start == 2
+
+
 def test_many_partitions_take_steps_and_few_entries():
     world = World()
     topic = world.topic(partitions=700, retention_records=1)

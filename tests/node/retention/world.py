@@ -36,6 +36,7 @@ class World:
         self.partition_states = {} if shares is None else shares.partition_states
         self.log: dict[int, list[Entry]] = {} if shares is None else shares.log
         self.led, self.new_leaders = set(), set()
+        self.lacking = {}  # group -> indexes whose records its leader still copies
         self.applies, self.refuses = True, False
         self.now_ms = 1_000_000_000
         self.skew = ClockSkew()
@@ -81,6 +82,9 @@ class World:
 
     def has_applied_in_term(self, group):
         return group not in self.new_leaders
+
+    def records_left(self, group):
+        return self.lacking.get(group, 0)
 
     def led_groups(self):
         return sorted(self.led)

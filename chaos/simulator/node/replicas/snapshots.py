@@ -43,12 +43,15 @@ from node.replicas.snapshot_installer import SnapshotInstaller
 from node.replicas.snapshot_messages import OPERATION, Chunk, ChunkRequest
 from node.replicas.snapshot_receiver import SnapshotReceiver
 from node.replicas.snapshot_source import ServingLimits, SnapshotSource
+from node.replicas.snapshot_state import capture
 
 #: A snapshot is served unchanged while its last request is at most so old.
 SNAPSHOT_LIFE_S = 2.0
 #: Commands that stay in the log for a replica that catches up: few, so that it sometimes needs a
 #: snapshot all the same.
 COMMANDS_HELD_MAX = 50
+#: Groups of which a snapshot is served at a time.
+SERVED_GROUPS_MAX = 2
 #: Largest snapshot that is accepted.
 SNAPSHOT_BYTES_MAX = 1 << 24
 #: Retry interval of an installation while the disk is busy.
@@ -134,16 +137,17 @@ class SnapshotExchange:
         self._leader = 0  # of the last offer; 0 = none since the last attempt
         self._offer = Future()
         self._source = SnapshotSource(
-            raft, store.partition_states, AppliedMetadata(metadata),
+            raft, lambda group: capture(raft, store.partition_states[group],
+                                        AppliedMetadata(metadata).state),
             ServingLimits(env.parameters.snapshot_chunk_bytes, SNAPSHOT_LIFE_S,
-                          env.parameters.commands_kept, COMMANDS_HELD_MAX),
+                          env.parameters.commands_kept, COMMANDS_HELD_MAX, SERVED_GROUPS_MAX),
             threads.run, Lock(), lambda: env.now_ms / 1000)
         ports = InstallationPorts(env, fail_points, threads, raft, store, worker, checkpoints,
                                   metadata)
         installer = SnapshotInstaller(ports, ports, ports, GroupState.restore, metadata.adopt,
                                       threads.run, rounds.request, self._installed)
         self._receiver = SnapshotReceiver(
-            store.partition_states, self, threads.run,
+            METADATA_GROUP, store.partition_states, self, threads.run,
             SnapshotDownload(filesystem, DIRECTORY, SNAPSHOT_BYTES_MAX), guard, installer.install,
             SNAPSHOT_BYTES_MAX, TraceLog(env))
         bulk.handlers[OPERATION] = self._answer
