@@ -127,6 +127,7 @@ class Node:
         replicas = self.replicas
         replicas.replicas.load()
         replicas.repairs.add_quarantined()
+        replicas.record_copies.add_incomplete()
         replicas.snapshots.compact()  # entries that the recovered checkpoint covers
         self.driver.changes.replicas_added()
         self.metadata.admission.admitted.set()

@@ -69,10 +69,15 @@ class RecordCopyTask:
         self._copies.add(group)
         self._wanted.set()
 
+    def add_incomplete(self) -> None:
+        """Wake the task to copy what the recovered replicas lack, after all were added to the
+        core."""
+        self._copies.add_incomplete()
+        self._wanted.set()
+
     async def run(self) -> None:
         """Copy records until no replica lacks any, then wait for the next one; until cancelled.
         Raises ``DiskFailed`` if a read or write of the disk fails."""
-        self._copies.add_incomplete()
         while True:
             await self._copies.copy_all()
             await self._wanted.wait()
