@@ -443,7 +443,8 @@ class StoredLog:
              first_index: int = 0, batches_max: int = sys.maxsize) -> Trimmed:
         """Remove records below their partition's applied log start, and those of partitions that
         ``states`` does not know, but not more than ``batches_max``; those of the Raft log stay, up
-        to ``first_index`` if that is higher.  The index of a deleted partition goes with them.
+        to ``first_index`` if that is higher.  The index of a deleted partition that is chosen goes
+        with them.
 
         ``partitions``: None = all of the group.  O(removed log n + moved bytes + partitions)."""
         removed: list[int] = []
@@ -463,7 +464,9 @@ class StoredLog:
             if len(gone) == most:
                 is_complete = False
                 break
-            if state is None and (not batches or states.is_deleted(partition)):
+            # At a start the states may know nothing of the entries behind their checkpoint.
+            if state is None and (not batches or (
+                    partitions is not None and states.is_deleted(partition))):
                 del self.partitions[partition]
         return Trimmed(self.records.remove([at for at in removed if at < self.index.first_index],
                                            self.index.first_index), is_complete)

@@ -133,6 +133,18 @@ def test_records_are_read_below_the_raft_start_and_consensus_sees_none(simulated
     assert not store.damage
 
 
+def test_batches_of_a_partition_that_is_opened_behind_the_checkpoint_are_read_after_a_start(
+        simulated):
+    """The applied state of the checkpoint does not know the partition, and the start raises the
+    Raft start by that state."""
+    store = compacted(simulated)
+    append(store, open_entry(GROUP, 10, 2, 9))
+    append(store, data_entry(GROUP, 11, 2, 9, 0, [b"h"]))
+    store = reopened(store, simulated)
+    assert [index for _, _, index, _ in store.batches(GROUP, 9, 0, 9)] == [11]
+    check_reads(store)
+
+
 def test_entries_in_memory_are_served_to_readers_alone(simulated):
     store = filled(simulated)
     checkpoints(store)
