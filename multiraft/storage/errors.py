@@ -131,11 +131,14 @@ class CorruptRange(StorageError):
     """Entries that were durable and are not what their CRC says; repaired from peers, never
     served."""
 
-    def __init__(self, group: int, index: int, why: str):
+    def __init__(self, group: int, index: int, why: str, position: int = 0, size: int = 0):
+        """``position``, ``size``: where the entry stands in the journal; 0 = not told."""
         super().__init__(f"group {group}, index {index}: {why}")
         self.group = group
         self.index = index
         self.why = why
+        self.position = position
+        self.size = size
 
 
 class CorruptJournalRange(CorruptRange):

@@ -16,13 +16,15 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import chain
 from operator import attrgetter, sub
 from typing import NamedTuple
 
 from multiraft.codec import layout
 from multiraft.errors import Compacted
+from multiraft.storage.block_index.lookup import Blocks, PlaceInFile
+from multiraft.storage.block_index.partition_rows import PartitionRows
 from multiraft.types import Entry
 
 assert sys.byteorder == "little", "index files hold the arrays' own little-endian bytes"
@@ -309,37 +311,61 @@ class GroupIndex:
         assert not self._run_starts or self._run_starts[0] == self.first_index
 
 
+class IndexedBatch(NamedTuple):
+    """A batch of a partition."""
+
+    base_offset: int
+    end: int  # offset after its last record
+    index: int  # type: ignore[assignment]  # in its group
+    place: PlaceInFile | None  # None = it has a slot, and the log knows its place
+
+
 class PartitionIndex:
     """(partition, offset) -> index in its group, and first batch of a timestamp."""
 
-    __slots__ = ("partition", "group", "end_offset", "_bases", "_indexes", "_latest", "_gaps")
+    __slots__ = ("partition", "group", "end_offset", "rows", "_bases", "_indexes", "_latest",
+                 "_gaps")
 
     def __init__(self, partition: int, group: int):
         self.partition = partition
         self.group = group
         self.end_offset = 0  # after the last record
+        self.rows: PartitionRows | None = None  # batches that are in index files alone
         self._bases = array("q")
         self._indexes = array("Q")
         self._latest = array("q")  # highest timestamp up to and including this batch: ascending
         #: Where the next batch does not begin where this one ends: its base offset -> its end.
+        #: The last batch is among them if the partition's end is that of ``rows``.
         self._gaps: dict[int, int] = {}
 
     def __len__(self) -> int:
+        """Return the number of slots: batches that are not in ``rows`` alone."""
         return len(self._bases)
 
     def __bool__(self) -> bool:
-        return bool(self._bases)
+        return bool(self._bases) or self.rows is not None
 
     @property
     def first_offset(self) -> int:
-        return self._bases[0] if self._bases else self.end_offset
+        first = self._bases[0] if self._bases else self.end_offset
+        return min(first, self.rows.first_offset) if self.rows is not None else first
+
+    @property
+    def rows_end(self) -> int:
+        """Offset at and behind which every batch has a slot."""
+        return self.rows.end_offset if self.rows is not None else 0
+
+    @property
+    def row_count(self) -> int:
+        """Number of rows of index files."""
+        return len(self.rows.index) if self.rows is not None else 0
 
     def append(self, base_offset: int, count: int, index: int, max_timestamp_ms: int) -> None:
         latest = self._latest
         if latest and latest[-1] > max_timestamp_ms:
             max_timestamp_ms = latest[-1]
         if latest and base_offset != self.end_offset:
-            self._gaps[self._bases[-1]] = self.end_offset
+            self._gaps.setdefault(self._bases[-1], self.end_offset)
         self._bases.append(base_offset)
         self._indexes.append(index)
         latest.append(max_timestamp_ms)
@@ -352,7 +378,7 @@ class PartitionIndex:
         at = len(self._latest)
         highest = self._latest[-1] if self._latest else later._latest[0]
         if at and later.first_offset != self.end_offset:
-            self._gaps[self._bases[-1]] = self.end_offset
+            self._gaps.setdefault(self._bases[-1], self.end_offset)
         self._gaps.update(later._gaps)
         self._bases.extend(later._bases)
         self._indexes.extend(later._indexes)
@@ -367,10 +393,13 @@ class PartitionIndex:
         accordingly."""
         kept = bisect_left(self._indexes, first_removed)
         if kept < len(self._bases):
-            self.end_offset = self.batch(kept - 1)[1] if kept else self._bases[0]
+            end = self.batch(kept - 1)[1] if kept else self._bases[0]
             if self._gaps:
                 for base in self._bases[max(0, kept - 1):]:
                     self._gaps.pop(base, None)
+            self.end_offset = max(end, self.rows_end)
+            if kept and end != self.end_offset:
+                self._gaps[self._bases[kept - 1]] = end
             del self._bases[kept:]
             del self._indexes[kept:]
             del self._latest[kept:]
@@ -417,7 +446,7 @@ class PartitionIndex:
         slot = bisect_left(self._indexes, index)
         if slot == len(self._indexes) or self._indexes[slot] != index:
             if slot and slot == len(self._indexes) and base_offset != self.end_offset:
-                self._gaps[self._bases[-1]] = self.end_offset
+                self._gaps.setdefault(self._bases[-1], self.end_offset)
             self._bases.insert(slot, base_offset)
             self._indexes.insert(slot, index)
             self._latest.insert(slot, self._latest[slot - 1] if slot else max_timestamp_ms)
@@ -481,8 +510,10 @@ class PartitionIndex:
         """Set the offset after the last record of a slot's batch."""
         base = self._bases[slot]
         if slot == len(self._bases) - 1:
-            self.end_offset = end
+            self.end_offset = max(end, self.rows_end)
             self._gaps.pop(base, None)  # nothing follows that could begin elsewhere
+            if end != self.end_offset:
+                self._gaps[base] = end
         elif self._bases[slot + 1] == end:
             self._gaps.pop(base, None)
         else:
@@ -511,6 +542,93 @@ class PartitionIndex:
         = none."""
         return bisect_left(self._latest, timestamp_ms)
 
+    # ---- rows ------------------------------------------------------------------------------------
+
+    def take_rows(self, added: PartitionRows | None, first: int, last: int,
+                  kept: Iterable[int] = ()) -> None:
+        """Let go of the slots of batches with indexes first..last, except the ``kept`` ones,
+        because ``added``, which becomes ``rows``, answers for them; None = they are below the log
+        start.  O(slots that go + slots behind them)."""
+        if added is not None:
+            self.rows = added
+            self.end_offset = max(self.end_offset, added.end_offset)
+        low, high = bisect_left(self._indexes, first), bisect_right(self._indexes, last)
+        for index in sorted(kept, reverse=True):
+            slot = bisect_left(self._indexes, index, low, high)
+            if slot < high and self._indexes[slot] == index:
+                self._let_go(slot + 1, high)
+                high = slot
+        self._let_go(low, high)
+
+    def _let_go(self, begin: int, end: int) -> None:
+        """Remove the slots begin..end (exclusive), whose batches stay in the partition."""
+        if begin == end:
+            return
+        before = self.batch(begin - 1)[1] if begin else 0
+        if self._gaps:
+            for base in self._bases[begin:end]:
+                self._gaps.pop(base, None)
+        for column in (self._bases, self._indexes, self._latest):
+            del column[begin:end]
+        if begin:
+            following = self._bases[begin] if begin < len(self._bases) else self.end_offset
+            if before != following:
+                self._gaps[self._bases[begin - 1]] = before
+
+    def drop_rows(self) -> int:
+        """Forget the batches that are in index files alone, and return their estimated bytes.
+        O(rows)."""
+        if self.rows is None:
+            return 0
+        dropped_bytes = self.rows.drop_all()
+        self.rows = None
+        return dropped_bytes
+
+    def drop_rows_below(self, log_start: int, count_max: int = sys.maxsize) -> int:
+        """Forget those of the batches in index files that end at ``log_start`` or before, and
+        return the estimated bytes of those that leave memory: of up to ``count_max`` rows.  O(rows
+        that go + moved bytes)."""
+        if self.rows is None:
+            return 0
+        dropped_bytes = self.rows.drop_below(log_start, count_max)
+        if not self.rows:
+            self.rows = None
+        return dropped_bytes
+
+    def batches_from(self, offset: int, blocks: Blocks) -> Iterator[IndexedBatch]:
+        """Yield the batches that end behind ``offset``, in ascending order, those with a slot
+        before the same ones of ``rows``.  A block is asked for when its first batch is due; errors
+        of ``blocks`` pass through.  No change of the index may come between."""
+        slot = max(0, self.find(offset))
+        if slot < len(self._bases) and self.batch(slot)[1] <= offset:
+            slot += 1
+        rows = (self.rows.batches_from(offset, blocks)
+                if self.rows is not None and offset < self.rows.end_offset else iter(()))
+        row = next(rows, None)
+        while slot < len(self._bases) or row is not None:
+            if slot < len(self._bases) and (row is None or self._bases[slot] <= row.base_offset):
+                base, end, index = self.batch(slot)
+                is_same = row is not None and row.base_offset == base
+                slot += 1
+                yield IndexedBatch(base, end, index, None)
+                if is_same:
+                    row = next(rows, None)
+            else:
+                assert row is not None
+                yield IndexedBatch(row.base_offset, row.end, row.index, row.place)
+                row = next(rows, None)
+
+    def first_since(self, timestamp_ms: int, blocks: Blocks) -> int | None:
+        """Return the base offset of the first batch up to which a record is at or after
+        ``timestamp_ms``; None = there is none.  One block."""
+        slot = self.find_timestamp(timestamp_ms)
+        found = [self._bases[slot]] if slot < len(self._bases) else []
+        if self.rows is not None:
+            row = self.rows.find_timestamp(timestamp_ms, blocks)
+            if row is not None:
+                found.append(row.base_offset)
+        return min(found, default=None)
+
     def pack(self) -> list:
         return [self.partition, self.end_offset, self._bases.tobytes(), self._indexes.tobytes(),
                 self._latest.tobytes(), [list(gap) for gap in sorted(self._gaps.items())]]
@@ -537,6 +655,8 @@ class PartitionIndex:
         assert all(a < b for a, b in zip(self._indexes, self._indexes[1:]))
         assert all(a <= b for a, b in zip(self._latest, self._latest[1:]))
         assert not self._bases or self._bases[-1] <= self.end_offset
-        following = dict(zip(self._bases, self._bases[1:]))
+        assert self.rows_end <= self.end_offset
+        assert self.rows is None or self.rows
+        following = dict(zip(self._bases, [*self._bases[1:], self.end_offset]))
         for base, end in self._gaps.items():
             assert base < end < following[base], f"no gap between {end} and {following[base]}"

@@ -12,15 +12,28 @@ removed since the job was made is neither: the job raises ``SegmentRemoved``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import NamedTuple
 
 from multiraft import core
+from multiraft.codec import layout
 from multiraft.errors import CorruptBatch, CorruptEntry
-from multiraft.storage.errors import CorruptRange, SegmentRemoved
+from multiraft.storage.block_index.partition_rows import batches_behind
+from multiraft.storage.block_index.rows import SparseIndex
+from multiraft.storage.errors import (
+    BlockNotCached,
+    CorruptIndex,
+    CorruptJournalRange,
+    CorruptRange,
+    RecordsNotCopied,
+    SegmentRemoved,
+)
 from multiraft.storage.filesystem import Buffer, File, Filesystem
+from multiraft.storage.index import UNKNOWN_POSITION, IndexedBatch
+from multiraft.storage.indexed_segments import BlockReader
 from multiraft.storage.journal.journal import Journal, Part, Segment, SegmentHeader
+from multiraft.storage.record_store import TermRuns, Unreadable, term_in
 from multiraft.types import Entry, EntryKind
 
 
@@ -130,10 +143,10 @@ class Span(NamedTuple):
         return self.segment.path
 
 
-def spans_of(journal: Journal, places: Sequence[tuple[int, int, int, int]],
+def spans_of(segment_of: Callable[[int], Segment], places: Sequence[tuple[int, int, int, int]],
                gap_bytes_max: int) -> list[Span]:
     """Return the reads that fetch entries at ``places``: (index, term, journal position, size),
-    ascending by index.
+    ascending by index.  ``segment_of`` tells the segment of a journal position.
 
     Adjacent entries of one segment share a read, with gaps of up to ``gap_bytes_max`` between them.
     O(entries)."""
@@ -147,7 +160,7 @@ def spans_of(journal: Journal, places: Sequence[tuple[int, int, int, int]],
                                    and position < segment.start + segment.capacity):
             if segment is not None:
                 spans.append(Span(segment, start - segment.start, end - start, wanted))
-            segment, start, wanted = journal.segment_of(position), position, []
+            segment, start, wanted = segment_of(position), position, []
         wanted.append(SpanEntry(index, term, position - start, size))
         end = position + size
     if segment is not None:
@@ -232,24 +245,26 @@ class ReadJob:
         entries: list[Entry] = []
         for span, buffer in zip(self.spans, read, strict=True):
             data = memoryview(buffer)
+            begin = span.segment.start + span.position
             for index, term, at, size in span.wanted:
-                entries.append(self._parse(index, term, data[at:at + size]))
+                entries.append(self._parse(index, term, data[at:at + size], begin + at, size))
         entries += self.cached_entries
         return tuple(entries)
 
-    def _parse(self, index: int, term: int, data: memoryview) -> Entry:
+    def _parse(self, index: int, term: int, data: memoryview, position: int, size: int) -> Entry:
         try:
             found = core.parse_entries(data)
         except CorruptEntry as error:
-            raise CorruptRange(self.group, index, str(error)) from error
+            raise CorruptRange(self.group, index, str(error), position, size) from error
         if len(found) != 1:
-            raise CorruptRange(self.group, index, f"{len(found)} entries in its place")
+            raise CorruptRange(self.group, index, f"{len(found)} entries in its place", position,
+                               size)
         entry = found[0]
         # A misdirected write has a valid checksum: only its identity tells, down to the term, as it
         # may have been of an entry that was truncated since.
         if (entry.group, entry.incarnation, entry.index, entry.term) != (
                 self.group, self.incarnation, index, term):
-            raise CorruptRange(self.group, index, f"{entry!r} is in its place")
+            raise CorruptRange(self.group, index, f"{entry!r} is in its place", position, size)
         return entry
 
 
@@ -283,9 +298,10 @@ class RecordsJob:
 class FetchJob:
     """Read of a partition's batches that are no longer in memory."""
 
-    __slots__ = ("_read",)
+    __slots__ = ("next_offset", "_read")
 
-    def __init__(self, read: ReadJob):
+    def __init__(self, read: ReadJob, next_offset: int):
+        self.next_offset = next_offset  # after the last record of the batches
         self._read = read
 
     @property
@@ -314,12 +330,249 @@ def _batches(entries: tuple[Entry, ...]) -> list[Buffer]:
     return [entry.payload for entry in entries]
 
 
+class RowFetchJob:
+    """Read of a partition's batches whose places are in blocks of index files that are not in
+    memory: it reads the blocks first.
+
+    ``next_offset`` is set by ``execute``: before, it is the offset that was asked for."""
+
+    __slots__ = ("group", "partition", "next_offset", "bytes", "_incarnation", "_rows", "_reader",
+                 "_terms", "_unreadable", "_below_offset", "_bytes_max", "_gap_bytes_max")
+
+    def __init__(self, group: int, incarnation: int, partition: int, rows: SparseIndex,
+                 reader: BlockReader, terms: TermRuns, unreadable: Unreadable, offset: int,
+                 below_offset: int, bytes_max: int, gap_bytes_max: int):
+        """``rows``: from the part on that may hold ``offset``; the others as of ``Store.fetch``."""
+        self.group = group
+        self.partition = partition
+        self.next_offset = offset
+        #: An estimate: batches of the mean size of their segments' entries.
+        self.bytes = min(bytes_max, sum(row.count * reader.segments[row.file].entry_bytes_mean
+                                        for row in rows))
+        self._bytes_max = bytes_max
+        self._incarnation = incarnation
+        self._rows = rows
+        self._reader = reader
+        self._terms = terms
+        self._unreadable = unreadable
+        self._below_offset = below_offset
+        self._gap_bytes_max = gap_bytes_max
+
+    def execute(self) -> list[Buffer]:
+        """Return the batches as ``FetchJob.execute`` does; none if no batch holds the offset.
+        Raises as well: ``CorruptJournalRange`` if an index file is damaged and its segment too,
+        ``RecordsNotCopied`` if the batch of the offset may be uncopied."""
+        try:
+            chosen = self._chosen()
+        except CorruptIndex as error:
+            damaged = next(at.segment for at in self._reader.segments.values()
+                           if at.path == error.path)
+            raise CorruptJournalRange(damaged.start, damaged.end, str(error)) from error
+        if isinstance(chosen, int):
+            if not self._unreadable.is_missing(chosen):
+                raise RecordsNotCopied(self.group, self.partition, self.next_offset, chosen)
+            raise CorruptRange(self.group, chosen, "known to be damaged")
+        segments = self._reader.segments
+        places, starts = [], {}
+        for _, end, index, place in chosen:
+            assert place is not None
+            segment = segments[place.file].segment
+            starts[segment.start + place.position] = segment
+            places.append((index, term_in(self._terms, index), segment.start + place.position,
+                           place.size))
+            self.next_offset = end
+        spans = spans_of(starts.__getitem__, places, self._gap_bytes_max)
+        read = ReadJob(self.group, self._incarnation, spans, self._reader.filesystem)
+        return _batches(read.execute())
+
+    def run_from_page_cache(self) -> None:
+        """Return None: a block was not in the page cache when the job was made."""
+
+    def _chosen(self) -> list[IndexedBatch] | int:
+        found = (IndexedBatch(row.base_offset, row.end, row.index, row.place)
+                 for row in batches_behind(self._rows, self.next_offset, self._reader.blocks))
+        return select_batches(found, self.next_offset, self._below_offset, self._bytes_max,
+                              self._unreadable, _size_in_file)
+
+
+def _size_in_file(batch: IndexedBatch) -> int:
+    assert batch.place is not None
+    return batch.place.size
+
+
+def select_batches(found: Iterator[IndexedBatch], offset: int, below_offset: int, bytes_max: int,
+                   unreadable: Unreadable,
+                   size_of: Callable[[IndexedBatch], int]) -> list[IndexedBatch] | int:
+    """Return the batches of a fetch: from the one that holds ``offset`` on, with all records below
+    ``below_offset``, as many as fit into ``bytes_max``, and at least one.
+
+    Stop before a record that is missing, or at a place where a hole or an uncopied record may be.
+    If no batch is before it, return its index.  ``BlockNotCached`` ends the batches too, except
+    before the first.  O(result log missing)."""
+    chosen: list[IndexedBatch] = []
+    total, before, at = 0, 0, offset
+    while True:
+        try:
+            batch = next(found, None)
+        except BlockNotCached:
+            if not chosen:
+                raise
+            return chosen
+        if batch is None or batch.end > below_offset:
+            return chosen
+        # Of a missing batch, the end is a guess.  Others count where offsets do not continue.
+        if unreadable.is_missing(batch.index):
+            return chosen or batch.index
+        if batch.base_offset > at and (lost := unreadable.first_in(before + 1, batch.index)):
+            return chosen or lost
+        if not chosen and batch.base_offset > offset:
+            return []
+        total += size_of(batch) - layout.ENTRY_HEADER_BYTES
+        if chosen and total > bytes_max:
+            return chosen
+        chosen.append(batch)
+        before, at = batch.index, batch.end
+
+
+class RowRecordsJob:
+    """Read of a group's batches in a range of indexes for which the index file of one segment
+    answers, for a member that copies its records.
+
+    ``through`` and ``lacking`` are set by ``execute``, and otherwise as those of ``RecordsJob``."""
+
+    __slots__ = ("group", "first", "through", "lacking", "bytes", "_incarnation", "_last", "_lost",
+                 "_known", "_terms", "_reader", "_number", "_bytes_max", "_gap_bytes_max")
+
+    def __init__(self, group: int, incarnation: int, first: int, last: int,
+                 lost: Sequence[tuple[int, int]], known: Mapping[int, tuple[int, int, Segment]],
+                 terms: TermRuns, reader: BlockReader, number: int, bytes_max: int,
+                 gap_bytes_max: int):
+        """``lost``: ranges of indexes of which no record can be read; ``known``: journal position,
+        size and segment of records in first..last whose places are in memory, by index;
+        ``number``: of the segment."""
+        self.group = group
+        self.first = first
+        self.through = first - 1
+        self.lacking: tuple[tuple[int, int], ...] = ()
+        segment = reader.segments[number].segment
+        self.bytes = min(bytes_max, segment.end - segment.start)  # an estimate
+        self._incarnation = incarnation
+        self._last = last
+        self._lost = lost
+        self._known = known
+        self._terms = terms
+        self._reader = reader
+        self._number = number
+        self._bytes_max = bytes_max
+        self._gap_bytes_max = gap_bytes_max
+
+    def execute(self) -> tuple[Entry, ...]:
+        """Read the whole index file, then the batches as ``RecordsJob.execute`` does.  Raises
+        ``CorruptJournalRange`` as well, if the index file is damaged and its segment too."""
+        segment = self._reader.segments[self._number].segment
+        try:
+            run = self._reader.whole(self._number).runs[self.group]
+        except CorruptIndex as error:
+            raise CorruptJournalRange(segment.start, segment.end, str(error)) from error
+        entries = run.index
+        assert entries is not None
+        through = min(self._last, entries.last_within(self.first, self._bytes_max))
+        wanted = [index for batches in run.partitions.values()
+                  for index in batches.indexes_below(through + 1, self.first)]
+        wanted += [index for index in self._known if index <= through]
+        unreadable = [each for low, high in self._lost
+                      for each in range(low, min(high, through) + 1)]
+        places, segments = [], {}
+        for index in sorted({*wanted}.difference(unreadable)):
+            position, size, at = self._known.get(index) or (
+                entries.position(index), entries.size(index), segment)
+            segments[position] = at
+            places.append((index, term_in(self._terms, index), position, size))
+        read = ReadJob(self.group, self._incarnation, spans_of(
+            segments.__getitem__, places, self._gap_bytes_max), self._reader.filesystem)
+        found = read.execute()
+        self.through = through
+        self.lacking = tuple([(low, min(high, through)) for low, high in self._lost
+                              if low <= through])
+        return found
+
+
+class RowCopyJob:
+    """Read, for a peer, of entries that an index file names: records, or entries of other kinds."""
+
+    __slots__ = ("group", "_incarnation", "_indexes", "_terms", "_reader", "_number",
+                 "_bytes_max")
+
+    def __init__(self, group: int, incarnation: int, indexes: Sequence[int], terms: TermRuns,
+                 reader: BlockReader, number: int, bytes_max: int):
+        self.group = group
+        self._incarnation = incarnation
+        self._indexes = indexes
+        self._terms = terms
+        self._reader = reader
+        self._number = number
+        self._bytes_max = bytes_max
+
+    def execute(self) -> tuple[Entry, ...]:
+        """Read the whole index file, then as many entries as fit, at least one, and return them.
+        Block, on any thread.  Raises as ``RowFetchJob.execute``; damage of an entry behind the
+        first is left to a later read."""
+        segment = self._reader.segments[self._number].segment
+        try:
+            run = self._reader.whole(self._number).runs.get(self.group)
+        except CorruptIndex as error:
+            raise CorruptJournalRange(segment.start, segment.end, str(error)) from error
+        found: list[Entry] = []
+        total = 0
+        for index in self._indexes:
+            if run is None or run.index is None or not (
+                    run.index.first_index <= index <= run.last_index):
+                continue
+            position, size = run.index.position(index), run.index.size(index)
+            total += size
+            if position == UNKNOWN_POSITION or found and total > self._bytes_max:
+                continue
+            spans = spans_of({position: segment}.__getitem__,
+                             [(index, term_in(self._terms, index), position, size)], 0)
+            try:
+                found += ReadJob(self.group, self._incarnation, spans,
+                                 self._reader.filesystem).execute()
+            except CorruptRange:
+                if not found:
+                    raise
+                break
+        return tuple(found)
+
+
+class BlockJob:
+    """Read of one block of an index file, for a look-up that raised ``BlockNotCached``."""
+
+    __slots__ = ("number", "block", "rows", "reader")
+
+    def __init__(self, reader: BlockReader, number: int, block: int):
+        self.number = number
+        self.block = block
+        self.rows: bytes | None = None  # None = the segment is removed
+        self.reader = reader
+
+    def execute(self) -> None:
+        """Read the block and set ``rows``.  Block, on any thread.  Raise ``CorruptJournalRange`` if
+        the index file is damaged and its segment too, ``OSError``."""
+        try:
+            self.rows = self.reader.blocks(self.number, self.block)
+        except SegmentRemoved:
+            self.rows = None
+        except CorruptIndex as error:
+            segment = self.reader.segments[self.number].segment
+            raise CorruptJournalRange(segment.start, segment.end, str(error)) from error
+
+
 class VerifyJob:
     """Check both copies of an entry that a client reported as damaged: the file's and memory's."""
 
     __slots__ = ("_read", "_index", "_payload")
 
-    def __init__(self, read: ReadJob, index: int, payload: Buffer | None):
+    def __init__(self, read: ReadJob | RowFetchJob, index: int, payload: Buffer | None):
         self._read = read
         self._index = index
         self._payload = payload  # of the copy that is served from memory, if there is one
@@ -355,6 +608,9 @@ class Fetch(NamedTuple):
     says where they are; both empty = nothing readable yet."""
 
     buffers: list[Buffer]
-    job: FetchJob | None  # cold: execute it on a thread, it returns the buffers
-    next_offset: int  # after the last record of the batches
-    bytes: int  # of the batches, rounded up to the journal's alignment
+    job: FetchJob | RowFetchJob | None  # cold: execute it on a thread, it returns the buffers
+    #: After the last record of the batches; with a job, that is ``job.next_offset`` once it was
+    #: executed.
+    next_offset: int
+    #: Of the batches, rounded up to the journal's alignment; of a ``RowFetchJob``, an estimate.
+    bytes: int

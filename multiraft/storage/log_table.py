@@ -16,8 +16,10 @@ from multiraft.errors import UnknownGroup
 from multiraft.partitions.state import PartitionStates
 from multiraft.raft.log_reader import GroupRestored
 from multiraft.storage.damage.journal_damage import JournalDamage
-from multiraft.storage.io_jobs import ReadJob, RecordsJob, StagedWrite, spans_of
+from multiraft.storage.indexed_segments import IndexedSegments
+from multiraft.storage.io_jobs import ReadJob, RecordsJob, RowRecordsJob, StagedWrite, spans_of
 from multiraft.storage.journal.journal import Journal, Part
+from multiraft.storage.record_store import FileRange
 from multiraft.storage.stored_log import StoredLog
 from multiraft.types import Entry
 
@@ -40,12 +42,13 @@ class LogTable:
         ``StorageConfig``."""
         self.journal = journal
         self.filesystem = journal.filesystem
+        self.indexed = IndexedSegments(journal.filesystem)
         self.logs = logs
         self.partition_states = partition_states
         self.restored: dict[int, GroupRestored] = {}
         self.journal_damage = journal_damage
         self.staged_sequence = 0  # of the last round
-        self._read_gap_bytes_max = read_gap_bytes_max
+        self.read_gap_bytes_max = read_gap_bytes_max
         for group in sorted(logs):
             if not logs[group].removed:
                 self.restore(group)
@@ -88,12 +91,17 @@ class LogTable:
         missing.  O(entries), O(log n) for each record."""
         if lost := log.first_missing_of(indexes):
             return self.missing_job(log, lost)
-        places = [(each, *log.locate(each)) for each in indexes]
-        spans = spans_of(self.journal, places, self._read_gap_bytes_max)
+        return self.read_places(log, [(each, *log.locate(each)) for each in indexes], cached)
+
+    def read_places(self, log: StoredLog, places: Sequence[tuple[int, int, int, int]],
+                    cached: tuple[Entry, ...] = ()) -> ReadJob:
+        """Return a job that reads the entries at ``places``, as ``spans_of`` takes them, followed
+        by ``cached``.  O(places log n)."""
+        spans = spans_of(self.journal.segment_of, places, self.read_gap_bytes_max)
         return ReadJob(log.group, log.incarnation, spans, self.filesystem, cached)
 
     def records_job(self, log: StoredLog, first: int, last: int,
-                    bytes_max: int) -> RecordsJob | None:
+                    bytes_max: int) -> RecordsJob | RowRecordsJob | None:
         """Return a job that reads the records and batches in [first, last] for another member; see
         ``Store.records_job``.  ``last``: at most the applied index."""
         if first > last:
@@ -101,6 +109,12 @@ class LogTable:
         lost = log.lacking(first, last)
         if len(lost) > LACKING_MAX:
             last = lost[LACKING_MAX][0] - 1
+        in_file = log.records.file_from(first)
+        if in_file is not None and in_file.first <= first:
+            return self._row_records_job(log, in_file, first, min(last, in_file.last), lost,
+                                         bytes_max)
+        if in_file is not None:
+            last = min(last, in_file.first - 1)
         begin, through = max(first, log.raft_start), first - 1
         jobs: list[ReadJob] = []
         if first < begin:
@@ -115,6 +129,18 @@ class LogTable:
                      for low, high in _intact_ranges(begin, through, log.missing)]
         return RecordsJob(jobs, first, through, tuple(
             [(low, min(high, through)) for low, high in lost if low <= through]))
+
+    def _row_records_job(self, log: StoredLog, in_file: FileRange, first: int, last: int,
+                         lost: Sequence[tuple[int, int]], bytes_max: int) -> RowRecordsJob:
+        found, last = log.records.within(first, last, bytes_max)
+        known = {}
+        for index in found:
+            _, position, size = log.records.locate(index)
+            known[index] = position, size, self.journal.segment_of(position)
+        number = in_file.segment.number
+        return RowRecordsJob(log.group, log.incarnation, first, last, lost, known,
+                             log.records.terms, self.indexed.reader(log.group, {number}), number,
+                             bytes_max, self.read_gap_bytes_max)
 
     def missing_job(self, log: StoredLog, index: int) -> ReadJob:
         """Return a job that raises ``CorruptRange`` for an entry that is known to be missing."""

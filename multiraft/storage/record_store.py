@@ -2,8 +2,11 @@
 
 Contract.  Owned by the loop, in memory only.  ``StoredLog.compact`` fills the store from the Raft
 log's index, recovery does the same; ``StoredLog`` answers by index from either of the two.  Offsets
-lead to indexes in the partitions' own indexes (``PartitionIndex``).  Nothing but this interface
-knows how records are kept, so that they can move to files.
+lead to indexes in the partitions' own indexes (``PartitionIndex``).
+
+The places of most records are in index files alone (``indexed_segments.py``): of these the store
+has a range of indexes for each segment, in which other entries are as well.  ``in_file`` tells the
+segment, a job the rest.  A place in memory, of a copy or of a missing record, counts first.
 
 Invariants.  Indexes ascend and are below the group's Raft start.  Each record is a data entry that
 is committed, so (group, incarnation, index) names it, and its term identifies it.  A missing index
@@ -19,13 +22,14 @@ hides, has the index of a record but not its term.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import NamedTuple, final
 
 from multiraft.errors import Compacted
 from multiraft.storage.index import UNKNOWN_POSITION, Copy, GroupIndex
+from multiraft.storage.indexed_segments import IndexedSegment
 from multiraft.storage.uncopied_ranges import UncopiedRanges
 
 #: Term of an index for which it is not known: the committed entry of that index is the right one.
@@ -42,11 +46,48 @@ class EntryPlace(NamedTuple):
     size: int  # framed
 
 
+class FileRange(NamedTuple):
+    """Range of indexes for which the index file of a segment answers."""
+
+    first: int
+    last: int
+    segment: IndexedSegment
+
+
+class Unreadable(NamedTuple):
+    """Indexes of which no record, or not each, can be read."""
+
+    missing: Sequence[int]  # ascending
+    uncopied: UncopiedRanges
+
+    def first_in(self, first: int, last: int) -> int:
+        """Return the lowest missing or uncopied index in [first, last]; 0 = none.  O(log missing +
+        log ranges)."""
+        known, uncopied = self.missing, self.uncopied.first_in(first, last)
+        at = bisect_left(known, first)
+        if at == len(known) or known[at] > last:
+            return uncopied
+        return min(known[at], uncopied or known[at])
+
+    def is_missing(self, index: int) -> bool:
+        """Return True if the record of an index cannot be read.  O(log missing)."""
+        at = bisect_left(self.missing, index)
+        return at < len(self.missing) and self.missing[at] == index
+
+
 class MissingRecord(NamedTuple):
     """Place of a record, or of a hole, that cannot be read."""
 
     position: int  # of the journal; 0 = unknown
     size: int  # framed; 0 = unknown
+
+
+def _first(found: FileRange) -> int:
+    return found.first
+
+
+def _last(found: FileRange) -> int:
+    return found.last
 
 
 def term_in(runs: TermRuns, index: int) -> int:
@@ -125,10 +166,11 @@ def _joined(runs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 class RecordStore:
     """Places of the kept records of one group, by index."""
 
-    __slots__ = ("_indexes", "_positions", "_sizes", "_terms", "_missing", "_missing_sorted",
-                 "uncopied")
+    __slots__ = ("changes", "uncopied", "_indexes", "_positions", "_sizes", "_terms", "_missing",
+                 "_missing_sorted", "_ranges")
 
     def __init__(self) -> None:
+        self.changes = 0  # of places of single records
         self._indexes = array("Q")
         self._positions = array("Q")
         self._sizes = array("I")
@@ -137,12 +179,15 @@ class RecordStore:
         self._missing: dict[int, MissingRecord] = {}
         self._missing_sorted: list[int] | None = None  # None = to be sorted anew
         self.uncopied = UncopiedRanges()
+        self._ranges: list[FileRange] = []  # ascending, disjoint
 
     def __len__(self) -> int:
+        """Return the number of records whose places are in memory."""
         return len(self._indexes)
 
     def __bool__(self) -> bool:
-        return bool(self._indexes) or bool(self._missing) or bool(self.uncopied)
+        return bool(self._indexes) or bool(self._missing) or bool(self.uncopied) or bool(
+            self._ranges)
 
     @property
     def is_complete(self) -> bool:
@@ -216,6 +261,7 @@ class RecordStore:
     def replace(self, index: int, term: int, position: int, size: int, raft_start: int) -> None:
         """Set place and term of a record, which is added if it was a hole, and count it as intact.
         O(records) when it was a hole, O(log n) else."""
+        self.changes += 1
         slot = bisect_left(self._indexes, index)
         if slot == len(self._indexes) or self._indexes[slot] != index:
             self._indexes.insert(slot, index)
@@ -248,18 +294,87 @@ class RecordStore:
         self._drop_terms(raft_start)
         return removed_bytes
 
-    def lose(self, index: int) -> bool:
-        """Count a record as missing, because it cannot be read.  Return False if it was."""
+    def lose(self, index: int, place: MissingRecord | None = None) -> bool:
+        """Count a record as missing, because it cannot be read.  Return False if it was.
+
+        ``place``: of a record whose place is in an index file alone; it is in memory from now
+        on."""
         if index in self._missing:
             return False
-        place = self.locate(index)
-        self._set_missing(index, MissingRecord(place.position, place.size))
+        self.changes += 1
+        if index not in self:
+            assert place is not None, f"record {index} is in no index file"
+            slot = bisect_left(self._indexes, index)
+            self._indexes.insert(slot, index)
+            self._positions.insert(slot, place.position)
+            self._sizes.insert(slot, place.size)
+        known = self.locate(index)
+        self._set_missing(index, MissingRecord(known.position, known.size))
         return True
 
     def forget_missing(self, index: int) -> None:
         """Count a record as intact, or a hole as an entry that is no record."""
         if self._missing.pop(index, None) is not None:
             self._missing_sorted = None
+
+    def can_take(self, first: int, last: int, terms: TermRuns, raft_start: int) -> bool:
+        """Return True if the entries first..last of a segment, with runs of these ``terms``, are
+        the committed ones of their indexes, and no other segment's index file answers for one of
+        them.
+
+        Entries of a segment that were truncated later have other terms, and entries at or above the
+        Raft start may be truncated yet.  Before the first record no terms are known, and none are
+        needed: with the entry of a term, a log has all that its leader had before it (Log
+        Matching).  O(runs + segments)."""
+        begin = max(first, self._terms[0][0]) if self._terms else raft_start
+        if not begin <= last < raft_start or any(first <= each.last and each.first <= last
+                                                 for each in self._ranges):
+            return False
+        starts = {begin, *(start for start, _ in [*self._terms, *terms] if begin < start <= last)}
+        return all(term_in(terms, start) == self.term(start) != UNKNOWN_TERM for start in starts)
+
+    def take_file(self, first: int, last: int, segment: IndexedSegment) -> None:
+        """Let the index file of a segment answer for the records first..last, as far as they stand
+        in the segment and are not missing.  O(records that go)."""
+        low, high = bisect_left(self._indexes, first), bisect_right(self._indexes, last)
+        for slot in reversed([low - 1, *self.slots_kept(first, last, segment)]):
+            for column in (self._indexes, self._positions, self._sizes):
+                del column[slot + 1:high]
+            high = slot
+        insort(self._ranges, FileRange(first, last, segment), key=_first)
+
+    def slots_kept(self, first: int, last: int, segment: IndexedSegment) -> list[int]:
+        """Return the slots of those of the records first..last, ascending, whose places stay in
+        memory when the index file of ``segment`` answers for the others: copies and missing
+        ones."""
+        low, high = bisect_left(self._indexes, first), bisect_right(self._indexes, last)
+        positions, missing = self._positions[low:high], self._missing
+        begin, end = segment.segment.start, segment.segment.end
+        if not missing and (low == high or begin <= min(positions) <= max(positions) < end):
+            return []
+        return [slot for slot, position in enumerate(positions, low)
+                if not begin <= position < end or self._indexes[slot] in missing]
+
+    def kept_in_memory(self, first: int, last: int, segment: IndexedSegment) -> list[int]:
+        """Return the indexes of the records in ``slots_kept``."""
+        return [self._indexes[slot] for slot in self.slots_kept(first, last, segment)]
+
+    def file_from(self, index: int) -> FileRange | None:
+        """Return the first range of indexes for which an index file answers and that ends at
+        ``index`` or behind; None = there is none.  O(log segments)."""
+        at = bisect_left(self._ranges, index, key=_last)
+        return self._ranges[at] if at < len(self._ranges) else None
+
+    def is_in_file(self, segment: IndexedSegment) -> bool:
+        """Return True if the index file of a segment answers.  O(segments)."""
+        return any(each.segment is segment for each in self._ranges)
+
+    def forget_file(self, segment: IndexedSegment, raft_start: int) -> None:
+        """Forget the range of a segment, in which no record is left.  O(segments)."""
+        kept = [each for each in self._ranges if each.segment is not segment]
+        if len(kept) != len(self._ranges):
+            self._ranges = kept
+            self._drop_terms(raft_start)
 
     def _set_missing(self, index: int, place: MissingRecord) -> None:
         self._missing[index] = place
@@ -271,9 +386,12 @@ class RecordStore:
 
     @property
     def first_needed(self) -> int:
-        """The first index that is kept, missing or uncopied; 0 = none.  O(missing log missing)."""
-        uncopied = [first for first, _ in self.uncopied.ranges[:1]]
-        return min([*self._indexes[:1], *self._missing_in_order()[:1], *uncopied], default=0)
+        """The first index that is or may be kept, is missing or uncopied; 0 = none.  O(missing log
+        missing)."""
+        others = [first for first, _ in self.uncopied.ranges[:1]]
+        # Entries of a segment may begin before the first record, where no terms are known.
+        others += [max(each.first, self._terms[0][0]) for each in self._ranges[:1]]
+        return min([*self._indexes[:1], *self._missing_in_order()[:1], *others], default=0)
 
     def _drop_terms(self, raft_start: int) -> None:
         """Drop the terms before the first index that is kept, missing or uncopied."""
@@ -297,14 +415,23 @@ class RecordStore:
         return self._missing
 
     def __contains__(self, index: object) -> bool:
-        """Return True if the entry of that index is a record, readable or missing.  O(log n)."""
+        """Return True if the entry of that index is a record, readable or missing, whose place is
+        in memory.  O(log n)."""
         assert isinstance(index, int)
         slot = bisect_left(self._indexes, index)
         return slot < len(self._indexes) and self._indexes[slot] == index
 
+    def in_file(self, index: int) -> IndexedSegment | None:
+        """Return the segment whose index file tells if the entry of that index is a record, and
+        where; None = it is no record, or its place is in memory.  O(log n)."""
+        at = bisect_right(self._ranges, index, key=_first) - 1
+        if at < 0 or index > self._ranges[at].last or index in self:
+            return None
+        return self._ranges[at].segment
+
     def holds(self, index: int, term: int) -> bool:
-        """Return True if there is a record of that index and term, readable or missing; with
-        ``UNKNOWN_TERM``, of that index.  O(log n)."""
+        """Return True if there is a record of that index and term, readable or missing, whose place
+        is in memory; with ``UNKNOWN_TERM``, of that index.  O(log n)."""
         return index in self and term in (UNKNOWN_TERM, self.term(index))
 
     def term(self, index: int) -> int:
@@ -313,7 +440,7 @@ class RecordStore:
 
     def locate(self, index: int) -> EntryPlace:
         """Return where a record is, readable or missing.  O(log n).  Raise ``Compacted`` for an
-        index without a record."""
+        index without a record whose place is in memory."""
         slot = bisect_left(self._indexes, index)
         if slot == len(self._indexes) or self._indexes[slot] != index:
             raise Compacted(f"index {index} is below the Raft start and no record")
@@ -325,7 +452,8 @@ class RecordStore:
         return self.locate(index).size
 
     def indexes_within(self, begin: int, end: int) -> list[int]:
-        """Return the records that begin in [begin, end) of the journal.  O(records)."""
+        """Return the records that begin in [begin, end) of the journal, without those whose places
+        are in index files alone.  O(records)."""
         return [self._indexes[slot] for slot, position in enumerate(self._positions)
                 if begin <= position < end]
 
@@ -339,11 +467,11 @@ class RecordStore:
     def first_missing(self, first: int, last: int) -> int:
         """Return the lowest missing or uncopied index in [first, last]; 0 = none.  O(log
         missing)."""
-        known, uncopied = self._missing_in_order(), self.uncopied.first_in(first, last)
-        at = bisect_left(known, first)
-        if at == len(known) or known[at] > last:
-            return uncopied
-        return min(known[at], uncopied or known[at])
+        return Unreadable(self._missing_in_order(), self.uncopied).first_in(first, last)
+
+    def unreadable(self) -> Unreadable:
+        """Return the indexes that cannot be read now.  O(missing + ranges)."""
+        return Unreadable(tuple(self._missing_in_order()), UncopiedRanges(self.uncopied.ranges))
 
     def missing_within(self, first: int, last: int) -> list[int]:
         """Return the missing indexes in [first, last], ascending.  O(result)."""
@@ -352,7 +480,8 @@ class RecordStore:
 
     def within(self, first: int, last: int, bytes_max: int) -> tuple[list[int], int]:
         """Return the first readable records in [first, last] that have at most ``bytes_max`` framed
-        bytes, at least one, and the index up to which they are all.  O(result + missing there)."""
+        bytes, at least one, and the index up to which they are all; only those whose places are in
+        memory.  O(result + missing there)."""
         slot, total = bisect_left(self._indexes, first), 0
         found: list[int] = []
         while slot < len(self._indexes) and self._indexes[slot] <= last:
@@ -393,3 +522,6 @@ class RecordStore:
         assert all(a[0] < b[0] and a[1] != b[1] for a, b in zip(self._terms, self._terms[1:]))
         assert not self._terms or self._terms[-1][0] < raft_start
         assert not self.first_needed or self._terms[0][0] <= self.first_needed
+        ranges = self._ranges
+        assert all(each.first <= each.last < raft_start for each in ranges)
+        assert all(a.last < b.first for a, b in zip(ranges, ranges[1:]))

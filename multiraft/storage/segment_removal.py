@@ -25,7 +25,7 @@ Theory.  Which segments may go: ``removable_segments``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from multiraft.storage.checkpointer import Checkpointer, Durable
 from multiraft.storage.filesystem import Filesystem
@@ -69,12 +69,15 @@ class SegmentRemoval:
     """Decisions about the segments of a store's journal, and the jobs that remove them."""
 
     def __init__(self, table: LogTable, checkpointer: Checkpointer,
-                 contents: dict[int, SegmentContents], trimmed_bytes: int):
-        """``contents``: by start, of the sealed segments that recovery found.  ``trimmed_bytes``:
-        of records, after whose removal the segments are examined again."""
+                 contents: dict[int, SegmentContents], forget: Callable[[SegmentContents], None],
+                 trimmed_bytes: int):
+        """``contents``: by start, of the sealed segments that recovery found; ``forget`` is called
+        for each segment that leaves the journal.  ``trimmed_bytes``: of records, after whose
+        removal the segments are examined again."""
         self._table = table
         self._checkpointer = checkpointer
         self._contents = contents
+        self._forget = forget
         self._trimmed_bytes_max = trimmed_bytes
         self._trimmed_bytes = 0  # since the last pass began
         self._is_outdated = True  # the last pass, because of what happened since
@@ -192,14 +195,18 @@ class SegmentRemoval:
         begin = contents.begin if contents.begin >= 0 else journal.end_before(segment)
         if journal.remove(segment, begin):
             del self._contents[segment.start]
+            self._forget(contents)
         else:
             self.waiting += 1
             assert self._pass is not None
             self._pass.keep(contents)
 
     def _has_record(self, segment: SegmentContents) -> bool:
-        """Return True if a record stands in the segment, readable or missing.  O(records of the
-        groups between the first and the last index that they have in the segment)."""
+        """Return True if a record stands in the segment, readable or missing.  O(records in memory
+        of the groups between the first and the last index that they have in the segment)."""
+        indexed = self._table.indexed.find(segment.start)
+        if indexed is not None and indexed.rows:
+            return True
         for group, contents in segment.groups.items():
             log = self._table.logs.get(group)
             if log is not None and log.incarnation == contents.incarnation and (

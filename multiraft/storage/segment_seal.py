@@ -37,7 +37,7 @@ WINDOW_BYTES = 512 << 10
 class SealJob:
     """Read a sealed segment once more and put its index beside it.
 
-    ``damage`` or ``too_large`` says why not."""
+    ``damage`` or ``too_large`` says why not.  An index file that was there is replaced."""
 
     __slots__ = ("segment", "damage", "too_large", "contents", "_filesystem")
 
@@ -62,7 +62,7 @@ class SealJob:
         except FileNotFoundError:
             if not self.segment.is_removed:
                 raise
-            return
+            return  # its index file was damaged, and nothing needs it any longer
         if buffers is not None:
             write_index_file(self._filesystem, self.segment, buffers)
 

@@ -21,7 +21,8 @@ on disk: docs/storage-format.md.
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from itertools import islice, takewhile
 from typing import Any, NamedTuple
 
 from multiraft.codec import layout
@@ -40,23 +41,33 @@ from multiraft.storage.checkpoint import (
 )
 from multiraft.storage.checkpointer import Checkpointer
 from multiraft.storage.config import StorageConfig
-from multiraft.storage.errors import OffsetTooLow, RecordsNotCopied, StaleIncarnation
+from multiraft.storage.errors import (
+    BlockNotCached,
+    OffsetTooLow,
+    RecordsNotCopied,
+    StaleIncarnation,
+)
 from multiraft.storage.filesystem import Buffer, Filesystem
 from multiraft.storage.identity import Claimed, Identity, claim
-from multiraft.storage.index import PartitionIndex
+from multiraft.storage.index import IndexedBatch, PartitionIndex
 from multiraft.storage.io_jobs import (
+    BlockJob,
     CreateSegmentJob,
     Fetch,
     FetchJob,
     ReadJob,
     RecordsJob,
+    RowFetchJob,
+    RowRecordsJob,
     StagedWrite,
     VerifyJob,
+    select_batches,
 )
 from multiraft.storage.journal.journal import Journal, Placed, SegmentHeader
 from multiraft.storage.journal.segment_index import TRUNCATED_IN_HEAD_RECOVERY
 from multiraft.storage.log_table import LogTable
-from multiraft.storage.record_store import TermRuns, runs_fault
+from multiraft.storage.memory_release import MemoryRelease, SummaryJob
+from multiraft.storage.record_store import TermRuns, Unreadable, runs_fault
 from multiraft.storage.recovery.recovery import recover
 from multiraft.storage.recovery.report import Damage, RecoveryProgress, RecoveryReport
 from multiraft.storage.repair.repair import LocalRepair
@@ -64,11 +75,15 @@ from multiraft.storage.segment_removal import RemovalJob, SegmentRemoval
 from multiraft.storage.segment_seal import SealJob
 from multiraft.storage.stored_log import StoredLog
 from multiraft.storage.strays import strays_among_checkpoints
-from multiraft.storage.uncopied_ranges import IndexRange
+from multiraft.storage.uncopied_ranges import IndexRange, UncopiedRanges
 from multiraft.types import Configuration, Entry, EntryKind
 
 LOCK_FILE = "LOCK"
 JOURNAL_DIRECTORY = "lane-0"
+
+#: Parts of blocks that a fetch reads whose blocks are not in memory: 512 KiB of records and more
+#: where batches have 1 KiB, and few where a partition has little in each segment.
+PARTS_PER_FETCH = 16
 
 _ENTRY_HEADER_BYTES = layout.ENTRY_HEADER_BYTES
 
@@ -76,7 +91,7 @@ _ENTRY_HEADER_BYTES = layout.ENTRY_HEADER_BYTES
 class CopyState(NamedTuple):
     """Records of a group's replica, and what it lacks of them."""
 
-    records: int  # here, missing ones included
+    records: int  # whose places are in memory, as those of copies are; missing ones included
     missing: int  # records, and entries that may have been records, that cannot be read
     indexes_left: int  # uncopied ones
 
@@ -109,9 +124,17 @@ class Store:
         self._filesystem = table.filesystem
         self._cache = EntryCache(config.entry_cache_bytes_max)
         self._checkpointer = Checkpointer(table, self.repair, directory, config, checkpoint)
+        self._release = MemoryRelease(table.journal, table.logs, table.partition_states,
+                                      table.indexed)
         self._removal = SegmentRemoval(table, self._checkpointer, recovered.contents,
+                                       self._release.forget,
                                        config.segment_bytes_max // 2)
         self._sealed = list(recovered.unindexed)  # segments that wait for their index file
+        unindexed = {segment.start for segment in self._sealed}
+        for contents in recovered.contents.values():
+            if contents.start not in unindexed:
+                self._release.add(contents)
+        self._release.begin()
         self._finished_sequence = 0
 
     # ---- opening and closing ---------------------------------------------------------------------
@@ -190,6 +213,7 @@ class Store:
         if log is None or incarnation > log.incarnation:
             if log is not None:
                 log.cached.clear()
+                log.drop_rows()
             log = self._logs[group] = StoredLog(group, incarnation, configuration)
             log.damage.create(self._journal.position, self._journal.end_place)
             if self.recovered.quarantine_all_reason and not is_new:
@@ -260,10 +284,12 @@ class Store:
         records = self.table.log(group).records
         return CopyState(len(records), len(records.missing), records.uncopied.count)
 
-    def records_job(self, group: int, first: int, last: int, bytes_max: int) -> RecordsJob | None:
+    def records_job(self, group: int, first: int, last: int,
+                    bytes_max: int) -> RecordsJob | RowRecordsJob | None:
         """Return a job that reads, for another member, the records with indexes in [first, last],
         the applied batches of the Raft log among them: as many as have at most ``bytes_max`` framed
-        bytes, at least one.  None if nothing is applied from ``first`` on.
+        bytes, at least one, or those of one segment whose index file answers, if there are any.
+        None if nothing is applied from ``first`` on.
 
         Records that the log start has passed may be among them.  O(records in the answer + applied
         entries in it).  Raise ``UnknownGroup`` for a group without a log here."""
@@ -476,8 +502,9 @@ class Store:
 
     @property
     def seals_waiting(self) -> int:
-        """Count the full segments that still need their index file; any thread.  O(1)."""
-        return len(self._sealed)
+        """Count the full segments that still need their index file, or a new one; any thread.
+        O(1)."""
+        return len(self._sealed) + len(self.table.indexed.damaged)
 
     def create_segment_job(self) -> CreateSegmentJob | None:
         """Return a job that creates the next segment, once the active one is half full; None
@@ -498,11 +525,20 @@ class Store:
         self._journal.preallocate()
 
     def seal_job(self) -> SealJob | None:
-        """Return a job that writes the index file of a full and durable segment, once for each;
-        None = no segment waits.  Any thread may execute the job, ``sealed`` takes its result."""
+        """Return a job that writes the index file of a full and durable segment, once for each, or
+        of one whose index file was found damaged; None = no segment waits.  Any thread may execute
+        the job, ``sealed`` takes its result."""
         while self._sealed and self._sealed[0].is_removed:  # since a start found it without one
             del self._sealed[0]
-        return SealJob(self._filesystem, self._sealed.pop(0)) if self._sealed else None
+        if self._sealed:
+            return SealJob(self._filesystem, self._sealed.pop(0))
+        damaged = self.table.indexed.damaged
+        while damaged:
+            segment = damaged.popleft()
+            if segment.is_removed or segment in damaged:
+                continue
+            return SealJob(self._filesystem, segment)
+        return None
 
     def sealed(self, job: SealJob) -> None:
         """Take an executed ``SealJob``, and add the damage that it found when it read the segment
@@ -511,6 +547,8 @@ class Store:
             self._removal.sealed_meanwhile(job.segment)
         elif job.contents is not None:
             self._removal.add(job.contents)
+            if job.too_large is None:
+                self._release.add(job.contents)
         if job.damage:
             self.damage.append(Damage("entry", job.segment.path, job.segment.start, -1, 0,
                                       job.damage))
@@ -518,6 +556,19 @@ class Store:
     def seal_failed(self, job: SealJob) -> None:
         """Have the segment sealed later, because the job found a full disk."""
         self._sealed.insert(0, job.segment)
+
+    def summary_job(self) -> SummaryJob | None:
+        """Return a job that reads the summary of an index file which can answer for records in
+        memory; None = there is none.  Any thread may execute the job, ``release`` takes its result.
+
+        To be called after each checkpoint, until it returns None.  O(groups in
+        ``memory_release.SEGMENTS_EXAMINED_MAX`` segments)."""
+        return self._release.next_job()
+
+    def release(self, job: SummaryJob) -> Iterator[None]:
+        """Take an executed ``SummaryJob``: let go of the records in memory for which the index file
+        answers.  Yield after a part that one turn of the loop may do; the caller exhausts it."""
+        return self._release.take(job)
 
     def removal_job(self) -> RemovalJob | None:
         """Return a job that unlinks the files of segments that nothing needs, and examine the next
@@ -629,17 +680,21 @@ class Store:
             if not batches:
                 return Fetch([], None, offset, 0)
             # The partition's index may lack the same entries: an answer could skip over records.
-            return Fetch([], FetchJob(self.table.missing_job(log, min(missing))), offset, 0)
+            return self._missing(log, min(missing), offset)
+        if batches is not None and offset < batches.rows_end:
+            return self._fetch_rows(log, batches, offset, bytes_max, below_offset)
         if not log.records.is_complete and offset < below_offset:
             below_offset, lost = log.readable_below(partition, offset, below_offset)
-            if lost and log.records.uncopied.first_in(lost, lost):
+            if lost and lost not in log.records.missing:
                 raise RecordsNotCopied(group, partition, offset, lost)
             if lost:
-                return Fetch([], FetchJob(self.table.missing_job(log, lost)), offset, 0)
+                return self._missing(log, lost, offset)
         if not batches:
             return Fetch([], None, offset, 0)
         first = batches.find(offset)
         if first < 0:
+            if offset >= batches.first_offset:  # behind the batches in index files
+                return Fetch([], None, offset, 0)
             raise OffsetTooLow(partition, offset, batches.first_offset)
         size_of, cached = log.size, log.cached
         is_cached = batches.batch(first)[2] in cached
@@ -660,7 +715,77 @@ class Store:
         if is_cached:
             payloads = [cached[index].entry.payload for index in indexes]
             return Fetch(payloads, None, next_offset, total)
-        return Fetch([], FetchJob(self.table.read_from_disk(log, indexes)), next_offset, total)
+        return Fetch([], FetchJob(self.table.read_from_disk(log, indexes), next_offset),
+                     next_offset, total)
+
+    def _missing(self, log: StoredLog, index: int, offset: int) -> Fetch:
+        return Fetch([], FetchJob(self.table.missing_job(log, index), offset), offset, 0)
+
+    def _fetch_rows(self, log: StoredLog, batches: PartitionIndex, offset: int, bytes_max: int,
+                    below_offset: int) -> Fetch:
+        """Return a fetch of batches of which some are in index files alone.
+
+        Batches in memory are not mixed with others, and neither are those with a slot and those
+        whose place is in a block that is not in memory."""
+        if offset < batches.first_offset:
+            raise OffsetTooLow(batches.partition, offset, batches.first_offset)
+        cached, unreadable = log.cached, log.records.unreadable()
+
+        def size_of(batch: IndexedBatch) -> int:
+            return batch.place.size if batch.place is not None else log.size(batch.index)
+
+        try:
+            chosen = select_batches(batches.batches_from(offset, self.table.indexed.blocks),
+                                    offset, below_offset, bytes_max, unreadable, size_of)
+        except BlockNotCached:
+            return self._fetch_blocks(log, batches, offset, bytes_max, below_offset, unreadable)
+        if isinstance(chosen, int):
+            if not unreadable.is_missing(chosen):
+                raise RecordsNotCopied(log.group, batches.partition, offset, chosen)
+            return self._missing(log, chosen, offset)
+        if not chosen:
+            return Fetch([], None, offset, 0)
+        is_cached = chosen[0].index in cached
+        chosen = [*takewhile(lambda batch: (batch.index in cached) == is_cached, chosen)]
+        total = sum(map(size_of, chosen)) - _ENTRY_HEADER_BYTES * len(chosen)
+        next_offset = chosen[-1].end
+        if is_cached:
+            return Fetch([cached[batch.index].entry.payload for batch in chosen], None,
+                         next_offset, total)
+        read = self.table.read_places(log, [self._place_of(log, batch) for batch in chosen])
+        return Fetch([], FetchJob(read, next_offset), next_offset, total)
+
+    def _place_of(self, log: StoredLog, batch: IndexedBatch) -> tuple[int, int, int, int]:
+        """Return index, term, journal position and size of a batch."""
+        place = batch.place
+        if place is None:
+            return batch.index, *log.locate(batch.index)
+        start = self.table.indexed.with_number(place.file).segment.start
+        return batch.index, log.records.term(batch.index), start + place.position, place.size
+
+    def _fetch_blocks(self, log: StoredLog, batches: PartitionIndex, offset: int, bytes_max: int,
+                      below_offset: int, unreadable: Unreadable) -> Fetch:
+        """Return a fetch whose job reads blocks of index files first, and so does not know its
+        batches yet.  Batches with a slot are left to the next fetch."""
+        assert batches.rows is not None
+        rows = batches.rows.part(offset, PARTS_PER_FETCH)
+        slot = batches.find(offset) + 1
+        if slot < len(batches):
+            below_offset = min(below_offset, batches.batch(slot)[0])
+        reader = self.table.indexed.reader(log.group, {row.file for row in rows})
+        job = RowFetchJob(log.group, log.incarnation, batches.partition, rows, reader,
+                          log.records.terms, unreadable, offset, below_offset, bytes_max,
+                          self.table.read_gap_bytes_max)
+        return Fetch([], job, offset, job.bytes)
+
+    def block_job(self, error: BlockNotCached) -> BlockJob:
+        """Return a job that reads the block which a look-up lacked.  Any thread may execute it,
+        ``block_read`` takes its result; then the look-up is made again."""
+        return BlockJob(self.table.indexed.reader(-1, {error.file}), error.file, error.block)
+
+    def block_read(self, job: BlockJob) -> None:
+        """Take an executed ``BlockJob``."""
+        self.table.indexed.take(job.reader, job.number, job.block, job.rows)
 
     def batches(self, group: int, partition: int, offset: int,
                 count: int) -> list[tuple[int, int, int, int]]:
@@ -669,28 +794,23 @@ class Store:
         record, index of its entry, bytes of its payload with padding).  Empty if there is none.
 
         Batches of the log's end are among them, whether committed or not, and none before which one
-        may be uncopied.  O(log n + count).  Raise ``UnknownGroup`` for a group without a log
-        here."""
+        may be uncopied.  O(log n + count).  Raise ``UnknownGroup`` for a group without a log here,
+        ``BlockNotCached`` if a block of an index file has to be read first (``block_job``)."""
         log = self.table.log(group)
         batches = log.partitions.get(partition)
         if not batches:
             return []
-        first = max(0, batches.find(offset))
-        if batches.batch(first)[1] <= offset:
-            first += 1
-        found = []
-        end = min(first + count, len(batches))
-        for slot in range(first, log.copied_slots(partition, offset, first, end)):
-            base, end, index = batches.batch(slot)
-            found.append((base, end, index, log.size(index) - _ENTRY_HEADER_BYTES))
-        return found
+        found = islice(log.copied_batches(batches, offset, self.table.indexed.blocks), count)
+        return [(base, end, index, (place.size if place is not None else log.size(index))
+                 - _ENTRY_HEADER_BYTES) for base, end, index, place in found]
 
     def first_at(self, group: int, partition: int, timestamp_ms: int, from_offset: int,
                  below_offset: int) -> int | None:
         """Return the offset at which to begin a search for the first record at or after
         ``timestamp_ms``: from ``from_offset`` up to it, no record of ``partition`` in ``group`` is
         so late. None if no batch that ends below ``below_offset`` can have such a record. O(log n).
-        Raise ``UnknownGroup`` for a group without a log here.
+        Raise ``UnknownGroup`` for a group without a log here, ``BlockNotCached`` if a block of an
+        index file has to be read first (``block_job``).
 
         The offset is the first one of a batch with such a record, or ``from_offset`` when the batch
         that first reached the timestamp lies before it: the index has the highest timestamp so far,
@@ -698,7 +818,8 @@ class Store:
         be missing or uncopied."""
         log = self.table.log(group)
         if not log.records.is_complete and from_offset < below_offset:
-            readable, lost = log.readable_below(partition, from_offset, below_offset)
+            readable, lost = log.readable_below(partition, from_offset, below_offset,
+                                                self.table.indexed.blocks)
             if lost:
                 return from_offset
             found = self._first_at(log, partition, timestamp_ms, from_offset, readable)
@@ -710,12 +831,12 @@ class Store:
         batches = log.partitions.get(partition)
         if not batches:
             return None
-        slot = max(batches.find_timestamp(timestamp_ms), batches.find(from_offset))
-        while slot < len(batches):
-            base, end, _ = batches.batch(slot)
-            if end > from_offset:
-                return max(base, from_offset) if end <= below_offset else None
-            slot += 1  # no batch has the offset itself: at most once
+        blocks = self.table.indexed.blocks
+        first = batches.first_since(timestamp_ms, blocks)
+        if first is None:
+            return None
+        for base, end, _, _ in batches.batches_from(max(first, from_offset), blocks):
+            return max(base, from_offset) if end <= below_offset else None
         return None
 
     def verify_job(self, group: int, partition: int, offset: int) -> VerifyJob | None:
@@ -726,6 +847,8 @@ class Store:
         without a log here."""
         log = self.table.log(group)
         batches = log.partitions.get(partition)
+        if batches is not None and offset < batches.rows_end:
+            return self._verify_rows(log, batches, offset)
         slot = batches.find(offset) if batches else -1
         if batches is None or slot < 0 or offset >= batches.batch(slot)[1]:
             return None
@@ -736,6 +859,25 @@ class Store:
         cached = log.cached.get(index)
         return VerifyJob(self.table.read_from_disk(log, (index,)), index,
                           cached.entry.payload if cached is not None else None)
+
+    def _verify_rows(self, log: StoredLog, batches: PartitionIndex,
+                     offset: int) -> VerifyJob | None:
+        """Return a job that checks a batch which is perhaps in index files alone, and durable."""
+        if offset < batches.first_offset:
+            return None
+        blocks = self.table.indexed.blocks
+        try:
+            batch = next(batches.batches_from(offset, blocks), None)
+        except BlockNotCached:
+            job = self._fetch_blocks(log, batches, offset, 0, 1 << 62,
+                                     Unreadable((), UncopiedRanges())).job
+            assert isinstance(job, RowFetchJob)
+            return VerifyJob(job, 0, None)
+        if batch is None or batch.base_offset > offset:
+            return None
+        cached = log.cached.get(batch.index)
+        return VerifyJob(self.table.read_places(log, [self._place_of(log, batch)]), batch.index,
+                         cached.entry.payload if cached is not None else None)
 
     # ---- checkpoints -----------------------------------------------------------------------------
 
@@ -765,6 +907,7 @@ class Store:
         """Record that the checkpoint of an executed job is durable; the next job may be made
         then."""
         self._checkpointer.done(job)
+        self._release.begin()
 
     def checkpoint_failed(self) -> None:
         """Allow another checkpoint job, because the last one found a full disk."""

@@ -16,7 +16,7 @@ lower ones, and neither quarantine the replica nor keep it in head recovery.
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import NamedTuple, final
 
@@ -24,11 +24,21 @@ from multiraft.codec import layout
 from multiraft.partitions.state import PartitionStates
 from multiraft.raft.log_reader import GroupRestored, LogBounds
 from multiraft.raft.replica_records import ForcedRecovery, Tombstone
+from multiraft.storage.block_index.file_codec import RunSummary
+from multiraft.storage.block_index.lookup import Blocks
+from multiraft.storage.block_index.partition_rows import PartitionRows, RowCounts
 from multiraft.storage.damage.damage_map import DamageMap, EntryState, MissingEntry
 from multiraft.storage.damage.place import Place
 from multiraft.storage.damage.ranges import merged
 from multiraft.storage.filesystem import Buffer
-from multiraft.storage.index import UNKNOWN_POSITION, Copy, GroupIndex, PartitionIndex
+from multiraft.storage.index import (
+    UNKNOWN_POSITION,
+    Copy,
+    GroupIndex,
+    IndexedBatch,
+    PartitionIndex,
+)
+from multiraft.storage.indexed_segments import IndexedSegment
 from multiraft.storage.journal.journal import Journal
 from multiraft.storage.journal.segment_index import REPAIR_STRUCT
 from multiraft.storage.record_store import (
@@ -166,6 +176,7 @@ class StoredLog:
         """Empty the log at a tombstone: entries before its journal position, which is at ``place``,
         belong to a removed replica.  Keep the term, vote and vote barrier of the tombstone."""
         before = self.record_before_tombstone or self.record
+        self.drop_rows()
         self.__init__(self.group, self.incarnation)
         self.record_before_tombstone = before
         self.hard_state, self.vote_barrier_index = left.hard_state, left.vote_barrier_index
@@ -219,6 +230,7 @@ class StoredLog:
         on."""
         self.configurations = [(index, configuration)]
         self.index = GroupIndex(bounds.first_index, bounds.prev_term)
+        self.drop_rows()
         self.records = RecordStore()
         self.partitions = {}
         self.cached.clear()
@@ -235,11 +247,12 @@ class StoredLog:
         indexes from ``first_index`` on become uncopied.
 
         ``terms``: runs of the indexes from ``first_index``, the first that may be needed, up to the
-        snapshot's.  O(entries + records)."""
+        snapshot's.  Records that are in index files alone stay so.  O(entries + records)."""
         last, records, partitions = bounds.last_index, self.records, self.partitions
         installed = self.installed_needed()
         if len(installed) >= INSTALLED_RANGES_MAX:  # copied anew, so that there is one range
             first_removed, installed = 1, ()
+            self.drop_rows()
             records, partitions, terms = RecordStore(), {}, tuple(terms)
         else:
             first_removed = max(self.raft_start, min(committed, self.index.last_index) + 1)
@@ -248,6 +261,7 @@ class StoredLog:
             self.compact(first_removed, states, (), [run for run in terms_from(
                 terms, self.raft_start) if run[0] < first_removed], 0)
             self.trim(states)
+        self.partitions = {}  # the rows of those that stay are kept
         self.restart(bounds, index, configuration, snapshot_position)
         self.records, self.partitions = records, partitions
         self.installed = (*installed, InstalledRange(snapshot_position, first_removed, last,
@@ -295,8 +309,8 @@ class StoredLog:
         return self.index.first_index
 
     def locate(self, index: int) -> EntryPlace:
-        """Return term, position and size of an entry of the Raft log, or of a record.  O(log n).
-        Raise ``Compacted`` for an index below the Raft start without a record."""
+        """Return term, position and size of an entry of the Raft log, or of a record whose place is
+        in memory.  O(log n).  Raise ``Compacted`` for another index below the Raft start."""
         at = self.index
         if index < at.first_index:
             return self.records.locate(index)
@@ -309,8 +323,8 @@ class StoredLog:
         return self.index.size(index)
 
     def has(self, index: int) -> bool:
-        """Return True if the Raft log or the record store has an entry, readable or missing.
-        O(log n)."""
+        """Return True if the Raft log has an entry, or the record store its place in memory,
+        readable or missing.  O(log n)."""
         return self.index.first_index <= index <= self.index.last_index or index in self.records
 
     def first_missing_of(self, indexes: Iterable[int]) -> int:
@@ -321,16 +335,20 @@ class StoredLog:
             return 0
         return next((each for each in indexes if each in entries or each in records), 0)
 
-    def readable_below(self, partition: int, offset: int, below_offset: int) -> tuple[int, int]:
+    def readable_below(self, partition: int, offset: int, below_offset: int,
+                       blocks: Blocks | None = None) -> tuple[int, int]:
         """Return the offset up to which a partition can be read from ``offset`` on without passing
         a missing record, at most ``below_offset``, and the missing record that prevents a read at
         ``offset`` itself; 0 = none does.
 
         A lost batch stood between those before and behind it, so a place where the offsets do not
-        continue counts as lost if an index between may be.  O(``BATCHES_EXAMINED_MAX``)."""
+        continue counts as lost if an index between may be.  ``blocks``: None if all batches from
+        ``offset`` on have slots.  O(``BATCHES_EXAMINED_MAX``)."""
         records, batches = self.records, self.partitions.get(partition)
         before, at = 0, offset  # index of the last readable batch, and offset behind it
         if batches is not None:
+            if blocks is not None and offset < batches.rows_end:
+                return self._readable_below(batches, offset, below_offset, blocks)
             first = max(0, batches.find(offset))
             for slot in range(first, min(len(batches), first + BATCHES_EXAMINED_MAX)):
                 base, end, index = batches.batch(slot)
@@ -348,21 +366,44 @@ class StoredLog:
             return below_offset, 0
         return at, lost if at == offset else 0
 
-    def copied_slots(self, partition: int, offset: int, first: int, end: int) -> int:
-        """Return the end of the slots of a partition, from ``first`` up to ``end`` (exclusive),
-        before which no uncopied batch from ``offset`` on can be.  O(slots)."""
-        batches, uncopied = self.partitions[partition], self.records.uncopied
-        before = batches.batch(first - 1)[2] if first else 0
-        for slot in range(first, end if uncopied else first):
-            base, behind, index = batches.batch(slot)
-            if base > offset and uncopied.first_in(before + 1, index):
-                return slot
-            before, offset = index, max(offset, behind)
-        return end
+    def _readable_below(self, batches: PartitionIndex, offset: int, below_offset: int,
+                        blocks: Blocks) -> tuple[int, int]:
+        """Return what ``readable_below`` does, where some of the batches are in index files
+        alone."""
+        records, before, at = self.records, 0, offset
+        for examined, batch in enumerate(batches.batches_from(offset, blocks)):
+            if examined == BATCHES_EXAMINED_MAX:
+                return at, 0
+            lost = (batch.index if batch.index in records.missing else
+                    records.first_missing(before, batch.index) if batch.base_offset > at else 0)
+            if lost:
+                return at, lost if at == offset else 0
+            before, at = batch.index, max(at, batch.end)
+            if at >= below_offset:
+                return below_offset, 0
+        lost = records.first_missing(before, self.index.first_index)
+        return (at, lost if at == offset else 0) if lost else (below_offset, 0)
+
+    def copied_batches(self, batches: PartitionIndex, offset: int,
+                       blocks: Blocks) -> Iterator[IndexedBatch]:
+        """Yield the batches of a partition that end behind ``offset``, ascending, up to the first
+        place where an uncopied one may be.  Otherwise as ``PartitionIndex.batches_from``."""
+        uncopied, before = self.records.uncopied, 0
+        for batch in batches.batches_from(offset, blocks):
+            if batch.base_offset > offset and uncopied.first_in(before + 1, batch.index):
+                return
+            before, offset = batch.index, max(offset, batch.end)
+            yield batch
 
     def indexes_within(self, begin: int, end: int) -> list[int]:
-        """Return the records and entries that begin in [begin, end) of the journal.  O(n)."""
+        """Return the entries that begin in [begin, end) of the journal, and the records there whose
+        places are in memory.  O(n)."""
         return self.records.indexes_within(begin, end) + self.index.indexes_within(begin, end)
+
+    def has_batch(self, index: int) -> bool:
+        """Return True if the index of a partition in memory has the entry of an index.
+        O(partitions log n)."""
+        return any(each.has_index_within(index, index + 1) for each in self.partitions.values())
 
     def partitions_below(self, first_index: int) -> list[int]:
         """Return the partitions with batches of the Raft log below an index.  O(partitions)."""
@@ -442,12 +483,13 @@ class StoredLog:
     def trim(self, states: PartitionStates, partitions: Collection[int] | None = None,
              first_index: int = 0, batches_max: int = sys.maxsize) -> Trimmed:
         """Remove records below their partition's applied log start, and those of partitions that
-        ``states`` does not know, but not more than ``batches_max``; those of the Raft log stay, up
-        to ``first_index`` if that is higher.  The index of a deleted partition that is chosen goes
-        with them.
+        ``states`` does not know, but not more than ``batches_max``, where a row of an index file
+        counts as one; those of the Raft log stay, up to ``first_index`` if that is higher.  The
+        index of a deleted partition that is chosen goes with them.
 
         ``partitions``: None = all of the group.  O(removed log n + moved bytes + partitions)."""
         removed: list[int] = []
+        count = rows_bytes = 0  # of batches and rows
         end, is_complete = max(first_index, self.index.first_index), True
         unsure = self.missing.keys() | self.records.missing.keys()
         for partition in [*self.partitions] if partitions is None else partitions:
@@ -455,21 +497,73 @@ class StoredLog:
             if batches is None:
                 continue
             state = states.applied(partition)  # None: it is gone, or its entries are all above
-            if state is not None and batches.first_offset >= state.log_start:
-                continue
-            most = batches_max - len(removed)
-            gone = batches.remove_below(state.log_start if state is not None else 1 << 62, end,
-                                        unsure if state is not None else (), most)
-            removed += gone
-            if len(gone) == most:
+            log_start = state.log_start if state is not None else 1 << 62
+            rows_before = batches.row_count
+            rows_bytes += batches.drop_rows_below(log_start, batches_max - count)
+            count += rows_before - batches.row_count
+            if state is None or batches.first_offset < log_start:
+                gone = batches.remove_below(log_start, end, unsure if state is not None else (),
+                                            batches_max - count)
+                removed += gone
+                count += len(gone)
+            if count == batches_max:
                 is_complete = False
                 break
             # At a start the states may know nothing of the entries behind their checkpoint.
             if state is None and (not batches or (
                     partitions is not None and states.is_deleted(partition))):
                 del self.partitions[partition]
-        return Trimmed(self.records.remove([at for at in removed if at < self.index.first_index],
-                                           self.index.first_index), is_complete)
+        removed_bytes = self.records.remove([at for at in removed if at < self.index.first_index],
+                                            self.index.first_index)
+        return Trimmed(removed_bytes + rows_bytes, is_complete)
+
+    # ---- index files -----------------------------------------------------------------------------
+
+    def can_take(self, segment: IndexedSegment, run: RunSummary) -> bool:
+        """Return True if the index file of a segment may answer for this log's records there, once
+        and for all.  O(runs + segments)."""
+        entries, at = run.entries, segment.segment
+        if (entries is None or run.run.incarnation != self.incarnation
+                or at.end <= self.tombstone_position):
+            return False
+        first, last = entries.first_index, entries.first_index + entries.count - 1
+        # An installed snapshot replaces entries before its position: those of its range, and all if
+        # it has no range.
+        if (any(each.first <= last and first <= each.last for each in self.installed)
+                if self.installed else at.start < self.snapshot_position):
+            return False
+        return self.records.can_take(first, last, tuple(zip(entries.run_starts, entries.run_terms)),
+                                     self.raft_start)
+
+    def take_file(self, segment: IndexedSegment, run: RunSummary,
+                  states: Mapping[int, PartitionStates], counts: RowCounts) -> Iterator[None]:
+        """Let the index file of a segment answer for this log's records there, except for copies
+        and missing ones.  ``can_take`` is true.  Yield after each partition: everything is readable
+        then.  To be ended, not begun anew, unless the records are replaced.  ``states``: by group,
+        because a snapshot may replace them.  O(batches that go + rows)."""
+        entries, records = run.entries, self.records
+        assert entries is not None
+        first, last = entries.first_index, entries.first_index + entries.count - 1
+        kept, seen = records.kept_in_memory(first, last, segment), records.changes
+        for known, rows in run.rows_of():
+            if seen != records.changes:
+                kept, seen = records.kept_in_memory(first, last, segment), records.changes
+            state = states[self.group].applied(known.partition)
+            log_start = state.log_start if state is not None else 1 << 62
+            if log_start < known.end_offset and rows:
+                batches = self.partition_index(known.partition)
+                added = batches.rows or PartitionRows(counts, log_start)
+                added.insert(rows, segment.number, known.end_offset)
+                batches.take_rows(added, first, last, kept)
+                batches.drop_rows_below(log_start)
+            yield
+        records.take_file(first, last, segment)
+
+    def drop_rows(self) -> None:
+        """Forget all records that are in index files alone, because the log is replaced.
+        O(rows)."""
+        for batches in self.partitions.values():
+            batches.drop_rows()
 
     def is_copy_needed(self, entry: Entry, states: PartitionStates) -> bool:
         """Return True if the copy of a batch below the Raft start is to be kept: it is neither here
@@ -477,7 +571,10 @@ class StoredLog:
         state, batch = states.applied(entry.partition), entry.batch
         assert batch is not None
         return (state is not None and entry.base_offset + batch.count > state.log_start
-                and (entry.index in self.records.missing or entry.index not in self.records))
+                and (entry.index in self.records.missing or not self._is_record_here(entry.index)))
+
+    def _is_record_here(self, index: int) -> bool:
+        return index in self.records or self.records.in_file(index) is not None
 
     def take_copies(self, copies: Sequence[Copy], states: PartitionStates) -> int:
         """Add the batches of copies, ascending by index, to the records, except those that are here
@@ -493,7 +590,7 @@ class StoredLog:
                 continue
             if copy.index in self.records.missing:
                 self._repair_record(copy)
-            elif copy.index not in self.records:
+            elif not self._is_record_here(copy.index):
                 added.append(copy)
                 by_partition.setdefault(copy.partition, []).append(copy)
         self.records.add(added, self.raft_start)
@@ -662,4 +759,8 @@ class StoredLog:
         self.records._check(first)
         below = self._batches_below(first)
         assert all(index in self.records for index in below), f"{below} are no records"
-        assert len(self.records) == len(below), f"records without a batch, of {below}"
+        # A missing record of an index file has no slot.
+        assert len(self.records) - len(below) <= len(self.records.missing), (
+            f"records without a batch, of {below}")
+        for batches in self.partitions.values():
+            batches._check()

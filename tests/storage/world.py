@@ -6,6 +6,7 @@ from multiraft import core
 from multiraft.partitions.state import open_payload
 from multiraft.raft.ready import GroupWrite, Writes
 from multiraft.storage.config import StorageConfig
+from multiraft.storage.errors import BlockNotCached
 from multiraft.storage.identity import Identity
 from multiraft.storage.store import Store
 from multiraft.types import Configuration, Entry, EntryKind, HardState
@@ -86,3 +87,25 @@ def seal(store: Store) -> int:
         store.sealed(job)
         count += 1
     return count
+
+
+def release(store: Store) -> int:
+    """Let index files answer for all records that they can; how many segments' files were read."""
+    count = 0
+    while (job := store.summary_job()) is not None:
+        job.execute()
+        for _ in store.release(job):
+            pass
+        count += 1
+    return count
+
+
+def looked_up(store: Store, look_up):
+    """What ``look_up`` returns, once all blocks of index files that it needs were read."""
+    while True:
+        try:
+            return look_up()
+        except BlockNotCached as error:
+            job = store.block_job(error)
+            job.execute()
+            store.block_read(job)

@@ -22,7 +22,7 @@ from multiraft.storage.errors import CorruptIndex
 Blocks = Callable[[int, int], bytes]
 
 
-class EntryPlace(NamedTuple):
+class PlaceInFile(NamedTuple):
     """Place of a log's entry in a sealed segment."""
 
     file: int
@@ -36,14 +36,14 @@ class Batch(NamedTuple):
     base_offset: int
     end: int  # offset after its last record
     index: int  # type: ignore[assignment]  # in its group
-    place: EntryPlace
+    place: PlaceInFile
     latest: int  # highest timestamp of the partition in the segment up to this batch
 
 
 # ---- (group, index) ------------------------------------------------------------------------------
 
 
-def find_entry(rows: SparseIndex, index: int, blocks: Blocks) -> EntryPlace | None:
+def find_entry(rows: SparseIndex, index: int, blocks: Blocks) -> PlaceInFile | None:
     """Return where a group's entry is; None if ``rows`` does not have it.  One block."""
     at = rows.find(index)
     if at < 0:
@@ -54,7 +54,7 @@ def find_entry(rows: SparseIndex, index: int, blocks: Blocks) -> EntryPlace | No
         return None
     data = _part(row, ENTRY_ROW.size, blocks)
     position, end = ENTRY_ROW.unpack_from(data, slot * ENTRY_ROW.size)
-    return EntryPlace(row.file, position, end - _end_at(slot - 1, data))
+    return PlaceInFile(row.file, position, end - _end_at(slot - 1, data))
 
 
 def bytes_up_to(rows: SparseIndex, index: int, blocks: Blocks) -> int:
@@ -101,10 +101,11 @@ def find_timestamp(rows: SparseIndex, timestamp_ms: int, blocks: Blocks) -> Batc
     row = rows[at]
     data = _part(row, BATCH_ROW.size, blocks)
     # Values in blocks begin anew with each segment.  No row before has the timestamp, so in this
-    # part the first value that has it is the partition's first.
+    # part the first value that has it is the partition's first.  None has it if the timestamp is of
+    # a row that was dropped: then the first batch that is left comes behind it.
     slot = bisect_left(range(row.count), timestamp_ms,
                        key=lambda slot: BATCH_ROW.unpack_from(data, slot * BATCH_ROW.size)[1])
-    return _batch(row, slot, data)
+    return _batch(row, slot if slot < row.count else 0, data)
 
 
 def batches_from(rows: SparseIndex, offset: int, blocks: Blocks) -> Iterator[Batch]:
@@ -129,7 +130,7 @@ def batches_from(rows: SparseIndex, offset: int, blocks: Blocks) -> Iterator[Bat
 
 def _batch(row: Row, slot: int, data: memoryview) -> Batch:
     base, latest, index, position, size, count = BATCH_ROW.unpack_from(data, slot * BATCH_ROW.size)
-    return Batch(base, base + count, index, EntryPlace(row.file, position, size), latest)
+    return Batch(base, base + count, index, PlaceInFile(row.file, position, size), latest)
 
 
 def _part(row: Row, row_bytes: int, blocks: Blocks) -> memoryview:

@@ -36,7 +36,7 @@ from typing import NamedTuple
 
 from multiraft.raft.multi_raft import MultiRaft
 from multiraft.storage.errors import CorruptFile, CorruptJournalRange, CorruptRange
-from multiraft.storage.io_jobs import ReadJob, StagedWrite
+from multiraft.storage.io_jobs import ReadJob, RowCopyJob, StagedWrite
 from multiraft.storage.store import Store
 from multiraft.storage.stored_log import StoredLog
 from multiraft.types import Entry
@@ -150,15 +150,19 @@ class RepairCoordinator:
             return
         is_here = error.group in self._core.status.groups()
         if self._store.repair.is_record(error.group, error.index):
-            if self._store.repair.record_damage(error.group, error.index, error.why):
+            if self._record_damage(error):
                 self.groups.add(error.group)
             return
         if is_here and error.index < self._core.status.of(error.group).first_index:
             # Compacted: neither the group nor a peer reads it again.
             self._record_unneeded(error.group, error.index)
             return
-        if self._store.repair.record_damage(error.group, error.index, error.why):
+        if self._record_damage(error):
             self._quarantine(error.group, str(error), is_here)
+
+    def _record_damage(self, error: CorruptRange) -> bool:
+        return self._store.repair.record_damage(error.group, error.index, error.why,
+                                                error.position, error.size)
 
     def _quarantine(self, group: int, why: str, is_here: bool) -> None:
         """Exclude a replica from consensus, and add its group to ``groups``.
@@ -375,9 +379,11 @@ class RepairCoordinator:
 
     # ---- for others ----------------------------------------------------------------------------
 
-    def copies_for(self, request: RepairRequest) -> tuple[list[ReadJob], RepairResponse] | None:
+    def copies_for(self, request: RepairRequest) -> tuple[list[ReadJob | RowCopyJob],
+                                                          RepairResponse] | None:
         """Return the jobs that read the entries that a peer requested, and the response without
-        those entries.  None if the group is not on this node in that incarnation."""
+        those entries, for ``with_entries``.  None if the group is not on this node in that
+        incarnation."""
         group = request.group
         known = self._store.repair.incarnation(group)
         if known != request.incarnation:
@@ -388,3 +394,13 @@ class RepairCoordinator:
         leads = self._core.status.has_applied_in_term(group) and repair.term(group) >= request.term
         return jobs, RepairResponse(group, known, (), tuple(repair.absent(group, wanted)), leads,
                              tuple(repair.compacted(group, wanted)), request.wanted)
+
+    def with_entries(self, response: RepairResponse,
+                     entries: Sequence[Entry]) -> RepairResponse:
+        """Return the response with the entries that the jobs of ``copies_for`` read.  Those that
+        are compacted here and no records are called so instead: only the read could tell."""
+        compacted = {entry.index for entry in entries if self._store.repair.is_no_record(entry)}
+        return response._replace(
+            entries=tuple([entry for entry in entries if entry.index not in compacted]),
+            compacted=(*response.compacted,
+                       *(each for each in response.wanted if each[0] in compacted)))

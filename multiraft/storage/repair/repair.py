@@ -21,11 +21,13 @@ from multiraft.storage.damage.place import ORIGIN, PlaceRange
 from multiraft.storage.damage.ranges import uncovered
 from multiraft.storage.errors import InvalidCopies
 from multiraft.storage.index import UNKNOWN_POSITION, Copy
-from multiraft.storage.io_jobs import ReadJob, StagedWrite
+from multiraft.storage.indexed_segments import IndexedSegment
+from multiraft.storage.io_jobs import ReadJob, RowCopyJob, StagedWrite
 from multiraft.storage.journal.journal import Part
 from multiraft.storage.journal.segment_index import RANGE_STRUCT, REPAIR_STRUCT
 from multiraft.storage.log_table import LogTable
-from multiraft.storage.record_store import UNKNOWN_TERM, EntryPlace
+from multiraft.storage.record_store import UNKNOWN_TERM, EntryPlace, MissingRecord
+from multiraft.storage.repair.file_records import FileRecords
 from multiraft.storage.stored_log import NO_CONFIGURATION, StoredLog
 from multiraft.storage.uncopied_ranges import InstalledRange
 from multiraft.types import Entry, EntryKind
@@ -47,37 +49,59 @@ class LocalRepair:
         self._journal = table.journal
         self._damage = table.journal_damage
         self._forgotten: dict[int, int] = {}  # group -> last compacted entry that was missing
+        #: Of the segment whose damage was found last, if its records are in its index file alone.
+        self.examined: FileRecords | None = None
 
-    def record_damage(self, group: int, index: int, why: str) -> bool:
+    def record_damage(self, group: int, index: int, why: str, position: int = 0,
+                      size: int = 0) -> bool:
         """Mark a durable entry as missing, because it cannot be read as it was written, and
         quarantine its replica, in memory only.
 
         A record is only missing: what it did is in the checkpoints, so its replica stays as it is.
-        Return False, and change nothing, if that was known or the entry is not in the log."""
+        ``position``, ``size``: of the journal, needed if its place is in an index file alone; 0 =
+        unknown.  Return False, and change nothing, if that was known or the entry is not in the
+        log."""
         log = self._table.log(group)
-        if index in log.missing or index in log.records.missing or not log.has(index):
+        if index in log.missing or index in log.records.missing or not (
+                log.has(index) or log.records.in_file(index) is not None):
             return False
         # Entries in memory are contiguous up to the last one, so those before it leave as well.
         for each in [each for each in log.cached if each <= index]:
             del log.cached[each]
         if index < log.raft_start:
-            return log.records.lose(index)
+            return log.records.lose(index, MissingRecord(position, size))
         log.damage.lose(index, log.place_of(index, self._journal))
         log.damage.quarantine(f"entry {index}: {why}")
         return True
 
     def owners(self, begin: int, end: int) -> list[tuple[int, int]]:
         """Return (group, index) of all entries and records of logs that begin in [begin, end) of
-        the journal.  O(entries of the node): for the rare case of damage in that range."""
+        the journal.  Records that are in index files alone are among them if they are in the
+        ``examined`` one.  O(entries in memory): for the rare case of damage in that range."""
         return [(group, index) for group, log in sorted(self._table.logs.items())
-                for index in log.indexes_within(begin, end)]
+                for index, _ in self._within(log, begin, end)]
+
+    def _within(self, log: StoredLog, begin: int, end: int) -> list[tuple[int, EntryPlace]]:
+        found = [(index, log.locate(index)) for index in log.indexes_within(begin, end)]
+        if self.examined is not None:
+            found += self.examined.within(log, begin, end)
+        return found
+
+    def place_of(self, group: int, index: int) -> EntryPlace | None:
+        """Return where an entry or record of a log is; None = it is in neither, or in an index file
+        that is not ``examined``.  O(log n)."""
+        log = self._table.logs.get(group)
+        if log is None:
+            return None
+        if log.has(index):
+            return log.locate(index)
+        return self.examined.locate(log, index) if self.examined is not None else None
 
     def is_at(self, position: int, group: int, index: int) -> bool:
         """Return True if the log of ``group`` has its entry or record ``index`` at a journal
         position.  O(log n)."""
-        log = self._table.logs.get(group)
-        return (log is not None and log.has(index)
-                and log.locate(index).position == position)
+        place = self.place_of(group, index)
+        return place is not None and place.position == position
 
     def is_inside(self, position: int) -> bool:
         """Return True if a journal position lies inside an entry of a log, or of a damaged entry
@@ -88,8 +112,8 @@ class LocalRepair:
                 or self._damage.is_inside_explained(self._journal.place_at(position)))
 
     def _ends_behind(self, group: int, index: int, position: int) -> bool:
-        place = self._table.log(group).locate(index)
-        return place.position + place.size > position
+        place = self.place_of(group, index)
+        return place is not None and place.position + place.size > position
 
     @property
     def has_known_damage(self) -> bool:
@@ -105,8 +129,7 @@ class LocalRepair:
         """Return the logs for which damage in a range is neither cleared nor known.  O(entries of
         the node)."""
         logs, range_at = self._table.logs, self._journal.range_at
-        places = [log.locate(index) for log in logs.values()
-                  for index in log.indexes_within(begin, end)]
+        places = [place for log in logs.values() for _, place in self._within(log, begin, end)]
         owned = [range_at(at.position, at.position + at.size) for at in places]
         ranges = [part for each in self._damage.unexplained(*range_at(begin, end))
                   for part in uncovered(*each, owned)]
@@ -164,9 +187,11 @@ class LocalRepair:
         return (group for group in self._table.logs if self.damaged(group) is not None)
 
     def is_record(self, group: int, index: int) -> bool:
-        """Return True if an entry is a record of the group, readable or missing.  O(log n)."""
+        """Return True if an entry is a record of the group, readable or missing, or any entry of a
+        segment whose index file answers for the group.  O(log n)."""
         log = self._table.logs.get(group)
-        return log is not None and index < log.raft_start and index in log.records
+        return log is not None and index < log.raft_start and (
+            index in log.records or log.records.in_file(index) is not None)
 
     def incarnation(self, group: int) -> int:
         """Return the group's incarnation as this node's replica knows it; 0 = no replica.  Entries
@@ -199,13 +224,27 @@ class LocalRepair:
 
     def compacted(self, group: int, wanted: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
         """Return those of the ``wanted`` (index, term) that are compacted in the group's log and no
-        records here: no batches, or below the log start of their partition.  Of an uncopied index
-        that is not known."""
+        records here: no batches, or below the log start of their partition.  Uncopied indexes, and
+        those that only an index file can tell, are not among them."""
         log = self._table.log(group)
         records = log.records
         return [(at, term) for at, term in wanted if at < log.raft_start
                 and at not in records.missing and not records.uncopied.first_in(at, at)
-                and not records.holds(at, term)]
+                and not records.holds(at, term) and not self._is_in_file(log, at, term)]
+
+    def _is_in_file(self, log: StoredLog, index: int, term: int) -> bool:
+        return (log.records.in_file(index) is not None
+                and term in (ANY_COMMITTED, log.records.term(index)))
+
+    def is_no_record(self, entry: Entry) -> bool:
+        """Return True if an entry of this node that an index file named is compacted and no record:
+        no batch, or below the log start of its partition.  O(1)."""
+        log = self._table.logs.get(entry.group)
+        if log is None or entry.index >= log.raft_start:
+            return False
+        state = self._table.partition_states[entry.group].applied(entry.partition)
+        return entry.batch is None or state is None or (
+            entry.base_offset + entry.batch.count <= state.log_start)
 
     def wanted(self, group: int, count_max: int) -> tuple[tuple[int, int], ...]:
         """Return (index, term) of up to ``count_max`` missing entries to request from peers, lowest
@@ -247,16 +286,23 @@ class LocalRepair:
                 or (index in log.records.missing and term == log.records.term(index))}
 
     def copy_jobs(self, group: int, wanted: Sequence[tuple[int, int]],
-                    bytes_max: int) -> list[ReadJob]:
+                    bytes_max: int) -> list[ReadJob | RowCopyJob]:
         """Return jobs that read, for a peer, those ``wanted`` (index, term) that this log has
         intact, records among them; with the term ``ANY_COMMITTED``, those that are applied.
 
-        One job for each entry: as many as fit into ``bytes_max``, and at least one if the log has
-        any. O(wanted)."""
+        One job for each entry whose place is in memory, and one for each index file that has
+        others: as many as fit into ``bytes_max``, and at least one if the log has any. O(wanted).
+        """
         log, total = self._table.log(group), 0
-        jobs: list[ReadJob] = []
+        jobs: list[ReadJob | RowCopyJob] = []
+        in_files: dict[IndexedSegment, list[int]] = {}
         first, applied = log.raft_start, self._table.partition_states[group].applied_index
         for index, term in wanted:
+            if self._is_in_file(log, index, term):
+                segment = log.records.in_file(index)
+                assert segment is not None
+                in_files.setdefault(segment, []).append(index)
+                continue
             if index < first:  # committed, whatever the term that is asked for
                 known = log.records.holds(index, term)
             elif term == ANY_COMMITTED:
@@ -270,6 +316,13 @@ class LocalRepair:
                 break
             jobs.append(self._table.read_from_disk(log, (index,)) if index < first
                         else self._table.read_job(group, index, index))
+        for segment, indexes in in_files.items():
+            if jobs and total >= bytes_max:
+                break
+            reader = self._table.indexed.reader(group, {segment.number})
+            jobs.append(RowCopyJob(group, log.incarnation, indexes, log.records.terms, reader,
+                                   segment.number, bytes_max - total))
+            total = bytes_max  # it may take all of them
         return jobs
 
     def first_conflict(self, group: int, entries: Sequence[Entry]) -> int:
@@ -397,11 +450,14 @@ class LocalRepair:
     def forget_holes(self, group: int, indexes: Sequence[int]) -> None:
         """Stop counting holes among ``indexes`` as missing, because a peer that has compacted these
         entries has no records of them.  Missing records stay: they are needed while their
-        partition's log start, as applied here, is not above them."""
-        records = self._table.log(group).records
-        for index in indexes:
-            if index not in records:
-                records.forget_missing(index)
+        partition's log start, as applied here, is not above them.
+
+        The partition of a record that was in an index file alone is not known, so it counts as a
+        hole.  If a read finds it again, it is lost again.  O(indexes * partitions log n)."""
+        log = self._table.log(group)
+        holes = [index for index in indexes
+                 if index not in log.records or not log.has_batch(index)]
+        log.records.remove(holes, log.raft_start)
 
     def compact(self, group: int, first_index: int,
                 unneeded: Sequence[int] = ()) -> list[StagedWrite]:

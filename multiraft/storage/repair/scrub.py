@@ -20,9 +20,17 @@ from multiraft import core
 from multiraft.codec import layout
 from multiraft.storage.atomic_file import is_whole
 from multiraft.storage.checkpoint import checkpoint_names
-from multiraft.storage.errors import CorruptFile, CorruptJournalRange, CorruptRange
+from multiraft.storage.errors import (
+    CorruptFile,
+    CorruptIndex,
+    CorruptJournalRange,
+    CorruptRange,
+    SegmentRemoved,
+)
 from multiraft.storage.filesystem import Buffer, Filesystem
+from multiraft.storage.indexed_segments import BlockReader
 from multiraft.storage.journal.journal import Segment, SegmentHeader
+from multiraft.storage.repair.file_records import FileRecords
 from multiraft.storage.store import Store
 
 #: Read and checked at a time: a write waits for so much of the disk at most.
@@ -47,10 +55,12 @@ class ScrubJob:
     executed."""
 
     __slots__ = ("segment", "position", "limit", "prev_crc", "durable", "end", "bytes",
-                 "suspects", "resumed", "entries", "_filesystem")
+                 "suspects", "resumed", "entries", "records", "_filesystem", "_reader")
 
     def __init__(self, filesystem: Filesystem, segment: Segment, position: int, limit: int,
-                 prev_crc: int | None, durable: int, resumed: int):
+                 prev_crc: int | None, durable: int, resumed: int,
+                 reader: BlockReader | None = None):
+        """``reader``: of the segment's index file, if records are in that alone."""
         self.segment = segment
         self.position = position  # journal position where it begins
         self.limit = limit  # journal position where the segment's durable entries end
@@ -64,7 +74,10 @@ class ScrubJob:
         #: are in their segment's chain, or one of them was in its place.
         self.resumed = resumed
         self.entries: list[tuple[int, int, int]] = []  # those: journal position, group, index
+        #: Of the index file, if the piece has anything suspect.
+        self.records: FileRecords | None = None
         self._filesystem = filesystem
+        self._reader = reader
 
     def execute(self) -> None:
         """Read the piece from the disk and check it; set ``suspects``, ``end`` and ``bytes``.
@@ -72,10 +85,20 @@ class ScrubJob:
         is suspect."""
         try:
             self._read_and_check()
-        except FileNotFoundError:
+            if self._reader is not None and (self.suspects or self.entries or self.resumed):
+                self._read_index(self._reader)
+        except (FileNotFoundError, SegmentRemoved):
             if not self.segment.is_removed:
                 raise
             self.end, self.suspects, self.entries = self.limit, [], []
+
+    def _read_index(self, reader: BlockReader) -> None:
+        """Read the whole index file.  One that is damaged as well tells nothing."""
+        (number, segment), = reader.segments.items()
+        try:
+            self.records = FileRecords(segment, reader.whole(number))
+        except CorruptIndex:
+            self.records = None
 
     def _read_and_check(self) -> None:
         if self.position == self.segment.start + layout.SEGMENT_HEADER_BYTES:
@@ -235,8 +258,11 @@ class Scrubber:
                 self._prev_crc, self._resumed = segment.seed or None, 0
             if self._prev_crc is None:
                 self._resumed = self.position
+            indexed = self._store.table.indexed.find(segment.start)
+            reader = (self._store.table.indexed.reader(-1, {indexed.number})
+                      if indexed is not None else None)
             return ScrubJob(self._store.table.filesystem, segment, self.position, limit,
-                             self._prev_crc, self._durable, self._resumed)
+                             self._prev_crc, self._durable, self._resumed, reader)
         self.passes += self.position > 0
         self.position = self._durable = 0
         self._has_checkpoints = True
@@ -257,6 +283,7 @@ class Scrubber:
         self.position = max(job.end, job.position + 1)
         self._prev_crc = job.prev_crc
         self._durable = job.durable
+        self._store.repair.examined = job.records
         return [*self._overwritten(job),
                 *(error for suspect in job.suspects for error in self._errors(suspect))]
 
@@ -282,8 +309,11 @@ class Scrubber:
         return self._owned(job.resumed, end, "overwritten")
 
     def _owned(self, begin: int, end: int, why: str) -> list[CorruptRange]:
-        return [CorruptRange(group, index, f"found by the scrub: {why}")
-                for group, index in self._store.repair.owners(begin, end)]
+        repair = self._store.repair
+        places = {owner: repair.place_of(*owner) for owner in repair.owners(begin, end)}
+        return [CorruptRange(group, index, f"found by the scrub: {why}",
+                             *(place[1:] if place is not None else ()))
+                for (group, index), place in places.items()]
 
     def _errors(self, suspect: SuspectRange) -> list[CorruptRange]:
         begin, end, why = suspect

@@ -19,7 +19,7 @@ from multiraft.types import Entry, EntryKind, HardState
 from tests.storage.damage import DIRECTORY
 from tests.storage.recovery.test_lost_truncations import PARTITION, Status
 from tests.storage.repair.test_repair_histories import GROUPS, BootId, Core, put_round
-from tests.storage.world import VOTERS, Rounds, write
+from tests.storage.world import VOTERS, Rounds, checkpoint, looked_up, release, seal, write
 
 
 class Life(BootId):
@@ -76,6 +76,18 @@ class Life(BootId):
         self.store.trim(group, [PARTITION])
         self.check()
 
+    def release(self) -> None:
+        """Records of sealed segments leave memory."""
+        seal(self.store)
+        self.checkpoint()
+        release(self.store)
+        self.check()
+
+    def peer_releases(self) -> None:
+        seal(self.peer)
+        checkpoint(self.peer)
+        release(self.peer)
+
     def peer_compacts(self, group: int, kept: int) -> None:
         states = self.peer.partition_states[group]
         first = states.applied_index + 1 - kept
@@ -123,7 +135,8 @@ class Life(BootId):
     def deleted(self, group: int) -> bool:
         """True if the missing records are all below the leader's log start."""
         kept = self.peer.table.logs[group]
-        return not any(kept.has(index) for index in self.log(group).records.missing)
+        return not any(kept.has(index) or kept.records.in_file(index) is not None
+                       for index in self.log(group).records.missing)
 
     def repair(self, recovering: set[int]) -> None:
         """Damage of entries that were dropped is not repaired, and a start from a checkpoint before
@@ -154,11 +167,12 @@ class Life(BootId):
         try:
             found = self.store.fetch(group, PARTITION, end - 1, 1, end)
             payloads = found.buffers or (found.job.execute() if found.job is not None else [])
+            next_offset = found.next_offset if found.job is None else found.job.next_offset
         except CorruptRange:
             assert may_fail
             return
         assert [bytes(payload) for payload in payloads] == [bytes(entry.payload)]
-        assert found.next_offset == end
+        assert next_offset == end
 
     def check(self) -> None:
         """A read may find damage of entries that were given up before the last start: an index file
@@ -211,14 +225,17 @@ class Life(BootId):
             assert not needed
             return
         index._check()
-        batches = [index.batch(slot) for slot in range(len(index))]
+        batches = [each[:3] for each in looked_up(self.store, lambda: [
+            *index.batches_from(0, self.store.table.indexed.blocks)])]
         expected = [(entry.base_offset, entry.base_offset + entry.batch.count, entry.index)
                     for entry in needed]
         assert batches[len(batches) - len(expected):] == expected
         for entry in needed:
             self.read(group, entry)
             if entry.index < log.raft_start:
-                assert log.records.holds(entry.index, entry.term)
+                assert log.records.holds(entry.index, entry.term) or (
+                    log.records.in_file(entry.index) is not None
+                    and log.records.term(entry.index) == entry.term)
         readable = [entry for entry in needed
                     if entry.base_offset + entry.batch.count > log_start]
         found = self.store.fetch(group, PARTITION, log_start, 1 << 20, 1 << 40)
@@ -253,6 +270,8 @@ steps = st.lists(st.one_of(
     st.tuples(st.just("remove"), st.integers(1, 3)),
     st.tuples(st.just("remove"), st.integers(1, 3)),
     st.tuples(st.just("roll"), st.booleans()),
+    st.tuples(st.just("release")), st.tuples(st.just("release")),
+    st.tuples(st.just("peer_releases")),
     st.tuples(st.just("restart")),
     st.tuples(st.just("rot_checkpoint")),
     st.tuples(st.just("stale_follows"), group),
@@ -276,6 +295,10 @@ IN_FRONT = [*REMOVED, ("rise", 2, 0), ("commit_and_compact", 2, 0), ("trim", 2),
 NAMED = [*REMOVED[:-1], ("remove", 1)]
 
 
+#: The same, and all records but those of the last segment are in index files alone.
+RELEASED = [*SEGMENTED, ("release",)]
+
+
 @settings(max_examples=150)
 @given(steps)
 @example([*REMOVED, ("restart",), ("append", 1, 2, True), ("remove", 2)])
@@ -291,6 +314,14 @@ NAMED = [*REMOVED[:-1], ("remove", 1)]
           ("roll", True), ("commit_and_compact", 1, 0), ("flip", 16, True), ("flip", 0, True),
           ("append", 1, 3, False), ("append", 1, 1, True), ("damage", [(21, 4), (4, 2)], True),
           ("remove", 3)])
+# Records that are in index files alone are damaged.
+@example([*RELEASED, ("flip", 8, True), ("restart",)])
+@example([*RELEASED, ("flip", 8, False), ("release",)])
+@example([*RELEASED, ("flip", 14, True), ("rise", 1, 2), ("commit_and_compact", 1, 0),
+          ("trim", 1), ("remove", 3)])
+@example([*RELEASED, ("damage", [(0, 2), (20, 5)], True), ("release",), ("restart",)])
+@example([*RELEASED, ("damage", [(10, 3)], False), ("release",), ("restart",)])
+@example([*RELEASED, ("peer_releases",), ("damage", [(0, 30)], False), ("release",)])
 @example([*RAISED, ("flip", 8, True)])
 @example([*RAISED, ("flip", 8, False)])
 @example([*RAISED, ("peer_compacts", 1, 0), ("flip", 8, False), ("restart",)])
@@ -314,6 +345,12 @@ def test_segments_go_in_these_histories():
         assert lived(steps).removed
     named = lived(NAMED)
     assert not named.removed and named.store.table.journal.leftovers
+
+
+def test_records_are_in_index_files_in_these_histories():
+    life = lived(RELEASED)
+    life.release()
+    assert all(life.log(group).partitions[PARTITION].rows for group in GROUPS)
 
 
 def lived(steps) -> Life:

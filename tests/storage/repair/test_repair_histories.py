@@ -95,7 +95,7 @@ class BootId:
                     asked, peer = (leader, self.peer) if action.peer == 2 else (stale, self.stale)
                     jobs, answer = asked.copies_for(action.request)
                     given = tuple(entry for job in jobs for entry in job.execute())
-                    repairer.on_response(answer._replace(entries=given))
+                    repairer.on_response(asked.with_entries(answer, given))
                 elif isinstance(action, ReplayEntries):
                     repairer.on_replay_read(group, action.job.execute())
             if self.is_repaired(repairer):

@@ -1,0 +1,416 @@
+"""Records that index files answer: the same answers as from memory, whatever happens to either."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chaos.simulator.disk.filesystem import SimulatedFile, SimulatedFilesystem
+from multiraft.storage.errors import CorruptJournalRange, CorruptRange, OffsetTooLow
+from multiraft.types import Entry, EntryKind, HardState
+from tests.storage.damage import DIRECTORY, flipped
+from tests.storage.world import (
+    SMALL,
+    VOTERS,
+    Rounds,
+    checkpoint,
+    data_entry,
+    looked_up,
+    noop_entry,
+    open_entry,
+    open_store,
+    release,
+    seal,
+    write,
+)
+
+GROUPS, OTHER = (1, 2), 3
+END = 1 << 40
+
+
+def partitions(group: int) -> range:
+    return range(10 * group, 10 * group + 3)
+
+
+class History:
+    """A store with two groups, and the lists of what they have."""
+
+    def __init__(self, config=SMALL) -> None:
+        self.filesystem = SimulatedFilesystem()
+        self.config = config
+        self.store = open_store(self.filesystem, DIRECTORY, config)
+        self.terms = dict.fromkeys(GROUPS, 1)
+        self.logs: dict[int, list[Entry]] = {group: [] for group in GROUPS}
+        self.times = 0
+        self.create()
+        for group in GROUPS:
+            for partition in partitions(group):
+                self.append(group, open_entry(group, self.next_index(group), 1, partition))
+            self.apply(group, 0)
+
+    def create(self) -> None:
+        for group in (*GROUPS, OTHER):
+            self.store.create_group(group, 1, VOTERS)
+            if group == OTHER:
+                Rounds(self.store).run(write(OTHER, hard_state=HardState(1, 1)))
+
+    def next_index(self, group: int) -> int:
+        return len(self.logs[group]) + 1
+
+    def append(self, group: int, entry: Entry) -> None:
+        states = self.store.partition_states[group]
+        assert not states.check_entry(entry)
+        states.append(entry)
+        self.logs[group].append(entry)
+        Rounds(self.store).run(write(group, entry, hard_state=HardState(entry.term, 1)))
+
+    # ---- what happens ----------------------------------------------------------------------------
+
+    def put(self, group: int, at: int, size: int) -> None:
+        """A batch of one or two records; timestamps rise and fall."""
+        partition = partitions(group)[at]
+        base = self.store.partition_states[group].next_offset(partition)
+        self.times += 1
+        values = [b"%d" % self.times * size] * (1 + size % 2)
+        self.append(group, data_entry(group, self.next_index(group), self.terms[group], partition,
+                                      base, values, 1000 + self.times * 7 % 50))
+
+    def elect(self, group: int, count: int) -> None:
+        """A new leader's first entry replaces entries that are not applied, at most ``count``."""
+        log, states = self.logs[group], self.store.partition_states[group]
+        kept = max(states.applied_index, len(log) - count)
+        self.terms[group] += 1
+        entry = noop_entry(group, kept + 1, self.terms[group])
+        drop = kept + 1 if kept < len(log) else 0
+        if drop:
+            states.truncate(drop)
+        del log[kept:]
+        states.append(entry)
+        log.append(entry)
+        Rounds(self.store).run(write(group, entry, drop_from=drop,
+                                     hard_state=HardState(entry.term, 1)))
+
+    def apply(self, group: int, back: int) -> None:
+        states = self.store.partition_states[group]
+        states.apply(max(states.applied_index, len(self.logs[group]) - back))
+
+    def raise_log_start(self, group: int, at: int, back: int) -> None:
+        partition = partitions(group)[at]
+        states = self.store.partition_states[group]
+        start = max(0, states.next_offset(partition) - back)
+        self.append(group, Entry(EntryKind.LOG_START, group, 1, self.terms[group],
+                                 self.next_index(group), partition, start))
+
+    def compact(self, group: int, back: int) -> None:
+        for _ in range(2):
+            Rounds(self.store).run(write(OTHER, hard_state=HardState(1, 1)))
+            checkpoint(self.store, {each: self.store.partition_states[each].applied_index
+                                    for each in GROUPS})
+        self.store.compact(group, max(1, self.store.raft_start_max(group) - back))
+
+    def trim(self, group: int) -> None:
+        self.store.trim(group, partitions(group))
+
+    def release(self) -> None:
+        seal(self.store)
+        checkpoint(self.store, {})
+        release(self.store)
+
+    def forget_blocks(self) -> None:
+        self.store.table.indexed.cache._rows.clear()
+        self.store.table.indexed.cache.bytes = 0
+
+    def remove(self) -> None:
+        """Every step of removal of segments that is due."""
+        self.compact(GROUPS[0], 1 << 30)
+        while True:
+            job = self.store.removal_job()
+            if job is not None:
+                job.execute()
+                self.store.removed(job)
+            elif not self.store.is_examining:
+                return
+
+    def restart(self) -> None:
+        checkpoint(self.store, {})
+        self.store.close()
+        self.store = open_store(self.filesystem, DIRECTORY, self.config)
+        for group in GROUPS:
+            states = self.store.partition_states[group]
+            assert states.last_index == len(self.logs[group])
+        self.check_memory()
+
+    # ---- what holds ------------------------------------------------------------------------------
+
+    def check_memory(self) -> None:
+        table = self.store.table
+        table.indexed._check()
+        rows: dict[int, int] = {}
+        for log in table.logs.values():
+            log._check()
+            assert not log.quarantined and not log.records.missing
+            for batches in log.partitions.values():
+                for row in batches.rows.index if batches.rows is not None else ():
+                    rows[row.file] = rows.get(row.file, 0) + 1
+        assert rows == {each.number: each.rows for each in table.indexed._by_start.values()
+                        if each.rows}
+        assert not self.store.damage
+
+    def batches(self, group: int, partition: int) -> list[Entry]:
+        """The batches that a reader sees, the last ones not committed."""
+        state = self.store.partition_states[group].applied(partition)
+        start = state.log_start if state is not None else 0
+        return [entry for entry in self.logs[group] if entry.batch is not None
+                and entry.partition == partition and entry.base_offset + entry.batch.count > start]
+
+    def check(self) -> None:
+        self.check_memory()
+        for group in GROUPS:
+            for partition in partitions(group):
+                self.check_partition(group, partition, self.batches(group, partition))
+
+    def check_partition(self, group: int, partition: int, expected: list[Entry]) -> None:
+        store = self.store
+        state = store.partition_states[group].applied(partition)
+        start = state.log_start if state is not None else 0
+        end = expected[-1].base_offset + expected[-1].batch.count if expected else start
+        for offset in {*range(start, end, 1 + (end - start) // 9), end - 1} if expected else ():
+            found = looked_up(store, partial(store.batches, group, partition, offset, 3))
+            wanted = [each for each in expected if each.base_offset + each.batch.count > offset]
+            assert found == [(each.base_offset, each.base_offset + each.batch.count, each.index,
+                              -(-len(each.payload) // 8) * 8) for each in wanted[:3]]
+            for bytes_max in (1, 400, 1 << 20):
+                found = self.fetch(group, partition, offset, bytes_max)
+                assert found == [bytes(each.payload) for each in wanted][:len(found)] and found
+            job = store.verify_job(group, partition, offset)
+            assert job is not None and job.execute() is None
+        assert self.read_all(group, partition, start) == [bytes(each.payload) for each in expected]
+        assert not self.fetch(group, partition, end, 1)
+        assert not looked_up(store, lambda: store.batches(group, partition, end, 1))
+        if start and expected and expected[0].base_offset >= start:
+            with pytest.raises(OffsetTooLow):
+                store.fetch(group, partition, start - 1, 1, END)
+        for timestamp in (0, 1010, 1030, 1049, 1051):
+            for offset in {start, (start + end) // 2}:
+                self.check_time(group, partition, timestamp, offset, expected)
+
+    def check_time(self, group: int, partition: int, timestamp: int, offset: int,
+                   expected: list[Entry]) -> None:
+        found = looked_up(self.store, lambda: self.store.first_at(group, partition, timestamp,
+                                                                  offset, END))
+        late = [max(each.base_offset, offset) for each in expected
+                if each.base_offset + each.batch.count > offset
+                and each.batch.max_timestamp_ms >= timestamp]
+        if late:
+            assert found is not None and offset <= found <= late[0]
+        if found is not None:
+            assert found == offset or found in [each.base_offset for each in expected]
+
+    def fetch(self, group: int, partition: int, offset: int, bytes_max: int) -> list[bytes]:
+        found = self.store.fetch(group, partition, offset, bytes_max, END)
+        buffers = found.buffers if found.job is None else found.job.execute()
+        self.next = found.next_offset if found.job is None else found.job.next_offset
+        return [bytes(each) for each in buffers]
+
+    def read_all(self, group: int, partition: int, offset: int) -> list[bytes]:
+        found = []
+        while batches := self.fetch(group, partition, offset, 700):
+            found += batches
+            assert self.next > offset
+            offset = self.next
+        return found
+
+
+group, small = st.sampled_from(GROUPS), st.integers(0, 3)
+puts = st.tuples(st.just("put"), group, st.integers(0, 2), st.integers(1, 120))
+#: A run of batches, so that segments fill.
+runs = st.lists(puts, min_size=5, max_size=25)
+others = st.one_of(
+    st.tuples(st.just("elect"), group, st.integers(0, 8)),
+    st.tuples(st.just("apply"), group, small),
+    st.tuples(st.just("apply"), group, st.just(0)),
+    st.tuples(st.just("raise_log_start"), group, st.integers(0, 2), st.integers(0, 9)),
+    st.tuples(st.just("compact"), group, small),
+    st.tuples(st.just("compact"), group, st.just(0)),
+    st.tuples(st.just("trim"), group),
+    st.tuples(st.just("release")), st.tuples(st.just("release")),
+    st.tuples(st.just("forget_blocks")),
+    st.tuples(st.just("remove")),
+    st.tuples(st.just("restart")))
+scripts = st.lists(st.one_of(runs, others.map(lambda each: [each])), max_size=25).map(
+    lambda parts: [each for part in parts for each in part])
+
+
+@pytest.mark.parametrize("resident", [True, False])
+@given(script=scripts)
+@settings(deadline=None, max_examples=40)
+def test_index_files_answer_as_lists_do(resident, script):
+    read_resident = SimulatedFile.read_resident
+    SimulatedFile.read_resident = (
+        (lambda self, length, position: bytearray(self.read(length, position))) if resident
+        else lambda self, length, position: None)
+    try:
+        history = History()
+        for what, *how in script:
+            getattr(history, what)(*how)
+        history.check()
+        for group in GROUPS:
+            history.apply(group, 0)
+            history.compact(group, 0)
+        for each in history.store.table.logs.values():
+            each.cached.clear()
+        history.release()
+        history.check()
+    finally:
+        SimulatedFile.read_resident = read_resident
+
+
+def filled(config=SMALL) -> History:
+    """A history of some segments, everything below the Raft start and not in memory."""
+    history = History(config)
+    for at in range(120):
+        history.put(GROUPS[at % 2], at % 3, at % 60)
+    compacted(history)
+    history.release()
+    history.forget_blocks()
+    return history
+
+
+def compacted(history: History) -> None:
+    for group in GROUPS:
+        history.apply(group, 0)
+        history.compact(group, 0)
+    for each in history.store.table.logs.values():
+        each.cached.clear()
+
+
+def in_memory(history: History) -> list[int]:
+    """Positions of the records whose places are in memory."""
+    return [position for log in history.store.table.logs.values()
+            for position in log.records._positions]
+
+
+def test_records_of_sealed_segments_leave_memory():
+    history = filled()
+    journal = history.store.table.journal
+    unsealed = journal.segments[-1].start
+    assert len(journal.segments) > 3
+    assert all(position >= unsealed for position in in_memory(history))
+    for log in history.store.table.logs.values():
+        for batches in log.partitions.values():
+            assert len(batches) <= len(log.records) and batches.rows is not None
+    history.check()
+
+
+def test_entries_at_the_raft_start_keep_their_segment_in_memory():
+    history = History()
+    for at in range(60):
+        history.put(1, at % 3, at)
+    history.apply(1, 0)
+    history.compact(1, 5)
+    history.release()
+    log = history.store.table.logs[1]
+    assert log.records._ranges and all(each.last < log.raft_start for each in log.records._ranges)
+    assert len(log.records)
+    history.elect(1, 0)
+    history.check()
+
+
+def test_the_rows_of_a_removed_segment_go_with_it():
+    history = filled()
+    indexed = history.store.table.indexed
+    before = {*indexed._by_start}
+    for group in GROUPS:
+        for at in range(3):
+            history.raise_log_start(group, at, 2)
+    compacted(history)
+    for group in GROUPS:
+        history.trim(group)
+    for _ in range(3):
+        history.remove()
+    assert before - {*indexed._by_start} and not before & {
+        each.start for each in history.store.table.journal.leftovers}
+    assert indexed._free
+    for at in range(120):
+        history.put(GROUPS[at % 2], at % 3, at % 60)
+    compacted(history)
+    history.release()
+    history.check()
+
+
+def test_a_batch_that_was_truncated_is_not_answered():
+    """Its segment's index file has it, and the group's other records there."""
+    history = History()
+    while len(history.store.table.journal.segments) < 3:
+        history.put(1, 0, 9)
+    segment = history.store.table.journal.segments[1]
+    log = history.store.table.logs[1]
+    first = next(at for at in range(1, log.index.last_index + 1)
+                 if log.index.position(at) >= segment.start)
+    history.apply(1, len(history.logs[1]) - first)
+    history.elect(1, 1 << 30)
+    for _ in range(3):
+        history.put(1, 0, 5)
+    compacted(history)
+    history.release()
+    assert history.store.table.indexed.find(segment.start) is None or not (
+        history.store.table.indexed.find(segment.start).rows)
+    history.check()
+
+
+INDEX_DAMAGES = {
+    "damaged": lambda data: flipped(data, 9000),
+    "empty": lambda data: b"",
+    "cut": lambda data: data[:4096 + 9],
+    "zeros": lambda data: bytes(len(data)),
+}
+
+
+@pytest.mark.parametrize("how", [*INDEX_DAMAGES, "missing", "foreign"])
+def test_a_damaged_index_file_is_made_anew_from_its_segment(how):
+    history = filled()
+    paths = [each.path for each in history.store.table.indexed._by_start.values()]
+    for at, path in enumerate(paths):
+        data = contents(history, path)
+        if how == "missing":
+            history.filesystem.remove(path)
+            continue
+        put(history, path, contents(history, paths[at - 1]) if how == "foreign"
+            else INDEX_DAMAGES[how](data))
+    history.check()
+    assert history.store.seals_waiting
+    assert seal(history.store)
+    assert not history.store.seals_waiting and not history.store.damage
+    history.forget_blocks()
+    history.check()
+    assert not history.store.seals_waiting
+
+
+def test_damage_of_segment_and_index_file_is_an_error_of_the_journal():
+    history = filled()
+    at = next(iter(history.store.table.indexed._by_start.values()))
+    put(history, at.path, b"")
+    segment = contents(history, at.segment.path)
+    put(history, at.segment.path, flipped(segment, len(segment) // 2))
+    errors = set()
+    for group in GROUPS:
+        for partition in partitions(group):
+            try:
+                history.read_all(group, partition, 0)
+            except CorruptRange as error:
+                errors.add(type(error))
+                assert (error.begin, error.end) == (at.segment.start, at.segment.end)
+    assert errors == {CorruptJournalRange}
+
+
+def contents(history: History, path: str) -> bytes:
+    return history.filesystem.open(path).read(1 << 20, 0)
+
+
+def put(history: History, path: str, data: bytes) -> None:
+    file = history.filesystem.open(path)
+    file.truncate(0)
+    file.write([data], 0, True)
