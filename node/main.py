@@ -82,8 +82,8 @@ class Node:
         self.metadata = build_metadata(env, facts)
         self.storage = build_storage(env)
         self.peers = build_peers(env, self.storage, self.metadata)
-        self.retention = build_retention(env, self.metadata, self.peers)
         self.reads = build_reads(env, self.storage, self.metadata)
+        self.retention = build_retention(env, self.metadata, self.peers, self.reads)
         self.admin = build_admin(env, self.storage, self.metadata, self.peers, self.reads)
         self.clients = build_clients(env, self.metadata, self.peers, self.reads, self.admin,
                                      self.retention)

@@ -126,7 +126,8 @@ class IndexedSegments:
 
     def blocks(self, number: int, block: int) -> bytes:
         """Return the rows of a block, from memory or the page cache.  Raises ``BlockNotCached``
-        also for a damaged block, which ``BlockReader`` makes anew."""
+        also for a block that cannot be read, or is damaged: ``BlockReader`` says so, or makes it
+        anew."""
         try:
             return self.cache.rows(number, block)
         except BlockNotCached:
@@ -137,8 +138,8 @@ class IndexedSegments:
                 if data is None:
                     raise
                 rows = at.open_block(block, data)
-            except (FileNotFoundError, CorruptFile):
-                raise BlockNotCached(number, block) from None
+            except (OSError, CorruptFile) as error:  # a job meets it again
+                raise BlockNotCached(number, block) from error
         self.cache.add(number, block, rows)
         return rows
 

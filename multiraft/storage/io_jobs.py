@@ -19,6 +19,7 @@ from typing import NamedTuple
 from multiraft import core
 from multiraft.codec import layout
 from multiraft.errors import CorruptBatch, CorruptEntry
+from multiraft.storage.block_index.blocks import BLOCK_BYTES
 from multiraft.storage.block_index.partition_rows import batches_behind
 from multiraft.storage.block_index.rows import SparseIndex
 from multiraft.storage.errors import (
@@ -549,6 +550,8 @@ class BlockJob:
 
     __slots__ = ("number", "block", "rows", "reader")
 
+    bytes = BLOCK_BYTES  # to read
+
     def __init__(self, reader: BlockReader, number: int, block: int):
         self.number = number
         self.block = block
@@ -609,8 +612,11 @@ class Fetch(NamedTuple):
 
     buffers: list[Buffer]
     job: FetchJob | RowFetchJob | None  # cold: execute it on a thread, it returns the buffers
-    #: After the last record of the batches; with a job, that is ``job.next_offset`` once it was
-    #: executed.
-    next_offset: int
+    next_offset: int  # after the last record of the batches; of a ``RowFetchJob``, the offset
     #: Of the batches, rounded up to the journal's alignment; of a ``RowFetchJob``, an estimate.
     bytes: int
+
+    @property
+    def read_to(self) -> int:
+        """Offset after the last record of the batches, known once the job was executed."""
+        return self.next_offset if self.job is None else self.job.next_offset

@@ -18,6 +18,7 @@ them in ``BATCHES_COUNTED_MAX`` rows of the index.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from multiraft.errors import PartitionSealed
@@ -38,6 +39,7 @@ from node.clients.error_codes import Redirect, StaleMetadata
 from node.clients.partition_open import partition_open_of, require_known_deletions
 from node.clients.read_view import TERM_NOT_COMMITTED
 from node.clock import monotonic_ms
+from node.loop.block_reads import BlockReads
 from node.loop.steps import ROWS_PER_STEP, parts
 from node.metadata.node_releases import retention_entries_fault
 from node.request_errors import REFUSED, request_error
@@ -109,7 +111,8 @@ class RecordDeletion:
     def __init__(self, core: MultiRaft, store: Batches,
                  partition_states: Mapping[int, PartitionStates], directory: Router,
                  metadata: Callable[[], Nodes], log_starts: LogStarts, applied: Applied,
-                 turns: Turns, timeout_ms_max: int, request_round: Callable[[], None],
+                 turns: Turns, blocks: BlockReads, timeout_ms_max: int,
+                 request_round: Callable[[], None],
                  now_ms: Callable[[], int] = monotonic_ms):
         self._core = core
         self._store = store
@@ -119,6 +122,7 @@ class RecordDeletion:
         self._log_starts = log_starts
         self._applied = applied
         self._turns = turns
+        self._blocks = blocks
         self._timeout_ms_max = timeout_ms_max
         self._request_round = request_round
         self._now_ms = now_ms
@@ -275,7 +279,10 @@ class RecordDeletion:
                 await self._turns.take(ROWS_PER_STEP)
                 if group not in self._partition_states:
                     break  # the replica was removed meanwhile
-                batches = self._store.batches(group, row.incarnation, at, ROWS_PER_STEP)
+                batches = await self._blocks.look_up(partial(
+                    self._batches, group, row.incarnation, at))
+                if batches is None:
+                    break  # unreadable now, or the replica was removed meanwhile
                 # A batch that the new log start divides stays.
                 deleted = [batch for batch in batches if batch[1] <= row.before_offset]
                 total += sum(batch[3] for batch in deleted)
@@ -287,6 +294,12 @@ class RecordDeletion:
             counted[slot] = _Counted(log_start,
                                      total if at >= row.before_offset else UNKNOWN_BYTES)
         return counted, budget
+
+    def _batches(self, group: int, partition: int,
+                 offset: int) -> list[tuple[int, int, int, int]] | None:
+        if group not in self._partition_states:
+            return None
+        return self._store.batches(group, partition, offset, ROWS_PER_STEP)
 
     # ---- proposal -------------------------------------------------------------------------------
 

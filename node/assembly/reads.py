@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import trio
+
 from node.assembly.env import NodeEnv
 from node.assembly.metadata import MetadataParts
 from node.assembly.storage import StorageParts
@@ -16,6 +18,7 @@ from node.clients.metadata_wait import MetadataWaiter
 from node.clients.read_index import ReadIndexRequests
 from node.clients.read_view import ReadView
 from node.loop.background import Background
+from node.loop.block_reads import BlockReads
 from node.loop.steps import StepRunner
 
 
@@ -30,6 +33,7 @@ class ReadParts:
     offsets: Offsets
     corruption_reports: CorruptionReports
     log_starts: LogStarts
+    blocks: BlockReads
 
 
 def build_reads(env: NodeEnv, storage: StorageParts, metadata: MetadataParts) -> ReadParts:
@@ -59,9 +63,10 @@ def build_reads(env: NodeEnv, storage: StorageParts, metadata: MetadataParts) ->
         counts,
     )
     metadata.log.partition_left.subscribe(fetch_handler.committed)
-    offsets = Offsets(read_view, store, read_index_requests, metadata_waiter, later)
+    offsets = Offsets(read_view, store, read_index_requests, metadata_waiter, background, damaged,
+                      later)
     corruption_reports = CorruptionReports(read_view, store, background, damaged, request_round)
     return ReadParts(
         counts, background, read_index_requests, fetch_handler, offsets, corruption_reports,
-        log_starts
+        log_starts, BlockReads(store, trio.to_thread.run_sync, damaged)
     )

@@ -73,8 +73,8 @@ def build_replicas(env: NodeEnv, storage: StorageParts, metadata: MetadataParts,
     peers.bulk.handlers.update(log_start_propagation.handlers)
     record_deletion = RecordDeletion(
         core, store, store.partition_states, metadata.directory, lambda: metadata.log.state,
-        reads.log_starts, applied, env.turns, env.config.limits.append_timeout_ms_max,
-        request_round)
+        reads.log_starts, applied, env.turns, reads.blocks,
+        env.config.limits.append_timeout_ms_max, request_round)
     admin.handlers.update(record_deletion.handlers)
     partition_deletion = PartitionDeletion(core, store.partition_states, metadata.log,
                                            request_round, env.turns, log)

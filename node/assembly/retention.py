@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from node.assembly.env import NodeEnv
 from node.assembly.metadata import MetadataParts
 from node.assembly.peers import PeerParts
+from node.assembly.reads import ReadParts
 from node.clock import wall_ms
 from node.config import NodeConfig
 from node.metadata.node_releases import RetentionGate
@@ -32,7 +33,8 @@ def settings_of_node(config: NodeConfig) -> dict[str, dict[str, str]]:
     return {TOPIC: {RETENTION_MS: str(config.metrics.retention_ms)}}
 
 
-def build_retention(env: NodeEnv, metadata: MetadataParts, peers: PeerParts) -> RetentionParts:
+def build_retention(env: NodeEnv, metadata: MetadataParts, peers: PeerParts,
+                    reads: ReadParts) -> RetentionParts:
     """Build retention, have it told of altered settings, and answer other nodes about epochs that
     ended in groups of this one."""
     core, store, config = env.core, env.store, env.config
@@ -47,6 +49,7 @@ def build_retention(env: NodeEnv, metadata: MetadataParts, peers: PeerParts) -> 
         functools.partial(report_pause, env.log))
     metadata.log.settings_altered.subscribe(passes.settings_altered)
     task = RetentionTask(config.node.id, passes, store, metadata.log, core.status, peers.control,
-                         interval_ms, wall_ms, env.turns.take, env.loop.request, env.log)
+                         reads.blocks, interval_ms, wall_ms, env.turns.take, env.loop.request,
+                         env.log)
     peers.bulk.handlers.update(task.handlers)
     return RetentionParts(clocks, passes, task)

@@ -41,7 +41,8 @@ from node.loop.steps import ROWS_PER_STEP, StepRunner, advanced, parts
 from node.loop.system_limits import IOV_BUFFERS_MAX
 
 if TYPE_CHECKING:
-    from multiraft.storage.io_jobs import FetchJob
+    from multiraft.storage.io_jobs import Fetch as StoreFetch
+    from multiraft.storage.io_jobs import FetchJob, RowFetchJob
     from multiraft.storage.store import Store
     from node.clients.metadata_wait import MetadataWaiter
     from node.clients.read_index import ReadIndexRequests
@@ -77,8 +78,8 @@ class Background(Protocol):
 class WaitingFetch:
     """A fetch that waits: for a commit, for a deadline, or for a confirmation of leadership."""
 
-    __slots__ = ("request", "answer", "deadline_ms", "groups", "number", "seen_index", "records",
-                 "accepted_ns", "led", "confirmed", "unconfirmed", "confirmations_open",
+    __slots__ = ("request", "answer", "deadline_ms", "groups", "number", "seen_index",
+                 "accepted_ns", "reads", "confirmed", "unconfirmed", "confirmations_open",
                  "has_awaited_metadata")
 
     def __init__(self, request: Fetch, answer: Answer, accepted_ns: int, deadline_ms: int,
@@ -92,9 +93,9 @@ class WaitingFetch:
         self.confirmed: set[int] = set()  # groups led here, confirmed for this try
         self.unconfirmed: set[int] = set()  # groups whose confirmation failed
         self.confirmations_open = 0  # confirmations in flight
-        self.records = 0  # found by the last try
         self.accepted_ns = accepted_ns  # 0 = it has waited for records
-        self.led: list[tuple[int, int, int]] = []  # from groups led here: slot, group, records
+        #: Reads of records: slot, group if it is led here (else -1), offset, what is read.
+        self.reads: list[tuple[int, int, int, StoreFetch]] = []
         self.has_awaited_metadata = False  # has waited for the metadata that its client has seen
 
 
@@ -235,8 +236,7 @@ class FetchHandler:
         found: list = []  # (slot, Fetch of the store)
         size, final, groups = 0, False, []
         to_confirm: set[int] = set()
-        fetch.records = 0
-        fetch.led.clear()
+        fetch.reads.clear()
         for part in fetch.request.partitions:
             if rows >= ROWS_PER_STEP:
                 rows = 0
@@ -275,13 +275,8 @@ class FetchHandler:
                 rows += READ_ROWS
                 bytes_left -= read_range.bytes
                 size += read_range.bytes
-                if span.leads:
-                    fetch.led.append((len(results), span.group,
-                                      read_range.next_offset - part.offset))
-                else:
-                    self.replica_bytes += read_range.bytes
-                if read_range.bytes:
-                    fetch.records += read_range.next_offset - part.offset
+                fetch.reads.append((len(results), span.group if span.leads else -1, part.offset,
+                                    read_range))
             results.append(FetchResult(part.incarnation, Code.OK, span.known_end,
                                        span.log_start, 0))
         missed = self._end_processing(since, groups)
@@ -382,7 +377,7 @@ class FetchHandler:
                                          "too many reads from disk wait")
             yield from self._finish(fetch, results, read)
 
-    def _read_resident(self, slot: int, job: FetchJob, results: list) -> list | None:
+    def _read_resident(self, slot: int, job: FetchJob | RowFetchJob, results: list) -> list | None:
         """Return the batches if they are in the page cache; None = a thread must read them, later
         if there is no free descriptor now. Raises ``DiskFailed`` for another ``OSError`` of the
         read, which would otherwise be taken for an error of a connection."""
@@ -439,9 +434,13 @@ class FetchHandler:
             self.bytes += length
         if len(payload) > IOV_BUFFERS_MAX:  # one copy costs less than the calls for small batches
             payload = [b"".join(payload)]
-        self.records += fetch.records
-        for slot, group, records in fetch.led:
-            size = results[slot].length
+        for slot, group, offset, read_range in fetch.reads:
+            size, records = results[slot].length, read_range.read_to - offset
+            if size:
+                self.records += records
+            if group < 0:
+                self.replica_bytes += size
+                continue
             self.led_bytes[group] = self.led_bytes.get(group, 0) + size
             if self._counts is not None and size:
                 self._counts.read(group, results[slot].incarnation, records, size)

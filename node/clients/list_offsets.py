@@ -18,10 +18,11 @@ is below the log start that this node knows, and entries that end there are not 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
+from multiraft.storage.errors import BlockNotCached, CorruptRange
 from multiraft.wire.errors import Code, ErrorDetail
 from multiraft.wire.messages import (
     ANY,
@@ -41,13 +42,16 @@ from node.clients.read_view import (
     Refused,
     not_known_yet,
 )
+from node.errors import is_exhausted, journal_unreadable
 from node.loop.steps import ROWS_PER_STEP, StepRunner, advanced, parts
 
 if TYPE_CHECKING:
+    from multiraft.storage.io_jobs import BlockJob
     from multiraft.storage.store import Store
     from node.clients.metadata_wait import MetadataWaiter
     from node.clients.read_index import ReadIndexRequests
     from node.clients.session import Answer
+    from node.loop.background import Background
     from node.metadata.state_machine import Location
 
 #: Groups whose leadership is confirmed per step.
@@ -62,7 +66,7 @@ NOT_CONFIRMED = ErrorDetail(text="no majority confirms that this node still lead
 class _Request:
     """A request that waits for confirmations of leadership."""
 
-    __slots__ = ("request", "answer", "seen_index", "confirmed", "missing", "rows")
+    __slots__ = ("request", "answer", "seen_index", "confirmed", "missing", "rows", "results")
 
     def __init__(self, request: ListOffsets, answer: Answer, seen_index: int):
         self.request = request
@@ -71,13 +75,18 @@ class _Request:
         self.confirmed: set[int] = set()  # groups
         self.missing: set[int] = set()  # groups whose confirmation is in flight
         self.rows = 0  # processed in this step
+        self.results: list[OffsetResult] = []
 
 
 class Offsets:
     """The handler of ``ListOffsets`` requests of all sessions."""
 
     def __init__(self, read_view: ReadView, store: Store, read_index_requests: ReadIndexRequests,
-                 metadata_waiter: MetadataWaiter, later: StepRunner):
+                 metadata_waiter: MetadataWaiter, background: Background,
+                 damaged: Callable[[CorruptRange], None], later: StepRunner):
+        """``damaged`` is called with damage that a read of an index file finds."""
+        self._background = background
+        self._damaged = damaged
         self._later = later
         self._read_view = read_view
         self._store = store
@@ -143,14 +152,43 @@ class Offsets:
             self._later.run_steps(waiting.answer.session, self._answer(waiting))
 
     def _answer(self, waiting: _Request) -> Iterator[None]:
-        results: list[OffsetResult] = []
-        for query in waiting.request.partitions:
+        """Answer the queries that have no result yet, then the request.  A query that lacks a block
+        of an index file ends the step; the background task that reads the block goes on with it."""
+        results = waiting.results
+        for query in waiting.request.partitions[len(results):]:
             if waiting.rows >= ROWS_PER_STEP:
                 waiting.rows = 0
                 yield
             waiting.rows += 1
-            results.append(self._result(query, waiting))
+            try:
+                results.append(self._result(query, waiting))
+            except BlockNotCached as error:
+                if self._background.start(self._read, self._store.block_job(error), query,
+                                          waiting):
+                    return
+                results.append(OffsetResult(query.incarnation, Code.QUEUE_FULL, -1,
+                                            ErrorDetail(text="too many background tasks")))
         waiting.answer(ListOffsetsReply(tuple(results)))
+
+    async def _read(self, job: BlockJob, query: OffsetQuery, waiting: _Request) -> None:
+        """Read the block that a query lacks, and go on with it. Raises ``DiskFailed`` if the disk
+        cannot be read."""
+        try:
+            await self._background.read(job)
+        except CorruptRange as error:
+            self._damaged(error)
+            waiting.results.append(OffsetResult(query.incarnation, Code.QUARANTINED, -1,
+                                                ErrorDetail(text=str(error))))
+        except OSError as error:
+            if not is_exhausted(error):
+                raise journal_unreadable(error) from error
+            waiting.results.append(OffsetResult(
+                query.incarnation, Code.QUEUE_FULL, -1,
+                ErrorDetail(text=f"the node cannot open a file now: {error.strerror}")))
+        else:
+            self._store.block_read(job)
+        waiting.rows = 0
+        self._later.run_steps(waiting.answer.session, self._answer(waiting))
 
     def _result(self, query: OffsetQuery, waiting: _Request) -> OffsetResult:
         try:

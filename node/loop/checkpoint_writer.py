@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from multiraft.storage.checkpoint import CheckpointJob
     from multiraft.storage.store import Store
 
+#: Index files that are read after a checkpoint, one or two milliseconds of a processor each. The
+#: journal grows by a segment or two between checkpoints.
+SUMMARIES_PER_CHECKPOINT = 64
+
 #: Pause after a checkpoint that the disk had no space for, in milliseconds.
 DISK_FULL_RETRY_MS = 10_000
 
@@ -86,6 +90,21 @@ class CheckpointWriter:
             return
         self._written(job, applied)
         self.completed.notify()
+        await self._release_memory()
+
+    async def _release_memory(self) -> None:
+        """Have index files answer for the records in memory that they can. Raises ``DiskFailed`` if
+        the disk cannot be read."""
+        for _ in range(SUMMARIES_PER_CHECKPOINT):
+            job = self._store.summary_job()
+            if job is None:
+                return
+            try:
+                await self._run_blocking(job.execute)
+            except OSError as error:
+                raise DiskFailed(f"an index file could not be read: {error}") from error
+            for _ in self._store.release(job):
+                await self._run_blocking(_give_way)
 
     async def _execute(self, job: CheckpointJob) -> None:
         """Execute a job off the loop; again with the reserve released if the disk is full and files
@@ -166,6 +185,10 @@ class CheckpointWriter:
         job = self._store.checkpoint_job(
             commits, self._metadata_log.state.snapshot() if metadata is None else metadata)
         return job, _applied(self._store)
+
+
+def _give_way() -> None:
+    """Do nothing, while the loop does something else."""
 
 
 def _applied(store: Store) -> int:

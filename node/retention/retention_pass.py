@@ -34,6 +34,7 @@ from multiraft.partitions.retention_records import (
     expire_payload,
     log_starts_payload,
 )
+from multiraft.storage.errors import BlockNotCached
 from multiraft.types import METADATA_GROUP, EntryKind, Payload
 from node.metadata.settings_table import CLUSTER
 from node.retention.earlier_epochs import EpochPart, Question, start_in_history
@@ -180,6 +181,9 @@ class RetentionPasses:
         self._budget = 0
         self.examined = 0  # partitions
         self.walked = 0  # batches
+        #: Block of an index file that the last step lacks, to be read before the next one; the
+        #: driver sets it to None once it is read.
+        self.wanted_block: BlockNotCached | None = None
         self.proposed = 0  # log starts
         self.refused = 0  # log starts
         self.expiries = 0  # of producers, proposed
@@ -336,9 +340,10 @@ class RetentionPasses:
             return  # the next look repeats it
         self.expiries += 1
 
-    def _require_clock(self, group: int, partition: int, states: PartitionStates) -> None:
+    def _require_clock(self, group: int, partition: int,
+                       states: PartitionStates) -> Iterator[int]:
         """Have a later pass propose a CLOCK if none follows the partition's last batch."""
-        last = self._batches(group, partition, states.next_offset(partition) - 1, 1)
+        last = yield from self._batches(group, partition, states.next_offset(partition) - 1, 1)
         if last and last[0].index > last_clock(states.group_state.clocks)[0]:
             self._unclosed.add(group)
 
@@ -387,7 +392,7 @@ class RetentionPasses:
         self._held.discard(partition)
         clocks = states.applied_group_state.clocks
         if is_due and limits.age_ms != UNLIMITED:
-            self._require_clock(place.group, partition, states)
+            yield from self._require_clock(place.group, partition, states)
         expired_index = 0
         if limits.age_ms != UNLIMITED and not self._is_far and now_ms > limits.age_ms:
             expired_index = index_before(clocks, now_ms - limits.age_ms)
@@ -494,7 +499,8 @@ class RetentionPasses:
         if limits.bytes == UNLIMITED or state.live_bytes != UNKNOWN_BYTES:
             return None
         count = _Count(state.log_start, 0)
-        while batches := self._batches(group, partition, count.end_offset, BATCHES_PER_STEP):
+        while batches := (yield from self._batches(group, partition, count.end_offset,
+                                                   BATCHES_PER_STEP)):
             count = count.with_batches(batches)
             yield len(batches) * PARTITIONS_PER_STEP
         return count
@@ -502,17 +508,31 @@ class RetentionPasses:
     def _walk(self, group: int, partition: int, removal: Removal) -> Iterator[int]:
         """Have ``removal`` take batches until one stays, or none is left."""
         portion = FIRST_BATCHES  # usually the first batch stays
-        while batches := self._batches(group, partition, removal.log_start, portion):
+        while batches := (yield from self._batches(group, partition, removal.log_start, portion)):
             goes_on = removal.take(batches)
             yield len(batches) * PARTITIONS_PER_STEP
             if not goes_on:
                 return
             portion = BATCHES_PER_STEP
 
-    def _batches(self, group: int, partition: int, offset: int, count: int) -> list[StoredBatch]:
-        batches = self._store.batches(group, partition, offset, count)
-        self.walked += len(batches)
-        return [StoredBatch(*batch) for batch in batches]
+    def _batches(self, group: int, partition: int, offset: int,
+                 count: int) -> Generator[int, None, list[StoredBatch]]:
+        """Return batches as ``Store.batches``; none if a block of an index file that tells of them
+        cannot be read."""
+        while True:
+            try:
+                batches = self._store.batches(group, partition, offset, count)
+            except BlockNotCached as error:
+                self.wanted_block = error
+                yield PARTITIONS_PER_STEP * BATCHES_PER_STEP
+                if self.wanted_block is error:
+                    self.wanted_block = None
+                    return []
+                if group not in self._store.partition_states:
+                    return []  # the replica was removed meanwhile
+            else:
+                self.walked += len(batches)
+                return [StoredBatch(*batch) for batch in batches]
 
     def _next_ms(self, limits: Limits, removal: Removal, clocks: bytes, now_ms: int,
                  goes: bool) -> int:
@@ -581,7 +601,11 @@ class RetentionPasses:
     def _completed(self, group: int, partition: int, count: _Count, end_offset: int) -> int:
         """Return the bytes up to ``end_offset``, the end of the log; unknown if the index lacks a
         batch that was just proposed, or many were since the count."""
-        batches = self._batches(group, partition, count.end_offset, BATCHES_PER_STEP)
+        try:
+            batches = self._store.batches(group, partition, count.end_offset, BATCHES_PER_STEP)
+        except BlockNotCached:
+            return UNKNOWN_BYTES
+        self.walked += len(batches)
         if batches:
-            count = count.with_batches(batches)
+            count = count.with_batches([StoredBatch(*batch) for batch in batches])
         return count.bytes if count.end_offset == end_offset else UNKNOWN_BYTES

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import trio
 
 from multiraft.wire.schema import Malformed
+from node.loop.block_reads import BlockReads
 from node.loop.steps import ROWS_PER_STEP
 from node.peers.errors import NoAnswer
 from node.retention.earlier_epochs import BATCHES_PER_ANSWER, EpochPart, Question, part_of
@@ -48,7 +50,8 @@ class RetentionTask:
     """The driver of one node's ``RetentionPasses``."""
 
     def __init__(self, node: int, passes: RetentionPasses, store: Batches, metadata: MetadataCopy,
-                 leaders: Leaders, peers: Asker, interval_ms: int, wall_ms: Callable[[], int],
+                 leaders: Leaders, peers: Asker, blocks: BlockReads, interval_ms: int,
+                 wall_ms: Callable[[], int],
                  take_turn: Callable[[int], Awaitable[None]], request_round: Callable[[], None],
                  log: logging.Logger):
         self._node = node
@@ -57,6 +60,7 @@ class RetentionTask:
         self._metadata = metadata
         self._leaders = leaders
         self._peers = peers
+        self._blocks = blocks
         self._interval_ms = interval_ms
         self._wall_ms = wall_ms
         self._take_turn = take_turn
@@ -74,6 +78,9 @@ class RetentionTask:
         while True:
             for _ in self._passes.steps(self._wall_ms()):
                 self._request_round()  # for what the step proposed
+                wanted = self._passes.wanted_block
+                if wanted is not None and await self._blocks.read(wanted):
+                    self._passes.wanted_block = None
                 await self._take_turn(ROWS_PER_STEP)
             self._request_round()
             await self._ask_all()
@@ -109,20 +116,30 @@ class RetentionTask:
         for entry, later in zip(history, history[1:], strict=False):
             if later.start_offset <= question.log_start:
                 continue
-            part = self._own_part(entry.group, partition, entry.epoch, later.start_offset, question)
+            part = await self._own_part(entry.group, partition, entry.epoch, later.start_offset,
+                                        question)
             parts.append(part or await self._asked_part(entry.group, partition, entry.epoch,
                                                         later.start_offset, question))
         return parts
 
-    def _own_part(self, group: int, partition: int, epoch: int, end_offset: int,
-                  question: Question) -> EpochPart | None:
-        """Return what this node's replica of the group knows; None = not all of the epoch."""
-        states = self._store.partition_states.get(group)
-        if states is None:
+    async def _own_part(self, group: int, partition: int, epoch: int, end_offset: int,
+                        question: Question) -> EpochPart | None:
+        """Return what this node's replica of the group knows; None = not all of the epoch.  Raises
+        ``DiskFailed`` if the disk cannot be read."""
+        if group not in self._store.partition_states:
             return None
-        batches = [StoredBatch(*batch) for batch in self._store.batches(
-            group, partition, question.log_start, BATCHES_PER_ANSWER)]
+        batches = await self._blocks.look_up(partial(
+            self._batches, group, partition, question.log_start))
+        states = self._store.partition_states.get(group)
+        if batches is None or states is None:
+            return None
         return part_of(states, batches, partition, epoch, end_offset, question)
+
+    def _batches(self, group: int, partition: int, offset: int) -> list[StoredBatch] | None:
+        if group not in self._store.partition_states:
+            return None  # the replica was removed meanwhile
+        return [StoredBatch(*batch) for batch in self._store.batches(
+            group, partition, offset, BATCHES_PER_ANSWER)]
 
     async def _asked_part(self, group: int, partition: int, epoch: int, end_offset: int,
                           question: Question) -> EpochPart:
@@ -157,7 +174,7 @@ class RetentionTask:
         if any(type(each) is not int or each < -1 for each in numbers):
             raise Malformed(f"{OP} takes numbers from -1 on")
         group, partition, epoch, end_offset, *question = numbers
-        part = self._own_part(group, partition, epoch, end_offset, Question(*question))
+        part = await self._own_part(group, partition, epoch, end_offset, Question(*question))
         return ({"part": [part.bytes, part.expired_to]} if part is not None else {}), ()
 
 

@@ -16,6 +16,7 @@ from chaos.simulator.node.machine.process import ProcessScheduler
 from chaos.simulator.node.machine.round_queue import RoundQueue
 from chaos.simulator.node.metadata.metadata_view import MetadataView
 from multiraft.liveness.clock_skew import ClockSkew
+from multiraft.storage.errors import CorruptRange
 from multiraft.storage.store import Store
 from node.retention.clock_entries import ClockEntries, Consensus
 from node.retention.retention_pass import RetentionPasses
@@ -44,6 +45,7 @@ class SimulatedRetention:
         self._env = env
         self._process = process
         self._rounds = rounds
+        self._store = store
         gate = _Gate("" if env.parameters.retention else "the run has no retention")
         self.clocks = ClockEntries(core, store.partition_states, skew, gate,
                                    lambda: env.clock.wall_ms, INTERVAL_MS)
@@ -58,11 +60,27 @@ class SimulatedRetention:
         self._env.event_counts["passes of retention"] += 1
         self._step(self.passes.steps(self._env.clock.wall_ms))
 
+    def _read_block(self) -> None:
+        """Read the block of an index file that the step lacked; the disk's faults are met by other
+        reads."""
+        wanted = self.passes.wanted_block
+        if wanted is None:
+            return
+        job = self._store.block_job(wanted)
+        try:
+            job.execute()
+        except CorruptRange:
+            return  # the pass leaves the partition alone
+        self._store.block_read(job)
+        self.passes.wanted_block = None
+        self._env.event_counts["blocks that retention read"] += 1
+
     def _step(self, steps: Iterator[None]) -> None:
         before = self.clocks.proposed
         goes_on = next(steps, steps) is not steps
         self._env.event_counts["clocks of idle groups"] += self.clocks.proposed - before
         self._rounds.request()
+        self._read_block()
         if goes_on:
             self._process.later(STEP_US, self._step, steps)
         else:

@@ -313,7 +313,7 @@ class Undecided:
         directory = SimpleNamespace(locate=lambda _: place, leader_detail=None)
         self.handler = record_deletion.RecordDeletion(
             self, self, partition.groups, directory, lambda: self, LogStarts(partition.groups),
-            self, self, 1000, lambda: None, lambda: 0)
+            self, self, self, 1000, lambda: None, lambda: 0)
 
     def nodes(self):
         return ()
@@ -331,6 +331,9 @@ class Undecided:
 
     async def take(self, _rows=1):
         pass
+
+    async def look_up(self, look_up):
+        return look_up()
 
     def propose(self, group, kind, payload, partition=0, base_offset=-1):
         control(self.partition.groups[group], kind, partition, payload=payload)

@@ -20,6 +20,7 @@ class Node:
 
     def __init__(self, *errors: OSError, guarded: bool = True, reserve: bool = True):
         self.errors = list(errors)
+        self.summaries: list = []
         self.reserve = reserve
         self.checkpoint_due = True
         self.unnamed_bytes = 0
@@ -58,6 +59,15 @@ class Node:
 
     def checkpoint_failed(self):
         self.calls.append("failed")
+
+    def summary_job(self):
+        """Return this store as a job, once if an index file can answer."""
+        return self.summaries.pop() if self.summaries else None
+
+    def release(self, job):
+        self.calls.append("release")
+        yield
+        self.calls.append("released")
 
     def refuse_records(self):
         self.calls.append("refuse")
@@ -177,3 +187,21 @@ def test_another_error_of_the_disk_ends_an_installation():
     node = Node(error(errno.EIO))
     with pytest.raises(DiskFailed):
         node.writer.write_installed(Pauses()).send(None)
+
+
+def test_memory_is_released_behind_a_checkpoint_in_turns_of_the_loop():
+    node = Node()
+    node.summaries = [SimpleNamespace(execute=lambda: node.calls.append("read"))]
+    calls = node.write()
+    assert calls[calls.index("completed") + 1:] == [
+        "blocking", "read", "release", "blocking", "released"]
+
+
+def test_an_index_file_that_the_disk_does_not_give_stops_the_node():
+    def fail():
+        raise error(errno.EIO)
+
+    node = Node()
+    node.summaries = [SimpleNamespace(execute=fail)]
+    with pytest.raises(DiskFailed):
+        node.writer.write_if_due().send(None)

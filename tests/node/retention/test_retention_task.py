@@ -44,7 +44,8 @@ def test_a_leader_that_does_not_answer_is_asked_once_and_others_still_are():
     task = RetentionTask(
         1, passes, SimpleNamespace(partition_states={}),
         SimpleNamespace(state=SimpleNamespace(locate=place.get)),
-        SimpleNamespace(leader_hint=lambda group: (leaders[group], 1)), peers, 1_000, lambda: 0,
+        SimpleNamespace(leader_hint=lambda group: (leaders[group], 1)), peers, None, 1_000,
+        lambda: 0,
         lambda _rows: trio.lowlevel.checkpoint(), lambda: None, silent_log())
     trio.run(task._ask_all)
     assert peers.asked == [HANGING, ANSWERING]

@@ -218,7 +218,8 @@ class ClientPort:
                                            None, self._now_ns, self._wall_ms,
                                            clocks=retention.clocks, retention=retention.passes),
             fetch_handler=self.fetches,
-            offsets=Offsets(self._read_view, store, confirmations, waiter, later),
+            offsets=Offsets(self._read_view, store, confirmations, waiter, background, damaged,
+                            later),
             corruption_reports=other, admin=other, directory=router, limits=limits,
             batch_bytes_max=BATCH_BYTES_MAX, cluster_id=bytes(16), node=env.node,
             boot_epoch=store.boot_epoch, request_round=rounds.request, loop=_Loop(), turns=steps)
