@@ -57,7 +57,7 @@ def rows_of(contents) -> list[tuple]:
 
 #: Of both files of the test.
 GOLDEN_DATA = "250690ead7754d27ba8269e45c9d79fa7791433f1461709a75d02c2d893527a5"
-GOLDEN_INDEX = "b4372d8d4a9b5ce0d8604714ce16f90b50733fe41a34feb09aecc4c35462502a"
+GOLDEN_INDEX = "dd3233587b538bedce58d7fb2d80c24a56ac1997927c20d9894b6dac06b15882"
 
 
 def test_golden_bytes():
