@@ -69,7 +69,7 @@ def build_replicas(env: NodeEnv, storage: StorageParts, metadata: MetadataParts,
     peers.handlers.update(partition_switcher.handlers)
     log_start_propagation = LogStartPropagation(
         core, store.partition_states, metadata.log, reads.log_starts, peers.control,
-        peers.metadata_requests, request_round, log)
+        peers.metadata_requests, request_round, env.turns, log)
     peers.bulk.handlers.update(log_start_propagation.handlers)
     record_deletion = RecordDeletion(
         core, store, store.partition_states, metadata.directory, lambda: metadata.log.state,

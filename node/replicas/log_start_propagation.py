@@ -30,6 +30,7 @@ from multiraft.wire import placements as wire
 from multiraft.wire.errors import StaleEpoch
 from multiraft.wire.schema import Malformed
 from node.clients.log_starts import LogStarts
+from node.loop.steps import ROWS_PER_STEP
 from node.metadata.placement_table import EpochHistory
 from node.peers.errors import NoAnswer
 
@@ -45,8 +46,6 @@ if TYPE_CHECKING:
 INTERVAL_S = 5.0
 #: Partitions in one question: a frame of some tens of kilobytes.
 PARTITIONS_PER_QUESTION_MAX = 4096
-#: Partitions that are compared before other tasks run.
-SLICE = 512
 #: The name of the request between nodes.
 OP = "log_starts"
 
@@ -123,13 +122,20 @@ class Asker(Protocol):
         """Return the reply of ``peer``. Raises ``NoAnswer``."""
 
 
+class Turns(Protocol):
+    """Turns of the loop: ``node.loop.turns.Turns``."""
+
+    async def take(self, rows: int = 1) -> None:
+        """Wait until so many rows may be worked on."""
+
+
 class LogStartPropagation:
     """The task on one node."""
 
     def __init__(self, core: MultiRaft, partition_states: dict[int, PartitionStates],
                  metadata_log: MetadataLog, log_starts: LogStarts, peers: Asker,
                  metadata_leader: MetadataCaller, request_round: Callable[[], None],
-                 log: logging.Logger):
+                 turns: Turns, log: logging.Logger):
         self._core = core
         self._partition_states = partition_states
         self._metadata_log = metadata_log
@@ -137,6 +143,7 @@ class LogStartPropagation:
         self._peers = peers
         self._metadata_leader = metadata_leader
         self._request_round = request_round
+        self._turns = turns
         self._log = log
 
     @property
@@ -162,8 +169,8 @@ class LogStartPropagation:
     async def _behind(self) -> list[EarlierEpoch]:
         found: list[EarlierEpoch] = []
         for at, (partition, history) in enumerate([*self._state.placed.epoch_histories.items()]):
-            if not at % SLICE:
-                await trio.lowlevel.checkpoint()
+            if not at % ROWS_PER_STEP:
+                await self._turns.take(ROWS_PER_STEP)
             found += earlier_epochs(partition, history, self._partition_states,
                                     self._core.status.is_leader)
         return found
@@ -214,8 +221,8 @@ class LogStartPropagation:
         """Have the first entries of epoch histories dropped whose offsets are deleted in their own
         group, if this node leads it."""
         for at, (partition, history) in enumerate([*self._state.placed.epoch_histories.items()]):
-            if not at % SLICE:
-                await trio.lowlevel.checkpoint()
+            if not at % ROWS_PER_STEP:
+                await self._turns.take(ROWS_PER_STEP)
             if is_first_deleted(partition, history, self._partition_states,
                                 self._core.status.is_leader):
                 try:

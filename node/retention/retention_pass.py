@@ -214,6 +214,11 @@ class RetentionPasses:
         return len(self._schedule)
 
     @property
+    def unclosed(self) -> frozenset[int]:
+        """Groups whose last batch no CLOCK follows, as far as this node knows. O(groups)."""
+        return frozenset(self._unclosed)
+
+    @property
     def held(self) -> int:
         """Number of partitions with records in groups of earlier epochs, as last examined."""
         return len(self._held)

@@ -83,10 +83,10 @@ class RetentionTask:
                     self._passes.wanted_block = None
                 await self._take_turn(ROWS_PER_STEP)
             self._request_round()
-            await self._ask_all()
+            await self.ask_all()
             await trio.sleep(self._interval_ms / 1000)
 
-    async def _ask_all(self) -> None:
+    async def ask_all(self) -> None:
         """Ask about the partitions of which the last pass left a question.  A node that does not
         answer is asked once: each time takes the time limit of an answer, and no pass runs
         meanwhile."""

@@ -151,6 +151,10 @@ def test_a_log_start_beyond_the_end_or_of_a_foreign_group_is_refused_by_the_core
 # ---- two nodes -----------------------------------------------------------------------------------
 
 
+async def take(_rows: int) -> None:
+    await trio.lowlevel.checkpoint()
+
+
 class Node:
     """A node with a replica of one group, which it leads."""
 
@@ -164,7 +168,8 @@ class Node:
         self.rounds = 0
         self.propagation = LogStartPropagation(
             Core(partition, group), here, SimpleNamespace(state=self), self.log_starts, self,
-            SimpleNamespace(ask=self.trim), self.request_round, silent_log())
+            SimpleNamespace(ask=self.trim), self.request_round, SimpleNamespace(take=take),
+            silent_log())
         nodes[group] = self
 
     @property

@@ -47,10 +47,10 @@ def test_a_leader_that_does_not_answer_is_asked_once_and_others_still_are():
         SimpleNamespace(leader_hint=lambda group: (leaders[group], 1)), peers, None, 1_000,
         lambda: 0,
         lambda _rows: trio.lowlevel.checkpoint(), lambda: None, silent_log())
-    trio.run(task._ask_all)
+    trio.run(task.ask_all)
     assert peers.asked == [HANGING, ANSWERING]
     assert answers == {105: [EpochPart(10, 80, 4)]}
     assert not passes.questions
     passes.questions.update(questions)
-    trio.run(task._ask_all)
+    trio.run(task.ask_all)
     assert peers.asked.count(HANGING) == 2, "it is asked again after the next pass"
