@@ -45,7 +45,9 @@ invocation marks the reads after everything has been healed, by fresh clients, f
 key to its end.  Faults of a nemesis are recorded in the same order: kind ``fault``, the kind of
 fault as name, ``on`` true or false, ``nodes`` (0 = the clients) and ``text``; phases of the run
 have kind ``phase``.  A fault ``NEMESIS`` is on as long as any fault may affect any node: it excuses
-what other faults excuse, and does not itself count as a fault.
+what other faults excuse, and does not itself count as a fault.  A history of the simulator also
+has committed entries of the groups' logs, kind ``log``: ``log_start``, with ``key`` and
+``log_start``.  In a run of real nodes the dumps of their logs tell these.
 
 On disk a history is one JSON array per line, in the order of the fields.  ``read_history`` gives
 events of earlier versions, which called a transaction a run, the names of this one.
@@ -59,7 +61,11 @@ from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 INVOKE, OK, FAIL, INFO, FAULT, PHASE = "invoke", "ok", "fail", "info", "fault", "phase"
-KINDS = (INVOKE, OK, FAIL, INFO, FAULT, PHASE)
+#: An entry of a group's log that is committed.
+LOG = "log"
+KINDS = (INVOKE, OK, FAIL, INFO, FAULT, PHASE, LOG)
+#: The only entries that a history has: the log start of a key is raised.
+LOG_START = "log_start"
 
 #: The value of a record whose CRC does not match.
 CORRUPT = -1

@@ -388,6 +388,11 @@ class Ledger:
         if start > key.shown_start[0]:
             key.shown_start = start, operation, time_us
 
+    def raise_log_start(self, name: str, log_start: int) -> None:
+        """Record a committed log start of a key."""
+        key = self.key(name)
+        key.log_start = max(key.log_start, log_start)
+
     # ---- at the end --------------------------------------------------------------------------
 
     def living(self) -> Iterator[Key]:

@@ -327,7 +327,7 @@ class LogContents(Checker):
         if known is None and self._partition_of.setdefault(key.number,
                                                            batch.partition) == batch.partition:
             self._key_of[batch.partition] = known = key
-            key.log_start = self._log_starts.get(batch.partition, 0)
+            key.log_start = max(key.log_start, self._log_starts.get(batch.partition, 0))
         if known is not key:
             self._foreign(batch, known or key, f"records of {key.name}")
             return None

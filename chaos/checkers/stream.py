@@ -28,7 +28,7 @@ from chaos.checkers.ledger import ACKED, FAILED, UNKNOWN, Evidence, Ledger
 from chaos.checkers.logs import GroupLogs
 from chaos.checkers.topics import life_of
 from chaos.checkers.transactions import Given
-from chaos.history import FAIL, FAULT, INFO, INVOKE, OK, PHASE, BadHistory, Event
+from chaos.history import FAIL, FAULT, INFO, INVOKE, LOG, OK, PHASE, BadHistory, Event
 from chaos.replicas import Dump
 
 _OUTCOMES = {OK: ACKED, FAIL: FAILED, INFO: UNKNOWN}
@@ -82,6 +82,8 @@ class Stream:
                 self._ask("on_fault", event)
             elif event.kind == PHASE:
                 self._ask("on_phase", event)
+            elif event.kind == LOG:
+                self.ledger.raise_log_start(event.data["key"], event.data["log_start"])
             else:
                 self._complete(event)
         except (KeyError, TypeError) as error:

@@ -6,9 +6,14 @@ Simulated leaders with wrong clocks and changing limits catch most of them
 
 from __future__ import annotations
 
-from chaos.planted.bug import Bug, Tests
+from chaos.planted.bug import Bug, Seeds, Tests
 
 _LEADERS = Tests(("tests/node/retention/test_simulated_leaders.py",))
+
+_DELETIONS = ("topic-delete", "topic-delete", "topic-recreate", "retention", "channel-cut",
+              "partition-one-way", "pause", "transfer", "disk-slow", "kill", "switch")
+_SWITCHES = ("retention", "retention", "delete-records", "switch", "switch", "topic-create",
+             "transfer", "kill", "partition-one", "pause")
 
 BUGS = (
     Bug("wrong-clock-deletes", "node.retention.retention_pass", "RetentionPasses._examine",
@@ -46,4 +51,21 @@ BUGS = (
         "if False:",
         "a log start that lost a race lowers the one that was applied before",
         Tests(("tests/partitions/test_retention.py",))),
+    Bug("fetch-while-a-partition-is-deleted", "node.clients.read_view", "ReadView._last",
+        "if state is not None and not tail.epoch_of(partition):",
+        "if False:",
+        "a fetch ends a node that has the deletion of a partition in a log, and does not know yet "
+        "that its topic is deleted; found by a run against real nodes",
+        Tests(("tests/node/clients/test_read_view.py",)), Seeds((2, 3), faults=_DELETIONS)),
+    Bug("earlier-epoch-goes-first", "node.replicas.log_start_propagation", "EarlierEpoch.raised",
+        "min(authority, self.end)",
+        "self.end",
+        "the group of an earlier epoch removes records that the last one still has",
+        Tests(("tests/node/replicas/test_log_start_propagation.py",)),
+        Seeds((1, 2), faults=_SWITCHES)),
+    Bug("log-start-is-told-too-high", "node.clients.log_starts", "LogStarts.highest",
+        "highest = state.log_start\n",
+        "highest = state.log_start + 1\n",
+        "a reader is refused the first record that is left",
+        Seeds((1, 2), faults=_SWITCHES)),
 )

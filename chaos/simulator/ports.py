@@ -105,6 +105,12 @@ class HistoryPort(Protocol):
     def read(self, read: ReadOperation) -> None:
         """Record a read that a node serves: invocation and completion at one time."""
 
+    def refused(self, reader: int, partition: int, offset: int) -> None:
+        """Record a read that a node refuses, because the offset does not exist."""
+
+    def log_start(self, partition: int, log_start: int) -> None:
+        """Record a log start that is committed."""
+
     def topic_asked(self, name: str, ends: bool) -> int:
         """Record the request for a topic, or with ``ends`` for its deletion; return the number of
         the operation, for ``topic_done``."""
@@ -142,6 +148,27 @@ class TopicsPort(Protocol):
         """Request the deletion of a random topic and the creation of another one of its name at
         once. Return False if there is no topic, else True."""
 
+    def alter_retention(self) -> bool:
+        """Request other limits of retention of a random topic, or of the cluster, and return
+        True."""
+
+
+class LateReaderPort(Protocol):
+    """Client that reads deleted topics."""
+
+    def start(self) -> None:
+        """Begin to read."""
+
+    def stop(self) -> None:
+        """Read no more."""
+
+
+class DeletionsPort(Protocol):
+    """Client that deletes records."""
+
+    def strike(self) -> None:
+        """Send some requests, each about some partitions of one group."""
+
 
 class WorkloadPort(Protocol):
     """Clients of a run."""
@@ -152,6 +179,11 @@ class WorkloadPort(Protocol):
     def receive(self, sender: int, frame: tuple) -> None:
         """Receive the replies in a frame of a node; those to attempts that have timed out are
         ignored."""
+
+    def was_refused(self, node: int, reader: int, partition: int, offset: int,
+                    log_start: int) -> None:
+        """Record that ``node`` refuses a fetch because the offset does not exist, have the state
+        checker check it, and continue the reader at the log start. Raises ``Violation``."""
 
     def was_read(self, group: int, read: ReadOperation) -> None:
         """Record a fetch that a node serves, have the state checker check it, and advance the
@@ -234,6 +266,7 @@ class SimulationPort(ClusterPort, Protocol):
     """One simulated run, as faults and topics use it."""
 
     topics: TopicsPort
+    deletions: DeletionsPort
     voters: dict[int, tuple[int, ...]]  # group -> nodes that it began with
 
     def add_node(self, number: int) -> Any:

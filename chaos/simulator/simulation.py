@@ -26,7 +26,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from chaos.defects import DEFECTS
+from chaos.simulator.clients.deletions import RecordDeletions
 from chaos.simulator.clients.history import Recording
+from chaos.simulator.clients.late_reader import LateReader
 from chaos.simulator.clients.topics import Topics
 from chaos.simulator.clients.workload import ClientView, Workload
 from chaos.simulator.disk.corruption import FaultAtlas
@@ -35,6 +37,7 @@ from chaos.simulator.env.network import SimulatedNetwork
 from chaos.simulator.env.parameters import TOPIC_KINDS, Parameters
 from chaos.simulator.env.trace import Trace
 from chaos.simulator.env.violations import Violation
+from chaos.simulator.faults.disks_and_clocks import TRUSTED_SHIFT_MS
 from chaos.simulator.faults.node_replacement import NodeReplacements
 from chaos.simulator.faults.partial_heal import SILENT, UnhealedMinority
 from chaos.simulator.faults.repeated_acks import RepeatedAcksCheck
@@ -118,14 +121,33 @@ class Simulation:
         watcher = Recording() if history is None else history
         self.nemesis = watcher.nemesis(self, self._rng("nemesis"))
         self.voters = voters
-        self.topics = Topics(self, self._rng("topics"))
+        self.topics = Topics(self, self._rng("topics"), self._rng("limits of retention"))
         if TOPIC_KINDS & {*parameters.faults}:
             self.workload.topics = self.topics
+            if parameters.has_retention:
+                self.workload.late_reader = LateReader(self.queue, self.workload, self.topics,
+                                                       self._rng("late reader"))
+        self.deletions = RecordDeletions(self.workload, self._rng("deletions"))
+        self.state_checker.on_log_start = self._raised
         self.minority = UnhealedMinority(self, self._rng("liveness"))
         self.leadership_returns = LeadershipReturnCheck(self, self._rng("returns"), self._until)
         self.repeated_acks = RepeatedAcksCheck(self, self._rng("relived"), self._until)
         self._commands = self._rng("commands")
         self._command_count = 0
+
+    def _raised(self, partition: int, log_start: int, end: int) -> None:
+        """Record that a log start is committed. Raises ``Violation`` unless a client has asked for
+        it, or limits of retention allow it."""
+        history = self.workload.history
+        if history is not None:
+            history.log_start(partition, log_start)
+        limits = self.oracle.metadata.limits_of(partition)
+        is_allowed = (log_start <= self.deletions.asked(partition) or limits.by_age
+                      or limits.by_bytes
+                      or limits.records is not None and end - log_start >= limits.records)
+        if self.state_checker.is_judging and not is_allowed:
+            raise Violation("OnlyLimitsDelete", f"the log start {log_start} of partition "
+                            f"{partition}, which ends at {end}, is committed; limits {limits}")
 
     def _rng(self, part: str) -> random.Random:
         """Return the random stream of a part, a function of the seed and its name.  More draws by
@@ -249,9 +271,23 @@ class Simulation:
                 node.resume()
                 node.start()
         self.minority.apply()
+        if self.parameters.has_retention:
+            self._set_clocks()
         self._until(self.queue.now_ms + CONVERGE_MS, lambda: not self._unidentified(),
                     lambda: f"nodes that nobody replaces: {self._unidentified()}")
         return self.minority.healthy_nodes
+
+    def _set_clocks(self) -> None:
+        """Set all wall clocks to one time. It is later than the clocks in the logs, but for those
+        of nodes that were wrong by an hour: a leader may otherwise have to wait before it can give
+        the last batches an age."""
+        clocks = [node.env.clock for node in self.nodes.values()]
+        now_ms = max(clock.wall_ms for clock in clocks) + 2 * TRUSTED_SHIFT_MS
+        for node in self.nodes.values():
+            clock = node.env.clock
+            clock.drift(1.0)
+            clock.shift_ms += now_ms - clock.wall_ms
+            node.clock_changed()
 
     def _unidentified(self) -> list[int]:
         """Return the nodes that are down with a damaged identity file, and which their next start
@@ -276,8 +312,8 @@ class Simulation:
         deadline_ms = max(deadline_ms, self.queue.now_ms + CONVERGE_MS)
         if self.workload.topics is not None:
             self._end_plan(live, deadline_ms + CATCH_UP_MS)
-            self._until(self.queue.now_ms + CONVERGE_MS, lambda: not self.topics.incomplete(live),
-                        lambda: f"topics: {self.topics.incomplete(live)}")
+            self._until(self.queue.now_ms + CONVERGE_MS, lambda: not self._unsettled(live),
+                        lambda: f"topics: {self._unsettled(live)}")
             self.topics.check_metadata(live)
             # A throttled plan is slow; the time for it does not count for the next steps either.
             deadline_ms = max(deadline_ms, self.queue.now_ms + CONVERGE_MS)
@@ -296,6 +332,14 @@ class Simulation:
         self._compare(live)
         self.trace.line(0, -1, "phase", "converged")
 
+    def _unsettled(self, live: list[int]) -> str:
+        """Describe what is not complete of topics, or of log starts on the nodes of ``live``; "" =
+        all is."""
+        log_starts = self.state_checker.log_starts
+        return self.topics.incomplete(live) or "; ".join(
+            f"n{number} {text}" for number in live
+            for text in self.nodes[number].view.unsettled(log_starts)[:4])
+
     def _end_plan(self, live: list[int], deadline_ms: int) -> None:
         """Run until no plan is active and every move that was started has ended. Raises
         ``Violation`` at the deadline.
@@ -312,10 +356,11 @@ class Simulation:
         committed = {partition.partition: partition.next_offset
                      for group in self.state_checker.groups.values()
                      for partition in group.partitions.values()}
+        log_starts = self.state_checker.log_starts
         for number in live:
             node = self.nodes[number]
             node.view.check()
-            for extent, end in node.view.read_everything(self._extents()):
+            for extent, end in node.view.read_everything(self._extents(), log_starts):
                 expected = committed.get(extent.partition, 0) if extent.end is None else extent.end
                 if end != expected:
                     raise Violation("ReplicasAgree", f"n{number} serves partition "

@@ -93,8 +93,15 @@ DRIVEN_OF_NODE = {
         "node.replicas.snapshot_state",
     ),
     "chaos/simulator/node/retention.py": (
+        "node.clients.log_starts",
+        "node.metadata.commands",
+        "node.metadata.result",
+        "node.metadata.settings_table",
+        "node.replicas.log_start_propagation",
+        "node.replicas.partition_deletion",
         "node.retention.clock_entries",
         "node.retention.retention_pass",
+        "node.retention.retention_task",
     ),
     "chaos/simulator/oracle/metadata_oracle.py": (
         "node.metadata.state_machine",
@@ -107,6 +114,8 @@ DRIVEN_OF_NODE = {
         "node.loop.steps",
     ),
     "chaos/simulator/node/clients/client_port.py": (
+        "node.admin.record_deletion",
+        "node.clients.error_codes",
         "node.clients.fetch",
         "node.clients.list_offsets",
         "node.clients.metadata_wait",
@@ -119,6 +128,7 @@ DRIVEN_OF_NODE = {
         "node.clients.staged_batches",
         "node.limits",
         "node.loop.steps",
+        "node.request_errors",
     ),
     "chaos/simulator/node/clients/judged_ports.py": (
         "node.clients.read_view",
@@ -126,6 +136,7 @@ DRIVEN_OF_NODE = {
     ),
     "chaos/simulator/node/metadata/membership.py": ("node.clients.read_index",),
     "chaos/simulator/node/metadata/metadata_view.py": (
+        "node.metadata.commands",
         "node.metadata.placement_table",
         "node.metadata.state_machine",
     ),

@@ -18,7 +18,22 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from chaos.history import END, FAULT, FINAL, INVOKE, NEMESIS, OK, PHASE, WARM_UP, Event, key_of
+from chaos.checkers.reads import OUT_OF_RANGE
+from chaos.history import (
+    END,
+    FAIL,
+    FAULT,
+    FINAL,
+    INVOKE,
+    LOG,
+    LOG_START,
+    NEMESIS,
+    OK,
+    PHASE,
+    WARM_UP,
+    Event,
+    key_of,
+)
 from chaos.simulator.env.event_queue import EventQueue
 from chaos.simulator.faults.injector import Injector
 from chaos.simulator.faults.nemesis import Nemesis
@@ -120,8 +135,21 @@ class Recording:
             asked |= {"mode": "linearizable" if read.is_last else "committed", "final": True}
         self._add(INVOKE, self._operations, process, "read", asked)
         self._add(OK, self._operations, process, "read", {
-            "runs": _runs(read), "start": 0, "high_watermark": read.high_watermark,
+            "runs": _runs(read), "start": read.log_start, "high_watermark": read.high_watermark,
             "node": -1})
+
+    def refused(self, reader: int, partition: int, offset: int) -> None:
+        """Record a read that a node refuses, because the offset does not exist."""
+        self._operations += 1
+        process = READERS + reader
+        self._add(INVOKE, self._operations, process, "read", {
+            "key": self._key(partition), "offset": offset, "mode": "committed"})
+        self._add(FAIL, self._operations, process, "read", {
+            "error": OUT_OF_RANGE, "text": f"offset {offset}"})
+
+    def log_start(self, partition: int, log_start: int) -> None:
+        """Record a log start that is committed."""
+        self._add(LOG, -1, -1, LOG_START, {"key": self._key(partition), "log_start": log_start})
 
     # ---- topics ----------------------------------------------------------------------------
 

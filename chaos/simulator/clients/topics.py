@@ -35,6 +35,10 @@ FIRST_TOPICS = 2
 BATCH_LIMITS = ("80", "120", "200", "1000", "1048576", None)
 #: Clocks of timestamps that the operator sets.
 TIMESTAMP_TYPES = ("LogAppendTime", "CreateTime", "LogAppendTime", None)
+#: Limits of retention that the operator sets: age in milliseconds, bytes, records.
+AGES_MS = (1_500, 5_000, 20_000, metadata_oracle.UNLIMITED_MS, metadata_oracle.UNLIMITED_MS)
+SIZES = ("0", "200", "2000", "20000", None, None)
+RECORDS = ("0", "1", "10", "100", None, None)
 #: Probability that a change of settings is one of the cluster's defaults.
 CLUSTER_SETTINGS = 0.3
 #: Share of appends and reads that go to topics.
@@ -55,9 +59,11 @@ class Intent(NamedTuple):
 class Topics:
     """Operator of topics and shared metadata cache of clients, in one run."""
 
-    def __init__(self, world: SimulationPort, rng: random.Random):
+    def __init__(self, world: SimulationPort, rng: random.Random, limits_rng: random.Random):
+        """``limits_rng`` draws limits of retention."""
         self._world = world
         self._rng = rng
+        self._limits_rng = limits_rng
         self.seen_index = 0  # the newest metadata that clients know
         self._known: list[metadata_oracle.LivingTopic] = []
         self._extents: dict[int, list[metadata_oracle.Extent]] = {}
@@ -133,6 +139,24 @@ class Topics:
             self._alter(name, self._wanted[name], self._rng.choice(BATCH_LIMITS))
         return True
 
+    def alter_retention(self) -> bool:
+        """Request other limits of retention of a random topic, or of the cluster, and return
+        True."""
+        rng = self._limits_rng
+        names = sorted(name for name, topic_id in self._wanted.items() if topic_id)
+        name, topic_id = "", metadata_oracle.NO_TOPIC_ID
+        if names and rng.random() >= CLUSTER_SETTINGS:
+            name = rng.choice(names)
+            topic_id = self._wanted[name]
+        self._altered += 1
+        age_ms, size, records = rng.choice(AGES_MS), rng.choice(SIZES), rng.choice(RECORDS)
+        self._world.trace.line(0, METADATA_GROUP, "topic",
+                               f"retention {name or '*'} {age_ms} {size} {records}")
+        self._alterations.append(metadata_oracle.alter_settings(name, topic_id, {
+            metadata_oracle.RETENTION_MS: str(age_ms + self._altered),
+            metadata_oracle.RETENTION_BYTES: size, metadata_oracle.RETENTION_RECORDS: records}))
+        return True
+
     def _alter(self, name: str, topic_id: bytes, limit: str | None) -> None:
         """Request a limit of batches (None = no limit) and the next clock of timestamps, with a
         number that no command before had."""
@@ -140,9 +164,14 @@ class Topics:
         clock = TIMESTAMP_TYPES[self._altered % len(TIMESTAMP_TYPES)]
         self._world.trace.line(0, METADATA_GROUP, "topic",
                                f"settings {name or '*'} {limit} {clock}")
-        self._alterations.append(metadata_oracle.alter_settings(name, topic_id, {
-            metadata_oracle.BATCH_BYTES: limit, metadata_oracle.TIMESTAMP_TYPE: clock,
-            "retention.ms": str(self._altered)}))
+        values = {metadata_oracle.BATCH_BYTES: limit, metadata_oracle.TIMESTAMP_TYPE: clock,
+                  metadata_oracle.RETENTION_MS: str(self._altered)}
+        if self._world.parameters.has_retention:
+            values |= {metadata_oracle.RETENTION_BYTES: None,
+                       metadata_oracle.RETENTION_RECORDS: None,
+                       metadata_oracle.RETENTION_MS: str(metadata_oracle.UNLIMITED_MS
+                                                         + self._altered)}
+        self._alterations.append(metadata_oracle.alter_settings(name, topic_id, values))
 
     def _ask(self, intent: Intent) -> None:
         self._world.trace.line(0, METADATA_GROUP, "topic",
@@ -223,10 +252,14 @@ class Topics:
         while self._alterations and self._alterations[0] in oracle.altered:
             self._alterations.popleft()
         if not self._alterations and not self._world.network.faulty:
-            for name, topic_id in oracle.limited()[:1]:
+            for name, topic_id in self._limited()[:1]:
                 self._alter(name, topic_id, None)
         if self._alterations:
             node.boot.metadata.command(self._alterations[0])
+
+    def _limited(self) -> list[tuple[str, bytes]]:
+        """Return (name, id) of the topics with limits, by the committed commands."""
+        return self._world.oracle.metadata.limited(self._world.parameters.has_retention)
 
     def _keep_learners(self, node: SimulatedNode) -> None:
         """Propose through ``node``, the metadata leader, that every node is a member of group 0, so
@@ -296,8 +329,8 @@ class Topics:
         world, oracle = self._world, self._world.oracle.metadata
         if self._intents:
             return f"{len(self._intents)} commands, {self._intents[0].name} first"
-        if self._alterations or oracle.limited():
-            return f"{len(self._alterations)} changes of settings, limits {oracle.limited()}"
+        if self._alterations or self._limited():
+            return f"{len(self._alterations)} changes of settings, limits {self._limited()}"
         if oracle.state.placed.switches:
             return f"switches {oracle.state.placed.switches}"
         behind = [number for number in live

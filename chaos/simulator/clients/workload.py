@@ -38,7 +38,7 @@ from chaos.simulator.oracle.operations import (
 from multiraft import core
 
 if TYPE_CHECKING:
-    from chaos.simulator.ports import HistoryPort, TopicsPort
+    from chaos.simulator.ports import HistoryPort, LateReaderPort, TopicsPort
 
 #: Error of a reply with an ambiguous outcome: the batch may be committed or not.
 AMBIGUOUS = "ambiguous"
@@ -169,6 +169,8 @@ class Workload:
         self.history: HistoryPort | None = None
         #: Topics that are created and deleted, if the seed has them.
         self.topics: TopicsPort | None = None
+        #: Reader of deleted topics, if the seed has topics and retention.
+        self.late_reader: LateReaderPort | None = None
         self.open_appends = 0  # idempotent batches not yet acknowledged
         self.acked = 0
         self.ambiguous = 0
@@ -191,10 +193,14 @@ class Workload:
         self._started_us = self._cluster.queue.now_us
         self._pace(self._append_some, 1000 / self._parameters.burst_interval_ms)
         self._pace(self._read_some, self._parameters.reads_per_second)
+        if self.late_reader is not None:
+            self.late_reader.start()
 
     def stop(self) -> None:
         """Start no more operations; open ones are retried until they are acknowledged."""
         self._running = False
+        if self.late_reader is not None:
+            self.late_reader.stop()
 
     def _pace(self, action: Callable[[], None], per_second: float) -> None:
         delay_us = 1 + int(self._rng.expovariate(per_second) * 1e6)
@@ -258,8 +264,27 @@ class Workload:
         self._group_of.update(places)
 
     @property
-    def _seen_index(self) -> int:
+    def seen_index(self) -> int:
+        """Newest metadata that clients know."""
         return self.topics.seen_index if self.topics is not None else 0
+
+    def known_partitions(self, group: int) -> list[int]:
+        """Return the partitions that take appends in a group, as far as clients know, those of
+        deleted topics included."""
+        return sorted(partition for partition, place in self._group_of.items() if place == group)
+
+    def leader_of(self, group: int) -> int:
+        """Return the node that clients take for the leader of a group; 0 = unknown."""
+        return self._hints.get(group, 0)
+
+    def voters_of(self, group: int) -> tuple[int, ...]:
+        """Return the voters of a group, as far as clients know."""
+        return self._cluster.voters[group]
+
+    def acknowledged_end(self, partition: int) -> int:
+        """Return the offset behind the last record of a partition that was acknowledged with
+        ``commit``."""
+        return self._acked_offsets.get(partition, -1) + 1
 
     def _next_batch(self, producer: int, partition: int) -> AppendOperation | None:
         """Return a new open batch of an idempotent producer, not sent yet; None when its window is
@@ -355,13 +380,13 @@ class Workload:
             node = self._node_for(append, group)
             client = CLIENT_BASE + max(append.producer, 0)
             request = AppendRequest(client, attempt, group, append.partition, append.payload,
-                                    append.acks, self._seen_index)
+                                    append.acks, self.seen_index)
             if append.producer < 0:
-                self._deliver(client, node, (request,), once=True)
+                self.deliver(client, node, (request,), once=True)
             else:
                 frames.setdefault((client, node), []).append(request)
         for (client, node), requests in frames.items():
-            self._deliver(client, node, tuple(requests))
+            self.deliver(client, node, tuple(requests))
         if attempts:
             self._cluster.queue.after(self._parameters.timeout_ms * 1000, self._timed_out, attempts)
 
@@ -376,7 +401,7 @@ class Workload:
         append.asked = node
         return node
 
-    def _deliver(self, client: int, node: int, frame: tuple, once: bool = False) -> None:
+    def deliver(self, client: int, node: int, frame: tuple, once: bool = False) -> None:
         """Send a frame; with ``once`` the receiver drops duplicates.
 
         A real connection duplicates nothing.  A duplicated frame stands for a retry, and plain
@@ -508,13 +533,17 @@ class Workload:
             offset = rng.randrange(offset)
         group = self._group_at(partition, offset)
         node = rng.choice(self._cluster.voters[group])
-        self._deliver(client, node, (FetchRequest(client, reader, group, partition, offset,
-                                                  READ_BYTES_MAX, self._seen_index),))
+        self.deliver(client, node, (FetchRequest(client, reader, group, partition, offset,
+                                                  READ_BYTES_MAX, self.seen_index),))
 
     def _group_at(self, partition: int, offset: int) -> int:
         """Return the group from which a reader fetches an offset, as far as clients know."""
         group = self.topics.group_at(partition, offset) if self.topics is not None else 0
         return group or self._group_of[partition]
+
+    def position_of(self, reader: int, partition: int) -> int:
+        """Return the next offset of a reader in a partition."""
+        return self._positions.get((reader, partition), 0)
 
     def was_read(self, group: int, read: ReadOperation) -> None:
         """Record a fetch that a node serves, have the state checker check it, and advance the
@@ -530,3 +559,13 @@ class Workload:
             self.records_read += end - read.offset
             self._positions[key] = max(self._positions.get(key, 0), end)
             self._cluster.trace.mix(read.partition, read.offset, end)
+
+    def was_refused(self, node: int, reader: int, partition: int, offset: int,
+                    log_start: int) -> None:
+        """Record that ``node`` refuses a fetch because the offset does not exist, have the state
+        checker check it, and continue the reader at the log start. Raises ``Violation``."""
+        if self.history is not None:
+            self.history.refused(reader, partition, offset)
+        self._cluster.state_checker.range_refused(node, partition, offset, log_start)
+        key = (reader, partition)
+        self._positions[key] = max(self._positions.get(key, 0), log_start)

@@ -22,21 +22,27 @@ FAULT_KINDS = (
     "channel-cut", "clock-drift", "misdirected", "rot-beside",
     "wipe", "topic-create", "topic-delete", "topic-recreate", "rot-checkpoint", "rot-header",
     "rot-identity", "eio-directory", "switch", "plan", "mover-crash", "older-copy",
-    "stop", "topic-settings",
+    "stop", "topic-settings", "retention", "delete-records", "clock-shift",
 )
 
 #: Kinds that need a workload with topics.
 TOPIC_KINDS = frozenset(("topic-create", "topic-delete", "topic-recreate", "switch", "plan",
-                         "topic-settings"))
+                         "topic-settings", "retention"))
+#: Kinds of runs in which records leave their partitions.
+RETENTION_KINDS = frozenset(("retention", "delete-records", "clock-shift"))
 #: Kinds after which a new node replaces the struck one.
 REPLACING = frozenset(("wipe", "rot-identity", "older-copy"))
 #: Kinds that were added later.  A random stream of their own draws them, so that the draws of the
 #: other kinds stay as they were for each seed.
-LATER_KINDS = TOPIC_KINDS | {"wipe", "rot-checkpoint", "rot-header", "rot-identity",
-                             "eio-directory", "mover-crash", "older-copy", "stop"}
+LATER_KINDS = (TOPIC_KINDS - RETENTION_KINDS) | {
+    "wipe", "rot-checkpoint", "rot-header", "rot-identity", "eio-directory", "mover-crash",
+    "older-copy", "stop"}
 LATER_ODDS = 0.33  # probability of each of ``LATER_KINDS``
+#: Probability of ``retention``; then of each other kind of ``RETENTION_KINDS``.  Another random
+#: stream draws them.
+RETENTION_ODDS, DELETION_ODDS = 0.4, 0.6
 
-#: Minimum number of kinds in a run, ``LATER_KINDS`` not counted.
+#: Minimum number of kinds in a run, ``LATER_KINDS`` and ``RETENTION_KINDS`` not counted.
 KINDS_MIN = 8
 
 #: Simulated time with faults, long enough for a seed to count (docs/simulator.md).
@@ -129,8 +135,11 @@ class Parameters:
     disk: DiskParameters
     raft: RaftParameters
     workload: WorkloadParameters
-    #: Passes of retention run, and clocks are in the logs.  Not drawn: tests set it.
-    retention: bool = False
+
+    @property
+    def has_retention(self) -> bool:
+        """True if passes of retention run, clocks are in the logs, and clients delete records."""
+        return not RETENTION_KINDS.isdisjoint(self.faults)
 
     @property
     def spares_power(self) -> bool:
@@ -163,7 +172,7 @@ class Parameters:
             groups=groups if groups is not None else drawn_groups,
             partitions_per_group=rng.choice((1, 1, 2, 3)),
             safety_ms=safety_ms if safety_ms is not None else SAFETY_MS,
-            faults=_draw_later(seed, _draw_faults(rng)),
+            faults=_draw_retention(seed, _draw_later(seed, _draw_faults(rng))),
             fault_interval_ms=max(interval_ms, duration_ms),  # about one at a time
             fault_duration_ms=duration_ms,
             commands_per_second=state_rng.choice((1.0, 2.0, 5.0)),
@@ -195,7 +204,8 @@ class Parameters:
 
 def _draw_faults(rng: random.Random) -> tuple[str, ...]:
     share = rng.choice((0.3, 0.6, 1.0))
-    odds = {kind: rng.random() for kind in FAULT_KINDS if kind not in LATER_KINDS}
+    odds = {kind: rng.random() for kind in FAULT_KINDS
+            if kind not in LATER_KINDS | RETENTION_KINDS}
     least = sorted(odds.values())[KINDS_MIN - 1]
     return tuple(kind for kind in odds if odds[kind] <= max(share, least))
 
@@ -209,6 +219,16 @@ def _draw_later(seed: int, chosen: tuple[str, ...]) -> tuple[str, ...]:
     if REPLACING & {*later} and "plan" in later:
         later.remove("plan")  # for the same reason
     return (*chosen, *later)
+
+
+def _draw_retention(seed: int, chosen: tuple[str, ...]) -> tuple[str, ...]:
+    """Return ``chosen`` with the drawn kinds of ``RETENTION_KINDS``."""
+    rng = random.Random(f"{seed}/parameters of retention")
+    if rng.random() >= RETENTION_ODDS:
+        return chosen
+    others = [kind for kind in FAULT_KINDS
+              if kind in RETENTION_KINDS and kind != "retention" and rng.random() < DELETION_ODDS]
+    return (*chosen, "retention", *others)
 
 
 def _draw_network(rng: random.Random) -> NetworkParameters:

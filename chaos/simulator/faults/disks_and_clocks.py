@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 SLOW_DISK_FACTOR = 50
 #: A disk error strikes one of the next operations, at most so many.
 ERROR_OPERATIONS_MAX = 12
+#: Errors of a wall clock in milliseconds.  Nodes trust a clock up to a minute from the others.
+TRUSTED_SHIFT_MS = 25_000
+CLOCK_SHIFTS_MS = (0, 0, TRUSTED_SHIFT_MS, -TRUSTED_SHIFT_MS, 3_600_000, -3_600_000)
 #: Range of the rate of a node's clock, and maximum of its jump ahead.
 CLOCK_RATES = (0.9, 1.1)
 CLOCK_JUMP_US_MAX = 5_000_000
@@ -142,4 +145,11 @@ def clock_drift(injector: Injector) -> bool:
     injector.trace(node.node, f"clock at {rate:.3f}, {jump_us / 1e6:.3f} s ahead")
     node.env.clock.drift(rate, jump_us)
     node.clock_changed()
+    return True
+@fault("clock-shift")
+def clock_shift(injector: Injector) -> bool:
+    """Set the wall clock of a random node right or wrong, until its next shift."""
+    node, shift_ms = injector.draw_node(), injector.rng.choice(CLOCK_SHIFTS_MS)
+    injector.trace(node.node, f"wall clock wrong by {shift_ms / 1e3:.0f} s")
+    node.env.clock.shift_ms = shift_ms
     return True

@@ -41,3 +41,13 @@ def topic_recreate(injector: Injector) -> bool:
 def topic_settings(injector: Injector) -> bool:
     """Request other settings of a random topic, or of the cluster, while clients append."""
     return injector.world.topics.alter()
+@fault("retention")
+def retention(injector: Injector) -> bool:
+    """Request other limits of retention of a random topic, or of the cluster, while clients append
+    and read."""
+    return injector.world.topics.alter_retention()
+@fault("delete-records")
+def delete_records(injector: Injector) -> bool:
+    """Have a client delete records of partitions of a random group."""
+    injector.world.deletions.strike()
+    return True

@@ -59,6 +59,7 @@ from multiraft.storage.store import Store
 from multiraft.types import Configuration
 from node.clients.read_index import ReadIndexRequests
 from node.loop.applier import Applier
+from node.loop.block_reads import BlockReads
 from node.loop.ready_driver import ReadyDriver
 from node.replicas.lifecycle import Replicas
 
@@ -128,10 +129,12 @@ class Boot:
                                          self.connections)
         view = MetadataView(self.metadata, cluster.workload.partitions)
         self.retention = SimulatedRetention(env, process, rounds, self.core, store, view,
-                                            self.liveness.clock_skew)
+                                            self.liveness.clock_skew, services, bulk,
+                                            BlockReads(store, threads.run, self.repair.found))
+        self.metadata.before_command = self.retention.before_command
         self.clients = ClientPort(env, cluster, process, handler_rounds, fail_points,
                                   self.core, store, services, self.confirmations,
-                                  self.repair.found, guard, view, self.retention)
+                                  self.repair.found, guard, view, self.retention, waits)
         core = ObservedCore(fail_points, raft, self.worker.gather, env.parameters.disk.gathers)
         applier = JudgedApplier(env, fail_points, self.core, self._make_applier(replicas, waits))
         self._driver = ReadyDriver(
@@ -151,7 +154,7 @@ class Boot:
             self.confirmations, clients.sessions, self.moves, replicas,
             CoreEvents(self._env, self.repair, self.core), waits,
             on_snapshot_offer=lambda _group, leader: self.snapshots.offered(leader),
-            lead=self.retention.passes.lead, note_applied=self.removal.trim.note)
+            lead=self.retention.lead, note_applied=self.removal.trim.note)
 
     def _open_core(self) -> MultiRaft:
         """Return the core without replicas, after the logs were compared with those that the node
@@ -184,7 +187,7 @@ class Boot:
         if "disk-full" in env.parameters.faults:
             self.space.watch()
         if self._cluster.workload.topics is not None:
-            self.moves.start()
+            self.moves.start(self.retention.handlers)
         self.rounds.request()
 
     # ---- peers and time --------------------------------------------------------------------

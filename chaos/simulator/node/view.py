@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from chaos.simulator.node.boot import Boot
 from chaos.simulator.oracle.command_oracle import CommandState
@@ -107,16 +107,27 @@ class NodeView:
             for tail in boot.store.partition_states.values():
                 tail._check()
 
-    def read_everything(self, extents: Sequence[Extent]) -> list[tuple[Extent, int]]:
-        """Fetch each extent whose group has a replica here, from its start, as far as it is
-        applied; each fetch is checked like a client's. The node must be up.
+    def unsettled(self, log_starts: Mapping[int, int]) -> list[str]:
+        """Describe the log starts that this node has to raise in groups of earlier epochs, and the
+        deletions of partitions and the clocks that it has to propose; ``log_starts``: the committed
+        ones."""
+        boot = self._boot()
+        return boot.retention.unsettled(log_starts) if boot is not None else []
+
+    def read_everything(self, extents: Sequence[Extent],
+                        log_starts: Mapping[int, int]) -> list[tuple[Extent, int]]:
+        """Fetch each extent whose group has a replica here, from its start or the log start of its
+        partition, as far as it is applied; each fetch is checked like a client's. The node must be
+        up.
 
         Return (extent, offset after its last record) pairs.
         """
         ends, clients = [], self._boot().clients
         for extent in extents:
             if extent.group in self.groups:
-                end = extent.start
+                end = max(extent.start, log_starts.get(extent.partition, 0))
+                if extent.end is not None:
+                    end = min(end, extent.end)
                 # A partition may have returned to the group: its next extent there is another one.
                 while end != extent.end and (
                         reached := clients.read(0, extent.group, extent.partition, end)) > end:

@@ -48,6 +48,11 @@ CLUSTER = 0
 #: Limit of a topic's batches; clock of their timestamps.
 BATCH_BYTES = "max.message.bytes"
 TIMESTAMP_TYPE = "message.timestamp.type"
+#: Limits of retention, and an age in milliseconds that no run reaches.
+RETENTION_MS = "retention.ms"
+RETENTION_BYTES = "retention.bytes"
+RETENTION_RECORDS = "retention.records"
+UNLIMITED_MS = 10 ** 12
 #: Lowest first byte of a metadata command: CBOR maps begin here; plain commands are digits.
 _COMMAND = 0xA0
 
@@ -208,6 +213,32 @@ def _setting(state: MetadataState, partition: int, name: str) -> str | None:
 # ---- invariants ----------------------------------------------------------------------------------
 
 
+class Limited(NamedTuple):
+    """Limits of retention that have ever been set, together."""
+
+    by_age: bool = False
+    by_bytes: bool = False
+    records: int | None = None  # the lowest number that stays; None = no limit of records
+
+    @property
+    def is_any(self) -> bool:
+        """True if there is a limit."""
+        return self.by_age or self.by_bytes or self.records is not None
+
+    def after(self, settings: dict[str, str]) -> Limited:
+        """Return these limits and those of some settings."""
+        records = settings.get(RETENTION_RECORDS)
+        return self.with_other(Limited(
+            int(settings.get(RETENTION_MS, UNLIMITED_MS)) < UNLIMITED_MS,
+            RETENTION_BYTES in settings, None if records is None else int(records)))
+
+    def with_other(self, other: Limited) -> Limited:
+        """Return both limits."""
+        records = [each for each in (self.records, other.records) if each is not None]
+        return Limited(self.by_age or other.by_age, self.by_bytes or other.by_bytes,
+                       min(records, default=None))
+
+
 class MetadataOracle:
     """State after the committed commands, and the invariants of topics and partitions."""
 
@@ -222,6 +253,8 @@ class MetadataOracle:
         self.settings: dict[int, dict[str, str]] = {}
         self._fingerprints = {0: fingerprint(self.state)}
         self._sizes: dict[int, int] = {}  # incarnation of a topic -> partitions
+        self._topic_of: dict[int, int] = {}  # partition -> incarnation of its topic
+        self._limited: dict[int, Limited] = {}  # incarnation of a topic, or ``CLUSTER``
         self._incarnations = 0  # highest incarnation that was assigned
 
     def apply(self, index: int, payload: bytes) -> None:
@@ -256,6 +289,7 @@ class MetadataOracle:
         self.created[topic.id] = topic.incarnation
         self._sizes[topic.incarnation] = topic.partitions
         for incarnation in incarnations:
+            self._topic_of[FIRST + incarnation] = topic.incarnation
             self.groups[FIRST + incarnation] = (self.state.locate(incarnation).group,)
 
     def _were_altered(self, payload: bytes, command: AlterSettings, accepted: bool) -> None:
@@ -275,17 +309,28 @@ class MetadataOracle:
             values.pop(name, None)
             if value is not None:
                 values[name] = value
+        self._limited[incarnation] = self._limited.get(incarnation, Limited()).after(values)
         found = dict(self.state.settings.of(incarnation).pairs)
         if found != values:
             raise Violation("SettingsAreWhatWasCommanded", f"topic {incarnation} has {found}, the "
                             f"commands give {values}")
 
-    def limited(self) -> list[tuple[str, bytes]]:
+    def limited(self, by_retention: bool) -> list[tuple[str, bytes]]:
         """Return (name, id) of each topic that limits its batches, the cluster as ("",
-        ``NO_TOPIC_ID``)."""
-        found = [("", NO_TOPIC_ID)] if BATCH_BYTES in self.settings.get(CLUSTER, ()) else []
+        ``NO_TOPIC_ID``); with ``by_retention`` also of those that limit what they keep."""
+        def has_limit(incarnation: int) -> bool:
+            settings = self.settings.get(incarnation, {})
+            return BATCH_BYTES in settings or by_retention and Limited().after(settings).is_any
+
+        found = [("", NO_TOPIC_ID)] if has_limit(CLUSTER) else []
         return found + [(topic.name, topic.id) for topic in self.state.list_topics()[0]
-                        if BATCH_BYTES in self.settings.get(topic.incarnation, ())]
+                        if has_limit(topic.incarnation)]
+
+    def limits_of(self, partition: int) -> Limited:
+        """Return the limits of retention that have ever held for a partition, by the committed
+        commands: those of its topic and of the cluster."""
+        topic = self._topic_of.get(partition, CLUSTER)
+        return self._limited.get(topic, Limited()).with_other(self._limited.get(CLUSTER, Limited()))
 
     def partitions_of(self, incarnation: int) -> range:
         """Return the partitions of a topic's incarnation, which must have been created, also after

@@ -14,10 +14,11 @@ from chaos.simulator.oracle import partition_invariants
 from chaos.simulator.oracle.invariants import ALL, HOOKS, Invariant, OffsetsDense
 from chaos.simulator.oracle.model import NO_HARD_STATE, NOBODY, GroupModel, LogModel, ReplicaModel
 from chaos.simulator.oracle.operations import AppendOperation, ReadOperation
+from chaos.simulator.oracle.partition_invariants import log_starts_of
 from multiraft.raft.log_reader import GroupRestored
 from multiraft.raft.messages import Append, GroupMessage, Message
 from multiraft.raft.ready import Writes
-from multiraft.types import Entry, HardState
+from multiraft.types import Entry, EntryKind, HardState
 
 
 class DamagedEntry(NamedTuple):
@@ -39,6 +40,11 @@ class StateChecker:
         self.groups = {group.group: group for group in groups}
         self.leader_changes = 0
         self.is_judging = check_invariants
+        #: Partition -> its log start, by the committed entries of all groups.
+        self.log_starts: dict[int, int] = {}
+        #: Takes (partition, log start, its end) of a committed entry, before it counts; it may
+        #: raise ``Violation``.
+        self.on_log_start: Callable[[int, int, int], None] = lambda _partition, _start, _end: None
         #: node -> replicas with writes since the node's last sync
         self._unsynced: dict[int, dict[int, ReplicaModel]] = {}
         invariants: list[Invariant] = [
@@ -275,8 +281,17 @@ class StateChecker:
         if added > 0:
             committed.extend(chains[len(committed):index])
             group.commit_marks.append((term, index))
+            for chain in committed[-added:]:
+                if group.entries[chain].kind == EntryKind.LOG_START:
+                    self._raise_log_starts(group.entries[chain])
         for check in self._hooks["on_commit"]:
             check(replica, index, added if added > 0 else 0)
+
+    def _raise_log_starts(self, entry: Entry) -> None:
+        for partition, log_start in log_starts_of(entry):
+            if log_start > self.log_starts.get(partition, 0):
+                self.on_log_start(partition, log_start, self.committed_end(partition))
+                self.log_starts[partition] = log_start
 
     def confirmed(self, node: int, group: int, index: int, floor: int) -> None:
         """Check a confirmed linearizable read that started when ``floor`` was committed. Raises
@@ -299,12 +314,25 @@ class StateChecker:
             raise Violation("CommittedIsServed", f"n{node} says that partition {partition} ends at "
                             f"{end}, committed are {committed}")
 
-    def range_refused(self, node: int, partition: int, offset: int) -> None:
-        """Check a definite answer that an offset does not exist. Raises ``Violation``: readers ask
-        for committed offsets and for the end behind them alone."""
-        if self.is_judging:
+    def range_refused(self, node: int, partition: int, offset: int, log_start: int) -> None:
+        """Check a definite answer that an offset does not exist, and that its partition begins at
+        ``log_start``. Raises ``Violation`` unless the offset is below a log start that is
+        committed: readers ask for committed offsets and for the end behind them alone."""
+        committed = self.log_starts.get(partition, 0)
+        if self.is_judging and not offset < log_start <= committed:
             raise Violation("ReadNeverUnread", f"n{node} says that offset {offset} of partition "
-                            f"{partition} does not exist")
+                            f"{partition} does not exist, and that it begins at {log_start}; its "
+                            f"committed log start is {committed}")
+
+    def deletion_answered(self, node: int, partition: int, before_offset: int,
+                          log_start: int) -> None:
+        """Check the answer of a node that records below ``before_offset`` (-1 = all) are deleted,
+        and that their partition begins at ``log_start``. Raises ``Violation``."""
+        committed = self.log_starts.get(partition, 0)
+        if self.is_judging and not before_offset <= log_start <= committed:
+            raise Violation("DeletedIsCommitted", f"n{node} says that partition {partition} begins "
+                            f"at {log_start} after the deletion up to {before_offset}; its "
+                            f"committed log start is {committed}")
 
     def committed_end(self, partition: int) -> int:
         """Return the end of a partition by what is committed, in whatever group. O(groups)."""
@@ -326,6 +354,12 @@ class StateChecker:
         self._ask("on_ack", believed, append)
 
     def read(self, group: int, read: ReadOperation) -> None:
+        """Check a fetch that a node serves. Raises ``Violation``."""
+        committed = self.log_starts.get(read.partition, 0)
+        if self.is_judging and not read.log_start <= min(committed, read.offset):
+            raise Violation("LogStartsAreCommitted", f"n{read.node} serves offset {read.offset} of "
+                            f"partition {read.partition}, and says that it begins at "
+                            f"{read.log_start}; its committed log start is {committed}")
         self._ask("on_read", self.groups[group], read)
 
     def converged(self, live: list[int]) -> None:

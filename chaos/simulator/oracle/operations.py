@@ -50,3 +50,4 @@ class ReadOperation:
     high_watermark: int
     batches: tuple[bytes, ...]
     is_last: bool = True  # read in the last extent, whose end is the end of the partition
+    log_start: int = 0  # of the partition, as the node knows it

@@ -13,7 +13,12 @@ from chaos.simulator.oracle.invariants import Invariant
 from chaos.simulator.oracle.model import GroupModel, ReplicaModel
 from multiraft import core
 from multiraft.partitions.producer_state import import_windows, last_sequence, window_epoch
-from multiraft.partitions.records import PartitionOpen, parse_open, parse_seal
+from multiraft.partitions.records import (
+    NO_PREDECESSOR,
+    PartitionOpen,
+    parse_open,
+    parse_seal,
+)
 from multiraft.partitions.retention_records import (
     parse_clock,
     parse_compact,
@@ -24,10 +29,17 @@ from multiraft.raft import joint_quorum
 from multiraft.types import Configuration, Entry, EntryKind
 
 
+def log_starts_of(entry: Entry) -> list[tuple[int, int]]:
+    """Return (partition, log start) of each row of a LOG_START entry, of either version."""
+    if not len(entry.payload):
+        return [(entry.partition, entry.base_offset)]
+    return [(each.partition, each.log_start) for each in parse_log_starts(entry.payload)]
+
+
 class _Place:
     """Group that accepts batches of a partition, and the state that a switch has to carry over."""
 
-    __slots__ = ("group", "epoch", "sealed", "end", "stamp", "producers")
+    __slots__ = ("group", "epoch", "sealed", "end", "stamp", "producers", "log_start")
 
     def __init__(self, group: int, epoch: int):
         self.group = group
@@ -35,6 +47,7 @@ class _Place:
         self.sealed = False
         self.end = 0
         self.stamp = 0  # highest leader epoch of a batch
+        self.log_start = 0
         self.producers: dict[int, tuple[int, int]] = {}  # -> (epoch, last sequence)
 
 
@@ -44,7 +57,8 @@ class ExtentsFollow(Invariant):
 
     An open entry in the next group follows the committed seal of the previous group, at the offset
     of that seal, and no batch follows a seal.  Stamped leader epochs never decrease.  (A1, A31,
-    S42)
+    S42)  A log start is raised in the group of the last epoch first; its opening takes it over, and
+    the groups of earlier epochs follow.  (S44)
     """
 
     def __init__(self) -> None:
@@ -60,6 +74,8 @@ class ExtentsFollow(Invariant):
                 self._open(group, entry)
             elif entry.kind == EntryKind.PARTITION_SEAL:
                 self._seal(group, entry)
+            elif entry.kind == EntryKind.LOG_START:
+                self._raise_log_starts(group, entry)
 
     def _append(self, group: GroupModel, entry: Entry) -> None:
         place, info = self._places[entry.partition], entry.batch
@@ -101,7 +117,20 @@ class ExtentsFollow(Invariant):
                    in import_windows(opening.windows, entry.index).items()}
         self.require(carried == place.producers, "partition {}: g{} goes on with producers {}, g{} "
                      "had {}", entry.partition, group.group, carried, place.group, place.producers)
+        self.require(opening.log_start in (NO_PREDECESSOR, place.log_start), "partition {}: g{} "
+                     "goes on with log start {}, g{} had {}", entry.partition, group.group,
+                     opening.log_start, place.group, place.log_start)
         place.group, place.epoch, place.sealed = group.group, opening.epoch, False
+
+    def _raise_log_starts(self, group: GroupModel, entry: Entry) -> None:
+        for partition, log_start in log_starts_of(entry):
+            place = self._places[partition]
+            if place.group == group.group and not place.sealed:
+                place.log_start = max(place.log_start, log_start)
+            else:
+                self.require(log_start <= place.log_start, "partition {}: log start {} in g{}, "
+                             "which has an earlier epoch; in g{} it is {}", partition, log_start,
+                             group.group, place.group, place.log_start)
 
     def _seal(self, group: GroupModel, entry: Entry) -> None:
         place, epoch = self._places[entry.partition], parse_seal(entry.payload)
@@ -187,9 +216,7 @@ class RetentionFollows(Invariant):
                      place[0], EntryKind(entry.kind).name, place[1])
 
     def _log_starts(self, group: int, entry: Entry) -> None:
-        rows = ([(each.partition, each.log_start) for each in parse_log_starts(entry.payload)]
-                if len(entry.payload) else [(entry.partition, entry.base_offset)])
-        for partition, log_start in rows:
+        for partition, log_start in log_starts_of(entry):
             self._require_open((group, partition), entry)
             end = self._ends[group, partition]
             self.require(0 <= log_start <= end, "g{}: log start {} of partition {}, which ends at "

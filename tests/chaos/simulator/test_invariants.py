@@ -600,3 +600,50 @@ def test_replicas_that_differ_in_the_end():
 def test_every_invariant_sees_something():
     for invariant in ALL:
         assert any(hasattr(invariant, hook) for hook in HOOKS), invariant
+
+
+# ---- log starts ----------------------------------------------------------------------------------
+
+
+def trimmed_history():
+    """Return the history of ``committed_history`` with three batches and a committed log start of
+    2.
+    """
+    history, _, _ = committed_history()
+    more = [history.data(3, 1, 1, 1), history.data(4, 1, 2, 2),
+            Entry(EntryKind.LOG_START, 1, 1, 1, 5, PARTITION, 2)]
+    history.write(1, *more).append(1, 2, 1).write(2, *more)
+    history.append(1, 2, 1, commit=5)
+    return history
+
+
+def test_an_offset_is_refused_only_below_a_committed_log_start():
+    trimmed_history().state_checker.range_refused(1, PARTITION, 1, 2)
+    for offset, log_start in ((2, 2), (1, 3), (1, 1), (2, 3)):
+        with broken("ReadNeverUnread"):
+            trimmed_history().state_checker.range_refused(1, PARTITION, offset, log_start)
+    with broken("ReadNeverUnread"):
+        committed_history()[0].state_checker.range_refused(1, PARTITION, 0, 1)
+
+
+def test_a_log_start_in_an_answer_that_is_not_committed():
+    read = ReadOperation(1, 1, PARTITION, 3, 3, ())
+    for log_start in (0, 1, 2):  # a replica may lag behind
+        read.log_start = log_start
+        trimmed_history().state_checker.read(1, read)
+    read.log_start = 3
+    with broken("LogStartsAreCommitted"):
+        trimmed_history().state_checker.read(1, read)
+
+
+def test_records_below_the_log_start_of_the_same_answer():
+    read = ReadOperation(1, 1, PARTITION, 1, 3, (), log_start=2)
+    with broken("LogStartsAreCommitted"):
+        trimmed_history().state_checker.read(1, read)
+
+
+def test_a_deletion_of_records_that_is_not_committed():
+    trimmed_history().state_checker.deletion_answered(1, PARTITION, 1, 2)
+    for before, log_start in ((3, 2), (3, 3), (-1, 3)):
+        with broken("DeletedIsCommitted"):
+            trimmed_history().state_checker.deletion_answered(1, PARTITION, before, log_start)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from types import SimpleNamespace
 
 import pytest
 
-from chaos.simulator import simulation
-from chaos.simulator.env.parameters import Parameters
 from chaos.simulator.env.violations import Violation
 from chaos.simulator.oracle.partition_invariants import RetentionFollows
 from multiraft.partitions.records import open_payload, seal_payload
@@ -70,15 +67,3 @@ def test_a_history_that_follows_the_rules():
 def test_a_history_that_breaks_one(rows, why):
     with pytest.raises(Violation, match=why):
         commit(*rows)
-
-
-def test_clocks_and_passes_among_faults_change_nothing_that_clients_see():
-    """Shifted wall clocks are among the faults; the invariants above check each committed entry."""
-    for seed in (20, 21, 24):
-        drawn = Parameters.draw(seed, groups=6, safety_ms=20_000)
-        faults = tuple(kind for kind in drawn.faults if kind != "topic-settings")
-        parameters = dataclasses.replace(drawn, faults=faults, retention=True)
-        result = simulation.run(parameters)
-        assert not result.failure, result.failure
-        assert result.event_counts["passes of retention"] > 100
-        assert result.event_counts["clocks of idle groups"] > 10

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from chaos.simulator.clients.deletions import DeletionRequest
 from chaos.simulator.clients.workload import (
     AMBIGUOUS,
     GONE,
@@ -26,6 +27,8 @@ from multiraft.wire.messages import (
     ANY,
     LATEST,
     BatchPart,
+    DeleteRecords,
+    DeleteRecordsReply,
     Fetch,
     FetchPart,
     FetchReply,
@@ -33,6 +36,7 @@ from multiraft.wire.messages import (
     ListOffsetsReply,
     OffsetQuery,
     Produce,
+    RecordDeletion,
 )
 from node.clients.session import Session, Sessions
 from node.loop.steps import ROWS_PER_STEP
@@ -64,6 +68,9 @@ class Port(Protocol):
     def judge_end(self, partition: int, floor: int, reply: ListOffsetsReply) -> None:
         """Check the answer to a query of an end, which was ``floor`` when the query arrived. Raises
         ``Violation``."""
+
+    def judge_deletion(self, rows: Sequence[RecordDeletion], reply: DeleteRecordsReply) -> None:
+        """Check the answer to a deletion of records. Raises ``Violation``."""
 
     def send(self, client: int, frame: tuple) -> None:
         """Send a frame with replies."""
@@ -101,12 +108,14 @@ class ClientConnection:
 
     # ---- requests --------------------------------------------------------------------------
 
-    def receive(self, frame: Sequence[AppendRequest | FetchRequest]) -> None:
+    def receive(self, frame: Sequence[AppendRequest | FetchRequest | DeletionRequest]) -> None:
         """Queue the requests of a frame, and handle what the limits of the session permit."""
         batch: list[AppendRequest] = []
         for request in frame:
             if type(request) is FetchRequest:
                 self._add_read(request)
+            elif type(request) is DeletionRequest:
+                self._add_deletion(request)
             elif batch and batch[0].attempt % 2 and batch[0].acks == request.acks:
                 batch.append(request)  # one request with several batches, as clients send as well
             else:
@@ -142,6 +151,11 @@ class ClientConnection:
         self._add(Fetch((part,), 1, request.bytes_max, wait_ms, ANY), request.seen_index, _Judged(
             (), lambda reply, payload: port.judge_fetch(client, part, reply, payload)))
         self._add_query(request.partition, request.seen_index)
+
+    def _add_deletion(self, request: DeletionRequest) -> None:
+        rows, port = tuple(RecordDeletion(*row) for row in request.partitions), self._port
+        self._add(DeleteRecords(rows, port.append_timeout_ms), request.seen_index, _Judged(
+            (), lambda reply, _: port.judge_deletion(rows, reply)))
 
     def _add_query(self, partition: int, seen_index: int) -> None:
         port, floor = self._port, self._port.committed_end(partition)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from chaos.simulator.clients.workload import READ_BYTES_MAX
 from chaos.simulator.node.clients.client_connection import ClientConnection
 from chaos.simulator.node.clients.judged_ports import JudgedCore, JudgedReadView
+from chaos.simulator.node.machine.applied_waits import AppliedWaits
 from chaos.simulator.node.machine.coroutines import Future, start
 from chaos.simulator.node.machine.env import NodeEnv
 from chaos.simulator.node.machine.fail_points import FailPoints
@@ -28,11 +29,21 @@ from multiraft.codec.layout import BATCH_BYTES_MAX
 from multiraft.storage.disk_space import DiskSpaceGuard
 from multiraft.storage.errors import CorruptRange
 from multiraft.storage.store import Store
-from multiraft.wire.errors import Code
-from multiraft.wire.messages import ANY, FetchPart, FetchReply, ListOffsetsReply
+from multiraft.wire.connection import RequestEvent
+from multiraft.wire.errors import Code, ErrorDetail
+from multiraft.wire.messages import (
+    ANY,
+    DeleteRecordsReply,
+    FetchPart,
+    FetchReply,
+    ListOffsetsReply,
+    RecordDeletion,
+)
+from node.admin import record_deletion
+from node.clients.error_codes import StaleMetadata
 from node.clients.fetch import FetchHandler
 from node.clients.list_offsets import Offsets
-from node.clients.metadata_wait import MetadataWaiter
+from node.clients.metadata_wait import METADATA_WAIT_S, MetadataWaiter
 from node.clients.pending_appends import PendingAppends
 from node.clients.produce import ProduceHandler, acknowledged, ambiguous
 from node.clients.read_index import ReadIndexRequests
@@ -42,9 +53,11 @@ from node.clients.session import Sessions
 from node.clients.staged_batches import StagedBatches
 from node.limits import Limits
 from node.loop.steps import StepRunner
+from node.request_errors import REFUSED, request_error
 
 if TYPE_CHECKING:
     from chaos.simulator.ports import ClusterPort
+    from node.clients.session import Answer
 
 #: Number of the client that asks by itself, and appends nothing.
 OBSERVER = 0
@@ -143,13 +156,42 @@ class _MetadataLeader:
 
 
 class _NoOtherRequests:
-    """Handler of administrative requests and of corruption reports, which no client sends."""
+    """Handler of corruption reports, which no client sends."""
 
     def handle(self, *request: Any) -> None:
         raise AssertionError(f"no simulated client sends {request}")
 
+
+class DeletionRequests:
+    """Handler of administrative requests: clients delete records and ask nothing else.  As
+    ``node.admin.requests.Admin``, each request is a task."""
+
+    def __init__(self, view: MetadataView, router: Router,
+                 deletion: record_deletion.RecordDeletion, background: Background,
+                 request_round: Callable[[], None]):
+        self._view = view
+        self._router = router
+        self._deletion = deletion
+        self._background = background
+        self._request_round = request_round
+
+    def handle(self, event: RequestEvent, answer: Answer) -> None:
+        """Start a task that answers the request; without room for one, refuse it."""
+        if not self._background.start(self._answer, event, answer):
+            answer.refuse(Code.QUEUE_FULL, ErrorDetail(text="too many tasks", limit=TASKS_MAX,
+                                                       value=TASKS_MAX + 1))
+
+    async def _answer(self, event: RequestEvent, answer: Answer) -> None:
+        try:
+            if not await self._view.applied(event.metadata_index, METADATA_WAIT_S):
+                raise StaleMetadata(f"this node has not applied metadata {event.metadata_index}")
+            answer(await self._deletion.delete(event.request))
+        except REFUSED as error:
+            answer.refuse(*request_error(error, self._router.leader_detail))
+        self._request_round()
+
     def forget(self, _session: object) -> None:
-        """Do nothing: there are no such requests."""
+        """Do nothing: a session ends with its boot."""
 
 
 class _Space:
@@ -188,7 +230,7 @@ class ClientPort:
                  services: MoveServices,
                  confirmations: ReadIndexRequests,
                  damaged: Callable[[CorruptRange], None], guard: DiskSpaceGuard,
-                 view: MetadataView, retention: SimulatedRetention):
+                 view: MetadataView, retention: SimulatedRetention, waits: AppliedWaits):
         self.later = process.later
         self.request_round = rounds.request
         self.append_timeout_ms = env.parameters.workload.timeout_ms
@@ -197,12 +239,13 @@ class ClientPort:
         self._rounds = rounds
         self._store = store
         self._workload = cluster.workload
+        self._oracle = cluster.oracle
         self._connections: dict[int, ClientConnection] = {}
         router = Router(core, view, _Addresses())
         limits, states = Limits(), store.partition_states
         background, steps = Background(process), Steps(process)
         waiter = MetadataWaiter(view, router, background, rounds.request)
-        self._read_view = JudgedReadView(ReadView(core, states, router))
+        self._read_view = JudgedReadView(ReadView(core, states, router, retention.log_starts))
         later = StepRunner(steps, rounds.request)
         self._confirmations = confirmations
         self._damaged = damaged
@@ -210,7 +253,11 @@ class ClientPort:
         self.fetches = FetchHandler(
             self._read_view, store, limits, confirmations, waiter, background,
             rounds.request, damaged, later, steps, None, self._now_ns)
+        deletion = record_deletion.RecordDeletion(
+            core, store, states, router, lambda: view.state, retention.log_starts, waits, steps,
+            retention.blocks, limits.append_timeout_ms_max, rounds.request, lambda: env.now_ms)
         other = _NoOtherRequests()
+        admin = DeletionRequests(view, router, deletion, background, rounds.request)
         staged = StagedBatches(view, _MetadataLeader(services), background, rounds.request)
         self.sessions = Sessions(
             produce_handler=ProduceHandler(core, states, router, self.pending,
@@ -220,7 +267,7 @@ class ClientPort:
             fetch_handler=self.fetches,
             offsets=Offsets(self._read_view, store, confirmations, waiter, background, damaged,
                             later),
-            corruption_reports=other, admin=other, directory=router, limits=limits,
+            corruption_reports=other, admin=admin, directory=router, limits=limits,
             batch_bytes_max=BATCH_BYTES_MAX, cluster_id=bytes(16), node=env.node,
             boot_epoch=store.boot_epoch, request_round=rounds.request, loop=_Loop(), turns=steps)
 
@@ -275,8 +322,8 @@ class ClientPort:
         [result] = reply.results
         checker, node = self._env.state_checker, self._env.node
         partition, offset = part.incarnation, part.offset
-        if result.code == Code.OFFSET_OUT_OF_RANGE:
-            checker.range_refused(node, partition, offset)
+        if result.code == Code.OFFSET_OUT_OF_RANGE and not self._is_deleted(partition):
+            self._workload.was_refused(node, reader, partition, offset, result.error.start_offset)
         if result.code != Code.OK:
             return  # the reader asks another node
         checker.end_served(node, partition, result.high_watermark)
@@ -284,14 +331,26 @@ class ClientPort:
         if payload or span.high_watermark > span.start_offset:
             self._workload.was_read(span.group, ReadOperation(
                 reader, node, partition, offset, span.high_watermark,
-                tuple(map(bytes, payload)), span.is_last))
+                tuple(map(bytes, payload)), span.is_last, result.log_start))
 
     def judge_end(self, partition: int, floor: int, reply: ListOffsetsReply) -> None:
         """Check the answer to a linearizable query of a partition's end, which was ``floor`` when
         the query arrived. Raises ``Violation``."""
         [result] = reply.results
-        if result.code == Code.OK:
+        if result.code == Code.OK and not self._is_deleted(partition):
             self._env.state_checker.end_confirmed(self._env.node, partition, result.offset, floor)
+
+    def judge_deletion(self, rows: Sequence[RecordDeletion], reply: DeleteRecordsReply) -> None:
+        """Check the answer to a deletion of records. Raises ``Violation``."""
+        for row, result in zip(rows, reply.results, strict=True):
+            self._env.event_counts[f"deletion {Code(result.code).name}"] += 1
+            if result.code == Code.OK:
+                self._env.state_checker.deletion_answered(
+                    self._env.node, row.incarnation, row.before_offset, result.log_start)
+
+    def _is_deleted(self, partition: int) -> bool:
+        """True if the deletion of a partition's topic is committed; a node may not know it."""
+        return partition in self._oracle.metadata.deleted_at
 
     def read(self, reader: int, group: int, partition: int, offset: int,
              bytes_max: int = READ_BYTES_MAX) -> int:
@@ -312,5 +371,5 @@ class ClientPort:
             return offset
         self._workload.was_read(group, ReadOperation(
             reader, self._env.node, partition, offset, span.high_watermark,
-            tuple(map(bytes, batches)), span.is_last))
+            tuple(map(bytes, batches)), span.is_last, span.log_start))
         return found.next_offset

@@ -71,6 +71,9 @@ class MetadataReplica:
         self._versions: list[tuple[int, Future]] = []  # (metadata index, waiting coroutine)
         self._announced_version = 0
         self._watchers: list[Callable[[], None]] = []
+        #: Called with the state before each command; takes the result of the command.
+        self.before_command: Callable[[MetadataState, bytes], Callable[[Any], None]] = (
+            lambda _state, _command: _take_nothing)
 
     # ---- commands --------------------------------------------------------------------------
 
@@ -117,7 +120,9 @@ class MetadataReplica:
                 command = bytes(entry.payload)
                 self.commands = self.commands.after(entry.index, command)
                 if metadata_oracle.is_command(command):
+                    take_result = self.before_command(self.state, command)
                     result = metadata_oracle.apply(self.state, entry.index, command)
+                    take_result(result)
                     self._applied(entry.index, entry.term, result)
         self.changed()
         # A replica that was removed and added again applies commands that this node's state has.
@@ -217,6 +222,10 @@ class MetadataReplica:
         oracle = self._oracle.metadata
         oracle.within_limit(self._node, self.state, partition, len(batch))
         oracle.has_timestamps(self._node, self.state, partition, batch, sent_ms, clock_ms)
+
+
+def _take_nothing(_result: Any) -> None:
+    pass
 
 
 class AppliedMetadata:

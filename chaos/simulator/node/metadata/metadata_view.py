@@ -8,12 +8,13 @@ run.  ``MetadataView`` translates: partitions without a topic are at epoch 1 of 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from chaos.simulator.node.metadata.metadata_replica import MetadataReplica
 from chaos.simulator.oracle.metadata_oracle import FIRST, Location, MetadataState
 from multiraft.types import Configuration
-from node.metadata.placement_table import FIRST_EPOCH, EpochEntry
+from node.metadata.commands import NodeRecord
+from node.metadata.placement_table import FIRST_EPOCH, EpochEntry, EpochHistory
 from node.metadata.state_machine import Topic
 
 #: Producers of the workload choose their ids and epochs themselves: every epoch counts as granted.
@@ -26,6 +27,12 @@ class _AllGranted:
 
     def highest_epoch(self, _producer: int) -> int:
         return EPOCH_MAX
+
+
+class Histories(NamedTuple):
+    """Partition -> its epochs, of those that were switched."""
+
+    epoch_histories: Mapping[int, EpochHistory]
 
 
 class SeenState:
@@ -53,6 +60,23 @@ class SeenState:
     @property
     def settings(self) -> Any:
         return self.state.settings
+
+    @property
+    def next_incarnation(self) -> int:
+        return FIRST + self.state.next_incarnation
+
+    @property
+    def hash_seed(self) -> int:
+        return self.state.hash_seed
+
+    @property
+    def placed(self) -> Histories:
+        return Histories({FIRST + partition: history for partition, history
+                          in self.state.placed.epoch_histories.items()})
+
+    def nodes(self) -> tuple[NodeRecord, ...]:
+        """Return no nodes of earlier releases: all nodes of a run have this one."""
+        return ()
 
     def topic_at(self, partition: int) -> Topic | None:
         """Return the topic whose first partition this is."""

@@ -22,11 +22,11 @@ class Moves:
         self._store = store
         metadata.watch(self.drive)
 
-    def start(self) -> None:
-        """Start the drivers, after recovery."""
+    def start(self, others: dict) -> None:
+        """Start the drivers, after recovery. ``others``: more handlers of requests, by type."""
         self.switches = PartitionSwitches(self.services, self._raft, self._store)
         self.plans = NodePlans(self.services, self._raft, self._store)
-        self.services.serve({**self.switches.handlers, **self.plans.handlers})
+        self.services.serve({**self.switches.handlers, **self.plans.handlers, **others})
         self.drive()
 
     def drive(self) -> None:
