@@ -23,6 +23,8 @@ METADATA_ROWS_MAX = 50_000
 #: Range of ``retention_check_interval_ms``: passes that overlap would compete with requests, and
 #: after an hour the clocks in the logs would be too far apart.
 PASS_INTERVAL_MS_MIN, PASS_INTERVAL_MS_MAX = 100, 3_600_000
+#: Largest ``raft_log_bytes_kept``: of small batches, so many bytes take 10 GB of memory.
+RAFT_LOG_BYTES_KEPT_MAX = 64 << 30
 #: Header of a reply to a fetch: 30 bytes for each of the partitions that fit into a request.
 FETCH_HEADER_BYTES = 512 << 10
 
@@ -133,6 +135,16 @@ class Limits:
     #: Interval of the passes of retention: a record leaves its partition up to so much later than
     #: its limits say. A pass costs what there is to remove, so a shorter one costs little.
     retention_check_interval_ms: int = 10_000
+    #: Bytes of the Raft log that a group keeps for a member that is up and lags: catching up by
+    #: entries is cheaper than by a snapshot, and each entry takes 16 bytes of memory.  Records
+    #: below stay readable.
+    raft_log_bytes_kept: int = 1 << 30
+    #: Bytes of the Raft log that a group keeps for members that are down: a node that restarts
+    #: continues by entries instead of a snapshot of each group.
+    raft_log_bytes_newest: int = 16 << 20
+    #: Entries of all groups that stand before so many newest bytes of the journal are not kept for
+    #: members that are down: what an idle group keeps holds the segment that it is in.
+    node_raft_log_bytes_newest: int = 256 << 20
     #: A new producer's id is 1 to so many above the previous one, at random, so that no id is hit
     #: by accident. Not more than 65,536.
     producer_id_gap_max: int = PRODUCER_IDS_PER_BLOCK_MAX
@@ -146,6 +158,9 @@ class Limits:
         if not PASS_INTERVAL_MS_MIN <= self.retention_check_interval_ms <= PASS_INTERVAL_MS_MAX:
             raise ConfigError(f"retention_check_interval_ms={self.retention_check_interval_ms} "
                               f"must be from {PASS_INTERVAL_MS_MIN} to {PASS_INTERVAL_MS_MAX}")
+        if self.raft_log_bytes_kept > RAFT_LOG_BYTES_KEPT_MAX:
+            raise ConfigError(f"raft_log_bytes_kept={self.raft_log_bytes_kept} exceeds "
+                              f"{RAFT_LOG_BYTES_KEPT_MAX}")
         if self.frame_bytes_max < 2 * layout.BATCH_BYTES_MAX:
             raise ConfigError(f"frame_bytes_max={self.frame_bytes_max} must hold two batches of "
                               f"{layout.BATCH_BYTES_MAX} bytes")
@@ -185,7 +200,8 @@ class Limits:
 
 #: Limits that may be 0, which means "not at all".
 _MAY_BE_ZERO = ("page_cache_read_bytes_max", "metadata_entries_kept",
-                "metadata_catch_up_entries_max")
+                "metadata_catch_up_entries_max", "raft_log_bytes_newest",
+                "node_raft_log_bytes_newest")
 #: (smaller, larger): pairs of limits that must keep this order.
 _ORDER = (
     ("connections_per_address_max", "connections_max"),
@@ -196,4 +212,6 @@ _ORDER = (
     ("connection_send_buffer_bytes_max", "node_send_buffer_bytes_max"),
     ("partitions_per_topic_max", "partitions_max"),
     ("partitions_per_topic_max", "metadata_rows_max"),
+    ("raft_log_bytes_newest", "raft_log_bytes_kept"),
+    ("raft_log_bytes_newest", "node_raft_log_bytes_newest"),
 )

@@ -200,6 +200,8 @@ def _described(row: connection.GroupRow, replicas: dict, problems: dict) -> dict
         "outgoing": list(newest.outgoing) if newest else [],
         "partitions": newest.partitions if newest else None,
         "log_bytes": newest.log_bytes if newest else None,
+        "records": newest.records if newest else None,
+        "record_bytes": newest.record_bytes if newest else None,
         "uncommitted_bytes": leader.uncommitted_bytes if leader else None,
         "replicas": [_replica(member, replicas.get(member), leader, problems.get(member))
                      for member in sorted(problems)],
@@ -224,6 +226,8 @@ def _replica(node: int, replica: Any, leader: Any, problem: str | None) -> dict[
         "commit": replica.commit if replica else None,
         "applied_index": replica.applied_index if replica else None,
         "log_bytes": replica.log_bytes if replica else None,
+        "records": replica.records if replica else None,
+        "record_bytes": replica.record_bytes if replica else None,
         "quarantined": (replica.quarantined or None) if replica else None,
         "problem": problem,
     }

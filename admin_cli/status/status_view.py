@@ -119,8 +119,10 @@ def print_group(answer: dict, wide: bool = False) -> None:
         say(f"configuration change in progress (joint): outgoing voters "
             f"{_nodes(answer['outgoing'])}; both majorities are required")
     if answer["partitions"] is not None:
+        below = (f", of them {quantities.size(answer['record_bytes'])} below the Raft start"
+                 if answer["records"] else "")
         say(f"{plural(answer['partitions'], 'partition')} with data, "
-            f"{quantities.size(answer['log_bytes'])} of log")
+            f"{quantities.size(answer['log_bytes'])} of log{below}")
     say()
     print_table(
         ("node", "role", "state", "term", "match", "lag", "lag bytes", "log", "durable", "commit",

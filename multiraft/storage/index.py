@@ -258,8 +258,7 @@ class GroupIndex:
         """Return the first index of the newest entries that take at most ``bytes_max`` and begin at
         journal position ``position`` or behind; the last index + 1 if there are none.  O(log n).
 
-        An entry that was written once more counts as if it stood where its neighbours do, or not
-        among them."""
+        An entry that was written once more stands behind its place; it may be left out."""
         if not self._positions:
             return self.first_index
         before = self._ends[-1] - bytes_max

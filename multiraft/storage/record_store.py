@@ -162,14 +162,33 @@ def _joined(runs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     return joined
 
 
+class RecordTotals(NamedTuple):
+    """Number of some records, and their framed bytes."""
+
+    count: int
+    bytes: int
+
+    def without(self, dropped_bytes: int) -> RecordTotals:
+        """Return the totals after records of about ``dropped_bytes`` are gone."""
+        if dropped_bytes >= self.bytes:
+            return NO_RECORDS
+        return RecordTotals(self.count - self.count * dropped_bytes // self.bytes,
+                            self.bytes - dropped_bytes)
+
+
+NO_RECORDS = RecordTotals(0, 0)
+
+
 @final
 class RecordStore:
     """Places of the kept records of one group, by index."""
 
-    __slots__ = ("changes", "uncopied", "_indexes", "_positions", "_sizes", "_terms", "_missing",
-                 "_missing_sorted", "_ranges")
+    __slots__ = ("bytes", "in_files", "changes", "uncopied", "_indexes", "_positions", "_sizes",
+                 "_terms", "_missing", "_missing_sorted", "_ranges")
 
     def __init__(self) -> None:
+        self.bytes = 0  # framed, of the records whose places are in memory
+        self.in_files = NO_RECORDS  # of the others, about
         self.changes = 0  # of places of single records
         self._indexes = array("Q")
         self._positions = array("Q")
@@ -208,6 +227,7 @@ class RecordStore:
             positions, sizes = log.columns(first, last)
             self._positions.extend(positions)
             self._sizes.extend(sizes)
+            self.bytes += sum(sizes)
         self._terms = _joined([*self._terms, *(run for run in terms if run[0] < first_index)])
         for index, place in missing.items():
             self._set_missing(index, place)
@@ -246,6 +266,7 @@ class RecordStore:
             self._indexes[slot:slot] = array("Q", [copy.index for copy in added])
             self._positions[slot:slot] = array("Q", [copy.position for copy in added])
             self._sizes[slot:slot] = array("I", [copy.size for copy in added])
+            self.bytes += sum(copy.size for copy in added)
             at = end
 
     def copied(self, first: int, last: int, lacking: Sequence[tuple[int, int]],
@@ -267,7 +288,9 @@ class RecordStore:
             self._indexes.insert(slot, index)
             self._positions.insert(slot, position)
             self._sizes.insert(slot, size)
+            self.bytes += size
         else:
+            self.bytes += size - self._sizes[slot]
             self._positions[slot], self._sizes[slot] = position, size
         if self.term(index) != term:
             self._terms = with_term(self._terms, index, term, raft_start)
@@ -289,6 +312,7 @@ class RecordStore:
         removed_bytes = sum(sum(self._sizes[begin:end]) for begin, end in runs)
         for column in (self._indexes, self._positions, self._sizes):
             _delete_runs(column, runs)
+        self.bytes -= removed_bytes
         for index in self._missing.keys() & set(indexes):
             self.forget_missing(index)
         self._drop_terms(raft_start)
@@ -308,6 +332,7 @@ class RecordStore:
             self._indexes.insert(slot, index)
             self._positions.insert(slot, place.position)
             self._sizes.insert(slot, place.size)
+            self.bytes += place.size
         known = self.locate(index)
         self._set_missing(index, MissingRecord(known.position, known.size))
         return True
@@ -337,10 +362,15 @@ class RecordStore:
         """Let the index file of a segment answer for the records first..last, as far as they stand
         in the segment and are not missing.  O(records that go)."""
         low, high = bisect_left(self._indexes, first), bisect_right(self._indexes, last)
+        count, size = len(self._indexes), self.bytes
         for slot in reversed([low - 1, *self.slots_kept(first, last, segment)]):
+            self.bytes -= sum(self._sizes[slot + 1:high])
             for column in (self._indexes, self._positions, self._sizes):
                 del column[slot + 1:high]
             high = slot
+        known = self.in_files
+        self.in_files = RecordTotals(known.count + count - len(self._indexes),
+                                     known.bytes + size - self.bytes)
         insort(self._ranges, FileRange(first, last, segment), key=_first)
 
     def slots_kept(self, first: int, last: int, segment: IndexedSegment) -> list[int]:
@@ -514,6 +544,7 @@ class RecordStore:
     def _check(self, raft_start: int) -> None:
         """Assert every invariant.  O(n)."""
         assert len(self._indexes) == len(self._positions) == len(self._sizes)
+        assert self.bytes == sum(self._sizes), f"{self.bytes} bytes, {sum(self._sizes)} expected"
         assert all(a < b for a, b in zip(self._indexes, self._indexes[1:]))
         assert not self._indexes or self._indexes[-1] < raft_start
         assert all(0 < index < raft_start for index in self._missing), f"{self._missing}"

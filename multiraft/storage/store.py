@@ -136,6 +136,7 @@ class Store:
                 self._release.add(contents)
         self._release.begin()
         self._finished_sequence = 0
+        self._is_checkpoint_awaited = False  # before space can be freed
 
     # ---- opening and closing ---------------------------------------------------------------------
 
@@ -296,6 +297,11 @@ class Store:
         log = self.table.log(group)
         applied = self.partition_states[group].applied_index
         return self.table.records_job(log, first, min(last, applied), bytes_max)
+
+    def raft_start(self, group: int) -> int:
+        """Return the first index of a group's Raft log.  Raise ``UnknownGroup`` for a group without
+        a log here."""
+        return self.table.log(group).raft_start
 
     def raft_start_max(self, group: int) -> int:
         """Return the highest Raft start that ``compact`` takes now: the applied state of the index
@@ -662,6 +668,13 @@ class Store:
         log = self._logs.get(group) or self.table.log(group)
         return log.index.bytes_between(first_index, last_index)
 
+    def records_kept(self, group: int) -> tuple[int, int]:
+        """Return number and framed bytes of the records of a group below its Raft start; of those
+        whose places are in index files, about.  O(1).  Raise ``UnknownGroup`` for a group without a
+        log here."""
+        records = self.table.log(group).records
+        return len(records) + records.in_files.count, records.bytes + records.in_files.bytes
+
     def fetch(self, group: int, partition: int, offset: int, bytes_max: int,
               below_offset: int) -> Fetch:
         """Return whole batches of a partition in ``group``, from the one that holds ``offset`` on,
@@ -908,14 +921,22 @@ class Store:
         then."""
         self._checkpointer.done(job)
         self._release.begin()
+        self._is_checkpoint_awaited = False
 
     def checkpoint_failed(self) -> None:
         """Allow another checkpoint job, because the last one found a full disk."""
         self._checkpointer.failed()
 
-    def require_checkpoints(self) -> None:
+    @property
+    def checkpoint_frees_space(self) -> bool:
+        """True if segments, or the compaction of logs, wait for the next checkpoint."""
+        return self._is_checkpoint_awaited or self._removal.unnamed_bytes > 0
+
+    def require_checkpoints(self, frees_space: bool = False) -> None:
         """Make a checkpoint due at once, in two files, so that all kept ones have the present Raft
-        starts, and name the segments that are removed now."""
+        starts, and name the segments that are removed now.  ``frees_space``: the compaction of
+        logs waits for it."""
+        self._is_checkpoint_awaited |= frees_space
         self._checkpointer.replace_damaged()
 
     def checkpoint_damaged(self) -> None:

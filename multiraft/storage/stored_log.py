@@ -42,6 +42,7 @@ from multiraft.storage.indexed_segments import IndexedSegment
 from multiraft.storage.journal.journal import Journal
 from multiraft.storage.journal.segment_index import REPAIR_STRUCT
 from multiraft.storage.record_store import (
+    NO_RECORDS,
     UNKNOWN_TERM,
     EntryPlace,
     MissingRecord,
@@ -515,6 +516,7 @@ class StoredLog:
                 del self.partitions[partition]
         removed_bytes = self.records.remove([at for at in removed if at < self.index.first_index],
                                             self.index.first_index)
+        self.records.in_files = self.records.in_files.without(rows_bytes)
         return Trimmed(removed_bytes + rows_bytes, is_complete)
 
     # ---- index files -----------------------------------------------------------------------------
@@ -564,6 +566,7 @@ class StoredLog:
         O(rows)."""
         for batches in self.partitions.values():
             batches.drop_rows()
+        self.records.in_files = NO_RECORDS
 
     def is_copy_needed(self, entry: Entry, states: PartitionStates) -> bool:
         """Return True if the copy of a batch below the Raft start is to be kept: it is neither here

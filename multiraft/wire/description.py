@@ -41,7 +41,8 @@ class GroupDescribeReply(NamedTuple):
     ``committed_in_term``: it leads, and has committed an entry of its term.  ``quiesced``: no timer
     is armed.  ``quarantined``: the reason, or empty.  ``leader_commit_seen``: highest commit index
     that a leader has named since the node started, -1 = none.  ``members``: only from the
-    leader."""
+    leader.  ``first_index`` is the Raft start; ``records`` and ``record_bytes`` are of the entries
+    below it that are kept to be read, and part of ``log_bytes``.  Earlier releases tell neither."""
 
     node: int
     group: int
@@ -67,6 +68,8 @@ class GroupDescribeReply(NamedTuple):
     log_bytes: int
     partitions: int
     members: tuple[MemberProgress, ...]
+    records: int = 0
+    record_bytes: int = 0
 
 
 _u64 = schema.integer(0, schema.U64_MAX)
@@ -87,4 +90,5 @@ GROUP_DESCRIBE_REPLY = Shape(GroupDescribeReply, {
     "quarantined": _text, "quiesced": schema.boolean, "transferee": _node,
     "uncommitted_bytes": _u64, "log_bytes": _u64, "partitions": _u64,
     "members": list_of(row(MemberProgress, _node, _text, _u64, _u64, _u64, _u64, _u64),
-                       NODES_MAX)})
+                       NODES_MAX),
+    "records": _u64, "record_bytes": _u64})

@@ -11,7 +11,7 @@ from node.assembly.peers import PeerParts
 from node.assembly.reads import ReadParts
 from node.clock import wall_ms
 from node.config import NodeConfig
-from node.metadata.node_releases import RetentionGate
+from node.metadata.node_releases import ReleaseGate, retention_entries_fault
 from node.observability.load_records import TOPIC
 from node.retention.clock_entries import CLOCK_INTERVAL_MS, ClockEntries
 from node.retention.retention_pass import RetentionPasses
@@ -40,7 +40,7 @@ def build_retention(env: NodeEnv, metadata: MetadataParts, peers: PeerParts,
     core, store, config = env.core, env.store, env.config
     interval_ms = config.limits.retention_check_interval_ms
     skew = peers.liveness.clock_skew
-    gate = RetentionGate(metadata.log)
+    gate = ReleaseGate(metadata.log, retention_entries_fault)
     clocks = ClockEntries(core, store.partition_states, skew, gate, wall_ms,
                           min(CLOCK_INTERVAL_MS, interval_ms))
     passes = RetentionPasses(

@@ -15,6 +15,7 @@ from node.assembly.env import NodeEnv
 from node.clock import monotonic_ms
 from node.loop.disk_worker import DiskWorker, open_probe
 from node.loop.record_trim import RecordTrim
+from node.loop.removal_steps import RemovalSteps
 from node.loop.removal_task import RemovalTask, report_removal
 from node.loop.scrub import Scrub
 from node.loop.segment_remover import SegmentRemover
@@ -60,4 +61,5 @@ def build_storage(env: NodeEnv) -> StorageParts:
         RepairCoordinator(env.config.node.id, env.store, env.core, disk.gather.write),
         damage_found,
         Scrub(env.store, disk.gather, damage_found.notify, env.config.data_dir, settings),
-        trim, remover, RemovalTask(trim, remover, env.turns.take))
+        trim, remover,
+        RemovalTask(RemovalSteps(env.store, trim, remover, env.turns.take, env.space)))

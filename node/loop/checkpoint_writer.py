@@ -7,7 +7,7 @@ loop continues. One checkpoint is written at a time: the caller sees to that.
 A checkpoint that cannot be written stops the node like any other failed write, unless the disk is
 full. Then ``write_if_due`` and ``write_last`` do without it, and records are refused. The reserve
 is used by ``write_now`` and ``write_installed``, without which their callers cannot continue, and
-by ``write_if_due`` while removed segments wait for the checkpoint: without it no space would
+by ``write_if_due`` while segments or Raft logs wait for the checkpoint: without it no space would
 return.
 """
 
@@ -112,7 +112,7 @@ class CheckpointWriter:
         try:
             await self._run_blocking(job.execute)
         except OSError as error:
-            if (self._space is None or not is_full(error) or not self._store.unnamed_bytes
+            if (self._space is None or not is_full(error) or not self._store.checkpoint_frees_space
                     or not self._space.release_reserve()):
                 raise
             await self._run_blocking(job.execute)

@@ -38,6 +38,7 @@ class RecordTrim:
     def __init__(self, store: Store):
         self._store = store
         self._left: dict[int, dict[int, None]] = {}  # group -> partitions
+        self.noted = 0  # partitions, since the start
 
     def note(self, group: int) -> None:
         """Note the partitions of a group that applied entries have deleted, or whose log start
@@ -45,6 +46,7 @@ class RecordTrim:
         shortened = self._store.partition_states[group].take_shortened()
         if shortened:
             self._left.setdefault(group, {}).update(dict.fromkeys(shortened))
+            self.noted += len(shortened)
 
     @property
     def is_due(self) -> bool:

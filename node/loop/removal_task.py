@@ -1,20 +1,15 @@
 """The task that gives the space of removed records back.
 
-Contract. ``run`` asks at intervals what is due. Records leave the record stores in turns of the
-loop (``node.loop.record_trim``), and segments without records leave the disk
-(``node.loop.segment_remover``).
+Contract. ``run`` asks at intervals what is due; ``node.loop.removal_steps`` carries it out.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
 
 import trio
 
-from node.loop.record_trim import RecordTrim
-from node.loop.segment_remover import SegmentRemover
-from node.loop.steps import ROWS_PER_STEP
+from node.loop.removal_steps import RemovalSteps
 
 #: Interval at which due work is asked for, in seconds; asking is O(1).
 ASK_S = 1.0
@@ -23,20 +18,15 @@ ASK_S = 1.0
 class RemovalTask:
     """The driver of one node's removal of records and segments."""
 
-    def __init__(self, trim: RecordTrim, remover: SegmentRemover,
-                 take_turn: Callable[[int], Awaitable[None]]):
-        self._trim = trim
-        self._remover = remover
-        self._take_turn = take_turn
+    def __init__(self, steps: RemovalSteps):
+        self._steps = steps
 
     async def run(self) -> None:
-        """Remove what is due, until cancelled. Raises ``DiskFailed`` for an error of the disk other
+        """Give space back until cancelled. Raises ``DiskFailed`` for an error of the disk other
         than a lack of space."""
         while True:
             await trio.sleep(ASK_S)
-            for _ in self._trim.steps():
-                await self._take_turn(ROWS_PER_STEP)
-            await self._remover.remove_due()
+            await self._steps.give_back()
 
 
 def report_removal(log: logging.Logger, segments: int, size: int) -> None:

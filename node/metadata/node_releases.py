@@ -1,7 +1,8 @@
 """Releases of the cluster's nodes, and the entries that all of them know.
 
 Contract.  Pure functions of the rows of the nodes.  A leader proposes kinds 8 to 11 of entries, and
-version 2 of LOG_START, only while ``retention_entries_fault`` is empty.
+version 2 of LOG_START, only while ``retention_entries_fault`` is empty.  A node compacts the Raft
+log of a group with partitions only while ``data_snapshots_fault`` is.
 
 Theory.  A node records its release when it registers, before it takes part again: the metadata
 know the release of each node that runs.  A node that goes back to an earlier release is not
@@ -11,7 +12,7 @@ foreseen: it refuses the checkpoints of the later one (docs/decisions/0016).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from node.metadata.commands import NodeRecord
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 
 #: First release that knows the entries of docs/decisions/0060.
 RETENTION_ENTRIES_SINCE = (0, 2)
+
+#: First release that can take the place of a compacted log of a group with partitions by a
+#: snapshot.
+DATA_SNAPSHOTS_SINCE = (0, 2)
 
 #: Nodes that a refusal names; it always tells their number.
 NODES_NAMED = 4
@@ -39,37 +44,48 @@ class MetadataCopy(Protocol):
 def retention_entries_fault(nodes: Iterable[NodeRecord]) -> str:
     """Return why leaders may not propose the entries that decide retention yet: nodes of earlier
     or unknown releases.  Empty if they may.  O(nodes)."""
-    unable = [node for node in nodes if not _knows_retention_entries(node.version)]
+    return _fault(nodes, RETENTION_ENTRIES_SINCE, "the entries that decide retention need")
+
+
+def data_snapshots_fault(nodes: Iterable[NodeRecord]) -> str:
+    """Return why Raft logs of groups with partitions may not be compacted yet: nodes of earlier or
+    unknown releases.  Empty if they may be.  O(nodes)."""
+    return _fault(nodes, DATA_SNAPSHOTS_SINCE, "snapshots of groups with partitions need")
+
+
+def _fault(nodes: Iterable[NodeRecord], since: tuple[int, int], what: str) -> str:
+    unable = [node for node in nodes if not _is_at_least(node.version, since)]
     if not unable:
         return ""
     named = ", ".join(f"node {node.id} ({node.version or 'unknown'})"
                       for node in unable[:NODES_NAMED])
     more = f" and {len(unable) - NODES_NAMED} more" if len(unable) > NODES_NAMED else ""
-    since = ".".join(map(str, RETENTION_ENTRIES_SINCE))
-    return (f"the entries that decide retention need release {since} or later on all nodes; "
-            f"upgrade {named}{more}")
+    return (f"{what} release {'.'.join(map(str, since))} or later on all nodes; upgrade "
+            f"{named}{more}")
 
 
-class RetentionGate:
-    """The answer to whether leaders may propose these entries, kept while the metadata do not
-    change."""
+class ReleaseGate:
+    """The answer to whether all nodes know something, kept while the metadata do not change."""
 
-    def __init__(self, metadata: MetadataCopy):
+    def __init__(self, metadata: MetadataCopy,
+                 fault: Callable[[Iterable[NodeRecord]], str]):
+        """``fault``: one of the functions of this module."""
         self._metadata = metadata
+        self._fault_of = fault
         self._judged: tuple[object, int] | None = None  # the state, and its version
         self._fault = ""
 
     @property
     def fault(self) -> str:
-        """As ``retention_entries_fault``, by this node's copy of the metadata.  O(1), O(nodes)
-        after a change of the metadata."""
+        """The reason why not, by this node's copy of the metadata; empty if they do.  O(1),
+        O(nodes) after a change of the metadata."""
         state = self._metadata.state
         if self._judged is None or self._judged != (state, state.version):
             self._judged = state, state.version
-            self._fault = retention_entries_fault(state.nodes())
+            self._fault = self._fault_of(state.nodes())
         return self._fault
 
 
-def _knows_retention_entries(version: str) -> bool:
+def _is_at_least(version: str, since: tuple[int, int]) -> bool:
     found = _RELEASE.match(version)
-    return found is not None and tuple(map(int, found.groups())) >= RETENTION_ENTRIES_SINCE
+    return found is not None and tuple(map(int, found.groups())) >= since

@@ -36,7 +36,7 @@ from multiraft.raft.status import GroupStatus, Role
 from multiraft.types import METADATA_GROUP
 from node.clock import monotonic_ms
 from node.rebalance.throttle import catching_up_on
-from node.replicas.group_description import log_bytes
+from node.replicas.group_description import kept_bytes, log_bytes
 
 if TYPE_CHECKING:
     from multiraft.raft.multi_raft import MultiRaft
@@ -90,6 +90,7 @@ class Survey:
     #: Node -> (most entries, sum of bytes) that it lacks of groups led here.
     peer_lag: dict[int, tuple[int, int]] = field(default_factory=dict)
     log_bytes: int = 0
+    records_below_raft_start: int = 0
     disk_used_bytes: int = 0
     disk_free_bytes: int = 0
     disk_total_bytes: int = 0
@@ -198,9 +199,16 @@ class GroupHealthScan:
         lag = self._lag(status)
         return frozenset() if lag or self.is_behind(status, lag) else catching_up
 
+    def _records_of(self, group: int) -> int:
+        try:
+            return self._store.records_kept(group)[0]
+        except UnknownGroup:
+            return 0  # storage has removed it already
+
     def _look(self, survey: Survey, status: GroupStatus, catching_up: bool) -> None:
         survey.groups += 1
-        survey.log_bytes += log_bytes(self._store, status, status.first_index)
+        survey.log_bytes += kept_bytes(self._store, status)
+        survey.records_below_raft_start += self._records_of(status.group)
         if status.quarantined:
             survey.quarantined.add(status.group)
             survey.damaged_voters += is_voter(status.configuration, self._core.node)

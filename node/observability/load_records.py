@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from multiraft.codec.layout import CODEC_GZIP
 from multiraft.core import BatchBuilder
 from node.histogram import Histogram
-from node.replicas.group_description import log_bytes
+from node.replicas.group_description import kept_bytes
 
 if TYPE_CHECKING:
     from multiraft.partitions.state import PartitionStates
@@ -98,7 +98,7 @@ def group_columns(core: MultiRaft, store: Store,
         stored = 0
         if core.status.has_group(group):
             status = core.status.of(group)
-            stored = log_bytes(store, status, status.first_index)
+            stored = kept_bytes(store, status)
         rows.append((group, bytes_in, bytes_out, stored))
     return _by_column(GROUP_COLUMNS, rows)
 

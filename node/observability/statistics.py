@@ -153,6 +153,7 @@ class Statistics:
             "under_replicated": list(survey.under_replicated.groups),
             "lag_entries": survey.lag_entries,
             "log_bytes": survey.log_bytes,
+            "records_below_raft_start": survey.records_below_raft_start,
             "disk_used_bytes": survey.disk_used_bytes,
             "disk_free_bytes": survey.disk_free_bytes,
             "disk_total_bytes": survey.disk_total_bytes,

@@ -18,7 +18,7 @@ from multiraft.wire import plans as wire
 from multiraft.wire.errors import InvalidRequest, LeaderUnknown, TimedOut
 from node.clock import monotonic_ms
 from node.rebalance.latency import RecentLatency
-from node.replicas.group_description import log_bytes
+from node.replicas.group_description import kept_bytes, log_bytes
 
 if TYPE_CHECKING:
     from multiraft.raft.multi_raft import MultiRaft
@@ -102,7 +102,7 @@ class PlanParticipant:
         return wire.ProbedGroup(
             status.group, status.incarnation, status.configuration_index, is_open,
             configuration.voters, configuration.learners, configuration.outgoing,
-            status.last_index, log_bytes(self._store, status, status.first_index),
+            status.last_index, kept_bytes(self._store, status),
             status.transferee, members)
 
     async def start_replica_change(
@@ -164,7 +164,7 @@ class PlanParticipant:
                 group, status.incarnation, status.configuration_index,
                 bool(configuration.outgoing) or status.configuration_index > status.commit,
                 tuple(configuration.voters), tuple(configuration.learners),
-                log_bytes(self._store, status, status.first_index), status.last_index,
+                kept_bytes(self._store, status), status.last_index,
                 self._read_bytes.get(group, 0), moved.get(group, 0)))
         survey = await self._group_health.fresh()
         return wire.GroupLoadsReply(

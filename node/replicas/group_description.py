@@ -26,6 +26,7 @@ def describe_group(node: int, core: MultiRaft, store: Store, group: int) -> Grou
     except UnknownGroup as error:
         raise InvalidRequest(f"node {node} has no replica of group {group}") from error
     configuration = status.configuration
+    records, record_bytes = store.records_kept(group)
     return GroupDescribeReply(
         node=node, group=group, incarnation=status.incarnation, role=status.role.name.lower(),
         term=status.term, vote=status.vote, leader=status.leader,
@@ -36,12 +37,21 @@ def describe_group(node: int, core: MultiRaft, store: Store, group: int) -> Grou
         learners=tuple(configuration.learners), outgoing=tuple(configuration.outgoing),
         quarantined=status.quarantined[:TEXT_MAX // 4], quiesced=status.quiesced,
         transferee=status.transferee, uncommitted_bytes=status.uncommitted_bytes,
-        log_bytes=log_bytes(store, status, status.first_index),
+        log_bytes=kept_bytes(store, status),
         partitions=store.partition_states[group].partitions_count,
         members=tuple(MemberProgress(
             member.node, member.state, member.match, member.next_index, member.commit_known,
             member.inflight_bytes, log_bytes(store, status, member.match + 1))
-            for member in status.members))
+            for member in status.members),
+        records=records, record_bytes=record_bytes)
+
+
+def kept_bytes(store: Store, status: GroupStatus) -> int:
+    """Return the framed bytes of a replica's log and of its records below the Raft start. O(1)."""
+    try:
+        return log_bytes(store, status, status.first_index) + store.records_kept(status.group)[1]
+    except UnknownGroup:
+        return 0  # storage has removed it already
 
 
 def log_bytes(store: Store, status: GroupStatus, first: int) -> int:

@@ -26,7 +26,7 @@ from multiraft.types import EntryKind, Payload
 if TYPE_CHECKING:
     from multiraft.liveness.clock_skew import ClockSkew
     from multiraft.partitions.state import PartitionStates
-    from node.metadata.node_releases import RetentionGate
+    from node.metadata.node_releases import ReleaseGate
 
 #: Longest interval in which one leader proposes two CLOCK entries in a group that takes batches.
 #: It is the resolution of ages, and an entry of 72 bytes in 10 s is nothing beside the batches.
@@ -43,7 +43,7 @@ class ClockEntries:
     """The proposer of CLOCK entries in the groups that one node leads."""
 
     def __init__(self, core: Consensus, partition_states: Mapping[int, PartitionStates],
-                 skew: ClockSkew, gate: RetentionGate, wall_ms: Callable[[], int],
+                 skew: ClockSkew, gate: ReleaseGate, wall_ms: Callable[[], int],
                  interval_ms: int = CLOCK_INTERVAL_MS):
         """``gate``: whether all nodes know the entry; ``wall_ms``: this node's clock, in
         milliseconds since 1970; ``interval_ms``: shortest time between two CLOCKs of a group."""

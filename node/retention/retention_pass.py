@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from multiraft.liveness.clock_skew import ClockSkew
     from multiraft.partitions.partition_state import PartitionState
     from multiraft.partitions.state import PartitionStates
-    from node.metadata.node_releases import RetentionGate
+    from node.metadata.node_releases import ReleaseGate
     from node.metadata.state_machine import Location, MetadataState
     from node.retention.clock_entries import ClockEntries
 
@@ -146,7 +146,7 @@ class RetentionPasses:
     """The decisions of one node about the partitions that it leads."""
 
     def __init__(self, core: Consensus, store: Batches, metadata: MetadataCopy,
-                 clocks: ClockEntries, skew: ClockSkew, gate: RetentionGate, bucket_ms: int,
+                 clocks: ClockEntries, skew: ClockSkew, gate: ReleaseGate, bucket_ms: int,
                  internal: Mapping[str, Pairs],
                  paused: Callable[[str, bool], None] = lambda _reason, _paused: None):
         """``gate``: whether all nodes know the entries.  ``bucket_ms``: time by which a partition

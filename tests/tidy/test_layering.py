@@ -58,6 +58,7 @@ DRIVEN_OF_NODE = {
     "chaos/simulator/node/loop/checkpoints.py": ("node.loop.checkpoint_writer",),
     "chaos/simulator/node/loop/removal.py": (
         "node.loop.record_trim",
+        "node.loop.removal_steps",
         "node.loop.segment_remover",
     ),
     "chaos/simulator/node/loop/observed_store.py": ("node.loop.write_gather",),

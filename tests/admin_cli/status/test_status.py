@@ -19,7 +19,7 @@ from placement import policy
 
 REPLICA_KEYS = ["node", "role", "state", "match", "lag_entries", "lag_bytes", "term",
                 "first_index", "last_index", "durable_index", "commit", "applied_index",
-                "log_bytes", "quarantined", "problem"]
+                "log_bytes", "records", "record_bytes", "quarantined", "problem"]
 
 
 def headline(run) -> str:
@@ -254,7 +254,10 @@ def test_a_person_sees_leader_members_and_lag(run, cluster):
     cluster.lag = 5
     text = run("group", "describe", "1").stdout
     assert text.startswith("Group 1 led by node 2 in term 7\nvoters 1, 2, 3; learners none\n")
-    assert "2 partitions with data, 4.0 KiB of log" in text
+    assert "2 partitions with data, 4.0 KiB of log\n" in text
+    cluster.configurations[1] = {"first_index": 60, "records": 7, "record_bytes": 1024}
+    text = run("group", "describe", "1").stdout
+    assert "2 partitions with data, 4.0 KiB of log, of them 1.0 KiB below the Raft start" in text
     assert "50 B" in text
 
 

@@ -23,7 +23,7 @@ class Node:
         self.summaries: list = []
         self.reserve = reserve
         self.checkpoint_due = True
-        self.unnamed_bytes = 0
+        self.checkpoint_frees_space = False
         self.now_ms = 1_000
         self.calls: list = []
         self.partition_states = {METADATA_GROUP: SimpleNamespace(applied_index=30)}
@@ -108,13 +108,13 @@ def test_a_full_disk_postpones_it_and_refuses_records():
 
 def test_one_that_names_removed_segments_takes_the_reserve_of_a_full_disk():
     node = Node(error(errno.ENOSPC))
-    node.unnamed_bytes = 1
+    node.checkpoint_frees_space = True
     assert node.write() == [CAPTURED, "blocking", "reserve", "blocking", "written", "completed"]
     node = Node(*[error(errno.ENOSPC)] * 2)
-    node.unnamed_bytes = 1
+    node.checkpoint_frees_space = True
     assert node.write() == [CAPTURED, "blocking", "reserve", "blocking", "failed", "refuse"]
     node = Node(error(errno.ENOSPC), reserve=False)
-    node.unnamed_bytes = 1
+    node.checkpoint_frees_space = True
     assert node.write() == [CAPTURED, "blocking", "reserve", "failed", "refuse"]
     assert not node.writer.is_due
 

@@ -8,6 +8,7 @@ import trio
 import trio.testing
 
 from node.loop.record_trim import BATCHES_PER_STEP, RecordTrim
+from node.loop.removal_steps import RemovalSteps
 from node.loop.removal_task import RemovalTask
 from node.loop.steps import ROWS_PER_STEP
 
@@ -85,8 +86,8 @@ def test_the_task_takes_a_turn_for_each_step():
         store.shorten(1, 7)
         trim.note(1)
         with trio.move_on_after(10):
-            await RemovalTask(trim, SimpleNamespace(remove_due=trio.lowlevel.checkpoint),
-                              take_turn).run()
+            remover = SimpleNamespace(remove_due=trio.lowlevel.checkpoint)
+            await RemovalTask(RemovalSteps(store, trim, remover, take_turn)).run()
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
     assert turns == [ROWS_PER_STEP] * 3 and not store.batches[1, 7]

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 import multiraft
 from node.metadata.commands import NodeRecord
-from node.metadata.node_releases import retention_entries_fault
+from node.metadata.node_releases import (
+    ReleaseGate,
+    data_snapshots_fault,
+    retention_entries_fault,
+)
 
 
 def node(number: int, version: str) -> NodeRecord:
@@ -35,3 +41,20 @@ def test_a_refusal_names_some_nodes_and_the_number_of_the_others():
 
 def test_a_cluster_without_nodes_has_none_that_lacks_them():
     assert retention_entries_fault([]) == ""
+
+
+def test_logs_of_partitions_stay_whole_until_all_nodes_take_their_snapshots():
+    assert data_snapshots_fault([node(1, "0.2.0"), node(2, multiraft.__version__)]) == ""
+    fault = data_snapshots_fault([node(1, "0.2.0"), node(2, "0.1.4")])
+    assert fault == ("snapshots of groups with partitions need release 0.2 or later on all nodes; "
+                     "upgrade node 2 (0.1.4)")
+
+
+def test_a_gate_judges_the_nodes_once_for_each_version_of_the_metadata():
+    judged = []
+    state = SimpleNamespace(version=1, nodes=lambda: [node(1, "0.1.0")])
+    gate = ReleaseGate(SimpleNamespace(state=state), lambda nodes: judged.append(1) or
+                       data_snapshots_fault(nodes))
+    assert gate.fault and gate.fault and len(judged) == 1
+    state.version, state.nodes = 2, lambda: [node(1, "0.2.0")]
+    assert not gate.fault and len(judged) == 2

@@ -53,7 +53,8 @@ class ClusterView:
             node=1, status=SimpleNamespace(
                 groups=lambda: tuple(self.statuses), of=self.status,
                 is_up=lambda node: node not in down))
-        store = SimpleNamespace(bytes_between=lambda group, first, last: 10 * (last - first + 1))
+        store = SimpleNamespace(bytes_between=lambda group, first, last: 10 * (last - first + 1),
+                                records_kept=lambda group: (3, 300))
         metadata_log = SimpleNamespace(state=SimpleNamespace(plans=SimpleNamespace(active=plan)))
         self.group_health = GroupHealthScan(core, store, metadata_log, LAG_MAX,
                                             self.measure, lambda: self.full)

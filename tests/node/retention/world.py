@@ -8,7 +8,7 @@ from multiraft.partitions.records import open_payload
 from multiraft.partitions.state import PartitionStates
 from multiraft.types import BatchInfo, Entry, EntryKind
 from multiraft.wire.settings import SettingChange
-from node.metadata.node_releases import RetentionGate
+from node.metadata.node_releases import ReleaseGate, retention_entries_fault
 from node.metadata.state_machine import AlterSettings, CreateTopic, MetadataState
 from node.retention.clock_entries import ClockEntries
 from node.retention.retention_pass import RetentionPasses
@@ -41,7 +41,7 @@ class World:
         self.now_ms = 1_000_000_000
         self.skew = ClockSkew()
         self.paused = []
-        gate = RetentionGate(self)
+        gate = ReleaseGate(self, retention_entries_fault)
         self.clocks = ClockEntries(self, self.partition_states, self.skew,
                                    gate, lambda: self.now_ms)
         self.retention = RetentionPasses(

@@ -15,6 +15,7 @@ from chaos.simulator.node.machine.process import ProcessScheduler
 from multiraft.storage.disk_space import DiskSpaceGuard
 from multiraft.storage.store import Store
 from node.loop.record_trim import RecordTrim
+from node.loop.removal_steps import RemovalSteps
 from node.loop.segment_remover import SegmentRemover
 
 #: Interval at which due work is asked for; a node asks every second.
@@ -32,6 +33,7 @@ class Removal:
         self.trim = RecordTrim(store)
         self.remover = SegmentRemover(store, worker.operations.run, self._take_turn,
                                       lambda: env.now_ms, guard, self._report)
+        self._steps = RemovalSteps(store, self.trim, self.remover, self._take_turn, guard)
         self._env = env
         self._process = process
         self._required = required
@@ -46,9 +48,7 @@ class Removal:
         self._process.later(ASK_US, self._ask)
 
     async def _run(self) -> None:
-        for _ in self.trim.steps():
-            await self._take_turn(0)
-        await self.remover.remove_due()
+        await self._steps.give_back()
         self._required()
 
     async def _take_turn(self, _rows: int) -> None:
