@@ -165,7 +165,7 @@ def _joined(runs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 class RecordTotals(NamedTuple):
     """Number of some records, and their framed bytes."""
 
-    count: int
+    count: int  # type: ignore[assignment]
     bytes: int
 
     def without(self, dropped_bytes: int) -> RecordTotals:

@@ -154,4 +154,4 @@ def test_a_segment_that_waits_for_space_is_not_reported():
     parts = Parts(None, None, large := Job(full()))
     large.too_large = IndexTooLarge("the size", 10, 11)
     run(parts.files.seal())
-    assert parts.calls == ["refuse"]
+    assert parts.calls == ["refuse", "kept"]
