@@ -581,7 +581,7 @@ class Accumulator:
     def _tell(self, outcomes: list[BatchOutcome], outcome: BatchReceipt | MultiRaftError) -> None:
         for each in outcomes:
             each.resolve(outcome)
-        if type(outcome) is not BatchReceipt and _is_untold(outcomes):
+        if not isinstance(outcome, BatchReceipt) and _is_untold(outcomes):
             if len(self._failed) == _FAILURES_KEPT_MAX and _is_untold(self._failed[0]):
                 self._failures_dropped += 1
             self._failed.append(outcomes)

@@ -29,7 +29,7 @@ from multiraft.client._batches import Batch, Delivery, PartitionQueue
 from multiraft.client._lifecycle import Closed, described, fresh
 from multiraft.client._metadata import MetadataCache
 from multiraft.client._network import Lost, NetworkLimits, backoff_ms
-from multiraft.client._records import BatchReceipt
+from multiraft.client._records import BatchReceipt, TimedReceipt
 from multiraft.client.texts import duration
 from multiraft.codec import layout
 from multiraft.errors import MultiRaftError
@@ -332,6 +332,7 @@ class ProducerState:
         """Process the outcome of an attempt: resolve each batch, or schedule its repetition.
         Batches that were resolved meanwhile are left out.  O(its batches)."""
         results: Sequence[ProduceResult] = ()
+        times_ms: Sequence[int] | None = None
         if type(outcome) is ResponseEvent:
             if self.settings.acks == "none":
                 for queue, batch in attempt.batches:
@@ -339,8 +340,9 @@ class ProducerState:
                         self._acknowledge(queue, batch, -1)
                 return
             if outcome.code == Code.OK:
-                results = outcome.reply.results
-                if len(results) != len(attempt.batches):
+                results, times_ms = outcome.reply
+                if len(results) != len(attempt.batches) or (
+                        times_ms is not None and len(times_ms) != len(results)):
                     outcome = Lost(True, f"{len(results)} results for {len(attempt.batches)} "
                                    "batches")
         for at, (queue, batch) in enumerate(attempt.batches):
@@ -352,20 +354,26 @@ class ProducerState:
                 self._refused(attempt, queue, batch, outcome.code, outcome.error, now_ms,
                               len(attempt.batches) > 1)
             elif results[at].code == Code.OK:
-                self._acknowledge(queue, batch, results[at].base_offset)
+                self._acknowledge(queue, batch, results[at].base_offset,
+                                  -1 if times_ms is None else times_ms[at])
             else:
                 self._refused(attempt, queue, batch, results[at].code, results[at].error, now_ms)
             if not queue.idle:  # an idle queue is likely used again; its timer retires it
                 self.records.ready[queue.incarnation] = None
 
-    def _acknowledge(self, queue: PartitionQueue, batch: Batch, base_offset: int) -> None:
-        """Resolve a batch that is in the log; an answer to any of its attempts proves that."""
+    def _acknowledge(self, queue: PartitionQueue, batch: Batch, base_offset: int,
+                     time_ms: int = -1) -> None:
+        """Resolve a batch that is in the log; an answer to any of its attempts proves that.
+        ``time_ms``: the timestamp that the leader gave its records, -1 = none."""
         queue.failures = 0
         queue.retry_at_ms = 0
         queue.full = None
         self._remove(queue, batch)
-        self.records.resolve(batch, _new(BatchReceipt, (
-            queue.topic, queue.partition, base_offset, batch.count)))
+        receipt: BatchReceipt = _new(BatchReceipt, (
+            queue.topic, queue.partition, base_offset, batch.count))
+        if time_ms >= 0:
+            receipt = TimedReceipt.of(*receipt, time_ms)
+        self.records.resolve(batch, receipt)
 
     def _lost(self, attempt: Attempt, queue: PartitionQueue, batch: Batch, lost: Lost,
               now_ms: int) -> None:

@@ -152,6 +152,27 @@ class BatchReceipt(NamedTuple):
     base_offset: int
     count: int  # type: ignore[assignment]
 
+    @property
+    def log_append_time_ms(self) -> int | None:
+        """Timestamp that the leader gave the records, milliseconds since 1970, of a topic with
+        ``message.timestamp.type=LogAppendTime``; None = the timestamps are the producer's, or the
+        leader did not tell: with ``acks="none"``, and for a batch that was sent twice."""
+        return None
+
+
+class TimedReceipt(BatchReceipt):
+    """Receipt of a batch whose timestamps the leader set; as a tuple the ``BatchReceipt``."""
+
+    log_append_time_ms: int = -1
+
+    @classmethod
+    def of(cls, topic: str, partition: int, base_offset: int, count: int,
+           time_ms: int) -> "TimedReceipt":
+        """Return the receipt of a batch with that timestamp."""
+        made: TimedReceipt = tuple.__new__(cls, (topic, partition, base_offset, count))
+        made.log_append_time_ms = time_ms
+        return made
+
 
 class RecordReceipt(BatchReceipt):
     """Receipt of a batch as one of its records sees it.  ``offset``: of that record, or of the
@@ -159,12 +180,15 @@ class RecordReceipt(BatchReceipt):
     ``BatchReceipt``."""
 
     offset: int
+    log_append_time_ms: int | None = None
 
     @classmethod
     def at(cls, receipt: BatchReceipt, position: int) -> "RecordReceipt":
         """Return the receipt of the record at ``position`` in the batch, counted from 0."""
         made: RecordReceipt = tuple.__new__(cls, receipt)
         made.offset = receipt.base_offset + position if receipt.base_offset >= 0 else -1
+        if type(receipt) is not BatchReceipt:
+            made.log_append_time_ms = receipt.log_append_time_ms
         return made
 
     def __repr__(self) -> str:

@@ -271,9 +271,11 @@ class MetadataReply(NamedTuple):
 
 
 class ProduceReply(NamedTuple):
-    """One result per batch, in the order of the request."""
+    """One result per batch, in the order of the request.  ``log_append_times_ms``: for each, the
+    timestamp that the leader gave its records, -1 = none, or not known; None = none for all."""
 
     results: tuple[ProduceResult, ...]
+    log_append_times_ms: tuple[int, ...] | None = None
 
 
 class FetchReply(NamedTuple):
@@ -447,7 +449,9 @@ RESPONSES: dict[str, Shape] = {
         "missing": list_of(_any_name, TOPICS_PER_REQUEST_MAX),
         "groups": list_of(row(GroupReplicas, _u32, _nodes), GROUPS_PER_REPLY_MAX)}),
     "produce": Shape(ProduceReply, {
-        "results": _per_partition(ProduceResult, _code, _mark, _detail)}),
+        "results": _per_partition(ProduceResult, _code, _mark, _detail),
+        "log_append_times_ms": nullable(list_of(_mark, PARTITIONS_PER_REQUEST_MAX))},
+        sparse=("log_append_times_ms",)),
     "fetch": Shape(FetchReply, {
         "results": _per_partition(FetchResult, _u64, _code, _mark, _mark, _bytes_count, _detail)},
         _result_bytes),

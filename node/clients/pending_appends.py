@@ -17,6 +17,7 @@ from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
 from multiraft.raft.timers import NEVER_MS
+from multiraft.wire.errors import Code
 
 if TYPE_CHECKING:
     from multiraft.wire.messages import ProduceResult
@@ -30,7 +31,7 @@ class ProduceRequest:
     """A produce request with one result per batch, answered when the last result is known. It holds
     no bytes of its batches."""
 
-    __slots__ = ("reply", "results", "remaining", "deadline_ms", "number")
+    __slots__ = ("reply", "results", "remaining", "deadline_ms", "number", "_times_ms")
 
     def __init__(self, number: int, reply: Callable[[ProduceRequest], None], batches: int,
                  deadline_ms: int):
@@ -39,6 +40,22 @@ class ProduceRequest:
         self.results: list = [None] * batches
         self.remaining = batches
         self.deadline_ms = deadline_ms
+        self._times_ms: dict[int, int] | None = None  # slot -> time at which it was appended
+
+    def stamped(self, slot: int, time_ms: int) -> None:
+        """Record the timestamp that the leader gave the records of a batch."""
+        if self._times_ms is None:
+            self._times_ms = {}
+        self._times_ms[slot] = time_ms
+
+    def append_times_ms(self) -> tuple[int, ...] | None:
+        """Return the timestamps that the leader gave, by batch, -1 = none, or the batch is not
+        acknowledged; None = none at all.  O(batches) if there is one."""
+        times = self._times_ms
+        if times is None:
+            return None
+        return tuple(times.get(slot, -1) if result.code == Code.OK else -1
+                     for slot, result in enumerate(self.results))
 
     def complete(self, slot: int, result: ProduceResult) -> None:
         """Set the result of one batch, and reply if it was the last. A second result is ignored:

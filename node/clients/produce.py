@@ -214,13 +214,14 @@ class ProduceHandler:
                                partition=partition)
         if self._now_ms >= self._clocks.due_ms.get(group, 0):
             self._clocks.before_append(group, self._now_ms)
+        time_ms = self._wall_ms() if place.has_append_time else None
         try:
-            proposed = self._core.propose_batch(
-                group, partition, batch, info,
-                self._wall_ms() if place.has_append_time else None)
+            proposed = self._core.propose_batch(group, partition, batch, info, time_ms)
         except PartitionSealed as sealed:
             raise self._redirect(place, partition) or sealed from None
         self._retention.appended.add(partition)
+        if time_ms is not None and not proposed.duplicate:
+            produce.stamped(slot, time_ms)
         self.batches += 1
         self.records += info.count
         self.bytes += len(batch)
@@ -277,7 +278,7 @@ def _answered(answer: Callable[[ProduceReply], None], latency: Histogram, accept
               now_ns: Callable[[], int], produce: ProduceRequest) -> None:
     if produce.results[0].code == Code.OK:
         latency.observe((now_ns() - accepted_ns) // 1000)
-    answer(ProduceReply(tuple(produce.results)))
+    answer(ProduceReply(tuple(produce.results), produce.append_times_ms()))
 
 
 def acknowledged(base_offset: int) -> ProduceResult:

@@ -7,6 +7,7 @@ import pickle
 import pytest
 
 from multiraft.client import BatchReceipt, Record, RecordReceipt
+from multiraft.client._records import TimedReceipt
 from tests.client.test_producer_state import Bench, metadata
 
 
@@ -83,6 +84,14 @@ def test_an_offset_before_the_outcome_says_to_wait():
     delivery = Bench().send()
     with pytest.raises(RuntimeError, match=r"call wait\(\) first"):
         _ = delivery.offset
+
+
+def test_a_receipt_has_the_time_that_the_leader_gave():
+    timed, plain = TimedReceipt.of("a", 1, 10, 5, 77), BatchReceipt("a", 1, 10, 5)
+    assert timed == plain and timed.log_append_time_ms == 77 and plain.log_append_time_ms is None
+    assert RecordReceipt.at(timed, 3).log_append_time_ms == 77
+    assert RecordReceipt.at(plain, 3).log_append_time_ms is None
+    assert pickle.loads(pickle.dumps(RecordReceipt.at(timed, 3))).log_append_time_ms == 77
 
 
 def test_a_receipt_is_the_receipt_of_the_batch_with_an_offset():

@@ -56,6 +56,24 @@ class Bench:
         self.state.done(attempt, ResponseEvent(1, m.ProduceReply(results)), now)
 
 
+@pytest.mark.parametrize(("times_ms", "found"), [(None, None), ((-1,), None), ((77,), 77)])
+def test_a_receipt_has_the_time_at_which_the_leader_appended_the_batch(times_ms, found):
+    bench = Bench()
+    delivery = bench.send()
+    reply = m.ProduceReply((m.ProduceResult(Code.OK, 5),), times_ms)
+    bench.state.done(bench.one(10), ResponseEvent(1, reply), 10)
+    assert delivery.result().offset == 5 and delivery.result().log_append_time_ms == found
+    assert bench.state.records.take_failure() is None
+
+
+def test_an_answer_with_another_number_of_times_is_no_answer():
+    bench = Bench()
+    delivery = bench.send()
+    reply = m.ProduceReply((m.ProduceResult(Code.OK, 5),), (1, 2))
+    bench.state.done(bench.one(10), ResponseEvent(1, reply), 10)
+    assert not delivery.done
+
+
 def sequences(attempt) -> list[tuple[int, int, int]]:
     """Return (producer id, epoch, first sequence) of each batch of an attempt."""
     return [(header.producer_id, header.producer_epoch, header.base_sequence)

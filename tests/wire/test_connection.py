@@ -186,11 +186,18 @@ def test_produce_and_fetch_carry_payloads(step):
     assert event.request.batches == batches
     assert event.request.payload == b"abc" + bytes(40_000)
     assert not event.request.payload.readonly, "a leader stamps in place"
-    pair.answer(ResponseEvent(1, m.ProduceReply((m.ProduceResult(0, 5), m.ProduceResult(1, -1)))))
+    results = m.ProduceResult(0, 5), m.ProduceResult(1, -1)
+    [answer] = pair.answer(ResponseEvent(1, m.ProduceReply(results, (77, -1))))
+    assert answer.reply == (results, (77, -1))
     pair.ask(RequestEvent(2, m.Fetch((m.FetchPart(9, 0, 100),))))
     reply = m.FetchReply((m.FetchResult(9, 0, 8, 0, 3),))
     (event,) = pair.answer(ResponseEvent(2, reply), [b"xyz"])
     assert event.reply.payload == b"xyz"
+
+
+def test_a_reply_without_append_times_has_no_field_for_them():
+    reply = m.ProduceReply((m.ProduceResult(0, 5),))
+    assert [*m.RESPONSES["produce"].header(reply)] == ["results"]
 
 
 def test_responses_may_come_in_any_order():

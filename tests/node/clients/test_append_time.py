@@ -10,6 +10,7 @@ from multiraft.core import (
     batch_header,
     decode_records,
     stamp_append_time,
+    stamp_producer,
     verify_batch,
 )
 from multiraft.wire.errors import Code
@@ -66,6 +67,36 @@ async def test_each_record_has_the_time_at_which_the_leader_appended_it(tmp_path
         found = await times(client, partition, 0)
         assert found == [found[0]] * 2 and before <= found[0] <= wall_ms()
         assert batch_header(await stored(client, partition, 0)).max_timestamp_ms == found[0]
+
+
+@in_trio
+async def test_the_reply_has_the_time_of_each_batch_of_such_a_topic(tmp_path):
+    async with serving(tmp_path) as node, await Client.open(node) as client:
+        node.clients.produce_handler._wall_ms = lambda: 5_000
+        stamped, plain = await create(client, "t"), await client.create("u")
+        data = batch(b"a")
+        request = Produce("commit", 5_000, tuple(
+            BatchPart(partition, len(data)) for partition in (plain, stamped, 99)))
+        reply = (await client.ask(request, data, data, data)).reply
+        assert [result.code for result in reply.results] == [
+            Code.OK, Code.OK, Code.UNKNOWN_PARTITION]
+        assert reply.log_append_times_ms == (-1, 5_000, -1)
+        request = Produce("commit", 5_000, (BatchPart(plain, len(data)),))
+        assert (await client.ask(request, data)).reply.log_append_times_ms is None
+
+
+@in_trio
+async def test_a_repetition_is_not_given_the_time_of_its_second_arrival(tmp_path):
+    async with serving(tmp_path) as node, await Client.open(node) as client:
+        partition = await create(client, "t")
+        identity = (await client.ask(InitProducer())).reply
+        data = batch(b"a")
+        stamp_producer(data, identity.producer_id, identity.producer_epoch, 0)
+        request = Produce("commit", 5_000, (BatchPart(partition, len(data)),))
+        first = (await client.ask(request, data)).reply
+        assert first.log_append_times_ms is not None
+        again = (await client.ask(request, data)).reply
+        assert again.results == first.results and again.log_append_times_ms is None
 
 
 @in_trio
