@@ -35,6 +35,7 @@ What ``data`` holds, by ``name``; a run of records is ``[base offset, [value, ..
                   ok     runs {key: [run, ...]}, reached {key: offset}
     offsets       invoke key, mode
                   ok     start, high_watermark
+    delete_records  invoke key, before (-1 = all)  ok  log_start
     create_topic  invoke topic, partitions         ok  incarnation
     delete_topic  invoke topic, incarnation        ok  -
     describe      invoke topic                     ok  incarnation (-1: there is no such topic),
@@ -155,6 +156,12 @@ def topic_of(key: str) -> str:
 def partition_of(key: str) -> int:
     """Return the partition of a key."""
     return int(key.rpartition("/")[2])
+
+
+def incarnation_of(key: str) -> int:
+    """Return the number that the partition of a key has in the logs: partitions of a topic are
+    numbered from its incarnation on."""
+    return int(topic_of(key).rpartition("@")[2]) + partition_of(key)
 
 
 def write_history(path: Path, events: Iterable[Event]) -> None:

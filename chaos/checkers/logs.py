@@ -21,6 +21,7 @@ from operator import attrgetter
 
 from chaos.checkers.checker import Checker
 from chaos.checkers.ledger import NOWHERE, UNKNOWN, Evidence, Key
+from chaos.history import incarnation_of
 from chaos.replicas import DAMAGED, GAP, KEYS_DIFFER, UNREADABLE, Dump, LogBatch, ReplicaLog
 from chaos.values import crc_of_key
 
@@ -289,11 +290,13 @@ class LogContents(Checker):
         self._groups: set[int] = set()
         self._log_starts: dict[int, int] = {}  # partition -> committed log start, of any group
         self._by_crc: dict[int, Key] = {}
+        self._by_incarnation: dict[int, Key] = {}
         self.entries = 0
 
     def on_logs(self, group: GroupLogs) -> None:
         if not self._by_crc:
             self._by_crc = {crc_of_key(key.name): key for key in self.ledger.by_number}
+            self._by_incarnation = {incarnation_of(key.name): key for key in self.ledger.by_number}
         self.entries += sum(len(log.terms) for log in group.logs.values())
         committed = group.committed_end
         if group.is_whole:
@@ -336,8 +339,12 @@ class LogContents(Checker):
     def _raise_log_start(self, partition: int, log_start: int) -> None:
         highest = max(log_start, self._log_starts.get(partition, 0))
         self._log_starts[partition] = highest
-        if partition in self._key_of:
-            self._key_of[partition].log_start = highest
+        key = self._key_of.get(partition)
+        if key is None:  # perhaps no record of it is left in any log
+            key = self._by_incarnation.get(partition)
+            if key is None or key.number in self._partition_of:
+                return
+        key.log_start = max(key.log_start, highest)
 
     def _foreign(self, batch: LogBatch, key: Key | None, what: str) -> None:
         self.found(f"partition {batch.partition} holds {what} at offset {batch.base_offset}", key)

@@ -67,6 +67,7 @@ class Stream:
                            "offsets": self._offsets_completed, "poll": self._poll_completed,
                            "assign": self._assign_completed,
                            "poll_committed": self._given,
+                           "delete_records": self._deleted,
                            "begin_transaction": self._transaction_completed,
                            "commit_transaction": self._transaction_completed,
                            "abort_transaction": self._transaction_completed}
@@ -212,6 +213,13 @@ class Stream:
             )
             self._show(key, result, False)
             self._ask("on_polled", asked.process, key, result)
+
+    # ---- retention -------------------------------------------------------------------------
+
+    def _deleted(self, event: Event, opened: _Open) -> None:
+        if event.kind == OK:
+            self.ledger.told_start(self.ledger.key(opened.asked.data["key"]),
+                                   event.data["log_start"], event.operation, event.time_us)
 
     # ---- sinks -----------------------------------------------------------------------------
 

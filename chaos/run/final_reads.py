@@ -1,4 +1,4 @@
-"""Final reads: fresh clients read every partition from its start, on every replica.
+"""Final reads: fresh clients read every partition from its log start, on every replica.
 
 Contract.  ``read_everything`` finds out which topics of clients exist, asks the leader of each
 partition for its certain end, and reads it from the log start to that end on each node that has a
@@ -88,25 +88,26 @@ async def read_partition(
     """Read one partition on every replica, then by a consumer; return an anomaly for each that does
     not serve all of it. One anomaly and no reads when its end or its groups could not be
     learned."""
-    end = await certain_end(context, place)
-    if end is None:
+    span = await certain_span(context, place)
+    if span is None:
         return [_behind(context, place, "its end could not be learned from a leader")]
+    start, end = span
     links = await settled_links(context, place)
     if links is None:
         return [_behind(context, place, "its switch to another group has not ended")]
     anomalies = []
 
     def parts() -> list[ReplicaRange]:
-        return parts_of(links, end, leadership.members, context.nodes())
+        return parts_of(links, start, end, leadership.members, context.nodes())
 
     for part in parts():
         owed = await read_replica(context, place, part, parts)
         if owed:
             anomalies.append(_behind(context, place, owed))
     if end and place.topic in context.staged:
-        anomalies += await consume_committed(context, place, end)
+        anomalies += await consume_committed(context, place, start, end)
     elif end:
-        anomalies += await consume(context, place, end)
+        anomalies += await consume(context, place, start, end)
     return anomalies
 
 
@@ -116,9 +117,9 @@ def _behind(context: WorkloadContext, place: PartitionRef, what: str) -> Anomaly
                    f"everything was healed", place.key, (), context.recorder.now_us())
 
 
-async def certain_end(context: WorkloadContext, place: PartitionRef) -> int | None:
-    """Return the end of a partition by a linearizable answer, asking again for ``CATCH_UP_S``; None
-    = no leader answered.
+async def certain_span(context: WorkloadContext, place: PartitionRef) -> tuple[int, int] | None:
+    """Return log start and end of a partition by a linearizable answer, asking again for
+    ``CATCH_UP_S``; None = no leader answered. Only the log start may change from then on.
 
     The questions are recorded as final, and checkers take the end for the last one: appends must
     have ended."""
@@ -130,7 +131,7 @@ async def certain_end(context: WorkloadContext, place: PartitionRef) -> int | No
                 span = await reads.offsets(context, process, sessions, place, node, "linearizable",
                                            final=True)
                 if span is not None:
-                    return span[1]
+                    return span
                 await trio.sleep(RETRY_S)
     return None
 
@@ -161,23 +162,26 @@ class ReplicaRange(NamedTuple):
     end: int
 
 
-def parts_of(links: Sequence[EpochRow], end: int, members: Mapping[int, Collection[int]],
-             nodes: Collection[int]) -> list[ReplicaRange]:
+def parts_of(links: Sequence[EpochRow], start: int, end: int,
+             members: Mapping[int, Collection[int]], nodes: Collection[int]) -> list[ReplicaRange]:
     """Return the offsets that each node has to serve of a partition with the epoch history
-    ``links``, up to ``end``. Adjacent parts of a node are one; a node that holds no records yet has
-    an empty part.
+    ``links``, from ``start`` up to ``end``. Adjacent parts of a node are one; a node that holds no
+    records yet has an empty part. Epochs that end below ``start`` are left out.
 
     ``members``: group -> nodes. Where no leader reported them, every one of ``nodes`` is asked.
     """
     parts: dict[int, list[ReplicaRange]] = {}
     ends = [link.start_offset for link in links[1:]] + [end]
     for link, until in zip(links, ends):
+        first = max(start, link.start_offset)
+        if until < first:
+            continue
         for node in members.get(link.group) or nodes:
             known = parts.setdefault(node, [])
-            if known and known[-1].end == link.start_offset:
+            if known and known[-1].end == first:
                 known[-1] = known[-1]._replace(end=until)
             else:
-                known.append(ReplicaRange(node, link.start_offset, until))
+                known.append(ReplicaRange(node, first, until))
     return [part for node in sorted(parts) for part in parts[node]]
 
 
@@ -198,6 +202,12 @@ async def read_replica(context: WorkloadContext, place: PartitionRef, part: Repl
                 advanced, offset = answer.reached > offset, answer.reached
                 if offset >= part.end or not _has(parts(), node, offset):
                     return ""
+                if answer.refusal:  # the log start may have been raised
+                    span = await reads.offsets(context, process, sessions, place, node, "committed")
+                    offset = max(offset, min(span[0], part.end) if span is not None else 0)
+                    advanced = offset > answer.reached
+                    if offset >= part.end:
+                        return ""
                 said = answer.refusal or f"it says that {answer.high_watermark} is its end"
                 await trio.sleep(0 if advanced else RETRY_S)
     return f"node {node} serves it up to offset {offset}, and its end there is {part.end}; {said}"
@@ -207,52 +217,58 @@ def _has(parts: Sequence[ReplicaRange], node: int, offset: int) -> bool:
     return any(part.node == node and part.first <= offset < part.end for part in parts)
 
 
-async def consume(context: WorkloadContext, place: PartitionRef, end: int) -> list[Anomaly]:
-    """Read the partition to ``end`` as an application would, asking again when the first end that
-    it gets is too early. Return one anomaly if it does not come there within ``CATCH_UP_S``, else
-    none."""
+async def consume(context: WorkloadContext, place: PartitionRef, start: int, end: int,
+                  ) -> list[Anomaly]:
+    """Read the partition from ``start`` to ``end`` as an application would, asking again when the
+    first end that it gets is too early; where records were deleted meanwhile, continue at the log
+    start. Return one anomaly if it does not come there within ``CATCH_UP_S``, else none."""
     process = context.recorder.process()
-    process.invoke("assign", positions={place.key: 0}, final=True).ok()
+    process.invoke("assign", positions={place.key: start}, final=True).ok()
+    reached = start
     async with context.client() as client:
         with process.invoke("poll", keys=[place.key], final=True) as operation:
             runs: list = []
             with trio.move_on_after(CATCH_UP_S):
-                while next_offset(runs, 0) < end:
-                    async for batch in client.consume(place.topic, place.partition,
-                                                      next_offset(runs, 0), until_end=True):
+                while reached < end:
+                    consumer = client.consume(place.topic, place.partition, reached, until_end=True,
+                                              offset_reset="earliest")
+                    async for batch in consumer:
                         runs_of(context.run, place.key, [batch], runs)
-                    await trio.sleep(0 if next_offset(runs, 0) >= end else RETRY_S)
-            if next_offset(runs, 0) < end:
-                operation.unknown("TooLate", f"{next_offset(runs, 0)} of {end} records")
+                    reached = max(next_offset(runs, reached), consumer.positions()[place.partition])
+                    await trio.sleep(0 if reached >= end else RETRY_S)
+            if reached < end:
+                operation.unknown("TooLate", f"{reached} of {end} records")
             else:
                 operation.ok(runs={place.key: runs})
     if operation.happened:
         return []
-    said = operation.refusal or f"its position is {next_offset(runs, 0)}"
+    said = operation.refusal or f"its position is {reached}"
     return [_behind(context, place, f"no consumer comes to its end, {end}; {said}")]
 
 
 async def consume_committed(
-    context: WorkloadContext, place: PartitionRef, end: int
+    context: WorkloadContext, place: PartitionRef, start: int, end: int
 ) -> list[Anomaly]:
     """Read a partition in which sinks have staged, to its end. No transaction is open at this time,
     so the reader can reach ``end``; return one anomaly if it does not within ``CATCH_UP_S``, else
     none."""
     process = context.recorder.process()
     async with context.client() as client:
-        with process.invoke("poll_committed", positions={place.key: 0}, final=True) as operation:
+        with process.invoke("poll_committed", positions={place.key: start},
+                            final=True) as operation:
             runs, ended = [], False
             with trio.move_on_after(CATCH_UP_S):
                 # otherwise a node with old metadata may report a run as open
                 await client.catch_up()
-                async for batch in client.consume(place.topic, place.partition, 0, until_end=True):
+                async for batch in client.consume(place.topic, place.partition, start,
+                                                  until_end=True):
                     runs_of(context.run, place.key, [batch], runs)
                 ended = True
             if ended:
                 operation.ok(runs={place.key: runs},
-                             reached={place.key: max(end, next_offset(runs, 0))})
+                             reached={place.key: max(end, next_offset(runs, start))})
             else:
-                operation.unknown("TooLate", f"up to {next_offset(runs, 0)} of {end}")
+                operation.unknown("TooLate", f"up to {next_offset(runs, start)} of {end}")
     if operation.happened:
         return []
     return [_behind(context, place, f"no reader of committed records comes to the end, {end}; "

@@ -9,7 +9,7 @@ raises is a bug of the product's client, or of the harness, and ends this worklo
 
 from __future__ import annotations
 
-from chaos.workloads import appends, churn, consumers, idempotent, reads, sinks
+from chaos.workloads import appends, churn, consumers, idempotent, reads, retention, sinks
 from chaos.workloads.workload_context import Workload
 
 #: name -> (workload, its line in the help)
@@ -20,4 +20,5 @@ WORKLOADS: dict[str, tuple[Workload, str]] = {
     "reads": (reads.run, "offsets read from any replica, linearizable ends, descriptions"),
     "sinks": (sinks.run, "batches staged in runs, and readers of committed records"),
     "churn": (churn.run, "topics created, used, deleted and created again"),
+    "retention": (retention.run, "topics from which records leave by limits and by requests"),
 }

@@ -12,6 +12,7 @@ deleted incarnation go to the partition's own incarnation, and must no longer fi
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 
 import trio
 
@@ -23,6 +24,7 @@ from chaos.workloads.session import Sessions
 from chaos.workloads.workload_context import PartitionRef, WorkloadContext, partitions_of
 from multiraft.client import Client, Producer
 
+NO_SETTINGS: Mapping[str, int] = {}
 NAMES = 3
 PARTITIONS_MAX = 3
 PER_SECOND = 6.0
@@ -98,12 +100,13 @@ async def use(context: WorkloadContext, process: ClientProcess, client: Client, 
 
 
 async def create(process: ClientProcess, client: Client, rng: random.Random, name: str,
-                 partitions: int = 0) -> list[PartitionRef] | None:
-    """Create a topic with ``partitions``, 0 = a random number, and return its partitions; None =
-    refused or ambiguous. The request and its outcome are recorded."""
+                 partitions: int = 0, settings: Mapping[str, int] = NO_SETTINGS,
+                 ) -> list[PartitionRef] | None:
+    """Create a topic with ``partitions``, 0 = a random number, and these settings, and return its
+    partitions; None = refused or ambiguous. The request and its outcome are recorded."""
     partitions = partitions or rng.randint(1, PARTITIONS_MAX)
     with process.invoke("create_topic", topic=name, partitions=partitions) as operation:
-        topic = await client.create_topic(name, partitions)
+        topic = await client.create_topic(name, partitions, settings=settings)
         operation.ok(incarnation=topic.incarnation)
         return partitions_of(topic)
     return None

@@ -247,9 +247,17 @@ def test_a_node_is_asked_for_what_it_has_of_a_partition_that_was_switched():
     there."""
     links = [EpochRow(1, 5, 0), EpochRow(2, 6, 100), EpochRow(3, 7, 250)]
     members = {5: (1, 2), 6: (2, 3), 7: (1, 2)}
-    assert final_reads.parts_of(links, 400, members, (1, 2, 3)) == [
+    assert final_reads.parts_of(links, 0, 400, members, (1, 2, 3)) == [
         (1, 0, 100), (1, 250, 400), (2, 0, 400), (3, 100, 250)]
-    assert final_reads.parts_of(links[:1], 0, {}, (1, 2)) == [(1, 0, 0), (2, 0, 0)]
+    assert final_reads.parts_of(links[:1], 0, 0, {}, (1, 2)) == [(1, 0, 0), (2, 0, 0)]
+
+
+def test_replicas_are_read_from_the_log_start():
+    links = [EpochRow(1, 5, 0), EpochRow(2, 6, 100), EpochRow(3, 7, 250)]
+    members = {5: (1, 2), 6: (2, 3), 7: (1, 2)}
+    assert final_reads.parts_of(links, 120, 400, members, (1, 2, 3)) == [
+        (1, 250, 400), (2, 120, 400), (3, 120, 250)]
+    assert final_reads.parts_of(links[:1], 7, 7, {}, (1,)) == [(1, 7, 7)]
 
 
 def test_final_reads_leave_out_the_topics_of_nodes():

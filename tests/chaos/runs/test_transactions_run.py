@@ -11,7 +11,7 @@ import trio
 
 from chaos.checkers import check
 from chaos.history import HistoryWriter, read_history
-from chaos.run.final_reads import ReplicaRange, certain_end, consume_committed, read_replica
+from chaos.run.final_reads import ReplicaRange, certain_span, consume_committed, read_replica
 from chaos.run.open_transactions import abort_open_transactions
 from chaos.workloads import sinks
 from chaos.workloads.recorder import Recorder
@@ -56,10 +56,10 @@ async def used(context: WorkloadContext, world: worlds.World, nodes: dict[int, s
     async with context.client() as client:
         for name in sinks.TOPICS:
             for place in partitions_of(await client.topic_metadata(name)):
-                end = await certain_end(context, place)
+                start, end = await certain_span(context, place)
                 stored = ReplicaRange(min(nodes), 0, end)
                 assert await read_replica(context, place, stored, lambda part=stored: [part]) == ""
-                assert await consume_committed(context, place, end) == []
+                assert await consume_committed(context, place, start, end) == []
 
 
 def test_transactions_are_seen_whole_or_not_at_all_while_the_leader_of_the_ledger_dies(
