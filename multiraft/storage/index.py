@@ -559,6 +559,11 @@ class PartitionIndex:
                 high = slot
         self._let_go(low, high)
 
+    def restore_rows(self, rows: PartitionRows) -> None:
+        """Set the rows of an index whose slots are all behind them.  O(1)."""
+        self.rows = rows
+        self.end_offset = max(self.end_offset, rows.end_offset)
+
     def _let_go(self, begin: int, end: int) -> None:
         """Remove the slots begin..end (exclusive), whose batches stay in the partition."""
         if begin == end:
@@ -595,27 +600,28 @@ class PartitionIndex:
         return dropped_bytes
 
     def batches_from(self, offset: int, blocks: Blocks) -> Iterator[IndexedBatch]:
-        """Yield the batches that end behind ``offset``, in ascending order, those with a slot
-        before the same ones of ``rows``.  A block is asked for when its first batch is due; errors
-        of ``blocks`` pass through.  No change of the index may come between."""
-        slot = max(0, self.find(offset))
+        """Yield the batches that end behind ``offset``, in ascending order, each once, from its
+        slot if it has one.  A block is asked for when a batch may be in it that is due; errors of
+        ``blocks`` pass through.  No change of the index may come between."""
+        slot, last = max(0, self.find(offset)), 0
         if slot < len(self._bases) and self.batch(slot)[1] <= offset:
             slot += 1
+        if slot < len(self._bases) and self._bases[slot] <= offset:  # no other batch comes first
+            yield IndexedBatch(*self.batch(slot), None)
+            last, slot = self._indexes[slot], slot + 1
         rows = (self.rows.batches_from(offset, blocks)
                 if self.rows is not None and offset < self.rows.end_offset else iter(()))
         row = next(rows, None)
         while slot < len(self._bases) or row is not None:
-            if slot < len(self._bases) and (row is None or self._bases[slot] <= row.base_offset):
-                base, end, index = self.batch(slot)
-                is_same = row is not None and row.base_offset == base
-                slot += 1
-                yield IndexedBatch(base, end, index, None)
-                if is_same:
-                    row = next(rows, None)
+            if row is not None and row.index <= last:
+                row = next(rows, None)
+            elif slot < len(self._bases) and (row is None or self._bases[slot] <= row.base_offset):
+                yield IndexedBatch(*self.batch(slot), None)
+                last, slot = self._indexes[slot], slot + 1
             else:
                 assert row is not None
                 yield IndexedBatch(row.base_offset, row.end, row.index, row.place)
-                row = next(rows, None)
+                last = row.index
 
     def first_since(self, timestamp_ms: int, blocks: Blocks) -> int | None:
         """Return the base offset of the first batch up to which a record is at or after

@@ -252,6 +252,8 @@ def read_summary(filesystem: Filesystem, segment: Segment,
     with closing(file):
         header = file_codec.parse_header(path, file.read(BLOCK_BYTES, 0))
         header.require(path, identity)
+        if file.size() != header.file_bytes:
+            raise CorruptIndex(path, f"it has {file.size()} bytes of {header.file_bytes}")
         data = file.read(header.summary_bytes, header.summary_position)
     return header, file_codec.decode_summary(path, header, data)
 

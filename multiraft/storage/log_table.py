@@ -37,12 +37,13 @@ class LogTable:
         partition_states: dict[int, PartitionStates],
         journal_damage: JournalDamage,
         read_gap_bytes_max: int,
+        indexed: IndexedSegments | None = None,
     ):
         """``read_gap_bytes_max``: bytes between two entries that one read covers, see
         ``StorageConfig``."""
         self.journal = journal
         self.filesystem = journal.filesystem
-        self.indexed = IndexedSegments(journal.filesystem)
+        self.indexed = indexed if indexed is not None else IndexedSegments(journal.filesystem)
         self.logs = logs
         self.partition_states = partition_states
         self.restored: dict[int, GroupRestored] = {}

@@ -90,11 +90,31 @@ def _last(found: FileRange) -> int:
     return found.last
 
 
+def _start(found: FileRange) -> int:
+    return found.segment.segment.start
+
+
 def term_in(runs: TermRuns, index: int) -> int:
     """Return the term of an index in runs of (first index, term), ``UNKNOWN_TERM`` before the first
     run.  O(log runs)."""
     at = bisect_right(runs, (index, 1 << 64)) - 1
     return runs[at][1] if at >= 0 else UNKNOWN_TERM
+
+
+def terms_agree(true: TermRuns, raft_start: int, first: int, last: int, terms: TermRuns) -> bool:
+    """Return True if entries first..last, with runs of these ``terms``, are the committed ones of
+    their indexes, and a record may be among them.  ``true``: the terms from the first record up to
+    the Raft start.
+
+    Entries of a segment that were truncated later have other terms, and entries at or above the
+    Raft start may be truncated yet.  Before the first record no terms are known, and none are
+    needed: with the entry of a term, a log has all that its leader had before it (Log Matching).
+    O(runs log runs)."""
+    begin = max(first, true[0][0]) if true else raft_start
+    if not begin <= last < raft_start:
+        return False
+    starts = {begin, *(start for start, _ in [*true, *terms] if begin < start <= last)}
+    return all(term_in(terms, start) == term_in(true, start) != UNKNOWN_TERM for start in starts)
 
 
 def with_term(runs: Iterable[tuple[int, int]], index: int, term: int,
@@ -344,19 +364,10 @@ class RecordStore:
 
     def can_take(self, first: int, last: int, terms: TermRuns, raft_start: int) -> bool:
         """Return True if the entries first..last of a segment, with runs of these ``terms``, are
-        the committed ones of their indexes, and no other segment's index file answers for one of
-        them.
-
-        Entries of a segment that were truncated later have other terms, and entries at or above the
-        Raft start may be truncated yet.  Before the first record no terms are known, and none are
-        needed: with the entry of a term, a log has all that its leader had before it (Log
-        Matching).  O(runs + segments)."""
-        begin = max(first, self._terms[0][0]) if self._terms else raft_start
-        if not begin <= last < raft_start or any(first <= each.last and each.first <= last
-                                                 for each in self._ranges):
-            return False
-        starts = {begin, *(start for start, _ in [*self._terms, *terms] if begin < start <= last)}
-        return all(term_in(terms, start) == self.term(start) != UNKNOWN_TERM for start in starts)
+        the committed ones, and no other segment's index file answers for one of them.  O(runs +
+        segments)."""
+        return terms_agree(self._terms, raft_start, first, last, terms) and not any(
+            first <= each.last and each.first <= last for each in self._ranges)
 
     def take_file(self, first: int, last: int, segment: IndexedSegment) -> None:
         """Let the index file of a segment answer for the records first..last, as far as they stand
@@ -396,8 +407,16 @@ class RecordStore:
         return self._ranges[at] if at < len(self._ranges) else None
 
     def is_in_file(self, segment: IndexedSegment) -> bool:
-        """Return True if the index file of a segment answers.  O(segments)."""
-        return any(each.segment is segment for each in self._ranges)
+        """Return True if the index file of a segment answers.  O(log segments)."""
+        at = bisect_right(self._ranges, segment.segment.start, key=_start) - 1
+        return at >= 0 and self._ranges[at].segment is segment
+
+    def restore(self, terms: TermRuns, ranges: Iterable[FileRange], raft_start: int) -> None:
+        """Set the terms, and add ranges of segments whose index files answer.  O(terms + ranges log
+        ranges)."""
+        self._ranges = sorted([*self._ranges, *ranges], key=_first)
+        self._terms = list(terms)
+        self._drop_terms(raft_start)
 
     def forget_file(self, segment: IndexedSegment, raft_start: int) -> None:
         """Forget the range of a segment, in which no record is left.  O(segments)."""

@@ -38,7 +38,7 @@ class GroupContents(NamedTuple):
     def of(cls, run: SegmentRun) -> GroupContents:
         """Return the summary of a group's part of a segment.  O(copies)."""
         copied = [copy.index for copy in run.copies if copy.index]
-        own = [run.index.first_index] if run.index is not None else []
+        own = [run.first_index] if run.first_index else []
         truncating = [first for first in [run.truncated_from, *own] if first]
         return cls(run.incarnation, max([run.last_index, *copied]), min([*own, *copied], default=0),
                    min(truncating, default=0))

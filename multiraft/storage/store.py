@@ -186,7 +186,7 @@ class Store:
         names = [*filesystem.list(directory), *filesystem.non_files(directory)]
         found.strays[:0] = strays_among_checkpoints(directory, names)
         table = LogTable(journal, found.logs, found.partition_states, found.journal_damage,
-                         config.read_gap_bytes_max)
+                         config.read_gap_bytes_max, found.indexed)
         return cls(table, directory, config, claimed, checkpoint, found, lock)
 
     def close(self) -> None:

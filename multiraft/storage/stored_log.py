@@ -27,6 +27,7 @@ from multiraft.raft.replica_records import ForcedRecovery, Tombstone
 from multiraft.storage.block_index.file_codec import RunSummary
 from multiraft.storage.block_index.lookup import Blocks
 from multiraft.storage.block_index.partition_rows import PartitionRows, RowCounts
+from multiraft.storage.block_index.rows import ROW_BYTES, RowsBuilder
 from multiraft.storage.damage.damage_map import DamageMap, EntryState, MissingEntry
 from multiraft.storage.damage.place import Place
 from multiraft.storage.damage.ranges import merged
@@ -45,8 +46,10 @@ from multiraft.storage.record_store import (
     NO_RECORDS,
     UNKNOWN_TERM,
     EntryPlace,
+    FileRange,
     MissingRecord,
     RecordStore,
+    RecordTotals,
     TermRuns,
     terms_from,
     with_term,
@@ -528,7 +531,7 @@ class StoredLog:
         if (entries is None or run.run.incarnation != self.incarnation
                 or at.end <= self.tombstone_position):
             return False
-        first, last = entries.first_index, entries.first_index + entries.count - 1
+        first, last = entries.first_index, entries.last_index
         # An installed snapshot replaces entries before its position: those of its range, and all if
         # it has no range.
         if (any(each.first <= last and first <= each.last for each in self.installed)
@@ -545,7 +548,7 @@ class StoredLog:
         because a snapshot may replace them.  O(batches that go + rows)."""
         entries, records = run.entries, self.records
         assert entries is not None
-        first, last = entries.first_index, entries.first_index + entries.count - 1
+        first, last = entries.first_index, entries.last_index
         kept, seen = records.kept_in_memory(first, last, segment), records.changes
         for known, rows in run.rows_of():
             if seen != records.changes:
@@ -560,6 +563,44 @@ class StoredLog:
                 batches.drop_rows_below(log_start)
             yield
         records.take_file(first, last, segment)
+
+    def restore_files(self, files: Sequence[tuple[IndexedSegment, RunSummary]], terms: TermRuns,
+                      states: PartitionStates, counts: RowCounts) -> None:
+        """Let index files answer for this log's records in segments, in journal order; no record of
+        them is in memory.  ``terms``: from the first record up to the Raft start.  O(partitions of
+        each file + rows)."""
+        builder, ends, ranges = RowsBuilder(), {}, []
+        count = size = dropped_bytes = 0
+        for segment, run in files:
+            builder.add(run.row_counts(), run.partition_rows, segment.number)
+            ends.update(run.end_offsets())
+            counts.add_rows(segment.number, len(run.partition_rows) // ROW_BYTES)
+            entries = run.entries
+            assert entries is not None
+            ranges.append(FileRange(entries.first_index, entries.last_index, segment))
+            count, size = count + entries.count, size + entries.bytes
+        for partition, rows in builder.finish().items():
+            state = states.applied(partition)
+            known = PartitionRows(counts, 0, rows, ends[partition])
+            if state is None:
+                dropped_bytes += known.drop_all()
+                continue
+            dropped_bytes += known.drop_below(state.log_start)
+            if known:
+                self.partition_index(partition).restore_rows(known)
+        self.records.restore(terms, ranges, self.raft_start)
+        self.records.in_files = RecordTotals(count, size).without(dropped_bytes)
+
+    def restore_copy(self, copy: Copy, states: PartitionStates) -> None:
+        """Take the copy of a record that an index file answers, unless it is below the log
+        start."""
+        state = states.applied(copy.partition)
+        if (state is None or copy.base_offset + copy.count <= state.log_start
+                or self.records.in_file(copy.index) is None):
+            return
+        self.records.replace(copy.index, copy.term, copy.position, copy.size, self.raft_start)
+        self.partition_index(copy.partition).repair(copy.base_offset, copy.count, copy.index,
+                                                    copy.max_timestamp_ms)
 
     def drop_rows(self) -> None:
         """Forget all records that are in index files alone, because the log is replaced.

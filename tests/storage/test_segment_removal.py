@@ -35,6 +35,7 @@ from tests.storage.world import (
     checkpoint,
     noop_entry,
     open_store,
+    records,
     seal,
     write,
 )
@@ -106,7 +107,7 @@ def check(store) -> None:
     log._check()
     assert not log.quarantined and log.index.last_index == 10
     assert not log.records.missing
-    assert [index for index in range(1, 11) if index in log.records] == [
+    assert [*records(store, GROUP)] == [
         index for index in (3, 6, 7, 8) if index < log.raft_start]
     assert read(store, PARTITION, 0) == (payloads(3, 6, 7), 5)
     assert read(store, SECOND, 1) == (payloads(8), 2)
@@ -338,7 +339,7 @@ def test_bytes_missing_beside_a_removed_range_are_damage(simulated):
         filesystem.remove(segment.path.replace(".segment", ".index"))
         if cut:  # the last entry of the segment before the range
             filesystem.overwrite(segment.path, segment.end - segment.start - 8, bytes(8))
-            filesystem.open(segment.path).truncate(store.table.logs[GROUP].locate(3).position
+            filesystem.open(segment.path).truncate(records(store, GROUP)[3].position
                                                    - segment.start)
         else:  # the segment behind it
             filesystem.remove(segment.path)
@@ -352,7 +353,7 @@ def test_an_index_that_may_have_been_lost_beside_a_removed_range_is_missing(simu
     """Index 4 and 5 stood in the removed segment, or in the damaged place behind."""
     store = without_middle(simulated)
     segment = store.table.journal.segments[1]
-    place = store.table.logs[GROUP].locate(6)
+    place = records(store, GROUP)[6]
     store.close()
     simulated.remove(segment.path.replace(".segment", ".index"))
     simulated.overwrite(segment.path, place.position - segment.start + 20, b"\xff")

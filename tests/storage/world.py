@@ -8,6 +8,7 @@ from multiraft.raft.ready import GroupWrite, Writes
 from multiraft.storage.config import StorageConfig
 from multiraft.storage.errors import BlockNotCached
 from multiraft.storage.identity import Identity
+from multiraft.storage.record_store import EntryPlace
 from multiraft.storage.store import Store
 from multiraft.types import Configuration, Entry, EntryKind, HardState
 
@@ -109,3 +110,18 @@ def looked_up(store: Store, look_up):
             job = store.block_job(error)
             job.execute()
             store.block_read(job)
+
+
+def records(store: Store, group: int) -> dict[int, EntryPlace]:
+    """Index -> place of the records of a group, those that are in index files alone included."""
+    log, indexed = store.table.logs[group], store.table.indexed
+    found = {}
+    for batches in log.partitions.values():
+        for batch in looked_up(store, lambda: [*batches.batches_from(0, indexed.blocks)]):  # noqa: B023
+            if batch.index >= log.raft_start:
+                continue
+            place = batch.place
+            found[batch.index] = log.locate(batch.index) if place is None else EntryPlace(
+                log.records.term(batch.index),
+                indexed.with_number(place.file).segment.start + place.position, place.size)
+    return dict(sorted(found.items()))

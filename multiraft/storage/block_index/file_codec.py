@@ -117,6 +117,10 @@ class EntriesSummary(NamedTuple):
     run_starts: list[int]
     run_terms: list[int]
 
+    @property
+    def last_index(self) -> int:
+        return self.first_index + self.count - 1
+
 
 class PartitionSummary(NamedTuple):
     """A partition's batches in a segment, without their places."""
@@ -145,6 +149,11 @@ class RunSummary:
     def row_counts(self) -> Iterator[tuple[int, int]]:
         """Yield each partition with the number of its rows, as ``RowsBuilder.add`` takes them."""
         return _ROW_COUNT.iter_unpack(self.packed_partitions)
+
+    def end_offsets(self) -> dict[int, int]:
+        """Return the offset after the last record of each partition that has rows."""
+        return {partition: end for partition, end, rows in _PARTITION.iter_unpack(
+            self.packed_partitions) if rows}
 
     def rows_of(self) -> Iterator[tuple[PartitionSummary, SparseIndex]]:
         """Yield each partition with its rows."""

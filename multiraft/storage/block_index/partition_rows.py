@@ -35,9 +35,11 @@ class PartitionRows:
 
     __slots__ = ("index", "end_offset", "log_start", "_counts")
 
-    def __init__(self, counts: RowCounts, log_start: int = 0):
-        self.index = SparseIndex()
-        self.end_offset = 0  # after the last record
+    def __init__(self, counts: RowCounts, log_start: int = 0, index: SparseIndex | None = None,
+                 end_offset: int = 0):
+        """``index``: rows that are counted already."""
+        self.index = index or SparseIndex()
+        self.end_offset = end_offset  # after the last record
         self.log_start = log_start  # batches that end here or before are not answered
         self._counts = counts
 

@@ -13,11 +13,14 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
-from typing import final
+from typing import TYPE_CHECKING, final
 
 from multiraft.raft.replica_records import ForcedRecovery, Tombstone
 from multiraft.storage.index import UNKNOWN_POSITION, Copy, GroupIndex, PartitionIndex
 from multiraft.types import BatchInfo, Entry, EntryKind, HardState
+
+if TYPE_CHECKING:
+    from multiraft.storage.block_index.file_codec import RunSummary
 
 #: (group, incarnation) -> index up to which its applied state is known.
 Applied = dict[tuple[int, int], int]
@@ -71,8 +74,21 @@ class SegmentRun:
     forced_recovery_at: tuple[int, int] = (0, 0)  # its journal position, the log's last index there
     forced_recovery_term: int = 0  # of the vote barrier, if that index is one
 
+    #: Entries and batches, if they were left in the index file; ``index`` is None then.
+    in_file: RunSummary | None = None
+
+    @property
+    def first_index(self) -> int:
+        """Return the index of the run's first entry; 0 = it has none."""
+        if self.in_file is not None and self.in_file.entries is not None:
+            return self.in_file.entries.first_index
+        return self.index.first_index if self.index is not None else 0
+
     @property
     def last_index(self) -> int:
+        """Return the index of the run's last entry; 0 = it has none."""
+        if self.in_file is not None and self.in_file.entries is not None:
+            return self.in_file.entries.last_index
         return self.index.last_index if self.index is not None else 0
 
     def add(self, entry: Entry, position: int, size: int, applied: int) -> None:

@@ -17,10 +17,12 @@ from operator import attrgetter
 
 from multiraft.partitions.state import PartitionStates
 from multiraft.raft import joint_quorum
+from multiraft.storage.block_index.file_codec import FileHeader, RunSummary
 from multiraft.storage.checkpoint import GroupRecord
 from multiraft.storage.damage.journal_damage import JournalDamage
 from multiraft.storage.damage.place import Place, PlaceRange
-from multiraft.storage.index import UNKNOWN_POSITION, Copy
+from multiraft.storage.index import UNKNOWN_POSITION, Copy, GroupIndex
+from multiraft.storage.indexed_segments import IndexedSegments
 from multiraft.storage.journal.journal import Journal, Segment
 from multiraft.storage.journal.segment_index import SegmentRun
 from multiraft.storage.record_store import UNKNOWN_TERM, TermRuns, term_in, with_term
@@ -45,7 +47,8 @@ class GroupRebuild:
     __slots__ = ("log", "broken_reason", "_journal", "_applied", "_known_to",
                  "_damage", "_unapplied_entries", "_pending_copies", "_first_positions",
                  "_unreadable", "_record", "_removed", "_lost", "_read_to", "_removed_indexes",
-                 "_pending_installed", "_copied", "_lost_copies", "_damaged_to")
+                 "_pending_installed", "_copied", "_lost_copies", "_damaged_to", "_files",
+                 "_file_copies")
 
     def __init__(self, log: StoredLog, journal: Journal, applied: Mapping[tuple[int, int], int],
                  known_to: int, damage: list[Damage], record: GroupRecord | None,
@@ -80,6 +83,9 @@ class GroupRebuild:
         #: Index -> journal position of its damage, of missing records in installed ranges.
         self._lost_copies: dict[int, int] = {}
         self._damaged_to = 0  # journal position of the last damage of unknown owner
+        #: Parts of the first segments, whose records index files answer, in journal order.
+        self._files: list[tuple[Segment, RunSummary]] = []
+        self._file_copies: dict[int, Copy] = {}  # index -> newest copy of one of these records
 
     @property
     def _applied_index(self) -> int:
@@ -127,10 +133,20 @@ class GroupRebuild:
             self._extend(segment, run)
         if run.index is not None:
             self._read_to = run.index.position(run.last_index)
+        elif run.in_file is not None and run.last_index >= log.index.first_index:
+            self._take_file(segment, run.in_file)
         for copy in run.copies:
             self._take_copy(copy, run.copy_entries.get(copy.index))
         if run.broken_reason:
             self._note_broken(segment, run.broken_reason)
+
+    def _take_file(self, segment: Segment, summary: RunSummary) -> None:
+        """Leave the records of a segment to its index file; the log is joined behind them."""
+        entries = summary.entries
+        assert entries is not None and not self.log.index, "entries were joined before"
+        self._files.append((segment, summary))
+        self.log.index = GroupIndex(entries.last_index + 1, entries.run_terms[-1])
+        self._read_to = segment.start
 
     def _take_lifecycle_records(self, segment: Segment, run: SegmentRun) -> None:
         """Apply the tombstone and the forced recovery of a segment's run to the log, as far as the
@@ -140,6 +156,7 @@ class GroupRebuild:
             self._unapplied_entries, self._pending_copies, self._first_positions = [], [], {}
             self._unreadable, self._removed_indexes = set(), []
             self._pending_installed, self._copied, self._lost_copies = [], {}, {}
+            self._files, self._file_copies = [], {}
             if run.tombstone_position > log.tombstone_position:
                 log.apply_tombstone(run.tombstone, run.tombstone_position,
                                     self._journal.place_at(run.tombstone_position))
@@ -148,7 +165,7 @@ class GroupRebuild:
         if (forced is not None and forced.incarnation > log.group_incarnation
                 and run.forced_recovery_at[0] >= self._known_to):
             log.apply_forced_recovery(forced, run.forced_recovery_at[1], run.forced_recovery_term)
-        exists = run.index is not None or run.hard_state is not None or forced is not None
+        exists = run.first_index or run.hard_state is not None or forced is not None
         if exists and segment.start >= log.snapshot_position:  # else a snapshot was installed since
             log.removed = run.removed
 
@@ -285,25 +302,44 @@ class GroupRebuild:
         at = bisect_right(self._removed_indexes, (index, 1 << 64)) - 1
         return at >= 0 and index <= self._removed_indexes[at][1]
 
-    def raise_raft_start(self, record: GroupRecord, states: PartitionStates) -> None:
+    @property
+    def _terms(self) -> TermRuns:
+        return self._record.record_terms if self._record is not None else ()
+
+    def raise_raft_start(self, record: GroupRecord, states: PartitionStates,
+                         indexed: IndexedSegments, headers: Mapping[int, FileHeader]) -> None:
         """Raise the Raft start to that of the checkpoint's record; entries below it become records
-        as far as ``states``, the checkpoint's, say that they are needed.
+        as far as ``states``, the checkpoint's, say that they are needed.  ``headers``: of index
+        files, by start of the segment; those that answer are added to ``indexed``.
 
         The terms of the record are the true ones: an entry of another term was truncated, and the
-        record of that is lost.  O(terms + entries below the Raft start)."""
+        record of that is lost.  O(terms + entries below the Raft start + rows)."""
         log, first_index = self.log, record.first_index
-        if first_index <= log.index.first_index:
-            return
         terms: list[tuple[int, int]] = list(record.record_terms)
-        for first, last, true, found in _terms_side_by_side(terms, log.index.term_runs(),
+        joined = log.index.first_index
+        if first_index > joined:
+            self._raise_raft_start(record, states, terms)
+        if self._files:
+            files = [(indexed.add(segment, headers[segment.start]), summary)
+                     for segment, summary in self._files]
+            log.restore_files(files, terms, states, indexed)
+            for _, copy in sorted(self._file_copies.items()):
+                log.restore_copy(copy, states)
+
+    def _raise_raft_start(self, record: GroupRecord, states: PartitionStates,
+                          terms: list[tuple[int, int]]) -> None:
+        """Raise the Raft start, and set those of the ``terms`` that are not known."""
+        log, first_index = self.log, record.first_index
+        for begin, last, true, found in _terms_side_by_side(terms, log.index.term_runs(),
                                                             first_index):
+            first = max(begin, log.index.first_index)
             for index in range(first, last + 1) if true != found else ():
                 if self._is_removed(index):
                     continue
                 if true != UNKNOWN_TERM:
                     log.discard_superseded(index)
                 elif index not in log.missing:
-                    terms = with_term(terms, index, found, first_index)
+                    terms[:] = with_term(terms, index, found, first_index)
         for index in [index for index in log.missing if index < first_index]:
             # Its true term tells that it was not truncated.
             if (log.damage.is_maybe_truncated(index) and index not in self._unreadable
@@ -386,7 +422,10 @@ class GroupRebuild:
     def _take_copy(self, copy: Copy, entry: Entry | None) -> None:
         log = self.log
         if copy.index < log.index.first_index:
-            return  # truncated since, or below everything that is needed
+            # Truncated since, below everything that is needed, or of a record in an index file.
+            if self._files and copy.count and copy.term == term_in(self._terms, copy.index):
+                self._file_copies[copy.index] = copy
+            return
         if self._installed_range(copy.index) is not None:
             self._copied[copy.index] = copy
             return

@@ -127,7 +127,7 @@ def is_obsolete_copy(log: StoredLog, copy: DamagedRange, indexes: Sequence[Segme
 def _truncates(run: SegmentRun, index: int) -> bool:
     """Return True if the group's run in a segment truncates the entry ``index`` of earlier
     segments, by a record or by its own first entry."""
-    begins = [run.truncated_from, run.index.first_index if run.index is not None else 0]
+    begins = [run.truncated_from, run.first_index]
     return any(0 < first <= index for first in begins)
 
 

@@ -17,9 +17,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from multiraft.partitions.state import PartitionStates
+from multiraft.storage.block_index.file_codec import FileHeader
 from multiraft.storage.checkpoint import Checkpoint, GroupRecord
 from multiraft.storage.damage.place import PlaceRange
 from multiraft.storage.index import GroupIndex
+from multiraft.storage.indexed_segments import IndexedSegments
 from multiraft.storage.journal.journal import Journal, Segment
 from multiraft.storage.journal.segment_index import SegmentIndex, SegmentRun
 from multiraft.storage.journal.segment_scan import DamagedRange
@@ -36,21 +38,27 @@ FoundDamage = tuple[DamagedRange, Damage]
 
 def rebuild(found: list[FoundSegment], damage: list[FoundDamage], checkpoint: Checkpoint,
             applied: Mapping[tuple[int, int], int], result: RecoveryReport,
-            progress: RecoveryProgress, journal: Journal) -> None:
+            progress: RecoveryProgress, journal: Journal,
+            file_headers: Mapping[int, FileHeader]) -> None:
     """Fill ``result`` with the logs, partition states and damage of a checkpoint and the journal's
     segments.  O(groups + segments * groups in them + entries that are not applied + damage *
     groups).
 
     ``damage``: what reading the segments found; ``applied``: (group, incarnation) -> index that the
-    checkpoint has applied; ``journal``: with these segments."""
-    rebuilding = _Rebuilding(checkpoint, applied, result, journal)
+    checkpoint has applied; ``journal``: with these segments; ``file_headers``: of index files, by
+    start of the segment, of those whose entries were not read."""
+    indexed = result.indexed = IndexedSegments(journal.filesystem)
+    rebuilding = _Rebuilding(checkpoint, applied, result, journal, indexed, file_headers)
     rebuilding.report_damage(rebuilding.join(found, damage))
     rebuilding.restore_states(progress)
 
 
 class _Rebuilding:
     def __init__(self, checkpoint: Checkpoint, applied: Mapping[tuple[int, int], int],
-                 result: RecoveryReport, journal: Journal):
+                 result: RecoveryReport, journal: Journal,
+                 indexed: IndexedSegments, file_headers: Mapping[int, FileHeader]):
+        self._indexed = indexed
+        self._file_headers = file_headers
         self._checkpoint = checkpoint
         self._applied = applied
         self._result = result
@@ -187,7 +195,7 @@ class _Rebuilding:
             states = (self._checkpoint.partition_states[group] if is_known
                       else PartitionStates(group))
             if record is not None and is_known:
-                each.raise_raft_start(record, states)
+                each.raise_raft_start(record, states, self._indexed, self._file_headers)
             log.raise_term()
             if log.missing:
                 log.damage.quarantine(

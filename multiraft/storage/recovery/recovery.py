@@ -24,12 +24,18 @@ Elsewhere.  What the groups are by what was read: rebuild.py.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from multiraft.codec import layout
+from multiraft.storage.block_index.blocks import FileIdentity
+from multiraft.storage.block_index.file_codec import FileHeader, RunSummary
 from multiraft.storage.checkpoint import Checkpoint
 from multiraft.storage.config import SEGMENT_BYTES_LIMIT
+from multiraft.storage.disk_space import is_full
 from multiraft.storage.errors import CorruptFile, UnknownEntry, UnknownFormat
 from multiraft.storage.filesystem import File, Filesystem
 from multiraft.storage.index_file import read_index_file
+from multiraft.storage.indexed_segments import read_summary
 from multiraft.storage.journal.journal import (
     Journal,
     Segment,
@@ -40,10 +46,12 @@ from multiraft.storage.journal.journal import (
 from multiraft.storage.journal.segment_index import SegmentIndex, without_removed_replicas
 from multiraft.storage.journal.segment_reader import read_unapplied, unapplied_ranges
 from multiraft.storage.journal.segment_scan import LATER_FORMAT, SegmentScan, scan_segment
+from multiraft.storage.recovery.covered_segments import Beginnings, Part
 from multiraft.storage.recovery.rebuild import FoundDamage, rebuild
 from multiraft.storage.recovery.report import RecoveryProgress, RecoveryReport
 from multiraft.storage.recovery.torn_tail import ExaminedSegment, Verdict, classify
 from multiraft.storage.removable_segments import SegmentContents
+from multiraft.storage.segment_seal import SealJob
 from multiraft.storage.strays import (
     SET_ASIDE,
     SeenSegment,
@@ -68,6 +76,10 @@ def recover(journal: Journal, header: SegmentHeader, checkpoint: Checkpoint,
     return _Recovery(journal, header, checkpoint, progress or RecoveryProgress()).run()
 
 
+class _AllEntriesNeeded(Exception):
+    """The journal is damaged: every index file is to be read whole.  Never leaves this module."""
+
+
 class _Recovery:
     def __init__(self, journal: Journal, header: SegmentHeader, checkpoint: Checkpoint,
                  progress: RecoveryProgress):
@@ -80,8 +92,24 @@ class _Recovery:
         self._applied = checkpoint.applied()
         self._result = RecoveryReport()
         self._found_damage: list[FoundDamage] = []
+        self._by_summaries = True  # entries are read where the summaries do not do
+        self._file_headers: dict[int, FileHeader] = {}  # of index files, by start of the segment
 
     def run(self) -> RecoveryReport:
+        try:
+            return self._run()
+        except _AllEntriesNeeded:
+            cut = self._result
+            self._result = RecoveryReport(cut_at=cut.cut_at, cut_bytes=cut.cut_bytes)
+            self._journal.leftovers = []
+            self._progress.segments_done = 0
+            self._by_summaries = False
+            self._file_headers = {}
+            return self._run()
+
+    def _run(self) -> RecoveryReport:
+        """Recover, by the summaries of index files as far as these do.  Raise ``_AllEntriesNeeded``
+        if they do not, because the journal is damaged, or an index file."""
         files = self._segment_files()
         self._progress.segments_total = len(files)
         found = self._without_strays([self._examine(*item) for item in files])
@@ -89,17 +117,24 @@ class _Recovery:
         # was written only when the journal before its position was synced.
         durable = max([self._checkpoint.position]
                       + [each.scan.index.highest_durable for each in found])
+        if self._by_summaries:
+            kept = found[:self._kept(found, durable)]
+            if classify(kept, self._removed, durable, self._journal.directory).damage:
+                raise _AllEntriesNeeded
         found = self._set_aside(found, durable)
         verdict = classify(found, self._removed, durable, self._journal.directory)
         self._note(verdict)
         if verdict.torn_at >= 0:
             found = self._cut(found, verdict.torn_at)
         found = self._remove_empty_end(found, durable)
+        if self._by_summaries:
+            self._read_needed(found)
         self._rewrite_unsynced(found, durable)
         self._journal.removed = self._removed
         self._resume(found, durable)  # first: then the journal has the place of each offset
         rebuild([(each.segment, each.scan.index) for each in found], self._found_damage,
-                self._checkpoint, self._applied, self._result, self._progress, self._journal)
+                self._checkpoint, self._applied, self._result, self._progress, self._journal,
+                self._file_headers)
         self._summarize(found, verdict)
         return self._result
 
@@ -176,12 +211,19 @@ class _Recovery:
         self._result.unindexed = [each for each in self._result.unindexed if each.path not in gone]
         return kept
 
-    def _set_aside(self, found: list[ExaminedSegment], durable: int) -> list[ExaminedSegment]:
-        """Rename files at the journal's end that are no segments and were not left by a crash,
-        because new segments will have their names.  Return the other segments."""
+    @staticmethod
+    def _kept(found: list[ExaminedSegment], durable: int) -> int:
+        """Return how many of the files are segments, without those at the journal's end whose
+        headers are not intact."""
         kept = len(found)
         while (kept and found[kept - 1].seed is None and found[kept - 1].segment.start >= durable):
             kept -= 1
+        return kept
+
+    def _set_aside(self, found: list[ExaminedSegment], durable: int) -> list[ExaminedSegment]:
+        """Rename files at the journal's end that are no segments and were not left by a crash,
+        because new segments will have their names.  Return the other segments."""
+        kept = self._kept(found, durable)
         for each in found[kept:]:
             if each.is_unfinished:
                 continue
@@ -200,7 +242,14 @@ class _Recovery:
             head = file.read(_HEADER_BYTES, 0)
             seed = self._seed(segment, head)
             segment.seed = seed or 0
-            index = None if last or seed is None else self._index_file(segment, size)
+            index = None
+            if not last and seed is not None:
+                index = self._summary(segment, size)
+                if index is not None:
+                    self._result.indexed_segments += 1
+                    return ExaminedSegment(segment, size, seed, SegmentScan(index, []),
+                                           is_complete=True)
+                index = self._index_file(segment, size)
             if index is not None and self._read_unapplied(index, file):
                 segment.end = index.end
                 self._result.indexed_segments += 1
@@ -225,6 +274,86 @@ class _Recovery:
             return None
         header.require(self._header, segment.path)
         return header.seed
+
+    def _summary(self, segment: Segment, size: int) -> SegmentIndex | None:
+        """Return the segment's index without entries and batches, from the summary of the file
+        beside it; None if that file does not do, or the segment ends behind the checkpoint's
+        position."""
+        if not self._by_summaries:
+            return None
+        try:
+            header, runs = read_summary(self._filesystem, segment, FileIdentity(
+                self._header.cluster, self._header.node, segment.start, segment.seed))
+        except (CorruptFile, UnknownFormat):
+            return None
+        if size < header.end - segment.start or header.end > self._checkpoint.position:
+            return None
+        segment.end = header.end
+        self._file_headers[segment.start] = header
+        for each in runs:
+            each.run.in_file = each
+        return SegmentIndex(segment.start, segment.seed, header.end, header.last_crc,
+                            header.first_durable, header.highest_durable,
+                            {each.run.group: each.run for each in runs})
+
+    def _read_needed(self, found: list[ExaminedSegment]) -> None:
+        """Read the entries that are needed of segments whose summaries were read.  Raises
+        ``_AllEntriesNeeded`` if an index file is damaged."""
+        beginnings = Beginnings(self._checkpoint, self._applied, self._removed)
+        for each in found:
+            segment, is_last = each.segment, each is found[-1]
+            if segment.start not in self._file_headers and not is_last:
+                self._write_index(each)
+            runs = each.scan.index.runs
+            if segment.start not in self._file_headers:
+                beginnings.end({*runs})
+            elif is_last:  # it may be appended to, without its index file
+                beginnings.end({*runs})
+                self._read_entries(each, {})
+            else:
+                summaries = {group: run.in_file for group, run in runs.items()
+                             if run.in_file is not None}
+                parts = beginnings.take(segment, summaries)
+                if Part.ENTRIES in parts.values():
+                    self._read_entries(each, {
+                        group: summary for group, summary in summaries.items()
+                        if parts[group] is Part.RECORDS})
+
+    def _read_entries(self, each: ExaminedSegment, in_file: Mapping[int, RunSummary]) -> None:
+        """Read the whole index file of a segment, and the entries above the applied state; of the
+        groups ``in_file`` only the summary is kept."""
+        segment = each.segment
+        index = self._index_file(segment, each.size)
+        if index is None:
+            raise _AllEntriesNeeded
+        for group, summary in in_file.items():
+            index.runs[group] = summary.run
+        file = self._filesystem.open(segment.path)
+        try:
+            if not self._read_unapplied(index, file):
+                raise _AllEntriesNeeded
+        finally:
+            file.close()
+        each.scan = SegmentScan(index, [])
+
+    def _write_index(self, each: ExaminedSegment) -> None:
+        """Write the index file of a segment that lacks only that, and take its summary.  On a full
+        disk leave it for later."""
+        segment = each.segment
+        if (segment not in self._result.unindexed or each.seed is None
+                or each.scan.index.end > self._checkpoint.position):
+            return
+        job = SealJob(self._filesystem, segment)
+        try:
+            job.execute()
+        except OSError as error:
+            if not is_full(error):
+                raise
+            return
+        index = self._summary(segment, each.size)
+        if index is not None:
+            each.scan = SegmentScan(index, [])
+            self._result.unindexed.remove(segment)
 
     def _index_file(self, segment: Segment, size: int) -> SegmentIndex | None:
         """Return the segment's index from the file beside it; None if that file is missing,

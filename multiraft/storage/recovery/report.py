@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from multiraft.partitions.state import PartitionStates
 from multiraft.storage.damage.journal_damage import JournalDamage
+from multiraft.storage.indexed_segments import IndexedSegments
 from multiraft.storage.journal.journal import Segment
 from multiraft.storage.removable_segments import SegmentContents
 from multiraft.storage.stored_log import StoredLog
@@ -52,5 +53,6 @@ class RecoveryReport:
     scanned_segments: int = 0
     indexed_segments: int = 0
     journal_damage: JournalDamage = field(default_factory=JournalDamage)
+    indexed: IndexedSegments | None = None  # with index files that answer; set by ``rebuild``
     cut_at: int = -1  # journal position of a torn tail, -1 = none
     cut_bytes: int = 0  # file bytes behind it

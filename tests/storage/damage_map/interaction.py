@@ -103,7 +103,7 @@ class DamageInteraction:
             read = found.job.execute() if found.job is not None else found.buffers
         except CorruptRange as error:
             return [f"refused: {error}"]
-        return [f"{len(read)} batches, up to offset {found.next_offset}"]
+        return [f"{len(read)} batches, up to offset {found.read_to}"]
 
     def do_vote(self, command: Command) -> None:
         """vote g2 term=3: a record of term and vote."""

@@ -180,7 +180,7 @@ def test_a_damaged_index_file_is_rebuilt_and_changes_nothing():
     for data in (b"", files[path][:20], files[path] + b"x"):
         broken = disk.restored({**files, path: data})
         store = open_store(broken.filesystem, DIRECTORY)
-        assert store.recovered.unindexed
+        assert store.recovered.scanned_segments == 2, "it, and the last one"
         seal(store)
         store.close()
         assert broken.read(path) == files[path]

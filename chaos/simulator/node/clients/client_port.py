@@ -372,4 +372,4 @@ class ClientPort:
         self._workload.was_read(group, ReadOperation(
             reader, self._env.node, partition, offset, span.high_watermark,
             tuple(map(bytes, batches)), span.is_last, span.log_start))
-        return found.next_offset
+        return found.read_to
