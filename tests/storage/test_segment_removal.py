@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 
 import pytest
@@ -15,6 +16,7 @@ from multiraft.storage.filesystem import RealFilesystem
 from multiraft.storage.journal.journal import index_path
 from multiraft.storage.removed_ranges import RemovedRanges
 from multiraft.storage.repair.scrub import Scrubber
+from multiraft.storage.segment_seal import SealJob
 from tests.storage.damage import DIRECTORY, LANE
 from tests.storage.test_raft_start import (
     ENTRIES,
@@ -398,15 +400,22 @@ def test_a_truncation_in_a_removed_segment_is_not_forgotten(simulated):
         checkpoints(store, 1)
 
 
+def raise_full(_job):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
 @pytest.mark.parametrize("begun", [False, True])
-def test_a_segment_that_goes_before_its_index_file_is_written_needs_none(simulated, begun):
-    """A start found it without one."""
+def test_a_segment_that_goes_before_its_index_file_is_written_needs_none(
+        simulated, begun, monkeypatch):
+    """A start found it without one, and the disk was full."""
     store = compacted(simulated)
     store.close()
     for name in simulated.list(LANE):
         if name.endswith(".index"):
             simulated.remove(f"{LANE}/{name}")
-    store = open_store(simulated, DIRECTORY)
+    with monkeypatch.context() as full:
+        full.setattr(SealJob, "execute", raise_full)
+        store = open_store(simulated, DIRECTORY)
     assert store.seals_waiting == 5
     jobs = [store.seal_job() for _ in range(5)] if begun else []
     checkpoints(store)
