@@ -751,7 +751,8 @@ class Store:
             chosen = select_batches(batches.batches_from(offset, self.table.indexed.blocks),
                                     offset, below_offset, bytes_max, unreadable, size_of)
         except BlockNotCached:
-            return self._fetch_blocks(log, batches, offset, bytes_max, below_offset, unreadable)
+            return self._fetch_slot(log, batches, offset, below_offset) or self._fetch_blocks(
+                log, batches, offset, bytes_max, below_offset, unreadable)
         if isinstance(chosen, int):
             if not unreadable.is_missing(chosen):
                 raise RecordsNotCopied(log.group, batches.partition, offset, chosen)
@@ -767,6 +768,22 @@ class Store:
                          next_offset, total)
         read = self.table.read_places(log, [self._place_of(log, batch) for batch in chosen])
         return Fetch([], FetchJob(read, next_offset), next_offset, total)
+
+    def _fetch_slot(self, log: StoredLog, batches: PartitionIndex, offset: int,
+                    below_offset: int) -> Fetch | None:
+        """Return a fetch of the batch that holds the offset, if that has a slot; else None."""
+        slot = batches.find(offset)
+        if slot < 0 or offset >= batches.batch(slot)[1]:
+            return None
+        _, end, index = batches.batch(slot)
+        if end > below_offset:
+            return Fetch([], None, offset, 0)
+        if log.first_missing_of((index,)):
+            return self._missing(log, index, offset)
+        size = log.size(index) - _ENTRY_HEADER_BYTES
+        if index in log.cached:
+            return Fetch([log.cached[index].entry.payload], None, end, size)
+        return Fetch([], FetchJob(self.table.read_from_disk(log, (index,)), end), end, size)
 
     def _place_of(self, log: StoredLog, batch: IndexedBatch) -> tuple[int, int, int, int]:
         """Return index, term, journal position and size of a batch."""
