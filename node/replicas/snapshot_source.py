@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from multiraft.raft.multi_raft import MultiRaft
 
 
+#: ``held_from`` of a group of which no snapshot is served.
+NOTHING_HELD = 1 << 63
+
+
 @dataclass(frozen=True, slots=True)
 class ServingLimits:
     """Limits of what is served, and of what stays in the log for it."""
@@ -93,11 +97,7 @@ class SnapshotSource:
     def _needed_from(self) -> int:
         """Return the lowest index of a learner's next entry, or of the entry after a snapshot that
         was requested within ``life_s``."""
-        needed = self._core.needed_from(METADATA_GROUP)
-        served = self.served.get(METADATA_GROUP)
-        if served is not None and not self._is_unused(served):
-            needed = min(needed, served.bounds.last_index + 1)
-        return needed
+        return min(self._core.needed_from(METADATA_GROUP), self.held_from(METADATA_GROUP))
 
     # ---- serving -------------------------------------------------------------------------------
 
@@ -119,6 +119,14 @@ class SnapshotSource:
         served.used_s = self._now_s()
         self.served[group] = served
         return self._chunk(served, request)
+
+    def held_from(self, group: int) -> int:
+        """Return the index behind a snapshot of a group that was requested within ``life_s``: the
+        log must not begin behind it; ``NOTHING_HELD`` if there is none."""
+        served = self.served.get(group)
+        if served is None or self._is_unused(served):
+            return NOTHING_HELD
+        return served.bounds.last_index + 1
 
     def forget_unused(self) -> None:
         """Drop the snapshots that were not requested for ``life_s``. O(``groups_max``)."""

@@ -104,6 +104,11 @@ class Snapshots:
         self._source.forget_unused()
         self._offer.set()  # lets ``run`` drop a download that this replica's log has overtaken
 
+    def held_from(self, group: int) -> int:
+        """Return the index behind a snapshot of a group that is served now, at which the log has to
+        continue; above all indexes if there is none."""
+        return self._source.held_from(group)
+
     async def answer(self, _peer: int, header: dict, _payload: memoryview) -> tuple[dict, list]:
         """Return the requested chunk of the snapshot that is served, or the first chunk of another
         one; ``known`` False = there is none here. Takes a new snapshot on a thread if need be.

@@ -11,7 +11,7 @@ from multiraft.storage import chunked_cbor
 from multiraft.types import METADATA_GROUP
 from node.metadata.state_machine import MetadataState
 from node.replicas.snapshot_messages import ChunkRequest
-from node.replicas.snapshot_source import ServingLimits, SnapshotSource
+from node.replicas.snapshot_source import NOTHING_HELD, ServingLimits, SnapshotSource
 from node.replicas.snapshot_state import capture
 from tests.node.replicas.snapshot_doubles import Core, tail_at
 from tests.node.steps import Lock, Reply, Steps, at_once, run
@@ -105,6 +105,18 @@ def test_snapshots_of_several_groups_are_served_at_a_time_and_not_of_more():
     assert leader.chunk(7, 40, group=2) and leader.chunk(group=3) is None
     leader.now_s += 1
     assert leader.chunk(group=3) and [*leader.source.served] == [2, 3]
+
+
+def test_the_log_of_a_group_is_held_behind_a_snapshot_that_is_served():
+    leader = Leader()
+    leader.core.groups = lambda: (1,)
+    leader.states = {1: tail_at(7)}
+    assert leader.source.held_from(1) == NOTHING_HELD
+    leader.chunk(group=1)
+    leader.now_s += LIMITS.life_s
+    assert leader.source.held_from(1) == 8
+    leader.now_s += 1
+    assert leader.source.held_from(1) == NOTHING_HELD
 
 
 def test_a_snapshot_that_is_no_longer_requested_is_dropped():
