@@ -328,6 +328,8 @@ class Simulation:
                     lambda: f"replicas that should not be: {self._misplaced_replicas(live)[:8]}")
         self._until(deadline_ms + CATCH_UP_MS, lambda: not self._lagging_replicas(live),
                     lambda: f"replicas that do not catch up: {self._lagging_replicas(live)[:8]}")
+        self._until(deadline_ms + CATCH_UP_MS, lambda: not self._incomplete(live),
+                    lambda: f"replicas that lack records: {self._incomplete(live)[:8]}")
         self.state_checker.converged(live)
         self._compare(live)
         self.trace.line(0, -1, "phase", "converged")
@@ -366,6 +368,11 @@ class Simulation:
                     raise Violation("ReplicasAgree", f"n{number} serves partition "
                                     f"{extent.partition} from {extent.start} in g{extent.group} up "
                                     f"to {end}, committed are {expected}")
+
+    def _incomplete(self, live: list[int]) -> list[str]:
+        """Describe the replicas on ``live`` that lack records."""
+        return [f"n{number} {text}" for number in live
+                for text in self.nodes[number].view.incomplete()]
 
     def _extents(self) -> list[Extent]:
         """Return all extents that clients can read, those of topics last."""

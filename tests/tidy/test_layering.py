@@ -92,6 +92,16 @@ DRIVEN_OF_NODE = {
         "node.replicas.snapshot_receiver",
         "node.replicas.snapshot_source",
         "node.replicas.snapshot_state",
+        "node.replicas.group_snapshot",
+    ),
+    "chaos/simulator/node/replicas/group_snapshots.py": (
+        "node.errors",
+        "node.replicas.group_downloads",
+        "node.replicas.group_snapshot",
+        "node.replicas.group_snapshot_installer",
+        "node.replicas.record_copies",
+        "node.replicas.record_copies_messages",
+        "node.replicas.snapshot_receiver",
     ),
     "chaos/simulator/node/retention.py": (
         "node.clients.log_starts",

@@ -135,6 +135,9 @@ class Parameters:
     disk: DiskParameters
     raft: RaftParameters
     workload: WorkloadParameters
+    #: Entries of groups with partitions that compaction leaves in the log; None = these groups are
+    #: not compacted.  Not drawn: tests set it.
+    entries_kept: int | None = None
 
     @property
     def has_retention(self) -> bool:

@@ -45,6 +45,7 @@ from chaos.simulator.node.peers.transport import Transport
 from chaos.simulator.node.rebalance.move_services import MoveServices
 from chaos.simulator.node.rebalance.moves import Moves
 from chaos.simulator.node.replicas.damage import DiskDamage
+from chaos.simulator.node.replicas.group_snapshots import GroupSnapshotExchange
 from chaos.simulator.node.replicas.leadership import Leadership
 from chaos.simulator.node.replicas.repair import DamageRepair
 from chaos.simulator.node.replicas.replica_lifecycle import replicas_of
@@ -56,7 +57,7 @@ from multiraft.storage.errors import CorruptFile
 from multiraft.storage.identity import Identity
 from multiraft.storage.io_jobs import StagedWrite
 from multiraft.storage.store import Store
-from multiraft.types import Configuration
+from multiraft.types import METADATA_GROUP, Configuration
 from node.clients.read_index import ReadIndexRequests
 from node.loop.applier import Applier
 from node.loop.block_reads import BlockReads
@@ -115,8 +116,11 @@ class Boot:
         self.removal = Removal(env, process, store, self.worker, guard,
                                self._checkpoints.ask_later)
         self.snapshots = SnapshotExchange(env, process, rounds, fail_points, raft, store,
-                                          self.worker, self._checkpoints.writer, guard, bulk,
+                                          self.worker, self._checkpoints, guard, bulk,
                                           threads, parts.disk.filesystem, self.metadata)
+        self.group_snapshots = GroupSnapshotExchange(
+            env, process, rounds, fail_points, raft, store, self.worker, self._checkpoints, guard,
+            bulk, threads, self.repair, self.snapshots)
         self.membership = MembershipChanges(env, cluster, process, rounds, raft, peers,
                                             self.confirmations)
         waits = AppliedWaits(process, store)
@@ -153,8 +157,14 @@ class Boot:
             self.raft, self.store, self.metadata, clients.pending, clients.fetches,
             self.confirmations, clients.sessions, self.moves, replicas,
             CoreEvents(self._env, self.repair, self.core), waits,
-            on_snapshot_offer=lambda _group, leader: self.snapshots.offered(leader),
+            on_snapshot_offer=self._snapshot_offered,
             lead=self.retention.lead, note_applied=self.removal.trim.note)
+
+    def _snapshot_offered(self, group: int, leader: int) -> None:
+        if group == METADATA_GROUP:
+            self.snapshots.offered(leader)
+        else:
+            self.group_snapshots.offered(group, leader)
 
     def _open_core(self) -> MultiRaft:
         """Return the core without replicas, after the logs were compared with those that the node
@@ -182,6 +192,7 @@ class Boot:
             return  # a peer has refused this node
         self.repair.begin()
         self.snapshots.begin()
+        self.group_snapshots.begin()
         self.retention.begin()
         self.removal.begin()
         if "disk-full" in env.parameters.faults:
@@ -221,8 +232,10 @@ class Boot:
         return self._driver.wrote(staged)
 
     def _compact(self, applied: int) -> None:
-        """Compact the commands of group 0 that a checkpoint holds."""
+        """Compact the commands of group 0 that a checkpoint holds, and the entries of other groups
+        that two hold."""
         self.snapshots.compact(applied)
+        self.group_snapshots.compact()
 
     def request_round(self) -> None:
         """Request a round."""

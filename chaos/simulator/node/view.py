@@ -80,6 +80,11 @@ class NodeView:
         boot = self._boot()
         return boot.repair.under_repair() if boot is not None else ["is down"]
 
+    def incomplete(self) -> list[str]:
+        """Describe the replicas of this node that lack records."""
+        boot = self._boot()
+        return boot.group_snapshots.incomplete if boot is not None else []
+
     def unanswered(self) -> list[str]:
         """Describe the linearizable reads that wait on this node, one line per group."""
         boot = self._boot()

@@ -173,7 +173,10 @@ class StateChecker:
         durable."""
         replica = self.replica(node, group)
         index, replica.first = replica.installing, replica.group.initial
+        # Term and vote may change while the snapshot becomes durable.
+        hard_states = (replica.hard_state, replica.durable_hard_state, replica.pending.copy())
         replica.restart(replica.group.log_at(index), replica.hard_state, index)
+        replica.hard_state, replica.durable_hard_state, replica.pending = hard_states
 
     # ---- messages and commits ----------------------------------------------------------------
 

@@ -27,7 +27,7 @@ from chaos.simulator.node.retention import SimulatedRetention
 from chaos.simulator.oracle.operations import ReadOperation
 from multiraft.codec.layout import BATCH_BYTES_MAX
 from multiraft.storage.disk_space import DiskSpaceGuard
-from multiraft.storage.errors import CorruptRange
+from multiraft.storage.errors import CorruptRange, RecordsNotCopied
 from multiraft.storage.store import Store
 from multiraft.wire.connection import RequestEvent
 from multiraft.wire.errors import Code, ErrorDetail
@@ -363,7 +363,10 @@ class ClientPort:
             return offset
         if span.group != group or span.high_watermark <= offset:
             return offset
-        found = self._store.fetch(group, partition, offset, bytes_max, span.high_watermark)
+        try:
+            found = self._store.fetch(group, partition, offset, bytes_max, span.high_watermark)
+        except RecordsNotCopied:
+            return offset
         try:
             batches = found.buffers if found.job is None else found.job.execute()
         except CorruptRange as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from chaos.simulator.disk.disk_worker import DiskTask, DiskWorker
+from chaos.simulator.node.machine.coroutines import Lock
 from chaos.simulator.node.machine.env import NodeEnv
 from chaos.simulator.node.machine.process import ProcessScheduler
 from multiraft.raft.multi_raft import MultiRaft
@@ -27,8 +28,14 @@ class Checkpoints:
                                        worker.operations.run, lambda: env.now_ms, guard)
         self.writer.completed.subscribe(lambda: compact(self.writer.metadata_applied))
         self._process = process
-        self._task = DiskTask(process, self.writer.write_if_due, worker.end)
+        self._task = DiskTask(process, self._write_if_due, worker.end)
+        #: Held while a checkpoint is written.
+        self.alone = Lock()
         self._is_asked = False
+
+    async def _write_if_due(self) -> None:
+        async with self.alone:
+            await self.writer.write_if_due()
 
     def ask_later(self) -> None:
         """Have a checkpoint written a little later if one is due then."""

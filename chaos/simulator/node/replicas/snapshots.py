@@ -14,6 +14,7 @@ from typing import Any
 
 from chaos.simulator.disk.disk_worker import DiskWorker
 from chaos.simulator.env.violations import Violation
+from chaos.simulator.node.loop.checkpoints import Checkpoints
 from chaos.simulator.node.machine.coroutines import Future, Lock, raise_error, start
 from chaos.simulator.node.machine.env import NodeEnv
 from chaos.simulator.node.machine.event_log import TraceLog
@@ -37,13 +38,12 @@ from multiraft.storage.snapshot_download import PartialSnapshot, SnapshotDownloa
 from multiraft.storage.store import Store
 from multiraft.types import METADATA_GROUP
 from node.errors import DiskFailed
-from node.loop.checkpoint_writer import CheckpointWriter
-from node.replicas import snapshot_messages
+from node.replicas import group_snapshot, snapshot_messages
 from node.replicas.snapshot_installer import SnapshotInstaller
 from node.replicas.snapshot_messages import OPERATION, Chunk, ChunkRequest
 from node.replicas.snapshot_receiver import SnapshotReceiver
 from node.replicas.snapshot_source import ServingLimits, SnapshotSource
-from node.replicas.snapshot_state import capture
+from node.replicas.snapshot_state import CapturedState, capture
 
 #: A snapshot is served unchanged while its last request is at most so old.
 SNAPSHOT_LIFE_S = 2.0
@@ -63,14 +63,14 @@ class InstallationPorts:
     and the state checker hears of it."""
 
     def __init__(self, env: NodeEnv, fail_points: FailPoints, threads: SimulatedThreads,
-                 raft: MultiRaft, store: Store, worker: DiskWorker, checkpoints: CheckpointWriter,
+                 raft: MultiRaft, store: Store, worker: DiskWorker, checkpoints: Checkpoints,
                  metadata: MetadataReplica):
-        self.alone = _IdleDisk(threads, worker)
+        self.alone = _IdleDisk(threads, worker, checkpoints.alone)
         self._env = env
         self._fail_points = fail_points
         self._raft = raft
         self._store = store
-        self._checkpoints = checkpoints
+        self._checkpoints = checkpoints.writer
         self._metadata = metadata
         self._installed: LogBounds | None = None
         self._durable: LogBounds | None = None
@@ -109,16 +109,18 @@ class InstallationPorts:
 class _IdleDisk:
     """Lock of the checkpoints: the simulated disk takes one call at a time."""
 
-    def __init__(self, threads: SimulatedThreads, worker: DiskWorker):
+    def __init__(self, threads: SimulatedThreads, worker: DiskWorker, lock: Lock):
         self._threads = threads
         self._worker = worker
+        self._lock = lock
 
     async def __aenter__(self) -> None:
+        await self._lock.__aenter__()
         while not self._worker.is_idle:
             await self._threads.pause_us(INSTALL_PAUSE_US)
 
-    async def __aexit__(self, *_: object) -> None:
-        """Nothing is held: an installation is one step of the loop."""
+    async def __aexit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        await self._lock.__aexit__(kind, *error)
 
 
 class SnapshotExchange:
@@ -126,19 +128,20 @@ class SnapshotExchange:
 
     def __init__(self, env: NodeEnv, process: ProcessScheduler, rounds: RoundQueue,
                  fail_points: FailPoints, raft: MultiRaft, store: Store, worker: DiskWorker,
-                 checkpoints: CheckpointWriter, guard: DiskSpaceGuard, bulk: BulkChannel,
+                 checkpoints: Checkpoints, guard: DiskSpaceGuard, bulk: BulkChannel,
                  threads: SimulatedThreads, filesystem: Filesystem, metadata: MetadataReplica):
         self._env = env
         self._process = process
         self._worker = worker
         self._bulk = bulk
         self._metadata = metadata
+        self._raft = raft
+        self._store = store
         self._partition_states = store.partition_states
         self._leader = 0  # of the last offer; 0 = none since the last attempt
         self._offer = Future()
         self._source = SnapshotSource(
-            raft, lambda group: capture(raft, store.partition_states[group],
-                                        AppliedMetadata(metadata).state),
+            raft, self._capture,
             ServingLimits(env.parameters.snapshot_chunk_bytes, SNAPSHOT_LIFE_S,
                           env.parameters.commands_kept, COMMANDS_HELD_MAX, SERVED_GROUPS_MAX),
             threads.run, Lock(), lambda: env.now_ms / 1000)
@@ -184,6 +187,12 @@ class SnapshotExchange:
         self._env.faults["snapshot-offered"] += 1
         self._leader = leader
         self._offer.set_result()
+
+    def _capture(self, group: int) -> CapturedState:
+        if group != METADATA_GROUP:
+            return group_snapshot.capture(self._raft, self._store, group)
+        return capture(self._raft, self._partition_states[group],
+                       AppliedMetadata(self._metadata).state)
 
     async def ask(self, peer: int, request: ChunkRequest) -> Chunk | None:
         """Return the reply of ``peer`` to a request for a chunk."""
