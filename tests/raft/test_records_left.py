@@ -104,3 +104,24 @@ def test_a_reply_that_a_lost_connection_took_is_asked_for_again():
     reply(solo, 2, 0)
     solo.core.connected(2)
     assert not [each for each in solo.drain() if isinstance(each.message, Append)]
+
+
+def test_a_replica_that_installs_a_snapshot_does_not_campaign():
+    solo = Solo()
+    solo.append(2, 1, (0, 0), (1, 1), commit=2)
+    assert solo.core.begin_install(GROUP, 9, 1) and solo.core.status.is_installing(GROUP)
+    solo.core.lease_withdrawn(2)
+    solo.drain()
+    solo.tick(60_000)
+    assert (solo.status.role, solo.status.term) == (0, 1)
+    assert not solo.core.begin_install(GROUP, 10, 1), "one at a time"
+
+
+def test_a_replica_installs_nothing_before_it_has_applied_what_it_has_committed():
+    solo = Solo()
+    solo.append(2, 1, (0, 0), (1, 1))
+    solo.core.step(2, Append(GROUP, 1, 1, 2, 1, 2, 2))
+    assert solo.core.status.commit_index(GROUP) == 2
+    assert not solo.core.begin_install(GROUP, 9, 1)
+    solo.drain()
+    assert solo.core.begin_install(GROUP, 9, 1)

@@ -8,6 +8,7 @@ import trio
 import trio.testing
 
 from multiraft.core import split_batches
+from multiraft.storage.errors import RecordsNotCopied
 from multiraft.storage.io_jobs import FetchJob
 from multiraft.wire.errors import Code
 from multiraft.wire.messages import (
@@ -137,6 +138,23 @@ async def test_a_leader_that_is_not_settled_calls_an_offset_not_available(tmp_pa
         latest = ListOffsets((OffsetQuery(topic, LATEST), OffsetQuery(topic, EARLIEST)))
         answer = await client.ask(latest)
         assert [row.code for row in answer.reply.results] == [Code.OFFSET_NOT_AVAILABLE, Code.OK]
+
+
+@in_trio
+async def test_a_record_that_is_not_copied_yet_is_refused_and_can_be_retried(tmp_path, monkeypatch):
+    async with serving(tmp_path) as node, await Client.open(node) as client:
+        topic = await client.create("t")
+        await client.produce(topic, b"value")
+
+        def lacking(group, partition, offset, *_):
+            raise RecordsNotCopied(group, partition, offset, 3)
+
+        with monkeypatch.context() as copying:
+            copying.setattr(node.store, "fetch", lacking)
+            refused = result(await client.ask(fetch(topic, 0)))
+            assert refused.code == Code.OFFSET_NOT_AVAILABLE
+            assert "still to be copied" in refused.error.text
+        assert result(await client.ask(fetch(topic, 0))).code == Code.OK
 
 
 @in_trio
