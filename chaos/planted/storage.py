@@ -225,10 +225,80 @@ BUGS = (
         ),
     ),
     Bug(
+        "uncopied-is-called-compacted",
+        "multiraft.storage.repair.repair",
+        "LocalRepair.compacted",
+        "and not records.uncopied.first_in(at, at)",
+        "",
+        "a member that has not copied a record yet ends the search of one that has lost it",
+        Tests(("tests/storage/test_installed_records.py::"
+               "test_a_member_does_not_call_an_uncopied_index_compacted",)),
+    ),
+    Bug(
+        "copied-before-durable",
+        "multiraft.storage.repair.repair",
+        "LocalRepair.stage_records",
+        "return self._table.stage_records(placed.parts, take)",
+        "take()\n    return self._table.stage_records(placed.parts, lambda: None)",
+        "copies that are in no file yet are read, and not copied again after a crash",
+        Tests(("tests/storage/test_installed_records.py::"
+               "test_a_range_shrinks_when_its_copies_are_durable",)),
+    ),
+    Bug(
+        "uncommitted-entry-is-a-record",
+        "multiraft.storage.stored_log",
+        "StoredLog.install",
+        "min(committed, self.index.last_index)",
+        "self.index.last_index",
+        "entries that were never committed are read below a snapshot",
+        Tests(("tests/storage/test_installed_records.py::"
+               "test_entries_that_are_not_committed_are_no_records",)),
+    ),
+    Bug(
+        "uncopied-index-is-lost",
+        "multiraft.storage.recovery.group_rebuild",
+        "GroupRebuild._pass_installed",
+        "self._append_of_record(self._record, first, at.last + 1)",
+        "pass",
+        "after a start each index that a snapshot stands for is requested from all members",
+        Tests(("tests/storage/test_installed_records.py::"
+               "test_committed_entries_stay_and_the_rest_is_copied",)),
+    ),
+    Bug(
+        "lost-copies-are-not-missed",
+        "multiraft.storage.recovery.group_rebuild",
+        "GroupRebuild._take_copied",
+        "records.uncopied.add(max(each.first, needed), each.last)",
+        "pass",
+        "records are passed over whose copies were in a damaged part of the journal",
+        Tests(("tests/storage/test_installed_records.py::"
+               "test_damage_that_may_have_held_copies_makes_them_uncopied_once",)),
+    ),
+    Bug(
+        "snapshot-in-one-checkpoint",
+        "multiraft.storage.store",
+        "Store.install",
+        "self._checkpointer.require_copy()",
+        "pass",
+        "one damaged file takes a snapshot, and what was acknowledged behind it",
+        Tests(("tests/storage/test_installed_records.py::"
+               "test_a_damaged_checkpoint_takes_no_snapshot_with_it",)),
+    ),
+    Bug(
+        "reads-pass-uncopied-records",
+        "multiraft.storage.store",
+        "Store.fetch",
+        "if not log.records.is_complete and offset < below_offset:",
+        "if log.records.missing and offset < below_offset:",
+        "a consumer passes over records that are still to be copied",
+        Tests(("tests/storage/test_installed_records.py::"
+               "test_committed_entries_stay_and_the_rest_is_copied",)),
+    ),
+    Bug(
         "reads-pass-lost-records",
         "multiraft.storage.store",
         "Store.fetch",
-        "if log.records.missing and offset < below_offset:",
+        "if not log.records.is_complete and offset < below_offset:",
         "if False:",
         "a consumer passes over records whose entry is lost",
         Tests(("tests/storage/test_raft_start.py::test_no_read_passes_a_lost_record",)),

@@ -210,6 +210,20 @@ def test_without_the_checkpoint_nothing_happened(simulated):
     assert store.is_complete(GROUP)
 
 
+@pytest.mark.parametrize("which", [-1, 0], ids=["newest", "oldest"])
+def test_a_damaged_checkpoint_takes_no_snapshot_with_it(simulated, which):
+    store = follower(simulated, 7)
+    install(store, source(), 7)
+    store.close()
+    for time in range(2):
+        name = checkpoint_names(simulated, DIRECTORY)[which]
+        simulated.flip(f"{DIRECTORY}/{name}", 40 + time, 1)
+        store = open_store(simulated, DIRECTORY)
+        assert store.groups[GROUP].bounds == (S + 1, 3, S)
+        assert store.uncopied(GROUP) == ((8, S),)
+        store.close()
+
+
 def test_the_records_of_a_second_snapshot_are_those_of_both(simulated):
     """It comes while the records of the first one are still being copied."""
     first = compacted(SimulatedFilesystem(), 5, ALL[:7])
