@@ -25,16 +25,20 @@ from multiraft.wire.frames import Frame, FrameReader, encode_frame
 from multiraft.wire.messages import ProduceReply, ProduceResult
 from multiraft.wire.schema import Malformed
 from node.clients.error_codes import refusal
+from node.clients.log_starts import LogStarts
 from node.cluster import peer_requests
 from node.cluster.peer_requests import PeerRequests
 from node.config import MetricsConfig
 from node.metadata.commands import CreateTopic, plan_bootstrap
+from node.metadata.placement_table import EpochEntry
 from node.metadata.state_machine import MetadataState
 from node.observability.load_publisher import LoadPublisher
 from node.observability.load_records import PARTITIONS, TOPIC
 from node.peers.bulk_channel import Bulk, NoAnswer
+from node.replicas.log_start_propagation import LogStartPropagation
 from node.replicas.repair import Repairs
 from node.replicas.snapshots import SNAPSHOT_BYTES_MAX
+from node.retention.retention_task import RetentionTask
 from tests.fuzz import seeds
 from tests.node.harness import silent_log
 from tests.node.replicas.test_snapshots import DIRECTORY, LEADER, Core, Side
@@ -90,6 +94,8 @@ def _answering() -> Bulk:
             bulk, lambda: None, silent_log())
     Side(Core(), bulk)  # of a leader, which has an image to send
     bulk.handlers.update(_publishing().handlers)
+    bulk.handlers.update(_retaining().handlers)
+    bulk.handlers.update(_propagating().handlers)
     return bulk
 
 
@@ -106,6 +112,27 @@ def _store() -> Store:
     for path, data in seeds.directory().items():
         filesystem.create(path).write([data], 0, True)
     return Store.open(seeds.DIRECTORY, filesystem, IDENTITY, SMALL)
+
+
+class _Placed:
+    """Metadata that place each partition in group 1, after an epoch in group 2."""
+
+    def locate(self, _partition: int) -> SimpleNamespace:
+        """Return the place."""
+        return SimpleNamespace(group=1, epoch_history=(EpochEntry(1, 2, 0), EpochEntry(2, 1, 1)))
+
+
+def _retaining() -> RetentionTask:
+    """Return the task of retention of a node with the small data directory."""
+    return RetentionTask(1, None, _store(), SimpleNamespace(state=_Placed()), None, None, 1_000,
+                         lambda: 0, None, lambda: None, silent_log())
+
+
+def _propagating() -> LogStartPropagation:
+    """Return the propagation of log starts of that node."""
+    states = _store().partition_states
+    return LogStartPropagation(None, states, SimpleNamespace(state=_Placed()), LogStarts(states),
+                               None, None, lambda: None, None, silent_log())
 
 
 def _publishing() -> LoadPublisher:

@@ -39,6 +39,7 @@ from multiraft.types import BatchInfo, Configuration, HardState
 from multiraft.wire import messages as wire
 from multiraft.wire import nodes, placements, sinks
 from multiraft.wire import plans as wire_plans
+from multiraft.wire import settings as wire_settings
 from multiraft.wire.connection import Connection, RequestEvent, Role
 from multiraft.wire.frames import encode_frame
 from multiraft.wire.settings import SettingChange
@@ -59,7 +60,8 @@ from node.metadata.setting_commands import AlterSettings
 from node.metadata.state_machine import MetadataState
 from node.peers import codec as peer_codec
 from node.peers import registry
-from node.replicas import snapshots
+from node.replicas import log_start_propagation, snapshots
+from node.retention import retention_task
 from placement import cluster, plan
 from placement.cluster import NodeRow
 from placement.planner import make_plan
@@ -96,8 +98,18 @@ REQUESTS = (
     (RequestEvent(8, wire.ClusterStatus()),),
     (RequestEvent(9, wire.ListGroups()),),
     (RequestEvent(10, wire.NodeStatus()),),
+    (RequestEvent(11, wire.DeleteRecords((wire.RecordDeletion(5, 40), wire.RecordDeletion(6, -1)),
+                                         1_000)),),
+    (RequestEvent(12, wire.CreateTopic("t", 3, settings=(("retention.records", "7"),))),),
+    (RequestEvent(13, wire_settings.AlterSettings(
+        "t", (SettingChange("retention.ms", "60000"), SettingChange("retention.bytes", None)))),),
+    (RequestEvent(14, wire_settings.DescribeSettings("t")),),
 )
 
+#: The answer to a question about settings, without its code.
+_SETTINGS = {"incarnation": 5, "settings": [
+    ["retention.ms", "60000", "topic", "in effect", "long",
+     [["60000", "topic"], ["-1", "default"]]]]}
 #: The node that sends requests on bulk connections.
 ASKING = 2
 _ROWS = tuple(nodes.NodeRow(*node) for node in NODES)
@@ -153,6 +165,8 @@ def server_streams() -> list[bytes]:
                {"id": 2, "code": 0, "results": [[0, 7, None]]},
                {"id": 4, "code": 0, "results": [[5, 0, 7, -1, None]]},
                {"id": 6, "code": 0, "topics": [["t", bytes(16), 5, 1]], "more": False},
+               {"id": 11, "code": 0, "results": [[5, 0, 40, None], [6, 3, -1, None]]},
+               {"id": 13, "code": 0}, {"id": 14, "code": 0, **_SETTINGS},
                {"id": 9, "code": 0, "groups": [[1, 1, 3, 1, [1, 2, 3], []]], "more": False},
                {"id": 8, "code": 7, "error": ["no", 1, "a:1", -1, -1, -1, -1]}]
     return [welcome + frame(answer) for answer in answers] + [
@@ -169,6 +183,8 @@ def message_headers() -> list[bytes]:
                             "topics": [["t", bytes(16), 5, [[0, 5, 1, 1, 0, 3]]]],
                             "groups": [[1, [1, 2]]]},
                "list_offsets": {"results": [[5, 0, 7, -1, None]]},
+               "delete_records": {"results": [[5, 0, 40, None], [6, 3, -1, None]]},
+               "describe_settings": _SETTINGS,
                "list_groups": {"groups": [[1, 1, 3, 1, [1, 2, 3], []]], "more": False}}
     return found + [cbor2.dumps({"op": op, **fields}) for op, fields in answers.items()]
 
@@ -275,7 +291,10 @@ def bulk_requests() -> list[bytes]:
     found += [frame({"op": "snapshot", "group": 0, "index": 7, "offset": 2}),
               frame({"op": "repair", "group": 1, "incarnation": 1, "wanted": [[1, 1], [4, 3]],
                      "term": 1}),
-              frame({"op": "append_loads", "incarnation": 1}, batches()[0])]
+              frame({"op": "append_loads", "incarnation": 1}, batches()[0]),
+              frame({"op": log_start_propagation.OP, "partitions": [100, 7]}),
+              frame({"op": retention_task.OP, "group": 1, "partition": 100, "epoch": 1,
+                     "end_offset": 2, "log_start": 0, "before_ms": 1_700_000_000_000})]
     return [*found, b"".join(found)]
 
 

@@ -89,7 +89,7 @@ from node.replicas import repair_messages, snapshot_state
 from placement import PlacementError, canonical, cluster, plan
 from placement.errors import EditedPlan
 from placement.verify import verify
-from tests.fuzz import bulk, seeds
+from tests.fuzz import bulk, partition_log, seeds
 from tests.storage import index_version_5
 from tests.storage.world import IDENTITY, SMALL
 
@@ -554,6 +554,7 @@ TARGETS: dict[str, Target] = {
     "command": Target(decode_command, (InvalidCommand,), seeds.commands),
     "entries": Target(entries, (CorruptEntry, ValueError), seeds.entries),
     "payloads": Target(payloads, (), seeds.payloads),
+    "partition-log": Target(partition_log.replay, (), partition_log.seeds),
     "carried-windows": Target(carried_windows, (CorruptEntry,), seeds.carried_windows),
     "batch": Target(batch, (), seeds.batches),
     "records": Target(fetched_records, (CodecError,), seeds.compressed_batches),
