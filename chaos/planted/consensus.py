@@ -172,7 +172,7 @@ BUGS = (
         "if trusting or",
         "a replica that lost its log's end votes (Alagappan et al., FAST 2018)",
         Tests(("tests/raft/test_head_recovery.py::test_a_doubter_votes_for_nobody",)),
-        Seeds((51,), faults=ROT)),
+        Seeds((141,), faults=ROT)),
     Bug("doubter-is-counted", "multiraft.raft.group", "Group.durable_of",
         "0 if member.recovery_nonce else member.match",
         "member.match",

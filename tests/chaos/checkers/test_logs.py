@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.history import END, FINAL
+from chaos.history import END, FINAL, LOG, LOG_START, Event, incarnation_of
 from chaos.replicas import KEYS_DIFFER, NO_KEY, Dump
 from tests.chaos.checkers.dumps import GROUP, Log, cluster
 from tests.chaos.checkers.timeline import KEY, OTHER, Timeline
@@ -382,3 +382,37 @@ def test_a_log_start_of_any_group_of_a_switched_partition_counts():
         later = Log().noop(1).data(1, 4, offset=3).data(1, 5, offset=4).log_start(1, 2)
         dump.logs[GROUP + 1] = later.log
     assert line.ids(replicas=home) == set()
+
+
+def test_the_answer_to_a_deletion_gives_a_log_start_that_is_committed():
+    line = deleting()
+    line.ok(line.invoke("delete_records", 3, key=KEY, before=3), log_start=3)
+    line.fail(line.invoke("delete_records", 3, key=KEY, before=90), "OffsetOutOfRange")
+    assert line.ids(replicas=shortened(3)) == set()
+    assert line.ids(replicas=shortened(2)) == {"A32"}
+    assert line.ids() == {"A32"}
+
+
+def test_a_partition_of_which_no_record_is_left_is_known_by_its_number():
+    line = deleting()
+    refused(line, 4)
+    line.offsets(5, final=True)
+    number = incarnation_of(KEY)
+    emptied = cluster(*(Log().noop(1).gap(1) for _ in range(3)))
+    for dump in emptied:
+        log = dump.logs[GROUP]
+        log.put(3, 1, "log_start", 5)
+        log.log_starts[3] = [(number, 5)]
+    assert line.ids(replicas=emptied) == set()
+    for dump in emptied:
+        dump.logs[GROUP].log_starts[3] = [(number + 1, 5)]
+    assert line.ids(replicas=emptied) == {"A17"}
+
+
+def test_a_log_start_in_the_history_is_committed():
+    line = deleting()
+    line.events.append(Event(line.now_us, LOG, -1, -1, LOG_START, {"key": KEY, "log_start": 2}))
+    refused(line, 1)
+    assert line.ids() == set()
+    refused(line, 2)
+    assert line.ids() == {"A17"}
