@@ -12,6 +12,7 @@ from chaos.simulator.disk.filesystem import SimulatedFile, SimulatedFilesystem
 from multiraft.storage.errors import CorruptJournalRange, CorruptRange, OffsetTooLow
 from multiraft.types import Entry, EntryKind, HardState
 from tests.storage.damage import DIRECTORY, flipped
+from tests.storage.repair.test_acknowledged_damage import scrubbed
 from tests.storage.world import (
     SMALL,
     VOTERS,
@@ -22,6 +23,7 @@ from tests.storage.world import (
     noop_entry,
     open_entry,
     open_store,
+    records,
     release,
     seal,
     write,
@@ -319,6 +321,65 @@ def test_entries_at_the_raft_start_keep_their_segment_in_memory():
     history.check()
 
 
+def test_entries_at_the_raft_start_are_not_left_to_index_files():
+    """Neither while the node runs, nor at a start."""
+    history = History()
+    for at in range(60):
+        history.put(1, at % 3, at)
+    history.apply(1, 0)
+    history.compact(1, 30)
+    history.release()
+    log = history.store.table.logs[1]
+    straddling = next(each for each in history.store.table.journal.segments
+                      if each.end > log.index.position(log.raft_start))
+    assert straddling is not history.store.table.journal.segments[-1]
+    for _ in range(2):
+        at = history.store.table.indexed.find(straddling.start)
+        log = history.store.table.logs[1]
+        assert at is None or not log.records.is_in_file(at)
+        seal(history.store)
+        history.restart()
+
+
+def test_records_in_index_files_keep_their_segment():
+    history = filled()
+    before = {*history.store.table.indexed._by_start}
+    for _ in range(3):
+        history.remove()
+    assert {*history.store.table.indexed._by_start} == before
+    history.check()
+
+
+def test_the_copy_of_a_record_in_an_index_file_counts_after_a_start():
+    history = filled()
+    store, group = history.store, GROUPS[0]
+    log, index = store.table.logs[group], 20
+    at = log.records.in_file(index)
+    entry = history.logs[group][index - 1]
+    place = records(store, group)[index]
+    data = contents(history, at.segment.path)
+    begin = place.position - at.segment.start
+    put(history, at.segment.path, flipped(data, begin + place.size - 20))
+    for error in scrubbed(store):
+        assert (error.group, error.index, error.position, error.size) == (
+            group, index, place.position, place.size)
+        assert store.repair.is_record(group, index)
+        assert store.repair.record_damage(group, index, error.why, error.position, error.size)
+    assert {*log.records.missing} == {index}
+    written = store.repair.stage_copies(group, [entry], lambda: None)
+    written.execute()
+    store.finish(written)
+    assert not log.records.missing
+    for _ in range(2):
+        history.check()
+        checkpoint(history.store, {})
+        history.release()
+        history.restart()
+        assert index in history.store.table.logs[group].records
+        assert history.store.table.logs[group].records.is_in_file(
+            history.store.table.indexed.find(at.segment.start))
+
+
 def test_the_rows_of_a_removed_segment_go_with_it():
     history = filled()
     indexed = history.store.table.indexed
@@ -403,8 +464,9 @@ def test_a_batch_that_was_truncated_is_not_answered():
     first = next(at for at in range(1, log.index.last_index + 1)
                  if log.index.position(at) >= segment.start)
     history.apply(1, len(history.logs[1]) - first)
+    last = history.next_index(1)
     history.elect(1, 1 << 30)
-    for _ in range(3):
+    while history.next_index(1) <= last:
         history.put(1, 0, 5)
     compacted(history)
     history.release()
