@@ -30,6 +30,8 @@ from multiraft.errors import CodecError
 from multiraft.partitions.state import PartitionStates
 from multiraft.storage import chunked_cbor
 from multiraft.storage.atomic_file import read_envelope, replace_file, write_envelope
+from multiraft.storage.cold.cold_files import ColdNames
+from multiraft.storage.cold.cold_segment import COLD_NUMBER_MAX, ColdName
 from multiraft.storage.disk_space import is_full
 from multiraft.storage.errors import CorruptFile
 from multiraft.storage.filesystem import Filesystem, ReadableFiles
@@ -83,6 +85,9 @@ _LATER_FIELDS: tuple[Any, ...] = ((), False, False, 0, (), 0, 0, False, 0, 0, 0,
 _FILE = (shapes.UINT, shapes.UINT, [shapes.BYTES], shapes.ANYTHING)
 #: Of a journal of which segments behind the first were removed.
 _FILE_WITH_RANGES = (*_FILE, [(shapes.UINT, shapes.UINT)])
+#: Of a node that has, or had, cold segments.
+_FILE_WITH_COLD = (*_FILE_WITH_RANGES, (shapes.UINT, [(shapes.UINT,) * len(ColdName._fields)]))
+_FILES = {len(shape): shape for shape in (_FILE_WITH_RANGES, _FILE_WITH_COLD)}
 
 
 class GroupRecord(NamedTuple):
@@ -235,6 +240,7 @@ class Checkpoint:
 
     position: int = 0  # everything of the journal before it was durable
     removed: RemovedRanges = RemovedRanges()  # segments that a start does not read
+    cold: ColdNames = ColdNames()  # cold segments that it reads
     records: dict[int, GroupRecord] = field(default_factory=dict)
     partition_states: dict[int, PartitionStates] = field(default_factory=dict)
     extra: Any = None
@@ -264,11 +270,12 @@ class CheckpointJob:
     """Write one checkpoint.  ``encoded`` is, afterwards, each group's record for the next job."""
 
     __slots__ = ("position", "encoded", "size", "sync_first", "write_copy", "past_forgotten",
-                 "starts", "removed", "_filesystem", "_directory", "_records", "_extra", "_kept")
+                 "starts", "removed", "cold", "_filesystem", "_directory", "_records", "_extra",
+                 "_kept")
 
     def __init__(self, filesystem: Filesystem, directory: str, position: int,
-                 removed: RemovedRanges, records: dict[int, GroupRecord | bytes], extra: object,
-                 kept: int):
+                 removed: RemovedRanges, cold: ColdNames,
+                 records: dict[int, GroupRecord | bytes], extra: object, kept: int):
         self.position = position
         self.encoded: dict[int, bytes] = {}
         self.size = 0
@@ -280,6 +287,7 @@ class CheckpointJob:
         self._filesystem = filesystem
         self._directory = directory
         self.removed = removed
+        self.cold = cold
         self._records = records
         self._extra = extra
         self._kept = kept
@@ -302,8 +310,11 @@ class CheckpointJob:
             record = self._records[group]
             self.encoded[group] = record if isinstance(record, bytes) else record.encode()
         start, ranges = self.removed
+        later: list[list] = [[list(each) for each in ranges]]
+        if self.cold.next_number:
+            later.append([self.cold.next_number, [list(each) for each in self.cold.names]])
         body = chunked_cbor.dumps([self.position, start, list(self.encoded.values()), self._extra,
-                                   *([list(map(list, ranges))] if ranges else [])])
+                                   *(later if ranges or len(later) > 1 else [])])
         name = checkpoint_name(self.position)
         for ending in ("", COPY) if self.write_copy else ("",):
             self.size = write_envelope(self._filesystem, self._directory, name + ending,
@@ -330,10 +341,10 @@ def read_checkpoint(filesystem: ReadableFiles, path: str) -> Checkpoint:
     body = read_envelope(filesystem, path, CHECKPOINT_MAGIC, *CHECKPOINT_VERSIONS_READ)
     try:
         fields = cbor2.loads(body)
-        shapes.check(fields, _FILE_WITH_RANGES if len(fields) > len(_FILE) else _FILE,
-                     "the checkpoint")
+        shapes.check(fields, _FILES.get(len(fields), _FILE), "the checkpoint")
         position, journal_start, encoded, extra, *later = fields
         ranges = [tuple(each) for each in later[0]] if later else []
+        cold = _cold_names(*later[1]) if len(later) > 1 else ColdNames()
         if ranges and not _ascend(
                 [journal_start, *chain.from_iterable(ranges), JOURNAL_POSITION_MAX]):
             raise ValueError("the removed ranges do not ascend from the journal's start")
@@ -341,10 +352,18 @@ def read_checkpoint(filesystem: ReadableFiles, path: str) -> Checkpoint:
         partition_states = {
             group: PartitionStates.restore(record.states) for group, record in records.items()
         }
-        return Checkpoint(position, RemovedRanges(journal_start, tuple(ranges)), records,
+        return Checkpoint(position, RemovedRanges(journal_start, tuple(ranges)), cold, records,
                           partition_states, extra)
     except (cbor2.CBORDecodeError, CodecError, ValueError, TypeError) as error:
         raise CorruptFile(path, f"malformed ({error})") from error
+
+
+def _cold_names(next_number: int, rows: list[list[int]]) -> ColdNames:
+    names = tuple(ColdName(*row) for row in rows)
+    if not _ascend([-1, *(name.number for name in names), next_number]) or (
+            next_number > COLD_NUMBER_MAX):
+        raise ValueError("the numbers of cold segments do not ascend")
+    return ColdNames(next_number, names)
 
 
 def newest_checkpoint(filesystem: Filesystem,

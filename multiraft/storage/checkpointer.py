@@ -21,6 +21,7 @@ from multiraft.storage.checkpoint import (
     RaftStart,
     ReplicaKey,
 )
+from multiraft.storage.cold.cold_files import ColdNames
 from multiraft.storage.config import StorageConfig
 from multiraft.storage.log_table import LogTable
 from multiraft.storage.removable_segments import CheckpointedStart, KeptCheckpoint
@@ -41,6 +42,7 @@ class Durable(NamedTuple):
     position: int
     starts: Mapping[ReplicaKey, RaftStart]
     removed: RemovedRanges
+    cold: ColdNames
 
 
 class Checkpointer:
@@ -59,7 +61,7 @@ class Checkpointer:
         self._write_copy = False  # the next one is written in two files
         #: The kept checkpoints that are known, oldest first.  A start reads the newest one alone,
         #: so those before it are unknown until that many were written.
-        self._kept = [Durable(newest.position, newest.starts(), newest.removed)]
+        self._kept = [Durable(newest.position, newest.starts(), newest.removed, newest.cold)]
         self._kept_count = max(config.checkpoints_kept, INSTALLED_KEPT)
 
     @property
@@ -89,6 +91,16 @@ class Checkpointer:
         """Return True if all kept checkpoints name the segment that begins at ``start`` as removed,
         so that no start reads it.  O(log ranges)."""
         return self._all_known and all(kept.removed.covers(start) for kept in self._kept)
+
+    def all_name(self, number: int) -> bool:
+        """Return True if all kept checkpoints name a cold segment, so that each start reads it.
+        O(log segments)."""
+        return self._all_known and all(kept.cold.has(number) for kept in self._kept)
+
+    def none_names(self, number: int) -> bool:
+        """Return True if no kept checkpoint names a cold segment, so that no start reads it.
+        O(log segments)."""
+        return self._all_known and not any(kept.cold.has(number) for kept in self._kept)
 
     def kept(self) -> list[KeptCheckpoint]:
         """Return what a start needs of the journal with each of the kept checkpoints; empty if one
@@ -155,7 +167,7 @@ class Checkpointer:
                 # it.
                 records[group] = log.record_before_tombstone
         job = CheckpointJob(self._table.filesystem, self._directory, journal.fsynced,
-                            journal.removed_ranges(), records, extra, kept)
+                            journal.removed_ranges(), journal.cold.named(), records, extra, kept)
         job.starts = starts
         job.write_copy, job.past_forgotten = self._write_copy, self._repair.applied_past_forgotten()
         if journal.fsynced < journal.durable:
@@ -177,7 +189,7 @@ class Checkpointer:
         self._write_copy &= not job.write_copy
         self._repair.checkpointed(job.past_forgotten)
         self._position, self._size = job.position, job.size
-        newest = Durable(job.position, job.starts, job.removed)
+        newest = Durable(job.position, job.starts, job.removed, job.cold)
         if job.position == self._kept[-1].position:  # the file replaced the last one
             self._kept.pop()
         self._kept += [newest] * (1 + job.write_copy)

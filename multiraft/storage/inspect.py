@@ -277,6 +277,7 @@ def _checkpoint_facts(path: Path) -> dict[str, object]:
     checkpoint = load_checkpoint(path)
     return {"position": checkpoint.position, "journal_start": checkpoint.removed.journal_start,
             "removed": [list(each) for each in checkpoint.removed.ranges],
+            "cold_segments": [each.number for each in checkpoint.cold.names],
             "groups": len(checkpoint.records),
             "quarantined": [group for group, record in sorted(checkpoint.records.items())
                             if record.quarantined]}

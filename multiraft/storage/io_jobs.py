@@ -22,6 +22,7 @@ from multiraft.errors import CorruptBatch, CorruptEntry
 from multiraft.storage.block_index.blocks import BLOCK_BYTES
 from multiraft.storage.block_index.partition_rows import batches_behind
 from multiraft.storage.block_index.rows import SparseIndex
+from multiraft.storage.cold.cold_segment import ColdSegment
 from multiraft.storage.errors import (
     BlockNotCached,
     CorruptIndex,
@@ -134,7 +135,7 @@ class SpanEntry(NamedTuple):
 class Span(NamedTuple):
     """One read of one file."""
 
-    segment: Segment
+    segment: Segment | ColdSegment
     position: int
     length: int
     wanted: list[SpanEntry]
@@ -144,15 +145,15 @@ class Span(NamedTuple):
         return self.segment.path
 
 
-def spans_of(segment_of: Callable[[int], Segment], places: Sequence[tuple[int, int, int, int]],
-               gap_bytes_max: int) -> list[Span]:
+def spans_of(segment_of: Callable[[int], Segment | ColdSegment],
+             places: Sequence[tuple[int, int, int, int]], gap_bytes_max: int) -> list[Span]:
     """Return the reads that fetch entries at ``places``: (index, term, journal position, size),
     ascending by index.  ``segment_of`` tells the segment of a journal position.
 
     Adjacent entries of one segment share a read, with gaps of up to ``gap_bytes_max`` between them.
     O(entries)."""
     spans: list[Span] = []
-    segment: Segment | None = None
+    segment: Segment | ColdSegment | None = None
     wanted: list[SpanEntry] = []
     end, start = -1, 0
     for index, term, position, size in places:
@@ -445,7 +446,8 @@ class RowRecordsJob:
                  "_known", "_terms", "_reader", "_number", "_bytes_max", "_gap_bytes_max")
 
     def __init__(self, group: int, incarnation: int, first: int, last: int,
-                 lost: Sequence[tuple[int, int]], known: Mapping[int, tuple[int, int, Segment]],
+                 lost: Sequence[tuple[int, int]],
+                 known: Mapping[int, tuple[int, int, Segment | ColdSegment]],
                  terms: TermRuns, reader: BlockReader, number: int, bytes_max: int,
                  gap_bytes_max: int):
         """``lost``: ranges of indexes of which no record can be read; ``known``: journal position,

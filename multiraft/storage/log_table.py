@@ -98,7 +98,7 @@ class LogTable:
                     cached: tuple[Entry, ...] = ()) -> ReadJob:
         """Return a job that reads the entries at ``places``, as ``spans_of`` takes them, followed
         by ``cached``.  O(places log n)."""
-        spans = spans_of(self.journal.segment_of, places, self.read_gap_bytes_max)
+        spans = spans_of(self.journal.file_of, places, self.read_gap_bytes_max)
         return ReadJob(log.group, log.incarnation, spans, self.filesystem, cached)
 
     def records_job(self, log: StoredLog, first: int, last: int,
@@ -137,7 +137,7 @@ class LogTable:
         known = {}
         for index in found:
             _, position, size = log.records.locate(index)
-            known[index] = position, size, self.journal.segment_of(position)
+            known[index] = position, size, self.journal.file_of(position)
         number = in_file.segment.number
         return RowRecordsJob(log.group, log.incarnation, first, last, lost, known,
                              log.records.terms, self.indexed.reader(log.group, {number}), number,

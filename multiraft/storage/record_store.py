@@ -28,6 +28,7 @@ from operator import attrgetter
 from typing import NamedTuple, final
 
 from multiraft.errors import Compacted
+from multiraft.storage.cold.cold_segment import is_cold
 from multiraft.storage.index import UNKNOWN_POSITION, Copy, GroupIndex
 from multiraft.storage.indexed_segments import IndexedSegment
 from multiraft.storage.uncopied_ranges import UncopiedRanges
@@ -42,7 +43,7 @@ class EntryPlace(NamedTuple):
     """Identity and place of an entry of a log."""
 
     term: int
-    position: int  # of the journal
+    position: int  # of the journal, or the place in a cold segment
     size: int  # framed
 
 
@@ -78,7 +79,7 @@ class Unreadable(NamedTuple):
 class MissingRecord(NamedTuple):
     """Place of a record, or of a hole, that cannot be read."""
 
-    position: int  # of the journal; 0 = unknown
+    position: int  # of the journal, or the place in a cold segment; 0 = unknown
     size: int  # framed; 0 = unknown
 
 
@@ -250,7 +251,7 @@ class RecordStore:
             self.bytes += sum(sizes)
         self._terms = _joined([*self._terms, *(run for run in terms if run[0] < first_index)])
         for index, place in missing.items():
-            self._set_missing(index, place)
+            self.set_missing(index, place)
         self._drop_terms(first_index)
 
     def install(self, terms: TermRuns, first_index: int, first_uncopied: int, last: int) -> None:
@@ -316,6 +317,36 @@ class RecordStore:
             self._terms = with_term(self._terms, index, term, raft_start)
         self.forget_missing(index)
 
+    def move(self, index: int, position: int) -> None:
+        """Set the place of a record to that of its copy, and count it as intact.  O(log n)."""
+        slot = bisect_left(self._indexes, index)
+        assert self._indexes[slot] == index, f"{index} is no record"
+        self.changes += 1
+        self._positions[slot] = position
+        self.forget_missing(index)
+
+    def join(self, places: Mapping[int, tuple[int, int]], terms: TermRuns,
+             raft_start: int) -> None:
+        """Set position and size of records, by index, and add those that are not here.  Missing
+        ones stay missing.  ``terms``: of the indexes below those whose terms are known.
+        O(records log records)."""
+        joined = dict(zip(self._indexes, zip(self._positions, self._sizes)))
+        joined.update(places)
+        ordered = sorted(joined)
+        self._indexes = array("Q", ordered)
+        self._positions = array("Q", [joined[index][0] for index in ordered])
+        self._sizes = array("I", [joined[index][1] for index in ordered])
+        self.bytes = sum(self._sizes)
+        self.changes += 1
+        self.restore_terms(terms, raft_start)
+
+    def restore_terms(self, terms: TermRuns, raft_start: int) -> None:
+        """Add the ``terms`` of indexes below those whose terms are known, because records or holes
+        below them were added.  O(runs)."""
+        first = self._terms[0][0] if self._terms else raft_start
+        self._terms = _joined([*(run for run in terms if run[0] < first), *self._terms])
+        self._drop_terms(raft_start)
+
     def remove(self, indexes: Collection[int], raft_start: int) -> int:
         """Remove records, missing ones too, and return their framed bytes.  O(removed log n + moved
         bytes)."""
@@ -354,7 +385,7 @@ class RecordStore:
             self._sizes.insert(slot, place.size)
             self.bytes += place.size
         known = self.locate(index)
-        self._set_missing(index, MissingRecord(known.position, known.size))
+        self.set_missing(index, MissingRecord(known.position, known.size))
         return True
 
     def forget_missing(self, index: int) -> None:
@@ -425,13 +456,14 @@ class RecordStore:
             self._ranges = kept
             self._drop_terms(raft_start)
 
-    def _set_missing(self, index: int, place: MissingRecord) -> None:
+    def set_missing(self, index: int, place: MissingRecord) -> None:
+        """Count a record, or an index that is a hole then, as missing."""
         self._missing[index] = place
         self._missing_sorted = None
 
     def lose_hole(self, index: int) -> None:
         """Count the entry of an index as missing that is no record here, and may be one."""
-        self._set_missing(index, MissingRecord(UNKNOWN_POSITION, 0))
+        self.set_missing(index, MissingRecord(UNKNOWN_POSITION, 0))
 
     @property
     def first_needed(self) -> int:
@@ -506,6 +538,23 @@ class RecordStore:
         return [self._indexes[slot] for slot, position in enumerate(self._positions)
                 if begin <= position < end]
 
+    def places_within(self, begin: int, end: int, first: int,
+                      last: int) -> tuple[array[int], array[int], array[int]]:
+        """Return indexes, positions and sizes of the records that begin in [begin, end) of the
+        journal, or of cold places, and have an index in [first, last].  O(log n + records with such
+        an index)."""
+        low, high = bisect_left(self._indexes, first), bisect_right(self._indexes, last)
+        positions = self._positions[low:high]
+        slots = [slot for slot, position in enumerate(positions, low) if begin <= position < end]
+        return (array("Q", [self._indexes[slot] for slot in slots]),
+                array("Q", [self._positions[slot] for slot in slots]),
+                array("I", [self._sizes[slot] for slot in slots]))
+
+    def has_lost_within(self, begin: int, end: int) -> bool:
+        """Return True if a missing record, or a hole of known place, begins in [begin, end) of the
+        journal, or of cold places.  O(missing)."""
+        return any(begin <= missing.position < end for missing in self._missing.values())
+
     def stand_within(self, begin: int, end: int, first: int, last: int) -> bool:
         """Return True if a record, or a hole of known place, begins in [begin, end) of the journal
         and has an index in [first, last].  O(log n + records with such an index + missing)."""
@@ -550,10 +599,10 @@ class RecordStore:
         return known[at:at + count_max]
 
     def missing_ranges(self) -> list[tuple[int, int]]:
-        """Return the journal ranges of the missing records and holes whose place is known.
-        O(missing)."""
+        """Return the journal ranges of the missing records and holes whose place in the journal is
+        known.  O(missing)."""
         return [(position, position + size) for position, size in self._missing.values()
-                if position != UNKNOWN_POSITION and size]
+                if position != UNKNOWN_POSITION and size and not is_cold(position)]
 
     def _missing_in_order(self) -> list[int]:
         if self._missing_sorted is None:

@@ -40,6 +40,9 @@ from multiraft.storage.checkpoint import (
     newest_checkpoint,
 )
 from multiraft.storage.checkpointer import Checkpointer
+from multiraft.storage.cold.cleaner import Cleaner
+from multiraft.storage.cold.cleaning_policy import CleaningLimits
+from multiraft.storage.cold.cold_files import ColdSegments
 from multiraft.storage.config import StorageConfig
 from multiraft.storage.errors import (
     BlockNotCached,
@@ -80,6 +83,7 @@ from multiraft.types import Configuration, Entry, EntryKind
 
 LOCK_FILE = "LOCK"
 JOURNAL_DIRECTORY = "lane-0"
+COLD_DIRECTORY = "cold-0"
 
 #: Parts of blocks that a fetch reads whose blocks are not in memory: 512 KiB of records and more
 #: where batches have 1 KiB, and few where a partition has little in each segment.
@@ -129,6 +133,10 @@ class Store:
         self._removal = SegmentRemoval(table, self._checkpointer, recovered.contents,
                                        self._release.forget,
                                        config.segment_bytes_max // 2)
+        self.cleaner = Cleaner(table, self._checkpointer, recovered.contents,
+                               recovered.cold_contents, CleaningLimits(
+                                   config.segment_bytes_max,
+                                   freed_bytes_min=config.first_segment_bytes), self._moved)
         self._sealed = list(recovered.unindexed)  # segments that wait for their index file
         unindexed = {segment.start for segment in self._sealed}
         for contents in recovered.contents.values():
@@ -157,6 +165,7 @@ class Store:
         lock = filesystem.lock(f"{directory}/{LOCK_FILE}")
         try:
             filesystem.make_directory(journal_directory)
+            filesystem.make_directory(f"{directory}/{COLD_DIRECTORY}")
             return cls._recover(directory, filesystem, identity, config, progress, lock)
         except BaseException:
             lock.close()
@@ -168,11 +177,12 @@ class Store:
         """Return a store with the contents of a locked directory, or with the identity of a new
         one. Raises as ``claim`` and ``recover``."""
         journal_directory = f"{directory}/{JOURNAL_DIRECTORY}"
+        cold_directory = f"{directory}/{COLD_DIRECTORY}"
         has_data = bool(
             filesystem.list(journal_directory) or checkpoint_names(filesystem, directory)
         )
         claimed = claim(filesystem, directory, identity, has_data)
-        for each in (directory, journal_directory):
+        for each in (directory, journal_directory, cold_directory):
             remove_unfinished(filesystem, each)
         checkpoint, damaged = newest_checkpoint(filesystem, directory)
         header = SegmentHeader(layout.FORMAT_VERSION, 0, 0, identity.cluster, identity.node, 0)
@@ -180,11 +190,13 @@ class Store:
         # behind a torn tail must not join this start's chain of checksums.
         seeds = (claimed.incarnation, claimed.boot_epoch)
         journal = Journal(filesystem, journal_directory, header, seeds, config)
+        journal.cold = ColdSegments(cold_directory, checkpoint.cold)
+        cold_strays = journal.cold.find_files(filesystem)
         found = recover(journal, header, checkpoint, progress)
         found.damage[:0] = [Damage("checkpoint", error.path, 0, -1, 0, error.why)
                             for error in damaged]
         names = [*filesystem.list(directory), *filesystem.non_files(directory)]
-        found.strays[:0] = strays_among_checkpoints(directory, names)
+        found.strays[:0] = [*strays_among_checkpoints(directory, names), *cold_strays]
         table = LogTable(journal, found.logs, found.partition_states, found.journal_damage,
                          config.read_gap_bytes_max, found.indexed)
         return cls(table, directory, config, claimed, checkpoint, found, lock)
@@ -350,6 +362,7 @@ class Store:
         trimmed = log.trim(self.partition_states[group], partitions, batches_max=batches_max)
         self.trimmed_bytes += trimmed.bytes
         self._removal.trimmed(trimmed.bytes)
+        self.cleaner.trimmed(trimmed.bytes)
         return not trimmed.is_complete
 
     def is_removed(self, group: int) -> bool:
@@ -608,7 +621,13 @@ class Store:
     def unnamed_bytes(self) -> int:
         """Bytes of segments that nothing needs, and whose files go after further checkpoints
         (``require_checkpoints``).  O(1), O(removed segments) after a change."""
-        return self._removal.unnamed_bytes
+        return self._removal.unnamed_bytes + self.cleaner.unnamed_bytes
+
+    def _moved(self, size: int) -> None:
+        """Have the journal's segments examined again, because the cleaner's copies of records
+        count from now on."""
+        self._removal.trimmed(size)
+        self._removal.examine_again()
 
     @property
     def segments_leaving(self) -> int:

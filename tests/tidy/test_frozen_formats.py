@@ -79,7 +79,7 @@ from tests.storage.damage import DIRECTORY, long_journal
 
 #: A data directory: names of its files.
 FILES = ("LOCK", "node.json", "known_nodes.json", "refused.json", "scrub.json", "snapshot.partial",
-         "reserve", "lane-0")
+         "reserve", "lane-0", "cold-0")
 #: Files of a store, with each number as #.
 STORED = {"checkpoint-#", "lane-0/#.index", "lane-0/#.segment", "node.json"}
 
@@ -438,7 +438,7 @@ LIFE = (1 << 63) + 5
 def test_the_directory_has_its_files():
     names = (store.LOCK_FILE, identity.NODE_FILE, registry.KNOWN_NODES_FILE,
              refusal_record.REFUSED_FILE, scrub.STATE_FILE, snapshot_download.PARTIAL_FILE,
-             disk_space.RESERVE_FILE, store.JOURNAL_DIRECTORY)
+             disk_space.RESERVE_FILE, store.JOURNAL_DIRECTORY, store.COLD_DIRECTORY)
     assert names == FILES
 
 

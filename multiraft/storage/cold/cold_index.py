@@ -34,6 +34,7 @@ from multiraft.storage.config import ENVELOPE_BYTES_LIMIT
 from multiraft.storage.errors import CorruptIndex, IndexTooLarge, UnknownFormat
 from multiraft.storage.filesystem import Buffer
 from multiraft.storage.index import PartitionIndex
+from multiraft.storage.removable_segments import GroupContents, PackedGroups
 
 COLD_INDEX_MAGIC = b"MRCOLDI\x01"
 COLD_INDEX_VERSION = 1
@@ -88,6 +89,11 @@ class ColdContents:
     def records(self) -> int:
         """Number of records."""
         return sum(len(run.indexes) for run in self.runs.values())
+
+    def groups(self) -> PackedGroups:
+        """Return the groups with the first and last index of their records.  O(groups)."""
+        return PackedGroups({group: GroupContents(run.incarnation, run.indexes[-1], run.indexes[0])
+                             for group, run in self.runs.items()})
 
 
 class _IndexHeader(NamedTuple):

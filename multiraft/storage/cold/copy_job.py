@@ -48,6 +48,7 @@ from multiraft.storage.cold.cold_segment import (
 from multiraft.storage.cold.contents import ContentsBuilder
 from multiraft.storage.errors import CorruptFile
 from multiraft.storage.filesystem import File, Filesystem
+from multiraft.storage.record_store import TermRuns, term_in
 from multiraft.storage.strays import UNFINISHED
 from multiraft.types import Entry, EntryKind
 
@@ -87,11 +88,30 @@ class WantedRecord(NamedTuple):
     term: int
 
 
+class WantedRun(NamedTuple):
+    """Records of one group to copy from one file, as columns ascending by index."""
+
+    group: int
+    incarnation: int
+    indexes: Sequence[int]
+    positions: Sequence[int]
+    sizes: Sequence[int]  # framed
+    terms: TermRuns
+
+
 class CopySource(NamedTuple):
-    """A file, and the records in it that are to be copied, ascending by position."""
+    """A file, and the records in it that are to be copied."""
 
     file: SourceFile
-    records: Sequence[WantedRecord]
+    runs: Sequence[WantedRun]
+
+    def records(self) -> list[WantedRecord]:
+        """Return the records, ascending by position.  O(records log records)."""
+        return sorted(
+            WantedRecord(position, size, run.group, run.incarnation, index,
+                         term_in(run.terms, index))
+            for run in self.runs
+            for index, position, size in zip(run.indexes, run.positions, run.sizes, strict=True))
 
 
 class DamagedRecord(NamedTuple):
@@ -99,6 +119,7 @@ class DamagedRecord(NamedTuple):
 
     group: int
     index: int  # type: ignore[assignment]
+    position: int
     why: str
 
 
@@ -119,7 +140,7 @@ class CopyJob:
         self.header = header
         self.sources = tuple(sources)
         self.bytes = 0  # read and written so far
-        self.bytes_to_copy = sum(each.size for source in sources for each in source.records)
+        self.bytes_to_copy = sum(sum(run.sizes) for source in sources for run in source.runs)
         self.damaged: list[DamagedRecord] = []
         self.written: ColdName | None = None  # None as well if no record was left to copy
         self.contents: ColdContents | None = None
@@ -172,7 +193,7 @@ class CopyJob:
         for source in self.sources:
             span: list[WantedRecord] = []
             end = 0
-            for each in source.records:
+            for each in source.records():
                 if span and (each.position - end > GAP_BYTES_MAX
                              or each.position + each.size - span[0].position > STEP_BYTES):
                     yield source.file, span
@@ -210,14 +231,15 @@ class CopyJob:
         try:
             entries = core.parse_entries(data)
         except CorruptEntry as error:
-            self.damaged.append(DamagedRecord(wanted.group, wanted.index, str(error)))
+            self.damaged.append(DamagedRecord(wanted.group, wanted.index, wanted.position,
+                                              str(error)))
             return
         entry = entries[0] if len(entries) == 1 else None
         # A misdirected write has valid checksums: only its identity tells.
         if entry is None or (entry.kind, entry.group, entry.incarnation, entry.index,
                              entry.term) != (EntryKind.DATA, *wanted[2:]):
             why = f"{entry or len(entries)} is in its place"
-            self.damaged.append(DamagedRecord(wanted.group, wanted.index, why))
+            self.damaged.append(DamagedRecord(wanted.group, wanted.index, wanted.position, why))
             return
         self._entries.append(entry)
 

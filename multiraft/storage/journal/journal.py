@@ -27,6 +27,14 @@ from typing import NamedTuple
 
 from multiraft import core
 from multiraft.codec import layout
+from multiraft.storage.cold.cold_files import ColdSegments
+from multiraft.storage.cold.cold_segment import (
+    AS_APPENDED,
+    ColdHeader,
+    ColdSegment,
+    is_cold,
+    seed_of,
+)
 from multiraft.storage.config import StorageConfig
 from multiraft.storage.damage.place import Place, PlaceRange
 from multiraft.storage.errors import EntryTooLarge, UnknownFormat, WrongIdentity
@@ -179,6 +187,7 @@ class Journal:
         #: segments.
         self.removed = RemovedRanges()
         self.leftovers: list[Segment] = []  # removed, but their files may still exist
+        self.cold = ColdSegments("")  # recovery sets those of the node
         self.position = 0  # after the last staged entry
         self.durable = 0  # everything before it is written, as durably as the node promises
         self.fsynced = 0  # everything before it is on disk: what entries say
@@ -404,6 +413,16 @@ class Journal:
 
     def header_of(self, segment: Segment) -> SegmentHeader:
         return self._header._replace(start=segment.start, seed=segment.seed)
+
+    def cold_header(self, number: int) -> ColdHeader:
+        """Return the header of a new cold segment, with copies of what stands before now."""
+        return ColdHeader(AS_APPENDED, number, self._header.cluster, self._header.node,
+                          seed_of(self._seeds, number), self.position)
+
+    def file_of(self, position: int) -> Segment | ColdSegment:
+        """Return the segment that holds a journal position, or the cold one of a place.
+        O(log n)."""
+        return self.cold.segment_of(position) if is_cold(position) else self.segment_of(position)
 
     def segment_of(self, position: int) -> Segment:
         """Return the segment that holds a journal position.  O(log n)."""

@@ -19,6 +19,7 @@ from multiraft.partitions.state import PartitionStates
 from multiraft.raft import joint_quorum
 from multiraft.storage.block_index.file_codec import FileHeader, RunSummary
 from multiraft.storage.checkpoint import GroupRecord
+from multiraft.storage.cold.cold_segment import is_cold
 from multiraft.storage.damage.journal_damage import JournalDamage
 from multiraft.storage.damage.place import Place, PlaceRange
 from multiraft.storage.index import UNKNOWN_POSITION, Copy, GroupIndex
@@ -490,6 +491,8 @@ class GroupRebuild:
         does not tell.  Entries with a copy in the journal, or truncated since, stay as they are."""
         log = self.log
         for index, position in record.missing if self.is_replica_of(record) else ():
+            if is_cold(position):
+                continue  # of a record in a cold segment, which is read later
             if self._installed_range(index) is not None:
                 known = self._copied.get(index)
                 if known is None or known.position == position:

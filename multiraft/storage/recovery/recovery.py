@@ -46,6 +46,7 @@ from multiraft.storage.journal.journal import (
 from multiraft.storage.journal.segment_index import SegmentIndex, without_removed_replicas
 from multiraft.storage.journal.segment_reader import read_unapplied, unapplied_ranges
 from multiraft.storage.journal.segment_scan import LATER_FORMAT, SegmentScan, scan_segment
+from multiraft.storage.recovery.cold_records import join_cold_records
 from multiraft.storage.recovery.covered_segments import Beginnings, Part
 from multiraft.storage.recovery.rebuild import FoundDamage, rebuild
 from multiraft.storage.recovery.report import RecoveryProgress, RecoveryReport
@@ -135,6 +136,8 @@ class _Recovery:
         rebuild([(each.segment, each.scan.index) for each in found], self._found_damage,
                 self._checkpoint, self._applied, self._result, self._progress, self._journal,
                 self._file_headers)
+        join_cold_records(self._journal, self._checkpoint, self._header.cluster,
+                          self._header.node, self._result)
         self._summarize(found, verdict)
         return self._result
 

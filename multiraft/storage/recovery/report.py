@@ -5,14 +5,16 @@ Contract.  Values; made by ``recovery.py``, kept by the store.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from multiraft.partitions.state import PartitionStates
+from multiraft.storage.cold.cold_index import ColdContents
 from multiraft.storage.damage.journal_damage import JournalDamage
 from multiraft.storage.indexed_segments import IndexedSegments
 from multiraft.storage.journal.journal import Segment
-from multiraft.storage.removable_segments import SegmentContents
+from multiraft.storage.removable_segments import GroupContents, SegmentContents
 from multiraft.storage.stored_log import StoredLog
 from multiraft.storage.strays import Stray
 
@@ -20,9 +22,9 @@ from multiraft.storage.strays import Stray
 class Damage(NamedTuple):
     """Finding of recovery that an operator must see."""
 
-    kind: str  # "entry", "payload", "missing", "log", "checkpoint"
+    kind: str  # "entry", "payload", "missing", "log", "checkpoint", "cold"
     path: str
-    position: int  # journal position
+    position: int  # of the journal, or the place in a cold segment
     group: int  # -1 = every group of the journal
     index: int  # type: ignore[assignment]
     why: str
@@ -49,6 +51,9 @@ class RecoveryReport:
     quarantine_all_reason: str = ""  # why every group of the journal is quarantined, or empty
     contents: dict[int, SegmentContents] = field(default_factory=dict)  # by start, of sealed ones
     unindexed: list[Segment] = field(default_factory=list)  # sealed, without a good index file
+    #: By number: groups in each cold segment, with the first and last index of their records.
+    cold_contents: dict[int, Mapping[int, GroupContents]] = field(default_factory=dict)
+    cold_unindexed: list[ColdContents] = field(default_factory=list)  # without a good index file
     scanned_bytes: int = 0
     scanned_segments: int = 0
     indexed_segments: int = 0

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from multiraft.codec import layout
 from multiraft.raft import joint_quorum
 from multiraft.raft.replica_records import ForcedRecovery, reincarnation
+from multiraft.storage.cold.cold_segment import is_cold
 from multiraft.storage.damage.place import ORIGIN, PlaceRange
 from multiraft.storage.damage.ranges import uncovered
 from multiraft.storage.errors import InvalidCopies
@@ -648,9 +649,11 @@ def _copies_fault(log: StoredLog, entries: Sequence[Entry], first: int, through:
 
 
 def _damaged_place(log: StoredLog, index: int) -> tuple[int, int]:
-    """Return position and framed size of a missing entry or record; 0 = unknown."""
+    """Return journal position and framed size of a missing entry or record; 0 = unknown, or in a
+    cold segment, whose damage concerns nothing but its records."""
     if index < log.raft_start:
-        return log.records.missing[index]
+        missing = log.records.missing[index]
+        return missing if not is_cold(missing.position) else (UNKNOWN_POSITION, 0)
     position = log.missing[index].position
     return position, log.index.size(index) if position else 0
 

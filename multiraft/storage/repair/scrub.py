@@ -1,4 +1,4 @@
-"""Scrub: read the whole journal and the checkpoints in the background, to find damage early.
+"""Scrub: read journal, cold segments and checkpoints in the background, to find damage early.
 
 Contract.  ``Scrubber.next_job`` gives one piece after the other, ``done`` takes it back and names
 the entries that turned out to be damaged; after the last piece it begins again.  Plans run on any
@@ -9,6 +9,8 @@ the journal (docs/storage-format.md), so reading them is proof; of the disk, bec
 that is read: the page cache may have an intact copy of bytes whose sector is damaged
 (docs/decisions/0046).  Bytes to which no index points (truncated suffixes, damaged entries that
 have a copy) are skipped.  A damaged checkpoint is replaced while all that it contains is in memory.
+Cold segments come behind the journal, as their places do.  Damage there concerns their records
+alone.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ from multiraft import core
 from multiraft.codec import layout
 from multiraft.storage.atomic_file import is_whole
 from multiraft.storage.checkpoint import checkpoint_names
+from multiraft.storage.cold.cold_segment import HEADER_BYTES as COLD_HEADER_BYTES
+from multiraft.storage.cold.cold_segment import ColdSegment, is_cold, number_of
 from multiraft.storage.errors import (
     CorruptFile,
     CorruptIndex,
@@ -43,22 +47,23 @@ _U64 = struct.Struct("<Q")
 
 
 class SuspectRange(NamedTuple):
-    """A place of the journal that is not what was written there."""
+    """A place of the journal or of a cold segment that is not what was written there."""
 
-    begin: int  # journal position
+    begin: int  # journal position, or place
     end: int
     why: str
 
 
 class ScrubJob:
-    """Check of one piece of the journal. ``suspects``, ``end`` and ``bytes`` are set once it was
-    executed."""
+    """Check of one piece of the journal or of a cold segment. ``suspects``, ``end`` and ``bytes``
+    are set once it was executed."""
 
     __slots__ = ("segment", "position", "limit", "prev_crc", "durable", "end", "bytes",
-                 "suspects", "resumed", "entries", "records", "_filesystem", "_reader")
+                 "suspects", "resumed", "entries", "records", "_filesystem", "_reader",
+                 "_is_cut_off")
 
-    def __init__(self, filesystem: Filesystem, segment: Segment, position: int, limit: int,
-                 prev_crc: int | None, durable: int, resumed: int,
+    def __init__(self, filesystem: Filesystem, segment: Segment | ColdSegment, position: int,
+                 limit: int, prev_crc: int | None, durable: int, resumed: int,
                  reader: BlockReader | None = None):
         """``reader``: of the segment's index file, if records are in that alone."""
         self.segment = segment
@@ -78,6 +83,7 @@ class ScrubJob:
         self.records: FileRecords | None = None
         self._filesystem = filesystem
         self._reader = reader
+        self._is_cut_off = False  # the file ends before the piece does
 
     def execute(self) -> None:
         """Read the piece from the disk and check it; set ``suspects``, ``end`` and ``bytes``.
@@ -108,13 +114,17 @@ class ScrubJob:
                                               min(length, self.limit - self.position),
                                               self.position - self.segment.start)
             self.bytes += len(data)
+            self._is_cut_off = len(data) < min(length, self.limit - self.position)
             if self._check(data, len(data) < length):
                 return
         self._skip(data)
 
     def _check_header(self) -> None:
         """Check the segment's header on disk, and add a suspect if it is damaged: without it the
-        next start does not know where the chain of checksums begins."""
+        next start does not know where the chain of checksums begins.  Of a cold segment, the
+        checkpoint knows."""
+        if isinstance(self.segment, ColdSegment):
+            return
         start = self.segment.start
         data = self._filesystem.read_disk(self.segment.path, layout.SEGMENT_HEADER_BYTES, 0)
         self.bytes += len(data)
@@ -177,6 +187,8 @@ class ScrubJob:
             found = core.find_entry(data, found + layout.ENTRY_ALIGNMENT)
         resumed = self.position + found if found >= 0 else min(self.position + len(data),
                                                                self.limit)
+        if found < 0 and self._is_cut_off:
+            resumed = self.limit
         self.suspects.append(SuspectRange(self.position + at, resumed, why))
         self.end, self.prev_crc = resumed, None
 
@@ -228,16 +240,20 @@ class Scrubber:
 
     @property
     def scrubbed(self) -> int:
-        """Distance of this pass from the journal's present start, in bytes; includes what an
-        earlier process read in this pass."""
+        """Distance of this pass from the journal's present start, in bytes, cold segments behind
+        it; includes what an earlier process read in this pass."""
         journal = self._store.table.journal
+        if is_cold(self.position):
+            return self.total - sum(each.end - max(each.start, min(self.position, each.end))
+                                    for each in journal.cold)
         return max(0, self.position - journal.segments[0].start) if journal.segments else 0
 
     @property
     def total(self) -> int:
-        """Durable bytes of the journal, from its present start."""
+        """Durable bytes of the journal, from its present start, and of the cold segments.
+        O(cold segments)."""
         journal = self._store.table.journal
-        return journal.durable - (
+        return journal.cold.bytes + journal.durable - (
             journal.segments[0].start if journal.segments else journal.durable
         )
 
@@ -263,10 +279,25 @@ class Scrubber:
                       if indexed is not None else None)
             return ScrubJob(self._store.table.filesystem, segment, self.position, limit,
                              self._prev_crc, self._durable, self._resumed, reader)
+        cold = self._next_cold()
+        if cold is not None:
+            return ScrubJob(self._store.table.filesystem, cold, self.position, cold.end,
+                            self._prev_crc, 0, 0)
         self.passes += self.position > 0
         self.position = self._durable = 0
         self._has_checkpoints = True
         return None
+
+    def _next_cold(self) -> ColdSegment | None:
+        """Return the cold segment that the pass continues in, and set its position there; None =
+        there is none behind it."""
+        segments = self._store.table.journal.cold
+        cold = segments.behind(number_of(self.position) if is_cold(self.position) else 0)
+        if cold is not None and self.position >= cold.end:
+            cold = segments.behind(cold.name.number + 1)
+        if cold is not None and self.position <= cold.start:
+            self.position, self._prev_crc = cold.start + COLD_HEADER_BYTES, cold.name.seed
+        return cold
 
     def done(self, job: ScrubJob | ScrubCheckpointsJob) -> list[CorruptRange | CorruptFile]:
         """Take an executed job, advance the pass, and return the errors to report as damage.
@@ -318,6 +349,8 @@ class Scrubber:
     def _errors(self, suspect: SuspectRange) -> list[CorruptRange]:
         begin, end, why = suspect
         errors = self._owned(begin, end, why)
+        if is_cold(begin):
+            return errors  # nothing but records was there
         if why == "payload" or self._store.repair.is_damage_cleared(begin, end):
             return errors
         return [*errors,

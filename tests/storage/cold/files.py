@@ -5,11 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from chaos.simulator.disk.filesystem import SimulatedFilesystem
 from multiraft import core
 from multiraft.storage.cold.cold_segment import ColdHeader, seed_of
-from multiraft.storage.cold.copy_job import CopyJob, CopySource, WantedRecord
+from multiraft.storage.cold.copy_job import CopyJob, CopySource, WantedRecord, WantedRun
 from multiraft.storage.filesystem import Filesystem
 from multiraft.types import Entry
 from tests.storage.world import data_entry
@@ -69,7 +70,21 @@ def copy_job(filesystem: Filesystem, records: Iterable[WantedRecord],
              directory: str = DIRECTORY) -> CopyJob:
     filesystem.make_directory(directory)
     return CopyJob(filesystem, directory, header or header_of(),
-                   [CopySource(source or Source(), list(records))])
+                   [CopySource(source or Source(), runs_of(records))])
+
+
+def runs_of(records: Iterable[WantedRecord]) -> list[WantedRun]:
+    """The records as runs of their groups."""
+    by_group: dict[tuple[int, int], list[WantedRecord]] = {}
+    for each in records:
+        by_group.setdefault((each.group, each.incarnation), []).append(each)
+    return [WantedRun(group, incarnation, [each.index for each in found],
+                      [each.position for each in found], [each.size for each in found],
+                      [(each.index, each.term) for each in sorted(found, key=by_index)])
+            for (group, incarnation), found in by_group.items()]
+
+
+by_index = attrgetter("index")
 
 
 def run(job: CopyJob) -> int:

@@ -171,6 +171,8 @@ def test_missing_bytes_at_the_end_are_damage_and_no_torn_tail():
     again = found(filesystem, job)
     assert again.lost == [(run.bytes[last], job.written.length)]
     assert again.contents.records == 23
+    filesystem.open(PATH).truncate(run.bytes[last])
+    assert found(filesystem, job).lost == [(run.bytes[last], job.written.length)]
 
 
 def test_a_missing_file_is_known_by_its_index():

@@ -1,0 +1,389 @@
+"""The cleaner of a store: which steps of its work are due, and what they change in memory.
+
+Contract.  ``work`` does bounded pieces on the loop after each checkpoint.  ``copy_job`` -> (a
+thread executes its steps) -> ``copied`` or ``copy_failed``; one cold segment at a time is written.
+``removal_job`` -> (a thread executes it) -> ``removed`` or ``removal_failed``.
+
+    step                                              durable when
+    ------------------------------------------------  ----------------------------------------------
+    1 records are copied (``copy_job.py``)            the cold segment has its name; a start removes
+                                                      it, because no checkpoint names it
+    2 a checkpoint names the cold segment             the checkpoint is; a start from it reads both
+                                                      copies, one from an earlier reads the source
+    3 all kept checkpoints name it: its records'      not at all: the journal's own removal of the
+      places are those of the copies from now on      sources begins (``segment_removal.py``)
+    4 a cold segment without a record leaves          a checkpoint without it is
+    5 no kept checkpoint names it: its files are      the directory is synced
+      unlinked
+
+A crash between any two steps leaves a start that works.
+
+Invariants.  A source counts as free of records only by the places of records, never because it was
+copied: what became a record since, or could not be copied, still stands in it.  A copy is used
+only where the record's place is older than the copying; what repair wrote since is kept.
+
+Theory.  Which segments are copied: ``cleaning_policy.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from multiraft.storage.checkpointer import Checkpointer
+from multiraft.storage.cold.cleaning_policy import (
+    CleaningLimits,
+    SegmentFacts,
+    Sources,
+    next_sources,
+)
+from multiraft.storage.cold.cold_index import ColdContents, ColdRun
+from multiraft.storage.cold.cold_segment import (
+    ColdSegment,
+    cold_index_path,
+    cold_path,
+    is_cold,
+    number_of,
+    place_in,
+)
+from multiraft.storage.cold.copy_job import CopyJob, CopySource, WantedRun
+from multiraft.storage.errors import CorruptRange
+from multiraft.storage.filesystem import Filesystem
+from multiraft.storage.journal.journal import Segment
+from multiraft.storage.log_table import LogTable
+from multiraft.storage.removable_segments import GroupContents, SegmentContents
+from multiraft.storage.stored_log import StoredLog
+
+#: Records that one call of ``work`` examines: some milliseconds of the loop.
+RECORDS_PER_CALL = 1 << 14
+#: Records whose places one call sets: each is a search, half a microsecond.
+MOVES_PER_CALL = 1 << 12
+#: Cold segments that wait for checkpoints.  Their indexes are in memory, some 3 MiB each.
+WAITING_MAX = 4
+#: Cold segments whose files one job unlinks.
+FILES_PER_JOB = 16
+
+
+class ColdRemovalJob:
+    """Unlinking of the files of cold segments that no kept checkpoint names."""
+
+    __slots__ = ("numbers", "_filesystem", "_directory")
+
+    def __init__(self, filesystem: Filesystem, directory: str, numbers: Sequence[int]):
+        self.numbers = tuple(numbers)
+        self._filesystem = filesystem
+        self._directory = directory
+
+    def execute(self) -> None:
+        """Unlink the files that exist, and sync the directory.  Block, on any thread.  Raises
+        ``OSError``; the job may be executed again."""
+        for number in self.numbers:
+            for path in (cold_index_path(self._directory, number),
+                         cold_path(self._directory, number)):
+                if self._filesystem.exists(path):
+                    self._filesystem.remove(path)
+        self._filesystem.sync_directory(self._directory)
+
+
+class _Waiting:
+    """A cold segment whose sources still count."""
+
+    __slots__ = ("segment", "runs", "sources", "source_bytes")
+
+    def __init__(self, segment: ColdSegment, contents: ColdContents, sources: frozenset[int],
+                 source_bytes: int):
+        self.segment = segment
+        self.runs: list[ColdRun] = list(contents.runs.values())
+        self.sources = sources  # starts, or places
+        self.source_bytes = source_bytes
+
+
+class Cleaner:
+    """Decisions about the cold segments of a store, and the jobs that write and remove them."""
+
+    def __init__(self, table: LogTable, checkpointer: Checkpointer,
+                 contents: Mapping[int, SegmentContents],
+                 cold_contents: dict[int, Mapping[int, GroupContents]], limits: CleaningLimits,
+                 moved: Callable[[int], None]):
+        """``contents``: by start, of the journal's sealed segments, kept up to date by the caller;
+        ``cold_contents``: by number, of the cold segments that recovery found; ``moved`` is called
+        with the bytes of records that do not stand in their sources any longer."""
+        self.copied_bytes = 0  # of records, since the start
+        self.freed_segments = 0  # cold segments that left, since the start
+        self._table = table
+        self._checkpointer = checkpointer
+        self._contents = contents
+        self._cold_contents = cold_contents
+        self._limits = limits
+        self._moved = moved
+        self._trimmed_bytes = 0  # since the last pass began
+        self._newest = checkpointer.newest  # when the last pass began
+        self._work: Iterator[None] | None = None
+        self._facts: list[SegmentFacts] = []  # of the last complete pass
+        self._copying: CopyJob | None = None
+        self._removal: ColdRemovalJob | None = None
+        self._waiting: dict[int, _Waiting] = {}
+        self._leaving: dict[int, int] = {}  # number -> bytes of cold segments that left
+
+    @property
+    def waiting(self) -> int:
+        """Number of cold segments whose sources still count."""
+        return len(self._waiting)
+
+    @property
+    def live_bytes(self) -> int:
+        """Framed bytes of the records in the segments of the last pass."""
+        return sum(each.live_bytes for each in self._facts)
+
+    @property
+    def segment_bytes(self) -> int:
+        """Bytes of the segments of the last pass."""
+        return sum(each.bytes for each in self._facts)
+
+    @property
+    def unnamed_bytes(self) -> int:
+        """Bytes of files that go after further checkpoints.  O(sources of waiting segments +
+        removed cold segments)."""
+        return (sum(each.source_bytes for each in self._waiting.values())
+                + sum(size for number, size in self._leaving.items()
+                      if not self._checkpointer.none_names(number)))
+
+    def trimmed(self, size: int) -> None:
+        """Take the bytes of records that left the record stores."""
+        self._trimmed_bytes += size
+
+    # ---- work on the loop ----------------------------------------------------------------------
+
+    def work(self) -> bool:
+        """Do the next piece of the work that is due since the last checkpoint, or since many bytes
+        were trimmed.  Return True if more is due.  O(``RECORDS_PER_CALL`` + records of one group in
+        one segment)."""
+        if self._work is None:
+            if (self._checkpointer.newest is self._newest
+                    and self._trimmed_bytes < self._limits.freed_bytes_min):
+                return False
+            self._newest, self._trimmed_bytes = self._checkpointer.newest, 0
+            self._work = self._pass()
+        if next(self._work, self) is self:
+            self._work = None
+        return self._work is not None
+
+    def _pass(self) -> Iterator[None]:
+        """Use the copies that all kept checkpoints name, examine the segments, and take out the
+        cold ones without a record; yield after each piece."""
+        for number in [each for each in self._waiting if self._checkpointer.all_name(each)]:
+            yield from self._use(self._waiting[number])
+            self._moved(self._waiting.pop(number).segment.name.length)
+        facts: list[SegmentFacts] = []
+        yield from self._examine(facts)
+        self._facts = facts
+
+    def _use(self, waiting: _Waiting) -> Iterator[None]:
+        """Set the places of records to those of their copies; yield after each piece."""
+        name = waiting.segment.name
+        for run in waiting.runs:
+            for begin in range(0, len(run.indexes), MOVES_PER_CALL):
+                log = self._log_of(run.group, run.incarnation)
+                for slot in range(begin, min(begin + MOVES_PER_CALL, len(run.indexes))):
+                    index = run.indexes[slot]
+                    if log is not None and index in log.records and self._is_older(
+                            log.records.locate(index).position, waiting.segment):
+                        log.records.move(index, place_in(name.number, run.bytes[slot]))
+                yield
+
+    def _is_older(self, position: int, than: ColdSegment) -> bool:
+        if is_cold(position):
+            return number_of(position) < than.name.number
+        return position < than.name.copied_from
+
+    def _log_of(self, group: int, incarnation: int) -> StoredLog | None:
+        log = self._table.logs.get(group)
+        return log if log is not None and log.incarnation == incarnation else None
+
+    def _examine(self, facts: list[SegmentFacts]) -> Iterator[None]:
+        """Add the segments that may be copied to ``facts``; yield after each piece."""
+        journal = self._table.journal
+        start, seen = 0, 0
+        while segments := journal.sealed_from(start, 1):
+            segment = segments[0]
+            start = segment.start + 1
+            if segment.end > self._newest.position:
+                break
+            contents = self._contents.get(segment.start)
+            if contents is None or self._table.indexed.find(segment.start) is not None:
+                continue  # it waits for its index file, is damaged, or has records in that alone
+            found = self._facts_of(segment, contents.groups, segment.end - segment.start,
+                                   journal.position - segment.end)
+            seen += 1
+            if found is not None and contents.is_intact and self._is_below(contents):
+                facts.append(found)
+                seen += found.records
+            if seen >= RECORDS_PER_CALL:
+                seen = 0
+                yield
+        for cold in list(journal.cold):
+            number = cold.name.number
+            found = self._facts_of(cold, self._cold_contents[number], cold.name.length,
+                                   journal.position - cold.name.copied_from)
+            if found is not None and not found.records and number not in self._waiting:
+                journal.cold.remove(cold)
+                del self._cold_contents[number]
+                self._leaving[number] = cold.name.length
+                self.freed_segments += 1
+            elif found is not None:
+                facts.append(found)
+                seen += found.records
+            seen += 1
+            if seen >= RECORDS_PER_CALL:
+                seen = 0
+                yield
+
+    def _is_below(self, contents: SegmentContents) -> bool:
+        """Return True if a segment has no entry at or above the Raft start of its group, apart from
+        those before a tombstone or an installed snapshot.  O(groups)."""
+        for group, each in contents.groups.items():
+            log = self._table.logs.get(group)
+            if log is None or each.incarnation > log.incarnation:
+                return False
+            begin = max(log.tombstone_position, log.snapshot_position)
+            if (each.incarnation == log.incarnation and contents.end > begin
+                    and each.last_index >= log.raft_start):
+                return False
+        return True
+
+    def _facts_of(self, segment: Segment | ColdSegment, groups: Mapping[int, GroupContents],
+                  size: int, age: int) -> SegmentFacts | None:
+        """Return what is known of a segment; None if a record that stands in it is missing: it
+        cannot be copied, and goes elsewhere when it is repaired."""
+        live = count = 0
+        begin, end = segment.start, segment.end
+        for group, contents in groups.items():
+            log = self._log_of(group, contents.incarnation)
+            if log is None or not log.records:
+                continue
+            if log.records.has_lost_within(begin, end):
+                return None
+            sizes = log.records.places_within(begin, end, contents.first_index,
+                                              contents.last_index)[2]
+            live += sum(sizes)
+            count += len(sizes)
+        return SegmentFacts(segment.start, size, live, count, age, is_cold(segment.start))
+
+    # ---- copying -------------------------------------------------------------------------------
+
+    def choose(self, is_short: bool = False) -> Sources:
+        """Return the segments that the next cold segment would be copied from, by the last pass; no
+        segment = nothing is worth it, or has to wait.  O(segments log segments)."""
+        if self._copying is not None or len(self._waiting) >= WAITING_MAX:
+            return Sources(())
+        taken = frozenset().union(*(each.sources for each in self._waiting.values()))
+        segments = [each for each in self._facts if each.start not in taken and not (
+            each.is_cold and number_of(each.start) in self._waiting)]
+        return next_sources(segments, len(self._table.journal.cold), self._limits, is_short)
+
+    def copy_job(self, sources: Sources) -> CopyJob | None:
+        """Return a job that copies the records of ``sources``, as ``choose`` returned them; None if
+        none is left there.  O(records of the sources)."""
+        assert self._copying is None, "one cold segment at a time"
+        journal = self._table.journal
+        found: list[CopySource] = []
+        room = self._limits.records_max, self._limits.bytes_max
+        for facts in sources.segments:
+            source = self._source(facts.start)
+            if source is None:
+                continue
+            runs, room = self._wanted(*source, *room)
+            if runs:
+                found.append(CopySource(source[0], runs))
+        if not found:
+            return None
+        self._copying = CopyJob(self._table.filesystem, journal.cold.directory,
+                                journal.cold_header(journal.cold.take_number()), found)
+        return self._copying
+
+    def _source(self, start: int) -> tuple[Segment | ColdSegment,
+                                           Mapping[int, GroupContents]] | None:
+        """Return a segment with its groups; None if it is gone."""
+        journal = self._table.journal
+        if is_cold(start):
+            cold = journal.cold.behind(number_of(start))
+            found = cold is not None and cold.start == start
+            return (cold, self._cold_contents[cold.name.number]) if cold and found else None
+        segments = journal.sealed_from(start, 1)
+        contents = self._contents.get(start)
+        if not segments or segments[0].start != start or contents is None:
+            return None
+        return segments[0], contents.groups
+
+    def _wanted(self, segment: Segment | ColdSegment, groups: Mapping[int, GroupContents],
+                records_max: int,
+                bytes_max: int) -> tuple[list[WantedRun], tuple[int, int]]:
+        """Return the records of a segment that are to be copied, and the room that is left."""
+        runs = []
+        begin, end = segment.start, segment.end
+        for group, contents in groups.items():
+            log = self._log_of(group, contents.incarnation)
+            if log is None or not log.records or log.records.has_lost_within(begin, end):
+                continue
+            indexes, positions, sizes = log.records.places_within(
+                begin, end, contents.first_index, contents.last_index)
+            count = 0
+            while count < min(len(indexes), records_max) and sizes[count] <= bytes_max:
+                bytes_max -= sizes[count]
+                count += 1
+            records_max -= count
+            if count:
+                runs.append(WantedRun(group, log.incarnation, indexes[:count], positions[:count],
+                                      sizes[:count], log.records.terms))
+        return runs, (records_max, bytes_max)
+
+    def copied(self, job: CopyJob) -> list[CorruptRange]:
+        """Take an executed job.  Return an error for each record that could not be read at its
+        source and still stands there."""
+        assert job is self._copying and job.is_done
+        self._copying = None
+        self.copied_bytes += job.bytes_to_copy
+        if job.written is not None and job.contents is not None:
+            number = job.written.number
+            segment = self._table.journal.cold.add(job.written)
+            self._cold_contents[number] = job.contents.groups()
+            starts = frozenset(source.file.start for source in job.sources)
+            self._waiting[number] = _Waiting(segment, job.contents, starts, sum(
+                each.bytes for each in self._facts if each.start in starts))
+        return [CorruptRange(each.group, each.index, each.why) for each in job.damaged
+                if self._stands_at(each.group, each.index, each.position)]
+
+    def _stands_at(self, group: int, index: int, position: int) -> bool:
+        log = self._table.logs.get(group)
+        return (log is not None and index in log.records
+                and log.records.locate(index).position == position)
+
+    def copy_failed(self, job: CopyJob) -> None:
+        """Allow another job, because this one was abandoned."""
+        assert job is self._copying
+        self._copying = None
+
+    # ---- removal -------------------------------------------------------------------------------
+
+    def removal_job(self) -> ColdRemovalJob | None:
+        """Return a job that unlinks files of cold segments that no kept checkpoint names; None =
+        there are none.  O(files)."""
+        cold = self._table.journal.cold
+        ready = [number for number in cold.leftovers if self._checkpointer.none_names(number)]
+        if self._removal is not None or not ready:
+            return None
+        self._removal = ColdRemovalJob(self._table.filesystem, cold.directory,
+                                       ready[:FILES_PER_JOB])
+        return self._removal
+
+    def removed(self, job: ColdRemovalJob) -> None:
+        """Take an executed job: its files are gone."""
+        assert job is self._removal
+        self._removal = None
+        cold, gone = self._table.journal.cold, set(job.numbers)
+        cold.leftovers = [number for number in cold.leftovers if number not in gone]
+        for number in gone:
+            self._leaving.pop(number, None)
+
+    def removal_failed(self) -> None:
+        """Allow another job, because the last one could not unlink its files."""
+        self._removal = None
