@@ -284,6 +284,8 @@ class World:
             window=WINDOW_OF_CHANGES)
         yield self._of(node_messages.RemoveNode(1 << 30), window=WINDOW_OF_CHANGES)
         yield self._of(node_messages.ScrubNode(self.node, 1 << 30), window=WINDOW_OF_CHANGES)
+        yield self._of(node_messages.ControlCleaner(self.node, node_messages.RESUME, 1 << 24),
+                       window=WINDOW_OF_CHANGES)
         yield self._of(plans.ControlPlan("pause"), window=WINDOW_OF_CHANGES)
         yield self._of(plans.SetNodeState(self.node, plans.ALIVE), window=WINDOW_OF_CHANGES)
 

@@ -214,6 +214,7 @@ class Node:
             self.env.space.run,
             storage.scrub.run,
             storage.removal.run,
+            storage.cleaner.run,
             replicas.leadership_shedder.run,
             admin.sinks.run,
             replicas.repairs.run,

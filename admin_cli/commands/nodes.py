@@ -172,6 +172,8 @@ def describe(session: Session, node_id: int, as_json: bool) -> None:
         facts["retention"] = retention
     if space := _space_sentence(status):
         facts["space"] = space
+    if cleaner := _cleaner_sentence(status):
+        facts["cleaner"] = cleaner
     print_table(("what", "value"), facts.items())
 
 
@@ -204,6 +206,27 @@ def _space_sentence(status: dict[str, Any]) -> str:
                     if leaving else "")
             + (f"; held, because the journal has too many gaps: {plural(held, 'segment')}"
                if held else ""))
+
+
+def _cleaner_sentence(status: dict[str, Any]) -> str:
+    """Return what the cleaner of the node does, as a sentence; "" if the node does not tell."""
+    if "cleaner_copied_bytes" not in status:
+        return ""
+    size = quantities.size
+    if status["cleaner_paused"]:
+        said = "paused"
+    elif status["cleaner_active"]:
+        said = (f"copies {size(status['cleaner_copy_bytes'])} at "
+                f"{size(status['cleaner_bytes_per_second'])}/s")
+    else:
+        said = "idle"
+    waiting = status["cleaner_waiting"]
+    return (f"{said}; {size(status['cleaner_copied_bytes'])} copied since the start; "
+            f"{plural(status['cold_segments'], 'cold segment')}, "
+            f"{size(status['cold_segments_bytes'])}; records are "
+            f"{size(status['cleanable_live_bytes'])} of the {size(status['cleanable_bytes'])} that "
+            f"may be cleaned" + (f"; after the next checkpoints the sources of "
+                                 f"{plural(waiting, 'cold segment')} go" if waiting else ""))
 
 
 def _scrub_sentence(scrub: dict[str, Any]) -> str:
@@ -341,6 +364,39 @@ def scrub(session: Session, node_id: int, bytes_per_second: int | None, wait: bo
                             "damaged checkpoints. Check whether it has: multiraft cluster status")
     if wait and not as_json:
         note(f"Node {node_id} has read {quantities.size(begun.total_bytes)}: nothing is damaged.")
+
+
+@node.command()
+@click.argument("node_id", metavar="NODE", type=NODE)
+@click.argument("action", metavar="pause|resume", type=click.Choice(["pause", "resume"]))
+@click.option("--rate", "bytes_per_second", type=BytesPerSecond(), default=None,
+              help="With resume: bytes to read and write per second, such as 64MiB. Default: as "
+                   "before.")
+@json_option
+@servers_option
+@click.pass_obj
+def cleaner(session: Session, node_id: int, action: str, bytes_per_second: int | None,
+            as_json: bool) -> None:
+    """Pause or resume the cleaner of NODE, until NODE stops.
+
+    The cleaner copies the records of segments with few of them, so that the segments can go.  It
+    pauses between two steps of a copy.  `node describe NODE` shows what it does.
+    """
+    if action == "pause" and bytes_per_second is not None:
+        raise click.UsageError("--rate is for resume.")
+    with connection.open_session(session) as client:
+        reply = client.control_cleaner(node_id, _address_of(client, node_id), action,
+                                       bytes_per_second or 0,
+                                       timeout_ms=connection.NODE_TIMEOUT_MS)
+    if as_json:
+        print_json({"node": node_id, "paused": reply.is_paused,
+                    "bytes_per_second": reply.bytes_per_second})
+    elif reply.is_paused:
+        note(f"The cleaner of node {node_id} is paused. Resume it: multiraft node cleaner "
+             f"{node_id} resume")
+    else:
+        note(f"The cleaner of node {node_id} copies at "
+             f"{quantities.size(reply.bytes_per_second)}/s, until the node stops.")
 
 
 def _address_of(client: Any, node_id: int) -> str:

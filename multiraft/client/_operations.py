@@ -369,6 +369,16 @@ def scrub_node(core: ClientCore, node: int, address: str, bytes_per_second: int 
                                 timeout_ms))
 
 
+def control_cleaner(core: ClientCore, node: int, address: str, action: str,
+                    bytes_per_second: int = 0,
+                    timeout_ms: int = 0) -> Operation[nodes.ControlCleanerReply]:
+    """Pause or resume the cleaner of ``node``, at ``address``, until it stops: ``action`` is
+    "pause" or "resume".  ``bytes_per_second`` is its pace from now on (0 = as it is).
+    ``timeout_ms`` as in ``node_status``."""
+    return (yield from ask_node(core, nodes.ControlCleaner(node, action, bytes_per_second),
+                                address, timeout_ms))
+
+
 # ---- sinks --------------------------------------------------------------------------------------
 
 

@@ -18,7 +18,8 @@ from multiraft.wire.pool import GrowPool
 _CHANGES = frozenset((
     messages.CreateTopic, messages.DeleteTopic, messages.DeleteRecords,
     messages.TransferLeadership, RecoverGroup,
-    nodes.JoinCluster, nodes.RemoveNode, nodes.ScrubNode, placements.SwitchPartition,
+    nodes.JoinCluster, nodes.RemoveNode, nodes.ScrubNode, nodes.ControlCleaner,
+    placements.SwitchPartition,
     plans.ApplyPlan, plans.ControlPlan, plans.SetNodeState,
     sinks.BeginTransaction, sinks.CommitTransaction, sinks.AbortTransaction))
 

@@ -187,6 +187,7 @@ class Client(AsyncBlock):
     node_describe = async_method(_operations.node_describe)
     remove_node = async_method(_operations.remove_node)
     scrub_node = async_method(_operations.scrub_node)
+    control_cleaner = async_method(_operations.control_cleaner)
 
     # ---- placement, plans, sinks ----
 

@@ -295,6 +295,7 @@ class Client:
     node_describe = blocking_method(_operations.node_describe)
     remove_node = blocking_method(_operations.remove_node)
     scrub_node = blocking_method(_operations.scrub_node)
+    control_cleaner = blocking_method(_operations.control_cleaner)
 
     # ---- placement, plans, sinks ----
 

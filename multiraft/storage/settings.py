@@ -32,10 +32,13 @@ class StorageSettings:
     scrub_interval_days: int = 7
     #: A scrub that would have to be faster takes longer: a tenth of what a slow disk reads.
     scrub_bytes_per_second: int = 16 << 20
+    #: Reads and writes of the cleaner, which copies records out of segments with few live bytes:
+    #: a tenth of what a slow disk does.  0 = it copies nothing until an operator resumes it.
+    cleaner_bytes_per_second: int = 16 << 20
 
     def validate(self) -> StorageSettings:
         """Return the settings. Raise ``ConfigError`` for an unknown durability, a flush interval
-        out of range, or a scrub interval without a rate."""
+        out of range, a scrub interval without a rate, or a negative rate of the cleaner."""
         if self.durability not in (FSYNC, RELAXED):
             raise ConfigError(f"storage.durability={self.durability!r} must be {FSYNC!r} or "
                               f"{RELAXED!r}")
@@ -45,4 +48,7 @@ class StorageSettings:
         if self.scrub_interval_days and not self.scrub_bytes_per_second:
             raise ConfigError("storage.scrub_bytes_per_second=0 contradicts "
                               f"scrub_interval_days={self.scrub_interval_days}")
+        if self.cleaner_bytes_per_second < 0:
+            raise ConfigError(f"storage.cleaner_bytes_per_second={self.cleaner_bytes_per_second} "
+                              "must not be negative")
         return self

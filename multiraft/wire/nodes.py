@@ -1,5 +1,5 @@
-"""Requests and responses about nodes: join, register, list, describe, remove, scrub; and records of
-group members.
+"""Requests and responses about nodes: join, register, list, describe, remove, scrub, cleaner; and
+records of group members.
 
 Contract.  As ``messages.py``, whose tables include ``REQUESTS`` and ``RESPONSES``.  Nodes send
 ``PEER_REQUESTS`` to each other, on the peer port.
@@ -18,6 +18,9 @@ GROUPS_MAX = 65_536
 ADDRESS_MAX = 300
 RACK_MAX = 255
 VERSION_MAX = 64
+
+#: Actions of ``control_cleaner``.
+PAUSE, RESUME = "pause", "resume"
 
 
 class NodeRow(NamedTuple):
@@ -85,6 +88,15 @@ class ScrubNode(NamedTuple):
     bytes_per_second: int = 0
 
 
+class ControlCleaner(NamedTuple):
+    """Request to node ``node``, sent to that node: pause or resume its cleaner.
+    ``bytes_per_second`` 0 = the pace that it has."""
+
+    node: int
+    action: str  # "pause", "resume"
+    bytes_per_second: int = 0
+
+
 class ReportMembers(NamedTuple):
     """Report of the leader of ``group`` to the metadata leader: record the members, as of the
     committed configuration at log index ``version``."""
@@ -142,6 +154,13 @@ class ScrubNodeReply(NamedTuple):
     passes: int
 
 
+class ControlCleanerReply(NamedTuple):
+    """Reply with the cleaner's pace, which lasts until the node stops."""
+
+    is_paused: bool
+    bytes_per_second: int
+
+
 class ReportMembersReply(NamedTuple):
     pass
 
@@ -163,6 +182,8 @@ REQUESTS: dict[str, Shape] = {
     "describe_node": Shape(DescribeNode, {"node": _id}),
     "remove_node": Shape(RemoveNode, {"node": _id}),
     "scrub_node": Shape(ScrubNode, {"node": _id, "bytes_per_second": _u64}),
+    "control_cleaner": Shape(ControlCleaner, {
+        "node": _id, "action": schema.one_of(PAUSE, RESUME), "bytes_per_second": _u64}),
 }
 
 _joined = Shape(JoinClusterReply, {
@@ -178,10 +199,13 @@ RESPONSES: dict[str, Shape] = {
     "remove_node": Shape(RemoveNodeReply, {}),
     "scrub_node": Shape(ScrubNodeReply, {"total_bytes": _u64, "bytes_per_second": _u64,
                                          "passes": _u64}),
+    "control_cleaner": Shape(ControlCleanerReply, {"is_paused": schema.boolean,
+                                                   "bytes_per_second": _u64}),
 }
 
-Request = JoinCluster | ListNodes | DescribeNode | RemoveNode | ScrubNode
-Reply = JoinClusterReply | ListNodesReply | DescribeNodeReply | RemoveNodeReply | ScrubNodeReply
+Request = JoinCluster | ListNodes | DescribeNode | RemoveNode | ScrubNode | ControlCleaner
+Reply = (JoinClusterReply | ListNodesReply | DescribeNodeReply | RemoveNodeReply | ScrubNodeReply
+         | ControlCleanerReply)
 
 #: Requests and responses between nodes.
 PEER_REQUESTS: dict[str, Shape] = {

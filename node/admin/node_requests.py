@@ -21,6 +21,7 @@ from multiraft.wire.errors import (
     exception_for,
 )
 from node.errors import BadConfig
+from node.loop.cleaner_task import CleanerTask
 from node.loop.scrub import Scrub
 from node.loop.steps import parts
 from node.loop.turns import Turns
@@ -37,16 +38,19 @@ if TYPE_CHECKING:
 #: Lowest rate of a requested scrub: at one piece in a few seconds it would take too long to be
 #: useful.
 SCRUB_BYTES_PER_SECOND_MIN = 64 << 10
+#: Lowest rate of the cleaner: a cold segment of the largest size takes half an hour.
+CLEANER_BYTES_PER_SECOND_MIN = 64 << 10
 
 
 class NodeAdmin:
     """Handlers of requests about nodes."""
 
     def __init__(self, core: MultiRaft, metadata_log: MetadataLog, known: PeerRegistry, node: int,
-                 scrub: Scrub, turns: Turns):
+                 scrub: Scrub, cleaner: CleanerTask, turns: Turns):
         self._turns = turns
         self._node = node
         self._scrub = scrub
+        self._cleaner = cleaner
         self._core = core
         self._metadata_log = metadata_log
         self._known = known
@@ -56,7 +60,7 @@ class NodeAdmin:
         """Request -> its handler, for clients."""
         return {wire.JoinCluster: self._join_cluster, wire.ListNodes: self._list_nodes,
                 wire.DescribeNode: self._describe_node, wire.RemoveNode: self._remove_node,
-                wire.ScrubNode: self._scrub_node}
+                wire.ScrubNode: self._scrub_node, wire.ControlCleaner: self._control_cleaner}
 
     @property
     def peer_handlers(self) -> dict[type, Callable[[Any], Awaitable[Any]]]:
@@ -155,6 +159,26 @@ class NodeAdmin:
         if not pace:
             raise InvalidRequest("storage.scrub_bytes_per_second is 0 on this node: name a rate")
         return wire.ScrubNodeReply(scrub.total_bytes, pace, passes)
+
+    async def _control_cleaner(self, request: wire.ControlCleaner) -> wire.ControlCleanerReply:
+        """Pause or resume this node's cleaner. Raises ``UnknownNode`` if the request names another
+        node, to which the address belonged before.
+
+        Raises ``LimitExceeded`` for a rate below the least, ``InvalidRequest`` if neither the
+        request nor the configuration names one."""
+        if request.node != self._node:
+            raise UnknownNode(f"this is node {self._node}, not node {request.node}")
+        if 0 < request.bytes_per_second < CLEANER_BYTES_PER_SECOND_MIN:
+            raise LimitExceeded(
+                f"the cleaner copies at least {CLEANER_BYTES_PER_SECOND_MIN} bytes per second, "
+                f"not {request.bytes_per_second}", limit=CLEANER_BYTES_PER_SECOND_MIN,
+                value=request.bytes_per_second)
+        if request.action == wire.PAUSE:
+            self._cleaner.pause()
+        elif not self._cleaner.resume(request.bytes_per_second):
+            raise InvalidRequest("storage.cleaner_bytes_per_second is 0 on this node: name a rate")
+        pace = self._cleaner.cleaner.pace
+        return wire.ControlCleanerReply(pace.is_paused, pace.bytes_per_second)
 
     async def report_members(self, request: wire.ReportMembers) -> wire.ReportMembersReply:
         """Record by a command the members of a group as its leader reports them. Raises the error

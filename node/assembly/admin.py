@@ -42,7 +42,8 @@ def build_admin(env: NodeEnv, storage: StorageParts, metadata: MetadataParts, pe
     """Build the handlers of administrative requests, and add the handlers of requests from other
     nodes to ``peers``."""
     config, core, log, turns = env.config, env.core, metadata.log, env.turns
-    nodes = NodeAdmin(core, log, metadata.known, config.node.id, storage.scrub, turns)
+    nodes = NodeAdmin(core, log, metadata.known, config.node.id, storage.scrub,
+                      storage.cleaner, turns)
     placements = PlacementAdmin(core, env.store.partition_states, log, turns)
     pool = Pool(core, log, config.limits.groups_max, env.log, turns)
     sinks = SinkAdmin(

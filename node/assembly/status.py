@@ -58,6 +58,7 @@ def build_status(env: NodeEnv, storage: StorageParts, metadata: MetadataParts, p
             repairs=replicas.repairs,
             scrub=storage.scrub,
             remover=storage.remover,
+            cleaner=storage.cleaner.cleaner,
             space=env.space,
             snapshots=replicas.snapshots,
             record_copies=replicas.record_copies,

@@ -13,6 +13,7 @@ from multiraft.storage.repair.coordinator import RepairCoordinator
 from multiraft.storage.settings import RELAXED
 from node.assembly.env import NodeEnv
 from node.clock import monotonic_ms
+from node.loop.cleaner_task import CleanerTask
 from node.loop.disk_worker import DiskWorker, open_probe
 from node.loop.record_trim import RecordTrim
 from node.loop.removal_steps import RemovalSteps
@@ -37,6 +38,7 @@ class StorageParts:
     trim: RecordTrim
     remover: SegmentRemover
     removal: RemovalTask
+    cleaner: CleanerTask
 
 
 def _report_too_large(log: logging.Logger, path: str, error: IndexTooLarge) -> None:
@@ -62,4 +64,6 @@ def build_storage(env: NodeEnv) -> StorageParts:
         damage_found,
         Scrub(env.store, disk.gather, damage_found.notify, env.config.data_dir, settings),
         trim, remover,
-        RemovalTask(RemovalSteps(env.store, trim, remover, env.turns.take, env.space)))
+        RemovalTask(RemovalSteps(env.store, trim, remover, env.turns.take, env.space)),
+        CleanerTask(env.store, disk.gather, env.turns, env.space, damage_found.notify, env.log,
+                    settings.cleaner_bytes_per_second))

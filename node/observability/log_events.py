@@ -297,6 +297,15 @@ SECTIONS = (
         LogEvent("segments_removed", INFO, ("segments", "bytes"),
                  "Nothing needs these segments of the journal any longer; their files are "
                  "unlinked."),
+        LogEvent("records_copied", INFO, ("segments", "records", "bytes"),
+                 "The cleaner copied the records of segments with few of them into a cold "
+                 "segment."),
+        LogEvent("record_copy_failed", WARNING, ("reason",),
+                 "The cleaner could not write a cold segment; it tries again.",
+                 "If the disk is full, free space; if it returned other bytes than were written, "
+                 "replace it."),
+        LogEvent("cleaner_paused", INFO, (), "An operator paused the cleaner."),
+        LogEvent("cleaner_resumed", INFO, ("bytes_per_second",), "The cleaner copies again."),
         LogEvent("partition_deletion_deferred", DEBUG, ("group", "reason"),
                  "The group's log took no deletion of partitions now; the node retries."),
         LogEvent("load_window_lost", WARNING, ("window_begin_ms",),

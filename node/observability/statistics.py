@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import multiraft
 from multiraft.raft.multi_raft import MultiRaft
+from multiraft.storage.cold.cleaner import Cleaner
 from multiraft.storage.store import Store
 from multiraft.types import METADATA_GROUP
 from node.clients.client_connection import ClientConnections
@@ -27,6 +28,7 @@ from node.loop.checkpoints import Checkpoints
 from node.loop.disk_space import Space
 from node.loop.round_loop import RoundLoop
 from node.loop.scrub import Scrub
+from node.loop.segment_cleaner import SegmentCleaner
 from node.loop.segment_remover import SegmentRemover
 from node.loop.watchdog import Watchdog
 from node.loop.write_gather import WriteGather
@@ -95,6 +97,7 @@ class CountingParts:
     repairs: Repairs
     scrub: Scrub
     remover: SegmentRemover
+    cleaner: SegmentCleaner
     space: Space
     snapshots: Snapshots
     record_copies: RecordCopyTask
@@ -195,6 +198,9 @@ class Statistics:
             "segments_removed_bytes": parts.remover.bytes_removed,
             "segments_leaving": parts.store.segments_leaving,
             "segments_held": parts.store.removals_waiting,
+            **_of_cleaner(parts.store.cleaner, parts.cleaner),
+            "cold_segments": len(parts.store.table.journal.cold),
+            "cold_segments_bytes": parts.store.table.journal.cold.bytes,
             "entries_damaged": parts.repairs.found,
             "replicas_repairing": parts.repairs.waiting,
             "replicas_repaired": parts.repairs.repaired,
@@ -302,3 +308,19 @@ def of_plan(plan: ActivePlan | None) -> dict:
                 "plan_moves_in_progress": 0}
     return {"plan_state": plan.state, "plan_moves": len(plan.moves),
             "plan_moves_remaining": plan.left, "plan_moves_in_progress": len(plan.under_way)}
+
+
+def _of_cleaner(cleaner: Cleaner, copies: SegmentCleaner) -> dict[str, int]:
+    copying = copies.copying
+    return {
+        "cleaner_copied_segments": copies.copied_segments,
+        "cleaner_copied_records": copies.copied_records,
+        "cleaner_copied_bytes": copies.copied_bytes,
+        "cleaner_active": int(copying is not None),
+        "cleaner_copy_bytes": copying.bytes_to_copy if copying is not None else 0,
+        "cleaner_paused": int(copies.pace.is_paused),
+        "cleaner_bytes_per_second": copies.pace.bytes_per_second,
+        "cleaner_waiting": cleaner.waiting,
+        "cleanable_bytes": cleaner.segment_bytes,
+        "cleanable_live_bytes": cleaner.live_bytes,
+    }

@@ -69,6 +69,7 @@ class FakeCluster:
         self.node_status: dict[int, dict] = {}  # what differs from ``NODE_STATUS``
         self.configurations: dict[int, dict] = {}  # group -> fields that differ
         self.scrubs: list[tuple] = []  # that were asked for
+        self.cleaners: list[tuple] = []  # pauses and resumptions that were asked for
         self.links: dict[str, list[list[EpochRow]]] = {}  # topic -> chains
         self.switching: dict[tuple, tuple] = {}
         self.looked = 0  # times that placements were asked for
@@ -364,6 +365,13 @@ class FakeClient:
             raise wire.LimitExceeded("a scrub reads at least 65536 bytes per second")
         self._cluster.scrubs.append((node, address, bytes_per_second))
         return nodes.ScrubNodeReply(4 << 20, bytes_per_second or 16 << 20, 2)
+
+    def control_cleaner(self, node, address, action, bytes_per_second=0, timeout_ms=0):
+        self._fail_if_silent(int(address[-1]))
+        if 0 < bytes_per_second < 65_536:
+            raise wire.LimitExceeded("the cleaner copies at least 65536 bytes per second")
+        self._cluster.cleaners.append((node, address, action, bytes_per_second))
+        return nodes.ControlCleanerReply(action == "pause", bytes_per_second or 16 << 20)
 
     def _node(self, number):
         row = nodes.NodeRow(number, 1 << number, 2, f"127.0.0.1:{9100 + number}",

@@ -109,6 +109,7 @@ EXCHANGES = [
     (n.DescribeNode(4), n.DescribeNodeReply(n.NodeState(NODE, "down", 8, 3), (1, 2), (0,), ())),
     (n.RemoveNode(4), n.RemoveNodeReply()),
     (n.ScrubNode(4, 1 << 24), n.ScrubNodeReply(1 << 30, 1 << 24, 2)),
+    (n.ControlCleaner(4, "resume", 1 << 24), n.ControlCleanerReply(False, 1 << 24)),
     (p.ExplainPlacement("a", 5, 10), p.ExplainPlacementReply(
         8, (p.PlacementRow(5, 77, 3, (p.EpochRow(1, 3, 0), p.EpochRow(2, 4, 100)), 3, 3),), True)),
     (p.PartitionReplicas(77), p.PartitionReplicasReply((p.ReplicaRow(3, True, 1, True, 100),))),

@@ -114,7 +114,7 @@ class Boot:
         self._checkpoints = Checkpoints(env, process, raft, store, self.worker, guard,
                                         AppliedMetadata(self.metadata), self._compact)
         self.removal = Removal(env, process, store, self.worker, guard,
-                               self._checkpoints.ask_later)
+                               self._checkpoints.ask_later, self.repair.found)
         self.snapshots = SnapshotExchange(env, process, rounds, fail_points, raft, store,
                                           self.worker, self._checkpoints, guard, bulk,
                                           threads, parts.disk.filesystem, self.metadata)

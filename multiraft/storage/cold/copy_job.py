@@ -163,16 +163,14 @@ class CopyJob:
         """True after the last step."""
         return self._phase is _Phase.DONE
 
-    def step(self) -> int:
-        """Do the next step, if any is left, and return the bytes that it read or wrote.  Block.
+    def step(self) -> None:
+        """Do the next step, if any is left.  Block; ``bytes`` grows by what was read or written.
 
         Raise ``CorruptFile`` if the disk does not return what was written, ``OSError`` if it fails
         or is full: the caller abandons the job then."""
         steps = {_Phase.READ: self._read, _Phase.WRITE: self._write, _Phase.VERIFY: self._verify,
                  _Phase.FINISH: self._finish, _Phase.DONE: lambda: 0}
-        done = steps[self._phase]()
-        self.bytes += done
-        return done
+        self.bytes += steps[self._phase]()
 
     def abandon(self) -> None:
         """End the job, and remove the files that it wrote.  Block.  Raises ``OSError``; a start

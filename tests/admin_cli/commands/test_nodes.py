@@ -78,6 +78,24 @@ def test_space_that_was_given_back_is_described(run, cluster, changed, said):
     assert said in " ".join(run("node", "describe", "2").stdout.split())
 
 
+CLEANER = {"cleaner_copied_bytes": 3 << 20, "cleaner_paused": 0, "cleaner_active": 0,
+           "cleaner_copy_bytes": 0, "cleaner_bytes_per_second": 16 << 20, "cleaner_waiting": 0,
+           "cold_segments": 2, "cold_segments_bytes": 5 << 20, "cleanable_bytes": 9 << 20,
+           "cleanable_live_bytes": 6 << 20}
+
+
+@pytest.mark.parametrize(("changed", "said"), [
+    ({}, "idle; 3.0 MiB copied since the start; 2 cold segments, 5.0 MiB; records are 6.0 MiB of "
+         "the 9.0 MiB that may be cleaned"),
+    ({"cleaner_paused": 1}, "paused; 3.0 MiB copied"),
+    ({"cleaner_active": 1, "cleaner_copy_bytes": 1 << 20}, "copies 1.0 MiB at 16.0 MiB/s; 3.0 MiB"),
+    ({"cleaner_waiting": 1}, "; after the next checkpoints the sources of 1 cold segment go"),
+])
+def test_the_cleaner_is_described(run, cluster, changed, said):
+    cluster.node_status[2] = {**CLEANER, **changed}
+    assert said in " ".join(run("node", "describe", "2").stdout.split())
+
+
 def test_a_node_in_use_is_not_removed_and_the_way_out_is_said(run, cluster):
     refused = run("node", "remove", "1", "--yes")
     assert refused.exit_code == ExitCode.FAILED
@@ -123,6 +141,33 @@ def test_without_yes_nothing_is_moved_from_one_node_to_another(run, cluster):
     assert (answer["would_move"], answer["moved"], answer["dry_run"]) == ([1, 2], [], True)
     assert [row["group"] for row in answer["skipped"]] == [3, 4, 0]
     assert cluster.members_asked == []
+
+
+# ---- cleaner -------------------------------------------------------------------------------------
+
+
+def test_the_cleaner_of_a_node_is_paused_and_resumed(run, cluster):
+    assert "node cleaner 2 resume" in run("node", "cleaner", "2", "pause").stderr
+    assert "16.0 MiB/s" in run("node", "cleaner", "2", "resume").stderr
+    assert json.loads(run("node", "cleaner", "3", "resume", "--rate", "1MiB", "--json").stdout) == {
+        "node": 3, "paused": False, "bytes_per_second": 1 << 20}
+    assert cluster.cleaners == [
+        (2, "127.0.0.1:9102", "pause", 0), (2, "127.0.0.1:9102", "resume", 0),
+        (3, "127.0.0.1:9103", "resume", 1 << 20)]
+
+
+@pytest.mark.parametrize("arguments", [
+    ("2", "stop"), ("2", "pause", "--rate", "1MiB"), ("2", "resume", "--rate", "0"), ("2",)])
+def test_an_action_that_is_none_is_refused(run, cluster, arguments):
+    assert run("node", "cleaner", *arguments).exit_code == ExitCode.USAGE
+    assert not cluster.cleaners
+
+
+def test_the_cleaner_of_a_node_that_is_not_there_is_not_controlled(run, cluster):
+    assert run("node", "cleaner", "7", "pause").exit_code == ExitCode.NOT_FOUND
+    refused = run("node", "cleaner", "2", "resume", "--rate", "1KiB")
+    assert refused.exit_code != ExitCode.OK and "65536" in refused.stderr
+    assert not cluster.cleaners
 
 
 # ---- scrub ---------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """Removal of records and segments in one boot, by the product's steps, in virtual time.
 
-Contract.  ``trim`` and ``remover`` are those of the node.  They are asked each interval; their
-steps are apart by a millisecond, so that anything may happen in between, a crash included.
+Contract.  ``trim``, ``remover`` and ``cleaner`` are those of the node.  They are asked each
+interval; their steps are apart by a millisecond, so that anything may happen in between, a crash
+included.
 """
 
 from __future__ import annotations
@@ -12,14 +13,19 @@ from chaos.simulator.disk.disk_worker import DiskTask, DiskWorker
 from chaos.simulator.node.machine.coroutines import Future
 from chaos.simulator.node.machine.env import NodeEnv
 from chaos.simulator.node.machine.process import ProcessScheduler
+from multiraft.storage.cold.cleaner_pace import CleanerPace
 from multiraft.storage.disk_space import DiskSpaceGuard
+from multiraft.storage.errors import CorruptRange
 from multiraft.storage.store import Store
 from node.loop.record_trim import RecordTrim
 from node.loop.removal_steps import RemovalSteps
+from node.loop.segment_cleaner import SegmentCleaner
 from node.loop.segment_remover import SegmentRemover
 
 #: Interval at which due work is asked for; a node asks every second.
 ASK_US = 500_000
+#: Pace of the cleaner: a segment of a run has a few kilobytes.
+BYTES_PER_SECOND = 1 << 20
 #: Virtual time between two steps.
 STEP_US = 1_000
 
@@ -28,12 +34,18 @@ class Removal:
     """Task that removes records and segments of one boot."""
 
     def __init__(self, env: NodeEnv, process: ProcessScheduler, store: Store, worker: DiskWorker,
-                 guard: DiskSpaceGuard, required: Callable[[], None]):
-        """``required()`` has the checkpoint written that the remover may have required."""
+                 guard: DiskSpaceGuard, required: Callable[[], None],
+                 found: Callable[[CorruptRange], None]):
+        """``required()`` has the checkpoint written that the remover may have required; ``found``
+        takes damage that the cleaner has read."""
         self.trim = RecordTrim(store)
         self.remover = SegmentRemover(store, worker.operations.run, self._take_turn,
                                       lambda: env.now_ms, guard, self._report)
         self._steps = RemovalSteps(store, self.trim, self.remover, self._take_turn, guard)
+        self.cleaner = SegmentCleaner(store, worker.operations.run, self._take_turn,
+                                      lambda: env.now_ms / 1000, self._sleep_until,
+                                      CleanerPace(BYTES_PER_SECOND), self, guard)
+        self.damaged = found
         self._env = env
         self._process = process
         self._required = required
@@ -49,6 +61,7 @@ class Removal:
 
     async def _run(self) -> None:
         await self._steps.give_back()
+        await self.cleaner.clean_due()
         self._required()
 
     async def _take_turn(self, _rows: int) -> None:
@@ -56,5 +69,21 @@ class Removal:
         self._process.later(STEP_US, turn.set_result)
         await turn
 
+    async def _sleep_until(self, due_s: float) -> None:
+        turn = Future()
+        self._process.later(max(STEP_US, int(due_s * 1e6) - self._env.now_ms * 1000),
+                            turn.set_result)
+        await turn
+
+    # ---- reports -------------------------------------------------------------------------------
+
     def _report(self, segments: int, _size: int) -> None:
         self._env.event_counts["segments removed"] += segments
+
+    def copied(self, sources: int, _records: int, _size: int) -> None:
+        """Count the segments whose records were copied."""
+        self._env.event_counts["segments copied"] += sources
+
+    def failed(self, _why: str) -> None:
+        """Count a copy that failed."""
+        self._env.event_counts["copies failed"] += 1
