@@ -324,8 +324,10 @@ BUGS = (
         "if indexed is not None and indexed.rows:",
         "if False:",
         "a segment goes while rows of its index file are answered, later from another file",
-        Tests(("tests/storage/test_indexed_records.py::test_the_rows_of_a_removed_segment_go_with_it",
-               "tests/storage/test_indexed_records.py::test_records_in_index_files_keep_their_segment")),
+        Tests(("tests/storage/test_indexed_records.py::"
+               "test_the_rows_of_a_removed_segment_go_with_it",
+               "tests/storage/test_indexed_records.py::"
+               "test_records_in_index_files_keep_their_segment")),
     ),
     Bug(
         "another-segments-block",
@@ -344,7 +346,8 @@ BUGS = (
         "if not begin <= last < raft_start:",
         "if False:",
         "an index file answers for entries that may still be truncated",
-        Tests(("tests/storage/test_indexed_records.py::test_entries_at_the_raft_start_are_not_left_to_index_files",)),
+        Tests(("tests/storage/test_indexed_records.py::"
+               "test_entries_at_the_raft_start_are_not_left_to_index_files",)),
     ),
     Bug(
         "truncated-rows-are-answered",
@@ -353,7 +356,8 @@ BUGS = (
         "return all(term_in(terms, start) == term_in(true, start) != UNKNOWN_TERM",
         "return all(True",
         "a reader gets a batch that was truncated, from the index file of its segment",
-        Tests(("tests/storage/test_indexed_records.py::test_a_batch_that_was_truncated_is_not_answered",)),
+        Tests(("tests/storage/test_indexed_records.py::"
+               "test_a_batch_that_was_truncated_is_not_answered",)),
     ),
     Bug(
         "copies-of-rows-are-lost",
@@ -362,7 +366,8 @@ BUGS = (
         "if self._files and",
         "if False and",
         "a start reads the damaged record instead of its copy",
-        Tests(("tests/storage/test_indexed_records.py::test_the_copy_of_a_record_in_an_index_file_counts_after_a_start",)),
+        Tests(("tests/storage/test_indexed_records.py::"
+               "test_the_copy_of_a_record_in_an_index_file_counts_after_a_start",)),
     ),
     Bug(
         "removed-for-the-newest-checkpoint",

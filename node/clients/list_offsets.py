@@ -153,7 +153,7 @@ class Offsets:
 
     def _answer(self, waiting: _Request) -> Iterator[None]:
         """Answer the queries that have no result yet, then the request.  A query that lacks a block
-        of an index file ends the step; the background task that reads the block goes on with it."""
+        of an index file ends the step; the background task that reads the block resumes it."""
         results = waiting.results
         for query in waiting.request.partitions[len(results):]:
             if waiting.rows >= ROWS_PER_STEP:
@@ -171,7 +171,7 @@ class Offsets:
         waiting.answer(ListOffsetsReply(tuple(results)))
 
     async def _read(self, job: BlockJob, query: OffsetQuery, waiting: _Request) -> None:
-        """Read the block that a query lacks, and go on with it. Raises ``DiskFailed`` if the disk
+        """Read the block that a query lacks, and resume it. Raises ``DiskFailed`` if the disk
         cannot be read."""
         try:
             await self._background.read(job)

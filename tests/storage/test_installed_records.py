@@ -407,7 +407,7 @@ def test_a_hole_that_a_copy_leaves_is_requested_from_any_member(simulated):
 
 
 def test_a_member_does_not_call_an_uncopied_index_compacted(simulated):
-    """That would end the search of a peer that has lost a record there."""
+    """Such an answer would end the search of a peer that has lost a record there."""
     store = halfway(simulated)
     wanted = [(2, 1), (6, 2), (7, 0), (S, 3)]
     assert store.repair.compacted(GROUP, wanted) == [(2, 1)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from multiraft import core
 from multiraft.partitions.state import open_payload
 from multiraft.raft.ready import GroupWrite, Writes
@@ -102,7 +104,7 @@ def release(store: Store) -> int:
 
 
 def looked_up(store: Store, look_up):
-    """What ``look_up`` returns, once all blocks of index files that it needs were read."""
+    """Return what ``look_up`` returns, once all blocks of index files that it needs were read."""
     while True:
         try:
             return look_up()
@@ -117,7 +119,8 @@ def records(store: Store, group: int) -> dict[int, EntryPlace]:
     log, indexed = store.table.logs[group], store.table.indexed
     found = {}
     for batches in log.partitions.values():
-        for batch in looked_up(store, lambda: [*batches.batches_from(0, indexed.blocks)]):  # noqa: B023
+        look_up = partial(batches.batches_from, 0, indexed.blocks)
+        for batch in looked_up(store, lambda found=look_up: [*found()]):
             if batch.index >= log.raft_start:
                 continue
             place = batch.place

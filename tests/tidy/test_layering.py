@@ -52,6 +52,7 @@ DRIVEN_OF_NODE = {
     "chaos/simulator/node/boot.py": (
         "node.clients.read_index",
         "node.loop.applier",
+        "node.loop.block_reads",
         "node.loop.ready_driver",
         "node.replicas.lifecycle",
     ),
@@ -59,6 +60,7 @@ DRIVEN_OF_NODE = {
     "chaos/simulator/node/loop/removal.py": (
         "node.loop.record_trim",
         "node.loop.removal_steps",
+        "node.loop.segment_cleaner",
         "node.loop.segment_remover",
     ),
     "chaos/simulator/node/loop/observed_store.py": ("node.loop.write_gather",),
@@ -105,6 +107,7 @@ DRIVEN_OF_NODE = {
     ),
     "chaos/simulator/node/retention.py": (
         "node.clients.log_starts",
+        "node.loop.block_reads",
         "node.metadata.commands",
         "node.metadata.result",
         "node.metadata.settings_table",

@@ -14,10 +14,12 @@ from tests.tidy import tree
 from tests.tidy.imports import imports, our_modules, targets
 
 PURE_HALVES = (
+    "node.loop.block_reads",
     "node.loop.checkpoint_writer",
     "node.loop.ready_driver",
     "node.loop.record_trim",
     "node.loop.removal_steps",
+    "node.loop.segment_cleaner",
     "node.loop.segment_files",
     "node.loop.segment_remover",
     "node.loop.write_gather",

@@ -13,14 +13,11 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, final
+from typing import Protocol, final
 
 from multiraft.raft.replica_records import ForcedRecovery, Tombstone
 from multiraft.storage.index import UNKNOWN_POSITION, Copy, GroupIndex, PartitionIndex
 from multiraft.types import BatchInfo, Entry, EntryKind, HardState
-
-if TYPE_CHECKING:
-    from multiraft.storage.block_index.file_codec import RunSummary
 
 #: (group, incarnation) -> index up to which its applied state is known.
 Applied = dict[tuple[int, int], int]
@@ -42,6 +39,23 @@ def void_copies(copies: list[Copy], first_removed: int = 0) -> list[Copy]:
     """Return the copies with index 0 from ``first_removed`` on, because their entries were
     truncated.  They still tell the contents of their damaged ranges."""
     return [copy._replace(index=0) if copy.index >= first_removed else copy for copy in copies]
+
+
+class IndexedEntries(Protocol):
+    """Entries whose places are in an index file."""
+
+    @property
+    def first_index(self) -> int: ...
+
+    @property
+    def last_index(self) -> int: ...
+
+
+class EntriesInFile(Protocol):
+    """A run's entries that were left in an index file: a ``RunSummary``."""
+
+    @property
+    def entries(self) -> IndexedEntries | None: ...
 
 
 @final
@@ -75,7 +89,7 @@ class SegmentRun:
     forced_recovery_term: int = 0  # of the vote barrier, if that index is one
 
     #: Entries and batches, if they were left in the index file; ``index`` is None then.
-    in_file: RunSummary | None = None
+    in_file: EntriesInFile | None = None
 
     @property
     def first_index(self) -> int:

@@ -23,7 +23,7 @@ from multiraft.storage.removed_ranges import RemovedRanges
 
 
 class Part(Enum):
-    """What a start needs of a group's part of a segment."""
+    """Need of a start for a group's part of a segment."""
 
     NOTHING = "none of its entries is in the log, or needed"
     RECORDS = "its records, which the index file answers"

@@ -14,6 +14,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
+from typing import cast
 
 from multiraft.partitions.state import PartitionStates
 from multiraft.raft import joint_quorum
@@ -135,7 +136,7 @@ class GroupRebuild:
         if run.index is not None:
             self._read_to = run.index.position(run.last_index)
         elif run.in_file is not None and run.last_index >= log.index.first_index:
-            self._take_file(segment, run.in_file)
+            self._take_file(segment, cast("RunSummary", run.in_file))
         for copy in run.copies:
             self._take_copy(copy, run.copy_entries.get(copy.index))
         if run.broken_reason:

@@ -25,6 +25,7 @@ Elsewhere.  What the groups are by what was read: rebuild.py.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
 from multiraft.codec import layout
 from multiraft.storage.block_index.blocks import FileIdentity
@@ -314,7 +315,8 @@ class _Recovery:
                 beginnings.end({*runs})
                 self._read_entries(each, {})
             else:
-                summaries = {group: run.in_file for group, run in runs.items()
+                summaries = {group: cast("RunSummary", run.in_file)
+                             for group, run in runs.items()
                              if run.in_file is not None}
                 parts = beginnings.take(segment, summaries)
                 if Part.ENTRIES in parts.values():
