@@ -80,12 +80,12 @@ class CleanerTask:
 
     def copied(self, sources: int, records: int, size: int) -> None:
         """Log a cold segment that was written."""
-        self._log.info("records_copied", extra={"segments": sources, "records": records,
-                                                "bytes": size})
+        self._log.info("cold_segment_written",
+                       extra={"segments": sources, "records": records, "bytes": size})
 
     def failed(self, why: str) -> None:
         """Log a copy that failed."""
-        self._log.warning("record_copy_failed", extra={"reason": why})
+        self._log.warning("cold_segment_failed", extra={"reason": why})
 
     def damaged(self, error: CorruptRange) -> None:
         """Have a record repaired that could not be copied."""

@@ -297,10 +297,10 @@ SECTIONS = (
         LogEvent("segments_removed", INFO, ("segments", "bytes"),
                  "Nothing needs these segments of the journal any longer; their files are "
                  "unlinked."),
-        LogEvent("records_copied", INFO, ("segments", "records", "bytes"),
+        LogEvent("cold_segment_written", INFO, ("segments", "records", "bytes"),
                  "The cleaner copied the records of segments with few of them into a cold "
                  "segment."),
-        LogEvent("record_copy_failed", WARNING, ("reason",),
+        LogEvent("cold_segment_failed", WARNING, ("reason",),
                  "The cleaner could not write a cold segment; it tries again.",
                  "If the disk is full, free space; if it returned other bytes than were written, "
                  "replace it."),
