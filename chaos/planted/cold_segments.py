@@ -86,8 +86,8 @@ BUGS = (
         "short-cold-segment-is-whole",
         "multiraft.storage.cold.contents",
         "scan",
-        "while at < length:",
-        "while at < len(view):",
+        "if at >= length:",
+        "if at >= len(view):",
         "records at the end of an unfinished or shortened file are not missed",
         Tests((
             "tests/storage/cold/test_cold_index.py::"
