@@ -86,8 +86,9 @@ class Limits:
     #: A client that ended its side of a connection receives the replies to its requests that are
     #: ready, and read, by then: slightly longer than an append may take.
     half_closed_timeout_ms: int = 65_000
-    #: Metadata commands that stay in the log after a checkpoint covers them: what a node needs that
-    #: was absent for minutes. A node that was absent longer receives the state itself.
+    #: Metadata commands that stay in the log after a checkpoint covers them, as long as they stand
+    #: in the ``node_raft_log_bytes_newest`` of the journal: what a node needs that was absent for
+    #: minutes. A node that was absent longer receives the state itself.
     metadata_entries_kept: int = 10_000
     #: So many more while a learner needs them, or a node that downloads the state will: an hour of
     #: 300 commands a second, at 16 bytes of memory each.

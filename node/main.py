@@ -213,7 +213,7 @@ class Node:
             self.clients.connection_reaper.run,
             self.env.space.run,
             storage.scrub.run,
-            storage.removal.run,
+            replicas.removal.run,
             storage.cleaner.run,
             replicas.leadership_shedder.run,
             admin.sinks.run,

@@ -46,11 +46,14 @@ def build_driver(env: NodeEnv, storage: StorageParts, metadata: MetadataParts, p
     led = Subscribers()
     led.subscribe(replicas.partition_deletion.lead)
     led.subscribe(retention.passes.lead)
+    applied = Subscribers()
+    applied.subscribe(storage.trim.note)
+    applied.subscribe(replicas.compaction.note)
     applier = Applier(
         core, env.store, metadata.log, pending, reads.fetch_handler, reads.read_index_requests,
         clients.sessions, admin.roles, replicas.replicas, EventReports(core, changes, env.log),
         replicas.applied, replicas.member_reports.note, replicas.partition_switcher.check,
-        replicas.snapshots.on_snapshot_offer, led.notify, storage.trim.note)
+        replicas.snapshots.on_snapshot_offer, led.notify, applied.notify)
     driver = ReadyDriver(core, env.store, storage.gather, peers.links, applier,
                          (core, pending, reads.fetch_handler, reads.read_index_requests),
                          peers.lease_events.publish)

@@ -17,7 +17,11 @@ from node.cluster.config_reports import MemberReports
 from node.cluster.metadata_learners import MetadataLearners
 from node.loop.applied_waiters import AppliedEntries
 from node.loop.checkpoints import Checkpoints
+from node.loop.removal_steps import RemovalSteps
+from node.loop.removal_task import RemovalTask
+from node.metadata.node_releases import ReleaseGate, data_snapshots_fault
 from node.replicas.lifecycle import Replicas
+from node.replicas.log_compaction import CompactionLimits, LogCompaction
 from node.replicas.log_start_propagation import LogStartPropagation
 from node.replicas.partition_deletion import PartitionDeletion
 from node.replicas.partition_switch import PartitionSwitcher
@@ -44,6 +48,8 @@ class ReplicaParts:
     leadership_shedder: LeadershipShedder
     member_reports: MemberReports
     metadata_learners: MetadataLearners
+    compaction: LogCompaction
+    removal: RemovalTask
 
 
 def build_replicas(env: NodeEnv, storage: StorageParts, metadata: MetadataParts, peers: PeerParts,
@@ -63,6 +69,13 @@ def build_replicas(env: NodeEnv, storage: StorageParts, metadata: MetadataParts,
     snapshots = Snapshots(core, store, metadata.log, checkpoints, peers.bulk, env.config.limits,
                           request_round, log, partial, env.space, replicas.reload,
                           record_copies.add)
+    limits = env.config.limits
+    compaction = LogCompaction(
+        core, store,
+        CompactionLimits(limits.raft_log_bytes_kept, limits.raft_log_bytes_newest,
+                         limits.node_raft_log_bytes_newest),
+        ReleaseGate(metadata.log, data_snapshots_fault), snapshots.held_from, env.space)
+    checkpoints.completed.subscribe(compaction.checkpointed)
     applied = AppliedEntries(store.partition_states)
     partition_switcher = PartitionSwitcher(core, store.partition_states, metadata.log, applied,
                                   peers.requests, peers.metadata_requests, request_round, log)
@@ -87,4 +100,7 @@ def build_replicas(env: NodeEnv, storage: StorageParts, metadata: MetadataParts,
         log_start_propagation, record_deletion, partition_deletion,
         LeadershipShedder(core, env.space, admin.roles, request_round, log),
         MemberReports(core, metadata.log, peers.metadata_requests),
-        MetadataLearners(core, metadata.log, request_round, log))
+        MetadataLearners(core, metadata.log, request_round, log),
+        compaction,
+        RemovalTask(RemovalSteps(store, storage.trim, storage.remover, env.turns.take, env.space,
+                                 compaction)))

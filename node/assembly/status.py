@@ -59,6 +59,7 @@ def build_status(env: NodeEnv, storage: StorageParts, metadata: MetadataParts, p
             scrub=storage.scrub,
             remover=storage.remover,
             cleaner=storage.cleaner.cleaner,
+            compaction=replicas.compaction,
             space=env.space,
             snapshots=replicas.snapshots,
             record_copies=replicas.record_copies,

@@ -16,8 +16,7 @@ from node.clock import monotonic_ms
 from node.loop.cleaner_task import CleanerTask
 from node.loop.disk_worker import DiskWorker, open_probe
 from node.loop.record_trim import RecordTrim
-from node.loop.removal_steps import RemovalSteps
-from node.loop.removal_task import RemovalTask, report_removal
+from node.loop.removal_task import report_removal
 from node.loop.scrub import Scrub
 from node.loop.segment_remover import SegmentRemover
 from node.loop.write_gather import WriteGather
@@ -37,7 +36,6 @@ class StorageParts:
     scrub: Scrub
     trim: RecordTrim
     remover: SegmentRemover
-    removal: RemovalTask
     cleaner: CleanerTask
 
 
@@ -64,6 +62,5 @@ def build_storage(env: NodeEnv) -> StorageParts:
         damage_found,
         Scrub(env.store, disk.gather, damage_found.notify, env.config.data_dir, settings),
         trim, remover,
-        RemovalTask(RemovalSteps(env.store, trim, remover, env.turns.take, env.space)),
         CleanerTask(env.store, disk.gather, env.turns, env.space, damage_found.notify, env.log,
                     settings.cleaner_bytes_per_second))

@@ -23,9 +23,8 @@ if TYPE_CHECKING:
 #: First release that knows the entries of docs/decisions/0060.
 RETENTION_ENTRIES_SINCE = (0, 2)
 
-#: First release that can take the place of a compacted log of a group with partitions by a
-#: snapshot.
-DATA_SNAPSHOTS_SINCE = (0, 2)
+#: First release that takes a snapshot in place of the compacted log of a group with partitions.
+DATA_SNAPSHOTS_SINCE = (0, 3)
 
 #: Nodes that a refusal names; it always tells their number.
 NODES_NAMED = 4

@@ -46,6 +46,7 @@ from node.peers.liveness_thread import LivenessThread
 from node.peers.registry import PeerRegistry
 from node.peers.security import Security
 from node.replicas.lifecycle import Replicas
+from node.replicas.log_compaction import LogCompaction
 from node.replicas.partition_switch import PartitionSwitcher
 from node.replicas.record_copies_task import RecordCopyTask
 from node.replicas.repair import Repairs
@@ -98,6 +99,7 @@ class CountingParts:
     scrub: Scrub
     remover: SegmentRemover
     cleaner: SegmentCleaner
+    compaction: LogCompaction
     space: Space
     snapshots: Snapshots
     record_copies: RecordCopyTask
@@ -194,6 +196,7 @@ class Statistics:
             "clock_is_far": int(parts.liveness.clock_skew.is_far),
             "bulk_bytes_sent": parts.bulk.bytes_sent,
             "checkpoints": parts.checkpoints.written,
+            "raft_entries_compacted": parts.compaction.entries_compacted,
             "segments_removed": parts.remover.segments_removed,
             "segments_removed_bytes": parts.remover.bytes_removed,
             "segments_leaving": parts.store.segments_leaving,

@@ -3,7 +3,7 @@
 Contract. ``note`` is called for each group of which entries were applied, and ``checkpointed``
 after each checkpoint, in O(1). ``steps`` is one pass over the groups with entries to compact, as an
 iterator whose ``next`` is a bounded portion of work. Consensus and storage are compacted in one
-step. A replica that is quarantined or in head recovery is left alone.
+step. A replica that is quarantined, in head recovery or installing a snapshot is left alone.
 
 ``first_index`` is the rule. An entry of the Raft log is kept while
 
@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from multiraft.types import METADATA_GROUP
+from node.replicas.snapshot_source import NOTHING_HELD
 
 if TYPE_CHECKING:
     from multiraft.raft.multi_raft import MultiRaft
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
 ENTRIES_PER_STEP = 2048
 #: Groups that one step examines: as long.
 GROUPS_PER_STEP = 64
-#: ``held_from`` of a group of which no snapshot is served.
-NOTHING_HELD = 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +143,8 @@ class LogCompaction:
             if group not in self._store.groups:  # removed; else it is not admitted yet
                 self._open.pop(group, None)
             return False
-        return not status.quarantine_reason(group) and (
-            group == METADATA_GROUP or not self._gate.fault)
+        return (not status.quarantine_reason(group) and not status.is_installing(group)
+                and (group == METADATA_GROUP or not self._gate.fault))
 
     def _compact(self, group: int) -> Iterator[None]:
         start, target = self._store.raft_start(group), self._target(group)

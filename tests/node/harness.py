@@ -17,6 +17,7 @@ from pathlib import Path
 import trio
 
 from multiraft.core import BatchBuilder
+from multiraft.storage.config import StorageConfig
 from multiraft.storage.filesystem import RealFilesystem
 from multiraft.storage.identity import Identity
 from multiraft.storage.store import Store
@@ -109,11 +110,11 @@ def one_node_table(**limits: int) -> dict:
 
 
 def make_node(config: NodeConfig, life: Life | None = None,
-              http: HttpThread | None = None) -> Node:
+              http: HttpThread | None = None, storage: StorageConfig = StorageConfig()) -> Node:
     """Return all parts of a node on its real directory."""
     store = Store.open(str(config.data_dir), RealFilesystem(),
                        Identity(config.cluster_id, config.node.id, secrets.randbits(63),
-                                process=draw_process_number()))
+                                process=draw_process_number()), storage)
     return Node(config, store, Security(config.security, config.cluster_id), silent_log(), life,
                 http)
 

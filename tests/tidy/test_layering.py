@@ -62,7 +62,9 @@ DRIVEN_OF_NODE = {
         "node.loop.removal_steps",
         "node.loop.segment_cleaner",
         "node.loop.segment_remover",
+        "node.replicas.log_compaction",
     ),
+    "chaos/simulator/node/replicas/log_compaction.py": ("node.replicas.log_compaction",),
     "chaos/simulator/node/loop/observed_store.py": ("node.loop.write_gather",),
     "chaos/simulator/node/loop/orderly_stop.py": (
         "node.errors",

@@ -47,6 +47,7 @@ from chaos.simulator.node.rebalance.moves import Moves
 from chaos.simulator.node.replicas.damage import DiskDamage
 from chaos.simulator.node.replicas.group_snapshots import GroupSnapshotExchange
 from chaos.simulator.node.replicas.leadership import Leadership
+from chaos.simulator.node.replicas.log_compaction import compaction_of
 from chaos.simulator.node.replicas.repair import DamageRepair
 from chaos.simulator.node.replicas.replica_lifecycle import replicas_of
 from chaos.simulator.node.replicas.snapshots import SnapshotExchange
@@ -113,14 +114,16 @@ class Boot:
         replicas.load()
         self._checkpoints = Checkpoints(env, process, raft, store, self.worker, guard,
                                         AppliedMetadata(self.metadata), self._compact)
-        self.removal = Removal(env, process, store, self.worker, guard,
-                               self._checkpoints.ask_later, self.repair.found)
         self.snapshots = SnapshotExchange(env, process, rounds, fail_points, raft, store,
                                           self.worker, self._checkpoints, guard, bulk,
                                           threads, parts.disk.filesystem, self.metadata)
         self.group_snapshots = GroupSnapshotExchange(
             env, process, rounds, fail_points, raft, store, self.worker, self._checkpoints, guard,
             bulk, threads, self.repair, self.snapshots)
+        compaction = compaction_of(env, raft, store, guard, self.snapshots.held_from)
+        self._checkpoints.writer.completed.subscribe(compaction.checkpointed)
+        self.removal = Removal(env, process, store, self.worker, guard, compaction,
+                               self._checkpoints.ask_later, self.repair.found)
         self.membership = MembershipChanges(env, cluster, process, rounds, raft, peers,
                                             self.confirmations)
         waits = AppliedWaits(process, store)
@@ -158,7 +161,7 @@ class Boot:
             self.confirmations, clients.sessions, self.moves, replicas,
             CoreEvents(self._env, self.repair, self.core), waits,
             on_snapshot_offer=self._snapshot_offered,
-            lead=self.retention.lead, note_applied=self.removal.trim.note)
+            lead=self.retention.lead, note_applied=self.removal.note_applied)
 
     def _snapshot_offered(self, group: int, leader: int) -> None:
         if group == METADATA_GROUP:
@@ -232,10 +235,8 @@ class Boot:
         return self._driver.wrote(staged)
 
     def _compact(self, applied: int) -> None:
-        """Compact the commands of group 0 that a checkpoint holds, and the entries of other groups
-        that two hold."""
+        """Compact the commands of group 0 that a checkpoint holds."""
         self.snapshots.compact(applied)
-        self.group_snapshots.compact()
 
     def request_round(self) -> None:
         """Request a round."""

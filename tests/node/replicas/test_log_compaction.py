@@ -54,6 +54,7 @@ class Node:
         self.status = self
         self.compacted_to: dict[int, int] = {}
         self.quarantined: set[int] = set()
+        self.installing: set[int] = set()
         self.here = {GROUP, OTHER, METADATA_GROUP}
         self.held: dict[int, int] = {}
         self.served: dict[int, int] = {}
@@ -64,6 +65,9 @@ class Node:
 
     def has_group(self, group):
         return group in self.here
+
+    def is_installing(self, group):
+        return group in self.installing
 
     def quarantine_reason(self, group):
         return "damaged" if group in self.quarantined else ""
@@ -146,7 +150,7 @@ def check_reads_but_the_end(node) -> None:
     assert [index for _, _, index, _ in found] == [4, 8, 10]
 
 
-@pytest.mark.parametrize("what", ["removed", "quarantined", "restarted", "release"])
+@pytest.mark.parametrize("what", ["removed", "quarantined", "installing", "restarted", "release"])
 def test_a_log_that_changes_between_steps_is_left_alone(monkeypatch, what):
     monkeypatch.setattr(log_compaction, "ENTRIES_PER_STEP", 2)
     node = Node()
@@ -159,6 +163,8 @@ def test_a_log_that_changes_between_steps_is_left_alone(monkeypatch, what):
         node.here.discard(GROUP)
     elif what == "quarantined":
         node.quarantined.add(GROUP)
+    elif what == "installing":
+        node.installing.add(GROUP)
     elif what == "restarted":
         node.store.compact(GROUP, 4)
     else:

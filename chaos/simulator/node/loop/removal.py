@@ -21,6 +21,7 @@ from node.loop.record_trim import RecordTrim
 from node.loop.removal_steps import RemovalSteps
 from node.loop.segment_cleaner import SegmentCleaner
 from node.loop.segment_remover import SegmentRemover
+from node.replicas.log_compaction import LogCompaction
 
 #: Interval at which due work is asked for; a node asks every second.
 ASK_US = 500_000
@@ -34,14 +35,16 @@ class Removal:
     """Task that removes records and segments of one boot."""
 
     def __init__(self, env: NodeEnv, process: ProcessScheduler, store: Store, worker: DiskWorker,
-                 guard: DiskSpaceGuard, required: Callable[[], None],
+                 guard: DiskSpaceGuard, compaction: LogCompaction, required: Callable[[], None],
                  found: Callable[[CorruptRange], None]):
         """``required()`` has the checkpoint written that the remover may have required; ``found``
         takes damage that the cleaner has read."""
         self.trim = RecordTrim(store)
         self.remover = SegmentRemover(store, worker.operations.run, self._take_turn,
                                       lambda: env.now_ms, guard, self._report)
-        self._steps = RemovalSteps(store, self.trim, self.remover, self._take_turn, guard)
+        self._steps = RemovalSteps(store, self.trim, self.remover, self._take_turn, guard,
+                                   compaction)
+        self._compaction = compaction
         self.cleaner = SegmentCleaner(store, worker.operations.run, self._take_turn,
                                       lambda: env.now_ms / 1000, self._sleep_until,
                                       CleanerPace(BYTES_PER_SECOND), self, guard)
@@ -50,6 +53,11 @@ class Removal:
         self._process = process
         self._required = required
         self._task = DiskTask(process, self._run, worker.end)
+
+    def note_applied(self, group: int) -> None:
+        """Note that entries of a group were applied."""
+        self.trim.note(group)
+        self._compaction.note(group)
 
     def begin(self) -> None:
         """Ask for due work from now on, until this boot ends."""
@@ -60,7 +68,9 @@ class Removal:
         self._process.later(ASK_US, self._ask)
 
     async def _run(self) -> None:
+        before = self._compaction.entries_compacted
         await self._steps.give_back()
+        self._env.event_counts["entries compacted"] += self._compaction.entries_compacted - before
         await self.cleaner.clean_due()
         self._required()
 

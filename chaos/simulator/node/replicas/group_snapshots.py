@@ -3,8 +3,8 @@
 Contract.  What is downloaded, installed and copied, and in which order, is the product's own
 (``node/replicas/group_downloads.py``, ``group_snapshot_installer.py``, ``record_copies.py``).  This
 module gives them time, threads, bulk connections and a disk.  Each effect is a place where an armed
-crash may strike, and is reported to the state checker.  The groups are compacted only with the
-parameter ``entries_kept``.
+crash may strike, and is reported to the state checker.  How the groups are compacted:
+``log_compaction.py``.
 
 Invariants.  Consensus learns of a snapshot only after a checkpoint that holds it is durable.
 """
@@ -31,7 +31,6 @@ from multiraft.raft.log_reader import LogBounds
 from multiraft.raft.multi_raft import MultiRaft
 from multiraft.storage.disk_space import DiskSpaceGuard
 from multiraft.storage.store import Store
-from multiraft.types import METADATA_GROUP
 from node.errors import DiskFailed
 from node.replicas import record_copies_messages
 from node.replicas.group_downloads import GroupDownloads
@@ -119,23 +118,6 @@ class GroupSnapshotExchange:
         """Copy what the recovered replicas lack."""
         self._copies.add_incomplete()
         self._copy()
-
-    def compact(self) -> None:
-        """Forget the applied entries of groups with partitions that both kept checkpoints cover,
-        except the newest ones."""
-        kept = self._env.parameters.entries_kept
-        if kept is None:
-            return
-        status = self._raft.status
-        for group in status.groups():
-            if (group == METADATA_GROUP or status.is_installing(group)
-                    or status.quarantine_reason(group)):
-                continue
-            first_index = min(self._store.raft_start_max(group),
-                              status.applied_index(group) + 1) - kept
-            if first_index > status.of(group).first_index:
-                self._raft.compacted(group, self._store.compact(group, first_index))
-                self._env.event_counts["groups compacted"] += 1
 
     # ---- snapshots -------------------------------------------------------------------------
 

@@ -181,6 +181,10 @@ class SnapshotExchange:
         self._source.compact(applied)
         self._offer.set_result()
 
+    def held_from(self, group: int) -> int:
+        """Return the first index of a group's log that follows a snapshot which is served."""
+        return self._source.held_from(group)
+
     def offered(self, leader: int) -> None:
         """Download a snapshot from ``leader``, which has compacted the entries that this replica
         needs."""
