@@ -621,3 +621,26 @@ def test_a_removed_replica_leaves_its_damaged_records_to_nobody():
     at = position(store, 6)
     assert store.table.logs[GROUP].unreadable_ranges() == [
         (at, at + store.table.logs[GROUP].size(6))]
+
+
+def test_a_raft_start_behind_truncated_entries_of_an_earlier_segment_is_no_damage(simulated):
+    """Entry 6 of term 1 cannot follow entry 5 of term 2, and was truncated before that came."""
+    store = filled(simulated, [noop_entry(GROUP, index, 1) for index in range(1, 5)])
+    states = store.partition_states[GROUP]
+    wrong = [noop_entry(GROUP, index, 1) for index in (5, 6)]
+    for entry in wrong:
+        states.append(entry)
+    Rounds(store).run(write(GROUP, *wrong))
+    store.table.journal.start_segment()
+    Rounds(store).run(write(GROUP, drop_from=5))
+    states.truncate(5)
+    for index in (5, 6, 7):
+        append(store, noop_entry(GROUP, index, 2))
+    checkpoints(store)
+    store.compact(GROUP, 6)
+    assert not store.table.logs[GROUP].records
+    checkpoints(store)
+    store = reopened(store, simulated)
+    log = store.table.logs[GROUP]
+    assert not store.damage and not log.quarantined and not log.missing
+    assert (log.raft_start, log.index.prev_term, log.index.last_index) == (6, 2, 7)

@@ -50,7 +50,7 @@ class GroupRebuild:
                  "_damage", "_unapplied_entries", "_pending_copies", "_first_positions",
                  "_unreadable", "_record", "_removed", "_lost", "_read_to", "_removed_indexes",
                  "_pending_installed", "_copied", "_lost_copies", "_damaged_to", "_files",
-                 "_file_copies")
+                 "_file_copies", "_early_entries")
 
     def __init__(self, log: StoredLog, journal: Journal, applied: Mapping[tuple[int, int], int],
                  known_to: int, damage: list[Damage], record: GroupRecord | None,
@@ -62,6 +62,8 @@ class GroupRebuild:
         entries may have been of any group."""
         self.log = log
         self.broken_reason = ""  # why later entries cannot follow
+        #: Damage, unless a truncation follows: entries of an earlier term than the one before them.
+        self._early_entries: Damage | None = None
         self._journal = journal
         self._applied = applied
         self._known_to = known_to
@@ -126,7 +128,7 @@ class GroupRebuild:
         log = self.log
         if run.truncated_from:
             if run.truncated_from <= log.index.last_index + 1:
-                self.broken_reason = ""
+                self.broken_reason, self._early_entries = "", None
             self._truncate(run.truncated_from)
         if end and run.last_index >= end:
             run.truncate(end)
@@ -391,9 +393,14 @@ class GroupRebuild:
         self._pass_removed(index.position(index.first_index), index.first_index)
         first_removed = log.index.first_conflict(index.first_index, first_term)
         if first_removed < log.index.first_index or first_term < log.index.prev_term:
-            return self._note_broken(
-                segment, f"index {index.first_index}, term {first_term} where the log begins"
-                f" with index {log.index.first_index}")
+            why = (f"index {index.first_index}, term {first_term} where the log begins with index "
+                   f"{log.index.first_index}")
+            if log.index:
+                return self._note_broken(segment, why)
+            # The Raft start rose behind their truncation, which is still to come.
+            self._early_entries = self._damage_of(segment, why)
+            self.broken_reason = why
+            return None
         if first_removed > log.index.last_index:  # what lies between is lost, and may have copies
             first_removed = index.first_index
         # If there are entries to truncate, the record of that is lost.
@@ -511,10 +518,17 @@ class GroupRebuild:
         return self._journal.place_at(position) if position != UNKNOWN_POSITION else None
 
     def _note_broken(self, segment: Segment, why: str) -> None:
-        log = self.log
-        self._damage.append(Damage("log", segment.path, segment.start, log.group,
-                                   log.index.last_index + 1, why))
+        self._damage.append(self._damage_of(segment, why))
         self.broken_reason = why
+
+    def _damage_of(self, segment: Segment, why: str) -> Damage:
+        log = self.log
+        return Damage("log", segment.path, segment.start, log.group, log.index.last_index + 1, why)
+
+    def report_early_entries(self) -> None:
+        """Report entries that cannot follow the log's beginning, if no truncation followed them."""
+        if self._early_entries is not None:
+            self._damage.append(self._early_entries)
 
     def find_configurations(self) -> None:
         """Add the configurations of membership entries above the applied state to the log: an entry

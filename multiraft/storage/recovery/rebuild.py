@@ -201,6 +201,7 @@ class _Rebuilding:
                 log.damage.quarantine(
                     f"entry {min(log.missing)} is damaged, lost or in question"
                     + f" and {len(log.missing) - 1} more" * (len(log.missing) > 1))
+            each.report_early_entries()
             if each.broken_reason:
                 log.damage.require_head_recovery(each.broken_reason)
             self._result.partition_states[group] = states
