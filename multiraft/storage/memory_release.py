@@ -6,13 +6,14 @@ only; ``take`` yields where the loop may do something else.
 
 A group's part of a segment leaves memory once its last entry is below the Raft start: a truncation
 meets no entry there.  What was truncated before has other terms than the records
-(``RecordStore.can_take``); such a part, and what stands in a damaged segment, stays in memory.
+(``RecordStore.can_take``); such a part, and what stands in a damaged segment, stays in memory, as
+does the source of a cold segment.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple, final
 
 from multiraft.partitions.state import PartitionStates
@@ -66,7 +67,11 @@ class MemoryRelease:
     """Decisions which index files answer, and the steps to that."""
 
     def __init__(self, journal: Journal, logs: Mapping[int, StoredLog],
-                 states: Mapping[int, PartitionStates], indexed: IndexedSegments):
+                 states: Mapping[int, PartitionStates], indexed: IndexedSegments,
+                 is_source: Callable[[int], bool]):
+        """``is_source``: if the records of the segment with that start are being copied to a cold
+        one, and so stay in memory."""
+        self._is_source = is_source
         self._journal = journal
         self._logs = logs
         self._states = states
@@ -114,7 +119,7 @@ class MemoryRelease:
         for _ in range(min(len(self._queue), SEGMENTS_EXAMINED_MAX)):
             start = self._queue.popleft()
             groups = self._pending.get(start)
-            if groups is None or not any(self._is_below(group, *each)
+            if groups is None or self._is_source(start) or not any(self._is_below(group, *each)
                                          for group, each in groups.items()):
                 continue
             segment = self._journal.segment_of(start)
@@ -131,7 +136,7 @@ class MemoryRelease:
         segment, groups = job.segment, self._pending.get(job.segment.start, {})
         if job.header is None:
             self._indexed.damaged.append(segment)
-        elif not segment.is_removed:
+        elif not segment.is_removed and not self._is_source(segment.start):
             indexed = self._indexed.add(segment, job.header)
             indexed.rows += 1  # it stays while parts of it are taken
             partitions = 0

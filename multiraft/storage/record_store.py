@@ -395,10 +395,15 @@ class RecordStore:
 
     def can_take(self, first: int, last: int, terms: TermRuns, raft_start: int) -> bool:
         """Return True if the entries first..last of a segment, with runs of these ``terms``, are
-        the committed ones, and no other segment's index file answers for one of them.  O(runs +
-        segments)."""
-        return terms_agree(self._terms, raft_start, first, last, terms) and not any(
-            first <= each.last and each.first <= last for each in self._ranges)
+        the committed ones, and no other segment's index file answers for one of them.
+
+        A record whose place is in a cold segment has left the segment: the index file would answer
+        for it once more, and keep the segment.  O(runs + segments + records first..last)."""
+        positions = self._positions[bisect_left(self._indexes, first):
+                                    bisect_right(self._indexes, last)]
+        return (terms_agree(self._terms, raft_start, first, last, terms)
+                and not any(first <= each.last and each.first <= last for each in self._ranges)
+                and not is_cold(max(positions, default=0)))
 
     def take_file(self, first: int, last: int, segment: IndexedSegment) -> None:
         """Let the index file of a segment answer for the records first..last, as far as they stand

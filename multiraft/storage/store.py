@@ -43,6 +43,7 @@ from multiraft.storage.checkpointer import Checkpointer
 from multiraft.storage.cold.cleaner import Cleaner
 from multiraft.storage.cold.cleaning_policy import CleaningLimits
 from multiraft.storage.cold.cold_files import ColdSegments
+from multiraft.storage.cold.cold_segment import is_cold
 from multiraft.storage.config import StorageConfig
 from multiraft.storage.errors import (
     BlockNotCached,
@@ -129,10 +130,9 @@ class Store:
         self._cache = EntryCache(config.entry_cache_bytes_max)
         self._checkpointer = Checkpointer(table, self.repair, directory, config, checkpoint)
         self._release = MemoryRelease(table.journal, table.logs, table.partition_states,
-                                      table.indexed)
+                                      table.indexed, lambda start: self.cleaner.is_source(start))
         self._removal = SegmentRemoval(table, self._checkpointer, recovered.contents,
-                                       self._release.forget,
-                                       config.segment_bytes_max // 2)
+                                       self._release.forget, config.segment_bytes_max // 2)
         self.cleaner = Cleaner(table, self._checkpointer, recovered.contents,
                                recovered.cold_contents, CleaningLimits(
                                    config.segment_bytes_max,
@@ -902,8 +902,8 @@ class Store:
         if batches is None or slot < 0 or offset >= batches.batch(slot)[1]:
             return None
         index = batches.batch(slot)[2]
-        place = log.locate(index)
-        if place.position + place.size > self._journal.durable:
+        _, position, size = log.locate(index)
+        if not is_cold(position) and position + size > self._journal.durable:
             return None
         cached = log.cached.get(index)
         return VerifyJob(self.table.read_from_disk(log, (index,)), index,

@@ -268,6 +268,13 @@ class Cleaner:
             count += len(sizes)
         return SegmentFacts(segment.start, size, live, count, age, is_cold(segment.start))
 
+    def is_source(self, start: int) -> bool:
+        """Return True if records of a segment are being copied, or their copies wait for
+        checkpoints: their places stay in memory.  O(waiting cold segments + sources)."""
+        return any(start in each.sources for each in self._waiting.values()) or (
+            self._copying is not None
+            and any(source.file.start == start for source in self._copying.sources))
+
     # ---- copying -------------------------------------------------------------------------------
 
     def choose(self, is_short: bool = False) -> Sources:
@@ -310,7 +317,8 @@ class Cleaner:
             return (cold, self._cold_contents[cold.name.number]) if cold and found else None
         segments = journal.sealed_from(start, 1)
         contents = self._contents.get(start)
-        if not segments or segments[0].start != start or contents is None:
+        if (not segments or segments[0].start != start or contents is None
+                or self._table.indexed.find(start) is not None):
             return None
         return segments[0], contents.groups
 

@@ -94,7 +94,9 @@ class _Recovery:
         self._applied = checkpoint.applied()
         self._result = RecoveryReport()
         self._found_damage: list[FoundDamage] = []
-        self._by_summaries = True  # entries are read where the summaries do not do
+        #: Entries are read where the summaries do not do; all with cold segments, whose records
+        #: have left their sources.
+        self._by_summaries = not checkpoint.cold.names
         self._file_headers: dict[int, FileHeader] = {}  # of index files, by start of the segment
 
     def run(self) -> RecoveryReport:
