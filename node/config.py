@@ -182,7 +182,8 @@ def load(path: Path) -> NodeConfig:
         if len(text) > CONFIG_CHARACTERS_MAX:
             raise BadConfig(f"{path} has more than {CONFIG_CHARACTERS_MAX} characters, the limit")
         table = tomllib.loads(text)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    # ValueError also for a number of too many digits, and for bytes that are no UTF-8.
+    except (OSError, ValueError, RecursionError) as error:
         raise BadConfig(f"cannot read {path}: {error}") from error
     try:
         return parse(table, path.parent)

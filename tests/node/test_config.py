@@ -162,3 +162,11 @@ def test_a_key_of_an_earlier_release_is_read_under_its_new_name(tmp_path, table,
 
 def test_a_file_with_present_keys_has_none_to_rename(tmp_path):
     assert load(write(tmp_path, f"{GOOD}\n[raft]\nelection_jitter_ms = 200\n")).renamed_keys == ()
+
+
+@pytest.mark.parametrize("text", ("x = " + "9" * 5_000, "x = " + "[" * 5_000, "x = ", "\xff"))
+def test_a_file_that_is_no_toml_is_a_bad_config(tmp_path, text):
+    path = tmp_path / "node.toml"
+    path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(BadConfig, match="cannot read"):
+        load(path)
