@@ -580,6 +580,8 @@ class StoredLog:
             ranges.append(FileRange(entries.first_index, entries.last_index, segment))
             count, size = count + entries.count, size + entries.bytes
         for partition, rows in builder.finish().items():
+            if not rows:
+                continue  # its batches there were truncated
             state = states.applied(partition)
             known = PartitionRows(counts, 0, rows, ends[partition])
             if state is None:

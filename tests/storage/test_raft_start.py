@@ -644,3 +644,24 @@ def test_a_raft_start_behind_truncated_entries_of_an_earlier_segment_is_no_damag
     log = store.table.logs[GROUP]
     assert not store.damage and not log.quarantined and not log.missing
     assert (log.raft_start, log.index.prev_term, log.index.last_index) == (6, 2, 7)
+
+
+def test_a_partition_whose_batches_in_a_segment_were_all_truncated(simulated):
+    """The index file names it, without a row."""
+    store = filled(simulated, ENTRIES[:4])
+    Rounds(store).run(write(GROUP, noop_entry(GROUP, 4, 2), drop_from=4,
+                            hard_state=HardState(2, 1)))
+    states = PartitionStates(GROUP)
+    for entry in (*ENTRIES[:3], noop_entry(GROUP, 4, 2)):
+        states.append(entry)
+    states.apply(4)
+    store.partition_states[GROUP] = states
+    store.table.journal.start_segment()
+    checkpoints(store)
+    store.compact(GROUP, 5)
+    assert seal(store)
+    checkpoints(store)
+    store = reopened(store, simulated)
+    store.table.logs[GROUP]._check()
+    assert read(store, PARTITION, 0) == (payloads(3), 2)
+    assert read(store, SECOND, 0) == ([], 0)
