@@ -3,10 +3,10 @@
 Contract.  ``MultiRaft`` calls ``on_leader_timer`` when the timer of a led group expires.
 
 Theory.  Members that do not acknowledge are probed every ``retransmit_ms``.  When every reachable
-member has acknowledged all entries and the commit index, the timer is not armed again: the group is
-quiesced, and costs neither messages nor time, because store liveness replaces its heartbeats
-(CockroachDB quiesces ranges and TiKV hibernates regions for the same reason).  ``Group.unquiesce``
-arms the timer again.
+member has acknowledged all entries and the commit index, and lacks no records, the timer is not
+armed again: the group is quiesced, and costs neither messages nor time, because store liveness
+replaces its heartbeats (CockroachDB quiesces ranges and TiKV hibernates regions for the same
+reason).  ``Group.unquiesce`` arms the timer again.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ UNKNOWN_GROUP_RETRY_MAX = 4
 #: A quarantined member is probed at intervals of this many ``retransmit_ms``.  It reports its
 #: repair itself; the probes cover the loss of that message.
 QUARANTINED_RETRY = 16
+#: The same of a member that copies records: it reports their number itself.
+COPYING_RETRY = 16
 
 
 def on_leader_timer(group: Group) -> None:
@@ -39,9 +41,12 @@ def on_leader_timer(group: Group) -> None:
     for member in group.progress.values():
         # Members that are unreachable do not keep the group active: it is re-examined when they
         # return.
-        if member.has_all(log.last_index, log.commit) or not _is_reachable(group, member):
+        has_all = member.has_all(log.last_index, log.commit)
+        if has_all and not member.records_left or not _is_reachable(group, member):
             continue
         retry_ms = context.config.retransmit_ms
+        if has_all:
+            retry_ms *= COPYING_RETRY
         if member.state is ProgressState.UNKNOWN_GROUP:
             retry_ms *= min(UNKNOWN_GROUP_RETRY_MAX, 1 << member.unknown_replies - 1)
         elif member.state is ProgressState.QUARANTINED:
@@ -56,8 +61,8 @@ def on_leader_timer(group: Group) -> None:
     if again_ms:
         context.timers.arm(group.id, again_ms)
     else:
-        # Every reachable member has all entries and the commit index, and the disarmed timer is the
-        # whole of quiescing.  Any proposal, message or change of support arms it again.
+        # Every reachable member has all entries, the commit index and its records.  The disarmed
+        # timer is the whole of quiescing: any proposal, message or change of support arms it.
         group.emit("quiesced")
     group.touch()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from multiraft.errors import NotLeader, ProposalError, RecordsLeft
+from multiraft.raft import quiescence
 from multiraft.raft.messages import Append, AppendReply, Status, TimeoutNow
 from tests.raft.solo import GROUP, Solo
 
@@ -104,6 +105,21 @@ def test_a_reply_that_a_lost_connection_took_is_asked_for_again():
     reply(solo, 2, 0)
     solo.core.connected(2)
     assert not [each for each in solo.drain() if isinstance(each.message, Append)]
+
+
+def test_a_member_that_copies_records_is_asked_seldom_until_it_has_them():
+    """Its last reply may be lost without a lost connection, and nothing else would ask."""
+    solo = leading()
+    for node, left in ((3, 0), (2, 7)):
+        solo.step(node, AppendReply(GROUP, 1, 1, Status.OK, 1, 1, 1, left << 1))
+    retry_ms = solo.core.config.retransmit_ms * quiescence.COPYING_RETRY
+    solo.tick(solo.core.config.retransmit_ms)  # tells them the commit index
+    assert not [each for each in solo.tick(retry_ms // 2) if isinstance(each, Append)]
+    assert len([each for each in solo.tick(2 * retry_ms) if isinstance(each, Append)]) == 2
+    assert not solo.status.quiesced
+    solo.step(2, AppendReply(GROUP, 1, 1, Status.OK, 1, 1, 1, 0))
+    assert not [each for each in solo.tick(3 * retry_ms) if isinstance(each, Append)]
+    assert solo.status.quiesced
 
 
 def test_a_replica_that_installs_a_snapshot_does_not_campaign():
