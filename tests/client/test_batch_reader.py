@@ -47,7 +47,7 @@ def named(batches: list[list[int]], timestamp_ms: int, log_start: int, end: int)
     log = StoredLog(1, 1)
     log.partitions[PARTITION] = index
     store = Store.__new__(Store)
-    store.table = SimpleNamespace(log=lambda _group: log)
+    store.table = SimpleNamespace(log=lambda _group: log, indexed=SimpleNamespace(blocks=None))
     return store.first_at(1, PARTITION, timestamp_ms, log_start, end)
 
 

@@ -89,7 +89,12 @@ def owed(monkeypatch, parts, *answers: ReadOutcome) -> tuple[str, int]:
         asked.append(None)
         return left.pop(0) if len(left) > 1 else left[0]
 
+    async def offsets(*_arguments) -> None:
+        """Return None: the node does not answer."""
+        await trio.lowlevel.checkpoint()
+
     monkeypatch.setattr(final_reads.reads, "read", read)
+    monkeypatch.setattr(final_reads.reads, "offsets", offsets)
     context = SimpleNamespace(recorder=SimpleNamespace(process=lambda: None))
     said = trio.run(final_reads.read_replica, context, PLACE, PART, parts,
                     clock=trio.testing.MockClock(autojump_threshold=0))
@@ -125,6 +130,23 @@ def test_an_empty_partition_is_asked_for_once(monkeypatch):
 END = 3
 
 
+class Consumer:
+    """A consumer that is given these values, or an error."""
+
+    def __init__(self, offset: int, given: list[int] | Exception):
+        self.offset, self.given = offset, given
+
+    async def __aiter__(self):
+        await trio.lowlevel.checkpoint()
+        if isinstance(self.given, Exception):
+            raise self.given
+        if self.given:
+            yield self.offset, self.given
+
+    def positions(self) -> dict[int, int]:
+        return {PLACE.partition: self.offset}
+
+
 class Consumed:
     """A client whose consumers are given these values at each call; the last ones again and
     again."""
@@ -137,15 +159,11 @@ class Consumed:
     async def client(self):
         yield self
 
-    async def consume(self, _topic, _partition, offset, until_end):
-        assert until_end
-        await trio.lowlevel.checkpoint()
+    def consume(self, _topic, _partition, offset, until_end, offset_reset):
+        assert until_end and offset_reset == "earliest"
         self.positions.append(offset)
         given = self.given.pop(0) if len(self.given) > 1 else self.given[0]
-        if isinstance(given, Exception):
-            raise given
-        if given:
-            yield offset, given
+        return Consumer(offset, given)
 
 
 def consumed(monkeypatch, *given: list[int] | Exception) -> tuple[list, Consumed]:
@@ -154,7 +172,7 @@ def consumed(monkeypatch, *given: list[int] | Exception) -> tuple[list, Consumed
 
     monkeypatch.setattr(final_reads, "runs_of", runs_of)
     context = Consumed(*given)
-    anomalies = trio.run(final_reads.consume, context, PLACE, END,
+    anomalies = trio.run(final_reads.consume, context, PLACE, 0, END,
                          clock=trio.testing.MockClock(autojump_threshold=0))
     return anomalies, context
 

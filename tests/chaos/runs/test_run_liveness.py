@@ -50,7 +50,7 @@ class Client:
     async def topic_metadata(self, _topic):
         return None
 
-    async def create_topic(self, _name, _partitions):
+    async def create_topic(self, _name, _partitions, settings=None):
         return SimpleNamespace(incarnation=9, partitions=(), name=_name)
 
     def producer(self, **settings):

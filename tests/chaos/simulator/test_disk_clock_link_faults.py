@@ -458,7 +458,7 @@ def test_nobody_is_lost_whom_a_leader_has_just_come_to_need(way, monkeypatch):
         node.boot.membership._return(group, left, (1, 2, 3), 1)
     else:
         monkeypatch.setattr(made.workload, "topics", made.topics)
-        node.boot.moves.start()
+        node.boot.moves.start({})
         index = node.view.status(group).configuration_index
         start(node.boot.moves.plans._change(StartReplicaChange(group, wanted, (), index)),
               node.process.later)

@@ -220,7 +220,7 @@ def test_a_chain_is_read_over_all_its_groups_at_the_end():
     for before, after in zip(extents, extents[1:]):
         assert before.partition != after.partition or before.end == after.start
     read = [end for node in running.nodes.values() if node.is_up
-            for _, end in node.view.read_everything(extents)]
+            for _, end in node.view.read_everything(extents, {})]
     assert sum(read) > 0
 
 
