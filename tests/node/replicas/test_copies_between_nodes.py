@@ -64,7 +64,12 @@ class Cluster:
                      if node.core.status.has_applied_in_term(group)), None)
 
     async def wait_for_leaders(self) -> None:
+        """Wait for leaders, and for leases between all nodes: then one of them may stop without an
+        election in the groups of the others."""
         await until(lambda: self.leader() and self.leader(METADATA_GROUP), "leaders")
+        await until(lambda: all(node.core.status.supported_epoch(other)
+                                for node in self.nodes.values() for other in self.nodes
+                                if other != node.core.node), "leases")
 
     async def compact(self) -> None:
         """Have all nodes that are up forget the entries of the group that they have applied, as the
@@ -121,7 +126,10 @@ def check_records(node: Node, partition: int, count: int) -> None:
 async def topic(nodes: Cluster) -> int:
     leader = nodes.leader(METADATA_GROUP)
     async with await Client.open(leader) as client:
-        return await client.create("t")
+        partition = await client.create("t")
+    await until(lambda: all(node.metadata.log.state.locate(partition) is not None
+                            for node in nodes.nodes.values()), "all nodes know the topic")
+    return partition
 
 
 def is_whole(node: Node, partition: int, count: int) -> bool:
