@@ -22,7 +22,7 @@ PACKAGING := setup.py pyproject.toml constraints.txt
 .DEFAULT_GOAL := help
 .PHONY: help build test demo demo-spark bench-first-light bench-node ops-machines wheels lint fix
 .PHONY: containers sim soak trace-append
-.PHONY: bench-moves bench-placement bench-spark chaos clean docs fuzz asan missing
+.PHONY: bench-moves bench-retention bench-placement bench-spark chaos clean docs fuzz asan missing
 .PHONY: java tools types
 # The machine is looked at before anything is built on it.
 .NOTPARALLEL:
@@ -50,6 +50,9 @@ bench-first-light: $(VENV)/.built-dev  ## print the figures beside what the mach
 
 bench-node: $(VENV)/.built-dev  ## failover, return, creation, catching up, beside their targets
 	$(PY) -m benchmarks.bench_node $(ARGS)
+
+bench-retention: $(VENV)/.built-dev  ## space that returns, starts on long logs, memory, idle topics
+	$(PY) -m benchmarks.bench_retention $(ARGS)
 
 bench-moves: $(VENV)/.built-dev  ## a node joins under load, partitions switch, beside their targets
 	$(PY) -m benchmarks.bench_moves $(ARGS)

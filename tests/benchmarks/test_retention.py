@@ -1,0 +1,45 @@
+"""The rows of the benchmark of retention: what they are asked for, and what they leave behind."""
+
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace
+
+import pytest
+
+from benchmarks import bench_retention, retention
+
+
+def test_each_row_has_sizes_of_its_own_by_default():
+    asked = bench_retention.parse([])
+    assert asked.row is None
+    assert bench_retention.arguments_of("start", asked).gib == [1.0, 4.0]
+    assert bench_retention.arguments_of("deleted-topic", asked).gib == 2.0
+    asked = bench_retention.parse(["deleted-topic", "--gib", "3"])
+    assert bench_retention.arguments_of(asked.row, asked).gib == 3.0
+
+
+def test_figures_compare_what_was_measured_in_one_run(monkeypatch, tmp_path):
+    pairs = [retention.Deletion(4.0, 2.0, 3.0), retention.Deletion(8.0, 2.0, 2.0)]
+    monkeypatch.setattr(retention, "deleted_topic", lambda *_: pairs)
+    back, ratio = bench_retention.deleted_topic(SimpleNamespace(gib=2.0, pairs=2), tmp_path)
+    assert back.measured.values == (4.0, 8.0) and back.holds
+    assert ratio.measured.values == (1.5, 1.0) and ratio.compared == 1.25
+
+    monkeypatch.setattr(retention, "ready_after_kill", lambda *_: [3.0, 4.5])
+    [start] = bench_retention.start(SimpleNamespace(gib=[4.0, 1.0]), tmp_path)
+    assert start.compared == 1.5 and "4 GiB against 1 GiB" in start.name
+
+
+def test_without_root_there_is_no_small_disk(monkeypatch, tmp_path):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert bench_retention.small_disk(SimpleNamespace(disk_gib=2.0, minutes=1), tmp_path) == []
+
+
+def test_used_bytes_are_those_of_blocks(tmp_path):
+    assert retention.used_bytes(tmp_path) == 0
+    (tmp_path / "below").mkdir()
+    with open(tmp_path / "below" / "file", "wb") as file:
+        os.posix_fallocate(file.fileno(), 0, 1 << 20)
+    assert retention.used_bytes(tmp_path) == pytest.approx(1 << 20, rel=0.1)
+    retention.drop_pages(tmp_path)
