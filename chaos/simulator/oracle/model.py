@@ -109,6 +109,7 @@ class PendingWrite(NamedTuple):
     terms: tuple[int, ...]
     hard_state: HardState | None
     is_tombstone: bool = False  # the write is a tombstone: the replica is removed
+    follows_tombstone: bool = False  # staged while a tombstone was not durable yet
 
 
 class ReplicaModel:
@@ -147,7 +148,9 @@ class ReplicaModel:
         self.applied = 0
         #: The replica is a tombstone, as staged and as durable.
         self.is_tombstone = self.is_durable_tombstone = False
-        #: The durable log when the replica was removed, until a new replica has entries.
+        #: The durable log when the replica was removed, until a new replica has entries that were
+        #: staged after that.  Rounds that waited for a hung disk end at once, and the replies of
+        #: the removed replica leave behind all of them.
         self.last_incarnation = LogModel()
         self.installing = 0  # index of the snapshot that a crash may have installed or not
         #: Relaxed durability: the highest synced index; True after a power loss; the entries that
@@ -179,6 +182,7 @@ class ReplicaModel:
             log.drop_from(1)
             self.applied, self.adopted = 0, (0, self.first)
         self.is_tombstone = is_tombstone
+        follows_tombstone = any(each.is_tombstone for each in self.pending)
         if write.drop_from:
             log.drop_from(write.drop_from)
         first, entries, chain_at = len(log.chains), self.group.entries, self.group.chain_at
@@ -189,7 +193,8 @@ class ReplicaModel:
         if write.hard_state is not None:
             self.hard_state = write.hard_state
         pending = PendingWrite(sequence, write.drop_from, tuple(log.chains[first:]),
-                               tuple(log.terms[first:]), write.hard_state, is_tombstone)
+                               tuple(log.terms[first:]), write.hard_state, is_tombstone,
+                               follows_tombstone)
         self.pending.append(pending)
         return pending
 
@@ -197,8 +202,10 @@ class ReplicaModel:
         """Apply the pending writes up to ``sequence`` to the durable log and hard state."""
         while self.pending and self.pending[0].sequence <= sequence:
             write = self.pending.popleft()
-            if write.is_tombstone or write.chains:
-                self.last_incarnation = self.durable.copy() if write.is_tombstone else LogModel()
+            if write.is_tombstone:
+                self.last_incarnation = self.durable.copy()
+            elif write.chains and not write.follows_tombstone:
+                self.last_incarnation = LogModel()
             self.durable.put(write)
             self._remember(write.chains)
             self.is_durable_tombstone = write.is_tombstone

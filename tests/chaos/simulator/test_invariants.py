@@ -457,6 +457,26 @@ def test_an_acknowledgement_of_a_replica_that_was_removed_meanwhile():
         history.acknowledge(2, 1, 1, match=2)
 
 
+@pytest.mark.parametrize("at_once", (True, False))
+def test_an_acknowledgement_of_a_removed_replica_behind_its_successors_first_entries(at_once):
+    """Found by seed 742524693858: a disk hung, and the rounds of both replicas ended at once."""
+    history = History().term(1)
+    for index in (1, 2, 3):
+        history.write(1, history.noop(index, 1)).write(2, history.noop(index, 1))
+    removal = removed(2, 1, history)
+    if not at_once:
+        history.state_checker.durable(2, removal)
+    history.stage(2, history.noop(1, 1))
+    if at_once:
+        history.state_checker.durable(2, removal)
+    history.state_checker.durable(2, history.writes[2])
+    if at_once:
+        history.acknowledge(2, 1, 1, match=3)
+        history.write(2, history.noop(2, 1))
+    with broken("AcknowledgedIsDurable"):
+        history.acknowledge(2, 1, 1, match=3)
+
+
 def test_an_acknowledgement_of_another_log():
     history = History().term(1, 2).write(2, History().noop(1, 1)).term(2, 1)
     history.write(1, History().noop(1, 2)).append(1, 2, 2)
