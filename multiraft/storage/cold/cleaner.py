@@ -119,6 +119,8 @@ class Cleaner:
         self._newest = checkpointer.newest  # when the last pass began
         self._work: Iterator[None] | None = None
         self._facts: list[SegmentFacts] = []  # of the last complete pass
+        #: Waiting cold segments and ``is_short``, with which nothing in the facts is worth a copy.
+        self._worthless: tuple[frozenset[int], bool] | None = None
         self._copying: CopyJob | None = None
         self._removal: ColdRemovalJob | None = None
         self._waiting: dict[int, _Waiting] = {}
@@ -175,7 +177,7 @@ class Cleaner:
             self._moved(self._waiting.pop(number).segment.name.length)
         facts: list[SegmentFacts] = []
         yield from self._examine(facts)
-        self._facts = facts
+        self._facts, self._worthless = facts, None
 
     def _use(self, waiting: _Waiting) -> Iterator[None]:
         """Set the places of records to those of their copies; yield after each piece."""
@@ -279,13 +281,19 @@ class Cleaner:
 
     def choose(self, is_short: bool = False) -> Sources:
         """Return the segments that the next cold segment would be copied from, by the last pass; no
-        segment = nothing is worth it, or has to wait.  O(segments log segments)."""
-        if self._copying is not None or len(self._waiting) >= WAITING_MAX:
+        segment = nothing is worth it, or has to wait.  O(segments log segments), and O(waiting cold
+        segments) if nothing was worth it before."""
+        known = frozenset(self._waiting), is_short
+        if (self._copying is not None or len(self._waiting) >= WAITING_MAX
+                or self._worthless == known):
             return Sources(())
         taken = frozenset().union(*(each.sources for each in self._waiting.values()))
         segments = [each for each in self._facts if each.start not in taken and not (
             each.is_cold and number_of(each.start) in self._waiting)]
-        return next_sources(segments, len(self._table.journal.cold), self._limits, is_short)
+        chosen = next_sources(segments, len(self._table.journal.cold), self._limits, is_short)
+        if not chosen.segments:
+            self._worthless = known
+        return chosen
 
     def copy_job(self, sources: Sources) -> CopyJob | None:
         """Return a job that copies the records of ``sources``, as ``choose`` returned them; None if
@@ -302,6 +310,9 @@ class Cleaner:
             if runs:
                 found.append(CopySource(source[0], runs))
         if not found:
+            # They are examined again by the next pass.
+            gone = {each.start for each in sources.segments}
+            self._facts = [each for each in self._facts if each.start not in gone]
             return None
         self._copying = CopyJob(self._table.filesystem, journal.cold.directory,
                                 journal.cold_header(journal.cold.take_number()), found)

@@ -12,6 +12,7 @@ from multiraft.errors import Compacted
 from multiraft.raft.ready import GroupWrite
 from multiraft.raft.replica_records import Tombstone, tombstone
 from multiraft.storage.checkpoint import checkpoint_names
+from multiraft.storage.cold import cleaner
 from multiraft.storage.cold.cleaning_policy import SegmentFacts, Sources
 from multiraft.storage.cold.cold_segment import cold_index_path, cold_path, is_cold
 from multiraft.storage.errors import CorruptRange, RecordsNotCopied, SegmentRemoved
@@ -261,6 +262,35 @@ def test_sources_of_a_waiting_segment_are_not_copied_again():
     checkpoints(store, 1)
     worked(store)
     assert not store.cleaner.choose(is_short=True).segments and store.cleaner.waiting == 1
+
+
+def test_choices_are_not_repeated_before_something_changed(monkeypatch):
+    """A node asks each second, also while it is idle."""
+    store = compacted(SimulatedFilesystem())
+    checkpoints(store, 1)
+    worked(store)
+    calls = []
+    monkeypatch.setattr(cleaner, "next_sources", lambda *_: calls.append(1) or Sources(()))
+    for is_short in (False, False, True, True):
+        assert not store.cleaner.choose(is_short).segments
+    assert len(calls) == 2
+    checkpoints(store, 1)
+    worked(store)
+    store.cleaner.choose()
+    assert len(calls) == 3
+
+
+def test_choices_without_a_record_left_are_examined_again_by_the_next_pass():
+    store = compacted(SimulatedFilesystem())
+    checkpoints(store, 1)
+    worked(store)
+    chosen = store.cleaner.choose(is_short=True)
+    assert chosen.segments
+    append(store, log_start(11, PARTITION, 5))
+    append(store, log_start(12, SECOND, 2))
+    store.trim(GROUP, [PARTITION, SECOND])
+    assert store.cleaner.copy_job(chosen) is None
+    assert not store.cleaner.choose(is_short=True).segments
 
 
 def test_only_segments_below_the_raft_start_are_copied():
