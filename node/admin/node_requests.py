@@ -21,7 +21,6 @@ from multiraft.wire.errors import (
     exception_for,
 )
 from node.errors import BadConfig
-from node.loop.cleaner_task import CleanerTask
 from node.loop.scrub import Scrub
 from node.loop.steps import parts
 from node.loop.turns import Turns
@@ -29,6 +28,7 @@ from node.metadata import state_machine
 from node.metadata.state_machine import MetadataState, NodeRecord
 from node.peers.dialable import require_dialable_row
 from node.peers.registry import PeerRegistry
+from node.removal.cleaner_task import CleanerTask
 
 if TYPE_CHECKING:
     from multiraft.raft.multi_raft import MultiRaft

@@ -17,9 +17,9 @@ from node.cluster.config_reports import MemberReports
 from node.cluster.metadata_learners import MetadataLearners
 from node.loop.applied_waiters import AppliedEntries
 from node.loop.checkpoints import Checkpoints
-from node.loop.removal_steps import RemovalSteps
-from node.loop.removal_task import RemovalTask
 from node.metadata.node_releases import ReleaseGate, data_snapshots_fault
+from node.removal.removal_steps import RemovalSteps
+from node.removal.removal_task import RemovalTask
 from node.replicas.lifecycle import Replicas
 from node.replicas.log_compaction import CompactionLimits, LogCompaction
 from node.replicas.log_start_propagation import LogStartPropagation

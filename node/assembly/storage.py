@@ -13,13 +13,13 @@ from multiraft.storage.repair.coordinator import RepairCoordinator
 from multiraft.storage.settings import RELAXED
 from node.assembly.env import NodeEnv
 from node.clock import monotonic_ms
-from node.loop.cleaner_task import CleanerTask
 from node.loop.disk_worker import DiskWorker, open_probe
-from node.loop.record_trim import RecordTrim
-from node.loop.removal_task import report_removal
 from node.loop.scrub import Scrub
-from node.loop.segment_remover import SegmentRemover
 from node.loop.write_gather import WriteGather
+from node.removal.cleaner_task import CleanerTask
+from node.removal.record_trim import RecordTrim
+from node.removal.removal_task import report_removal
+from node.removal.segment_remover import SegmentRemover
 from node.subscribers import Subscribers
 
 

@@ -28,8 +28,6 @@ from node.loop.checkpoints import Checkpoints
 from node.loop.disk_space import Space
 from node.loop.round_loop import RoundLoop
 from node.loop.scrub import Scrub
-from node.loop.segment_cleaner import SegmentCleaner
-from node.loop.segment_remover import SegmentRemover
 from node.loop.watchdog import Watchdog
 from node.loop.write_gather import WriteGather
 from node.metadata.log import MetadataLog
@@ -45,6 +43,8 @@ from node.peers.lease_events import LeaseEvents
 from node.peers.liveness_thread import LivenessThread
 from node.peers.registry import PeerRegistry
 from node.peers.security import Security
+from node.removal.segment_cleaner import SegmentCleaner
+from node.removal.segment_remover import SegmentRemover
 from node.replicas.lifecycle import Replicas
 from node.replicas.log_compaction import LogCompaction
 from node.replicas.partition_switch import PartitionSwitcher

@@ -4,7 +4,7 @@ Contract.  ``topic_deleted``, ``left``, ``lead`` and ``replaced`` say in O(1) wh
 later pass examines.  ``steps`` is one pass, as an iterator whose ``next`` is a bounded portion of
 work.  A pass proposes PARTITION_DELETE entries in groups that this node leads: for partitions of
 deleted topics, and for sealed ones that are elsewhere and have no offsets here that still exist.
-Their records leave the record store afterwards (``node.loop.record_trim``).
+Their records leave the record store afterwards (``node.removal.record_trim``).
 
 Invariants.  A partition is deleted only by metadata that have created it: incarnations ascend and
 are never used again, so metadata that lag behind know that it is not theirs to judge.  A sealed

@@ -58,10 +58,10 @@ DRIVEN_OF_NODE = {
     ),
     "chaos/simulator/node/loop/checkpoints.py": ("node.loop.checkpoint_writer",),
     "chaos/simulator/node/loop/removal.py": (
-        "node.loop.record_trim",
-        "node.loop.removal_steps",
-        "node.loop.segment_cleaner",
-        "node.loop.segment_remover",
+        "node.removal.record_trim",
+        "node.removal.removal_steps",
+        "node.removal.segment_cleaner",
+        "node.removal.segment_remover",
         "node.replicas.log_compaction",
     ),
     "chaos/simulator/node/replicas/log_compaction.py": ("node.replicas.log_compaction",),
@@ -321,6 +321,17 @@ LAYERS = (
         {},
     ),
     Layer(
+        "`node.removal`",
+        ("node/removal/**.py",),
+        ("node.removal.**", "node.loop.**", "node.*", "multiraft.**"),
+        (),
+        ("pyspark", "time", "random", "trio", "socket", "threading"),
+        {
+            "node/removal/cleaner_task.py": ("trio",),
+            "node/removal/removal_task.py": ("trio",),
+        },
+    ),
+    Layer(
         "`node.retention`",
         ("node/retention/**.py",),
         (
@@ -377,6 +388,7 @@ LAYERS = (
             "node.metadata.**",
             "node.peers.**",
             "node.clients.**",
+            "node.removal.**",
             "node.replicas.**",
             "node.*",
             "multiraft.**",
@@ -409,6 +421,7 @@ LAYERS = (
             "node.metadata.**",
             "node.peers.**",
             "node.clients.**",
+            "node.removal.**",
             "node.replicas.**",
             "node.retention.**",
             "node.rebalance.**",

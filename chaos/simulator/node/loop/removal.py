@@ -17,10 +17,10 @@ from multiraft.storage.cold.cleaner_pace import CleanerPace
 from multiraft.storage.disk_space import DiskSpaceGuard
 from multiraft.storage.errors import CorruptRange
 from multiraft.storage.store import Store
-from node.loop.record_trim import RecordTrim
-from node.loop.removal_steps import RemovalSteps
-from node.loop.segment_cleaner import SegmentCleaner
-from node.loop.segment_remover import SegmentRemover
+from node.removal.record_trim import RecordTrim
+from node.removal.removal_steps import RemovalSteps
+from node.removal.segment_cleaner import SegmentCleaner
+from node.removal.segment_remover import SegmentRemover
 from node.replicas.log_compaction import LogCompaction
 
 #: Interval at which due work is asked for; a node asks every second.

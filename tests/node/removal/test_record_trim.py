@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import trio
 import trio.testing
 
-from node.loop.record_trim import BATCHES_PER_STEP, RecordTrim
-from node.loop.removal_steps import RemovalSteps
-from node.loop.removal_task import RemovalTask
 from node.loop.steps import ROWS_PER_STEP
+from node.removal.record_trim import BATCHES_PER_STEP, RecordTrim
+from node.removal.removal_steps import RemovalSteps
+from node.removal.removal_task import RemovalTask
 
 
 class States:

@@ -12,7 +12,7 @@ from chaos.simulator.disk.filesystem import SimulatedFilesystem
 from multiraft.types import METADATA_GROUP
 from node.errors import DiskFailed
 from node.loop.checkpoint_writer import CheckpointWriter
-from node.loop.segment_remover import (
+from node.removal.segment_remover import (
     DISK_FULL_RETRY_MS,
     NAMED_PER_CHECKPOINT_BYTE,
     NAMING_DELAY_MS,

@@ -15,8 +15,8 @@ from multiraft.wire.nodes import PAUSE, REQUESTS, RESUME, ControlCleaner
 from multiraft.wire.schema import Malformed
 from node.config import parse
 from node.errors import DiskFailed
-from node.loop import segment_cleaner
-from node.loop.segment_cleaner import RETRY_S, SegmentCleaner
+from node.removal import segment_cleaner
+from node.removal.segment_cleaner import RETRY_S, SegmentCleaner
 from tests.node.harness import Client, in_trio, make_node, one_node_table, running, serving
 from tests.storage.cold.test_cleaner import COLD, RECORDS, cold_files, places
 from tests.storage.test_raft_start import GROUP, checkpoints

@@ -1,6 +1,6 @@
 """The task that gives the space of removed records back.
 
-Contract. ``run`` asks at intervals what is due; ``node.loop.removal_steps`` carries it out.
+Contract. ``run`` asks at intervals what is due; ``node.removal.removal_steps`` carries it out.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import logging
 
 import trio
 
-from node.loop.removal_steps import RemovalSteps
+from node.removal.removal_steps import RemovalSteps
 
 #: Interval at which due work is asked for, in seconds; asking is O(1).
 ASK_S = 1.0

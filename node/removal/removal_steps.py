@@ -1,8 +1,8 @@
 """The order in which the space of removed records returns: one pass of all that is due.
 
 Contract. ``give_back`` is called at intervals, one call at a time. Records leave the record stores
-(``node.loop.record_trim``), entries leave the Raft logs (``node.replicas.log_compaction``), and
-segments without either leave the disk (``node.loop.segment_remover``).
+(``node.removal.record_trim``), entries leave the Raft logs (``node.replicas.log_compaction``), and
+segments without either leave the disk (``node.removal.segment_remover``).
 
 Full disk. Checkpoints move what may go, and no regular one is due while records are refused. So
 after a log start rose, or a partition was deleted, a checkpoint is required for each step that
@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Protocol
 
-from node.loop.record_trim import RecordTrim
-from node.loop.segment_remover import SegmentRemover, Space
 from node.loop.steps import ROWS_PER_STEP
+from node.removal.record_trim import RecordTrim
+from node.removal.segment_remover import SegmentRemover, Space
 
 
 class Compaction(Protocol):

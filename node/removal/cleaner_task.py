@@ -14,7 +14,7 @@ import trio
 
 from multiraft.storage.cold.cleaner_pace import CleanerPace
 from node.loop.scrub import PATIENCE_S, POLL_S
-from node.loop.segment_cleaner import SegmentCleaner
+from node.removal.segment_cleaner import SegmentCleaner
 
 if TYPE_CHECKING:
     from multiraft.storage.errors import CorruptRange, StorageError
