@@ -38,6 +38,15 @@ POLL_S = 0.25
 IN_FLIGHT = 200
 #: Time after which an effect of retention counts as missing.
 WAIT_S = 180.0
+#: Window in which the latency of appends is measured.
+WINDOW_S = 60.0
+#: A node that used less than this share of a processor for so long has done what was due.
+IDLE_SHARE, IDLE_S = 0.05, 2.0
+#: Interval of the passes of retention where their cost is measured, and of the Raft log that stays
+#: where the memory of records is: short and small, because the others hide behind them.
+PASSES = "\n[limits]\nretention_check_interval_ms = 1000\n"
+SHORT_LOGS = ("\n[limits]\nraft_log_bytes_newest = 1048576\n"
+              "node_raft_log_bytes_newest = 16777216\n")
 #: A node of a benchmark publishes no loads, which would be records of their own.
 QUIET = "\n[metrics]\npublish = false\n"
 
@@ -270,14 +279,14 @@ def deleted_topic(directory: Path, size: int, pairs: int) -> list[Deletion]:
                 append(dev.addresses, topic, size)
                 with Appender(dev.addresses, "other", half) as appender:
                     with Watched(dev.addresses) as watched:
-                        watched.wait(20.0)
+                        watched.wait(WINDOW_S)
                         before_ms = watched.p99_ms()
                     used = used_bytes(data_of(dev))
                     with Watched(dev.addresses) as watched:
                         start = time.monotonic()
                         client.delete_topic(topic)
                         back_s = _wait_smaller(dev, used - size * 9 // 10, start)
-                        watched.wait(max(0.0, start + 20.0 - time.monotonic()))
+                        watched.wait(max(0.0, start + WINDOW_S - time.monotonic()))
                         during_ms = watched.p99_ms()
                     appender.check()
                 found.append(Deletion(back_s, before_ms, during_ms))
@@ -304,7 +313,7 @@ def idle_topics(directory: Path, topics: int, seconds: float, pairs: int
     """Return the shares of a processor that an idle node with so many topics uses, each pair
     without limits of retention and with some for all topics."""
     found = []
-    with one_node(directory) as dev, blocking.Client(list(dev.addresses)) as client:
+    with one_node(directory, PASSES) as dev, blocking.Client(list(dev.addresses)) as client:
         for number in range(topics):
             client.create_topic(f"topic-{number}")
             if not number % 10_000:
@@ -314,9 +323,9 @@ def idle_topics(directory: Path, topics: int, seconds: float, pairs: int
             for limit in (None, "3600000") if number % 2 else ("3600000", None):
                 client.alter_settings("", {} if limit is None else {"retention.ms": limit},
                                       delete=["retention.ms"] if limit is None else ())
-                time.sleep(5.0)  # the pass that the change makes due
+                _wait_idle(dev)  # until the pass that the change makes due is over
                 before = cpu_seconds(pid_of(dev))
-                time.sleep(seconds)
+                time.sleep(seconds)  # the window of the measurement
                 shares[limit] = (cpu_seconds(pid_of(dev)) - before) / seconds
             found.append((shares[None], shares["3600000"]))
             say(f"pair {number + 1}: {shares[None]:.2%} of a processor without limits, "
@@ -324,34 +333,51 @@ def idle_topics(directory: Path, topics: int, seconds: float, pairs: int
     return found
 
 
+def _wait_idle(dev: DevCluster) -> None:
+    """Wait until the node has used less than ``IDLE_SHARE`` of a processor for ``IDLE_S``."""
+    give_up = time.monotonic() + WAIT_S
+    while True:
+        before = cpu_seconds(pid_of(dev))
+        time.sleep(IDLE_S)
+        share = (cpu_seconds(pid_of(dev)) - before) / IDLE_S
+        if share < IDLE_SHARE:
+            return
+        if time.monotonic() > give_up:
+            raise BenchmarkError(f"the node uses {share:.0%} of a processor after {WAIT_S:.0f} s")
+
+
 # ---- e: memory -----------------------------------------------------------------------------------
 
 
 def memory_per_million(directory: Path, batches: int, partitions: int) -> float:
-    """Return the resident bytes that a node has more after a start with so many small batches than
-    after one with one in each partition, for each million of them.  A start has no entries in
-    memory."""
-    with one_node(directory) as dev:
+    """Return the resident bytes that a node has more for each million of batches of 1 KiB: after a
+    start with twice as many as ``batches``, against a start with ``batches``.
+
+    A start has no entries in memory, and what does not grow with the batches is in both."""
+    resident = []
+    with one_node(directory, SHORT_LOGS) as dev:
         with blocking.Client(list(dev.addresses)) as client:
             client.create_topic("log", partitions=partitions)
-            _append_each(client, range(partitions))  # opens the partitions
-            dev.restart([1], UP_S)
-            opened = resident_bytes(pid_of(dev))
             rng = random.Random(1)
-            for done in range(0, batches, 50_000):
-                say(f"{done:,} of {batches:,} batches in {partitions:,} partitions")
-                _append_each(client, [rng.randrange(partitions)
-                                      for _ in range(min(50_000, batches - done))])
-        dev.restart([1], UP_S)
-        return (resident_bytes(pid_of(dev)) - opened) / batches * 1e6
+            for total in (batches, 2 * batches):
+                if not resident:
+                    _append_each(client, range(partitions))  # opens the partitions
+                for done in range(0, batches, 50_000):
+                    say(f"{total - batches + done:,} batches in {partitions:,} partitions")
+                    _append_each(client, [rng.randrange(partitions)
+                                          for _ in range(min(50_000, batches - done))])
+                dev.restart([1], UP_S)
+                resident.append(resident_bytes(pid_of(dev)))
+    return (resident[1] - resident[0]) / batches * 1e6
 
 
 def _append_each(client: blocking.Client, partitions: Sequence[int]) -> None:
-    """Append a batch of one small record to each partition that is named, as often as it is."""
+    """Append a batch of one record of 1 KiB to each partition that is named, as often as it is."""
+    value = os.urandom(RECORD_BYTES)
     with client.producer(acks="commit", linger_ms=0, batch_bytes=RECORD_BYTES) as producer:
         pending: list = []
         for partition in partitions:
-            pending.append(producer.send(blocking.Record("log", b"value", partition=partition)))
+            pending.append(producer.send(blocking.Record("log", value, partition=partition)))
             if len(pending) >= IN_FLIGHT:
                 for delivery in pending:
                     delivery.wait()

@@ -8,12 +8,13 @@ from types import SimpleNamespace
 import pytest
 
 from benchmarks import bench_retention, retention
+from benchmarks.processes import BenchmarkError
 
 
 def test_each_row_has_sizes_of_its_own_by_default():
     asked = bench_retention.parse([])
     assert asked.row is None
-    assert bench_retention.arguments_of("start", asked).gib == [1.0, 4.0]
+    assert bench_retention.arguments_of("start", asked).gib == [2.0, 8.0]
     assert bench_retention.arguments_of("deleted-topic", asked).gib == 2.0
     asked = bench_retention.parse(["deleted-topic", "--gib", "3"])
     assert bench_retention.arguments_of(asked.row, asked).gib == 3.0
@@ -27,8 +28,33 @@ def test_figures_compare_what_was_measured_in_one_run(monkeypatch, tmp_path):
     assert ratio.measured.values == (1.5, 1.0) and ratio.compared == 1.25
 
     monkeypatch.setattr(retention, "ready_after_kill", lambda *_: [3.0, 4.5])
-    [start] = bench_retention.start(SimpleNamespace(gib=[4.0, 1.0]), tmp_path)
-    assert start.compared == 1.5 and "4 GiB against 1 GiB" in start.name
+    small, large, ratio = bench_retention.start(SimpleNamespace(gib=[4.0, 1.0]), tmp_path)
+    assert small.holds and not large.holds
+    assert ratio.compared == 1.5 and "4 GiB against 1 GiB" in ratio.name
+
+    found = retention.SmallDisk(False, (9.0, 9.0, 9.0), (100, 200, 212), 1)
+    monkeypatch.setattr(retention, "small_disk", lambda *_: found)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    *_, growth = bench_retention.small_disk(SimpleNamespace(disk_gib=2.0, minutes=3), tmp_path)
+    assert growth.compared == pytest.approx(2.12) and not growth.holds
+
+    monkeypatch.setattr(retention, "memory_per_million", lambda *_: 3e6)
+    few, many = bench_retention.memory(
+        SimpleNamespace(partitions=[10, 10_000], batches=1), tmp_path)
+    assert not few.holds and many.holds
+
+
+def test_a_row_that_fails_leaves_the_figures_of_the_others(monkeypatch, capsys, tmp_path):
+    def failing(*_):
+        raise BenchmarkError("no room")
+
+    figure = bench_retention.bound("one", bench_retention.Series("s", "s", (1.0,)), 2,
+                                   at_least=False)
+    monkeypatch.setattr(bench_retention, "ROWS", {"bad": failing, "good": lambda *_: [figure]})
+    monkeypatch.setattr("sys.argv", ["bench_retention", "--dir", str(tmp_path)])
+    assert bench_retention.main() == 1
+    shown = capsys.readouterr()
+    assert "one" in shown.out and "not measured: bad: no room" in shown.err
 
 
 def test_without_root_there_is_no_small_disk(monkeypatch, tmp_path):
