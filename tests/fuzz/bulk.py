@@ -17,6 +17,7 @@ import trio
 
 from chaos.simulator.disk.filesystem import SimulatedFilesystem
 from multiraft import core as codec
+from multiraft.storage.errors import CorruptRange
 from multiraft.storage.repair.coordinator import RepairCoordinator
 from multiraft.storage.snapshot_download import SnapshotDownload
 from multiraft.storage.store import Store
@@ -29,6 +30,7 @@ from node.clients.log_starts import LogStarts
 from node.cluster import peer_requests
 from node.cluster.peer_requests import PeerRequests
 from node.config import MetricsConfig
+from node.loop.block_reads import BlockReads
 from node.metadata.commands import CreateTopic, plan_bootstrap
 from node.metadata.placement_table import EpochEntry
 from node.metadata.state_machine import MetadataState
@@ -124,8 +126,20 @@ class _Placed:
 
 def _retaining() -> RetentionTask:
     """Return the task of retention of a node with the small data directory."""
-    return RetentionTask(1, None, _store(), SimpleNamespace(state=_Placed()), None, None, 1_000,
-                         lambda: 0, None, lambda: None, silent_log())
+    store = _store()
+    return RetentionTask(1, None, store, SimpleNamespace(state=_Placed()), None, None,
+                         BlockReads(store, _here, _damaged), 1_000, lambda: 0, None, lambda: None,
+                         silent_log())
+
+
+async def _here(call: Callable[[], object]) -> object:
+    """Return the result of a call that a node makes on a thread."""
+    return call()
+
+
+def _damaged(error: CorruptRange) -> None:
+    """Raise: the small data directory has no damage."""
+    raise error
 
 
 def _propagating() -> LogStartPropagation:

@@ -478,8 +478,11 @@ def block_index_file(data: bytes) -> bytes:
     fields = fields[:76].ljust(76, b"\0")
     summary = blocks.pop() if blocks else b""
 
+    # The seed of the segment, which stands behind its start in the header, comes before it.
+    identity = fields[:20] + fields[28:32] + fields[20:28]
+
     def crc_of(block: int, part: bytes) -> bytes:
-        of_segment = core.crc32c(fields[:32] + block.to_bytes(4, "little"))
+        of_segment = core.crc32c(identity + block.to_bytes(4, "little"))
         return core.crc32c(part, of_segment).to_bytes(4, "little")
 
     head = (file_codec.INDEX_MAGIC + file_codec.BLOCK_INDEX_VERSION.to_bytes(4, "little") + fields
