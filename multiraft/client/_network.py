@@ -113,6 +113,11 @@ SILENT_MS = 600
 _new = tuple.__new__
 #: Later than any time.
 NEVER_MS = 1 << 62
+
+#: Deadlines that are examined so much too late say that this process did not run.  Answers that
+#: arrived meanwhile are read first: nothing ends before ``READ_MS`` have passed.
+LATE_MS = 250
+READ_MS = 50
 #: Buffers in one ``sendmsg``: half of what Linux takes (UIO_MAXIOV).
 GATHER_MAX = 512
 
@@ -216,9 +221,14 @@ class Link:
             self._encode(pending, now_ms)
 
     def _release(self, now_ms: int) -> None:
-        """Encode waiting requests, as far as the node accepts more in flight."""
+        """Encode waiting requests, as far as the node accepts more in flight, and end those whose
+        deadlines have passed: sent now, they would break a link that has just answered."""
         while self._waiting and len(self._in_flight) < self._in_flight_max:
-            self._encode(self._waiting.popleft(), now_ms)
+            pending = self._waiting.popleft()
+            if pending.deadline_ms <= now_ms:
+                pending.on_done(Lost(False, "not connected in time"))
+            else:
+                self._encode(pending, now_ms)
 
     def _encode(self, pending: _Pending, now_ms: int) -> None:
         network, request = self._network, pending.request
@@ -341,6 +351,7 @@ class Network:
         self._links: dict[str, Link] = {}
         self.changed: dict[Link, None] = {}  # links that need the driver
         self._due_ms = NEVER_MS
+        self._is_postponed = False  # the driver was late, and reads what has arrived
         self.request_id = 0  # of the last one; unique in this client
 
     # ---- requests ----
@@ -458,9 +469,14 @@ class Network:
 
     def tick(self, now_ms: int) -> None:
         """End requests whose deadlines have passed, and break links whose nodes did not answer in
-        time.  O(1), and O(requests) when one may be due."""
+        time.  A driver that calls it late has not read for as long: it gets ``READ_MS`` to do so
+        first.  O(1), and O(requests) when one may be due."""
         if now_ms < self._due_ms:
             return
+        if now_ms - self._due_ms >= LATE_MS and not self._is_postponed:
+            self._is_postponed, self._due_ms = True, now_ms + READ_MS
+            return
+        self._is_postponed = False
         for link in self.links():
             if link.load and not link.closed and link.expire(now_ms):
                 is_silent = link.welcome is None

@@ -7,6 +7,7 @@ import random
 import pytest
 
 from multiraft.client._network import (
+    LATE_MS,
     Lost,
     Network,
     NetworkLimits,
@@ -188,6 +189,44 @@ def test_the_deadline_of_an_answered_request_is_looked_at_once_and_ends_nothing(
     assert not link.closed and bench.network.next_deadline_ms() == 500
     bench.network.tick(500)
     assert late == [Lost(True, "silent for 500 ms")]
+    assert bench.network.next_deadline_ms() is None
+
+
+@pytest.mark.parametrize("is_connected", [True, False])
+def test_answers_that_came_while_the_process_did_not_run_are_read_first(is_connected):
+    bench = Bench()
+    outcomes = bench.ask(timeout_ms=1_000)
+    if is_connected:
+        link, server = bench.connect()
+    else:
+        (link,) = bench.network.take_changed()
+        link.connected()
+        server = Connection(Role.SERVER)
+    arrived = bench.arrive(link, server)
+    bench.network.tick(60_000)
+    assert not outcomes and not link.closed
+    bench.network.tick(bench.network.next_deadline_ms() - 1)
+    assert not outcomes and not link.closed
+    if is_connected:
+        status = m.ClusterStatusReply(CLUSTER, 1, (), 1, 1, 0, 0, 0)
+        bench.give(link, server.send(ResponseEvent(arrived[0].id, status)))
+        assert type(outcomes[0]) is ResponseEvent
+    else:
+        bench.give(link, server.send(bench.welcome), now=60_001)
+        assert outcomes == [Lost(False, "not connected in time")]
+    bench.network.tick(bench.network.next_deadline_ms())
+    assert not link.closed and len(outcomes) == 1
+
+
+def test_a_node_that_does_not_answer_is_given_up_soon_after_the_process_runs_again():
+    bench = Bench()
+    outcomes = bench.ask(timeout_ms=1_000)
+    link, _ = bench.connect()
+    bench.network.tick(60_000)
+    due_ms = bench.network.next_deadline_ms()
+    assert 60_000 < due_ms <= 60_000 + LATE_MS
+    bench.network.tick(due_ms + 9_000)  # late again: it is postponed once
+    assert link.closed and outcomes == [Lost(True, "silent for 1 min 9 s")]
     assert bench.network.next_deadline_ms() is None
 
 

@@ -9,6 +9,7 @@ and in order; everything ambiguous at most once; nothing that was certainly refu
 from __future__ import annotations
 
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 
 import trio
@@ -37,6 +38,8 @@ class Account:
     sent: int = 0
     # (partition, offset) -> value
     acknowledged: dict[tuple[int, int], bytes] = field(default_factory=dict)
+    #: Records acknowledged, by partition.
+    counts: Counter[int] = field(default_factory=Counter)
     ambiguous: set[bytes] = field(default_factory=set)
     refused: set[bytes] = field(default_factory=set)
     #: Partition -> time of the last acknowledgement, and the longest time between two of them.
@@ -50,6 +53,7 @@ class Account:
             for place, value in enumerate(values, outcome.base_offset):
                 assert (outcome.partition, place) not in self.acknowledged, "an offset given twice"
                 self.acknowledged[outcome.partition, place] = value
+            self.counts[outcome.partition] += len(values)
             self._heard(outcome.partition, time.monotonic())
         elif isinstance(outcome, AmbiguousOutcome):
             self.ambiguous.update(values)
@@ -110,7 +114,8 @@ class Load:
     async def acknowledged_more(self, count: int, partition: int | None = None) -> None:
         """Wait until ``count`` more records (of one partition) were acknowledged."""
         def number() -> int:
-            return sum(partition in (None, where[0]) for where in self.account.acknowledged)
+            counts = self.account.counts
+            return counts.total() if partition is None else counts[partition]
         goal = number() + count
         with trio.fail_after(WAIT_S):
             while number() < goal:
