@@ -181,7 +181,7 @@ class LogStartPropagation:
         questions: dict[int, dict[int, None]] = {}  # node -> partitions
         for each in waiting:
             place = self._state.locate(each.partition)
-            if place is not None and place.group not in self._partition_states:
+            if place is not None and not self._core.status.has_group(place.group):
                 leader = self._core.status.leader_hint(place.group)[0]
                 if leader:
                     questions.setdefault(leader, {})[each.partition] = None

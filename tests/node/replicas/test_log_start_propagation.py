@@ -10,6 +10,7 @@ import trio
 import trio.testing
 
 from multiraft.errors import NotLeader, PartitionSealed, ProposalError, UnknownPartition
+from multiraft.partitions.state import PartitionStates
 from multiraft.types import EntryKind
 from multiraft.wire import placements as wire
 from multiraft.wire.errors import StaleEpoch
@@ -96,9 +97,13 @@ class Core:
     def __init__(self, partition: Partition, *led: int):
         self.status = self
         self.partition, self.led = partition, led
+        self.groups = {*led}
 
     def is_leader(self, group: int) -> bool:
         return group in self.led
+
+    def has_group(self, group: int) -> bool:
+        return group in self.groups
 
     def leader_hint(self, group: int) -> tuple[int, int]:
         return group, 1  # node N leads group N
@@ -166,8 +171,9 @@ class Node:
         here = {group: partition.groups[group]}
         self.log_starts = LogStarts(here)
         self.rounds = 0
+        self.core = Core(partition, group)
         self.propagation = LogStartPropagation(
-            Core(partition, group), here, SimpleNamespace(state=self), self.log_starts, self,
+            self.core, here, SimpleNamespace(state=self), self.log_starts, self,
             SimpleNamespace(ask=self.trim), self.request_round, SimpleNamespace(take=take),
             silent_log())
         nodes[group] = self
@@ -254,8 +260,18 @@ def test_a_node_with_the_last_group_asks_nobody():
     nodes: dict[int, Node] = {}
     home = Node(partition, HOME, nodes)
     home.propagation._partition_states[NEXT] = partition.groups[NEXT]
+    home.core.groups.add(NEXT)
     passes(home)
     assert home.asked == [] and home.log_start(HOME) == 6
+
+
+def test_a_node_from_which_the_last_group_was_removed_asks_its_leader():
+    """The storage keeps empty states of a removed replica, with its tombstone."""
+    partition = switched(0, 6)
+    home, _ = two_nodes(partition)
+    home.propagation._partition_states[NEXT] = PartitionStates(NEXT)
+    passes(home)
+    assert home.asked == [(NEXT, {"op": OP, "partitions": [P]})] and home.log_start(HOME) == 6
 
 
 def test_questions_and_answers_are_checked_and_bounded(monkeypatch):
