@@ -486,7 +486,10 @@ class RowRecordsJob:
         unreadable = [each for low, high in self._lost
                       for each in range(low, min(high, through) + 1)]
         places, segments = [], {}
+        needed = _first_needed(self._terms)
         for index in sorted({*wanted}.difference(unreadable)):
+            if index < needed:
+                continue
             position, size, at = self._known.get(index) or (
                 entries.position(index), entries.size(index), segment)
             segments[position] = at
@@ -498,6 +501,12 @@ class RowRecordsJob:
         self.lacking = tuple([(low, min(high, through)) for low, high in self._lost
                               if low <= through])
         return found
+
+
+def _first_needed(terms: TermRuns) -> int:
+    """Return the index with which the records of a group begin; one behind all = there are none.
+    An index file may name batches below it, whose terms are not known any longer."""
+    return terms[0][0] if terms else 1 << 64
 
 
 class RowCopyJob:
@@ -526,9 +535,9 @@ class RowCopyJob:
         except CorruptIndex as error:
             raise CorruptJournalRange(segment.start, segment.end, str(error)) from error
         found: list[Entry] = []
-        total = 0
+        total, needed = 0, _first_needed(self._terms)
         for index in self._indexes:
-            if run is None or run.index is None or not (
+            if index < needed or run is None or run.index is None or not (
                     run.index.first_index <= index <= run.last_index):
                 continue
             position, size = run.index.position(index), run.index.size(index)

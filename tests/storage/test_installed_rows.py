@@ -14,10 +14,12 @@ from multiraft.raft.log_reader import LogBounds
 from multiraft.storage import stored_log
 from multiraft.storage.errors import CorruptJournalRange, CorruptRange, RecordsNotCopied
 from multiraft.storage.io_jobs import RowRecordsJob
+from multiraft.storage.repair.repair import ANY_COMMITTED
 from multiraft.types import Entry
 from tests.storage.damage import flipped
 from tests.storage.test_indexed_records import (
     GROUPS,
+    SMALL,
     History,
     compacted,
     contents,
@@ -347,3 +349,29 @@ def lose(history: History, entry: Entry) -> None:
     start = table.indexed.with_number(batch.place.file).segment.start
     assert history.store.repair.record_damage(
         GROUP, entry.index, "found by a test", start + batch.place.position, batch.place.size)
+
+
+def test_answers_of_an_index_file_leave_out_records_below_all_log_starts():
+    """The file has rows of them, and nothing tells their terms any longer."""
+    history = History(SMALL)
+    for at in range(120):
+        history.put(GROUPS[at % 2], at % 3, at % 60)
+    compacted(history)
+    batches = [each for each in history.logs[GROUP] if each.batch]
+    first, gone = batches[0].index, batches[0].partition
+    history.raise_log_start(GROUP, partitions(GROUP).index(gone), 0)
+    history.apply(GROUP, 0)
+    store = history.store
+    log = store.table.logs[GROUP]
+    log.trim(store.partition_states[GROUP], partitions(GROUP))
+    history.release()
+    history.forget_blocks()
+    needed = log.records.terms[0][0]
+    assert first < needed == batches[1].index
+    job = store.records_job(GROUP, first, needed + 10, 1 << 20)
+    assert isinstance(job, RowRecordsJob)
+    found = [entry.index for entry in job.execute()]
+    assert needed in found and first not in found
+    jobs = store.repair.copy_jobs(GROUP, [(first, ANY_COMMITTED), (needed, ANY_COMMITTED)],
+                                  1 << 20)
+    assert [entry.index for each in jobs for entry in each.execute()] == [needed]
