@@ -16,7 +16,7 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from itertools import chain
 from operator import attrgetter, sub
 from typing import NamedTuple
@@ -409,6 +409,10 @@ class PartitionIndex:
         indexes = self._indexes
         return indexes[bisect_left(indexes, first):bisect_left(indexes, index)]
 
+    def slots_within(self, first: int, end: int) -> range:
+        """Return the slots of the batches with an index in [first, end).  O(log n)."""
+        return range(bisect_left(self._indexes, first), bisect_left(self._indexes, end))
+
     def has_index_within(self, first: int, end: int) -> bool:
         """Return True if a batch has an index in [first, end).  O(1) for a partition without
         batches from ``first`` on, O(log n) else."""
@@ -578,6 +582,14 @@ class PartitionIndex:
             following = self._bases[begin] if begin < len(self._bases) else self.end_offset
             if before != following:
                 self._gaps[self._bases[begin - 1]] = before
+
+    def drop_rows_of(self, files: Collection[int]) -> None:
+        """Forget that batches are in some index files: they have slots, or are not needed.
+        O(rows)."""
+        if self.rows is not None:
+            self.rows.drop_files(files)
+            if not self.rows:
+                self.rows = None
 
     def drop_rows(self) -> int:
         """Forget the batches that are in index files alone, and return their estimated bytes.

@@ -43,13 +43,15 @@ BLOCK_CACHE_BYTES_MAX = 4 << 20
 class IndexedSegment:
     """A sealed segment and its index file."""
 
-    __slots__ = ("number", "segment", "header", "rows")
+    __slots__ = ("number", "segment", "header", "rows", "batches", "is_changing")
 
     def __init__(self, number: int, segment: Segment, header: FileHeader):
         self.number = number  # in rows
         self.segment = segment
         self.header = header
         self.rows = 0  # that partitions have of it
+        self.batches = 0  # in these rows, about
+        self.is_changing = False  # the records of a group begin to be answered from it
 
     @property
     def path(self) -> str:
@@ -113,15 +115,19 @@ class IndexedSegments:
         self._free.append(known.number)
         self.cache.forget(known.number)
 
-    def add_rows(self, file: int, count: int) -> None:
-        """Count rows of a segment that a partition has from now on.  O(1)."""
-        self._by_number[file].rows += count
+    def add_rows(self, file: int, count: int, batches: int) -> None:
+        """Count rows of a segment that a partition has from now on, and about how many batches they
+        have.  O(1)."""
+        at = self._by_number[file]
+        at.rows += count
+        at.batches += batches
 
     def drop_row(self, row: Row) -> int:
         """Count a row that a partition no longer has, and return the estimated bytes of its
         batches.  O(1)."""
         at = self._by_number[row.file]
         at.rows -= 1
+        at.batches -= row.count
         return row.count * at.entry_bytes_mean
 
     def blocks(self, number: int, block: int) -> bytes:

@@ -139,6 +139,7 @@ class MemoryRelease:
         elif not segment.is_removed and not self._is_source(segment.start):
             indexed = self._indexed.add(segment, job.header)
             indexed.rows += 1  # it stays while parts of it are taken
+            indexed.is_changing = True
             partitions = 0
             for part in self._parts(job.runs, groups):
                 del groups[part.group]
@@ -151,6 +152,7 @@ class MemoryRelease:
                             if part.log.records is not records:
                                 break  # the log was replaced
             indexed.rows -= 1
+            indexed.is_changing = False
             if not groups:
                 self._pending.pop(segment.start, None)
         self._job = None

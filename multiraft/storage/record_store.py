@@ -325,6 +325,23 @@ class RecordStore:
         self._positions[slot] = position
         self.forget_missing(index)
 
+    def take_moved(self, copies: Sequence[Copy]) -> None:
+        """Set the places of records, ascending by index, which were in index files alone.  Their
+        terms are known.  O(log n + records in memory with indexes between + moved bytes)."""
+        if not copies:
+            return
+        low = bisect_left(self._indexes, copies[0].index)
+        high = bisect_right(self._indexes, copies[-1].index)
+        between = zip(self._indexes[low:high], self._positions[low:high], self._sizes[low:high])
+        merged = sorted([*between, *((each.index, each.position, each.size) for each in copies)])
+        for column, slot in ((self._indexes, 0), (self._positions, 1), (self._sizes, 2)):
+            column[low:high] = array(column.typecode, [each[slot] for each in merged])
+        moved_bytes, known = sum(each.size for each in copies), self.in_files
+        self.bytes += moved_bytes
+        self.in_files = RecordTotals(max(0, known.count - len(copies)),
+                                     max(0, known.bytes - moved_bytes))
+        self.changes += 1
+
     def join(self, places: Mapping[int, tuple[int, int]], terms: TermRuns,
              raft_start: int) -> None:
         """Set position and size of records, by index, and add those that are not here.  Missing
@@ -554,6 +571,11 @@ class RecordStore:
         return (array("Q", [self._indexes[slot] for slot in slots]),
                 array("Q", [self._positions[slot] for slot in slots]),
                 array("I", [self._sizes[slot] for slot in slots]))
+
+    def indexes_from(self, first: int, last: int) -> array[int]:
+        """Return the records with an index in [first, last] whose places are in memory.
+        O(result)."""
+        return self._indexes[bisect_left(self._indexes, first):bisect_right(self._indexes, last)]
 
     def has_lost_within(self, begin: int, end: int) -> bool:
         """Return True if a missing record, or a hole of known place, begins in [begin, end) of the

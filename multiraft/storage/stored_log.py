@@ -574,9 +574,9 @@ class StoredLog:
         for segment, run in files:
             builder.add(run.row_counts(), run.partition_rows, segment.number)
             ends.update(run.end_offsets())
-            counts.add_rows(segment.number, len(run.partition_rows) // ROW_BYTES)
             entries = run.entries
             assert entries is not None
+            counts.add_rows(segment.number, len(run.partition_rows) // ROW_BYTES, entries.count)
             ranges.append(FileRange(entries.first_index, entries.last_index, segment))
             count, size = count + entries.count, size + entries.bytes
         for partition, rows in builder.finish().items():
@@ -603,6 +603,16 @@ class StoredLog:
         self.records.replace(copy.index, copy.term, copy.position, copy.size, self.raft_start)
         self.partition_index(copy.partition).repair(copy.base_offset, copy.count, copy.index,
                                                     copy.max_timestamp_ms)
+
+    def take_moved(self, copies: Sequence[Copy]) -> None:
+        """Take the places of records, ascending by index, which are in index files alone, and let
+        memory answer for them.  O(records log n + records in memory with indexes between)."""
+        self.records.take_moved(copies)
+        by_partition: dict[int, list[Copy]] = {}
+        for copy in copies:
+            by_partition.setdefault(copy.partition, []).append(copy)
+        for partition, batches in by_partition.items():
+            self.partition_index(partition).insert(batches)
 
     def drop_rows(self) -> None:
         """Forget all records that are in index files alone, because the log is replaced.

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from multiraft.storage.cold.cleaner_pace import CleanerPace
     from multiraft.storage.cold.cleaning_policy import Sources
     from multiraft.storage.cold.copy_job import CopyJob
+    from multiraft.storage.cold.source_survey import SurveyJob
     from multiraft.storage.errors import CorruptRange
 
 #: Pause after a copy that failed because of the disk's space or contents, in seconds.
@@ -111,6 +112,7 @@ class SegmentCleaner:
             return
         await self._unlink()
         if not self.pace.is_paused:
+            await self._survey_due()
             await self._copy_next()
 
     async def _work(self) -> None:
@@ -130,12 +132,34 @@ class SegmentCleaner:
                 return
             self._cleaner.removed(job)
 
+    async def _survey_due(self) -> None:
+        """Find out how many records of segments are live of which memory has no places."""
+        while not self.pace.is_paused and (job := self._cleaner.survey_job()) is not None:
+            await self._wait()
+            await self._survey(job)
+            self._cleaner.surveyed(job)
+
+    async def _survey(self, job: SurveyJob) -> None:
+        """Execute a survey. Raises ``DiskFailed`` for an error of the disk."""
+        try:
+            await self._blocking(job.read)
+            for _ in self._cleaner.take_bounds(job):
+                await self._take_turn(ROWS_PER_STEP)
+            await self._blocking(job.select)
+        except OSError as error:
+            raise DiskFailed(f"an index file could not be read: {error}") from error
+        self.pace.done(job.bytes, self._now_s())
+
     async def _copy_next(self) -> None:
         sources = self._cleaner.choose(is_short=self._space is not None and self._space.full)
         if not sources.segments or not self._has_space(sources):
             return
         await self._take_turn(ROWS_PER_STEP)
-        job = self._cleaner.copy_job(sources)
+        surveys = self._cleaner.surveys(sources)
+        for survey in surveys:
+            await self._wait()
+            await self._survey(survey)
+        job = self._cleaner.copy_job(sources, surveys)
         if job is None:
             return
         self.copying = job
@@ -175,10 +199,15 @@ class SegmentCleaner:
 
     async def _step(self, job: CopyJob) -> int:
         before = job.bytes
+        await self._blocking(job.step)
+        return job.bytes - before
+
+    async def _blocking(self, call: Callable[[], None]) -> None:
+        """Run ``call`` on a thread, again after a pause while file descriptors are short."""
         while True:
             try:
-                await self._run_blocking(job.step)
-                return job.bytes - before
+                await self._run_blocking(call)
+                return
             except OSError as error:
                 if not is_exhausted(error):
                     raise

@@ -11,7 +11,7 @@ rows answers nothing and may go.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Protocol, final
 
 from multiraft.storage.block_index.lookup import Batch, Blocks, batches_from, find_timestamp
@@ -21,8 +21,8 @@ from multiraft.storage.block_index.rows import ROW_BYTES, Row, SparseIndex
 class RowCounts(Protocol):
     """Counts of the rows of all partitions by file."""
 
-    def add_rows(self, file: int, count: int) -> None:
-        """Count rows of a file that a partition has from now on."""
+    def add_rows(self, file: int, count: int, batches: int) -> None:
+        """Count rows of a file that a partition has from now on, and their batches."""
 
     def drop_row(self, row: Row) -> int:
         """Count a row that a partition no longer has, and return the estimated bytes of its
@@ -58,7 +58,7 @@ class PartitionRows:
         added = SparseIndex().extended(rows, file).data
         self.index = SparseIndex(data[:at] + added + data[at:]).raised()
         self.end_offset = max(self.end_offset, end_offset)
-        self._counts.add_rows(file, len(rows))
+        self._counts.add_rows(file, len(rows), sum(row.count for row in rows))
 
     def drop_below(self, log_start: int, count_max: int = sys.maxsize) -> int:
         """Raise the log start, drop the rows that are wholly below it, up to ``count_max``, and
@@ -74,6 +74,15 @@ class PartitionRows:
         """Drop all rows, because the partition or its log is gone, and return the estimated bytes
         of their batches.  O(rows)."""
         return self._drop(len(self.index))
+
+    def drop_files(self, files: Collection[int]) -> None:
+        """Drop the rows of some files, because other places of their batches are known.
+        O(rows)."""
+        dropped = [row for row in self.index if row.file in files]
+        if dropped:
+            for row in dropped:
+                self._counts.drop_row(row)
+            self.index = SparseIndex.of(row for row in self.index if row.file not in files)
 
     def _drop(self, count: int) -> int:
         dropped_bytes = sum(self._counts.drop_row(self.index[at]) for at in range(count))

@@ -2,6 +2,8 @@
 
 Contract.  ``work`` does bounded pieces on the loop after each checkpoint.  ``copy_job`` -> (a
 thread executes its steps) -> ``copied`` or ``copy_failed``; one cold segment at a time is written.
+The ``surveys`` of its sources come before, ``survey_job`` says which other ones are due: ``read``
+and ``select`` on a thread, ``take_bounds`` on the loop between, ``surveyed`` behind them.
 ``removal_job`` -> (a thread executes it) -> ``removed`` or ``removal_failed``.
 
     step                                              durable when
@@ -20,14 +22,16 @@ A crash between any two steps leaves a start that works.
 
 Invariants.  A source counts as free of records only by the places of records, never because it was
 copied: what became a record since, or could not be copied, still stands in it.  A copy is used
-only where the record's place is older than the copying; what repair wrote since is kept.
+only where the record's place is older than the copying; what repair wrote since is kept.  The
+rows of a source in a group's partitions go only if each live record of the group there was copied.
 
 Theory.  Which segments are copied: ``cleaning_policy.py``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from multiraft.storage.checkpointer import Checkpointer
 from multiraft.storage.cold.cleaning_policy import (
@@ -46,10 +50,14 @@ from multiraft.storage.cold.cold_segment import (
     place_in,
 )
 from multiraft.storage.cold.copy_job import CopyJob, CopySource, WantedRun
+from multiraft.storage.cold.source_survey import LiveBounds, SurveyJob
 from multiraft.storage.errors import CorruptRange
 from multiraft.storage.filesystem import Filesystem
+from multiraft.storage.index import Copy
+from multiraft.storage.indexed_segments import IndexedSegment
 from multiraft.storage.journal.journal import Segment
 from multiraft.storage.log_table import LogTable
+from multiraft.storage.record_store import term_in
 from multiraft.storage.removable_segments import GroupContents, SegmentContents
 from multiraft.storage.stored_log import StoredLog
 
@@ -57,6 +65,14 @@ from multiraft.storage.stored_log import StoredLog
 RECORDS_PER_CALL = 1 << 14
 #: Records whose places one call sets: each is a search, half a microsecond.
 MOVES_PER_CALL = 1 << 12
+#: Records of index files whose places one call adds: each is some microseconds.
+ADDED_PER_CALL = 1 << 10
+#: Partitions whose log starts one call notes for a survey: some milliseconds of the loop.
+BOUNDS_PER_CALL = 1 << 12
+#: A segment is surveyed again when so many of its batches left since, the first time when so many
+#: of its entries are no batches, or left: some ten times at most, each of a twentieth of its bytes
+#: or less.
+SURVEYED_SHARE = 1 / 8
 #: Cold segments that wait for checkpoints.  Their indexes are in memory, some 3 MiB each.
 WAITING_MAX = 4
 #: Cold segments whose files one job unlinks.
@@ -84,17 +100,34 @@ class ColdRemovalJob:
         self._filesystem.sync_directory(self._directory)
 
 
+class _Survey(NamedTuple):
+    """Live records that a survey found in an index file."""
+
+    batches: int  # in rows of memory then
+    live_bytes: int
+    records: int
+
+
+class _FileSource(NamedTuple):
+    """Source of a copy whose records are in an index file alone."""
+
+    indexed: IndexedSegment
+    #: By group of which each live record is copied: its partitions of which none had to be.
+    groups: dict[int, list[int]]
+
+
 class _Waiting:
     """A cold segment whose sources still count."""
 
-    __slots__ = ("segment", "runs", "sources", "source_bytes")
+    __slots__ = ("segment", "runs", "sources", "source_bytes", "files")
 
     def __init__(self, segment: ColdSegment, contents: ColdContents, sources: frozenset[int],
-                 source_bytes: int):
+                 source_bytes: int, files: Sequence[_FileSource]):
         self.segment = segment
         self.runs: list[ColdRun] = list(contents.runs.values())
         self.sources = sources  # starts, or places
         self.source_bytes = source_bytes
+        self.files = files
 
 
 class Cleaner:
@@ -122,6 +155,9 @@ class Cleaner:
         #: Waiting cold segments and ``is_short``, with which nothing in the facts is worth a copy.
         self._worthless: tuple[frozenset[int], bool] | None = None
         self._copying: CopyJob | None = None
+        self._copying_files: list[_FileSource] = []
+        self._surveys: dict[int, _Survey] = {}  # by start
+        self._unsurveyed: dict[int, None] = {}  # starts, as far as the last pass found
         self._removal: ColdRemovalJob | None = None
         self._waiting: dict[int, _Waiting] = {}
         self._leaving: dict[int, int] = {}  # number -> bytes of cold segments that left
@@ -176,8 +212,11 @@ class Cleaner:
             yield from self._use(self._waiting[number])
             self._moved(self._waiting.pop(number).segment.name.length)
         facts: list[SegmentFacts] = []
+        self._unsurveyed.clear()
         yield from self._examine(facts)
         self._facts, self._worthless = facts, None
+        known = {each.start for each in facts}
+        self._surveys = {start: each for start, each in self._surveys.items() if start in known}
 
     def _use(self, waiting: _Waiting) -> Iterator[None]:
         """Set the places of records to those of their copies; yield after each piece."""
@@ -191,6 +230,62 @@ class Cleaner:
                             log.records.locate(index).position, waiting.segment):
                         log.records.move(index, place_in(name.number, run.bytes[slot]))
                 yield
+            if waiting.files:
+                yield from self._add_moved(waiting, run)
+        yield from self._drop_rows(waiting)
+
+    def _add_moved(self, waiting: _Waiting, run: ColdRun) -> Iterator[None]:
+        """Add the places of copies of records that are in index files alone; yield after each
+        piece."""
+        terms = list(zip(run.run_starts, run.run_terms))
+        for begin in range(0, len(run.indexes), ADDED_PER_CALL):
+            indexes = run.indexes[begin:begin + ADDED_PER_CALL]
+            log = self._log_of(run.group, run.incarnation)
+            if log is None:
+                return
+            slots = dict(zip(indexes, range(begin, begin + len(indexes))))
+            states, copies = self._table.partition_states[run.group], []
+            for partition, batches in run.partitions.items():
+                state = states.applied(partition)
+                if state is None:
+                    continue
+                for at in batches.slots_within(indexes[0], indexes[-1] + 1):
+                    base, end, index = batches.batch(at)
+                    if end > state.log_start and self._is_in_file(log, index, waiting):
+                        place = place_in(waiting.segment.name.number, run.bytes[slots[index]])
+                        # The highest timestamp so far does as well as the batch's own.
+                        copies.append(Copy(index, term_in(terms, index), place,
+                                           run.sizes[slots[index]], 0, 0, partition, base,
+                                           end - base, batches.latest(at)))
+            log.take_moved(sorted(copies))
+            yield
+
+    def _is_in_file(self, log: StoredLog, index: int, waiting: _Waiting) -> bool:
+        found = log.records.in_file(index)
+        return (found is not None and found.segment.start in waiting.sources
+                and index not in log.records.missing)
+
+    def _drop_rows(self, waiting: _Waiting) -> Iterator[None]:
+        """Drop the rows of sources whose live records all have places in memory by now; yield after
+        each group."""
+        runs = {run.group: run for run in waiting.runs}
+        for group in sorted({group for each in waiting.files for group in each.groups}):
+            partitions = {*runs[group].partitions} if group in runs else set()
+            numbers = set()
+            for each in waiting.files:
+                if group in each.groups and (
+                        self._table.indexed.find(each.indexed.segment.start) is each.indexed):
+                    numbers.add(each.indexed.number)
+                    partitions.update(each.groups[group])
+            self._drop_rows_of(group, partitions, numbers)
+            yield
+
+    def _drop_rows_of(self, group: int, partitions: Collection[int], numbers: set[int]) -> None:
+        log = self._table.logs.get(group)
+        for partition in partitions if log is not None else ():
+            batches = log.partitions.get(partition) if log is not None else None
+            if batches is not None:
+                batches.drop_rows_of(numbers)
 
     def _is_older(self, position: int, than: ColdSegment) -> bool:
         if is_cold(position):
@@ -211,14 +306,16 @@ class Cleaner:
             if segment.end > self._newest.position:
                 break
             contents = self._contents.get(segment.start)
-            if contents is None or self._table.indexed.find(segment.start) is not None:
-                continue  # it waits for its index file, is damaged, or has records in that alone
+            if contents is None:
+                continue  # it waits for its index file, or is damaged
             found = self._facts_of(segment, contents.groups, segment.end - segment.start,
                                    journal.position - segment.end)
+            in_memory = found.records if found is not None else 0
+            found = self._with_file(found)
             seen += 1
             if found is not None and contents.is_intact and self._is_below(contents):
                 facts.append(found)
-                seen += found.records
+                seen += in_memory
             if seen >= RECORDS_PER_CALL:
                 seen = 0
                 yield
@@ -270,6 +367,85 @@ class Cleaner:
             count += len(sizes)
         return SegmentFacts(segment.start, size, live, count, age, is_cold(segment.start))
 
+    # ---- records in index files alone ----------------------------------------------------------
+
+    def _with_file(self, facts: SegmentFacts | None) -> SegmentFacts | None:
+        """Return the facts of a segment with the records that its index file answers: those of the
+        last survey, less what left since.  Note that a survey is due if that is much."""
+        indexed = self._table.indexed.find(facts.start) if facts is not None else None
+        if facts is None or indexed is None or not indexed.rows:
+            return facts
+        batches, known = max(0, indexed.batches), self._surveys.get(facts.start)
+        before = known.batches if known is not None else indexed.header.entries
+        if batches < before * (1 - SURVEYED_SHARE):
+            self._unsurveyed[facts.start] = None
+        if known is None:
+            live, records = batches * indexed.entry_bytes_mean, batches
+        else:
+            share = min(1.0, batches / max(1, known.batches))
+            live, records = int(known.live_bytes * share), int(known.records * share)
+        return facts._replace(live_bytes=min(facts.bytes, facts.live_bytes + live),
+                              records=facts.records + max(1, records))
+
+    def survey_job(self) -> SurveyJob | None:
+        """Return the survey of a segment of which more than ``SURVEYED_SHARE`` left; None = none is
+        due.  O(1)."""
+        while self._unsurveyed:
+            start = next(iter(self._unsurveyed))
+            del self._unsurveyed[start]
+            job = self._survey_of(start)
+            if job is not None:
+                return job
+        return None
+
+    def surveys(self, sources: Sources) -> list[SurveyJob]:
+        """Return the surveys of ``sources`` that ``copy_job`` needs.  O(sources)."""
+        return [job for facts in sources.segments
+                if (job := self._survey_of(facts.start)) is not None]
+
+    def _survey_of(self, start: int) -> SurveyJob | None:
+        indexed = self._table.indexed.find(start)
+        if indexed is None or not indexed.rows or indexed.segment.is_removed:
+            return None
+        return SurveyJob(indexed, self._table.indexed.reader(-1, {indexed.number}))
+
+    def take_bounds(self, job: SurveyJob) -> Iterator[None]:
+        """Add the bounds of live records to a survey that was read; yield after each
+        ``BOUNDS_PER_CALL`` partitions."""
+        seen = 0
+        for group, partitions in job.partitions().items():
+            log = self._table.logs.get(group)
+            if log is None or not log.records.is_in_file(job.indexed):
+                continue
+            states, log_starts = self._table.partition_states[group], {}
+            contents = self._contents[job.start].groups[group]
+            in_memory = frozenset(log.records.indexes_from(contents.first_index,
+                                                           contents.last_index))
+            for partition in partitions:
+                state = states.applied(partition)
+                if state is not None:
+                    log_starts[partition] = state.log_start
+            job.bounds[group] = LiveBounds(log.incarnation, log.records.terms, log_starts,
+                                           in_memory)
+            seen += len(partitions)
+            if seen >= BOUNDS_PER_CALL:
+                seen = 0
+                yield
+
+    def surveyed(self, job: SurveyJob) -> None:
+        """Take an executed survey.  O(records of the segment + segments)."""
+        if not job.is_readable:
+            return
+        self._surveys[job.start] = _Survey(max(0, job.indexed.batches), job.live_bytes,
+                                           job.records)
+        source = self._source(job.start)
+        for at, each in enumerate(self._facts):
+            if each.start == job.start and source is not None:
+                found = self._with_file(self._facts_of(*source, each.bytes, each.age))
+                self._facts[at:at + 1] = [found] if found is not None else []
+                self._worthless = None
+                break
+
     def is_source(self, start: int) -> bool:
         """Return True if records of a segment are being copied, or their copies wait for
         checkpoints: their places stay in memory.  O(waiting cold segments + sources)."""
@@ -295,18 +471,28 @@ class Cleaner:
             self._worthless = known
         return chosen
 
-    def copy_job(self, sources: Sources) -> CopyJob | None:
+    def copy_job(self, sources: Sources, surveys: Sequence[SurveyJob] = ()) -> CopyJob | None:
         """Return a job that copies the records of ``sources``, as ``choose`` returned them; None if
-        none is left there.  O(records of the sources)."""
+        none is left there.  ``surveys``: of the sources, executed.  O(records of the sources)."""
         assert self._copying is None, "one cold segment at a time"
         journal = self._table.journal
         found: list[CopySource] = []
+        files: list[_FileSource] = []
+        by_start = {each.start: each for each in surveys if each.is_readable}
         room = self._limits.records_max, self._limits.bytes_max
         for facts in sources.segments:
             source = self._source(facts.start)
             if source is None:
                 continue
             runs, room = self._wanted(*source, *room)
+            survey = by_start.get(facts.start)
+            if survey is not None and self._is_current(survey):
+                groups, room = self._wanted_of(survey, runs, *room)
+                if runs:
+                    files.append(_FileSource(survey.indexed, groups))
+                else:  # memory has the places of all of them
+                    for group, partitions in groups.items():
+                        self._drop_rows_of(group, partitions, {survey.indexed.number})
             if runs:
                 found.append(CopySource(source[0], runs))
         if not found:
@@ -314,6 +500,7 @@ class Cleaner:
             gone = {each.start for each in sources.segments}
             self._facts = [each for each in self._facts if each.start not in gone]
             return None
+        self._copying_files = files
         self._copying = CopyJob(self._table.filesystem, journal.cold.directory,
                                 journal.cold_header(journal.cold.take_number()), found)
         return self._copying
@@ -328,9 +515,11 @@ class Cleaner:
             return (cold, self._cold_contents[cold.name.number]) if cold and found else None
         segments = journal.sealed_from(start, 1)
         contents = self._contents.get(start)
-        if (not segments or segments[0].start != start or contents is None
-                or self._table.indexed.find(start) is not None):
+        if not segments or segments[0].start != start or contents is None:
             return None
+        indexed = self._table.indexed.find(start)
+        if indexed is not None and indexed.is_changing:
+            return None  # some places are leaving memory
         return segments[0], contents.groups
 
     def _wanted(self, segment: Segment | ColdSegment, groups: Mapping[int, GroupContents],
@@ -355,31 +544,75 @@ class Cleaner:
                                       sizes[:count], log.records.terms))
         return runs, (records_max, bytes_max)
 
+    def _is_current(self, survey: SurveyJob) -> bool:
+        indexed = survey.indexed
+        return self._table.indexed.find(survey.start) is indexed
+
+    def _wanted_of(self, survey: SurveyJob, runs: list[WantedRun], records_max: int,
+                   bytes_max: int) -> tuple[dict[int, list[int]], tuple[int, int]]:
+        """Add the records of a survey that are still in the index file alone to ``runs``.  Return
+        the groups of which that are all, and the room that is left."""
+        groups = dict(survey.held)
+        for run in survey.runs:
+            log = self._log_of(run.group, run.incarnation)
+            if log is None or not log.records.is_in_file(survey.indexed):
+                continue
+            # Repaired meanwhile: the copy of a peer is newer than one that begins now.
+            known = {*log.records.indexes_from(run.indexes[0], run.indexes[-1])}
+            slots, is_whole = [], True
+            for slot, index in enumerate(run.indexes):
+                if index in known:
+                    continue
+                if not records_max or run.sizes[slot] > bytes_max:
+                    is_whole = False
+                    break
+                slots.append(slot)
+                records_max, bytes_max = records_max - 1, bytes_max - run.sizes[slot]
+            if is_whole:
+                groups.setdefault(run.group, [])
+            else:
+                groups.pop(run.group, None)
+            if slots:
+                runs.append(run._replace(indexes=[run.indexes[slot] for slot in slots],
+                                         positions=[run.positions[slot] for slot in slots],
+                                         sizes=[run.sizes[slot] for slot in slots]))
+        return groups, (records_max, bytes_max)
+
     def copied(self, job: CopyJob) -> list[CorruptRange]:
         """Take an executed job.  Return an error for each record that could not be read at its
         source and still stands there."""
         assert job is self._copying and job.is_done
         self._copying = None
+        files, self._copying_files = self._copying_files, []
         self.copied_bytes += job.bytes_to_copy
         if job.written is not None and job.contents is not None:
             number = job.written.number
             segment = self._table.journal.cold.add(job.written)
             self._cold_contents[number] = job.contents.groups()
+            for damaged in job.damaged:
+                for each in files:
+                    at = each.indexed.segment
+                    if at.start <= damaged.position < at.end:
+                        each.groups.pop(damaged.group, None)
             starts = frozenset(source.file.start for source in job.sources)
             self._waiting[number] = _Waiting(segment, job.contents, starts, sum(
-                each.bytes for each in self._facts if each.start in starts))
-        return [CorruptRange(each.group, each.index, each.why) for each in job.damaged
+                each.bytes for each in self._facts if each.start in starts), files)
+        return [CorruptRange(each.group, each.index, each.why, each.position, each.size)
+                for each in job.damaged
                 if self._stands_at(each.group, each.index, each.position)]
 
     def _stands_at(self, group: int, index: int, position: int) -> bool:
         log = self._table.logs.get(group)
-        return (log is not None and index in log.records
-                and log.records.locate(index).position == position)
+        if log is None or index not in log.records:
+            found = log.records.in_file(index) if log is not None else None
+            return found is not None and (
+                found.segment.start <= position < found.segment.end)
+        return log.records.locate(index).position == position
 
     def copy_failed(self, job: CopyJob) -> None:
         """Allow another job, because this one was abandoned."""
         assert job is self._copying
-        self._copying = None
+        self._copying, self._copying_files = None, []
 
     # ---- removal -------------------------------------------------------------------------------
 

@@ -120,6 +120,7 @@ class DamagedRecord(NamedTuple):
     group: int
     index: int  # type: ignore[assignment]
     position: int
+    size: int  # framed
     why: str
 
 
@@ -230,14 +231,15 @@ class CopyJob:
             entries = core.parse_entries(data)
         except CorruptEntry as error:
             self.damaged.append(DamagedRecord(wanted.group, wanted.index, wanted.position,
-                                              str(error)))
+                                              wanted.size, str(error)))
             return
         entry = entries[0] if len(entries) == 1 else None
         # A misdirected write has valid checksums: only its identity tells.
         if entry is None or (entry.kind, entry.group, entry.incarnation, entry.index,
                              entry.term) != (EntryKind.DATA, *wanted[2:]):
             why = f"{entry or len(entries)} is in its place"
-            self.damaged.append(DamagedRecord(wanted.group, wanted.index, wanted.position, why))
+            self.damaged.append(DamagedRecord(wanted.group, wanted.index, wanted.position,
+                                              wanted.size, why))
             return
         self._entries.append(entry)
 

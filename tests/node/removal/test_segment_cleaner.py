@@ -18,9 +18,10 @@ from node.errors import DiskFailed
 from node.removal import segment_cleaner
 from node.removal.segment_cleaner import RETRY_S, SegmentCleaner
 from tests.node.harness import Client, in_trio, make_node, one_node_table, running, serving
-from tests.storage.cold.test_cleaner import COLD, RECORDS, cold_files, places
+from tests.storage.cold.test_cleaner import COLD, RECORDS, cold_files, places, worked
 from tests.storage.test_raft_start import GROUP, checkpoints
 from tests.storage.test_segment_removal import check, compacted, names, remove, starts
+from tests.storage.world import release
 
 
 def run(awaitable) -> None:
@@ -93,6 +94,45 @@ def test_records_are_copied_and_their_segments_go():
     assert names(parts.filesystem) == starts(parts.store) == before[5:]
     check(parts.store)
     assert not parts.store.unnamed_bytes and len(parts.report) == 1
+
+
+def test_records_that_index_files_answer_are_copied_as_well():
+    parts = Parts()
+    assert release(parts.store)
+    worked(parts.store)
+    # Few entries have so many hard states between them that the mean says little.
+    parts.store.cleaner._unsurveyed.update(dict.fromkeys(
+        each.start for each in parts.store.cleaner._facts))
+    parts.clean()
+    assert parts.report == [("copied", 3, len(RECORDS), parts.cleaner.copied_bytes)]
+    for _ in range(3):
+        checkpoints(parts.store)
+        parts.clean()
+        remove(parts.store)
+    assert all(map(is_cold, places(parts.store).values())) and len(places(parts.store)) == 4
+    check(parts.store)
+
+
+def test_an_index_file_that_the_disk_cannot_read_ends_the_node():
+    parts = Parts()
+    assert release(parts.store)
+    made = parts.store.cleaner.surveys(parts.store.cleaner.choose(True)) or [None]
+    assert made == [None], "nothing was examined"
+    original = parts.store.cleaner.surveys
+
+    def failing(sources):
+        jobs = original(sources)
+
+        def read() -> None:
+            raise OSError(5, "Input/output error")
+
+        for job in jobs:
+            job.read = read
+        return jobs
+
+    parts.store.cleaner.surveys = failing
+    with pytest.raises(DiskFailed, match="index file could not be read"):
+        parts.cleaner.clean_due().send(None)
 
 
 def test_nothing_is_copied_while_there_is_little_to_free():
@@ -173,8 +213,8 @@ def test_any_other_error_of_the_disk_ends_the_node():
     job = parts.store.cleaner
     original = job.copy_job
 
-    def failing(sources):
-        made = original(sources)
+    def failing(*sources):
+        made = original(*sources)
 
         def step() -> None:
             raise OSError(5, "Input/output error")

@@ -70,10 +70,25 @@ def all_sources(store) -> Sources:
     return Sources(tuple(each for each in store.cleaner._facts if each.records))
 
 
+def executed(store, job):
+    """A survey of records in an index file, executed."""
+    job.read()
+    for _ in store.cleaner.take_bounds(job):
+        pass
+    job.select()
+    return job
+
+
+def surveyed(store, sources: Sources) -> list:
+    """The surveys that a copy of ``sources`` needs."""
+    return [executed(store, job) for job in store.cleaner.surveys(sources)]
+
+
 def copied(store, sources: Sources | None = None):
     """A cold segment with the records of all segments that may be copied; None = there are none.
     """
-    job = store.cleaner.copy_job(all_sources(store) if sources is None else sources)
+    sources = all_sources(store) if sources is None else sources
+    job = store.cleaner.copy_job(sources, surveyed(store, sources))
     if job is None:
         return None
     while not job.is_done:

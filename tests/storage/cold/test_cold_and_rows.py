@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from multiraft.storage.cold.cleaning_policy import Sources
+from chaos.simulator.disk.filesystem import PowerLoss
+from multiraft.storage.checkpoint import checkpoint_names
+from multiraft.storage.cold.cleaning_policy import CleaningLimits, Sources
 from multiraft.storage.cold.cold_segment import is_cold, number_of
-from tests.storage.cold.test_cleaner import copied, worked
+from tests.storage.cold.test_cleaner import copied, executed, surveyed, worked
+from tests.storage.damage import DIRECTORY
 from tests.storage.test_indexed_records import GROUPS, History, compacted, others, runs
 from tests.storage.test_installed_rows import (
     check_partial,
@@ -20,7 +25,7 @@ from tests.storage.test_installed_rows import (
     page_cache,
     rows,
 )
-from tests.storage.world import seal
+from tests.storage.world import open_store, seal
 
 GROUP = GROUPS[0]
 
@@ -119,23 +124,229 @@ def test_sources_of_a_cold_segment_stay_in_memory_until_they_go():
     history.check()
 
 
-def test_what_index_files_answer_is_not_copied():
-    """Its places are not in memory."""
+def released() -> History:
+    """Segments whose records are in index files alone."""
     history = sealed()
     history.release()
-    assert rows(history)
-    assert not clean(history) and not history.store.cleaner._facts
-    history.restart()
+    history.store.cleaner._limits = CleaningLimits()
     work(history)
-    assert rows(history) and not clean(history)
+    assert rows(history)
+    return history
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_records_that_index_files_answer_are_copied_and_their_segments_go(restart):
+    history = released()
+    if restart:
+        history.restart()
+        history.store.cleaner._limits = CleaningLimits()
+        work(history)
+    count = sum(len(history.batches(group, partition))
+                for group in GROUPS for partition in range(10 * group, 10 * group + 3))
+    assert clean(history) >= count - 30, "the last segment is not sealed"
+    sources = next(iter(history.store.cleaner._waiting.values())).sources
     history.check()
+    work(history)
+    assert cold_places(history) and not rows(history)
+    history.check()
+    for _ in range(3):
+        history.remove()
+    assert not sources & {each.start for each in history.store.table.journal.segments}
+    history.check()
+    for _ in range(2):
+        history.restart()
+        history.check()
 
 
-def test_a_choice_that_index_files_answer_by_now_is_left_out():
+def test_an_unsurveyed_choice_that_index_files_answer_is_left_out():
     history = sealed()
     chosen = Sources(tuple(each for each in history.store.cleaner._facts if each.records))
     history.release()
     assert history.store.cleaner.copy_job(chosen) is None
+    history.check()
+
+
+def test_only_live_records_of_index_files_are_copied():
+    history = released()
+    for group in GROUPS:
+        for at in range(3):
+            history.raise_log_start(group, at, 2)
+        history.apply(group, 0)
+        history.trim(group)
+    work(history)
+    assert clean(history) <= 2 * 3 * 2
+    work(history)
+    for _ in range(3):
+        history.remove()
+    history.check()
+    history.restart()
+    history.check()
+
+
+@pytest.mark.parametrize("when", ["copied", "named"])
+def test_records_that_leave_during_the_copy_stay_away(when):
+    """Those of one partition, and those of a deleted one would as well."""
+    history = released()
+    cleaner = history.store.cleaner
+    sources = Sources(tuple(each for each in cleaner._facts if each.records))
+    surveys = surveyed(history.store, sources)
+    if when == "named":
+        copied(history.store, sources)
+    history.raise_log_start(GROUP, 0, 1)
+    history.apply(GROUP, 0)
+    history.trim(GROUP)
+    if when == "copied":
+        job = cleaner.copy_job(sources, surveys)
+        while not job.is_done:
+            job.step()
+        assert not cleaner.copied(job)
+    history.check()
+    work(history)
+    for _ in range(3):
+        history.remove()
+    history.check()
+    assert not rows(history)
+    history.restart()
+    history.check()
+
+
+def test_a_cold_segment_without_room_leaves_rows_to_the_next():
+    history = released()
+    cleaner = history.store.cleaner
+    cleaner._limits = type(cleaner._limits)(records_max=25)
+    total = 0
+    for _ in range(20):
+        count = clean(history)
+        total += count
+        work(history)
+        history.check()
+        if not rows(history):
+            break
+    assert not rows(history) and total > 50
+    for _ in range(3):
+        history.remove()
+    history.restart()
+    history.check()
+
+
+@pytest.mark.parametrize("repaired", [False, True])
+def test_a_damaged_record_of_an_index_file_keeps_its_segment(repaired):
+    history = released()
+    store = history.store
+    sources = Sources(tuple(each for each in store.cleaner._facts if each.records))
+    surveys = surveyed(store, sources)
+    run = surveys[0].runs[0]
+    index, position, start = run.indexes[1], run.positions[1], surveys[0].start
+    segment = surveys[0].indexed.segment
+    history.filesystem.flip(segment.path, position - segment.start + 70, 1)
+    job = store.cleaner.copy_job(sources, surveys)
+    while not job.is_done:
+        job.step()
+    assert [(each.group, each.index) for each in job.damaged] == [(run.group, index)]
+    assert [(each.group, each.index) for each in store.cleaner.copied(job)] == [
+        (run.group, index)]
+    for _ in range(2):
+        work(history)
+        history.remove()
+    assert start in [each.start for each in store.table.journal.segments] and rows(history)
+    if repaired:
+        assert store.repair.record_damage(run.group, index, "test",
+                                          position, run.sizes[1])
+        staged = store.repair.stage_copies(run.group, [history.logs[run.group][index - 1]],
+                                           lambda: None)
+        staged.execute()
+        store.finish(staged)
+        for _ in range(3):
+            work(history)
+            clean(history)
+            history.remove()
+        assert start not in [each.start for each in store.table.journal.segments]
+        history.check()
+
+
+def test_a_record_that_is_repaired_between_survey_and_copy_stays_the_newer_one():
+    history = released()
+    store = history.store
+    sources = Sources(tuple(each for each in store.cleaner._facts if each.records))
+    surveys = surveyed(store, sources)
+    run = surveys[0].runs[0]
+    index = run.indexes[0]
+    assert store.repair.record_damage(run.group, index, "test",
+                                      run.positions[0], run.sizes[0])
+    staged = store.repair.stage_copies(run.group, [history.logs[run.group][index - 1]],
+                                       lambda: None)
+    staged.execute()
+    store.finish(staged)
+    at = store.table.logs[run.group].records.locate(index).position
+    job = store.cleaner.copy_job(sources, surveys)
+    while not job.is_done:
+        job.step()
+    store.cleaner.copied(job)
+    work(history)
+    assert store.table.logs[run.group].records.locate(index).position == at
+    history.check()
+    history.restart()
+    history.check()
+
+
+def test_surveys_are_due_when_batches_left():
+    history = released()
+    cleaner = history.store.cleaner
+    first = history.store.table.journal.segments[0].start
+    while (job := cleaner.survey_job()) is not None:
+        assert job.start == first, "it has entries that are no batches"
+        cleaner.surveyed(executed(history.store, job))
+    before = cleaner.live_bytes
+    for group in GROUPS:
+        history.raise_log_start(group, 0, 0)
+        history.raise_log_start(group, 1, 0)
+        history.apply(group, 0)
+        history.trim(group)
+    work(history)
+    done = 0
+    while (job := cleaner.survey_job()) is not None:
+        cleaner.surveyed(executed(history.store, job))
+        done += 1
+    assert done and cleaner.live_bytes < before * 2 // 3
+    exact = sum(job.live_bytes for job in surveyed(history.store, Sources(tuple(
+        each for each in cleaner._facts))))
+    assert cleaner.live_bytes == exact
+    work(history)
+    assert cleaner.survey_job() is None and cleaner.live_bytes == exact
+
+
+def test_power_loss_at_every_operation_of_a_copy_from_index_files_leaves_a_start_that_works():
+    over, limit, cold_starts = False, 0, 0
+    while not over:
+        history = released()
+        filesystem = history.filesystem
+        filesystem.operations_to_crash = limit
+        try:
+            clean(history)
+            for _ in range(3):
+                work(history)
+                history.remove()
+            over = True
+        except PowerLoss:
+            over = False
+        filesystem.operations_to_crash = -1
+        filesystem.power_loss(random.Random(limit))
+        if limit % 2:
+            newest = checkpoint_names(filesystem, DIRECTORY)[-1]
+            filesystem.flip(f"{DIRECTORY}/{newest}", 40, 1)
+        history.store = open_store(filesystem, DIRECTORY, history.config)
+        history.store.damage.clear()
+        history.check()
+        cold_starts += bool(len(history.store.table.journal.cold))
+        for _ in range(3):
+            work(history)
+            for group in GROUPS:
+                history.compact(group, 0)
+            history.release()
+            history.remove()
+        history.check()
+        limit += 7
+    assert limit > 50 and cold_starts
 
 
 # ---- snapshots and copies ------------------------------------------------------------------------
