@@ -153,6 +153,12 @@ class ReadView:
             raise Refused(Code.STALE_METADATA, ErrorDetail(
                 text=f"group {entry.group} is deleting what it knows of the partition; this node "
                      f"does not know the reason yet"), retriable=True)
+        if state is None and self._directory.metadata_index < tail.group_state.opens_from:
+            # Deleted from the group, whether with its topic or after a switch, or not opened yet.
+            raise Refused(Code.STALE_METADATA, ErrorDetail(
+                text=f"this node has applied metadata {self._directory.metadata_index}; group "
+                     f"{entry.group} has deleted partitions by those at "
+                     f"{tail.group_state.opens_from}"), retriable=True)
         if state is None or state.epoch != entry.epoch:  # not opened yet
             is_end_certain = is_end_certain and tail.epoch_of(partition) <= entry.epoch
             next_offset = entry.start_offset

@@ -8,6 +8,7 @@ import pytest
 
 from multiraft.core import batch_header, split_batches
 from multiraft.partitions.records import continue_payload, open_payload
+from multiraft.partitions.retention_records import delete_payload
 from multiraft.partitions.state import PartitionStates
 from multiraft.types import EntryKind
 from multiraft.wire.errors import Code
@@ -21,7 +22,7 @@ from multiraft.wire.messages import (
     OffsetQuery,
 )
 from node.clients.log_starts import LogStarts
-from node.clients.read_view import END, ReadView, not_known_yet, out_of_range
+from node.clients.read_view import END, ReadView, Refused, not_known_yet, out_of_range
 from node.metadata.placement_table import EpochEntry
 from tests.node.clients.test_fetch import fetch, result
 from tests.node.clients.test_switched_partition import asked, group_of, put, switch
@@ -66,7 +67,7 @@ class Partition:
         control(new, EntryKind.PARTITION_OPEN, payload=continue_payload(sealed, 1))
         self.history.append(EpochEntry(sealed.epoch + 1, group, sealed.end_offset))
 
-    def view(self, leads: bool, *groups: int, told: int = 0) -> ReadView:
+    def view(self, leads: bool, *groups: int, told: int = 0, metadata: int = 0) -> ReadView:
         """Return the read view of a node with replicas of these groups, all without any."""
         here = {group: self.groups[group] for group in groups or self.groups}
         status = SimpleNamespace(is_leader=lambda group: leads, has_group=here.__contains__,
@@ -77,7 +78,8 @@ class Partition:
         starts = LogStarts(here)
         starts.tell(P, told)
         return ReadView(SimpleNamespace(status=status), here,
-                        SimpleNamespace(locate=lambda _partition: place), starts)
+                        SimpleNamespace(locate=lambda _partition: place,
+                                        metadata_index=metadata), starts)
 
 
 def judged(view: ReadView, offset: int) -> tuple:
@@ -263,3 +265,20 @@ def test_the_leader_is_asked_for_ends_and_names_the_whole_range():
     partition.apply()
     span = partition.view(True).readable_range(P, 0, LEADER, END)
     assert (span.log_start, span.high_watermark, span.is_end_certain) == (4, 10, True)
+
+
+def test_a_leader_that_has_forgotten_the_partition_does_not_say_where_it_ends():
+    """The metadata here are older than the deletion, and place the partition in its first group."""
+    partition = Partition()
+    partition.append(10)
+    partition.switch()
+    partition.delete_below(10, HOME)
+    control(partition.groups[HOME], EntryKind.PARTITION_DELETE, payload=delete_payload(7, [P]))
+    partition.apply()
+    partition.history.pop()
+    for leads in (True, False):
+        with pytest.raises(Refused) as raised:
+            partition.view(leads, metadata=6).readable_range(P, 0, ANY, 10)
+        assert raised.value.code == Code.STALE_METADATA and raised.value.retriable
+        span = partition.view(leads, metadata=7).readable_range(P, 0, ANY, 10)
+        assert (span.high_watermark, span.is_end_certain) == (0, leads)
