@@ -1,9 +1,11 @@
-"""Figures of retention: starts, small disks, deleted topics, idle topics, memory.
+"""Figures of retention: starts, small disks, deleted topics, the cleaner, idle topics, memory.
 
     make bench-retention                                          everything, more than an hour
     make bench-retention ARGS="start --gib 2 8 32"                one row
     make bench-retention ARGS="small-disk --disk-gib 2 --minutes 5"
     make bench-retention ARGS="deleted-topic --gib 10"
+    make bench-retention ARGS="mixed --gib 4"
+    make bench-retention ARGS="cleaner --gib 4"
     make bench-retention ARGS="idle-topics --topics 20000"
     make bench-retention ARGS="memory --batches 100000"
 
@@ -37,6 +39,12 @@ TARGET_READY_S = 3.0
 TARGET_LAST_MINUTE = 0.9
 TARGET_BACK_S = 60.0
 TARGET_P99 = 1.5
+#: Sealed and cold segments with their index files, or the whole data directory, against the
+#: payload of the records.  The directory has 320 MiB whatever its records are: the reserve, and two
+#: segments that have their blocks before they are written.  So it needs some GiB that are left.
+TARGET_SPACE = 1.5
+#: Records that the cleaner copies, against dd.
+TARGET_COPIES = 0.4
 #: Share of a processor for 100,000 idle topics, with limits minus without.
 TARGET_IDLE = 0.01
 #: Resident memory of the last minute against that after a third of the time.
@@ -90,6 +98,29 @@ def deleted_topic(asked: argparse.Namespace, home: Path) -> list[Figure]:
                                         for each in found)), TARGET_P99, at_least=False)]
 
 
+def mixed(asked: argparse.Namespace, home: Path) -> list[Figure]:
+    """Measure the space of a topic without limit that shares groups with one of some seconds."""
+    found = retention.mixed_topics(home, int(asked.gib * GIB))
+    live = Series("live", "MB", (found.live_bytes / 1e6,))
+    return [compare(f"{name} against the live bytes, nine tenths of all have left",
+                    Series("space", "MB", (size / 1e6,)), live, TARGET_SPACE, at_least=False)
+            for name, size in (("the data directory", found.all_bytes),
+                               ("sealed segments alone", found.sealed_bytes))]
+
+
+def cleaner(asked: argparse.Namespace, home: Path) -> list[Figure]:
+    """Measure copies of the cleaner beside dd, and appends beside copies."""
+    found = retention.cleaner(home, int(asked.gib * GIB), asked.pairs)
+    return [
+        compare("copies of the cleaner without a limit against dd of segments",
+                Series("cleaner", "MB/s", (found.copied_mb_per_s,)),
+                Series("dd", "MB/s", (found.dd_mb_per_s,)), TARGET_COPIES, at_least=True),
+        bound("p99 of appends beside the cleaner against without, at half of the throughput, pair "
+              "by pair", Series("ratio", "", tuple(
+                  during / without for without, during in found.p99_pairs_ms)), TARGET_P99,
+              at_least=False)]
+
+
 def idle_topics(asked: argparse.Namespace, home: Path) -> list[Figure]:
     """Measure the processor time of retention with many idle topics."""
     pairs = retention.idle_topics(home, asked.topics, asked.seconds, asked.pairs)
@@ -113,7 +144,8 @@ def memory(asked: argparse.Namespace, home: Path) -> list[Figure]:
 
 
 ROWS: dict[str, Row] = {"start": start, "small-disk": small_disk, "deleted-topic": deleted_topic,
-                        "idle-topics": idle_topics, "memory": memory}
+                        "mixed": mixed, "cleaner": cleaner, "idle-topics": idle_topics,
+                        "memory": memory}
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -123,7 +155,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add = parser.add_argument
     add("row", nargs="?", choices=ROWS, help="what to measure (default: everything)")
     add("--gib", nargs="+", type=float, help="start: sizes of the log (default 2 8); "
-        "deleted-topic: size of the topic (default 2)")
+        "deleted-topic, mixed, cleaner: bytes that are appended (default 2)")
     add("--disk-gib", type=float, default=2.0, help="small-disk: its size (default 2)")
     add("--minutes", type=int, default=15, help="small-disk: how long (default 15)")
     add("--pairs", type=int, default=5, help="repetitions of a comparison (default 5)")

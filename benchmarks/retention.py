@@ -1,4 +1,4 @@
-"""Costs of retention: a start on a long log, a small disk, a deleted topic, idle topics, memory.
+"""Costs of retention: starts on long logs, small disks, deleted topics, the cleaner, idle topics.
 
 Contract.  Each function starts nodes of its own below ``directory``, and ends them.  Each takes a
 bounded time, prints its progress, and raises ``BenchmarkError`` for what could not be measured.
@@ -27,6 +27,7 @@ from benchmarks.recovery import Watched
 from multiraft.client import blocking
 from multiraft.errors import MultiRaftError
 from multiraft.wire import messages as wire
+from multiraft.wire.nodes import PAUSE, RESUME, ControlCleaner
 
 GROUPS = 16
 UP_S = 300.0
@@ -47,6 +48,17 @@ IDLE_SHARE, IDLE_S = 0.05, 2.0
 PASSES = "\n[limits]\nretention_check_interval_ms = 1000\n"
 SHORT_LOGS = ("\n[limits]\nraft_log_bytes_newest = 1048576\n"
               "node_raft_log_bytes_newest = 16777216\n")
+#: Share of the bytes that the topic with the short retention gets, in tenths, and its retention.
+SHORT_TENTHS, SHORT_RETENTION_MS = 9, 5_000
+#: Space that did not fall for so long is taken for the final one: twice what a checkpoint that only
+#: names segments waits for.
+SETTLED_S = 45.0
+#: Segments at the end of a journal that have their blocks before they are written.
+UNSEALED = 2
+#: Window in which appends beside the cleaner are timed: at its pace it copies 150 MiB meanwhile.
+CLEANER_WINDOW_S = 20.0
+CLEANER_POLL_S = 0.02
+NO_LIMIT = 1 << 40
 #: A node of a benchmark publishes no loads, which would be records of their own.
 QUIET = "\n[metrics]\npublish = false\n"
 
@@ -303,6 +315,175 @@ def _wait_smaller(dev: DevCluster, size: int, start: float) -> float:
                                  f"{size >> 20:,}")
         time.sleep(POLL_S)
     return time.monotonic() - start
+
+
+# ---- short and long retention in the same groups ----------------------------------------------
+
+
+class Mixed(NamedTuple):
+    """Space of a node after retention and the cleaner did what was due."""
+
+    live_bytes: int  # payload of the records that are left
+    sealed_bytes: int  # sealed and cold segments, and their index files
+    all_bytes: int  # the data directory
+
+
+def _append_mixed(addresses: Sequence[str], size: int, tenths: int) -> int:
+    """Append ``size`` bytes to two topics in turn, ``tenths`` tenths to "short", the others to
+    "long".  Return the bytes of the latter."""
+    payload, long_bytes = os.urandom(RECORD_BYTES), 0
+    with blocking.Client(list(addresses)) as client:
+        for topic in ("short", "long"):
+            client.create_topic(topic, partitions=GROUPS, if_not_exists=True)
+        with client.producer(acks="commit", batch_bytes=BATCH_BYTES) as producer:
+            for done in range(0, size, RECORD_BYTES * HANDFUL):
+                producer.send_many("short", [payload] * (HANDFUL * tenths // 10))
+                producer.send_many("long", [payload] * (HANDFUL - HANDFUL * tenths // 10))
+                long_bytes += (HANDFUL - HANDFUL * tenths // 10) * RECORD_BYTES
+                if done % (256 << 20) < RECORD_BYTES * HANDFUL:
+                    say(f"{done >> 20:,} of {size >> 20:,} MiB")
+            producer.flush()
+    return long_bytes
+
+
+def _sealed_files(dev: DevCluster) -> list[Path]:
+    """Return the sealed segments of the journal."""
+    return sorted((data_of(dev) / "lane-0").glob("*.segment"))[:-UNSEALED]
+
+
+def _sealed_bytes(dev: DevCluster) -> int:
+    """Return the bytes of blocks of sealed and cold segments, with their index files."""
+    unsealed = sorted((data_of(dev) / "lane-0").glob("*.segment"))[-UNSEALED:]
+    used = used_bytes(data_of(dev) / "lane-0") + used_bytes(data_of(dev) / "cold-0")
+    for path in unsealed:
+        with contextlib.suppress(FileNotFoundError):
+            used -= path.stat().st_blocks * 512
+    return used
+
+
+def mixed_topics(directory: Path, size: int) -> Mixed:
+    """Append ``size`` bytes to a topic with a short retention and one without limit, in the same
+    groups, and return the space that stays."""
+    with one_node(directory, SHORT_LOGS) as dev:
+        with blocking.Client(list(dev.addresses)) as client:
+            client.create_topic("short", partitions=GROUPS,
+                                settings={"retention.ms": str(SHORT_RETENTION_MS)})
+        live_bytes = _append_mixed(dev.addresses, size, SHORT_TENTHS)
+        _control_cleaner(dev, RESUME, NO_LIMIT)
+        least, since = _sealed_bytes(dev), time.monotonic()
+        give_up = since + WAIT_S * 3
+        while time.monotonic() < min(give_up, since + SETTLED_S):
+            time.sleep(POLL_S)
+            found = _sealed_bytes(dev)
+            if found < least:
+                least, since = found, time.monotonic()
+        say(f"{live_bytes >> 20:,} MiB are left of {size >> 20:,}, in {least >> 20:,} MiB of sealed"
+            f" segments, {used_bytes(data_of(dev)) >> 20:,} MiB of the directory")
+        return Mixed(live_bytes, least, used_bytes(data_of(dev)))
+
+
+def _control_cleaner(dev: DevCluster, action: str, bytes_per_second: int = 0) -> None:
+    call(dev.record.nodes[0].client_address, ControlCleaner(1, action, bytes_per_second))
+
+
+# ---- the cleaner ---------------------------------------------------------------------------------
+
+
+class Cleaning(NamedTuple):
+    """Rates of the cleaner beside ``dd``, and appends beside it."""
+
+    copied_mb_per_s: float  # records, while a copy is active
+    dd_mb_per_s: float
+    p99_pairs_ms: tuple[tuple[float, float], ...]  # without and with the cleaner
+
+
+def cleaner(directory: Path, size: int, pairs: int) -> Cleaning:
+    """Delete half of ``size`` bytes that are in all segments, and measure the copies of the other
+    half: appends beside them at the default pace, and their rate without limit."""
+    found: list[tuple[float, float]] = []
+    with one_node(directory, SHORT_LOGS) as dev:
+        _control_cleaner(dev, PAUSE)
+        pace = int(status_of(dev)["cleaner_bytes_per_second"])
+        start = time.monotonic()
+        append(dev.addresses, "log", 256 << 20)
+        half = (256 << 20) / (time.monotonic() - start) / 2
+        _append_mixed(dev.addresses, size, 5)
+        with blocking.Client(list(dev.addresses)) as client:
+            client.create_topic("other", settings={"retention.bytes": str(64 << 20)})
+            client.delete_topic("short")
+        with Appender(dev.addresses, "other", half) as appender:
+            _wait_cleanable(dev)
+            for number in range(pairs):
+                p99_ms = {}
+                for action in (PAUSE, RESUME) if number % 2 else (RESUME, PAUSE):
+                    _control_cleaner(dev, action, pace if action == RESUME else 0)
+                    before = int(status_of(dev)["cleaner_copied_bytes"])
+                    with Watched(dev.addresses) as watched:
+                        watched.wait(CLEANER_WINDOW_S)
+                        p99_ms[action] = watched.p99_ms()
+                    status = status_of(dev)
+                    if action == RESUME and not (status["cleaner_active"] or int(
+                            status["cleaner_copied_bytes"]) > before):
+                        raise BenchmarkError("the cleaner had nothing to copy: more --gib needed")
+                    appender.check()
+                found.append((p99_ms[PAUSE], p99_ms[RESUME]))
+                say(f"pair {number + 1}: p99 {found[-1][0]:.2f} ms without the cleaner, "
+                    f"{found[-1][1]:.2f} ms with it")
+            _control_cleaner(dev, PAUSE)
+        dd_mb_per_s = _dd(dev, directory / "copy")
+        drop_pages(data_of(dev))
+        copied = _copied_mb_per_s(dev)
+    say(f"copies {copied:.0f} MB/s, dd {dd_mb_per_s:.0f} MB/s")
+    return Cleaning(copied, dd_mb_per_s, tuple(found))
+
+
+def _wait_cleanable(dev: DevCluster) -> None:
+    """Wait until segments take so much more than their records that the cleaner would copy."""
+    give_up = time.monotonic() + WAIT_S
+    while True:
+        status = status_of(dev)
+        if int(status["cleanable_bytes"]) > 1.45 * int(status["cleanable_live_bytes"]) > 0:
+            return
+        if time.monotonic() > give_up:
+            raise BenchmarkError(f"nothing is to be copied after {WAIT_S:.0f} s")
+        time.sleep(POLL_S)
+
+
+def _dd(dev: DevCluster, target: Path) -> float:
+    """Return the megabytes per second at which ``dd`` copies sealed segments, each synced."""
+    files = _sealed_files(dev)[:8]
+    drop_pages(data_of(dev))
+    size, start = sum(path.stat().st_size for path in files), time.monotonic()
+    for path in files:
+        subprocess.run(["dd", f"if={path}", f"of={target}", "bs=1M", "conv=fsync", "status=none"],
+                       check=True)
+    took = time.monotonic() - start
+    target.unlink(missing_ok=True)
+    if not files:
+        raise BenchmarkError("no sealed segment is left for dd: more --gib needed")
+    return size / took / 1e6
+
+
+def _copied_mb_per_s(dev: DevCluster) -> float:
+    """Return the megabytes of records per second that the cleaner copies without a limit, while it
+    copies: it also waits for checkpoints."""
+    before, active_s = int(status_of(dev)["cleaner_copied_bytes"]), 0.0
+    _control_cleaner(dev, RESUME, NO_LIMIT)
+    last = idle_since = time.monotonic()
+    give_up = last + WAIT_S
+    while True:
+        time.sleep(CLEANER_POLL_S)
+        status, now = status_of(dev), time.monotonic()
+        if status["cleaner_active"]:
+            active_s, idle_since = active_s + now - last, now
+        last = now
+        copied = int(status["cleaner_copied_bytes"]) - before
+        if copied and now - idle_since > SETTLED_S / 2:
+            return copied / max(active_s, CLEANER_POLL_S) / 1e6
+        if now > give_up:
+            if copied:
+                return copied / max(active_s, CLEANER_POLL_S) / 1e6
+            raise BenchmarkError(f"the cleaner copied nothing in {WAIT_S:.0f} s")
 
 
 # ---- d: idle topics ------------------------------------------------------------------------------

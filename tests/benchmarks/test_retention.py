@@ -32,6 +32,16 @@ def test_figures_compare_what_was_measured_in_one_run(monkeypatch, tmp_path):
     assert small.holds and not large.holds
     assert ratio.compared == 1.5 and "4 GiB against 1 GiB" in ratio.name
 
+    monkeypatch.setattr(retention, "mixed_topics", lambda *_: retention.Mixed(100, 151, 900))
+    whole, space = bench_retention.mixed(SimpleNamespace(gib=1.0), tmp_path)
+    assert whole.compared == 9.0 and not whole.holds
+    assert space.compared == pytest.approx(1.51) and not space.holds
+    cleaning = retention.Cleaning(50.0, 100.0, ((2.0, 2.5), (2.0, 5.0), (4.0, 4.0)))
+    monkeypatch.setattr(retention, "cleaner", lambda *_: cleaning)
+    copies, p99 = bench_retention.cleaner(SimpleNamespace(gib=1.0, pairs=3), tmp_path)
+    assert copies.holds and copies.compared == 0.5
+    assert p99.holds and p99.compared == 1.25
+
     found = retention.SmallDisk(False, (9.0, 9.0, 9.0), (100, 200, 212), 1)
     monkeypatch.setattr(retention, "small_disk", lambda *_: found)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
