@@ -16,7 +16,12 @@ be read at an index, the term is ``null``.  ``key`` is the key that the records 
 [first, count].  Kind ``gap`` stands for data that a cleaner removed: its (index, term) is still
 known, and whatever any other replica holds there agrees with it.  The values of a ``log_start``
 are pairs [partition, new log start].  Rows with kind ``vote`` have the hard states in the order of
-writing: term, and the candidate as content.
+writing: term, and the candidate as content.  Rows with kind ``record`` are batches below the Raft
+start, from the journal or a cold segment; only those are kept whose terms the checkpoint confirms.
+
+Contract of compaction.  A log begins at the Raft start of the newest checkpoint.  Of the entries
+below it, batches are records, and the others have left their effects in ``partitions``, the states
+of that checkpoint.
 """
 
 from __future__ import annotations
@@ -28,8 +33,10 @@ import subprocess
 import sys
 import zlib
 from array import array
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -49,8 +56,11 @@ DAMAGED = -1  # content of an entry whose payload cannot be trusted
 KEYS_DIFFER, NO_KEY = -1, -2
 
 GAP, DATA, VOTE, MEMBERSHIP, LOG_START = "gap", "data", "vote", "membership", "log_start"
-INDEXED = (DATA, "noop", MEMBERSHIP, "partition_open", "partition_seal", LOG_START, "metadata",
+OPEN, RECORD = "partition_open", "record"
+INDEXED = (DATA, "noop", MEMBERSHIP, OPEN, "partition_seal", LOG_START, "metadata",
            "clock", "partition_delete", "compact", "producers_expire", GAP)
+#: Kinds of files whose entries are in the order of the journal, and of those that have copies.
+SEGMENT, COLD_SEGMENT = "segment", "cold segment"
 TORN = "torn tail"
 
 #: Payload of a ``log_start`` of version 2: version and number of rows; per row the partition, its
@@ -71,6 +81,22 @@ class LogBatch(NamedTuple):
     base_offset: int
     key: int  # ``values.crc_of_key``, or KEYS_DIFFER or NO_KEY
     values: tuple[int, ...]
+
+
+class PartitionExtent(NamedTuple):
+    """Offsets of a partition in a group, as the newest checkpoint has applied them."""
+
+    start_offset: int
+    log_start: int
+    next_offset: int
+
+
+class Record(NamedTuple):
+    """A batch below the Raft start; None = its payload is damaged here."""
+
+    term: int
+    content: int
+    batch: LogBatch | None
 
 
 def _numbers() -> array:
@@ -128,21 +154,34 @@ class ReplicaLog:
     members: dict[int, list[list[int]]] = field(default_factory=dict)  # voters, learners, outgoing
     #: Index -> (partition, new log start) of each partition that the entry names.
     log_starts: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    opened: dict[int, int] = field(default_factory=dict)  # index -> partition that it opens
     votes: list[tuple[int, int]] = field(default_factory=list)  # (term, candidate), as written
     commit: int = 0  # as the newest checkpoint has it
     applied: int = 0
     configuration: list[list[int]] = field(default_factory=list)  # of the checkpoint
     quarantined: str = ""
     removed: bool = False
+    prev_term: int = UNREADABLE  # of the index before the first one; UNREADABLE = not known
+    records: dict[int, Record] = field(default_factory=dict)  # by index, below the first one
+    uncopied: list[tuple[int, int]] = field(default_factory=list)  # first and last index
+    missing: set[int] = field(default_factory=set)  # damaged entries that the checkpoint knows
+    partitions: dict[int, PartitionExtent] = field(default_factory=dict)
+
+    @property
+    def is_empty(self) -> bool:
+        """True if the replica has no log: neither entries, nor a compacted part."""
+        return not self.terms and (self.removed or self.first_index <= 1)
 
     @property
     def last_index(self) -> int:
         return self.first_index + len(self.terms) - 1
 
     def term(self, index: int) -> int:
-        """Return the term at an index; ``UNREADABLE`` where nothing can be read, and outside of the
-        log."""
+        """Return the term at an index, or before the first one; ``UNREADABLE`` where nothing can be
+        read, and outside of the log."""
         place = index - self.first_index
+        if place == -1:
+            return self.prev_term
         return self.terms[place] if 0 <= place < len(self.terms) else UNREADABLE
 
     def batch(self, index: int) -> LogBatch | None:
@@ -173,6 +212,7 @@ class ReplicaLog:
             self.terms[place], self.kinds[place], self.contents[place] = term, kind, content
             self.batches.set(place, None)
             self.log_starts.pop(index, None)
+            self.opened.pop(index, None)
 
     def _append(self, term: int, kind: str, content: int) -> None:
         self.terms.append(term)
@@ -184,6 +224,16 @@ class ReplicaLog:
         """Remove the entries from ``index``; does nothing behind the last one."""
         self._cut(max(0, index - self.first_index), len(self.terms))
 
+    def put_record(self, index: int, record: Record) -> None:
+        """Add a batch below the Raft start, or a copy of it, unless that is damaged."""
+        if record.batch is not None or index not in self.records:
+            self.records[index] = record
+
+    def lacks(self, index: int) -> bool:
+        """True if the record of an index, if there is one, is known to be missing here."""
+        return index in self.missing or any(first <= index <= last
+                                            for first, last in self.uncopied)
+
     def drop_head(self, first_index: int) -> None:
         """Remove entries below ``first_index``, which a snapshot has; the log begins there from now
         on."""
@@ -191,7 +241,7 @@ class ReplicaLog:
         self.first_index = first_index
 
     def _cut(self, begin: int, end: int) -> None:
-        for known in (self.members, self.log_starts):
+        for known in (self.members, self.log_starts, self.opened):
             for index in [index for index in known if begin <= index - self.first_index < end]:
                 del known[index]
         del self.terms[begin:end]
@@ -207,6 +257,7 @@ class Dump:
     node: int
     run: int = -1
     logs: dict[int, ReplicaLog] = field(default_factory=dict)  # by group
+    unreadable: int = 0  # places of the disk that held entries of unknown groups
 
 
 # ---- from a data directory ----------------------------------------------------------------------
@@ -250,47 +301,66 @@ class _Reader:
     def __init__(self, found: Dump):
         self._dump = found
         self._checkpoints: list[dict[int, dict]] = []
+        self._partitions: list[dict[int, dict[int, PartitionExtent]]] = []
         self._positions: list[int] = []
+        self._newest: dict[int, dict] = {}  # group -> row of the newest checkpoint
         self._segment = 0
+        self._is_cold = False
         self._copy: tuple[int, int, int] | None = None  # group, index, term of a repair
 
     def take(self, row: dict) -> None:
         """Take the next row of ``log inspect``; rows of torn tails are ignored."""
         if "checkpoint_group" in row:
             self._checkpoints[-1][row["group"]] = row
+        elif "checkpoint_partition" in row:
+            self._partitions[-1].setdefault(row["group"], {})[row["partition"]] = PartitionExtent(
+                row["start_offset"], row["log_start"], row["next_offset"])
         elif row.get("file") == "checkpoint":
             self._checkpoints.append({})
+            self._partitions.append({})
             self._positions.append(row["facts"].get("position", -1))
-        elif row.get("file") == "segment":
-            self._segment = row["facts"].get("start", self._segment)
+        elif "file" in row:
+            self._copy, self._is_cold = None, row["file"] == COLD_SEGMENT
+            if row["file"] == SEGMENT:
+                self._segment = row["facts"].get("start", self._segment)
+            at = self._newest_at()
+            self._newest = self._checkpoints[at] if at >= 0 else {}
         elif row.get("entry") and TORN not in row["problem"]:
             self._entry(row)
+        elif "entry" in row and TORN not in row["problem"]:
+            self._dump.unreadable += 1
 
-    def _newest(self) -> dict[int, dict]:
-        """Return group -> row of the newest checkpoint among those taken so far; empty without
-        one."""
-        if not self._positions:
-            return {}
-        newest = max(range(len(self._positions)), key=self._positions.__getitem__)
-        return self._checkpoints[newest]
+    def _newest_at(self) -> int:
+        """Return the place of the newest checkpoint among those taken so far; -1 without one."""
+        return max(range(len(self._positions)), key=self._positions.__getitem__, default=-1)
 
     def _entry(self, row: dict) -> None:
         kind, group, index, term = row["kind"], row["group"], row["index"], row["term"]
         log = self._dump.logs.setdefault(group, ReplicaLog())
         copy, self._copy = self._copy, None
+        known = self._newest.get(group, {})
         if kind == "hard_state":
             (vote,) = struct.unpack("<I", _payload(row)) if not row["problem"] else (0,)
             log.votes.append((term, vote))
-        elif self._segment < self._newest().get(group, {}).get("snapshot_position", 0):
+        elif kind == "tombstone":
+            log.drop_from(0)
+            log.records.clear()
+        elif kind in INDEXED and (self._is_cold or index < known.get("first_index", 0)):
+            if kind == DATA and term == _term_in(known.get("record_terms", ()), index):
+                self._record(log, row)
+        elif self._segment < known.get("snapshot_position", 0):
             return  # a snapshot replaced the entries of this log
         elif kind == "suffix_drop":
             log.drop_from(index)
-        elif kind == "tombstone":
-            log.drop_from(0)
         elif kind == "repair":
             self._copy = (group, index, term)
         elif kind in INDEXED:
             self._indexed(log, row, copy == (group, index, term))
+
+    def _record(self, log: ReplicaLog, row: dict) -> None:
+        is_damaged = bool(row["problem"])
+        log.put_record(row["index"], Record(row["term"], DAMAGED if is_damaged else _content(row),
+                                            None if is_damaged else _batch(row, self._dump.run)))
 
     def _indexed(self, log: ReplicaLog, row: dict, is_copy: bool) -> None:
         index, kind = row["index"], row["kind"]
@@ -308,18 +378,34 @@ class _Reader:
             log.members[index] = _members(_payload(row))
         elif kind == LOG_START:
             log.log_starts[index] = _log_starts(row)
+        elif kind == OPEN:
+            log.opened[index] = row["partition"]
 
     def finished(self) -> Dump:
-        """Return the logs, with configurations and commit indexes of the checkpoint added."""
-        for group, row in self._newest().items():
+        """Return the logs, with configurations, commit indexes and partitions of the checkpoint
+        added."""
+        at = self._newest_at()
+        for group, row in (self._checkpoints[at] if at >= 0 else {}).items():
             log = self._dump.logs.setdefault(group, ReplicaLog())
             log.commit, log.applied = row["commit"], row["applied"]
             log.quarantined = row["quarantined"]
             log.configuration = [row["voters"], row["learners"], row["outgoing"]]
             log.removed = row["removed"] and not log.terms
+            log.partitions = self._partitions[at].get(group, {})
+            log.uncopied = [(first, last) for first, last in row.get("uncopied", ())]
+            log.missing = set(row.get("missing", ()))
             if row["first_index"] > log.first_index:
                 log.drop_head(row["first_index"])
+            if row["first_index"] == log.first_index > 1:
+                log.prev_term = row.get("prev_term", UNREADABLE)
         return self._dump
+
+
+def _term_in(runs: Sequence[Sequence[int]], index: int) -> int:
+    """Return the term of an index by runs of (first index, term), ascending; ``UNREADABLE`` before
+    the first one."""
+    at = bisect_right(runs, index, key=itemgetter(0)) - 1
+    return runs[at][1] if at >= 0 else UNREADABLE
 
 
 def _payload(row: dict) -> bytes:
@@ -379,9 +465,14 @@ def write(path: Path, found: Dump) -> None:
     with path.open("w", encoding="utf-8") as file:
         groups = [{"group": group, "first_index": log.first_index, "commit": log.commit,
                    "applied": log.applied, "configuration": log.configuration,
-                   "quarantined": log.quarantined, "removed": log.removed}
+                   "quarantined": log.quarantined, "removed": log.removed,
+                   "prev_term": log.prev_term, "uncopied": log.uncopied,
+                   "missing": sorted(log.missing),
+                   "partitions": [[partition, *extent]
+                                  for partition, extent in sorted(log.partitions.items())]}
                   for group, log in sorted(found.logs.items())]
-        head = {"node": found.node, "run": found.run, "groups": groups}
+        head = {"node": found.node, "run": found.run, "unreadable": found.unreadable,
+                "groups": groups}
         file.write(json.dumps(head, separators=(",", ":")) + "\n")
         for row in _rows(found):
             file.write(json.dumps(row, separators=(",", ":")) + "\n")
@@ -391,13 +482,18 @@ def _rows(found: Dump) -> Iterator[list]:
     for group, log in sorted(found.logs.items()):
         for term, vote in log.votes:
             yield [group, 0, term, VOTE, vote, 0, -1, NO_KEY, []]
+        for index, (term, content, known) in sorted(log.records.items()):
+            partition, base_offset, key, numbers = known[1:] if known else (0, -1, NO_KEY, ())
+            yield [group, index, term, RECORD, content, partition, base_offset, key,
+                   ranges(numbers)]
         for place, term in enumerate(log.terms):
             index = log.first_index + place
             batch = log.batch(index)
             if term == UNREADABLE:
                 yield [group, index, None, "", DAMAGED, 0, -1, NO_KEY, []]
             elif batch is None:
-                yield [group, index, term, log.kinds[place], log.contents[place], 0, -1, NO_KEY,
+                yield [group, index, term, log.kinds[place], log.contents[place],
+                       log.opened.get(index, 0), -1, NO_KEY,
                        log.members.get(index) or log.log_starts.get(index, [])]
             else:
                 yield [group, index, term, log.kinds[place], log.contents[place], batch.partition,
@@ -420,12 +516,16 @@ def load(path: Path) -> Dump:
     with path.open(encoding="utf-8") as file:
         try:
             head = json.loads(file.readline())
-            found = Dump(head["node"], head["run"])
+            found = Dump(head["node"], head["run"], unreadable=head.get("unreadable", 0))
             for group in head["groups"]:
                 found.logs[group["group"]] = ReplicaLog(
                     group["first_index"], commit=group["commit"], applied=group["applied"],
                     configuration=group["configuration"], quarantined=group["quarantined"],
-                    removed=group["removed"])
+                    removed=group["removed"], prev_term=group.get("prev_term", UNREADABLE),
+                    uncopied=[(first, last) for first, last in group.get("uncopied", ())],
+                    missing=set(group.get("missing", ())),
+                    partitions={partition: PartitionExtent(*extent)
+                                for partition, *extent in group.get("partitions", ())})
             for line in file:
                 _load_row(found, json.loads(line))
         except (ValueError, KeyError, TypeError, IndexError) as error:
@@ -439,14 +539,21 @@ def _load_row(found: Dump, row: list) -> None:
     if kind == VOTE:
         log.votes.append((term, content))
         return
+    known = LogBatch(index, partition, base_offset, key, tuple(
+        first + place for first, count in more for place in range(count))) if (
+            kind in (DATA, RECORD) and content != DAMAGED) else None
+    if kind == RECORD:
+        log.put_record(index, Record(term, content, known))
+        return
     log.put(index, UNREADABLE if term is None else term, kind, content)
     if kind == MEMBERSHIP and content != DAMAGED:
         log.members[index] = more
     elif kind == LOG_START and content != DAMAGED:
         log.log_starts[index] = [(partition, log_start) for partition, log_start in more]
-    elif kind == DATA and content != DAMAGED:
-        known = tuple(first + place for first, count in more for place in range(count))
-        log.put_batch(LogBatch(index, partition, base_offset, key, known))
+    elif kind == OPEN and content != DAMAGED:
+        log.opened[index] = partition
+    elif known is not None:
+        log.put_batch(known)
 
 
 def load_all(folder: Path) -> list[Dump]:

@@ -32,6 +32,8 @@ class _Whole(click.IntRange):
 
 
 _COLUMNS = ("position", "kind", "group", "term", "index", "partition", "offset", "bytes", "note")
+#: Values of a group in a checkpoint that are too long for people.
+_JSON_ONLY = ("record_terms", "missing")
 _WIDTHS = (14, 14, 6, 6, 10, 18, 12, 9, 0)
 
 
@@ -48,7 +50,8 @@ def log_group() -> None:
 @click.option("--from", "from_position", type=_Whole(0, POSITION_MAX), default=0,
               metavar="POSITION", help="Begin at this journal offset.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
-@click.option("--payload", is_flag=True, help="With --json: each entry's payload, as base64.")
+@click.option("--payload", is_flag=True, help="With --json: each entry's payload, as base64, and "
+              "the partitions of checkpoints.")
 @click.option("--verify", is_flag=True, help="Read everything, print problems only.")
 def inspect(path: Path, group: int | None, partition: int | None, from_position: int,
             as_json: bool, payload: bool, verify: bool) -> None:
@@ -91,6 +94,8 @@ def inspect(path: Path, group: int | None, partition: int | None, from_position:
             printer.entries(row for row in rows if row.problem or not verify)
         elif kind == inspection.CHECKPOINT and not verify and not found.problem:
             printer.groups(inspection.group_rows(file))
+            if payload and as_json:
+                printer.partitions(inspection.partition_rows(file))
         elif kind in (inspection.INDEX, inspection.COLD_INDEX) and verify and not found.problem:
             problem = (inspection.verify_index(file) if kind == inspection.INDEX
                        else inspection.verify_cold_index(file))
@@ -154,7 +159,11 @@ class _Printer:
                 click.echo(json.dumps({"checkpoint_group": row["group"], **row}))
                 continue
             click.echo("  " + ", ".join(f"{name} {value}" for name, value in row.items()
-                                        if value not in ("", [])))
+                                        if value not in ("", []) and name not in _JSON_ONLY))
+
+    def partitions(self, rows: Iterable[dict]) -> None:
+        for row in rows:
+            click.echo(json.dumps({"checkpoint_partition": row["partition"], **row}))
 
 
 def _entry(row: Any) -> dict[str, object]:

@@ -76,8 +76,8 @@ ROWS = (
         (reads.EndGoesBack,), (HISTORY,)),
     Row("A17", "read-then-lost", "what was shown to a reader is gone or changed, at any ack level",
         (reads.TakenBack, contents.ChangedAfterRead, logs.TakenFromLogs), (HISTORY, LOGS)),
-    Row("A18", "divergent-logs", "two logs differ where they must be equal",
-        (logs.DivergentLogs,), (LOGS,)),
+    Row("A18", "divergent-logs", "two logs, or the log starts of two checkpoints, differ where "
+        "they must be equal", (logs.DivergentLogs, logs.DivergentLogStarts), (LOGS,)),
     Row("A19", "raft-invariants", "two leaders of a term; a term or a vote goes back (in a node's "
         "trace, over a restart: only a term in which it led, because a term is logged before it "
         "is on disk)",

@@ -8,6 +8,11 @@ committed when its last entry is of the last term, or when a checkpoint says so.
 are then given to the ledger as the result of one more reader: appends of unknown outcome become "at
 offset o" or "never", as etcd's robustness suite does with the logs of its members.
 
+Logs that are compacted begin at different indexes.  What is below a Raft start was committed; its
+batches are *records*, and its log starts are in the checkpoint.  The log start of a partition is a
+function of the applied index.  So of two checkpoints the later one has the log start of the earlier
+one, or a higher one that an entry between them sets.
+
 A gap (cleaned data) and a damaged entry agree with any entry that another replica holds at their
 index and term.  An index of which nothing can be read agrees with everything, and its replica
 counts as a possible holder: damage is found by other means, and is not divergence.
@@ -18,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import combinations
 from operator import attrgetter
+from typing import NamedTuple
 
 from chaos.checkers.checker import Checker
 from chaos.checkers.ledger import NOWHERE, UNKNOWN, Evidence, Key
@@ -30,17 +36,35 @@ DIFFERENCES_MAX = 3
 _ANYTHING = 1 << 62
 
 
+class LoneLogStart(NamedTuple):
+    """A log start in a checkpoint that neither an entry nor another checkpoint explains."""
+
+    node: int
+    partition: int
+    log_start: int
+    applied: int  # index of the checkpoint
+    expected: int  # log start by the checkpoint of ``peer`` and the entries behind it
+    peer: int
+
+
 class GroupLogs:
     """One group's logs on all nodes that were dumped."""
 
     def __init__(self, group: int, dumps: list[Dump]):
         self.group = group
         self.all = {each.node: each.logs[group] for each in dumps if group in each.logs}
-        self.logs = {node: log for node, log in self.all.items() if log.terms}
+        self.logs = {node: log for node, log in self.all.items() if not log.is_empty}
         self._nodes = {each.node for each in dumps}
+        self._unreadable = {each.node for each in dumps if each.unreadable}
         self.best = max(self.logs.values(), default=ReplicaLog(),
                         key=lambda log: (log.term(log.last_index), log.last_index))
         self.durable_end = self._durable_end()
+        self.lone_log_starts = [*self._lone_log_starts()]
+        #: Partition -> the highest end that a checkpoint has applied.
+        self.ends: dict[int, int] = {}
+        for log in self.logs.values():
+            for partition, extent in log.partitions.items():
+                self.ends[partition] = max(extent.next_offset, self.ends.get(partition, 0))
 
     @property
     def committed_end(self) -> int:
@@ -73,7 +97,13 @@ class GroupLogs:
 
     def batches(self) -> Iterator[LogBatch]:
         """Yield the batches that a majority holds, in order; a batch that is damaged in the best
-        log is taken from another one."""
+        log is taken from another one.  Of those below its Raft start, yield all that any replica
+        has."""
+        for index in sorted({index for log in self.logs.values() for index in log.records
+                             if index < self.best.first_index}):
+            batch = self._record(index)
+            if batch is not None:
+                yield batch
         for index in range(self.best.first_index, self.durable_end + 1):
             batch = self.best.batch(index)
             if batch is None and self.best.contents[index - self.best.first_index] == DAMAGED:
@@ -82,9 +112,15 @@ class GroupLogs:
                 yield batch
 
     def log_starts(self) -> dict[int, int]:
-        """Return partition -> the highest log start that a committed entry sets. An entry that is
-        damaged in the best log is taken from another one."""
+        """Return partition -> the highest log start that a committed entry sets, or a checkpoint
+        has that contradicts no other one. An entry that is damaged in the best log is taken from
+        another one."""
         found: dict[int, int] = {}
+        lone = {(each.node, each.partition) for each in self.lone_log_starts}
+        for node, log in self.logs.items():
+            for partition, extent in log.partitions.items():
+                if (node, partition) not in lone:
+                    found[partition] = max(found.get(partition, 0), extent.log_start)
         for log in (self.best, *self.logs.values()):
             for index, rows in log.log_starts.items():
                 if index > self.committed_end or log.term(index) != self.best.term(index):
@@ -92,6 +128,75 @@ class GroupLogs:
                 for partition, log_start in rows:
                     found[partition] = max(found.get(partition, 0), log_start)
         return found
+
+    def _record(self, index: int) -> LogBatch | None:
+        """Return the readable batch below the best log's Raft start that a replica has at an index,
+        as a record or still in its log; None = none has it."""
+        found = (log.records[index].batch if index in log.records
+                 else log.batch(index) if index <= log.commit else None
+                 for log in self.logs.values())
+        return next((batch for batch in found if batch is not None), None)
+
+    def _lone_log_starts(self) -> Iterator[LoneLogStart]:
+        """Yield the log starts of checkpoints that the others contradict."""
+        order = sorted(self.logs.items(), key=lambda each: (each[1].applied, each[0]))
+        for (peer, earlier), (node, later) in combinations(order, 2):
+            changed = self._log_starts_between(earlier.applied, later.applied)
+            for partition in sorted(earlier.partitions.keys() & later.partitions.keys()):
+                before = earlier.partitions[partition].log_start
+                now = later.partitions[partition].log_start
+                if now < before:  # the later one has applied all that the earlier one has
+                    yield LoneLogStart(peer, partition, before, earlier.applied, now, node)
+                elif changed is not None and now > before:
+                    expected = max(before, changed.get(partition, 0))
+                    if now > expected:
+                        yield LoneLogStart(node, partition, now, later.applied, expected, peer)
+
+    def _log_starts_between(self, applied: int, end: int) -> dict[int, int] | None:
+        """Return partition -> the highest log start that an entry behind the index ``applied``, up
+        to ``end``, sets; an opening may set any.  None = no log has all of these entries."""
+        log = next((log for log in (self.best, *self.logs.values())
+                    if log.first_index <= applied + 1 and log.last_index >= end), None)
+        if log is None and applied < end:
+            return None
+        found: dict[int, int] = {}
+        for index in range(applied + 1, end + 1):
+            assert log is not None
+            if log.contents[index - log.first_index] == DAMAGED:
+                return None
+            for partition, log_start in log.log_starts.get(index, ()):
+                found[partition] = max(found.get(partition, 0), log_start)
+            if index in log.opened:
+                found[log.opened[index]] = _ANYTHING
+        return found
+
+    def lost_records(self) -> Iterator[tuple[int, LogBatch, set[int]]]:
+        """Yield (index, batch, nodes that hold it, or may) of each record above the log start of
+        its partition that no majority of the voters holds."""
+        known = {index for log in self.logs.values() for index in log.records}
+        if all(known <= log.records.keys() for log in self.logs.values()):
+            return
+        log_starts = self.log_starts()
+        for index in sorted(known):
+            batch = self._record(index)
+            if batch is None or log_starts.get(batch.partition, 0) >= (
+                    batch.base_offset + len(batch.values)):
+                continue
+            holders = {node for node in {node for half in self.voters() for node in half}
+                       if self._holds_record(node, index)}
+            if any(2 * len(holders & {*half}) <= len(half) for half in self.voters()):
+                yield index, batch, holders
+
+    def _holds_record(self, node: int, index: int) -> bool:
+        """True if a node holds the record of an index, or may hold it: it has no dump, or lost
+        something that it knows of."""
+        log = self.all.get(node)
+        if node not in self._nodes or node in self._unreadable:
+            return True
+        if log is None or log.is_empty:
+            return False
+        return (bool(log.quarantined) or index in log.records or index >= log.first_index
+                or log.lacks(index))
 
     def _whole(self, index: int) -> LogBatch | None:
         """Return the readable batch that another log has at the index and the best log's term; None
@@ -133,32 +238,34 @@ class GroupLogs:
         log = self.all.get(node)
         if node not in self._nodes or log is not None and log.quarantined:
             return _ANYTHING
-        if log is None or not log.terms:
+        if log is None or log.is_empty:
             return 0
         return _last_common(log, self.best)
 
 
 def _reaches(log: ReplicaLog, index: int) -> bool:
-    return log.terms and index <= log.last_index
+    return not log.is_empty and index <= log.last_index
 
 
 def _last_common(one: ReplicaLog, other: ReplicaLog) -> int:
     """Return the highest index at which both logs have the same term, or one of them cannot be
-    read.  Without one, return the index before both begin: the rest is in a snapshot."""
-    index = min(one.last_index, other.last_index)
+    read.  Without one, return the index before both begin, or before which one of them ends: the
+    rest is compacted, and was committed."""
+    end = index = min(one.last_index, other.last_index)
     first = max(one.first_index, other.first_index)
     while index >= first:
         term = one.term(index)
         if UNREADABLE in (term, other.term(index)) or term == other.term(index):
             return index
         index -= 1
-    return first - 1
+    return min(first - 1, end)
 
 
 class DivergentLogs(Checker):
     """A18: two replicas of a group hold different entries at one index and term; or hold different
     terms at an index below one at which they hold the same (Log Matching); or different entries at
-    an index that both know to be committed.  O(entries) per pair."""
+    an index that both know to be committed, or different records at one below both Raft starts.
+    O(entries) per pair."""
 
     id, name = "A18", "divergent-logs"
 
@@ -172,6 +279,33 @@ class DivergentLogs(Checker):
                     break
                 self.found(f"group {group.group}, index {index}: node {node} has "
                            f"{_shown(log, index)}, node {peer} has {_shown(other, index)}: {why}")
+            for index in _different_records(log, other)[:DIFFERENCES_MAX]:
+                self.found(f"group {group.group}, index {index}: nodes {node} and {peer} have "
+                           f"different records")
+
+
+class DivergentLogStarts(Checker):
+    """A18: the checkpoint of a replica has a log start of a partition that another replica, which
+    has applied as much or more, does not have; or that is higher than the one of a replica which
+    has applied less, and no entry between the two sets it.  O(partitions) per pair."""
+
+    id, name = "A18", "divergent-logs"
+
+    def on_logs(self, group: GroupLogs) -> None:
+        for each in group.lone_log_starts:
+            self.found(f"group {group.group}: the checkpoint of node {each.node} at index "
+                       f"{each.applied} has log start {each.log_start} of partition "
+                       f"{each.partition}; by that of node {each.peer} and the entries of the logs "
+                       f"it is {each.expected}")
+
+
+def _different_records(log: ReplicaLog, other: ReplicaLog) -> list[int]:
+    """Return the indexes at which two logs have different readable records."""
+    if log.records == other.records:
+        return []
+    return sorted(index for index in log.records.keys() & other.records.keys()
+                  if log.records[index] != other.records[index]
+                  and None not in (log.records[index].batch, other.records[index].batch))
 
 
 def _are_equal(log: ReplicaLog, other: ReplicaLog, first: int, end: int) -> bool:
@@ -244,7 +378,8 @@ class LeaderCompleteness(Checker):
 class CommittedIsHeld(Checker):
     """A25, as far as logs show it: an index that a replica knows to be committed is held, after the
     run, by no majority of the voters (those that are damaged, or of which there is no dump, are
-    counted as holders).  O(voters)."""
+    counted as holders).  So is a record above its log start: its segment was removed too early.
+    O(voters), O(records) where these differ."""
 
     id, name = "A25", "early-commit"
 
@@ -255,6 +390,13 @@ class CommittedIsHeld(Checker):
         elif commit > group.durable_end:
             self.found(f"group {group.group}: index {commit} is committed, only the nodes "
                        f"{sorted(group.holders(commit))} hold it; voters {group.voters()}")
+        for place, (index, batch, holders) in enumerate(group.lost_records()):
+            if place == DIFFERENCES_MAX:
+                break
+            self.found(f"group {group.group}: the record at index {index}, offset "
+                       f"{batch.base_offset} of partition {batch.partition}, is above the log "
+                       f"start, and only the nodes {sorted(holders)} hold it; voters "
+                       f"{group.voters()}")
 
 
 class HardStates(Checker):
@@ -297,7 +439,7 @@ class LogContents(Checker):
         if not self._by_crc:
             self._by_crc = {crc_of_key(key.name): key for key in self.ledger.by_number}
             self._by_incarnation = {incarnation_of(key.name): key for key in self.ledger.by_number}
-        self.entries += sum(len(log.terms) for log in group.logs.values())
+        self.entries += sum(len(log.terms) + len(log.records) for log in group.logs.values())
         committed = group.committed_end
         if group.is_whole:
             self._groups.add(group.group)
@@ -316,6 +458,16 @@ class LogContents(Checker):
                 self.ledger.place(
                     key, batch.base_offset, list(batch.values), Evidence(-1, True, -1)
                 )
+        self._take_ends(group)
+
+    def _take_ends(self, group: GroupLogs) -> None:
+        """Take the ends of partitions that checkpoints have applied: their records may be below log
+        starts, and in no log."""
+        for partition, end in group.ends.items():
+            key = self._key_of.get(partition) or self._by_incarnation.get(partition)
+            if key is not None:
+                self._groups_of.setdefault(key.number, set()).add(group.group)
+                self.ends[key.number] = max(self.ends.get(key.number, 0), end)
 
     def _key(self, batch: LogBatch) -> Key | None:
         """Return the key of a batch's records, and remember it as the key of their partition. None
@@ -414,5 +566,5 @@ class TakenFromLogs(Checker):
                        f"at {end}", key, (self.operation_of(value),))
 
 
-CHECKERS = (DivergentLogs, LeaderCompleteness, CommittedIsHeld, HardStates, LogContents,
-            LostFromLogs, TakenFromLogs)
+CHECKERS = (DivergentLogs, DivergentLogStarts, LeaderCompleteness, CommittedIsHeld, HardStates,
+            LogContents, LostFromLogs, TakenFromLogs)

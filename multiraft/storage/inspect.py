@@ -296,7 +296,8 @@ def group_rows(path: Path) -> list[dict[str, object]]:
     for group, record in sorted(checkpoint.records.items()):
         rows.append({"group": group, "incarnation": record.incarnation,
                      "term": record.hard_state.term, "vote": record.hard_state.vote,
-                     "first_index": record.first_index, "commit": record.commit,
+                     "first_index": record.first_index, "prev_term": record.prev_term,
+                     "commit": record.commit,
                      "applied": checkpoint.partition_states[group].applied_index,
                      "voters": list(record.configuration.voters),
                      "learners": list(record.configuration.learners),
@@ -305,9 +306,23 @@ def group_rows(path: Path) -> list[dict[str, object]]:
                      "removed": record.removed,
                      "tombstone_position": record.tombstone_position,
                      "snapshot_position": record.snapshot_position,
+                     "record_terms": [list(each) for each in record.record_terms],
                      "uncopied": [list(each) for each in record.uncopied],
+                     "missing": [index for index, _ in record.missing],
                      "quarantined": record.quarantined})
     return rows
+
+
+def partition_rows(path: Path) -> Iterator[dict[str, object]]:
+    """Yield a row for each partition of a checkpoint, as its group has applied it.  Raise as
+    ``load_checkpoint``."""
+    for group, states in sorted(load_checkpoint(path).partition_states.items()):
+        for partition in sorted(states.partitions()):
+            state = states.applied(partition)
+            if state is not None:
+                yield {"group": group, "partition": partition, "epoch": state.epoch,
+                       "start_offset": state.start_offset, "log_start": state.log_start,
+                       "next_offset": state.next_offset, "sealed": state.sealed}
 
 
 # ---- entries ------------------------------------------------------------------------------------

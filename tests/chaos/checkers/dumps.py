@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from chaos.replicas import DAMAGED, GAP, UNREADABLE, Dump, LogBatch, ReplicaLog
+from chaos.replicas import (
+    DAMAGED,
+    GAP,
+    UNREADABLE,
+    Dump,
+    LogBatch,
+    PartitionExtent,
+    Record,
+    ReplicaLog,
+)
 from chaos.values import crc_of_key
 from tests.chaos.checkers.timeline import KEY
 
@@ -64,6 +73,32 @@ class Log:
     def commit(self, index: int, *voters: int) -> Log:
         self.log.commit = index
         self.log.configuration = [list(voters or (1, 2, 3)), [], []]
+        return self
+
+    def checkpoint(self, index: int, *voters: int) -> Log:
+        """Take a checkpoint that has applied the entries up to ``index``."""
+        log, ends, starts = self.commit(index, *voters).log, {}, {}
+        for at in range(log.first_index, index + 1):
+            batch = log.batch(at)
+            if batch is not None:
+                ends[batch.partition] = batch.base_offset + len(batch.values)
+            for partition, log_start in log.log_starts.get(at, ()):
+                starts[partition] = max(log_start, starts.get(partition, 0))
+        log.applied = index
+        log.partitions = {partition: PartitionExtent(0, starts.get(partition, 0), end)
+                          for partition, end in ends.items()}
+        return self
+
+    def compact(self, first_index: int) -> Log:
+        """Begin the log at ``first_index``; the batches below become records."""
+        log = self.log
+        log.prev_term = log.term(first_index - 1)
+        for index in range(log.first_index, first_index):
+            batch = log.batch(index)
+            if batch is not None:
+                log.put_record(index, Record(log.term(index),
+                                             log.contents[index - log.first_index], batch))
+        log.drop_head(first_index)
         return self
 
     def vote(self, term: int, candidate: int) -> Log:

@@ -416,3 +416,140 @@ def test_a_log_start_in_the_history_is_committed():
     assert line.ids() == set()
     refused(line, 2)
     assert line.ids() == {"A17"}
+
+
+# ---- compacted logs ------------------------------------------------------------------------------
+
+
+def compacted(*starts: int, log_start: int = 2) -> list[Dump]:
+    """Return logs of values 1 to 5 and a log start, each with a Raft start of its own."""
+    return cluster(*(shortened_log(log_start).compact(start) for start in starts))
+
+
+def shortened_log(log_start: int, applied: int = 7) -> Log:
+    log = Log().noop(1)
+    for value in range(1, 6):
+        log.data(1, value)
+    return log.log_start(1, log_start).noop(1).checkpoint(applied)
+
+
+@pytest.mark.parametrize("starts", [(8, 8, 8), (1, 8, 8), (3, 5, 9), (9, 9, 9)])
+def test_a_log_start_whose_entry_is_compacted_is_in_the_checkpoint(starts):
+    """Also where nothing is left of the logs."""
+    line = deleting()
+    refused(line, 1)
+    line.was_read([3, 4, 5], offset=2, start=2, process=99, final=True)
+    line.offsets(5, final=True)
+    assert line.ids(replicas=compacted(*starts)) == set()
+    refused(line, 3)
+    assert line.ids(replicas=compacted(*starts)) == {"A17"}
+
+
+@pytest.mark.parametrize("applied", [4, 7])
+@pytest.mark.parametrize("first", [1, 5, 8])
+def test_a_log_start_of_one_checkpoint_alone_is_divergent_and_explains_nothing(applied, first):
+    """Of the replica that has applied the least, or as much as the others."""
+    line = deleting()
+    refused(line, 3)
+    alone = shortened_log(2, applied).compact(min(first, applied + 1))
+    logs = cluster(alone, shortened_log(2).compact(first), shortened_log(2).compact(first))
+    assert line.ids(replicas=logs) == {"A17"}
+    (partition,) = alone.log.partitions
+    alone.log.partitions[partition] = alone.log.partitions[partition]._replace(log_start=4)
+    assert line.ids(replicas=logs) == {"A17", "A18"}
+
+
+def test_a_log_start_that_no_entry_sets_is_divergent():
+    """Of the replica that has applied the most."""
+    alone = shortened_log(2).noop(1).noop(1).checkpoint(9).compact(9)
+    others = [shortened_log(2).noop(1).noop(1) for _ in range(2)]
+    assert found(alone, *others) == set()
+    (partition,) = alone.log.partitions
+    alone.log.partitions[partition] = alone.log.partitions[partition]._replace(log_start=4)
+    assert found(alone, *others) == {"A18"}
+    for log in (alone, *others):
+        log.log_start(1, 4)
+        log.noop(1)
+    assert found(alone, *others) == {"A18"}, "the entry stands behind the checkpoint"
+
+
+def test_an_opening_between_two_checkpoints_may_set_a_log_start():
+    early = Log().noop(1).data(1, 1).checkpoint(2).noop(1)
+    (partition,) = early.log.partitions
+    for is_open in (True, False):
+        late = Log().noop(1).data(1, 1).noop(1).checkpoint(3)
+        if is_open:
+            late.log.opened[3] = partition
+        late.log.partitions[partition] = late.log.partitions[partition]._replace(log_start=1)
+        assert found(late, early, early) == (set() if is_open else {"A18"})
+
+
+def test_a_member_behind_the_raft_start_of_the_others_holds_what_it_has():
+    ahead = [Log().noop(1).data(1, 1).noop(1).noop(1).checkpoint(4).compact(start)
+             for start in (4, 5)]
+    assert found(*ahead, Log().noop(1)) == set()
+    behind = [Log().noop(1), Log().noop(1)]
+    assert found(ahead[0], *behind) == found(ahead[1], *behind) == {"A25"}
+
+
+def test_records_of_compacted_logs_are_evidence():
+    line = Timeline()
+    line.appended([1], 0)
+    line.info(line.append([2]))
+    line.appended([3], 2)
+
+    def log() -> Log:
+        return Log().noop(1).data(1, 1).data(1, 2).data(1, 3).noop(1).checkpoint(5).compact(6)
+
+    verdict = line.check(replicas=three(log))
+    assert (verdict.anomalies, verdict.checked["unknown_happened"]) == ([], 1)
+    line.appended([4], 3)
+    assert line.ids(replicas=three(log)) == {"A3"}
+    line = Timeline()
+    line.append([1, 2])
+    line.appended([3], 0)
+    assert "A1" in line.ids(replicas=three(log)), "a record stands at an acknowledged offset"
+
+
+def test_different_records_are_divergent():
+    logs = [Log().noop(1).data(1, value).noop(1).checkpoint(3).compact(4) for value in (4, 5, 4)]
+    assert found(*logs) == {"A18"}
+    logs[1].log.records[2] = logs[1].log.records[2]._replace(batch=None)
+    assert found(*logs) == set(), "it is damaged"
+
+
+def lacking(*lacks: int, log_start: int = 0) -> list[Log]:
+    """Return three logs with the records of values 1 to 3; some lack the second one."""
+    made = [Log().noop(1).data(1, 1).data(1, 2).data(1, 3).log_start(1, log_start).checkpoint(5)
+            .compact(6) for _ in range(3)]
+    for node in lacks:
+        del made[node].log.records[3]
+    return made
+
+
+def test_a_record_above_its_log_start_is_held_by_a_majority():
+    assert found(*lacking(1)) == set()
+    assert found(*lacking(1, 2)) == {"A25"}
+    assert found(*lacking(1, 2, log_start=2)) == set()
+    assert found(*lacking(1)[:2], None) == set(), "a node without a dump may have it"
+    damaged, uncopied = lacking(1, 2), lacking(1, 2)
+    damaged[1].log.missing = {3}
+    uncopied[2].log.uncopied = [(2, 4)]
+    assert found(*damaged) == found(*uncopied) == set()
+    rotten = cluster(*lacking(1, 2))
+    rotten[1].unreadable = 1
+    assert Timeline().ids(replicas=rotten) == set()
+
+
+def test_a_partition_of_which_compaction_left_nothing_ends_where_the_checkpoints_say():
+    line = deleting()
+    line.offsets(5, final=True)
+    number = incarnation_of(KEY)
+    logs = [shortened_log(5).compact(8) for _ in range(3)]
+    for log in logs:
+        log.log.records.clear()
+        log.log.partitions = {number: next(iter(log.log.partitions.values()))}
+    assert line.ids(replicas=cluster(*logs)) == set()
+    for log in logs:
+        log.log.partitions = {number: log.log.partitions[number]._replace(next_offset=4)}
+    assert line.ids(replicas=cluster(*logs)) == {"A3", "A17"}

@@ -326,3 +326,106 @@ def test_a_log_start_of_a_later_version_is_refused():
     payload = base64.b64encode(struct.pack("<II", 3, 0)).decode()
     with pytest.raises(replicas.BadDump, match="version 3"):
         followed({**log_start_row(1, -1), "payload": payload})
+
+
+# ---- compacted logs ------------------------------------------------------------------------------
+
+
+def compacted(directory: Directory) -> None:
+    """Write four batches and a log start at index 6, of which the Raft log keeps the last entry."""
+    store = directory.store
+    directory.run(noop_entry(GROUP, 1, 1), open_entry(GROUP, 2, 1, PARTITION))
+    for offset in range(3):
+        directory.run(data(3 + offset, 1, offset, 5 + offset))
+    directory.run(Entry(EntryKind.LOG_START, GROUP, 1, 1, 6,
+                        payload=log_starts_payload([LogStart(PARTITION, 1, 70)])))
+    directory.run(data(7, 2, 3, 8))
+    store.partition_states[GROUP].apply(7)
+    checkpoint_twice(directory, 7)
+    assert store.compact(GROUP, 7) == 7
+    directory.run(noop_entry(GROUP, 8, 2))
+    checkpoint(store, {GROUP: 7})
+
+
+def checkpoint_twice(directory: Directory, applied: int) -> None:
+    """Write two checkpoints that have applied as much, so that the Raft start may rise."""
+    for term in (8, 9):
+        directory.run(hard_state=HardState(applied + term, 0))
+        checkpoint(directory.store, {GROUP: applied})
+
+
+def test_a_compacted_log_begins_at_its_raft_start_and_leaves_records_and_extents(directory,
+                                                                                 tmp_path):
+    compacted(directory)
+    log = directory.log()
+    assert (log.first_index, log.last_index, log.prev_term, log.term(6)) == (7, 8, 1, 1)
+    assert (list(log.terms), log.log_starts) == ([2, 2], {})
+    found = {index: record.batch.values for index, record in log.records.items()}
+    found.pop(3, None)  # below the log start, and in the journal until its segment goes
+    assert found == {4: (6,), 5: (7,)}
+    assert log.partitions == {PARTITION: replicas.PartitionExtent(0, 1, 4)}
+    replicas.dump(directory.path, 3, RUN, tmp_path / "replicas")
+    (found,) = replicas.load_all(tmp_path / "replicas")
+    assert found == replicas.from_rows(directory.rows(), 3, RUN)
+    assert found.logs[GROUP] == log and found.unreadable == 0
+
+
+def test_a_log_that_is_compacted_as_a_whole_is_not_empty(directory):
+    compacted(directory)
+    directory.store.partition_states[GROUP].apply(8)
+    checkpoint_twice(directory, 8)
+    assert directory.store.compact(GROUP, 9) == 9
+    directory.run(hard_state=HardState(20, 0))
+    checkpoint(directory.store, {GROUP: 8})
+    log = directory.log()
+    assert (log.first_index, log.last_index, log.term(8)) == (9, 8, 2)
+    assert not log.is_empty and not log.terms and 7 in log.records
+
+
+CHECKPOINT = [
+    {"file": "checkpoint", "facts": {"position": 90}},
+    {"checkpoint_group": GROUP, "group": GROUP, "commit": 9, "applied": 9, "quarantined": "",
+     "voters": [1], "learners": [], "outgoing": [], "removed": False, "snapshot_position": 0,
+     "first_index": 8, "prev_term": 3, "record_terms": [[2, 1], [6, 3]], "uncopied": [[6, 6]],
+     "missing": [4]},
+    {"checkpoint_partition": PARTITION, "group": GROUP, "partition": PARTITION, "epoch": 1,
+     "start_offset": 0, "log_start": 2, "next_offset": 5, "sealed": False}]
+
+
+def stored(index: int, term: int, number: int, **more) -> dict:
+    batch = data(index, term, index, number)
+    return {**row("data", index, term, **more), "partition": PARTITION, "base_offset": index,
+            "payload": base64.b64encode(bytes(batch.payload)).decode()}
+
+
+def test_records_come_from_journal_and_cold_segments_and_have_the_terms_of_the_checkpoint():
+    log = replicas.from_rows([
+        *CHECKPOINT, SEGMENT, stored(3, 1, 5), stored(4, 1, 6, problem=CORRUPTION),
+        stored(5, 2, 7), stored(8, 3, 9), row("noop", 9, 3),
+        {"file": "cold segment", "facts": {"number": 0}}, stored(2, 1, 4), stored(7, 3, 8),
+        stored(8, 2, 99)], 1, RUN).logs[GROUP]
+    assert {index: record.batch and record.batch.values
+            for index, record in sorted(log.records.items())} == {
+        2: (4,), 3: (5,), 4: None, 7: (8,)}
+    assert list(log.terms) == [3, 3], "an entry of a cold segment is no entry of the log"
+    assert (log.lacks(4), log.lacks(6), log.lacks(7)) == (True, True, False)
+
+
+def test_a_copy_of_a_record_takes_the_place_of_a_damaged_one():
+    log = replicas.from_rows([
+        *CHECKPOINT, SEGMENT, stored(3, 1, 5, problem=CORRUPTION), row("noop", 8, 3),
+        row("repair", 3), stored(3, 1, 5)], 1, RUN).logs[GROUP]
+    assert log.records[3].batch.values == (5,) and list(log.terms) == [3]
+
+
+def test_records_of_a_removed_replica_are_none():
+    log = replicas.from_rows([*CHECKPOINT, SEGMENT, stored(3, 1, 5), row("tombstone", 4),
+                              row("noop", 8, 3)], 1, RUN).logs[GROUP]
+    assert log.records == {} and log.first_index == 8
+
+
+def test_places_that_cannot_be_read_are_counted():
+    place = {"entry": None, "kind": "", "group": -1, "index": 0, "problem": CORRUPTION}
+    found = replicas.from_rows([SEGMENT, row("noop", 1), place,
+                                {**place, "problem": f"chain: {replicas.TORN}"}], 1, RUN)
+    assert found.unreadable == 1
