@@ -51,7 +51,7 @@ bench-first-light: $(VENV)/.built-dev  ## print the figures beside what the mach
 bench-node: $(VENV)/.built-dev  ## failover, return, creation, catching up, beside their targets
 	$(PY) -m benchmarks.bench_node $(ARGS)
 
-bench-retention: $(VENV)/.built-dev  ## space that returns, the cleaner, long logs, memory, idle topics
+bench-retention: $(VENV)/.built-dev  ## space that returns, the cleaner, starts, memory, idle topics
 	$(PY) -m benchmarks.bench_retention $(ARGS)
 
 bench-moves: $(VENV)/.built-dev  ## a node joins under load, partitions switch, beside their targets
