@@ -112,12 +112,15 @@ class GroupLogs:
                 yield batch
 
     def log_starts(self) -> dict[int, int]:
-        """Return partition -> the highest log start that a committed entry sets, or a checkpoint
-        has that contradicts no other one. An entry that is damaged in the best log is taken from
-        another one."""
+        """Return partition -> the highest log start that a committed entry sets. An entry that is
+        damaged in the best log is taken from another one. Where no log has all entries that a
+        checkpoint has applied, log starts of that checkpoint count as well, if they contradict no
+        other one.  O(entries)."""
         found: dict[int, int] = {}
         lone = {(each.node, each.partition) for each in self.lone_log_starts}
         for node, log in self.logs.items():
+            if self._log_starts_between(0, log.applied) is not None:
+                continue  # the entries themselves tell, below
             for partition, extent in log.partitions.items():
                 if (node, partition) not in lone:
                     found[partition] = max(found.get(partition, 0), extent.log_start)

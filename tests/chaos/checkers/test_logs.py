@@ -445,6 +445,17 @@ def test_a_log_start_whose_entry_is_compacted_is_in_the_checkpoint(starts):
     assert line.ids(replicas=compacted(*starts)) == {"A17"}
 
 
+def test_checkpoints_that_agree_explain_nothing_that_no_entry_of_a_whole_log_sets():
+    line = deleting()
+    refused(line, 3)
+    for first, ids in ((1, {"A17"}), (8, set())):
+        logs = [shortened_log(2).compact(first) for _ in range(3)]
+        for each in logs:
+            (partition,) = each.log.partitions
+            each.log.partitions[partition] = each.log.partitions[partition]._replace(log_start=4)
+        assert line.ids(replicas=cluster(*logs)) == ids
+
+
 @pytest.mark.parametrize("applied", [4, 7])
 @pytest.mark.parametrize("first", [1, 5, 8])
 def test_a_log_start_of_one_checkpoint_alone_is_divergent_and_explains_nothing(applied, first):
