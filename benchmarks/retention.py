@@ -58,6 +58,11 @@ UNSEALED = 2
 #: Window in which appends beside the cleaner are timed: at its pace it copies 150 MiB meanwhile.
 CLEANER_WINDOW_S = 20.0
 CLEANER_POLL_S = 0.02
+#: Bytes of segments against those of their live records with which the cleaner certainly begins:
+#: slightly above its own factor.
+CLEANABLE_FACTOR = 1.45
+#: Segments that ``dd`` copies: half a gigabyte.
+DD_SEGMENTS_MAX = 8
 NO_LIMIT = 1 << 40
 #: A node of a benchmark publishes no loads, which would be records of their own.
 QUIET = "\n[metrics]\npublish = false\n"
@@ -442,7 +447,8 @@ def _wait_cleanable(dev: DevCluster) -> None:
     give_up = time.monotonic() + WAIT_S
     while True:
         status = status_of(dev)
-        if int(status["cleanable_bytes"]) > 1.45 * int(status["cleanable_live_bytes"]) > 0:
+        live = int(status["cleanable_live_bytes"])
+        if int(status["cleanable_bytes"]) > CLEANABLE_FACTOR * live > 0:
             return
         if time.monotonic() > give_up:
             raise BenchmarkError(f"nothing is to be copied after {WAIT_S:.0f} s")
@@ -451,16 +457,16 @@ def _wait_cleanable(dev: DevCluster) -> None:
 
 def _dd(dev: DevCluster, target: Path) -> float:
     """Return the megabytes per second at which ``dd`` copies sealed segments, each synced."""
-    files = _sealed_files(dev)[:8]
+    files = _sealed_files(dev)[:DD_SEGMENTS_MAX]
+    if not files:
+        raise BenchmarkError("no sealed segment is left for dd: more --gib needed")
     drop_pages(data_of(dev))
     size, start = sum(path.stat().st_size for path in files), time.monotonic()
     for path in files:
         subprocess.run(["dd", f"if={path}", f"of={target}", "bs=1M", "conv=fsync", "status=none"],
                        check=True)
     took = time.monotonic() - start
-    target.unlink(missing_ok=True)
-    if not files:
-        raise BenchmarkError("no sealed segment is left for dd: more --gib needed")
+    target.unlink()
     return size / took / 1e6
 
 

@@ -273,8 +273,7 @@ class Cleaner:
             partitions = {*runs[group].partitions} if group in runs else set()
             numbers = set()
             for each in waiting.files:
-                if group in each.groups and (
-                        self._table.indexed.find(each.indexed.segment.start) is each.indexed):
+                if group in each.groups and self._is_current(each.indexed):
                     numbers.add(each.indexed.number)
                     partitions.update(each.groups[group])
             self._drop_rows_of(group, partitions, numbers)
@@ -282,8 +281,10 @@ class Cleaner:
 
     def _drop_rows_of(self, group: int, partitions: Collection[int], numbers: set[int]) -> None:
         log = self._table.logs.get(group)
-        for partition in partitions if log is not None else ():
-            batches = log.partitions.get(partition) if log is not None else None
+        if log is None:
+            return
+        for partition in partitions:
+            batches = log.partitions.get(partition)
             if batches is not None:
                 batches.drop_rows_of(numbers)
 
@@ -486,7 +487,7 @@ class Cleaner:
                 continue
             runs, room = self._wanted(*source, *room)
             survey = by_start.get(facts.start)
-            if survey is not None and self._is_current(survey):
+            if survey is not None and self._is_current(survey.indexed):
                 groups, room = self._wanted_of(survey, runs, *room)
                 if runs:
                     files.append(_FileSource(survey.indexed, groups))
@@ -544,9 +545,9 @@ class Cleaner:
                                       sizes[:count], log.records.terms))
         return runs, (records_max, bytes_max)
 
-    def _is_current(self, survey: SurveyJob) -> bool:
-        indexed = survey.indexed
-        return self._table.indexed.find(survey.start) is indexed
+    def _is_current(self, indexed: IndexedSegment) -> bool:
+        """Return True if the index file still answers for its segment.  O(1)."""
+        return self._table.indexed.find(indexed.segment.start) is indexed
 
     def _wanted_of(self, survey: SurveyJob, runs: list[WantedRun], records_max: int,
                    bytes_max: int) -> tuple[dict[int, list[int]], tuple[int, int]]:
