@@ -446,7 +446,8 @@ class LogContents(Checker):
         committed = group.committed_end
         if group.is_whole:
             self._groups.add(group.group)
-        for partition, log_start in group.log_starts().items():
+        log_starts = group.log_starts()
+        for partition, log_start in log_starts.items():
             self._raise_log_start(partition, log_start)
         for batch in group.batches():
             key = self._key(batch)
@@ -461,12 +462,13 @@ class LogContents(Checker):
                 self.ledger.place(
                     key, batch.base_offset, list(batch.values), Evidence(-1, True, -1)
                 )
-        self._take_ends(group)
+        self._take_ends(group, log_starts)
 
-    def _take_ends(self, group: GroupLogs) -> None:
-        """Take the ends of partitions that checkpoints have applied: their records may be below log
-        starts, and in no log."""
+    def _take_ends(self, group: GroupLogs, log_starts: dict[int, int]) -> None:
+        """Take the ends of partitions that checkpoints have applied, as far as the log starts: only
+        records below these may be in no log."""
         for partition, end in group.ends.items():
+            end = min(end, log_starts.get(partition, 0))
             key = self._key_of.get(partition) or self._by_incarnation.get(partition)
             if key is not None:
                 self._groups_of.setdefault(key.number, set()).add(group.group)

@@ -552,6 +552,23 @@ def test_a_record_above_its_log_start_is_held_by_a_majority():
     assert Timeline().ids(replicas=rotten) == set()
 
 
+@pytest.mark.parametrize("log_start", [0, 2])
+def test_an_end_in_checkpoints_does_not_stand_for_records_that_are_in_no_log(log_start):
+    line = deleting()
+    number = incarnation_of(KEY)
+    logs = [shortened_log(log_start).compact(8) for _ in range(3)]
+    for log in logs:
+        (extent,) = log.log.partitions.values()
+        log.log.partitions = {number: extent}
+    line.offsets(5, final=True)
+    assert line.ids(replicas=cluster(*logs)) == set()
+    for log in logs:
+        for index in [index for index, record in log.log.records.items()
+                      if record.batch is not None and record.batch.base_offset > 2]:
+            del log.log.records[index]
+    assert "A3" in line.ids(replicas=cluster(*logs))
+
+
 def test_a_partition_of_which_compaction_left_nothing_ends_where_the_checkpoints_say():
     line = deleting()
     line.offsets(5, final=True)
