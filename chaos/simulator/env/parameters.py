@@ -41,6 +41,10 @@ LATER_ODDS = 0.33  # probability of each of ``LATER_KINDS``
 #: Probability of ``retention``; then of each other kind of ``RETENTION_KINDS``.  Another random
 #: stream draws them.
 RETENTION_ODDS, DELETION_ODDS = 0.4, 0.6
+#: Probability that groups with partitions are not compacted.
+WHOLE_LOGS_ODDS = 0.1
+#: Smallest checkpoint interval of runs with compaction: each checkpoint lets Raft starts rise.
+CHECKPOINT_BYTES_MIN = 4 << 10
 
 #: Minimum number of kinds in a run, ``LATER_KINDS`` and ``RETENTION_KINDS`` not counted.
 KINDS_MIN = 8
@@ -97,6 +101,15 @@ class RaftParameters:
 
 
 @dataclass(frozen=True, slots=True)
+class CompactionParameters:
+    """Limits of what stays in the Raft logs of groups with partitions, in bytes."""
+
+    kept_bytes: int  # of a group, for members that are up
+    newest_bytes: int  # of a group, for members that are down
+    node_newest_bytes: int  # of the journal, for the same
+
+
+@dataclass(frozen=True, slots=True)
 class WorkloadParameters:
     """Number of clients, and their rates and sizes."""
 
@@ -135,9 +148,9 @@ class Parameters:
     disk: DiskParameters
     raft: RaftParameters
     workload: WorkloadParameters
-    #: Entries of groups with partitions that compaction leaves in the log; None = these groups are
-    #: not compacted.  Not drawn: tests set it.
-    entries_kept: int | None = None
+    #: None = a node of the cluster has a release without snapshots of groups with partitions, so
+    #: that these groups are not compacted.
+    compaction: CompactionParameters | None
 
     @property
     def has_retention(self) -> bool:
@@ -162,12 +175,14 @@ class Parameters:
         durability_rng = random.Random(f"{seed}/parameters of durability")
         state_rng = random.Random(f"{seed}/parameters of group 0")
         pace_rng = random.Random(f"{seed}/parameters of pace")
+        compaction_rng = random.Random(f"{seed}/parameters of compaction")
         drawn_nodes = rng.choice((3, 3, 3, 4, 5, 5))
         drawn_groups = rng.choice((8, 8, 12, 16, 16, 24, 32, 64))
         factor = rng.choice((3, 3, 3, 5))
         interval_ms = rng.choice((700, 1500, 3000, 5000))
         duration_ms = rng.choice((200, 800, 2000, 4000))
         node_count = nodes if nodes is not None else drawn_nodes
+        compaction = _draw_compaction(compaction_rng)
         return cls(
             seed=seed,
             nodes=node_count,
@@ -184,10 +199,12 @@ class Parameters:
             control=False,
             snapshot_chunk_bytes=state_rng.choice((100, 400, 1 << 20)),
             network=_draw_network(rng),
-            disk=replace(_draw_disk(rng), flush_interval_ms=durability_rng.choice(
-                (0, 0, 0, 0, 0, 0, 0, 20, 500))),
+            disk=_draw_checkpoints(compaction_rng, compaction, replace(
+                _draw_disk(rng), flush_interval_ms=durability_rng.choice(
+                    (0, 0, 0, 0, 0, 0, 0, 20, 500)))),
             raft=_draw_raft(rng),
             workload=_draw_workload(rng, pace_rng),
+            compaction=compaction,
         )
 
     def with_members(self) -> Parameters:
@@ -283,6 +300,25 @@ def _draw_raft(rng: random.Random) -> RaftParameters:
         retransmit_ms=rng.choice((100, 500, 500)),
         promotion_lag_entries_max=rng.choice((1, 4, 1024)),
     )
+
+
+def _draw_compaction(rng: random.Random) -> CompactionParameters | None:
+    """Draw limits that leave nothing, a few entries, or the whole log."""
+    if rng.random() < WHOLE_LOGS_ODDS:
+        return None
+    return CompactionParameters(
+        kept_bytes=rng.choice((0, 1 << 10, 8 << 10, 1 << 30)),
+        newest_bytes=rng.choice((0, 0, 300, 4 << 10, 1 << 30)),
+        node_newest_bytes=rng.choice((0, 16 << 10, 1 << 30)),
+    )
+
+
+def _draw_checkpoints(rng: random.Random, compaction: CompactionParameters | None,
+                      disk: DiskParameters) -> DiskParameters:
+    """Return the disk, in half of the runs with compaction with checkpoints after little."""
+    if compaction is None or rng.random() < 0.5:
+        return disk
+    return replace(disk, checkpoint_bytes=CHECKPOINT_BYTES_MIN, checkpoint_growth_factor=0)
 
 
 def _draw_workload(rng: random.Random, pace_rng: random.Random) -> WorkloadParameters:

@@ -7,7 +7,8 @@ import dataclasses
 import pytest
 
 from chaos.simulator import simulation
-from chaos.simulator.env.parameters import Parameters
+from chaos.simulator.env.parameters import CompactionParameters, Parameters
+from multiraft.codec import layout
 
 #: Faults that leave replicas behind the Raft start of their leader, or make them anew.
 AWAY = ("kill", "partition-one", "isolate-leader")
@@ -18,8 +19,10 @@ def compacting(seed: int, entries_kept: int, faults: tuple[str, ...]) -> Paramet
     """Return drawn parameters with frequent checkpoints, few entries left in logs, and these faults
     besides those drawn."""
     drawn = Parameters.draw(seed, groups=6, safety_ms=30_000)
+    kept_bytes = entries_kept * layout.ENTRY_HEADER_BYTES
     return dataclasses.replace(
-        drawn, entries_kept=entries_kept, faults=drawn.faults + faults,
+        drawn, faults=drawn.faults + faults,
+        compaction=CompactionParameters(kept_bytes, kept_bytes, 2 * drawn.disk.segment_bytes_max),
         disk=dataclasses.replace(drawn.disk, checkpoint_bytes=4096, checkpoint_growth_factor=0))
 
 

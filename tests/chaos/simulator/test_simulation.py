@@ -34,6 +34,18 @@ def test_marks_and_faults_of_the_smoke_seeds_are_real():
     assert sum(result.event_counts["log_truncated"] for result in results) > 0
     assert sum(result.event_counts["trust_revoked"] for result in results) > 0
     assert len({kind for result in results for kind in result.faults}) >= 15
+    assert sum(result.event_counts["entries compacted"] > 0 for result in results) > 10
+    assert sum(result.faults["group-snapshot-installed"] > 0 for result in results) > 6
+    assert sum(result.event_counts["records copied"] for result in results) > 100
+
+
+def test_most_seeds_compact_groups_with_partitions_by_limits_of_their_own():
+    drawn = [Parameters.draw(seed).compaction for seed in range(200)]
+    assert 5 < drawn.count(None) < 40
+    limits = [each for each in drawn if each is not None]
+    for kept in ("kept_bytes", "newest_bytes", "node_newest_bytes"):
+        values = {getattr(each, kept) for each in limits}
+        assert min(values) == 0 and max(values) > 1 << 20
 
 
 @pytest.mark.parametrize("seed", PINNED)

@@ -1,8 +1,7 @@
 """Compaction of Raft logs of one boot, by the product's rule and passes.
 
-Contract.  The limits are of a few entries.  Groups with partitions are compacted only with the
-parameter ``entries_kept``; then no member holds more than these, so that one that was away for
-seconds, or lags, needs a snapshot.
+Contract.  The limits are those that the seed draws, mostly of a few entries, so that a member that
+was away for seconds, or lags, needs a snapshot.  Without them, only group 0 is compacted.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from chaos.simulator.node.machine.env import NodeEnv
-from multiraft.codec import layout
 from multiraft.raft.multi_raft import MultiRaft
 from multiraft.storage.disk_space import DiskSpaceGuard
 from multiraft.storage.store import Store
@@ -27,10 +25,12 @@ class _Gate:
 def compaction_of(env: NodeEnv, raft: MultiRaft, store: Store, guard: DiskSpaceGuard,
                   held_from: Callable[[int], int]) -> LogCompaction:
     """Return the compaction of a boot.  ``held_from``: see ``LogCompaction``."""
-    kept, segment_bytes = env.parameters.entries_kept, env.parameters.disk.segment_bytes_max
-    newest_bytes = segment_bytes // 4
-    if kept is not None:
-        newest_bytes = kept * layout.ENTRY_HEADER_BYTES
-    gate = _Gate("the run leaves groups with partitions as they are" if kept is None else "")
-    limits = CompactionLimits(newest_bytes, newest_bytes, 2 * segment_bytes)
+    drawn = env.parameters.compaction
+    if drawn is None:
+        segment_bytes = env.parameters.disk.segment_bytes_max
+        limits = CompactionLimits(segment_bytes // 4, segment_bytes // 4, 2 * segment_bytes)
+        gate = _Gate("the run leaves groups with partitions as they are")
+    else:
+        limits = CompactionLimits(drawn.kept_bytes, drawn.newest_bytes, drawn.node_newest_bytes)
+        gate = _Gate("")
     return LogCompaction(raft, store, limits, gate, held_from, guard)
