@@ -152,7 +152,7 @@ class Boot:
         frames = FrameHandlers(raft, self.space, self.clients, bulk, services)
         self._rounds = Rounds(env, process, rounds, frames, self._driver)
         self.stop = NodeStop(env, process, rounds, fail_points, raft, self.worker,
-                             self._checkpoints.writer, applier, life.stopped)
+                             self._checkpoints, applier, life.stopped)
 
     def _make_applier(self, replicas: Replicas, waits: AppliedWaits) -> Applier:
         clients = self.clients

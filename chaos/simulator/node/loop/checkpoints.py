@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from chaos.simulator.disk.disk_worker import DiskTask, DiskWorker
 from chaos.simulator.node.machine.coroutines import Lock
@@ -24,14 +25,28 @@ class Checkpoints:
                  worker: DiskWorker, guard: DiskSpaceGuard, metadata: MetadataSource,
                  compact: Callable[[int], None]):
         """``compact(index)`` drops the commands up to the index that a checkpoint holds."""
-        self.writer = CheckpointWriter(store, raft, metadata,
-                                       worker.operations.run, lambda: env.now_ms, guard)
+        self.writer = CheckpointWriter(store, raft, metadata, self._run_blocking,
+                                       lambda: env.now_ms, guard)
         self.writer.completed.subscribe(lambda: compact(self.writer.metadata_applied))
+        self._run = worker.operations.run
+        self._running = 0
         self._process = process
         self._task = DiskTask(process, self._write_if_due, worker.end)
         #: Held while a checkpoint is written.
         self.alone = Lock()
         self._is_asked = False
+
+    @property
+    def is_writing(self) -> bool:
+        """True while a checkpoint is on its way to the disk: a stop waits for its thread."""
+        return self._running > 0
+
+    async def _run_blocking(self, call: Callable[[], Any]) -> Any:
+        self._running += 1
+        try:
+            return await self._run(call)
+        finally:
+            self._running -= 1
 
     async def _write_if_due(self) -> None:
         async with self.alone:

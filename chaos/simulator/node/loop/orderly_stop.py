@@ -12,6 +12,7 @@ from typing import Any
 
 from chaos.simulator.disk.disk_worker import DiskWorker
 from chaos.simulator.node.loop.applier import Applier
+from chaos.simulator.node.loop.checkpoints import Checkpoints
 from chaos.simulator.node.machine.coroutines import Future, start
 from chaos.simulator.node.machine.env import NodeEnv
 from chaos.simulator.node.machine.fail_points import FailPoints
@@ -19,7 +20,6 @@ from chaos.simulator.node.machine.process import ProcessScheduler
 from chaos.simulator.node.machine.round_queue import RoundQueue
 from multiraft.raft.multi_raft import MultiRaft
 from node.errors import DiskFailed
-from node.loop.checkpoint_writer import CheckpointWriter
 from node.replicas.drain_leadership import LeadershipDrain
 from node.replicas.orderly_stop import OrderlyStop
 
@@ -36,7 +36,7 @@ class NodeStop:
 
     def __init__(self, env: NodeEnv, process: ProcessScheduler, rounds: RoundQueue,
                  fail_points: FailPoints, raft: MultiRaft, worker: DiskWorker,
-                 checkpoints: CheckpointWriter, applier: Applier, ended: Callable[[], None]):
+                 checkpoints: Checkpoints, applier: Applier, ended: Callable[[], None]):
         """``ended`` ends the process."""
         self._env = env
         self._process = process
@@ -59,11 +59,11 @@ class NodeStop:
     async def _run(self) -> None:
         await self._steps.run()
         self._worker.stop()
-        while not self._worker.is_idle:
+        while not self._worker.is_idle or self._checkpoints.is_writing:
             await self.wait(IDLE_PAUSE_S)
         self._fail_points.strike_in_files()
         try:
-            self._checkpoints.write_last()
+            self._checkpoints.writer.write_last()
         except DiskFailed as error:
             assert isinstance(error.__cause__, OSError), "a disk fails with an error"
             self._worker.end(error.__cause__)
