@@ -33,7 +33,7 @@ from multiraft.storage.block_index.file_codec import (
     encode_packed,
     parse_header,
 )
-from multiraft.storage.block_index.rows import RowsBuilder, SparseIndex
+from multiraft.storage.block_index.rows import SparseIndex, join_rows
 from multiraft.storage.errors import BlockNotCached
 from multiraft.storage.filesystem import RealFilesystem
 from multiraft.storage.index import GroupIndex, PartitionIndex
@@ -154,7 +154,7 @@ class Rows:
         self._filesystem = RealFilesystem()
         self._directory = directory
         self._bytes: dict[int, int] = {}
-        self._builder = RowsBuilder()
+        self._parts: list[tuple[bytes, bytes, int]] = []
 
     @property
     def memory(self) -> int:
@@ -187,10 +187,10 @@ class Rows:
             self.groups[group] = self.groups.get(group, none).extended(
                 entries.rows.added(before), number)
             self._bytes[group] = before + entries.bytes
-            self._builder.add(each.row_counts(), each.partition_rows, number)
+            self._parts.append((each.packed_partitions, each.partition_rows, number))
 
     def finish(self) -> None:
-        self.partitions = self._builder.finish()
+        self.partitions = {key: known.rows for key, known in join_rows(self._parts).items()}
 
     def blocks(self, file: int, block: int) -> bytes:
         """Return a block's rows from memory, or from its file."""

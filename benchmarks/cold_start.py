@@ -24,6 +24,7 @@ from multiraft.codec import layout
 from multiraft.partitions.state import PartitionStates, open_payload
 from multiraft.storage.block_index.file_codec import encode
 from multiraft.storage.checkpoint import CheckpointJob, GroupRecord
+from multiraft.storage.cold.cold_files import NO_NAMES
 from multiraft.storage.filesystem import RealFilesystem
 from multiraft.storage.identity import Identity
 from multiraft.storage.journal.journal import SegmentHeader, segment_path
@@ -76,7 +77,8 @@ def build(directory: str, partitions: int, segments: int) -> int:
         records[group] = GroupRecord(group, 1, VOTERS, HardState(1, 1), last + 1, min(last, 1),
                                      last, "", states_of(log, group).snapshot(),
                                      record_terms=((1, 1),) if last else ())
-    CheckpointJob(filesystem, directory, durable, RemovedRanges(), records, None, 2).execute()
+    CheckpointJob(filesystem, directory, durable, RemovedRanges(), NO_NAMES, records,
+                  None, 2).execute()
     return log.appended
 
 

@@ -135,6 +135,8 @@ cdef extern from "_index_rows.h" nogil:
         MR_BATCH_ROW_BYTES
         MR_PART_BYTES
         MR_PARTITION_BYTES
+        MR_FILE_AT
+        MR_FILES_MAX
 
     ctypedef struct mr_row_order:
         size_t *groups
@@ -356,6 +358,13 @@ cdef class DiskQueue:
     cdef mr_disk_queue *_queue
     cdef Py_ssize_t _outstanding
 
+
+cdef struct _Joined:  # a partition, while the rows of its files are joined
+    size_t rows
+    int64_t end_offset
+    int64_t value  # running
+    bint is_begun
+    uint8_t *to
 
 cdef struct Indexing:
     # A window of a segment that is being taken.

@@ -23,6 +23,8 @@ enum {
     MR_SLOT_BITS = 10,
     MR_BLOCK_AT = 2 * MR_SLOT_BITS,
     MR_BLOCK_BITS = 24,
+    MR_FILE_AT = MR_BLOCK_AT + MR_BLOCK_BITS,
+    MR_FILES_MAX = 1 << 20,
 };
 
 enum { MR_TOO_LARGE = -2, MR_CONTRADICTS = -3 };

@@ -1,4 +1,4 @@
-# The rows of an index file as columns: ``IndexRowReader``.
+# The rows of an index file as columns (``IndexRowReader``), of many files (``join_index_rows``).
 #
 # Included by _core.pyx.
 
@@ -126,3 +126,110 @@ cdef size_t _parts(bytes parts) except? 0:
     if PyBytes_GET_SIZE(parts) % MR_PART_BYTES:
         raise ValueError(f"{len(parts)} bytes of rows of the summary")
     return <size_t>PyBytes_GET_SIZE(parts) // MR_PART_BYTES
+
+
+def join_index_rows(
+        files: Sequence[tuple[bytes, bytes, int]]) -> dict[int, tuple[bytes, int]]:
+    """Return the rows of each partition in several index files, and the offset after its last
+    record there.
+
+    ``files``: for each, in journal order, the partitions of a group in its summary, their rows, of
+    which the places are those of file 0, and the number of the file, below 2**20.  Partitions
+    without rows are left out, and no running value is below one before.  O(rows).
+
+    Raises ``ValueError`` if partitions and rows of a file contradict each other, or for another
+    number; ``OverflowError`` if that is negative.
+    """
+    cdef list slots = [], ordered = [*files]
+    cdef dict slot_of = {}
+    cdef bytes partitions, rows
+    cdef size_t file, total = 0
+    cdef _Joined *joined
+    for partitions, rows, file in ordered:
+        total += _partitions_of(partitions, rows, file)
+    # One for each partition of each file: no partition is in more of them.
+    joined = <_Joined *>PyMem_Calloc(total + 1, sizeof(_Joined))
+    cdef uint32_t *where = <uint32_t *>PyMem_Calloc(total + 1, sizeof(uint32_t))
+    try:
+        if joined == NULL or where == NULL:
+            raise MemoryError
+        _count_rows(ordered, slot_of, joined, where)
+        found = {}
+        for key, slot in slot_of.items():
+            own = _unset_bytes(joined[<size_t>slot].rows, MR_PART_BYTES)
+            joined[<size_t>slot].to = <uint8_t *>PyBytes_AS_STRING(own)
+            found[key] = (own, joined[<size_t>slot].end_offset)
+        _copy_rows(ordered, joined, where)
+        return found
+    finally:
+        PyMem_Free(joined)
+        PyMem_Free(where)
+
+
+cdef int _count_rows(list files, dict slot_of, _Joined *joined, uint32_t *where) except -1:
+    """Set slot, number of rows and end of each partition, and the slots in the order of files."""
+    cdef const uint8_t *at
+    cdef const uint8_t *end
+    cdef bytes partitions
+    cdef size_t known, turn = 0
+    for partitions, _, _ in files:
+        at = <const uint8_t *>PyBytes_AS_STRING(partitions)
+        end = at + PyBytes_GET_SIZE(partitions)
+        while at < end:
+            if mr_load_le32(at + 16):
+                known = slot_of.setdefault(mr_load_le64(at), len(slot_of))
+                joined[known].rows += mr_load_le32(at + 16)
+                joined[known].end_offset = <int64_t>mr_load_le64(at + 8)
+                where[turn] = <uint32_t>known
+            at += MR_PARTITION_BYTES
+            turn += 1
+    return 0
+
+
+cdef int _copy_rows(list files, _Joined *joined, const uint32_t *where) except -1:
+    """Copy the rows of all files to their partitions."""
+    cdef const uint8_t *at
+    cdef const uint8_t *end
+    cdef const uint8_t *row
+    cdef bytes partitions, rows
+    cdef size_t file, turn = 0
+    cdef uint32_t left
+    for partitions, rows, file in files:
+        at = <const uint8_t *>PyBytes_AS_STRING(partitions)
+        end = at + PyBytes_GET_SIZE(partitions)
+        row = <const uint8_t *>PyBytes_AS_STRING(rows)
+        while at < end:
+            left = mr_load_le32(at + 16)
+            while left:
+                _add_row(&joined[where[turn]], row, <uint64_t>file << MR_FILE_AT)
+                row += MR_PART_BYTES
+                left -= 1
+            at += MR_PARTITION_BYTES
+            turn += 1
+    return 0
+
+
+cdef void _add_row(_Joined *joined, const uint8_t *row, uint64_t file) noexcept nogil:
+    cdef int64_t value = <int64_t>mr_load_le64(row + 16)
+    if not joined.is_begun or value > joined.value:
+        joined.value = value
+        joined.is_begun = True
+    memcpy(joined.to, row, 8)
+    mr_store_le64(joined.to + 8, mr_load_le64(row + 8) | file)
+    mr_store_le64(joined.to + 16, <uint64_t>joined.value)
+    joined.to += MR_PART_BYTES
+
+
+cdef size_t _partitions_of(bytes partitions, bytes rows, size_t file) except? 0:
+    """Return the number of partitions of a file.  Raise as ``join_index_rows``."""
+    cdef const uint8_t *at = <const uint8_t *>PyBytes_AS_STRING(partitions)
+    cdef size_t size = <size_t>PyBytes_GET_SIZE(partitions), found = 0, slot
+    if file >= MR_FILES_MAX:
+        raise ValueError(f"file {file} is not below {MR_FILES_MAX}")
+    if size % MR_PARTITION_BYTES:
+        raise ValueError(f"{size} bytes of partitions")
+    for slot in range(size // MR_PARTITION_BYTES):
+        found += mr_load_le32(at + slot * MR_PARTITION_BYTES + 16)
+    if found * MR_PART_BYTES != <size_t>PyBytes_GET_SIZE(rows):
+        raise ValueError(f"{len(rows)} bytes of rows, partitions have {found * MR_PART_BYTES}")
+    return size // MR_PARTITION_BYTES

@@ -27,7 +27,7 @@ from multiraft.raft.replica_records import ForcedRecovery, Tombstone
 from multiraft.storage.block_index.file_codec import RunSummary
 from multiraft.storage.block_index.lookup import Blocks
 from multiraft.storage.block_index.partition_rows import PartitionRows, RowCounts
-from multiraft.storage.block_index.rows import ROW_BYTES, RowsBuilder
+from multiraft.storage.block_index.rows import ROW_BYTES, join_rows
 from multiraft.storage.damage.damage_map import DamageMap, EntryState, MissingEntry
 from multiraft.storage.damage.place import Place
 from multiraft.storage.damage.ranges import merged
@@ -569,21 +569,19 @@ class StoredLog:
         """Let index files answer for this log's records in segments, in journal order; no record of
         them is in memory.  ``terms``: from the first record up to the Raft start.  O(partitions of
         each file + rows)."""
-        builder, ends, ranges = RowsBuilder(), {}, []
+        ranges = []
         count = size = dropped_bytes = 0
         for segment, run in files:
-            builder.add(run.row_counts(), run.partition_rows, segment.number)
-            ends.update(run.end_offsets())
             entries = run.entries
             assert entries is not None
             counts.add_rows(segment.number, len(run.partition_rows) // ROW_BYTES, entries.count)
             ranges.append(FileRange(entries.first_index, entries.last_index, segment))
             count, size = count + entries.count, size + entries.bytes
-        for partition, rows in builder.finish().items():
-            if not rows:
-                continue  # its batches there were truncated
+        for partition, (rows, end_offset) in join_rows(
+                [(run.packed_partitions, run.partition_rows, segment.number)
+                 for segment, run in files]).items():
             state = states.applied(partition)
-            known = PartitionRows(counts, 0, rows, ends[partition])
+            known = PartitionRows(counts, 0, rows, end_offset)
             if state is None:
                 dropped_bytes += known.drop_all()
                 continue

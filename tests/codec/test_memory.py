@@ -45,6 +45,10 @@ def work(lane: bytes, broken: bytes) -> None:
         reader.entries(known[2], known[0], 0)
         with pytest.raises(ValueError, match="rows of a group"):
             reader.entries(known[2], known[0], 0)
+    known = [(*run[3:5], number) for number, run in enumerate([*packed.runs, *packed.runs])]
+    _core.join_index_rows(known)
+    with pytest.raises(ValueError, match="is not below"):
+        _core.join_index_rows([*known, (*known[0][:2], 1 << 20)])
     _core.find_entry(lane, 1)
     _core.unset_memory(1 << 20)
     for function in (_core.check_batch, _core.parse_entries, _core.split_batches):

@@ -649,3 +649,51 @@ def test_readers_refuse_blocks_of_no_kind():
         assert outcome(twin.IndexRowReader, b"", 1, 1, 0, 1 << 32)[0] is OverflowError
         assert outcome(twin.IndexRowReader, b"", 1, 1, 1 << 40, 0) == (
             ValueError, f"0 bytes of blocks for {1 << 40} rows of kind 1")
+
+
+parts_of_files = st.lists(st.tuples(st.dictionaries(
+    st.integers(0, 5), st.lists(st.tuples(st.integers(0, 1 << 60), st.integers(0, (1 << 44) - 1),
+                                          st.integers(-9, 9)), max_size=3), max_size=4),
+    st.sampled_from([0, 1, 7, (1 << 20) - 1])), max_size=4)
+
+
+def packed_parts(parts: dict[int, list[tuple[int, int, int]]], end: int) -> tuple[bytes, bytes]:
+    """Return partitions and rows as a summary has them."""
+    return (b"".join(struct.pack("<QqI", partition, end + partition, len(rows))
+                     for partition, rows in parts.items()),
+            b"".join(struct.pack("<qQq", *row) for rows in parts.values() for row in rows))
+
+
+@thorough
+@given(parts_of_files)
+def test_twins_join_the_same_rows(written):
+    files = [(*packed_parts(parts, 100 * number), file)
+             for number, (parts, file) in enumerate(written)]
+    found = _core.join_index_rows(files)
+    assert found == _reference.join_index_rows(files)
+    assert [*found] == [*_reference.join_index_rows(files)]
+    for partition, (rows, end) in found.items():
+        own = [(first, place | file << 44, value) for parts, file in written
+               for first, place, value in parts.get(partition, ())]
+        known = [*struct.iter_unpack("<qQq", rows)]
+        assert [row[:2] for row in known] == [row[:2] for row in own]
+        assert [row[2] for row in known] == [max(row[2] for row in own[:at + 1])
+                                             for at in range(len(own))]
+        assert end == max(100 * number + partition for number, (parts, _) in enumerate(written)
+                          if parts.get(partition))
+
+
+@pytest.mark.parametrize(("file", "error"), [
+    ((b"\0" * 19, b"", 0), ValueError),
+    ((b"\0" * 20, b"\0" * 24, 0), ValueError),
+    ((b"\0" * 19 + b"\xff", b"\0" * 24, 0), ValueError),
+    ((b"", b"\0" * 23, 0), ValueError),
+    ((b"", b"", 1 << 20), ValueError),
+    ((b"", b"", -1), OverflowError),
+])
+def test_twins_refuse_rows_that_are_not_those_of_the_partitions(file, error):
+    whole = (*packed_parts({1: [(0, 0, 0)]}, 0), 3)
+    for files in ([file], [whole, file]):
+        found = [outcome(twin.join_index_rows, files) for twin in (_reference, _core)]
+        assert found[0] == found[1]
+        assert found[0][0] is error

@@ -36,8 +36,8 @@ from multiraft.storage.block_index.rows import (
     FILES_MAX,
     FIRST_MAX,
     Row,
-    RowsBuilder,
     SparseIndex,
+    join_rows,
     pack_row,
 )
 from multiraft.storage.config import StorageConfig
@@ -85,11 +85,11 @@ class Node:
         self.files = [b"".join(encode(each, CLUSTER, NODE)) for each in self.segments]
         self.group_rows: dict[int, SparseIndex] = {}
         self._bytes: dict[int, int] = {}
-        builders: dict[int, RowsBuilder] = {}
+        parts: dict[int, list[tuple[bytes, bytes, int]]] = {}
         for number, file in enumerate(self.files):
-            self._join(number, file, builders)
-        self.partition_rows = {(group, partition): rows for group, builder in builders.items()
-                               for partition, rows in builder.finish().items()}
+            self._join(number, file, parts)
+        self.partition_rows = {(group, partition): known.rows for group, each in parts.items()
+                               for partition, known in join_rows(each).items()}
         self.read: list[tuple[int, int]] = []
 
     def _segment(self, start: int, written: list[Written]) -> SegmentIndex:
@@ -113,7 +113,8 @@ class Node:
             position += size
         return index
 
-    def _join(self, number: int, file: bytes, builders: dict[int, RowsBuilder]) -> None:
+    def _join(self, number: int, file: bytes,
+              parts: dict[int, list[tuple[bytes, bytes, int]]]) -> None:
         header = parse_header(PATH, file)
         for each in decode_summary(PATH, header, file[header.summary_position:]):
             group = each.run.group
@@ -122,8 +123,8 @@ class Node:
             self.group_rows[group] = self.group_rows.get(group, SparseIndex()).extended(
                 each.entries.rows.added(before), number)
             self._bytes[group] = before + each.entries.bytes
-            builders.setdefault(group, RowsBuilder()).add(each.row_counts(), each.partition_rows,
-                                                          number)
+            parts.setdefault(group, []).append((each.packed_partitions, each.partition_rows,
+                                                number))
 
     def blocks(self, file: int, block: int) -> bytes:
         self.read.append((file, block))

@@ -27,7 +27,7 @@ from multiraft.codec.reference.disk import DiskQueue, append_gathered, unset_mem
 from multiraft.codec.reference.hashes import contiguous_bytes as _view
 from multiraft.codec.reference.hashes import crc32c, default_groups, jump_hash, murmur2
 from multiraft.codec.reference.index import GroupColumns, PartitionColumns
-from multiraft.codec.reference.index_rows import IndexRowReader, pack_rows
+from multiraft.codec.reference.index_rows import IndexRowReader, join_index_rows, pack_rows
 from multiraft.codec.reference.records import Reader, next_record, records_of
 from multiraft.codec.values import (
     BatchHeader,
@@ -58,7 +58,7 @@ __all__ = [
     "Record", "Scan", "ScannedEntry", "SegmentIndexer",
     "append_gathered", "batch_header", "batch_info", "check_batch", "check_entries", "crc32c",
     "decode_header", "decode_records", "default_groups", "encode_header", "find_entry",
-    "frame_entries", "jump_hash",
+    "frame_entries", "join_index_rows", "jump_hash",
     "murmur2", "parse_entries", "scan_entries", "split_batches", "stamp_append_time", "stamp_batch",
     "stamp_producer",
     "unset_memory", "verify_batch",

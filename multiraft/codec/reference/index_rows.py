@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from multiraft.codec import layout
 from multiraft.codec.reference.hashes import contiguous_bytes as _view
@@ -35,6 +35,7 @@ _ROWS = {layout.INDEX_ENTRIES: _ENTRY, layout.INDEX_BATCHES: _BATCH}
 _BLOCKS_MAX = 1 << 24
 _SLOT_BITS = 10
 _SLOT_MASK = (1 << _SLOT_BITS) - 1
+_FILE_AT, _FILES_MAX = 44, 1 << 20
 _I64_MAX, _U64_MAX = (1 << 63) - 1, (1 << 64) - 1
 
 
@@ -266,3 +267,47 @@ def _require(condition: bool, what: str) -> None:
 def _require_whole(parts: bytes) -> None:
     if len(parts) % _PART.size:
         raise ValueError(f"{len(parts)} bytes of rows of the summary")
+
+
+# ---- joining -----------------------------------------------------------------------------------
+
+def join_index_rows(
+        files: Sequence[tuple[bytes, bytes, int]]) -> dict[int, tuple[bytes, int]]:
+    """Return the rows of each partition in several index files, and the offset after its last
+    record there.
+
+    ``files``: for each, in journal order, the partitions of a group in its summary, their rows, of
+    which the places are those of file 0, and the number of the file, below 2**20.  Partitions
+    without rows are left out, and no running value is below one before.  O(rows).
+
+    Raises ``ValueError`` if partitions and rows of a file contradict each other, or for another
+    number; ``OverflowError`` if that is negative.
+    """
+    joined: dict[int, bytearray] = {}
+    ends: dict[int, int] = {}
+    highest: dict[int, int] = {}
+    for partitions, rows, file in files:
+        _require_file(partitions, rows, file)
+        parts = _PART.iter_unpack(rows)
+        for partition, end_offset, count in _PARTITION.iter_unpack(partitions):
+            if not count:
+                continue
+            known = joined.setdefault(partition, bytearray())
+            ends[partition] = end_offset
+            for _, (first, place, value) in zip(range(count), parts):
+                value = highest[partition] = max(value, highest.get(partition, value))
+                known += _PART.pack(first, place | file << _FILE_AT, value)
+    return {partition: (bytes(rows), ends[partition]) for partition, rows in joined.items()}
+
+
+def _require_file(partitions: bytes, rows: bytes, file: int) -> None:
+    """Raise as ``join_index_rows`` does."""
+    if file < 0:
+        raise OverflowError("can't convert negative value to size_t")
+    if file >= _FILES_MAX:
+        raise ValueError(f"file {file} is not below {_FILES_MAX}")
+    if len(partitions) % _PARTITION.size:
+        raise ValueError(f"{len(partitions)} bytes of partitions")
+    found = sum(count for _, _, count in _PARTITION.iter_unpack(partitions))
+    if found * _PART.size != len(rows):
+        raise ValueError(f"{len(rows)} bytes of rows, partitions have {found * _PART.size}")

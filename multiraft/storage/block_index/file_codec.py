@@ -10,6 +10,7 @@ Bytes: docs/storage-format.md.
 from __future__ import annotations
 
 import struct
+from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -52,7 +53,8 @@ _CRC_AT = BLOCK_BYTES - _CRC.size
 
 #: A partition in a summary: its incarnation, the offset after its last record, its rows.
 _PARTITION = struct.Struct("<QqI")
-_ROW_COUNT = struct.Struct("<Q8xI")
+_PARTITION_NUMBERS = _PARTITION.size // array("I").itemsize
+_ROWS_AT = _PARTITION_NUMBERS - 1
 _ENTRIES_SHAPE = (shapes.UINT, shapes.UINT, shapes.BYTES, [shapes.UINT], [shapes.UINT])
 _RUN_SHAPE = (shapes.UINT, shapes.UINT, shapes.UINT, shapes.Optional(_ENTRIES_SHAPE), shapes.BYTES,
               shapes.BYTES, *RECORDS)
@@ -145,15 +147,6 @@ class RunSummary:
     def partitions(self) -> Iterator[PartitionSummary]:
         """Yield the partitions in ascending order."""
         return map(PartitionSummary._make, _PARTITION.iter_unpack(self.packed_partitions))
-
-    def row_counts(self) -> Iterator[tuple[int, int]]:
-        """Yield each partition with the number of its rows, as ``RowsBuilder.add`` takes them."""
-        return _ROW_COUNT.iter_unpack(self.packed_partitions)
-
-    def end_offsets(self) -> dict[int, int]:
-        """Return the offset after the last record of each partition that has rows."""
-        return {partition: end for partition, end, rows in _PARTITION.iter_unpack(
-            self.packed_partitions) if rows}
 
     def rows_of(self) -> Iterator[tuple[PartitionSummary, SparseIndex]]:
         """Yield each partition with its rows."""
@@ -281,7 +274,10 @@ def _unpack_run(group: int, incarnation: int, truncated_from: int, entries: list
     run = unpack_run(group, incarnation, truncated_from, None, {}, [*records])
     found = RunSummary(run, _unpack_entries(*entries) if entries is not None else None, heads,
                        partition_rows)
-    row_bytes = sum([rows for _, _, rows in _PARTITION.iter_unpack(heads)]) * ROW_BYTES
+    if len(heads) % _PARTITION.size:
+        raise ValueError(f"{len(heads)} bytes of partitions")
+    # Of each partition the last of its numbers of 32 bits.
+    row_bytes = sum(array("I", heads)[_ROWS_AT::_PARTITION_NUMBERS]) * ROW_BYTES
     if row_bytes != len(partition_rows):
         raise ValueError(f"{len(partition_rows)} bytes of rows, partitions have {row_bytes}")
     if row_bytes and entries is None:

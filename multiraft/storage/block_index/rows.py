@@ -17,11 +17,12 @@ import struct
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from operator import attrgetter
 from typing import NamedTuple
 
+from multiraft import core
 from multiraft.storage.errors import IndexTooLarge
 
 ROW = struct.Struct("<qQq")
@@ -155,28 +156,20 @@ class SparseIndex:
         assert len({row.first for row in rows}) == len(rows)
 
 
-class RowsBuilder:
-    """Rows of all partitions of a group while the files of a journal are joined, in journal
-    order."""
+class JoinedRows(NamedTuple):
+    """Rows of one partition in several files."""
 
-    __slots__ = ("_parts",)
+    rows: SparseIndex
+    end_offset: int  # after the last record there
 
-    def __init__(self) -> None:
-        self._parts: dict[int, list[bytes]] = {}
 
-    def add(self, counts: Iterable[tuple[int, int]], rows: bytes, file: int) -> None:
-        """Add the rows of file 0 as those of ``file``: ``counts`` says how many each key has, in
-        their order.  O(keys).  Raises ``IndexTooLarge``."""
-        data, parts, at = numbered(rows, file), self._parts, 0
-        for key, count in counts:
-            end = at + count * ROW_BYTES
-            known = parts.get(key)
-            if known is None:
-                known = parts[key] = []
-            known.append(data[at:end])
-            at = end
-        assert at == len(data), f"rows of {at} bytes among {len(data)}"
+def join_rows(files: Sequence[tuple[bytes, bytes, int]]) -> dict[int, JoinedRows]:
+    """Return the rows of each partition that has some, with running values that never fall.
 
-    def finish(self) -> dict[int, SparseIndex]:
-        """Return the rows of each key, with running values that never fall.  O(rows)."""
-        return {key: SparseIndex(b"".join(parts)).raised() for key, parts in self._parts.items()}
+    ``files``: for each, in journal order, the partitions of a group in its summary, packed, their
+    rows, of file 0, and the number that they get.  O(rows).  Raise as ``numbered``."""
+    highest = max([file for _, _, file in files], default=0)
+    if highest >= FILES_MAX:
+        raise IndexTooLarge("the number of files", FILES_MAX, highest + 1)
+    return {partition: JoinedRows(SparseIndex(rows), end)
+            for partition, (rows, end) in core.join_index_rows(files).items()}
