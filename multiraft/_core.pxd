@@ -57,6 +57,7 @@ cdef extern from "_disk.h" nogil:
     ctypedef struct mr_disk_queue:
         pass
 
+    void mr_trim_memory()
     int mr_append(int fd, iovec *iov, size_t count, off_t position, int sync, size_t *written)
     mr_disk_queue *mr_disk_queue_new(int wake_fd)
     void mr_disk_queue_free(mr_disk_queue *queue)

@@ -80,7 +80,7 @@ __all__ = [
     "frame_entries", "join_index_rows", "jump_hash",
     "murmur2", "parse_entries", "scan_entries", "split_batches", "stamp_append_time", "stamp_batch",
     "stamp_producer",
-    "unset_memory", "verify_batch",
+    "trim_memory", "unset_memory", "verify_batch",
 ]
 
 cdef extern from *:

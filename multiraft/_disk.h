@@ -9,12 +9,22 @@
 #define MULTIRAFT_DISK_H
 
 #include <errno.h>
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
+
+/* Returns freed memory to the operating system, as far as the allocator can. */
+static void mr_trim_memory(void) {
+#if defined(__GLIBC__)
+    malloc_trim(0);
+#endif
+}
 
 /* Buffers that one pwritev takes (Linux UIO_MAXIOV). */
 #define MR_IOV_MAX 1024

@@ -74,7 +74,12 @@ def _check_each(values: Iterable[object], shapes: Iterable[Shape], where: str) -
         elif shape is BYTES:
             if type(value) is bytes:
                 continue
+        elif shape is FLAG:
+            if type(value) is bool:
+                continue
         elif type(value) is list:
+            if type(shape) is Optional:
+                shape = shape.shape
             if type(shape) is tuple and len(value) == len(shape):
                 _check_each(value, shape, where)
                 continue

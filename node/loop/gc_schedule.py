@@ -19,6 +19,7 @@ import gc
 
 import trio
 
+from multiraft import core
 from node.clock import monotonic_ns
 
 #: Milliseconds between collections of young objects: some thousand objects, at some thousand
@@ -33,9 +34,11 @@ SELDOM = 1000
 
 def freeze() -> None:
     """Exempt all present objects from garbage collection, and disable automatic collection. A
-    recovered index of any size then cannot stall the loop. From this call on ``Garbage`` has to
+    recovered index of any size then cannot stall the loop. Memory that the start has freed goes
+    back to the operating system. From this call on ``Garbage`` has to
     collect."""
     gc.collect()
+    core.trim_memory()
     gc.freeze()
     gc.disable()
 

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import platform
 import select
 import subprocess
 import sys
@@ -270,6 +271,24 @@ def test_unset_memory_is_a_bytearray_of_that_size(twin, size):
 def test_unset_memory_of_a_negative_size_is_refused(twin):
     with pytest.raises(ValueError, match="size=-1 is negative"):
         twin.unset_memory(-1)
+
+
+def resident() -> int:
+    with open("/proc/self/statm", encoding="ascii") as statm:
+        return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_trim_memory_returns_what_was_freed_between_blocks_that_stay():
+    size, count = 8192, 8192
+    blocks = [b"x" * size for _ in range(count)]
+    kept = b"x" * size  # behind them, so that the heap's end does not fall
+    before = resident()
+    del blocks
+    _core.trim_memory()
+    if platform.libc_ver()[0] == "glibc":
+        assert resident() < before - size * count * 3 // 4
+    assert reference.trim_memory() is None
+    assert len(kept) == size
 
 
 # ---- DiskQueue ---------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from typing import Any
 from multiraft.codec import layout
 from multiraft.codec.reference.cbor import decode_header, encode_header
 from multiraft.codec.reference.columns import ColumnBuilder
-from multiraft.codec.reference.disk import DiskQueue, append_gathered, unset_memory
+from multiraft.codec.reference.disk import DiskQueue, append_gathered, trim_memory, unset_memory
 from multiraft.codec.reference.hashes import contiguous_bytes as _view
 from multiraft.codec.reference.hashes import crc32c, default_groups, jump_hash, murmur2
 from multiraft.codec.reference.index import GroupColumns, PartitionColumns
@@ -61,7 +61,7 @@ __all__ = [
     "frame_entries", "join_index_rows", "jump_hash",
     "murmur2", "parse_entries", "scan_entries", "split_batches", "stamp_append_time", "stamp_batch",
     "stamp_producer",
-    "unset_memory", "verify_batch",
+    "trim_memory", "unset_memory", "verify_batch",
 ]
 
 #: The compiled twin has the hash of its sources here.

@@ -65,6 +65,8 @@ class PartitionRows:
         return the estimated bytes of their batches.  O(rows that go + moved bytes)."""
         self.log_start = max(self.log_start, log_start)
         index = self.index
+        if not index or self.log_start <= index[0].first < self.end_offset:
+            return 0
         # A part ends where the next one begins, or before.
         gone = (len(index) if self.end_offset <= self.log_start
                 else max(0, index.find(self.log_start)))
