@@ -540,33 +540,38 @@ def memory_per_million(directory: Path, batches: int, partitions: int) -> float:
     """Return the resident bytes that a node has more for each million of batches of 1 KiB: after a
     start with twice as many as ``batches``, against a start with ``batches``.
 
-    A start has no entries in memory, and what does not grow with the batches is in both."""
+    A start has no entries in memory, and what does not grow with the batches is in both.  One
+    producer appends all: each further one adds a window to each partition."""
     resident = []
     with one_node(directory, SHORT_LOGS) as dev:
         with blocking.Client(list(dev.addresses)) as client:
             client.create_topic("log", partitions=partitions)
             rng = random.Random(1)
-            for total in (batches, 2 * batches):
-                if not resident:
-                    _append_each(client, range(partitions))  # opens the partitions
-                for done in range(0, batches, 50_000):
-                    say(f"{total - batches + done:,} batches in {partitions:,} partitions")
-                    _append_each(client, [rng.randrange(partitions)
-                                          for _ in range(min(50_000, batches - done))])
-                dev.restart([1], UP_S)
-                resident.append(resident_bytes(pid_of(dev)))
+            with _small_producer(client) as producer:
+                _append_each(producer, range(partitions))  # opens the partitions
+                for total in (batches, 2 * batches):
+                    for done in range(0, batches, 50_000):
+                        say(f"{total - batches + done:,} batches in {partitions:,} partitions")
+                        _append_each(producer, [rng.randrange(partitions)
+                                                for _ in range(min(50_000, batches - done))])
+                    dev.restart([1], UP_S)
+                    resident.append(resident_bytes(pid_of(dev)))
     return (resident[1] - resident[0]) / batches * 1e6
 
 
-def _append_each(client: blocking.Client, partitions: Sequence[int]) -> None:
+def _small_producer(client: blocking.Client) -> blocking.Producer:
+    """Return a producer whose batches have one record of 1 KiB each."""
+    return client.producer(acks="commit", linger_ms=0, batch_bytes=RECORD_BYTES)
+
+
+def _append_each(producer: blocking.Producer, partitions: Sequence[int]) -> None:
     """Append a batch of one record of 1 KiB to each partition that is named, as often as it is."""
     value = os.urandom(RECORD_BYTES)
-    with client.producer(acks="commit", linger_ms=0, batch_bytes=RECORD_BYTES) as producer:
-        pending: list = []
-        for partition in partitions:
-            pending.append(producer.send(blocking.Record("log", value, partition=partition)))
-            if len(pending) >= IN_FLIGHT:
-                for delivery in pending:
-                    delivery.wait()
-                pending.clear()
-        producer.flush()
+    pending: list = []
+    for partition in partitions:
+        pending.append(producer.send(blocking.Record("log", value, partition=partition)))
+        if len(pending) >= IN_FLIGHT:
+            for delivery in pending:
+                delivery.wait()
+            pending.clear()
+    producer.flush()
