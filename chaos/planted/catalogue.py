@@ -5,6 +5,7 @@ from __future__ import annotations
 from chaos.planted import (
     clients,
     cold_segments,
+    compaction,
     consensus,
     disks,
     moves,
@@ -17,7 +18,7 @@ from chaos.planted import (
 )
 from chaos.planted.bug import Bug
 
-_PARTS = (consensus, storage, cold_segments, disks, recovery, moves, node, replicas, retention,
-          clients, sinks)
+_PARTS = (consensus, storage, cold_segments, compaction, disks, recovery, moves, node, replicas,
+          retention, clients, sinks)
 
 BUGS: dict[str, Bug] = {bug.name: bug for part in _PARTS for bug in part.BUGS}
