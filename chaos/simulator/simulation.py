@@ -385,6 +385,12 @@ class Simulation:
         return [f"n{number} {self.nodes[number].view.under_repair()}" for number in live
                 if not self.nodes[number].is_whole]
 
+    def _believed_copying(self, live: list[int]) -> list[str]:
+        """Describe the members on ``live`` that lack records as far as their leaders know."""
+        return [f"n{number} takes n{member} of g{group} for incomplete" for number in live
+                for group, member in self.nodes[number].view.incomplete_members()
+                if member in live]
+
     def _unknown_leaders(self, live: list[int]) -> list[str]:
         """Describe the nodes of ``live`` that do not know the leader of a group."""
         leaders = {group: number for number in live
@@ -428,7 +434,12 @@ class Simulation:
     def check_quiescence(self, live: list[int]) -> None:
         """Run for ``QUIESCENCE_MS``, then check for as long again that the nodes ``live`` have no
         timers and send no peer frames without work. Raises ``Violation`` when they do, a leader is
-        unknown, or a read is unanswered."""
+        unknown, or a read is unanswered.
+
+        A leader that has lost the report of a member's last copies asks seldom, and first."""
+        self._until(self.queue.now_ms + CONVERGE_MS, lambda: not self._believed_copying(live),
+                    lambda: f"members that copy nothing any longer: "
+                            f"{self._believed_copying(live)[:8]}")
         self.run_for(QUIESCENCE_MS)
         unknown = self._unknown_leaders(live)
         if unknown:

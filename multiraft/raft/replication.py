@@ -284,7 +284,12 @@ def _on_acknowledged(group: Group, member: Progress, reply: AppendReply) -> None
     # again.
     member.commit_known = reply.commit
     member.below_vote_barrier = bool(reply.hint_term & 1)
-    member.records_left = reply.hint_term >> 1
+    left = reply.hint_term >> 1
+    if member.records_left and not left and group.context.timers.deadline(group.id) is not None:
+        # The timer waits for the next probe of a member that copies: it may quiesce the group now.
+        group.context.timers.arm(group.id,
+                                 group.context.now_ms + group.context.config.retransmit_ms)
+    member.records_left = left
     if member.state is not _REPLICATE:
         matched_index = min(max(reply.hint_index, member.match), log.last_index)
         member.become_replicate(matched_index + 1)

@@ -122,6 +122,18 @@ def test_a_member_that_copies_records_is_asked_seldom_until_it_has_them():
     assert solo.status.quiesced
 
 
+def test_a_group_quiesces_soon_after_its_last_member_has_copied_all():
+    """And does not wait for the time of the next probe."""
+    solo = leading()
+    for node, left in ((3, 0), (2, 7)):
+        solo.step(node, AppendReply(GROUP, 1, 1, Status.OK, 1, 1, 1, left << 1))
+    solo.tick(2 * solo.core.config.retransmit_ms)
+    assert not solo.status.quiesced
+    solo.step(2, AppendReply(GROUP, 1, 1, Status.OK, 1, 1, 1, 0))
+    solo.tick(solo.core.config.retransmit_ms)
+    assert solo.status.quiesced
+
+
 def test_a_replica_that_installs_a_snapshot_does_not_campaign():
     solo = Solo()
     solo.append(2, 1, (0, 0), (1, 1), commit=2)

@@ -85,6 +85,14 @@ class NodeView:
         boot = self._boot()
         return boot.group_snapshots.incomplete if boot is not None else []
 
+    def incomplete_members(self) -> list[tuple[int, int]]:
+        """Return (group, node) of the members that lack records, as far as this node knows as
+        their leader."""
+        if self._boot() is None:
+            return []
+        return [(group, member.node) for group in self.led_groups()
+                for member in self.status(group).members if member.records_left]
+
     def unanswered(self) -> list[str]:
         """Describe the linearizable reads that wait on this node, one line per group."""
         boot = self._boot()
