@@ -9,11 +9,13 @@ import pytest
 from chaos.simulator.disk.filesystem import PowerLoss, SimulatedFilesystem
 from multiraft.errors import Compacted
 from multiraft.partitions.state import PartitionStates
+from multiraft.raft import replica_records
 from multiraft.raft.log_reader import LogBounds
+from multiraft.raft.ready import GroupWrite
 from multiraft.storage.checkpoint import checkpoint_names
 from multiraft.storage.errors import CorruptRange, InvalidCopies, OffsetTooLow, RecordsNotCopied
 from multiraft.storage.repair.coordinator import RepairCoordinator
-from multiraft.types import Entry, EntryKind
+from multiraft.types import Entry, EntryKind, HardState
 from tests.storage.damage import DIRECTORY, Disk
 from tests.storage.repair.test_repair import Core
 from tests.storage.test_raft_start import (
@@ -460,6 +462,24 @@ def test_copies_that_a_later_snapshot_or_a_removal_overtakes_change_nothing(simu
     entries = leader.records_job(GROUP, 6, 14, 1 << 20).execute()
     staged = store.repair.stage_records(GROUP, entries, 6, 14, [], lambda: None)
     assert staged is None
+
+
+@pytest.mark.parametrize("own", [0, 5])
+def test_a_replica_that_was_removed_before_is_complete_after_a_start(simulated, own):
+    """The segment of the tombstone stands before that of the copies."""
+    leader, store = source(), follower(simulated, own)
+    checkpoints(store)
+    left = replica_records.tombstone(GROUP, 1, replica_records.Tombstone(HardState(1, 2), 1, 1))
+    Rounds(store).run(GroupWrite(GROUP, 1, 0, (), None, left))
+    store.create_group(GROUP, 1, VOTERS)
+    seal(store)
+    install(store, leader, 0)
+    copy_all(store, leader)
+    for _ in range(2):
+        checkpoints(store)
+        store = reopened(store, simulated)
+        assert not store.damage and store.is_complete(GROUP)
+        check_all(store)
 
 
 def test_a_source_answers_with_records_and_applied_batches(simulated):

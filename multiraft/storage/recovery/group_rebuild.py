@@ -159,7 +159,9 @@ class GroupRebuild:
         if run.tombstone is not None:
             self._unapplied_entries, self._pending_copies, self._first_positions = [], [], {}
             self._unreadable, self._removed_indexes = set(), []
-            self._pending_installed, self._copied, self._lost_copies = [], {}, {}
+            self._pending_installed = [each for each in self._pending_installed
+                                       if each.position > run.tombstone_position]
+            self._copied, self._lost_copies = {}, {}
             self._files, self._file_copies = [], {}
             if run.tombstone_position > log.tombstone_position:
                 log.apply_tombstone(run.tombstone, run.tombstone_position,
