@@ -122,7 +122,7 @@ class RecordCopies:
         """Add the recovered groups whose replica lacks records, after all replicas were added to
         the core. O(groups)."""
         for group in self._core.status.groups():
-            if self._store.uncopied(group):
+            if lacked(self._store, group):
                 self.add(group)
 
     def add(self, group: int) -> None:

@@ -226,6 +226,19 @@ def test_after_a_restart_what_is_left_is_copied():
     check_reads(again.store)
 
 
+def test_after_a_restart_a_replica_with_missing_records_is_incomplete():
+    """All indexes are copied, and a member that had lost a record said so."""
+    here, leader, _ = cluster()
+    leader.store.repair.record_damage(GROUP, 6, "rotten")
+    here.copies.add(GROUP)
+    assert run(here.copies._step(GROUP))
+    assert not here.store.uncopied(GROUP) and here.core.left == 1
+    checkpoint(here.store)
+    again = Member(HERE, reopened(here.store, here.store.table.filesystem), here.members)
+    again.copies.add_incomplete()
+    assert again.core.left == 1 and GROUP in again.copies.groups
+
+
 def test_records_that_are_not_copied_are_not_served():
     here, _, _ = cluster(own=4)
     with pytest.raises(RecordsNotCopied):
