@@ -164,8 +164,8 @@ class BelowVoteBarrier(MembershipError):
 
 
 class RecordsLeft(MembershipError):
-    """A node that is to become a voter still has records of a snapshot to copy: as a voter it would
-    count as a copy of records that it lacks."""
+    """A node that is to become a voter, or to remain as one of few, still has records of a snapshot
+    to copy: it would count as a copy of records that it lacks."""
 
     def __init__(self, node: int, group: int, left: int):
         super().__init__(f"node {node} is still copying the records of group {group}: {left} "

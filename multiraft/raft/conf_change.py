@@ -27,7 +27,14 @@ from multiraft.errors import (
     MembershipError,
     RecordsLeft,
 )
-from multiraft.raft import election, head_recovery, joint_quorum, leader_transfer, read_index
+from multiraft.raft import (
+    election,
+    head_recovery,
+    joint_quorum,
+    leader_transfer,
+    quorum,
+    read_index,
+)
 from multiraft.raft.group import Group
 from multiraft.raft.messages import HeadRecoveryRequest, Removed, VoteRequest
 from multiraft.raft.progress import ProgressState
@@ -66,6 +73,7 @@ def change_members(group: Group, voters: tuple[int, ...], learners: tuple[int, .
     for node in voters:
         if node not in current.voters:
             _check_new_voter(group, node)
+    _check_remaining_records(group, voters)
     # A change that cannot commit would stay open and block every other one.
     if not joint_quorum.supported(changed, lambda node: _is_counted(group, node)):
         raise MembershipError(f"too few of the voters {voters} of group {group.id} are reached and "
@@ -108,6 +116,27 @@ def _check_new_voter(group: Group, node: int) -> None:
         raise BelowVoteBarrier(node, group.id)
     if member.records_left:
         raise RecordsLeft(node, group.id, member.records_left)
+
+
+def _check_remaining_records(group: Group, voters: tuple[int, ...]) -> None:
+    """Raise ``RecordsLeft`` if the change removes a voter that may have all records, and a majority
+    of ``voters`` does not have them.
+
+    A voter that was away for long has a snapshot first, and its records later.  As the only one
+    that is left, it would never find them."""
+    if all(node in voters or _records_left(group, node) for node in group.configuration.voters):
+        return
+    if not quorum.supported(voters, lambda node: not _records_left(group, node)):
+        node = next(node for node in voters if _records_left(group, node))
+        raise RecordsLeft(node, group.id, _records_left(group, node))
+
+
+def _records_left(group: Group, node: int) -> int:
+    """Return at how many indexes a member lacks records, by its last reply."""
+    if node == group.context.node:
+        return group.records_left
+    member = group.progress.get(node)
+    return member.records_left if member is not None else 0
 
 
 def _append(group: Group, configuration: Configuration) -> Entry:

@@ -37,6 +37,36 @@ def test_a_learner_that_lacks_records_becomes_no_voter_until_it_has_them(left):
     solo.core.change_members(GROUP, (1, 2, 4), ())
 
 
+def test_voters_that_have_all_records_stay_until_a_majority_of_the_others_has_them():
+    solo = leading()
+    reply(solo, 2, 0)
+    reply(solo, 3, 7)
+    with pytest.raises(RecordsLeft, match="node 3 is still copying .* 7 indexes"):
+        solo.core.change_members(GROUP, (1, 3), (2,))
+    reply(solo, 3, 0)
+    solo.core.change_members(GROUP, (1, 3), (2,))
+
+
+@pytest.mark.parametrize("voters", [(1, 2), (2, 3), (3,)])
+def test_a_leader_that_lacks_records_is_no_copy_of_them_either(voters):
+    solo = leading()
+    reply(solo, 2, 0)
+    reply(solo, 3, 0)
+    solo.core.set_records_left(GROUP, 4)
+    if 1 in voters:
+        with pytest.raises(RecordsLeft, match="node 1 is still copying"):
+            solo.core.change_members(GROUP, voters, ())
+        solo.core.set_records_left(GROUP, 0)
+    solo.core.change_members(GROUP, voters, ())
+
+
+def test_a_voter_that_lacks_records_may_leave():
+    solo = leading()
+    reply(solo, 2, 9)
+    reply(solo, 3, 9)
+    solo.core.change_members(GROUP, (1, 2), ())
+
+
 def test_records_and_vote_barrier_are_told_apart():
     solo = leading()
     reply(solo, 2, 3, is_barred=True)
