@@ -71,4 +71,25 @@ BUGS = (
         "the log start of an earlier epoch never rises on a node that has left the last group",
         Tests(("tests/node/replicas/test_log_start_propagation.py::"
                "test_a_node_from_which_the_last_group_was_removed_asks_its_leader",))),
+    Bug("tombstone-takes-the-next-snapshot", "multiraft.storage.recovery.group_rebuild",
+        "GroupRebuild._take_lifecycle_records",
+        "if each.position > run.tombstone_position]",
+        "if False]",
+        "a replica that was removed once, and has a snapshot now, lacks records after each start",
+        Tests(("tests/storage/test_installed_records.py::"
+               "test_a_replica_that_was_removed_before_is_complete_after_a_start",))),
+    Bug("missing-records-are-forgotten-by-a-start", "node.replicas.record_copies",
+        "RecordCopies.add_incomplete",
+        "if lacked(self._store, group):",
+        "if self._store.uncopied(group):",
+        "a learner that lacks records is promoted after a restart",
+        Tests(("tests/node/replicas/test_record_copies.py::"
+               "test_after_a_restart_a_replica_with_missing_records_is_incomplete",))),
+    Bug("last-voter-with-the-records-leaves", "multiraft.raft.conf_change",
+        "_check_remaining_records",
+        "if not quorum.supported(",
+        "if False and not quorum.supported(",
+        "a change of members leaves a voter alone that has a snapshot and no records (A3)",
+        Tests(("tests/raft/test_records_left.py::"
+               "test_voters_that_have_all_records_stay_until_a_majority_of_the_others_has_them",))),
 )
