@@ -464,6 +464,23 @@ def test_copies_that_a_later_snapshot_or_a_removal_overtakes_change_nothing(simu
     assert staged is None
 
 
+def test_the_last_segment_of_a_start_behind_a_snapshot_stays_until_another_one_follows(simulated):
+    """The snapshot begins a segment that has no entry yet: the journal ends with the one before."""
+    leader, store = source(), open_store(simulated, DIRECTORY)
+    store.create_group(GROUP, 1, VOTERS)
+    Rounds(store).run(write(GROUP, hard_state=HardState(1, 2)))
+    install(store, leader, 0)
+    store = reopened(store, simulated)
+    (last,) = store.table.journal.segments
+    assert last.end <= store.table.logs[GROUP].snapshot_position
+    while store.removal_job() is not None or store.is_examining:
+        assert store.table.journal.segments == [last]
+    assert store.table.journal.sealed_from(0, 9) == []
+    copy_all(store, leader)
+    assert store.table.journal.sealed_from(0, 9) == [last]
+    check_all(store)
+
+
 @pytest.mark.parametrize("own", [0, 5])
 def test_a_replica_that_was_removed_before_is_complete_after_a_start(simulated, own):
     """The segment of the tombstone stands before that of the copies."""

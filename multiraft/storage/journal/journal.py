@@ -358,10 +358,11 @@ class Journal:
 
     def sealed_from(self, start: int, count_max: int) -> list[Segment]:
         """Return segments that are not written any longer, in order, at most so many, from the
-        first one on that begins at or behind ``start``.  O(log n + count)."""
+        first one on that begins at or behind ``start``; not the last one, which tells where the
+        journal continues.  O(log n + count)."""
         at = bisect_left(self._starts, start)
-        return [each for each in self.segments[at:at + count_max] if each.file is None
-                and each is not self._active]
+        end = min(at + count_max, len(self.segments) - 1)
+        return [each for each in self.segments[at:end] if each.file is None]
 
     def end_before(self, segment: Segment) -> int:
         """Return the position after the last entry before a segment, which is the durable watermark
