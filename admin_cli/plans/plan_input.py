@@ -7,7 +7,7 @@ missing before anything is computed.  ``requested`` turns a plan into the reques
 Loads: a group's bytes are those of its log, its ingress the bytes appended to it within the window,
 and its reads the bytes fetched from its leader.  A partition's share of both is its share of the
 appended records.  Of a disk, replicas may use the space that nothing else has: files of replicas
-that left, of learners that were undone and of deleted topics stay, because no segment is freed yet
+that left, of learners that were undone and of deleted topics stay until their segments go
 (``disk_for_replicas``).  A node that is down is dead only when the caller says so (``--scope
 repair``): a node that restarts is not.
 """

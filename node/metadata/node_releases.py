@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 RETENTION_ENTRIES_SINCE = (0, 2)
 
 #: First release that takes a snapshot in place of the compacted log of a group with partitions.
-DATA_SNAPSHOTS_SINCE = (0, 3)
+DATA_SNAPSHOTS_SINCE = (0, 2)
 
 #: Nodes that a refusal names; it always tells their number.
 NODES_NAMED = 4
