@@ -1,12 +1,14 @@
-"""Launcher of the ``multiraft`` command with planted bugs and a shifted clock.
+"""Launcher of the ``multiraft`` command with planted bugs, a shifted clock and other file sizes.
 
-    python -m chaos.launcher [--planted NAME ...] [--clock FILE] -- node start --config node.toml
+    python -m chaos.launcher [--planted NAME ...] [--clock FILE] [--storage NAME=BYTES ...] \
+        -- node start --config node.toml
 
 Contract.  The arguments after ``--`` are those of ``multiraft``: same output, same exit code, same
 process.  Before it runs, the bugs of ``--planted`` are patched into the code
-(``chaos.planted.bug``), and with ``--clock`` the node's clock follows a file
-(``chaos.shifted_clock``).  The released packages contain no switch for either: modules are patched
-from here, by name, before anything else of theirs runs.
+(``chaos.planted.bug``), with ``--clock`` the node's clock follows a file (``chaos.shifted_clock``),
+and with ``--storage`` files have other sizes, so that segments leave within a short run.  The
+released packages contain no switch for these: modules are patched from here, by name, before
+anything else of theirs runs.
 
 A node's modules take the functions of ``node.clock`` when they are imported, so the clock is
 replaced below those, in ``node.clock`` alone, and first of all.  Timeouts of the event loop are not
@@ -16,22 +18,26 @@ the node's clock; they continue as before, as in a machine that was suspended fo
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import importlib
 import runpy
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from chaos.planted import bug
 from chaos.planted.catalogue import BUGS
 from chaos.shifted_clock import ShiftedClock
+from multiraft.errors import ConfigError
 
 #: The only reader of time in a node, and the module that is the ``multiraft`` command.
 CLOCK_MODULE, COMMAND_MODULE = "node.clock", "admin_cli"
+#: The module with the sizes of files, and the one that takes its defaults when it is imported.
+SIZES_MODULE, STORE_MODULE = "multiraft.storage.config", "multiraft.storage.store"
 
 
 class TooLate(Exception):
-    """Raised when modules have already imported the clock that is to be replaced."""
+    """Raised when modules have already imported the clock or the sizes that are to be replaced."""
 
 
 def command_line(command: Sequence[str], planted: Sequence[str] = (),
@@ -58,9 +64,30 @@ def shift_clock(path: Path) -> ShiftedClock:
     return clock
 
 
+def set_sizes(sizes: Mapping[str, int]) -> None:
+    """Replace defaults of ``StorageConfig`` in this process: field -> number.  Raises ``TooLate``
+    when the store has been imported, which may have taken the true ones; ``ConfigError`` for a
+    field that there is not, and for sizes that contradict each other."""
+    if STORE_MODULE in sys.modules:
+        raise TooLate("the store was imported before its sizes were replaced")
+    config = importlib.import_module(SIZES_MODULE).StorageConfig
+    names = [each.name for each in dataclasses.fields(config)]
+    unknown = sorted(set(sizes) - set(names))
+    if unknown:
+        raise ConfigError(f"{unknown[0]} is no size of files: {', '.join(names)}")
+    changed = dataclasses.replace(config(), **sizes).validate()
+    vars(config)["__init__"].__defaults__ = tuple(getattr(changed, name) for name in names)
+
+
+def size(text: str) -> tuple[str, int]:
+    """Return the name and the number of NAME=BYTES.  Raises ``ValueError``."""
+    name, _, number = text.partition("=")
+    return name, int(number)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run ``python -m chaos.launcher`` with these arguments, those of the process if None: plant
-    the bugs, shift the clock, then run the command. Ends as ``multiraft`` ends."""
+    the bugs, shift the clock, set the sizes, then run the command. Ends as ``multiraft`` ends."""
     if not __debug__:
         sys.exit("chaos.launcher: refuses to run with python -O: a node's assertions are part of "
                  "its safety")
@@ -69,16 +96,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if "--" in words else (words, [])
     parser = argparse.ArgumentParser(
         prog="python -m chaos.launcher", usage="%(prog)s [options] -- COMMAND ...",
-        description="Run `multiraft COMMAND ...` with bugs planted or with a clock that jumps.")
+        description="Run `multiraft COMMAND ...` with bugs planted, a clock that jumps, or files "
+                    "of other sizes.")
     parser.add_argument("--planted", action="append", default=[], metavar="NAME",
                         choices=sorted(BUGS), help="plant this bug; may be given again")
     parser.add_argument("--clock", type=Path, metavar="FILE",
                         help="the node's clock is off by what this file says")
+    parser.add_argument("--storage", action="append", default=[], metavar="NAME=BYTES", type=size,
+                        help="a field of StorageConfig; may be given again")
     chosen = parser.parse_args(own)
     if not command:
         parser.error("the command to run is missing; it follows --")
     if chosen.clock is not None:
         shift_clock(chosen.clock)
+    if chosen.storage:
+        set_sizes(dict(chosen.storage))
     for name in chosen.planted:
         bug.plant(BUGS[name])
     sys.argv = ["multiraft", *command]

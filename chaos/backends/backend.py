@@ -108,6 +108,8 @@ class ClusterSpec:
     disk_bytes: int = 1 << 30
     #: Planted bugs (``chaos.planted``) that the launcher applies to every node before it starts.
     planted: Sequence[str] = ()
+    #: Sizes of files, fields of ``StorageConfig``, that the launcher sets in every node.
+    file_sizes: Mapping[str, int] = field(default_factory=dict)
 
 
 class Backend(abc.ABC):

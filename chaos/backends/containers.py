@@ -163,7 +163,7 @@ class _Containers:
     def _make(self, node: int) -> DockerContainer:
         backend = self._backend
         command = processes.node_command(INSIDE / "node.toml", INSIDE / "clock",
-                                         backend.spec.planted, PYTHON)
+                                         backend.spec, PYTHON)
         container = DockerContainer(backend.image)
         container.with_name(backend.container_name(node, "node"))
         container.with_volume_mapping(str(backend.layout.node(node)), str(INSIDE), "rw")

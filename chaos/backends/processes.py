@@ -136,7 +136,7 @@ class _Processes:
 
     def spawn(self, node: int) -> None:
         backend, files = self._backend, self._backend.layout
-        command = node_command(files.config(node), files.clock(node), backend.spec.planted)
+        command = node_command(files.config(node), files.clock(node), backend.spec)
         if backend.has_networks:
             command = host.within(namespace_file(backend.namespace(node)), *command)
         if node in self._children:
@@ -195,17 +195,18 @@ def in_namespace(name: str, *command: str) -> None:
     host.run(*host.within(namespace_file(name), *command))
 
 
-def node_command(config: Path, clock: Path, planted: tuple[str, ...] | list[str],
-                 python: str = "") -> list[str]:
-    """Return the command that starts a node: by the launcher, if there is one, with its clock file
-    and the planted bugs. ``python``: the interpreter, "" = this one."""
+def node_command(config: Path, clock: Path, spec: ClusterSpec, python: str = "") -> list[str]:
+    """Return the command that starts a node: by the launcher, if there is one, with its clock
+    file, the planted bugs and the sizes of files. ``python``: the interpreter, "" = this one."""
     # Every role change is logged at this level; the checkers read them from the log.
     start = ["node", "start", "--config", str(config), "--log-level", "debug"]
     if importlib.util.find_spec("chaos.launcher") is None:
         command = host.module("admin_cli", *start)
     else:
-        bugs = [word for name in planted for word in ("--planted", name)]
-        command = host.module("chaos.launcher", *bugs, "--clock", str(clock), "--", *start)
+        words = [*(word for name in spec.planted for word in ("--planted", name)),
+                 *(word for name, size in spec.file_sizes.items()
+                   for word in ("--storage", f"{name}={size}"))]
+        command = host.module("chaos.launcher", *words, "--clock", str(clock), "--", *start)
     return [python, *command[1:]] if python else command
 
 

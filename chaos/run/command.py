@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -28,7 +29,7 @@ from chaos.run import record
 from chaos.run.controls import CONTROLS, Control
 from chaos.run.evaluation import evaluate, unfinished, write_verdict
 from chaos.run.fault_schedule import Impossible, choices, nemeses_of, rotation
-from chaos.run.parameters import ALL, Folder, RunParameters
+from chaos.run.parameters import ALL, SMALL_FILES, SMALL_LIMITS, Folder, RunParameters
 from chaos.run.runner import FaultSchedule, RunInterrupted, RunResult, run_phases
 from chaos.run.topics import SetupFailed
 from chaos.workloads import WORKLOADS
@@ -160,12 +161,16 @@ def schedule_of(
 
 
 def spec_of(parameters: RunParameters, control: Control | None) -> ClusterSpec:
-    """Return the description of the cluster; a control arm (None = none) adds its storage
-    settings."""
-    return ClusterSpec(nodes=parameters.nodes, groups=parameters.groups,
+    """Return the description of the cluster.  A control arm (None = none) adds its storage
+    settings; without one, the nodes of most seeds have small files and short Raft logs, so that
+    logs are compacted and segments leave while faults continue."""
+    spec = ClusterSpec(nodes=parameters.nodes, groups=parameters.groups,
                        replication_factor=min(COPIES, parameters.nodes),
                        settings={"storage": control.storage} if control else {},
                        planted=parameters.planted)
+    if control is None and parameters.has_small_files:
+        return replace(spec, settings={"limits": SMALL_LIMITS}, file_sizes=SMALL_FILES)
+    return spec
 
 
 def forget_data(folder: Folder) -> None:

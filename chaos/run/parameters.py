@@ -41,6 +41,14 @@ SIMULATOR = "simulator"
 WARM_UP_S = 8.0
 #: Time of load after everything was healed.
 RECOVERY_S = 5.0
+#: Files of nodes that fill several segments and checkpoints in a run of some minutes: fields of
+#: ``multiraft.storage.config.StorageConfig``.
+SMALL_FILES = {"entry_bytes_max": 256 << 10, "first_segment_bytes": 512 << 10,
+               "segment_bytes_max": 512 << 10, "checkpoint_bytes": 128 << 10,
+               "checkpoint_growth_factor": 1}
+#: What stays in their Raft logs: a member that was away for seconds is behind the Raft start.
+SMALL_LIMITS = {"raft_log_bytes_newest": 64 << 10, "raft_log_bytes_kept": 512 << 10,
+                "node_raft_log_bytes_newest": 512 << 10}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +66,11 @@ class RunParameters:
     control: str = ""  # name of a control arm
     planted: tuple[str, ...] = ()
     pace: float = 1.0
+
+    @property
+    def has_small_files(self) -> bool:
+        """True for three seeds of four: their nodes have ``SMALL_FILES`` and ``SMALL_LIMITS``."""
+        return self.seed % 4 != 3
 
     def replace(self, **changes: Any) -> "RunParameters":
         """Return a copy that differs in these fields."""

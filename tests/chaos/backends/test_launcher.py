@@ -16,6 +16,7 @@ import pytest
 
 from chaos import launcher
 from chaos.planted import plugin
+from chaos.run.parameters import SMALL_FILES
 from chaos.shifted_clock import ClockShift, write_shift
 from tests.ports import free_port
 
@@ -164,3 +165,37 @@ def test_planted_bugs_are_in_the_process_of_the_command(tmp_path):
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True,
                           env={"PYTHONPATH": f"{ROOT}:{tmp_path}"}, timeout=LIMIT_S)
     assert done.stdout == "<planted in RaftLog.truncate>\n", done.stderr
+
+
+SHOW_SIZES = """
+import inspect
+from multiraft.storage.store import Store
+config = inspect.signature(Store.open).parameters["config"].default
+print(config.first_segment_bytes, config.segment_bytes_max, config.checkpoints_kept)
+"""
+RUN_SIZES = ("from chaos import launcher; launcher.COMMAND_MODULE = 'shows_sizes'; "
+             "launcher.main({0!r} + ['--', 'anything'])")
+
+
+def sizes_with(tmp_path: Path, *words: str) -> subprocess.CompletedProcess:
+    (tmp_path / "shows_sizes.py").write_text(SHOW_SIZES)
+    return subprocess.run([sys.executable, "-c", RUN_SIZES.format([*words])], cwd=ROOT, text=True,
+                          capture_output=True, env={"PYTHONPATH": f"{ROOT}:{tmp_path}"},
+                          timeout=LIMIT_S)
+
+
+def test_the_store_of_the_command_has_files_of_the_sizes_given(tmp_path):
+    words = [f"--storage={name}={size}" for name, size in SMALL_FILES.items()]
+    done = sizes_with(tmp_path, *words, "--storage", "segment_bytes_max=1048576",
+                      "--planted", "short-cold-segment-is-whole")
+    assert done.stdout == f"{SMALL_FILES['first_segment_bytes']} 1048576 2\n", done.stderr
+
+
+@pytest.mark.parametrize("size,said", [
+    ("no_such_size=1", "no_such_size is no size of files: entry_bytes_max, first_segment_bytes"),
+    ("first_segment_bytes=4096", "first_segment_bytes=4096 cannot hold an entry"),
+    ("first_segment_bytes=much", "invalid size value"),
+])
+def test_sizes_that_no_store_has_are_refused(tmp_path, size, said):
+    done = sizes_with(tmp_path, "--storage", size)
+    assert done.returncode != 0 and said in done.stderr
