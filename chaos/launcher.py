@@ -32,12 +32,12 @@ from multiraft.errors import ConfigError
 
 #: The only reader of time in a node, and the module that is the ``multiraft`` command.
 CLOCK_MODULE, COMMAND_MODULE = "node.clock", "admin_cli"
-#: The module with the sizes of files, and the one that takes its defaults when it is imported.
-SIZES_MODULE, STORE_MODULE = "multiraft.storage.config", "multiraft.storage.store"
+#: The module whose store has the sizes of files.
+STORE_MODULE = "multiraft.storage.store"
 
 
 class TooLate(Exception):
-    """Raised when modules have already imported the clock or the sizes that are to be replaced."""
+    """Raised when modules have already imported the clock that is to be replaced."""
 
 
 def command_line(command: Sequence[str], planted: Sequence[str] = (),
@@ -65,18 +65,16 @@ def shift_clock(path: Path) -> ShiftedClock:
 
 
 def set_sizes(sizes: Mapping[str, int]) -> None:
-    """Replace defaults of ``StorageConfig`` in this process: field -> number.  Raises ``TooLate``
-    when the store has been imported, which may have taken the true ones; ``ConfigError`` for a
-    field that there is not, and for sizes that contradict each other."""
-    if STORE_MODULE in sys.modules:
-        raise TooLate("the store was imported before its sizes were replaced")
-    config = importlib.import_module(SIZES_MODULE).StorageConfig
+    """Replace the ``StorageConfig`` that ``Store.open`` has without an argument: field -> number.
+    Raises ``ConfigError`` for a field that there is not, and for sizes that contradict each
+    other."""
+    opened = vars(importlib.import_module(STORE_MODULE).Store)["open"].__func__
+    config, *others = opened.__defaults__
     names = [each.name for each in dataclasses.fields(config)]
     unknown = sorted(set(sizes) - set(names))
     if unknown:
         raise ConfigError(f"{unknown[0]} is no size of files: {', '.join(names)}")
-    changed = dataclasses.replace(config(), **sizes).validate()
-    vars(config)["__init__"].__defaults__ = tuple(getattr(changed, name) for name in names)
+    opened.__defaults__ = (dataclasses.replace(config, **sizes).validate(), *others)
 
 
 def size(text: str) -> tuple[str, int]:

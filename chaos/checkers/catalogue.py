@@ -43,7 +43,7 @@ ROWS = (
         "two attempts of one task, are given", (contents.Duplicate, staged.GivenTwice),
         (HISTORY, LOGS)),
     Row("A3", "lost-write", "acknowledged with `commit`, shown to no reader, and provably gone",
-        (durability.LostWrite, logs.LostFromLogs), (HISTORY, LOGS)),
+        (durability.LostWrite, logs.LostFromLogs, logs.ForgottenPartition), (HISTORY, LOGS)),
     Row("A4", "aborted-read", "an append that failed for certain is there; a record of a void "
         "transaction, or of an attempt that does not count, is given",
         (contents.Aborted, staged.AbortedTransaction), (HISTORY, LOGS)),

@@ -44,7 +44,7 @@ def check(events: Iterable[Event], limits: CheckerLimits = LIMITS, *,
     begun_s = time.perf_counter()
     stream = Stream(CHECKERS, limits)
     found = {type(checker): checker for checker in stream.checkers}
-    for kind in (logs.LostFromLogs, logs.TakenFromLogs):
+    for kind in (logs.LostFromLogs, logs.TakenFromLogs, logs.ForgottenPartition):
         found[kind].contents = found[logs.LogContents]
     if trace is not None:
         found[durability.AcksContract].leaders = trace.nodes_that_led()
@@ -53,6 +53,7 @@ def check(events: Iterable[Event], limits: CheckerLimits = LIMITS, *,
     for event in events:
         take(event)
     stream.logs(replicas)
+    found[logs.LogContents].settle()
     stream.finish()
     verdict = _verdict(stream)
     validity = found[Validity]

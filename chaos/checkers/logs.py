@@ -34,6 +34,8 @@ from chaos.values import crc_of_key
 #: Differences of one pair of logs that are reported.
 DIFFERENCES_MAX = 3
 _ANYTHING = 1 << 62
+#: Above all offsets: the log start of a key whose true one is unknown.
+NO_LOG_START = 1 << 62
 
 
 class LoneLogStart(NamedTuple):
@@ -182,13 +184,19 @@ class GroupLogs:
         log_starts = self.log_starts()
         for index in sorted(known):
             batch = self._record(index)
-            if batch is None or log_starts.get(batch.partition, 0) >= (
+            if batch is None or self.is_forgotten(batch) or log_starts.get(batch.partition, 0) >= (
                     batch.base_offset + len(batch.values)):
                 continue
             holders = {node for node in {node for half in self.voters() for node in half}
                        if self._holds_record(node, index)}
             if any(2 * len(holders & {*half}) <= len(half) for half in self.voters()):
                 yield index, batch, holders
+
+    def is_forgotten(self, batch: LogBatch) -> bool:
+        """True if no checkpoint that has applied the batch has a state of its partition: a
+        committed entry deleted that partition."""
+        applied = [log for log in self.logs.values() if log.applied >= batch.index]
+        return bool(applied) and not any(batch.partition in log.partitions for log in applied)
 
     def _holds_record(self, node: int, index: int) -> bool:
         """True if a node holds the record of an index, or may hold it: it has no dump, or lost
@@ -436,6 +444,10 @@ class LogContents(Checker):
         self._log_starts: dict[int, int] = {}  # partition -> committed log start, of any group
         self._by_crc: dict[int, Key] = {}
         self._by_incarnation: dict[int, Key] = {}
+        self._partitions: set[int] = set()  # that a checkpoint has
+        self._compacted: set[int] = set()  # groups whose logs begin behind index 1
+        #: Key -> group and index of a batch whose partition no checkpoint has any longer.
+        self.forgotten: dict[int, tuple[int, int]] = {}
         self.entries = 0
 
     def on_logs(self, group: GroupLogs) -> None:
@@ -458,11 +470,35 @@ class LogContents(Checker):
             key.group = group.group if len(groups) == 1 else -1  # it was switched
             self.ends[key.number] = max(self.ends.get(key.number, 0),
                                         batch.base_offset + len(batch.values))
+            if group.is_forgotten(batch):
+                self.forgotten[key.number] = group.group, batch.index
             if batch.index <= committed:
                 self.ledger.place(
                     key, batch.base_offset, list(batch.values), Evidence(-1, True, -1)
                 )
         self._take_ends(group, log_starts)
+        for log in group.logs.values():
+            self._partitions.update(log.partitions)
+        if all(log.first_index > 1 for log in group.logs.values()):
+            self._compacted.add(group.group)
+
+    def settle(self) -> None:
+        """Let everything be missed below ``NO_LOG_START`` for the keys of deleted topics whose log
+        start is unknown: the entries that set it are compacted, and checkpoints have forgotten the
+        partition.  After all logs.  O(keys)."""
+        for key in self.ledger.by_number:
+            if key.deleted and self._log_start_is_compacted(key):
+                key.log_start = NO_LOG_START
+
+    def _log_start_is_compacted(self, key: Key) -> bool:
+        partition = self._partition_of.get(key.number, incarnation_of(key.name))
+        groups = self._groups_of.get(key.number)
+        compacted = self._compacted if groups is None else groups & self._compacted
+        return bool(compacted) and partition not in self._partitions
+
+    def has_one_group(self, key: Key) -> bool:
+        """True if no other group held a part of the key."""
+        return len(self._groups_of.get(key.number, ())) < 2
 
     def _take_ends(self, group: GroupLogs, log_starts: dict[int, int]) -> None:
         """Take the ends of partitions that checkpoints have applied, as far as the log starts: only
@@ -571,5 +607,22 @@ class TakenFromLogs(Checker):
                        f"at {end}", key, (self.operation_of(value),))
 
 
+class ForgottenPartition(Checker):
+    """A3 in logs: checkpoints have forgotten a partition with records, as if its topic were
+    deleted, and no client asked for that.  Not judged: keys that several groups held, because a
+    group forgets an epoch whose records are below the log start.  O(keys)."""
+
+    id, name = "A3", "lost-write"
+
+    contents: LogContents  # set by check.check
+
+    def on_end(self, time_us: int) -> None:
+        for number, (group, index) in sorted(self.contents.forgotten.items()):
+            key = self.ledger.by_number[number]
+            if not key.deleted and self.contents.has_one_group(key):
+                self.found(f"group {group}: no checkpoint has the partition of the record at index "
+                           f"{index}, and its topic was not deleted", key)
+
+
 CHECKERS = (DivergentLogs, DivergentLogStarts, LeaderCompleteness, CommittedIsHeld, HardStates,
-            LogContents, LostFromLogs, TakenFromLogs)
+            LogContents, LostFromLogs, TakenFromLogs, ForgottenPartition)

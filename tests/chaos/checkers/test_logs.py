@@ -552,6 +552,47 @@ def test_a_record_above_its_log_start_is_held_by_a_majority():
     assert Timeline().ids(replicas=rotten) == set()
 
 
+def test_records_of_a_partition_that_checkpoints_have_forgotten_may_be_on_one_node():
+    """Its topic was deleted; one node has not removed the segments yet."""
+    def logs(*keep: int) -> list[Log]:
+        made = lacking(1, 2)
+        for node in {0, 1, 2} - {*keep}:
+            made[node].log.partitions = {}
+        return made
+
+    assert found(*logs()) == set()
+    assert found(*logs(1)) == {"A25"}, "the second node has not applied the deletion"
+
+
+def forgotten() -> list[Dump]:
+    """Return compacted logs with records of a partition that no checkpoint has."""
+    logs = [shortened_log(0).compact(8) for _ in range(3)]
+    for log in logs:
+        log.log.partitions = {}
+    return cluster(*logs)
+
+
+def test_a_partition_is_forgotten_after_the_deletion_of_its_topic_only():
+    line = deleting()
+    assert line.ids(replicas=forgotten()) == {"A3"}
+    line.ok(line.invoke("delete_topic", topic="t", incarnation=7))
+    assert line.ids(replicas=forgotten()) == set()
+
+
+@pytest.mark.parametrize("kept,ids", [
+    (forgotten, set()),
+    (lambda: cluster(*(Log().noop(1) for _ in range(3))), {"A17", "A32"}),
+    (lambda: compacted(8, 8, 8, log_start=0), {"A17", "A32"}),
+])
+def test_log_starts_of_a_deleted_topic_are_judged_while_they_are_known(kept, ids):
+    """In logs from index 1 on, and in checkpoints that have the partition."""
+    line = deleting()
+    refused(line, 0)
+    line.was_read([3, 4, 5], offset=2, start=2)
+    line.ok(line.invoke("delete_topic", topic="t", incarnation=7))
+    assert line.ids(replicas=kept()) == ids
+
+
 @pytest.mark.parametrize("log_start", [0, 2])
 def test_an_end_in_checkpoints_does_not_stand_for_records_that_are_in_no_log(log_start):
     line = deleting()
@@ -559,7 +600,7 @@ def test_an_end_in_checkpoints_does_not_stand_for_records_that_are_in_no_log(log
     logs = [shortened_log(log_start).compact(8) for _ in range(3)]
     for log in logs:
         (extent,) = log.log.partitions.values()
-        log.log.partitions = {number: extent}
+        log.log.partitions[number] = extent
     line.offsets(5, final=True)
     assert line.ids(replicas=cluster(*logs)) == set()
     for log in logs:
