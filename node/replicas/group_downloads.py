@@ -4,7 +4,9 @@ Contract. ``offer`` records a leader's offer. ``process_all`` downloads what is 
 snapshot at a time, and installs several with one checkpoint. Peers, threads and the installation
 are the driver's.
 
-Invariants. Each group is offered at most once at a time, by the leader that offered last. At most
+Invariants. Each group is offered at most once at a time, by the leader that offered last. A group
+whose snapshot waits for its checkpoint is not downloaded again: leaders repeat offers until then,
+and a slow peer would keep the download from ever reaching its last offer. At most
 ``OFFERS_MAX`` offers wait; leaders repeat those that were left out, and those of downloads that
 failed. Snapshots that wait for their checkpoint have at most ``BATCH_BYTES_MAX`` bytes, or are one.
 """
@@ -50,6 +52,7 @@ class GroupDownloads:
         self._log = log
         self._offers: dict[int, int] = {}  # group -> leader, oldest first
         self._batch: list[GroupSnapshot] = []
+        self._downloaded: set[int] = set()  # groups that wait for a checkpoint
         self._batch_bytes = 0
         self._interrupted: SnapshotReceiver | None = None
 
@@ -59,8 +62,10 @@ class GroupDownloads:
         return len(self._offers)
 
     def offer(self, group: int, leader: int) -> None:
-        """Record that ``leader`` offers a snapshot of ``group``. Above ``OFFERS_MAX`` the offer is
-        left out: the leader repeats it."""
+        """Record that ``leader`` offers a snapshot of ``group``. The offer is left out above
+        ``OFFERS_MAX``, and while the group waits for a checkpoint: the leader repeats it."""
+        if group in self._downloaded:
+            return
         if group in self._offers or len(self._offers) < OFFERS_MAX:
             self._offers[group] = leader
 
@@ -95,8 +100,13 @@ class GroupDownloads:
         for bytes that are no snapshot of the group."""
         self._batch.append(await self._on_thread(group_snapshot.decode, group, download))
         self._batch_bytes += download.total
+        self._downloaded.add(group)
+        self._offers.pop(group, None)
 
     async def _install_batch(self) -> None:
         batch, self._batch, self._batch_bytes = self._batch, [], 0
-        if batch:
-            await self._install(batch)
+        try:
+            if batch:
+                await self._install(batch)
+        finally:
+            self._downloaded.clear()

@@ -226,3 +226,18 @@ def test_offers_above_the_limit_wait_for_their_repetition(monkeypatch):
     node = Downloader()
     assert node.process((1, LEADER), (2, LEADER), (3, LEADER), (1, OTHER)) == [[1, 2]]
     assert (OTHER, 1, 0) in node.asked
+
+
+def test_offers_that_leaders_repeat_meanwhile_do_not_delay_the_installation():
+    """Each download takes longer than the time between two offers of a group."""
+    node = Downloader()
+    serve = node.ask
+
+    async def ask(peer, request):
+        for group in (1, 2, 3):
+            node.downloads.offer(group, LEADER)
+        return await serve(peer, request)
+
+    node.ask = ask
+    assert node.process((1, LEADER), (2, LEADER), (3, LEADER)) == [[1, 2, 3]]
+    assert node.process((1, LEADER)) == [[1, 2, 3]], "they may be offered again"
