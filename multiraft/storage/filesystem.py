@@ -22,7 +22,6 @@ import builtins
 import ctypes
 import errno
 import fcntl
-import mmap
 import os
 from collections.abc import Sequence
 from typing import ClassVar, Protocol
@@ -247,6 +246,16 @@ class RealLock:
             os.close(descriptor)
 
 
+def _block_memory(size: int) -> memoryview:
+    """Return ``size`` bytes of undefined content that begin at a multiple of ``_BLOCK_BYTES``.
+
+    They come from the allocator: a mapping of their own has each of its pages filled by the system,
+    which takes longer than the read."""
+    memory = core.unset_memory(size + _BLOCK_BYTES)
+    skipped = -ctypes.addressof(ctypes.c_char.from_buffer(memory)) % _BLOCK_BYTES
+    return memoryview(memory)[skipped:skipped + size]
+
+
 def _read_blocks(path: str, blocks: memoryview, position: int) -> int:
     """Fill ``blocks`` from a file, past the page cache; return the number of bytes read, less than
     all only at the file's end.  Raises ``OSError``; ``EINVAL`` when the file system has no such
@@ -314,7 +323,7 @@ class RealFilesystem:
             return b""
         begin = position // _BLOCK_BYTES * _BLOCK_BYTES
         end = -(-(position + length) // _BLOCK_BYTES) * _BLOCK_BYTES
-        blocks = memoryview(mmap.mmap(-1, end - begin))  # memory that begins with a page
+        blocks = _block_memory(end - begin)
         try:
             count = _read_blocks(path, blocks, begin)
         except OSError as error:
