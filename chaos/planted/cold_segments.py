@@ -13,7 +13,7 @@ BUGS = (
     Bug(
         "cold-segment-without-its-name",
         "multiraft.storage.cold.copy_job",
-        "CopyJob._finish",
+        "CopyJob._sync",
         "self._filesystem.sync_directory(self._directory)",
         "pass",
         "the sources of a cold segment go while a crash may still take its name",

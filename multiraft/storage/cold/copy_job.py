@@ -1,7 +1,8 @@
 """Writing of one cold segment: copies of records, in steps of bounded work.
 
 Contract.  Made on the loop with all that it needs.  ``step`` blocks, on any thread, one step after
-the other; between two of them the caller may wait as long as it likes.  After the last step
+the other; between two of them the caller may wait as long as it likes.  A step that lacked file
+descriptors is repeated by the next call.  After the last step
 ``written`` names the segment and ``contents`` has its records.  ``abandon`` ends a job early, and
 removes what it wrote.
 
@@ -126,9 +127,13 @@ class DamagedRecord(NamedTuple):
 
 class _Phase(enum.Enum):
     READ = enum.auto()
+    CREATE = enum.auto()
     WRITE = enum.auto()
     VERIFY = enum.auto()
-    FINISH = enum.auto()
+    VERIFY_HEADER = enum.auto()
+    INDEX = enum.auto()
+    RENAME = enum.auto()
+    SYNC = enum.auto()
     DONE = enum.auto()
 
 
@@ -150,6 +155,7 @@ class CopyJob:
         self._path = cold_path(directory, header.number)
         self._phase = _Phase.READ
         self._reads = self._spans()
+        self._span: tuple[SourceFile, list[WantedRecord]] | None = None  # that is being read
         self._entries: list[Entry] = []
         self._copied = 0  # entries that are written
         self._builder = ContentsBuilder()
@@ -169,8 +175,10 @@ class CopyJob:
 
         Raise ``CorruptFile`` if the disk does not return what was written, ``OSError`` if it fails
         or is full: the caller abandons the job then."""
-        steps = {_Phase.READ: self._read, _Phase.WRITE: self._write, _Phase.VERIFY: self._verify,
-                 _Phase.FINISH: self._finish, _Phase.DONE: lambda: 0}
+        steps = {_Phase.READ: self._read, _Phase.CREATE: self._create, _Phase.WRITE: self._write,
+                 _Phase.VERIFY: self._verify, _Phase.VERIFY_HEADER: self._verify_header,
+                 _Phase.INDEX: self._write_index, _Phase.RENAME: self._rename,
+                 _Phase.SYNC: self._sync, _Phase.DONE: lambda: 0}
         self.bytes += steps[self._phase]()
 
     def abandon(self) -> None:
@@ -204,12 +212,13 @@ class CopyJob:
 
     def _read(self) -> int:
         """Read and verify the records of the next span."""
-        found = next(self._reads, None)
-        if found is None:
+        if self._span is None:
+            self._span = next(self._reads, None)
+        if self._span is None:
             self._entries.sort(key=_by_place)
-            self._phase = _Phase.WRITE if self._entries else _Phase.DONE
-            return 0 if self.is_done else self._create()
-        source, wanted = found
+            self._phase = _Phase.CREATE if self._entries else _Phase.DONE
+            return 0
+        source, wanted = self._span
         begin = wanted[0].position
         length = wanted[-1].position + wanted[-1].size - begin
         try:
@@ -218,7 +227,8 @@ class CopyJob:
         except FileNotFoundError:
             if not source.is_removed:
                 raise
-            return 0
+            data, wanted, length = memoryview(b""), [], 0
+        self._span = None
         # A few records would keep the whole buffer in memory that they were read into.
         is_dense = 2 * sum(each.size for each in wanted) >= length
         for each in wanted:
@@ -249,36 +259,38 @@ class CopyJob:
         """Create the file with its header and all blocks that it will need, so that a full disk is
         met here."""
         path = self._path + UNFINISHED
+        self._close()
         if self._filesystem.exists(path):
             self._filesystem.remove(path)
         self._file = self._filesystem.create(path)
         self._file.preallocate(HEADER_BYTES + sum(
             _framed_bytes(entry) for entry in self._entries))
-        return self._file.write([self.header.pack()], 0, False)
+        count = self._file.write([self.header.pack()], 0, False)
+        self._phase = _Phase.WRITE
+        return count
 
     def _write(self) -> int:
         """Write the next records, and sync what was written since the last sync if it is much."""
-        file, first, size = self._file, self._copied, 0
+        file, end, size = self._file, self._copied, 0
         assert file is not None
-        while self._copied < len(self._entries) and (
-                not size or size + _framed_bytes(self._entries[self._copied]) <= STEP_BYTES):
-            size += _framed_bytes(self._entries[self._copied])
-            self._copied += 1
-        chunk = self._entries[first:self._copied]
-        buffers, starts, total, self._last_crc = core.frame_entries(chunk, self._last_crc, 0)
+        while end < len(self._entries) and (
+                not size or size + _framed_bytes(self._entries[end]) <= STEP_BYTES):
+            size += _framed_bytes(self._entries[end])
+            end += 1
+        chunk = self._entries[self._copied:end]
+        buffers, starts, total, last_crc = core.frame_entries(chunk, self._last_crc, 0)
+        is_last = end == len(self._entries)
+        is_synced = is_last or self._unsynced + total >= SYNC_BYTES
+        file.write(buffers, self._length, is_synced)
         for entry, start in zip(chunk, starts, strict=True):
             assert entry.batch is not None
             added = self._builder.add(
                 entry.group, entry.incarnation, entry.term, entry.index, self._length + start,
                 _framed_bytes(entry), entry.partition, entry.base_offset, entry.batch)
             assert added, f"{entry} does not follow the records before"
-        self._unsynced += total
-        is_last = self._copied == len(self._entries)
-        is_synced = is_last or self._unsynced >= SYNC_BYTES
-        file.write(buffers, self._length, is_synced)
+        self._copied, self._last_crc = end, last_crc
         self._length += total
-        if is_synced:
-            self._unsynced = 0
+        self._unsynced = 0 if is_synced else self._unsynced + total
         if is_last:
             self._entries = []
             self._phase = _Phase.VERIFY
@@ -298,25 +310,39 @@ class CopyJob:
         if checked.damaged or not checked.count:
             raise CorruptFile(path, f"byte {self._checked} is not what was written")
         if self._checked == self._length:
-            head = self._filesystem.read_disk(path, HEADER_BYTES, 0)
-            if bytes(head) != self.header.pack():
-                raise CorruptFile(path, "its header is not what was written")
-            self._phase = _Phase.FINISH
+            self._phase = _Phase.VERIFY_HEADER
         return len(data)
 
-    def _finish(self) -> int:
-        """Write the index file, and put the segment under its name, durably."""
+    def _verify_header(self) -> int:
+        path = self._path + UNFINISHED
+        head = self._filesystem.read_disk(path, HEADER_BYTES, 0)
+        if bytes(head) != self.header.pack():
+            raise CorruptFile(path, "its header is not what was written")
+        self._phase = _Phase.INDEX
+        return len(head)
+
+    def _write_index(self) -> int:
+        """Write the index file, durably, under its name."""
         self._close()
         self.contents = self._builder.finish(self.header, self._length, self._last_crc)
         buffers = cold_index.encode(self.contents)
         name = cold_index_path(self._directory, self.header.number).rpartition("/")[2]
         replace_file(self._filesystem, self._directory, name, buffers)
+        self._phase = _Phase.RENAME
+        return sum(map(len, buffers))
+
+    def _rename(self) -> int:
         self._filesystem.rename(self._path + UNFINISHED, self._path)
+        self._phase = _Phase.SYNC
+        return 0
+
+    def _sync(self) -> int:
+        """Make the name of the segment durable."""
         self._filesystem.sync_directory(self._directory)
         self.written = ColdName(self.header.number, self._length, self.header.seed,
                                 self.header.copied_from, self.header.generation)
         self._phase = _Phase.DONE
-        return sum(map(len, buffers))
+        return 0
 
     def _close(self) -> None:
         if self._file is not None:

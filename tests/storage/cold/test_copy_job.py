@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import itertools
 import random
 
 import pytest
@@ -70,7 +72,8 @@ def test_a_step_is_bounded(monkeypatch):
         before = job.bytes
         job.step()
         steps.append(job.bytes - before)
-    assert max(steps[:-1]) <= 256 + largest and len(steps) > 20
+    *copies, _index, _name, _sync = steps
+    assert max(copies) <= 256 + largest and len(steps) > 20
     assert entries_of(filesystem, job) == sorted(
         entries[::3], key=lambda each: (each.group, each.partition, each.index))
     assert job.bytes == sum(steps)
@@ -178,3 +181,39 @@ def test_a_full_disk_is_met_before_anything_is_written():
         run(job)
     job.abandon()
     assert not filesystem.list(DIRECTORY)
+
+
+@pytest.mark.parametrize("method", ["open", "create", "read_disk", "rename", "sync_directory"])
+def test_a_step_without_file_descriptors_is_repeated(method, monkeypatch):
+    """Whichever call of a step fails, once: the step that follows does all of it."""
+    monkeypatch.setattr(copying, "STEP_BYTES", 256)
+    number, was_reached = 0, True
+    while was_reached:
+        filesystem, entries = SimulatedFilesystem(), some_entries()
+        job = copy_job(filesystem, written_source(filesystem, entries, Source()))
+        fail_once(filesystem, method, number)
+        failures = 0
+        while not job.is_done:
+            try:
+                job.step()
+            except OSError as error:
+                assert error.errno == errno.EMFILE
+                failures += 1
+        was_reached = failures == 1
+        assert len(entries_of(filesystem, job)) == len(entries), number
+        assert not job.damaged and job.contents.records == len(entries)
+        assert filesystem.list(DIRECTORY) == [f"{7:020d}.cold", f"{7:020d}.cold-index"]
+        number += 1
+    assert number > 1
+
+
+def fail_once(filesystem, method: str, calls_before: int) -> None:
+    """Let one call of a method fail for lack of file descriptors."""
+    original, calls = getattr(filesystem, method), itertools.count()
+
+    def failing(*arguments):
+        if next(calls) == calls_before:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return original(*arguments)
+
+    setattr(filesystem, method, failing)
