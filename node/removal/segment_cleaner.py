@@ -8,6 +8,8 @@ Invariants. A copy that fails leaves nothing but its sources as they were. On a 
 reserve is released only for a copy that ends with more free space than before.
 
 Theory. Appends go first: a step reads or writes at most a megabyte, and waits for the pace before.
+At a pace of 100 MiB/s and more, some steps share one call of a thread: the two changes of threads
+for each took as long as the steps, on a machine with other work.
 """
 
 from __future__ import annotations
@@ -185,7 +187,7 @@ class SegmentCleaner:
         try:
             while not job.is_done:
                 await self._wait()
-                self.pace.done(await self._step(job), self._now_s())
+                self.pace.done(await self._steps(job), self._now_s())
         except (OSError, CorruptFile) as error:
             await self._abandon(job, error)
             return
@@ -197,9 +199,17 @@ class SegmentCleaner:
             self.copied_bytes += job.bytes_to_copy
             self._reports.copied(len(job.sources), job.contents.records, job.bytes_to_copy)
 
-    async def _step(self, job: CopyJob) -> int:
-        before = job.bytes
-        await self._blocking(job.step)
+    async def _steps(self, job: CopyJob) -> int:
+        """Do the steps of one burst, fewer if the cleaner is paused meanwhile. Return their bytes.
+        """
+        before, burst_bytes = job.bytes, self.pace.burst_bytes
+
+        def steps() -> None:
+            job.step()
+            while not (job.is_done or self.pace.is_paused or job.bytes - before >= burst_bytes):
+                job.step()
+
+        await self._blocking(steps)
         return job.bytes - before
 
     async def _blocking(self, call: Callable[[], None]) -> None:

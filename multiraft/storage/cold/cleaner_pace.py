@@ -1,12 +1,19 @@
 """Pace of the cleaner: bytes per second, and pauses that an operator asks for.
 
 Contract.  Pure: times come from the caller, in seconds of one clock.  After each step the caller
-reports its bytes, and begins the next step at the time that ``due_s`` says.
+reports its bytes, and begins the next step at the time that ``due_s`` says.  Steps of together
+``burst_bytes`` may follow each other without a look at the pace.
 
 Invariant.  A pause neither earns nor owes anything: work continues at the pace from its end on.
 """
 
 from __future__ import annotations
+
+#: Steps follow each other for so long, at the pace: below 100 MiB/s that is one step.
+BURST_S = 0.01
+#: Bytes of steps that follow each other at most: appends and the other work of a thread wait for
+#: them, some 50 ms.
+BURST_BYTES_MAX = 8 << 20
 
 
 class CleanerPace:
@@ -18,6 +25,11 @@ class CleanerPace:
         self.bytes_per_second = bytes_per_second
         self.is_paused = not bytes_per_second
         self._due_s = 0.0
+
+    @property
+    def burst_bytes(self) -> int:
+        """Bytes after which the caller looks at the pace again; it does one step in any case."""
+        return min(BURST_BYTES_MAX, int(self.bytes_per_second * BURST_S))
 
     def pause(self) -> None:
         """Begin no further step until ``resume``."""

@@ -6,7 +6,7 @@ import pytest
 
 from chaos.simulator.disk.filesystem import SimulatedFilesystem
 from multiraft.errors import ConfigError
-from multiraft.storage.cold.cleaner_pace import CleanerPace
+from multiraft.storage.cold.cleaner_pace import BURST_BYTES_MAX, CleanerPace
 from multiraft.storage.cold.cold_segment import is_cold
 from multiraft.storage.settings import StorageSettings
 from multiraft.wire.errors import Code
@@ -177,6 +177,46 @@ def test_a_pause_holds_a_copy_between_two_steps():
     parts.wakes = wakes()
     parts.clean()
     assert parts.report and parts.cleaner.copying is None
+
+
+@pytest.mark.parametrize("pace, is_shared", [(1 << 40, True), (100, False)])
+def test_steps_share_a_call_of_a_thread_as_far_as_the_pace_goes(pace, is_shared):
+    parts = Parts(pace=pace)
+    sizes = []
+    original = parts.cleaner._run_blocking
+
+    async def run_blocking(call):
+        job = parts.cleaner.copying
+        before = job.bytes if job is not None else 0
+        await original(call)
+        if job is not None:
+            sizes.append(job.bytes - before)
+
+    parts.cleaner._run_blocking = run_blocking
+    parts.clean()
+    assert parts.report[0][0] == "copied"
+    assert len(sizes) == 1 if is_shared else len(sizes) > 4
+
+
+def test_a_burst_of_steps_ends_with_its_bytes_or_a_pause():
+    parts = Parts()
+    sizes = []
+
+    class Job:
+        bytes, is_done, pauses = 0, False, False
+
+        def step(self) -> None:
+            self.bytes += 1 << 20
+            parts.cleaner.pace.is_paused = self.pauses
+
+    for pauses in (False, True):
+        job = Job()
+        job.pauses = pauses
+        with pytest.raises(StopIteration) as ended:
+            parts.cleaner._steps(job).send(None)
+        sizes.append(ended.value.value)
+        assert job.bytes == sizes[-1]
+    assert sizes == [BURST_BYTES_MAX, 1 << 20]
 
 
 def test_a_full_disk_gives_its_reserve_only_for_a_gain():
