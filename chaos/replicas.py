@@ -364,6 +364,11 @@ class _Reader:
 
     def _indexed(self, log: ReplicaLog, row: dict, is_copy: bool) -> None:
         index, kind = row["index"], row["kind"]
+        if is_copy and log.terms and index < log.first_index:
+            # Of a replica whose checkpoint, with the terms of its records, a tombstone replaced.
+            if kind == DATA:
+                self._record(log, row)
+            return
         if index <= log.last_index and log.terms and not is_copy:
             log.drop_from(index)
         elif is_copy and log.term(index) not in (row["term"], UNREADABLE):

@@ -2,7 +2,7 @@
 
 Contract.  Pure: times come from the caller, in seconds of one clock.  After each step the caller
 reports its bytes, and begins the next step at the time that ``due_s`` says.  Steps of together
-``burst_bytes`` may follow each other without a look at the pace.
+``burst_bytes`` may follow each other without a question to the pace.
 
 Invariant.  A pause neither earns nor owes anything: work continues at the pace from its end on.
 """
@@ -28,7 +28,7 @@ class CleanerPace:
 
     @property
     def burst_bytes(self) -> int:
-        """Bytes after which the caller looks at the pace again; it does one step in any case."""
+        """Bytes after which the caller asks the pace again; it does one step in any case."""
         return min(BURST_BYTES_MAX, int(self.bytes_per_second * BURST_S))
 
     def pause(self) -> None:

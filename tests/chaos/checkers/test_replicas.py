@@ -424,6 +424,15 @@ def test_records_of_a_removed_replica_are_none():
     assert log.records == {} and log.first_index == 8
 
 
+def test_records_that_a_removed_replica_had_copied_leave_with_it():
+    """Its snapshot is in no checkpoint any longer: the tombstone has replaced it there."""
+    rows = [row("noop", 7, 2), row("repair", 4), stored(4, 1, 5), row("repair", 5), row("noop", 5)]
+    log = replicas.from_rows(rows, 1, RUN).logs[GROUP]
+    assert (log.first_index, [*log.records]) == (7, [4])
+    log = replicas.from_rows([*rows, row("tombstone", 0)], 1, RUN).logs[GROUP]
+    assert not log.terms and not log.records
+
+
 def test_places_that_cannot_be_read_are_counted():
     place = {"entry": None, "kind": "", "group": -1, "index": 0, "problem": CORRUPTION}
     found = replicas.from_rows([SEGMENT, row("noop", 1), place,
