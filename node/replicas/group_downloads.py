@@ -51,8 +51,7 @@ class GroupDownloads:
         self._bytes_max = bytes_max
         self._log = log
         self._offers: dict[int, int] = {}  # group -> leader, oldest first
-        self._batch: list[GroupSnapshot] = []
-        self._downloaded: set[int] = set()  # groups that wait for a checkpoint
+        self._batch: list[GroupSnapshot] = []  # until its checkpoint is durable
         self._batch_bytes = 0
         self._interrupted: SnapshotReceiver | None = None
 
@@ -64,7 +63,7 @@ class GroupDownloads:
     def offer(self, group: int, leader: int) -> None:
         """Record that ``leader`` offers a snapshot of ``group``. The offer is left out above
         ``OFFERS_MAX``, and while the group waits for a checkpoint: the leader repeats it."""
-        if group in self._downloaded:
+        if any(each.group == group for each in self._batch):
             return
         if group in self._offers or len(self._offers) < OFFERS_MAX:
             self._offers[group] = leader
@@ -100,13 +99,9 @@ class GroupDownloads:
         for bytes that are no snapshot of the group."""
         self._batch.append(await self._on_thread(group_snapshot.decode, group, download))
         self._batch_bytes += download.total
-        self._downloaded.add(group)
-        self._offers.pop(group, None)
+        self._offers.pop(group, None)  # repeated while it was downloaded
 
     async def _install_batch(self) -> None:
-        batch, self._batch, self._batch_bytes = self._batch, [], 0
-        try:
-            if batch:
-                await self._install(batch)
-        finally:
-            self._downloaded.clear()
+        if self._batch:
+            await self._install(self._batch)
+            self._batch, self._batch_bytes = [], 0
