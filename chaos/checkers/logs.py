@@ -34,8 +34,8 @@ from chaos.values import crc_of_key
 #: Differences of one pair of logs that are reported.
 DIFFERENCES_MAX = 3
 _ANYTHING = 1 << 62
-#: Above all offsets: the log start of a key whose true one is unknown.
-NO_LOG_START = 1 << 62
+#: Log start of a key whose true one is unknown; above all offsets.
+UNKNOWN_LOG_START = 1 << 62
 
 
 class LoneLogStart(NamedTuple):
@@ -483,12 +483,12 @@ class LogContents(Checker):
             self._compacted.add(group.group)
 
     def settle(self) -> None:
-        """Let everything be missed below ``NO_LOG_START`` for the keys of deleted topics whose log
-        start is unknown: the entries that set it are compacted, and checkpoints have forgotten the
-        partition.  After all logs.  O(keys)."""
+        """Set ``UNKNOWN_LOG_START`` for keys of deleted topics whose entries with a log start are
+        compacted, and whose partition no checkpoint has: no record of them counts as missing.
+        After all logs.  O(keys)."""
         for key in self.ledger.by_number:
             if key.deleted and self._log_start_is_compacted(key):
-                key.log_start = NO_LOG_START
+                key.log_start = UNKNOWN_LOG_START
 
     def _log_start_is_compacted(self, key: Key) -> bool:
         partition = self._partition_of.get(key.number, incarnation_of(key.name))

@@ -9,7 +9,7 @@ reserve is released only for a copy that ends with more free space than before.
 
 Theory. Appends go first: a step reads or writes at most a megabyte, and waits for the pace before.
 At a pace of 100 MiB/s and more, some steps share one call of a thread: the two changes of threads
-for each took as long as the steps, on a machine with other work.
+for each took two thirds as long as the steps, on a machine with other work.
 """
 
 from __future__ import annotations
