@@ -40,7 +40,7 @@ BUGS = (
     Bug(
         "older-copy-counts",
         "multiraft.storage.cold.cleaner",
-        "Cleaner._use",
+        "Cleaner._move",
         "and self._is_older(",
         "and bool(",
         "a record that was repaired while it was copied has its damaged place again",
@@ -62,16 +62,29 @@ BUGS = (
         "segment-is-free-because-it-was-copied",
         "multiraft.storage.cold.cleaner",
         "Cleaner._use",
-        "for run in waiting.runs:",
+        "for run in waiting.contents.runs.values():",
         "for each in waiting.sources:\n"
         "        for log in self._table.logs.values():\n"
         "            end = each + (1 << 12)\n"
         "            log.records.remove([at for at in log.records.indexes_within(each, end)\n"
-        "                                if not any(at in run.indexes for run in waiting.runs)],\n"
+        "                                if not any(at in run.indexes\n"
+        "                                           for run in waiting.contents.runs.values())],\n"
         "                               log.raft_start)\n"
-        "    for run in waiting.runs:",
+        "    for run in waiting.contents.runs.values():",
         "what was not copied, because it could not be read, goes with its source",
         Tests((f"{_CLEANER}test_a_record_that_cannot_be_read_keeps_its_source",)),
+    ),
+    Bug(
+        "part-of-a-source-is-all-of-it",
+        "multiraft.storage.cold.cleaner",
+        "Cleaner._whole_sources",
+        "if log is None or group in partial:",
+        "if log is None:",
+        "records for which a cold segment had no room are answered by nothing",
+        Tests((
+            "tests/storage/cold/test_cold_and_rows.py::"
+            "test_a_cold_segment_without_room_leaves_rows_to_the_next",
+        )),
     ),
     Bug(
         "damage-met-by-the-cleaner-is-passed-over",

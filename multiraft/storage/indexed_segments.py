@@ -1,10 +1,11 @@
-"""Sealed segments whose records are answered from their index files, and the blocks of these files.
+"""Segments whose records are answered from their index files, and the blocks of these files.
 
 Contract.  ``IndexedSegments`` is owned by the loop: ``blocks`` answers from memory or the page
 cache, without waiting, and raises ``BlockNotCached`` for any other block, damaged ones included.
 ``BlockReader`` is for one job on any thread: it reads the block, and where the index file is
 damaged, missing or of another segment, makes the block anew from the segment, which has the same
-bytes.  It raises ``CorruptFile`` only if the segment is damaged as well.
+bytes.  It raises ``CorruptFile`` only if the segment is damaged as well.  Sealed segments of the
+journal and cold segments are in the same table.
 
 Invariant.  The number of a segment is in rows as long as the segment is in the table, so a number
 is used again only when no row has it.
@@ -22,6 +23,9 @@ from multiraft.storage.block_index.block_cache import BlockCache
 from multiraft.storage.block_index.blocks import BLOCK_BYTES, FileIdentity, open_block
 from multiraft.storage.block_index.file_codec import FileHeader, RunSummary
 from multiraft.storage.block_index.rows import Row
+from multiraft.storage.cold import cold_index, contents
+from multiraft.storage.cold.cold_index import ColdContents, ColdIndexHeader
+from multiraft.storage.cold.cold_segment import ColdSegment
 from multiraft.storage.errors import (
     BlockNotCached,
     CorruptFile,
@@ -29,6 +33,7 @@ from multiraft.storage.errors import (
     MissingIndex,
     SegmentRemoved,
 )
+from multiraft.storage.file_runs import FileRun, runs_of_cold, runs_of_segment
 from multiraft.storage.filesystem import Filesystem
 from multiraft.storage.journal.journal import Segment, index_path
 from multiraft.storage.journal.segment_index import SegmentIndex
@@ -41,11 +46,12 @@ BLOCK_CACHE_BYTES_MAX = 4 << 20
 
 @final
 class IndexedSegment:
-    """A sealed segment and its index file."""
+    """A sealed segment, or a cold one, and its index file."""
 
     __slots__ = ("number", "segment", "header", "rows", "batches", "is_changing")
 
-    def __init__(self, number: int, segment: Segment, header: FileHeader):
+    def __init__(self, number: int, segment: Segment | ColdSegment,
+                 header: FileHeader | ColdIndexHeader):
         self.number = number  # in rows
         self.segment = segment
         self.header = header
@@ -56,7 +62,8 @@ class IndexedSegment:
     @property
     def path(self) -> str:
         """Path of the index file."""
-        return index_path(self.segment)
+        segment = self.segment
+        return segment.index_path if isinstance(segment, ColdSegment) else index_path(segment)
 
     @property
     def entry_bytes_mean(self) -> int:
@@ -77,7 +84,7 @@ class IndexedSegments:
     def __init__(self, filesystem: Filesystem, cache_bytes_max: int = BLOCK_CACHE_BYTES_MAX):
         self.cache = BlockCache(cache_bytes_max)
         #: Segments whose index file has to be written anew; threads append to it.
-        self.damaged: deque[Segment] = deque()
+        self.damaged: deque[Segment | ColdSegment] = deque()
         self._filesystem = filesystem
         self._by_number: dict[int, IndexedSegment] = {}
         self._by_start: dict[int, IndexedSegment] = {}
@@ -86,7 +93,8 @@ class IndexedSegments:
     def __len__(self) -> int:
         return len(self._by_start)
 
-    def add(self, segment: Segment, header: FileHeader) -> IndexedSegment:
+    def add(self, segment: Segment | ColdSegment,
+            header: FileHeader | ColdIndexHeader) -> IndexedSegment:
         """Add a segment, and return it with its number; return the known one if it is here.
         O(1)."""
         known = self._by_start.get(segment.start)
@@ -97,7 +105,8 @@ class IndexedSegments:
         return known
 
     def find(self, start: int) -> IndexedSegment | None:
-        """Return the segment that begins at a journal position; None = it is not here.  O(1)."""
+        """Return the segment that begins at a journal position, or at a cold place; None = it is
+        not here.  O(1)."""
         return self._by_start.get(start)
 
     def with_number(self, number: int) -> IndexedSegment:
@@ -172,7 +181,8 @@ class BlockReader:
     """Blocks of some index files, read by one job on any thread."""
 
     def __init__(self, filesystem: Filesystem, group: int,
-                 segments: Mapping[int, IndexedSegment], damaged: deque[Segment]):
+                 segments: Mapping[int, IndexedSegment],
+                 damaged: deque[Segment | ColdSegment]):
         self.filesystem = filesystem
         self.segments = segments
         self.read: dict[tuple[int, int], bytes] = {}  # (number, block) -> rows
@@ -201,20 +211,34 @@ class BlockReader:
         """Return the bytes of the index file, made from its segment once more."""
         data = self._remade.get(at.number)
         if data is None:
-            index = scanned(self.filesystem, at.segment, self._group)
-            identity = at.header.identity
-            data = b"".join(file_codec.encode(index, identity.cluster, identity.node))
+            segment, identity = at.segment, at.header.identity
+            if isinstance(segment, ColdSegment):
+                data = b"".join(cold_index.encode(
+                    scanned_cold(self.filesystem, segment, identity, self._group)))
+            else:
+                index = scanned(self.filesystem, segment, self._group)
+                data = b"".join(file_codec.encode(index, identity.cluster, identity.node))
             self._remade[at.number] = data
             self._damaged.append(at.segment)
         return data
 
-    def whole(self, number: int) -> SegmentIndex:
-        """Return the whole index of a segment.  Raise as ``blocks``."""
+    def whole(self, number: int) -> dict[int, FileRun]:
+        """Return all that the index file of a segment has, by group.  Raise as ``blocks``."""
         at = self.segments[number]
         try:
-            return read_whole_index(self.filesystem, at)
+            return _whole(at, read_index_file(self.filesystem, at))
         except CorruptFile:
-            return file_codec.decode(at.path, self._remake(at))
+            return _whole(at, self._remake(at))
+
+
+def _whole(at: IndexedSegment, data: bytes | bytearray) -> dict[int, FileRun]:
+    """Return the groups in the bytes of a segment's index file.  Raises ``CorruptFile``."""
+    if isinstance(at.header, ColdIndexHeader):
+        found = cold_index.decode(at.path, data)
+        found.index_header.require(at.path, at.header.identity)
+        return runs_of_cold(found)
+    file_codec.parse_header(at.path, data).require(at.path, at.header.identity)
+    return runs_of_segment(file_codec.decode(at.path, data))
 
 
 def scanned(filesystem: Filesystem, segment: Segment, group: int = -1) -> SegmentIndex:
@@ -233,16 +257,32 @@ def scanned(filesystem: Filesystem, segment: Segment, group: int = -1) -> Segmen
     return found.index
 
 
-def read_whole_index(filesystem: Filesystem, at: IndexedSegment) -> SegmentIndex:
-    """Return the whole index in a segment's index file.  Block.  Raises ``CorruptFile``,
-    ``OSError``."""
+def scanned_cold(filesystem: Filesystem, segment: ColdSegment, identity: FileIdentity,
+                 group: int = -1) -> ColdContents:
+    """Return the contents of a cold segment by a scan.  Block.  A record whose payload is damaged
+    is among them.  Raise ``CorruptIndex`` if others are lost, ``SegmentRemoved`` if the segment was
+    removed, ``OSError``."""
+    name = segment.name
+    try:
+        with closing(filesystem.open(segment.path)) as file:
+            data = file.read(name.length, 0)
+    except FileNotFoundError as error:
+        if not segment.is_removed:
+            raise
+        raise SegmentRemoved(group, 0, segment.path) from error
+    found = contents.scan(data, name.header(identity.cluster, identity.node), name.length)
+    if found.lost:
+        raise CorruptIndex(segment.index_path, "and its cold segment is damaged as well")
+    return found.contents
+
+
+def read_index_file(filesystem: Filesystem, at: IndexedSegment) -> bytes | bytearray:
+    """Return the bytes of a segment's index file.  Block.  Raises ``MissingIndex``, ``OSError``."""
     try:
         with closing(filesystem.open(at.path)) as file:
-            data = file.read(at.header.file_bytes, 0)
+            return file.read(file.size(), 0)
     except FileNotFoundError as error:
         raise MissingIndex(at.path) from error
-    file_codec.parse_header(at.path, data).require(at.path, at.header.identity)
-    return file_codec.decode(at.path, data)
 
 
 def read_summary(filesystem: Filesystem, segment: Segment,

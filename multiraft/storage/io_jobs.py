@@ -32,7 +32,7 @@ from multiraft.storage.errors import (
     SegmentRemoved,
 )
 from multiraft.storage.filesystem import Buffer, File, Filesystem
-from multiraft.storage.index import UNKNOWN_POSITION, IndexedBatch
+from multiraft.storage.index import IndexedBatch
 from multiraft.storage.indexed_segments import BlockReader
 from multiraft.storage.journal.journal import Journal, Part, Segment, SegmentHeader
 from multiraft.storage.record_store import TermRuns, Unreadable, term_in
@@ -474,12 +474,10 @@ class RowRecordsJob:
         ``CorruptJournalRange`` as well, if the index file is damaged and its segment too."""
         segment = self._reader.segments[self._number].segment
         try:
-            run = self._reader.whole(self._number).runs[self.group]
+            run = self._reader.whole(self._number)[self.group]
         except CorruptIndex as error:
             raise CorruptJournalRange(segment.start, segment.end, str(error)) from error
-        entries = run.index
-        assert entries is not None
-        through = min(self._last, entries.last_within(self.first, self._bytes_max))
+        through = min(self._last, run.last_within(self.first, self._bytes_max))
         wanted = [index for batches in run.partitions.values()
                   for index in batches.indexes_below(through + 1, self.first)]
         wanted += [index for index in self._known if index <= through]
@@ -490,8 +488,12 @@ class RowRecordsJob:
         for index in sorted({*wanted}.difference(unreadable)):
             if index < needed:
                 continue
-            position, size, at = self._known.get(index) or (
-                entries.position(index), entries.size(index), segment)
+            if index in self._known:
+                position, size, at = self._known[index]
+            else:
+                place = run.place(index)
+                assert place is not None, f"batch {index} is no entry"
+                (position, size), at = place, segment
             segments[position] = at
             places.append((index, term_in(self._terms, index), position, size))
         read = ReadJob(self.group, self._incarnation, spans_of(
@@ -512,12 +514,13 @@ def _first_needed(terms: TermRuns) -> int:
 class RowCopyJob:
     """Read, for a peer, of entries that an index file names: records, or entries of other kinds."""
 
-    __slots__ = ("group", "_incarnation", "_indexes", "_terms", "_reader", "_number",
+    __slots__ = ("group", "absent", "_incarnation", "_indexes", "_terms", "_reader", "_number",
                  "_bytes_max")
 
     def __init__(self, group: int, incarnation: int, indexes: Sequence[int], terms: TermRuns,
                  reader: BlockReader, number: int, bytes_max: int):
         self.group = group
+        self.absent: list[int] = []  # of the indexes, those that the file shows to be no records
         self._incarnation = incarnation
         self._indexes = indexes
         self._terms = terms
@@ -531,18 +534,20 @@ class RowCopyJob:
         first is left to a later read."""
         segment = self._reader.segments[self._number].segment
         try:
-            run = self._reader.whole(self._number).runs.get(self.group)
+            run = self._reader.whole(self._number).get(self.group)
         except CorruptIndex as error:
             raise CorruptJournalRange(segment.start, segment.end, str(error)) from error
         found: list[Entry] = []
         total, needed = 0, _first_needed(self._terms)
         for index in self._indexes:
-            if index < needed or run is None or run.index is None or not (
-                    run.index.first_index <= index <= run.last_index):
+            place = run.place(index) if run is not None else None
+            if place is None and run is not None and run.has_records_only:
+                self.absent.append(index)
+            if index < needed or place is None:
                 continue
-            position, size = run.index.position(index), run.index.size(index)
+            position, size = place
             total += size
-            if position == UNKNOWN_POSITION or found and total > self._bytes_max:
+            if found and total > self._bytes_max:
                 continue
             spans = spans_of({position: segment}.__getitem__,
                              [(index, term_in(self._terms, index), position, size)], 0)

@@ -85,12 +85,12 @@ class MemoryRelease:
         """Take the contents of a segment that has an index file.  O(groups in it)."""
         if not contents.is_intact:
             return
-        groups = {group: (each.incarnation, each.last_index)
-                  for group, each in contents.groups.items() if each.last_index}
         indexed = self._indexed.find(contents.start)
-        if indexed is not None:
-            groups = {group: each for group, each in groups.items() if group not in self._logs
-                      or not self._logs[group].records.is_in_file(indexed)}
+        groups = {group: (each.incarnation, each.last_index)
+                  for group, each in contents.groups.items() if each.last_index and (
+                      indexed is None or group not in self._logs
+                      or not self._logs[group].records.is_in_file(
+                          indexed, each.first_index, each.last_index))}
         if groups:
             self._pending[contents.start] = groups
 

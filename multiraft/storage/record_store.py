@@ -55,6 +55,14 @@ class FileRange(NamedTuple):
     segment: IndexedSegment
 
 
+class CopiedRange(NamedTuple):
+    """Range of indexes of one source, for which the index file of a cold segment is to answer."""
+
+    first: int
+    last: int
+    segment: IndexedSegment | None  # whose index file answers so far; None = memory does
+
+
 class Unreadable(NamedTuple):
     """Indexes of which no record, or not each, can be read."""
 
@@ -89,10 +97,6 @@ def _first(found: FileRange) -> int:
 
 def _last(found: FileRange) -> int:
     return found.last
-
-
-def _start(found: FileRange) -> int:
-    return found.segment.segment.start
 
 
 def term_in(runs: TermRuns, index: int) -> int:
@@ -425,6 +429,17 @@ class RecordStore:
     def take_file(self, first: int, last: int, segment: IndexedSegment) -> None:
         """Let the index file of a segment answer for the records first..last, as far as they stand
         in the segment and are not missing.  O(records that go)."""
+        self.let_go(first, last, segment)
+        self.add_file(first, last, segment)
+
+    def add_file(self, first: int, last: int, segment: IndexedSegment) -> None:
+        """Let the index file of a segment answer for the indexes first..last, for which no other
+        does.  Records in memory count first.  O(ranges)."""
+        insort(self._ranges, FileRange(first, last, segment), key=_first)
+
+    def let_go(self, first: int, last: int, segment: IndexedSegment) -> None:
+        """Forget the places of the records first..last that stand in a segment and are not missing,
+        because its index file answers for them.  O(records that go)."""
         low, high = bisect_left(self._indexes, first), bisect_right(self._indexes, last)
         count, size = len(self._indexes), self.bytes
         for slot in reversed([low - 1, *self.slots_kept(first, last, segment)]):
@@ -435,7 +450,6 @@ class RecordStore:
         known = self.in_files
         self.in_files = RecordTotals(known.count + count - len(self._indexes),
                                      known.bytes + size - self.bytes)
-        insort(self._ranges, FileRange(first, last, segment), key=_first)
 
     def slots_kept(self, first: int, last: int, segment: IndexedSegment) -> list[int]:
         """Return the slots of those of the records first..last, ascending, whose places stay in
@@ -459,10 +473,29 @@ class RecordStore:
         at = bisect_left(self._ranges, index, key=_last)
         return self._ranges[at] if at < len(self._ranges) else None
 
-    def is_in_file(self, segment: IndexedSegment) -> bool:
-        """Return True if the index file of a segment answers.  O(log segments)."""
-        at = bisect_right(self._ranges, segment.segment.start, key=_start) - 1
-        return at >= 0 and self._ranges[at].segment is segment
+    def ranges_within(self, first: int, last: int) -> list[FileRange]:
+        """Return the ranges of indexes for which index files answer, as far as an index of them is
+        in [first, last].  O(log ranges + result)."""
+        at = bisect_left(self._ranges, first, key=_last)
+        return self._ranges[at:bisect_right(self._ranges, last, key=_first)]
+
+    def is_in_file(self, segment: IndexedSegment, first: int, last: int) -> bool:
+        """Return True if the index file of a segment answers for an index in [first, last].  O(log
+        ranges + ranges there)."""
+        return any(each.segment is segment for each in self.ranges_within(first, last))
+
+    def is_free(self, first: int, last: int) -> bool:
+        """Return True if no index file answers for an index in [first, last], and none is uncopied.
+        O(log ranges)."""
+        return not self.ranges_within(first, last) and not self.uncopied.first_in(first, last)
+
+    def replace_files(self, ranges: Iterable[CopiedRange], added: IndexedSegment | None) -> None:
+        """Let the index file of a cold segment answer instead of others for their ``ranges``; None
+        = all records there have places in memory.  O(ranges)."""
+        gone = {each.first for each in ranges}
+        self._ranges = [each if added is None or each.first not in gone
+                        else each._replace(segment=added)
+                        for each in self._ranges if added is not None or each.first not in gone]
 
     def restore(self, terms: TermRuns, ranges: Iterable[FileRange], raft_start: int) -> None:
         """Set the terms, and add ranges of segments whose index files answer.  O(terms + ranges log

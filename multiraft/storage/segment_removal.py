@@ -28,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from multiraft.storage.checkpointer import Checkpointer, Durable
+from multiraft.storage.cold.cold_segment import ColdSegment
 from multiraft.storage.filesystem import Filesystem
 from multiraft.storage.journal.journal import Segment, index_path
 from multiraft.storage.log_table import LogTable
@@ -94,9 +95,11 @@ class SegmentRemoval:
         """Take the contents of a segment that was sealed."""
         self._contents[contents.start] = contents
 
-    def sealed_meanwhile(self, segment: Segment) -> None:
+    def sealed_meanwhile(self, segment: Segment | ColdSegment) -> None:
         """Have the index file of a removed segment unlinked, which was written in the meantime,
         perhaps behind the job that unlinked the others."""
+        if isinstance(segment, ColdSegment):
+            return  # a start removes an index file without its cold segment
         leftover = Segment(segment.path, segment.start, 0, 0)
         leftover.is_removed = True
         self._table.journal.leftovers.append(leftover)

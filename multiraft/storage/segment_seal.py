@@ -20,9 +20,12 @@ from multiraft import core
 from multiraft.codec import layout
 from multiraft.storage.block_index import file_codec
 from multiraft.storage.block_index.blocks import FileIdentity
+from multiraft.storage.cold.cold_segment import ColdSegment
+from multiraft.storage.cold.index_repair import ColdIndexJob
 from multiraft.storage.errors import IndexTooLarge
 from multiraft.storage.filesystem import Buffer, Filesystem
 from multiraft.storage.index_file import write_index_file
+from multiraft.storage.indexed_segments import IndexedSegments
 from multiraft.storage.io_jobs import read_exactly
 from multiraft.storage.journal.journal import Segment, SegmentHeader
 from multiraft.storage.journal.segment_index import SegmentIndex
@@ -32,6 +35,17 @@ from multiraft.storage.removable_segments import GroupContents, PackedGroups, Se
 #: A segment is read in windows of so much, with a pause after each: some 0.2 ms.  A larger entry
 #: makes a larger window.
 WINDOW_BYTES = 512 << 10
+
+
+def index_job(filesystem: Filesystem, segment: Segment | ColdSegment,
+              indexed: IndexedSegments) -> IndexJob:
+    """Return a job that writes the index file of a segment, which is in ``indexed`` if it is a cold
+    one."""
+    if isinstance(segment, Segment):
+        return SealJob(filesystem, segment)
+    known = indexed.find(segment.start)
+    assert known is not None, f"no record is answered from {segment.index_path}"
+    return ColdIndexJob(filesystem, segment, known.header.identity)
 
 
 class SealJob:
@@ -142,3 +156,6 @@ class SealJob:
                 position += len(piece)
                 pause()
         return data[:position]
+
+
+IndexJob = SealJob | ColdIndexJob

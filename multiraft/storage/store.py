@@ -76,7 +76,7 @@ from multiraft.storage.recovery.recovery import recover
 from multiraft.storage.recovery.report import Damage, RecoveryProgress, RecoveryReport
 from multiraft.storage.repair.repair import LocalRepair
 from multiraft.storage.segment_removal import RemovalJob, SegmentRemoval
-from multiraft.storage.segment_seal import SealJob
+from multiraft.storage.segment_seal import IndexJob, index_job
 from multiraft.storage.stored_log import StoredLog
 from multiraft.storage.strays import strays_among_checkpoints
 from multiraft.storage.uncopied_ranges import IndexRange, UncopiedRanges
@@ -137,7 +137,7 @@ class Store:
                                recovered.cold_contents, CleaningLimits(
                                    config.segment_bytes_max,
                                    freed_bytes_min=config.first_segment_bytes), self._moved)
-        self._sealed = list(recovered.unindexed)  # segments that wait for their index file
+        self._sealed: list = [*recovered.unindexed]  # segments that wait for their index file
         unindexed = {segment.start for segment in self._sealed}
         for contents in recovered.contents.values():
             if contents.start not in unindexed:
@@ -543,23 +543,23 @@ class Store:
         safe while a write runs.  Raise ``OSError``, also when the disk has too little space."""
         self._journal.preallocate()
 
-    def seal_job(self) -> SealJob | None:
+    def seal_job(self) -> IndexJob | None:
         """Return a job that writes the index file of a full and durable segment, once for each, or
         of one whose index file was found damaged; None = no segment waits.  Any thread may execute
         the job, ``sealed`` takes its result."""
         while self._sealed and self._sealed[0].is_removed:  # since a start found it without one
             del self._sealed[0]
         if self._sealed:
-            return SealJob(self._filesystem, self._sealed.pop(0))
+            return index_job(self._filesystem, self._sealed.pop(0), self.table.indexed)
         damaged = self.table.indexed.damaged
         while damaged:
             segment = damaged.popleft()
             if segment.is_removed or segment in damaged:
                 continue
-            return SealJob(self._filesystem, segment)
+            return index_job(self._filesystem, segment, self.table.indexed)
         return None
 
-    def sealed(self, job: SealJob) -> None:
+    def sealed(self, job: IndexJob) -> None:
         """Take an executed ``SealJob``, and add the damage that it found when it read the segment
         once more to ``damage``."""
         if job.segment.is_removed:
@@ -572,7 +572,7 @@ class Store:
             self.damage.append(Damage("entry", job.segment.path, job.segment.start, -1, 0,
                                       job.damage))
 
-    def seal_failed(self, job: SealJob) -> None:
+    def seal_failed(self, job: IndexJob) -> None:
         """Have the segment sealed later, because the job found a full disk."""
         self._sealed.insert(0, job.segment)
 

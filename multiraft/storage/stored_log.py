@@ -16,7 +16,7 @@ lower ones, and neither quarantine the replica nor keep it in head recovery.
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import NamedTuple, final
 
@@ -27,7 +27,7 @@ from multiraft.raft.replica_records import ForcedRecovery, Tombstone
 from multiraft.storage.block_index.file_codec import RunSummary
 from multiraft.storage.block_index.lookup import Blocks
 from multiraft.storage.block_index.partition_rows import PartitionRows, RowCounts
-from multiraft.storage.block_index.rows import ROW_BYTES, join_rows
+from multiraft.storage.block_index.rows import ROW_BYTES, Row, join_rows
 from multiraft.storage.damage.damage_map import DamageMap, EntryState, MissingEntry
 from multiraft.storage.damage.place import Place
 from multiraft.storage.damage.ranges import merged
@@ -45,6 +45,7 @@ from multiraft.storage.journal.segment_index import REPAIR_STRUCT
 from multiraft.storage.record_store import (
     NO_RECORDS,
     UNKNOWN_TERM,
+    CopiedRange,
     EntryPlace,
     FileRange,
     MissingRecord,
@@ -563,6 +564,76 @@ class StoredLog:
                 batches.drop_rows_below(log_start)
             yield
         records.take_file(first, last, segment)
+
+    def copied_ranges(self, source: IndexedSegment | None, first: int,
+                      last: int) -> list[CopiedRange]:
+        """Return the ranges of indexes for which the index file of a cold segment may answer once
+        it has a copy of each record of the log in a source.  These are the ranges of the source,
+        ``source``; None, or without any, all of its indexes, first..last, if no other file answers
+        for one of them.  O(ranges there + installed ranges)."""
+        known = self.records.ranges_within(first, last)
+        own = [CopiedRange(*each) for each in known if each.segment is source]
+        if own or not first:
+            return own
+        if not self.records.is_free(first, last) or last >= self.raft_start or any(
+                each.first <= last and first <= each.last for each in self.installed):
+            return []
+        return [CopiedRange(first, last, None)]
+
+    def take_cold(self, cold: IndexedSegment, ranges: Sequence[CopiedRange],
+                  partitions: Iterable[int], rows_of: Callable[[int], tuple[list[Row], int]],
+                  states: Mapping[int, PartitionStates], counts: RowCounts) -> Iterator[None]:
+        """Let the index file of a cold segment answer for the indexes in ``ranges``, as
+        ``copied_ranges`` returned them, instead of those of their segments.  Each of the records
+        there that live has its place in memory or is in the cold segment.  Yield between two
+        partitions: everything is readable then.
+
+        ``partitions``: all that may have rows of the replaced files, or batches in the cold
+        segment; ``rows_of`` returns the rows there of a partition's batches in ``ranges``, and the
+        offset behind them.  O(rows + batches that go)."""
+        records, seen = self.records, -1
+        replaced = {each.segment.number for each in ranges if each.segment is not None}
+        kept: list[list[int]] = []
+        for each in ranges:
+            if each.segment is None:  # before another file can answer for an index in it
+                records.add_file(each.first, each.last, cold)
+        for turn, partition in enumerate(partitions):
+            if turn:
+                yield
+            if self.records is not records:
+                return  # the log was replaced
+            if seen != records.changes:
+                seen = records.changes
+                kept = [records.kept_in_memory(each.first, each.last, cold) for each in ranges]
+            self._take_cold_rows(ranges, kept, partition, replaced, rows_of, states, counts)
+        own = [each for each in ranges if each.segment is not None]
+        records.replace_files(own, cold)
+        for each in ranges:
+            records.let_go(each.first, each.last, cold)
+
+    def _take_cold_rows(self, ranges: Sequence[CopiedRange], kept: Sequence[Sequence[int]],
+                        partition: int, replaced: Collection[int],
+                        rows_of: Callable[[int], tuple[list[Row], int]],
+                        states: Mapping[int, PartitionStates], counts: RowCounts) -> None:
+        """Replace the rows of one partition, and let go of its slots."""
+        state = states[self.group].applied(partition)
+        log_start = state.log_start if state is not None else 1 << 62
+        rows, end_offset = rows_of(partition)
+        is_live = bool(rows) and log_start < end_offset
+        batches = self.partition_index(partition) if is_live else self.partitions.get(partition)
+        if batches is None:
+            return
+        known = None
+        if is_live:
+            known = batches.rows or PartitionRows(counts, log_start)
+            known.replace(replaced, rows, end_offset)
+            batches.take_rows(known, 1, 0)
+        else:
+            batches.drop_rows_of(replaced)
+        if len(batches):
+            for each, indexes in zip(ranges, kept, strict=True):
+                batches.take_rows(known, each.first, each.last, indexes)
+        batches.drop_rows_below(log_start)
 
     def restore_files(self, files: Sequence[tuple[IndexedSegment, RunSummary]], terms: TermRuns,
                       states: PartitionStates, counts: RowCounts) -> None:

@@ -128,4 +128,4 @@ class RepairSteps:
                 if is_exhausted(error):
                     raise  # ends the connection only: the peer asks another node, or again
                 raise journal_unreadable(error) from error
-        return self._coordinator.with_entries(response, entries)
+        return self._coordinator.with_entries(response, entries, jobs)

@@ -337,7 +337,7 @@ def test_entries_at_the_raft_start_are_not_left_to_index_files():
     for _ in range(2):
         at = history.store.table.indexed.find(straddling.start)
         log = history.store.table.logs[1]
-        assert at is None or not log.records.is_in_file(at)
+        assert at is None or not log.records.is_in_file(at, 1, END)
         seal(history.store)
         history.restart()
 
@@ -378,7 +378,7 @@ def test_the_copy_of_a_record_in_an_index_file_counts_after_a_start():
         history.restart()
         assert index in history.store.table.logs[group].records
         assert history.store.table.logs[group].records.is_in_file(
-            history.store.table.indexed.find(at.segment.start))
+            history.store.table.indexed.find(at.segment.start), index, index)
 
 
 def test_the_rows_of_a_removed_segment_go_with_it():

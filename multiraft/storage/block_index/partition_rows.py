@@ -11,11 +11,11 @@ rows answers nothing and may go.
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Protocol, final
 
 from multiraft.storage.block_index.lookup import Batch, Blocks, batches_from, find_timestamp
-from multiraft.storage.block_index.rows import ROW_BYTES, Row, SparseIndex
+from multiraft.storage.block_index.rows import ROW_BYTES, Row, SparseIndex, pack_row
 
 
 class RowCounts(Protocol):
@@ -77,14 +77,35 @@ class PartitionRows:
         of their batches.  O(rows)."""
         return self._drop(len(self.index))
 
+    def replace(self, files: Collection[int], rows: Sequence[Row], end_offset: int) -> None:
+        """Add ``rows``, ascending and all of one file, in which the partition ends at
+        ``end_offset``, and drop the rows of ``files``, whose live batches have these rows or slots.
+        No batch of another file is inside of one of the rows.  O(rows)."""
+        self.drop_files(files)
+        data, known, at = self.index.data, self.index, 0
+        pieces = []
+        for row in rows:
+            here = known.find(row.first) + 1
+            pieces += [data[at * ROW_BYTES:here * ROW_BYTES], pack_row(row)]
+            at = here
+        self.index = SparseIndex(b"".join([*pieces, data[at * ROW_BYTES:]])).raised()
+        self.end_offset = max(self.end_offset, end_offset)
+        if rows:
+            self._counts.add_rows(rows[0].file, len(rows), sum(row.count for row in rows))
+
     def drop_files(self, files: Collection[int]) -> None:
         """Drop the rows of some files, because other places of their batches are known.
         O(rows)."""
-        dropped = [row for row in self.index if row.file in files]
-        if dropped:
-            for row in dropped:
-                self._counts.drop_row(row)
-            self.index = SparseIndex.of(row for row in self.index if row.file not in files)
+        index = self.index
+        dropped = index.of_files(files)
+        if not dropped:
+            return
+        pieces, end = [], 0
+        for at in dropped:
+            self._counts.drop_row(index[at])
+            pieces.append(index.data[end:at * ROW_BYTES])
+            end = (at + 1) * ROW_BYTES
+        self.index = SparseIndex(b"".join([*pieces, index.data[end:]]))
 
     def _drop(self, count: int) -> int:
         dropped_bytes = sum(self._counts.drop_row(self.index[at]) for at in range(count))

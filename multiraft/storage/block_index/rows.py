@@ -17,7 +17,7 @@ import struct
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import accumulate
 from operator import attrgetter
 from typing import NamedTuple
@@ -122,6 +122,11 @@ class SparseIndex:
         unpack, data = ROW.unpack_from, self.data
         return bisect_left(range(len(self)), value,
                            key=lambda at: unpack(data, at * ROW_BYTES)[2])
+
+    def of_files(self, files: Collection[int]) -> list[int]:
+        """Return the numbers of the rows of some files, ascending.  O(rows)."""
+        places = array("Q", self.data)[1::3]
+        return [at for at, place in enumerate(places) if place >> _FILE_AT in files]
 
     def extended(self, later: SparseIndex, file: int) -> SparseIndex:
         """Return an index of these rows and those of ``later``, which are of file 0 and get the

@@ -30,9 +30,12 @@ Theory.  Which segments are copied: ``cleaning_policy.py``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
+from multiraft.storage.block_index.rows import Row
 from multiraft.storage.checkpointer import Checkpointer
 from multiraft.storage.cold.cleaning_policy import (
     CleaningLimits,
@@ -40,7 +43,7 @@ from multiraft.storage.cold.cleaning_policy import (
     Sources,
     next_sources,
 )
-from multiraft.storage.cold.cold_index import ColdContents, ColdRun
+from multiraft.storage.cold.cold_index import ColdContents, ColdRun, batch_rows
 from multiraft.storage.cold.cold_segment import (
     ColdSegment,
     cold_index_path,
@@ -57,7 +60,7 @@ from multiraft.storage.index import Copy
 from multiraft.storage.indexed_segments import IndexedSegment
 from multiraft.storage.journal.journal import Segment
 from multiraft.storage.log_table import LogTable
-from multiraft.storage.record_store import term_in
+from multiraft.storage.record_store import CopiedRange, term_in
 from multiraft.storage.removable_segments import GroupContents, SegmentContents
 from multiraft.storage.stored_log import StoredLog
 
@@ -108,26 +111,49 @@ class _Survey(NamedTuple):
     records: int
 
 
-class _FileSource(NamedTuple):
-    """Source of a copy whose records are in an index file alone."""
+class _WholeSource(NamedTuple):
+    """Source of which each live record of a group is copied, or has its place in memory."""
 
-    indexed: IndexedSegment
-    #: By group of which each live record is copied: its partitions of which none had to be.
-    groups: dict[int, list[int]]
+    group: int
+    incarnation: int
+    start: int  # of the source, or its place
+    end: int
+    first: int  # lowest index of the group in it
+    last: int
+    ranges: tuple[CopiedRange, ...]
+    partitions: Sequence[int]  # known to the index file of the source, without those that live
 
 
 class _Waiting:
     """A cold segment whose sources still count."""
 
-    __slots__ = ("segment", "runs", "sources", "source_bytes", "files")
+    __slots__ = ("segment", "contents", "sources", "source_bytes", "whole")
 
     def __init__(self, segment: ColdSegment, contents: ColdContents, sources: frozenset[int],
-                 source_bytes: int, files: Sequence[_FileSource]):
+                 source_bytes: int, whole: Sequence[_WholeSource]):
         self.segment = segment
-        self.runs: list[ColdRun] = list(contents.runs.values())
+        self.contents = contents
         self.sources = sources  # starts, or places
         self.source_bytes = source_bytes
-        self.files = files
+        self.whole = whole
+
+
+def _disjoint(sources: Iterable[_WholeSource]) -> list[_WholeSource]:
+    """Return sources of one group of which no two have ranges with the same index: of two segments
+    whose entries were truncated and sent again, the first one.  O(ranges log ranges)."""
+    found: list[_WholeSource] = []
+    taken: list[CopiedRange] = []
+    for source in sources:
+        ranges = sorted([*taken, *source.ranges])
+        if all(a.last < b.first for a, b in zip(ranges, ranges[1:])):
+            taken = ranges
+            found.append(source)
+    return found
+
+
+def _is_within(ranges: Sequence[CopiedRange], index: int) -> bool:
+    at = bisect_right(ranges, index, key=attrgetter("first")) - 1
+    return at >= 0 and index <= ranges[at].last
 
 
 class Cleaner:
@@ -155,7 +181,7 @@ class Cleaner:
         #: Waiting cold segments and ``is_short``, with which nothing in the facts is worth a copy.
         self._worthless: tuple[frozenset[int], bool] | None = None
         self._copying: CopyJob | None = None
-        self._copying_files: list[_FileSource] = []
+        self._copying_whole: list[_WholeSource] = []
         self._surveys: dict[int, _Survey] = {}  # by start
         self._unsurveyed: dict[int, None] = {}  # starts, as far as the last pass found
         self._removal: ColdRemovalJob | None = None
@@ -219,31 +245,98 @@ class Cleaner:
         self._surveys = {start: each for start, each in self._surveys.items() if start in known}
 
     def _use(self, waiting: _Waiting) -> Iterator[None]:
-        """Set the places of records to those of their copies; yield after each piece."""
-        name = waiting.segment.name
-        for run in waiting.runs:
-            for begin in range(0, len(run.indexes), MOVES_PER_CALL):
-                log = self._log_of(run.group, run.incarnation)
-                for slot in range(begin, min(begin + MOVES_PER_CALL, len(run.indexes))):
-                    index = run.indexes[slot]
-                    if log is not None and index in log.records and self._is_older(
-                            log.records.locate(index).position, waiting.segment):
-                        log.records.move(index, place_in(name.number, run.bytes[slot]))
-                yield
-            if waiting.files:
-                yield from self._add_moved(waiting, run)
-        yield from self._drop_rows(waiting)
+        """Let the copies of records answer instead of their sources; yield after each piece."""
+        indexed = self._table.indexed
+        cold = indexed.add(waiting.segment, waiting.contents.index_header)
+        changing = [cold, *(known for start in waiting.sources
+                            if (known := indexed.find(start)) is not None)]
+        for each in changing:
+            each.rows += 1  # they stay while rows are replaced
+            each.is_changing = True
+        whole: dict[int, list[_WholeSource]] = {}
+        for source in waiting.whole:
+            whole.setdefault(source.group, []).append(source)
+        for run in waiting.contents.runs.values():
+            yield from self._move(waiting.segment, run)
+            yield from self._use_run(waiting, cold, run, whole.pop(run.group, ()))
+        for sources in whole.values():
+            for source in sources:
+                self._forget(source)
+            yield
+        for each in changing:
+            each.rows -= 1
+            each.is_changing = False
 
-    def _add_moved(self, waiting: _Waiting, run: ColdRun) -> Iterator[None]:
-        """Add the places of copies of records that are in index files alone; yield after each
+    def _move(self, segment: ColdSegment, run: ColdRun) -> Iterator[None]:
+        """Set the places of records in memory to those of their copies; yield after each piece."""
+        number = segment.name.number
+        for begin in range(0, len(run.indexes), MOVES_PER_CALL):
+            log = self._log_of(run.group, run.incarnation)
+            for slot in range(begin, min(begin + MOVES_PER_CALL, len(run.indexes))):
+                index = run.indexes[slot]
+                if log is not None and index in log.records and self._is_older(
+                        log.records.locate(index).position, segment):
+                    log.records.move(index, place_in(number, run.bytes[slot]))
+            yield
+
+    def _use_run(self, waiting: _Waiting, cold: IndexedSegment, run: ColdRun,
+                 sources: Sequence[_WholeSource]) -> Iterator[None]:
+        """Let the index file of a cold segment answer for the records of a group that were copied
+        from whole ``sources``; those of other files are in memory from now on.  Yield after each
         piece."""
+        log = self._log_of(run.group, run.incarnation)
+        if log is None:
+            return
+        current = _disjoint([source for source in sources if self._is_unchanged(log, source)])
+        ranges = sorted(each for source in current for each in source.ranges)
+        yield from self._add_moved(waiting, run, ranges)
+        if self._log_of(run.group, run.incarnation) is not log or not ranges:
+            return
+        partitions = sorted({*run.partitions}.union(*(each.partitions for each in current)))
+        rows_of = self._rows_of(waiting.contents, cold, run, ranges)
+        yield from log.take_cold(cold, ranges, partitions, rows_of, self._table.partition_states,
+                                 self._table.indexed)
+        yield
+
+    def _rows_of(self, contents: ColdContents, cold: IndexedSegment, run: ColdRun,
+                 ranges: Sequence[CopiedRange]) -> Callable[[int], tuple[list[Row], int]]:
+        """Return a function that returns the rows of a partition, and the offset behind them."""
+        before, starts = contents.batches_before(run.group), {}
+        for partition, batches in sorted(run.partitions.items()):
+            starts[partition], before = before, before + len(batches)
+        header, bounds = contents.index_header, [(each.first, each.last) for each in ranges]
+
+        def rows_of(partition: int) -> tuple[list[Row], int]:
+            batches = run.partitions.get(partition)
+            if batches is None:
+                return [], 0
+            rows = batch_rows(batches, starts[partition], header, cold.number, bounds)
+            if not rows:
+                return [], 0
+            last = batches.find(rows[-1].first) + rows[-1].count - 1
+            return rows, batches.batch(last)[1]
+
+        return rows_of
+
+    def _is_unchanged(self, log: StoredLog, source: _WholeSource) -> bool:
+        """Return True if the ranges of a source are those that they were when it was copied."""
+        known = next((each.segment for each in source.ranges), None)
+        return log.copied_ranges(known, source.first, source.last) == [*source.ranges]
+
+    def _add_moved(self, waiting: _Waiting, run: ColdRun,
+                   ranges: Sequence[CopiedRange]) -> Iterator[None]:
+        """Add the places of copies of records that are in index files alone, and not in
+        ``ranges``; yield after each piece."""
         terms = list(zip(run.run_starts, run.run_terms))
         for begin in range(0, len(run.indexes), ADDED_PER_CALL):
             indexes = run.indexes[begin:begin + ADDED_PER_CALL]
             log = self._log_of(run.group, run.incarnation)
             if log is None:
                 return
-            slots = dict(zip(indexes, range(begin, begin + len(indexes))))
+            slots = {index: slot for slot, index in enumerate(indexes, begin)
+                     if not _is_within(ranges, index) and self._is_in_file(log, index, waiting)}
+            if not slots:
+                continue
             states, copies = self._table.partition_states[run.group], []
             for partition, batches in run.partitions.items():
                 state = states.applied(partition)
@@ -251,7 +344,7 @@ class Cleaner:
                     continue
                 for at in batches.slots_within(indexes[0], indexes[-1] + 1):
                     base, end, index = batches.batch(at)
-                    if end > state.log_start and self._is_in_file(log, index, waiting):
+                    if end > state.log_start and index in slots:
                         place = place_in(waiting.segment.name.number, run.bytes[slots[index]])
                         # The highest timestamp so far does as well as the batch's own.
                         copies.append(Copy(index, term_in(terms, index), place,
@@ -260,33 +353,24 @@ class Cleaner:
             log.take_moved(sorted(copies))
             yield
 
+    def _forget(self, source: _WholeSource) -> None:
+        """Forget that the index file of a source answers: all live records of the group there have
+        their places in memory.  O(partitions + rows)."""
+        log = self._log_of(source.group, source.incarnation)
+        if log is None or not self._is_unchanged(log, source):
+            return
+        own = [each for each in source.ranges if each.segment is not None]
+        files = {each.segment.number for each in own if each.segment is not None}
+        for partition in source.partitions:
+            batches = log.partitions.get(partition)
+            if batches is not None:
+                batches.drop_rows_of(files)
+        log.records.replace_files(own, None)
+
     def _is_in_file(self, log: StoredLog, index: int, waiting: _Waiting) -> bool:
         found = log.records.in_file(index)
         return (found is not None and found.segment.start in waiting.sources
                 and index not in log.records.missing)
-
-    def _drop_rows(self, waiting: _Waiting) -> Iterator[None]:
-        """Drop the rows of sources whose live records all have places in memory by now; yield after
-        each group."""
-        runs = {run.group: run for run in waiting.runs}
-        for group in sorted({group for each in waiting.files for group in each.groups}):
-            partitions = {*runs[group].partitions} if group in runs else set()
-            numbers = set()
-            for each in waiting.files:
-                if group in each.groups and self._is_current(each.indexed):
-                    numbers.add(each.indexed.number)
-                    partitions.update(each.groups[group])
-            self._drop_rows_of(group, partitions, numbers)
-            yield
-
-    def _drop_rows_of(self, group: int, partitions: Collection[int], numbers: set[int]) -> None:
-        log = self._table.logs.get(group)
-        if log is None:
-            return
-        for partition in partitions:
-            batches = log.partitions.get(partition)
-            if batches is not None:
-                batches.drop_rows_of(numbers)
 
     def _is_older(self, position: int, than: ColdSegment) -> bool:
         if is_cold(position):
@@ -324,18 +408,32 @@ class Cleaner:
             number = cold.name.number
             found = self._facts_of(cold, self._cold_contents[number], cold.name.length,
                                    journal.position - cold.name.copied_from)
+            in_memory = found.records if found is not None else 0
+            found = self._with_file(found)
             if found is not None and not found.records and number not in self._waiting:
                 journal.cold.remove(cold)
+                self._forget_cold(cold)
                 del self._cold_contents[number]
                 self._leaving[number] = cold.name.length
                 self.freed_segments += 1
             elif found is not None:
                 facts.append(found)
-                seen += found.records
+                seen += in_memory
             seen += 1
             if seen >= RECORDS_PER_CALL:
                 seen = 0
                 yield
+
+    def _forget_cold(self, cold: ColdSegment) -> None:
+        """Forget the ranges of a cold segment, in which no record is left.  O(groups * ranges)."""
+        indexed = self._table.indexed.find(cold.start)
+        if indexed is None:
+            return
+        for group in self._cold_contents[cold.name.number]:
+            log = self._table.logs.get(group)
+            if log is not None:
+                log.records.forget_file(indexed, log.raft_start)
+        self._table.indexed.remove(cold.start)
 
     def _is_below(self, contents: SegmentContents) -> bool:
         """Return True if a segment has no entry at or above the Raft start of its group, apart from
@@ -414,12 +512,16 @@ class Cleaner:
         """Add the bounds of live records to a survey that was read; yield after each
         ``BOUNDS_PER_CALL`` partitions."""
         seen = 0
+        groups = self._groups_of(job.start)
         for group, partitions in job.partitions().items():
-            log = self._table.logs.get(group)
-            if log is None or not log.records.is_in_file(job.indexed):
+            log, contents = self._table.logs.get(group), groups.get(group)
+            if log is None or contents is None:
+                continue
+            ranges = [(each.first, each.last) for each in log.records.ranges_within(
+                contents.first_index, contents.last_index) if each.segment is job.indexed]
+            if not ranges:
                 continue
             states, log_starts = self._table.partition_states[group], {}
-            contents = self._contents[job.start].groups[group]
             in_memory = frozenset(log.records.indexes_from(contents.first_index,
                                                            contents.last_index))
             for partition in partitions:
@@ -427,11 +529,18 @@ class Cleaner:
                 if state is not None:
                     log_starts[partition] = state.log_start
             job.bounds[group] = LiveBounds(log.incarnation, log.records.terms, log_starts,
-                                           in_memory)
+                                           in_memory, ranges)
             seen += len(partitions)
             if seen >= BOUNDS_PER_CALL:
                 seen = 0
                 yield
+
+    def _groups_of(self, start: int) -> Mapping[int, GroupContents]:
+        """Return the groups in a segment; none if it is gone."""
+        if is_cold(start):
+            return self._cold_contents.get(number_of(start), {})
+        contents = self._contents.get(start)
+        return contents.groups if contents is not None else {}
 
     def surveyed(self, job: SurveyJob) -> None:
         """Take an executed survey.  O(records of the segment + segments)."""
@@ -478,30 +587,32 @@ class Cleaner:
         assert self._copying is None, "one cold segment at a time"
         journal = self._table.journal
         found: list[CopySource] = []
-        files: list[_FileSource] = []
+        whole: list[_WholeSource] = []
         by_start = {each.start: each for each in surveys if each.is_readable}
         room = self._limits.records_max, self._limits.bytes_max
         for facts in sources.segments:
             source = self._source(facts.start)
             if source is None:
                 continue
-            runs, room = self._wanted(*source, *room)
+            runs, partial, room = self._wanted(*source, *room)
             survey = by_start.get(facts.start)
-            if survey is not None and self._is_current(survey.indexed):
-                groups, room = self._wanted_of(survey, runs, *room)
-                if runs:
-                    files.append(_FileSource(survey.indexed, groups))
-                else:  # memory has the places of all of them
-                    for group, partitions in groups.items():
-                        self._drop_rows_of(group, partitions, {survey.indexed.number})
+            if survey is not None and not self._is_current(survey.indexed):
+                survey = None
+            if survey is not None:
+                room = self._add_surveyed(survey, runs, partial, *room)
+            copied = self._whole_sources(*source, partial, survey)
             if runs:
+                whole += copied
                 found.append(CopySource(source[0], runs))
+            else:  # memory has the places of all of them
+                for each in copied:
+                    self._forget(each)
         if not found:
             # They are examined again by the next pass.
             gone = {each.start for each in sources.segments}
             self._facts = [each for each in self._facts if each.start not in gone]
             return None
-        self._copying_files = files
+        self._copying_whole = whole
         self._copying = CopyJob(self._table.filesystem, journal.cold.directory,
                                 journal.cold_header(journal.cold.take_number()), found)
         return self._copying
@@ -510,6 +621,9 @@ class Cleaner:
                                            Mapping[int, GroupContents]] | None:
         """Return a segment with its groups; None if it is gone."""
         journal = self._table.journal
+        indexed = self._table.indexed.find(start)
+        if indexed is not None and indexed.is_changing:
+            return None  # some places are leaving memory
         if is_cold(start):
             cold = journal.cold.behind(number_of(start))
             found = cold is not None and cold.start == start
@@ -518,20 +632,21 @@ class Cleaner:
         contents = self._contents.get(start)
         if not segments or segments[0].start != start or contents is None:
             return None
-        indexed = self._table.indexed.find(start)
-        if indexed is not None and indexed.is_changing:
-            return None  # some places are leaving memory
         return segments[0], contents.groups
 
     def _wanted(self, segment: Segment | ColdSegment, groups: Mapping[int, GroupContents],
                 records_max: int,
-                bytes_max: int) -> tuple[list[WantedRun], tuple[int, int]]:
-        """Return the records of a segment that are to be copied, and the room that is left."""
-        runs = []
+                bytes_max: int) -> tuple[list[WantedRun], set[int], tuple[int, int]]:
+        """Return the records of a segment with places in memory that are to be copied, the groups
+        of which these are not all, and the room that is left."""
+        runs, partial = [], set()
         begin, end = segment.start, segment.end
         for group, contents in groups.items():
             log = self._log_of(group, contents.incarnation)
-            if log is None or not log.records or log.records.has_lost_within(begin, end):
+            if log is None or not log.records:
+                continue
+            if log.records.has_lost_within(begin, end):
+                partial.add(group)
                 continue
             indexes, positions, sizes = log.records.places_within(
                 begin, end, contents.first_index, contents.last_index)
@@ -540,64 +655,80 @@ class Cleaner:
                 bytes_max -= sizes[count]
                 count += 1
             records_max -= count
+            if count < len(indexes):
+                partial.add(group)
             if count:
                 runs.append(WantedRun(group, log.incarnation, indexes[:count], positions[:count],
                                       sizes[:count], log.records.terms))
-        return runs, (records_max, bytes_max)
+        return runs, partial, (records_max, bytes_max)
+
+    def _whole_sources(self, segment: Segment | ColdSegment, groups: Mapping[int, GroupContents],
+                       partial: Collection[int], survey: SurveyJob | None) -> list[_WholeSource]:
+        """Return the groups of a segment of which each live record is to be copied, or has its
+        place in memory.  O(groups log ranges)."""
+        indexed, found = self._table.indexed.find(segment.start), []
+        for group, contents in groups.items():
+            log = self._log_of(group, contents.incarnation)
+            if log is None or group in partial:
+                continue
+            first, last = contents.first_index, contents.last_index
+            is_known = indexed is not None and log.records.is_in_file(indexed, first, last)
+            if is_known and (survey is None or group not in survey.bounds):
+                continue
+            ranges = log.copied_ranges(indexed, first, last)
+            if ranges:
+                found.append(_WholeSource(
+                    group, log.incarnation, segment.start, segment.end, first, last,
+                    tuple(ranges), survey.held.get(group, ()) if survey is not None else ()))
+        return found
 
     def _is_current(self, indexed: IndexedSegment) -> bool:
         """Return True if the index file still answers for its segment.  O(1)."""
         return self._table.indexed.find(indexed.segment.start) is indexed
 
-    def _wanted_of(self, survey: SurveyJob, runs: list[WantedRun], records_max: int,
-                   bytes_max: int) -> tuple[dict[int, list[int]], tuple[int, int]]:
-        """Add the records of a survey that are still in the index file alone to ``runs``.  Return
-        the groups of which that are all, and the room that is left."""
-        groups = dict(survey.held)
+    def _add_surveyed(self, survey: SurveyJob, runs: list[WantedRun], partial: set[int],
+                      records_max: int, bytes_max: int) -> tuple[int, int]:
+        """Add the records of a survey that are still in the index file alone to ``runs``, and the
+        groups of which these are not all to ``partial``.  Return the room that is left."""
         for run in survey.runs:
             log = self._log_of(run.group, run.incarnation)
-            if log is None or not log.records.is_in_file(survey.indexed):
+            if log is None or not log.records.is_in_file(survey.indexed, run.indexes[0],
+                                                         run.indexes[-1]):
                 continue
             # Repaired meanwhile: the copy of a peer is newer than one that begins now.
             known = {*log.records.indexes_from(run.indexes[0], run.indexes[-1])}
-            slots, is_whole = [], True
+            slots = []
             for slot, index in enumerate(run.indexes):
                 if index in known:
                     continue
                 if not records_max or run.sizes[slot] > bytes_max:
-                    is_whole = False
+                    partial.add(run.group)
                     break
                 slots.append(slot)
                 records_max, bytes_max = records_max - 1, bytes_max - run.sizes[slot]
-            if is_whole:
-                groups.setdefault(run.group, [])
-            else:
-                groups.pop(run.group, None)
             if slots:
                 runs.append(run._replace(indexes=[run.indexes[slot] for slot in slots],
                                          positions=[run.positions[slot] for slot in slots],
                                          sizes=[run.sizes[slot] for slot in slots]))
-        return groups, (records_max, bytes_max)
+        return records_max, bytes_max
 
     def copied(self, job: CopyJob) -> list[CorruptRange]:
         """Take an executed job.  Return an error for each record that could not be read at its
         source and still stands there."""
         assert job is self._copying and job.is_done
         self._copying = None
-        files, self._copying_files = self._copying_files, []
+        whole, self._copying_whole = self._copying_whole, []
         self.copied_bytes += job.bytes_to_copy
         if job.written is not None and job.contents is not None:
             number = job.written.number
             segment = self._table.journal.cold.add(job.written)
             self._cold_contents[number] = job.contents.groups()
-            for damaged in job.damaged:
-                for each in files:
-                    at = each.indexed.segment
-                    if at.start <= damaged.position < at.end:
-                        each.groups.pop(damaged.group, None)
+            whole = [each for each in whole if not any(
+                each.group == damaged.group and each.start <= damaged.position < each.end
+                for damaged in job.damaged)]
             starts = frozenset(source.file.start for source in job.sources)
             self._waiting[number] = _Waiting(segment, job.contents, starts, sum(
-                each.bytes for each in self._facts if each.start in starts), files)
+                each.bytes for each in self._facts if each.start in starts), whole)
         return [CorruptRange(each.group, each.index, each.why, each.position, each.size)
                 for each in job.damaged
                 if self._stands_at(each.group, each.index, each.position)]
@@ -613,7 +744,7 @@ class Cleaner:
     def copy_failed(self, job: CopyJob) -> None:
         """Allow another job, because this one was abandoned."""
         assert job is self._copying
-        self._copying, self._copying_files = None, []
+        self._copying, self._copying_whole = None, []
 
     # ---- removal -------------------------------------------------------------------------------
 

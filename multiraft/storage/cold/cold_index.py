@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import struct
 from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -25,13 +26,14 @@ from multiraft.storage.block_index.blocks import (
     RECORD_ROW,
     RECORDS,
     ROWS_PER_BLOCK,
+    FileIdentity,
     open_block,
 )
 from multiraft.storage.block_index.columns import RowWriter
 from multiraft.storage.block_index.rows import ROW_BYTES, Row, SparseIndex
 from multiraft.storage.cold.cold_segment import ColdHeader
 from multiraft.storage.config import ENVELOPE_BYTES_LIMIT
-from multiraft.storage.errors import CorruptIndex, IndexTooLarge, UnknownFormat
+from multiraft.storage.errors import CorruptIndex, ForeignIndex, IndexTooLarge, UnknownFormat
 from multiraft.storage.filesystem import Buffer
 from multiraft.storage.index import PartitionIndex
 from multiraft.storage.removable_segments import GroupContents, PackedGroups
@@ -76,6 +78,50 @@ class ColdRun:
         self.sizes.append(size)
 
 
+class ColdIndexHeader(NamedTuple):
+    """The first block of an index file.  Has the attributes of ``FileHeader`` that look-ups use."""
+
+    header: ColdHeader
+    length: int  # bytes of the cold segment
+    last_crc: int
+    records: int
+    summary_bytes: int
+    summary_crc: int
+
+    @property
+    def identity(self) -> FileIdentity:
+        """Identity that the checksums of the file begin with."""
+        return self.header.index_identity
+
+    @property
+    def entries(self) -> int:
+        """Number of records."""
+        return self.records
+
+    def kind_of(self, block: int) -> int:
+        """Return the kind of the rows in a block."""
+        return RECORDS if block < self.first_batch_block else BATCHES
+
+    def require(self, path: str, expected: FileIdentity) -> None:
+        """Raise ``ForeignIndex`` if the file describes another cold segment than ``expected``."""
+        for name, found, known in zip(FileIdentity._fields, self.identity, expected, strict=True):
+            if found != known:
+                raise ForeignIndex(path, name, found, known)
+
+    @property
+    def first_batch_block(self) -> int:
+        return 1 - (-self.records // ROWS_PER_BLOCK[RECORDS])
+
+    @property
+    def summary_position(self) -> int:
+        batch_blocks = -(-self.records // ROWS_PER_BLOCK[BATCHES])
+        return (self.first_batch_block + batch_blocks) * BLOCK_BYTES
+
+    @property
+    def file_bytes(self) -> int:
+        return self.summary_position + self.summary_bytes
+
+
 @dataclass(slots=True)
 class ColdContents:
     """Records of a cold segment by group, and the bounds of the file."""
@@ -90,28 +136,40 @@ class ColdContents:
         """Number of records."""
         return sum(len(run.indexes) for run in self.runs.values())
 
+    @property
+    def index_header(self) -> ColdIndexHeader:
+        """Header of the index file, without its summary.  O(groups)."""
+        return ColdIndexHeader(self.header, self.length, self.last_crc, self.records, 0, 0)
+
+    def batches_before(self, group: int) -> int:
+        """Return the number of batches before those of a group in the blocks.  O(groups)."""
+        return sum(len(run.indexes) for each, run in self.runs.items() if each < group)
+
     def groups(self) -> PackedGroups:
         """Return the groups with the first and last index of their records.  O(groups)."""
         return PackedGroups({group: GroupContents(run.incarnation, run.indexes[-1], run.indexes[0])
                              for group, run in self.runs.items()})
 
 
-class _IndexHeader(NamedTuple):
-    header: ColdHeader
-    length: int
-    last_crc: int
-    records: int
-    summary_bytes: int
-    summary_crc: int
+def batch_rows(batches: PartitionIndex, at: int, header: ColdIndexHeader, file: int,
+               ranges: Sequence[tuple[int, int]]) -> list[Row]:
+    """Return rows of the batches of a partition with indexes in ``ranges``, ascending, as rows of
+    file number ``file``.  A row is of one range, because batches of other files may lie between
+    two.
 
-    @property
-    def first_batch_block(self) -> int:
-        return 1 - (-self.records // ROWS_PER_BLOCK[RECORDS])
-
-    @property
-    def summary_position(self) -> int:
-        batch_blocks = -(-self.records // ROWS_PER_BLOCK[BATCHES])
-        return (self.first_batch_block + batch_blocks) * BLOCK_BYTES
+    ``at``: number of batches in the blocks before those of the partition.  O(rows + ranges log
+    n)."""
+    per_block, rows = ROWS_PER_BLOCK[BATCHES], []
+    for first, last in ranges:
+        slots = batches.slots_within(first, last + 1)
+        begin = slots.start
+        while begin < slots.stop:
+            block, slot = divmod(at + begin, per_block)
+            count = min(slots.stop - begin, per_block - slot)
+            rows.append(Row(batches.batch(begin)[0], file, header.first_batch_block + block, slot,
+                            count, batches.latest(begin + count - 1)))
+            begin += count
+    return rows
 
 
 def encode(contents: ColdContents) -> list[bytes]:
@@ -172,7 +230,7 @@ def decode(path: str, data: Buffer) -> ColdContents:
         raise CorruptIndex(path, f"malformed ({error})") from error
 
 
-def _parse_header(path: str, data: memoryview) -> _IndexHeader:
+def _parse_header(path: str, data: memoryview) -> ColdIndexHeader:
     if len(data) < _VERSION.size:
         raise CorruptIndex(path, f"it has {len(data)} bytes")
     magic, version = _VERSION.unpack_from(data)
@@ -185,10 +243,11 @@ def _parse_header(path: str, data: memoryview) -> _IndexHeader:
     if core.crc32c(data[:_CRC_AT]) != _CRC.unpack_from(data, _CRC_AT)[0]:
         raise CorruptIndex(path, "the checksum of its header does not match")
     _, _, cluster, node, number, seed, generation, copied_from, *bounds = _HEAD.unpack_from(data)
-    return _IndexHeader(ColdHeader(generation, number, cluster, node, seed, copied_from), *bounds)
+    header = ColdHeader(generation, number, cluster, node, seed, copied_from)
+    return ColdIndexHeader(header, *bounds)
 
 
-def _decode_blocks(path: str, known: _IndexHeader, view: memoryview,
+def _decode_blocks(path: str, known: ColdIndexHeader, view: memoryview,
                    packed: list[list]) -> ColdContents:
     identity, batches_at = known.header.index_identity, known.first_batch_block
     batches = core.IndexRowReader(view[batches_at * BLOCK_BYTES:known.summary_position],

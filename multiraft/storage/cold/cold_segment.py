@@ -122,10 +122,11 @@ class ColdName(NamedTuple):
 class ColdSegment:
     """One cold segment.  Has the attributes of a journal's ``Segment`` that reads use."""
 
-    __slots__ = ("path", "start", "name", "is_removed")
+    __slots__ = ("path", "index_path", "start", "name", "is_removed")
 
     def __init__(self, directory: str, name: ColdName):
         self.path = cold_path(directory, name.number)
+        self.index_path = cold_index_path(directory, name.number)
         self.start = place_in(name.number, 0)
         self.name = name
         self.is_removed = False  # nothing needs it, and its file may go at any time

@@ -15,14 +15,14 @@ of a segment is a twentieth of batches of 1 KiB, and less of larger ones.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from multiraft.storage.cold.copy_job import WantedRun
 from multiraft.storage.errors import CorruptFile, SegmentRemoved
-from multiraft.storage.index import UNKNOWN_POSITION, PartitionIndex
+from multiraft.storage.file_runs import FileRun
+from multiraft.storage.index import PartitionIndex
 from multiraft.storage.indexed_segments import BlockReader, IndexedSegment
-from multiraft.storage.journal.segment_index import SegmentIndex, SegmentRun
 from multiraft.storage.record_store import TermRuns
 
 
@@ -33,6 +33,7 @@ class LiveBounds(NamedTuple):
     terms: TermRuns
     log_starts: Mapping[int, int]  # by partition, of those that exist
     in_memory: frozenset[int]  # indexes whose places are in memory
+    ranges: Sequence[tuple[int, int]]  # of indexes for which the index file answers, ascending
 
 
 class SurveyJob:
@@ -44,10 +45,10 @@ class SurveyJob:
         self.is_readable = False
         self.bounds: dict[int, LiveBounds] = {}  # by group
         self.runs: list[WantedRun] = []
-        #: Partitions of a group that have live records there, all with places in memory.
+        #: Partitions of a group that have no live record there without a place in memory.
         self.held: dict[int, list[int]] = {}
         self._reader = reader
-        self._index: SegmentIndex | None = None
+        self._runs: Mapping[int, FileRun] = {}
 
     @property
     def start(self) -> int:
@@ -73,54 +74,48 @@ class SurveyJob:
         """Read the whole index file, or scan the segment if that is damaged.  Block.  Raises
         ``OSError``."""
         try:
-            self._index = self._reader.whole(self.indexed.number)
+            self._runs = self._reader.whole(self.indexed.number)
         except (CorruptFile, SegmentRemoved):
             return  # the scrub reports the segment, or it is gone
         self.is_readable = True
 
     def partitions(self) -> dict[int, list[int]]:
         """Return the partitions of each group in the segment.  O(partitions)."""
-        runs = self._index.runs if self._index is not None else {}
-        return {group: [*run.partitions] for group, run in runs.items()}
+        return {group: [*run.partitions] for group, run in self._runs.items()}
 
     def select(self) -> None:
         """Set ``runs`` to the records that live by the bounds.  Block.  O(batches)."""
-        index, self._index = self._index, None
+        runs, self._runs = self._runs, {}
         for group, bounds in self.bounds.items():
-            run = index.runs.get(group) if index is not None else None
-            if run is not None and run.index is not None and (
-                    run.incarnation == bounds.incarnation):
-                self._select(run, bounds)
+            run = runs.get(group)
+            if run is not None and run.incarnation == bounds.incarnation:
+                self._select(group, run, bounds)
 
-    def _select(self, run: SegmentRun, bounds: LiveBounds) -> None:
-        entries = run.index
-        assert entries is not None
-        first = entries.first_index
-        positions, sizes = entries.columns(first, entries.last_index)
-        found: list[int] = []
+    def _select(self, group: int, run: FileRun, bounds: LiveBounds) -> None:
+        found: list[tuple[int, int, int]] = []
         for partition, batches in run.partitions.items():
             log_start = bounds.log_starts.get(partition)
-            if log_start is None:
-                continue
-            live = _live_indexes(batches, log_start)
-            wanted = [index for index in live if index not in bounds.in_memory
-                      and positions[index - first] != UNKNOWN_POSITION]
+            live = _live_indexes(batches, log_start, bounds.ranges) if log_start is not None else ()
+            wanted = [(index, *place) for index in live if index not in bounds.in_memory
+                      and (place := run.place(index)) is not None]
             found += wanted
-            if live and not wanted:
-                self.held.setdefault(run.group, []).append(partition)
+            if not wanted:
+                self.held.setdefault(group, []).append(partition)
         if found:
             found.sort()
             self.runs.append(WantedRun(
-                run.group, run.incarnation, array("Q", found),
-                array("Q", [positions[index - first] for index in found]),
-                array("I", [sizes[index - first] for index in found]), bounds.terms))
+                group, run.incarnation, array("Q", [each[0] for each in found]),
+                array("Q", [each[1] for each in found]),
+                array("I", [each[2] for each in found]), bounds.terms))
 
 
-def _live_indexes(batches: PartitionIndex, log_start: int) -> array[int]:
-    """Return the indexes of the batches that end behind a log start.  O(result)."""
+def _live_indexes(batches: PartitionIndex, log_start: int,
+                  ranges: Sequence[tuple[int, int]]) -> Iterator[int]:
+    """Yield the indexes in ``ranges`` of the batches that end behind a log start.  O(result)."""
     slot = max(0, batches.find(log_start))
     if slot < len(batches) and batches.batch(slot)[1] <= log_start:
         slot += 1
-    if slot >= len(batches):
-        return array("Q")
-    return batches.indexes_below(1 << 64, batches.batch(slot)[2])
+    if slot < len(batches):
+        begin = batches.batch(slot)[2]
+        for first, last in ranges:
+            yield from batches.indexes_below(last + 1, max(first, begin))

@@ -35,6 +35,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from multiraft.raft.multi_raft import MultiRaft
+from multiraft.storage.cold.cold_segment import is_cold
 from multiraft.storage.errors import CorruptFile, CorruptJournalRange, CorruptRange
 from multiraft.storage.io_jobs import ReadJob, RowCopyJob, StagedWrite
 from multiraft.storage.store import Store
@@ -141,6 +142,8 @@ class RepairCoordinator:
         if isinstance(error, CorruptFile):
             self._store.checkpoint_damaged()
             return
+        if isinstance(error, CorruptJournalRange) and is_cold(error.begin):
+            return  # nothing but records was there, which the next start tells by a scan
         if isinstance(error, CorruptJournalRange):
             here = {*self._core.status.groups()}
             for group in self._store.repair.suspect_all(error.begin, error.end, error.why):
@@ -395,11 +398,14 @@ class RepairCoordinator:
         return jobs, RepairResponse(group, known, (), tuple(repair.absent(group, wanted)), leads,
                              tuple(repair.compacted(group, wanted)), request.wanted)
 
-    def with_entries(self, response: RepairResponse,
-                     entries: Sequence[Entry]) -> RepairResponse:
-        """Return the response with the entries that the jobs of ``copies_for`` read.  Those that
-        are compacted here and no records are called so instead: only the read could tell."""
-        compacted = {entry.index for entry in entries if self._store.repair.is_no_record(entry)}
+    def with_entries(self, response: RepairResponse, entries: Sequence[Entry],
+                     jobs: Sequence[ReadJob | RowCopyJob] = ()) -> RepairResponse:
+        """Return the response with the entries that the ``jobs`` of ``copies_for`` read.  Those
+        that are compacted here and no records are called so instead: only the read could tell."""
+        repair = self._store.repair
+        compacted = {entry.index for entry in entries if repair.is_no_record(entry)}
+        compacted.update(index for job in jobs if isinstance(job, RowCopyJob)
+                         for index in job.absent if repair.is_absent(response.group, index))
         return response._replace(
             entries=tuple([entry for entry in entries if entry.index not in compacted]),
             compacted=(*response.compacted,

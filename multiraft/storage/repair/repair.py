@@ -237,6 +237,13 @@ class LocalRepair:
         return (log.records.in_file(index) is not None
                 and term in (ANY_COMMITTED, log.records.term(index)))
 
+    def is_absent(self, group: int, index: int) -> bool:
+        """Return True if an index that an index file does not have is compacted and no record, and
+        none is missing or uncopied there.  O(log n)."""
+        log = self._table.logs.get(group)
+        return log is not None and index < log.raft_start and index not in log.records and (
+            not log.records.first_missing(index, index))
+
     def is_no_record(self, entry: Entry) -> bool:
         """Return True if an entry of this node that an index file named is compacted and no record:
         no batch, or below the log start of its partition.  O(1)."""

@@ -274,19 +274,23 @@ class Scrubber:
                 self._prev_crc, self._resumed = segment.seed or None, 0
             if self._prev_crc is None:
                 self._resumed = self.position
-            indexed = self._store.table.indexed.find(segment.start)
-            reader = (self._store.table.indexed.reader(-1, {indexed.number})
-                      if indexed is not None else None)
             return ScrubJob(self._store.table.filesystem, segment, self.position, limit,
-                             self._prev_crc, self._durable, self._resumed, reader)
+                            self._prev_crc, self._durable, self._resumed,
+                            self._reader(segment))
         cold = self._next_cold()
         if cold is not None:
             return ScrubJob(self._store.table.filesystem, cold, self.position, cold.end,
-                            self._prev_crc, 0, 0)
+                            self._prev_crc, 0, 0, self._reader(cold))
         self.passes += self.position > 0
         self.position = self._durable = 0
         self._has_checkpoints = True
         return None
+
+    def _reader(self, segment: Segment | ColdSegment) -> BlockReader | None:
+        """Return a reader of a segment's index file, if records are in that alone."""
+        indexed = self._store.table.indexed.find(segment.start)
+        return (self._store.table.indexed.reader(-1, {indexed.number})
+                if indexed is not None else None)
 
     def _next_cold(self) -> ColdSegment | None:
         """Return the cold segment that the pass continues in, and set its position there; None =

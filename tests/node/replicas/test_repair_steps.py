@@ -71,7 +71,7 @@ class Node:
     def on_replay_read(self, group: int, entries) -> None:
         self.calls.append(("replayed", group, entries))
 
-    def with_entries(self, response: RepairResponse, entries):
+    def with_entries(self, response: RepairResponse, entries, jobs):
         return response._replace(entries=tuple(entries))
 
     def copies_for(self, asked: RepairRequest):

@@ -17,6 +17,7 @@ from multiraft.storage.cold.cleaning_policy import SegmentFacts, Sources
 from multiraft.storage.cold.cold_segment import cold_index_path, cold_path, is_cold
 from multiraft.storage.errors import CorruptRange, RecordsNotCopied, SegmentRemoved
 from multiraft.storage.filesystem import RealFilesystem
+from multiraft.storage.record_store import EntryPlace
 from multiraft.storage.recovery import cold_records
 from multiraft.storage.repair.scrub import Scrubber, ScrubCheckpointsJob
 from multiraft.types import HardState
@@ -110,9 +111,21 @@ def cleaned(filesystem, directory: str = DIRECTORY):
     return store
 
 
+def place(store, index: int) -> EntryPlace | None:
+    """A record's place in memory, or in the index file that answers for it; None = nowhere."""
+    log, indexed = store.table.logs[GROUP], store.table.indexed
+    if log.has(index):
+        return log.locate(index)
+    file = log.records.in_file(index)
+    if file is None:
+        return None
+    found = indexed.reader(GROUP, {file.number}).whole(file.number)[GROUP].place(index)
+    return EntryPlace(log.records.term(index), *found) if found is not None else None
+
+
 def places(store) -> dict[int, int]:
-    records = store.table.logs[GROUP].records
-    return {index: records.locate(index).position for index in RECORDS if index in records}
+    found = {index: place(store, index) for index in RECORDS}
+    return {index: at.position for index, at in found.items() if at is not None}
 
 
 def cold_files(filesystem, directory: str = COLD) -> list[str]:
@@ -393,9 +406,9 @@ def test_a_record_that_cannot_be_read_keeps_its_source():
     store = compacted(filesystem)
     checkpoints(store, 1)
     worked(store)
-    place = store.table.logs[GROUP].locate(6)
-    segment = store.table.journal.file_of(place.position)
-    filesystem.flip(segment.path, place.position - segment.start + 70, 1)
+    found = place(store, 6)
+    segment = store.table.journal.file_of(found.position)
+    filesystem.flip(segment.path, found.position - segment.start + 70, 1)
     job = store.cleaner.copy_job(all_sources(store))
     while not job.is_done:
         job.step()
@@ -479,9 +492,9 @@ def test_a_read_whose_source_went_is_told_so_and_finds_the_copy(real, tmp_path):
 
 def damaged(filesystem, store, index: int, remove_index: bool) -> None:
     """Flip a byte of a record in the cold segment, whose index file may go as well."""
-    place = store.table.logs[GROUP].locate(index)
-    segment = store.table.journal.file_of(place.position)
-    filesystem.flip(segment.path, place.position - segment.start + 100, 1)
+    found = place(store, index)
+    segment = store.table.journal.file_of(found.position)
+    filesystem.flip(segment.path, found.position - segment.start + 100, 1)
     if remove_index:
         filesystem.remove(cold_index_path(COLD, segment.name.number))
 
@@ -495,9 +508,9 @@ def test_a_damaged_copy_is_a_missing_record_and_repaired(remove_index):
         store = reopened(store, filesystem)
         assert {each.kind for each in store.damage} == {"cold"}
         store.damage.clear()
-    with pytest.raises(CorruptRange):
+    with pytest.raises(CorruptRange) as error:
         read(store, PARTITION, 2)
-    store.repair.record_damage(GROUP, 6, "test")
+    store.repair.record_damage(GROUP, 6, "test", error.value.position, error.value.size)
     assert store.repair.wanted_records(GROUP, 9) == ((6, 2),)
     assert read(store, PARTITION, 0) == (payloads(3), 2) and not store.groups[GROUP].quarantined
     checkpoints(store)
@@ -518,9 +531,9 @@ def test_a_record_whose_identity_is_lost_as_well_becomes_a_hole():
     """Neither the index file nor the entry's header can be read."""
     filesystem = SimulatedFilesystem()
     store = cleaned(filesystem)
-    place = store.table.logs[GROUP].locate(6)
-    segment = store.table.journal.file_of(place.position)
-    filesystem.overwrite(segment.path, place.position - segment.start, bytes(40))
+    found = place(store, 6)
+    segment = store.table.journal.file_of(found.position)
+    filesystem.overwrite(segment.path, found.position - segment.start, bytes(40))
     filesystem.remove(cold_index_path(COLD, 0))
     store = reopened(store, filesystem)
     store.damage.clear()
@@ -581,12 +594,12 @@ def test_a_copy_of_an_entry_of_another_term_is_no_record():
     checkpoints(store, 1)
     worked(store)
     log = store.table.logs[GROUP]
-    place = log.locate(6)
-    segment = store.table.journal.file_of(place.position)
+    found = log.locate(6)
+    segment = store.table.journal.file_of(found.position)
     other = data_entry(GROUP, 6, 1, PARTITION, 2, [b"x"], 2000)
     framed = b"".join(core.frame_entries([other], 0, 0)[0])
-    assert len(framed) == place.size
-    filesystem.overwrite(segment.path, place.position - segment.start, framed)
+    assert len(framed) == found.size
+    filesystem.overwrite(segment.path, found.position - segment.start, framed)
     job = store.cleaner.copy_job(all_sources(store))
     while not job.is_done:
         job.step()
@@ -663,11 +676,11 @@ def test_the_scrub_finds_damaged_copies(at):
     filesystem = SimulatedFilesystem()
     store = cleaned(filesystem)
     assert not scrubbed(store)
-    place = store.table.logs[GROUP].locate(6)
-    segment = store.table.journal.file_of(place.position)
-    filesystem.flip(segment.path, place.position - segment.start + at, 1)
+    found = place(store, 6)
+    segment = store.table.journal.file_of(found.position)
+    filesystem.flip(segment.path, found.position - segment.start + at, 1)
     assert scrubbed(store) == [(GROUP, 6)]
-    store.repair.record_damage(GROUP, 6, "found by the scrub")
+    store.repair.record_damage(GROUP, 6, "found by the scrub", *found[1:])
     repaired(store, 6)
     assert not scrubbed(store), "a copy took its place"
 

@@ -1,0 +1,324 @@
+"""Records in cold segments leave memory: the index files of these answer for them."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from chaos.simulator.disk.filesystem import PowerLoss
+from multiraft.storage.checkpoint import checkpoint_names
+from multiraft.storage.cold.cold_segment import is_cold
+from multiraft.storage.errors import CorruptJournalRange, CorruptRange
+from multiraft.storage.io_jobs import RowCopyJob, RowRecordsJob
+from multiraft.storage.repair.repair import ANY_COMMITTED
+from tests.storage.cold.test_cold_and_rows import (
+    Cleaned,
+    clean,
+    cold_places,
+    in_memory,
+    released,
+    sealed,
+    source_rows,
+    work,
+)
+from tests.storage.damage import DIRECTORY
+from tests.storage.test_indexed_records import (
+    GROUPS,
+    INDEX_DAMAGES,
+    History,
+    compacted,
+    contents,
+    flipped,
+    partitions,
+    put,
+)
+from tests.storage.world import open_store, seal
+
+GROUP = GROUPS[0]
+
+
+def cold_files(history: History) -> list:
+    """The cold segments whose index files answer."""
+    return [each for each in history.store.table.indexed._by_start.values()
+            if is_cold(each.segment.start)]
+
+
+def cleaned(step: int = 1) -> Cleaned:
+    """Records of segments, or of each ``step``-th one, in a cold segment, the sources gone."""
+    history = released()
+    assert clean(history, 0, step)
+    work(history)
+    for _ in range(3):
+        history.remove()
+    history.forget_blocks()
+    seal(history.store)
+    assert cold_places(history) and not in_memory(history)
+    return history
+
+
+@pytest.mark.parametrize("step", [1, 2, 3])
+def test_records_in_cold_segments_take_no_memory(step):
+    history = cleaned(step)
+    assert bool(source_rows(history)) == (step > 1)
+    for group in GROUPS:
+        ranges = history.store.table.logs[group].records._ranges
+        assert all(a.last < b.first for a, b in zip(ranges, ranges[1:]))
+        assert any(is_cold(each.segment.segment.start) for each in ranges)
+    history.check()
+
+
+def test_sources_that_were_in_memory_leave_it_with_their_copies():
+    history = sealed()
+    assert clean(history)
+    work(history)
+    assert cold_places(history) and not in_memory(history)
+    history.check()
+    for _ in range(3):
+        history.remove()
+    history.check()
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_cold_segments_are_copied_again(step):
+    """Of the first one, other cold segments and segments between: its files go then."""
+    history = cleaned(step)
+    for at in range(60):
+        history.put(GROUPS[at % 2], at % 3, at)
+    history.release()
+    work(history)
+    assert clean(history, 0, step)
+    work(history)
+    for group in GROUPS:
+        history.raise_log_start(group, 0, 9)
+        history.apply(group, 0)
+        history.trim(group)
+    work(history)
+    while len(cold_files(history)) > 1 or source_rows(history):
+        assert clean(history)
+        for _ in range(2):
+            work(history)
+        history.remove()
+        history.check()
+    assert len(history.store.table.journal.cold) == 1 and not in_memory(history)
+    history.restart()
+    history.check()
+
+
+def test_a_cold_segment_goes_with_its_last_record():
+    history = cleaned()
+    for group in GROUPS:
+        for at in range(3):
+            history.raise_log_start(group, at, 0)
+        history.apply(group, 0)
+        history.trim(group)
+    work(history)
+    assert not cold_files(history) and not len(history.store.table.journal.cold)
+    for log in history.store.table.logs.values():
+        assert not any(is_cold(each.segment.segment.start) for each in log.records._ranges)
+    for _ in range(2):
+        history.check()
+        work(history)
+        history.restart()
+
+
+# ---- by index ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_another_member_copies_records_of_cold_segments(step):
+    history = cleaned(step)
+    for group in GROUPS:
+        index, last, kinds = 1, len(history.logs[group]), set()
+        while index <= last:
+            job = history.store.records_job(group, index, last, 600)
+            kinds.add(type(job))
+            found = job.execute()
+            assert [entry.index for entry in found] == [
+                entry.index for entry in history.logs[group][index - 1:job.through]
+                if entry.batch]
+            assert index <= job.through and not job.lacking
+            index = job.through + 1
+        assert RowRecordsJob in kinds
+
+
+def test_a_record_is_found_by_its_index_and_another_entry_is_known_to_be_none():
+    history = cleaned()
+    store, log = history.store, history.store.table.logs[GROUP]
+    answered = 0
+    for entry in history.logs[GROUP]:
+        job, = store.repair.copy_jobs(GROUP, [(entry.index, ANY_COMMITTED)], 1 << 20) or [None]
+        file = log.records.in_file(entry.index)
+        if not isinstance(job, RowCopyJob) or file is None or not is_cold(file.segment.start):
+            continue
+        answered += 1
+        found = job.execute()
+        if entry.batch:
+            assert [each.index for each in found] == [entry.index] and not job.absent
+        else:
+            assert not found and job.absent == [entry.index]
+            assert store.repair.is_absent(GROUP, entry.index)
+            assert (entry.index, ANY_COMMITTED) not in store.repair.compacted(
+                GROUP, [(entry.index, ANY_COMMITTED)])
+    assert answered > 30
+
+
+# ---- damage --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", [*INDEX_DAMAGES, "missing"])
+def test_a_damaged_index_file_is_made_anew_from_its_cold_segment(how):
+    history = cleaned()
+    (at,) = cold_files(history)
+    data = contents(history, at.path)
+    if how == "missing":
+        history.filesystem.remove(at.path)
+    else:
+        put(history, at.path, INDEX_DAMAGES[how](data))
+    history.check()
+    assert history.store.seals_waiting
+    assert seal(history.store) == 1
+    assert not history.store.seals_waiting and not history.store.damage
+    assert contents(history, at.path) == data
+    history.forget_blocks()
+    history.check()
+    assert not history.store.seals_waiting
+
+
+def damaged_record(history: History, header: bool) -> tuple[int, int, int]:
+    """Damage the last record of a group in the cold segment; its index, position and size."""
+    (at,) = cold_files(history)
+    run = history.store.table.indexed.reader(GROUP, {at.number}).whole(at.number)[GROUP]
+    index = max(batches.batch(len(batches) - 1)[2] for batches in run.partitions.values())
+    position, size = run.place(index)
+    data = contents(history, at.segment.path)
+    put(history, at.segment.path, flipped(data, position - at.segment.start + (
+        8 if header else 100)))
+    return index, position, size
+
+
+def test_a_damaged_record_is_repaired_and_its_copy_counts():
+    history = cleaned()
+    index, position, size = damaged_record(history, False)
+    entry = history.logs[GROUP][index - 1]
+    with pytest.raises(CorruptRange) as error:
+        history.fetch(GROUP, entry.partition, entry.base_offset, 1)
+    assert (error.value.index, error.value.position, error.value.size) == (index, position, size)
+    store = history.store
+    assert store.repair.record_damage(GROUP, index, "test", position, size)
+    staged = store.repair.stage_copies(GROUP, [entry], lambda: None)
+    staged.execute()
+    store.finish(staged)
+    for _ in range(2):
+        history.check()
+        work(history)
+        assert not is_cold(history.store.table.logs[GROUP].records.locate(index).position)
+        history.restart()
+
+
+@pytest.mark.parametrize("header", [False, True])
+def test_a_cold_segment_and_its_index_file_are_both_damaged(header):
+    """With the headers of all entries each other record is answered; else a start does that."""
+    history = cleaned()
+    index, *_ = damaged_record(history, header)
+    (at,) = cold_files(history)
+    history.filesystem.remove(at.path)
+    errors = set()
+    for partition in partitions(GROUP):
+        for entry in history.batches(GROUP, partition):
+            try:
+                found = history.fetch(GROUP, partition, entry.base_offset, 1)
+                assert found == [bytes(entry.payload)] and entry.index != index
+            except CorruptJournalRange as error:
+                assert header and is_cold(error.begin)
+                errors.add(-1)
+            except CorruptRange as error:
+                errors.add(error.index)
+    assert errors == ({-1} if header else {index})
+    history.store.close()
+    history.store = open_store(history.filesystem, DIRECTORY, history.config)
+    store = history.store
+    log, wanted = store.table.logs[GROUP], [at for at, _ in store.repair.wanted_records(GROUP, 99)]
+    assert index in wanted and {each.kind for each in store.damage} == {"cold"}
+    for each in wanted:
+        entry = history.logs[GROUP][each - 1]
+        if entry.batch is None:
+            store.repair.forget_holes(GROUP, [each])
+            continue
+        staged = store.repair.stage_copies(GROUP, [entry], lambda: None)
+        if staged is not None:
+            staged.execute()
+            store.finish(staged)
+    assert not log.records.missing
+    for other in GROUPS[1:]:
+        missing = store.table.logs[other].records.missing
+        store.repair.forget_holes(other, [*missing])
+    store.damage.clear()
+    history.check()
+
+
+# ---- crashes -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("oldest", [False, True])
+def test_power_loss_at_every_operation_of_a_second_copy_leaves_a_start_that_works(oldest):
+    """From a cold segment and the segments between its sources."""
+    over, limit = False, 0
+    while not over:
+        history = cleaned(2)
+        filesystem = history.filesystem
+        filesystem.operations_to_crash = limit
+        try:
+            clean(history)
+            for _ in range(3):
+                work(history)
+                history.remove()
+            over = True
+        except PowerLoss:
+            over = False
+        filesystem.operations_to_crash = -1
+        filesystem.power_loss(random.Random(limit))
+        if oldest:
+            newest = checkpoint_names(filesystem, DIRECTORY)[-1]
+            filesystem.flip(f"{DIRECTORY}/{newest}", 40, 1)
+        for _ in range(2):
+            history.store = open_store(filesystem, DIRECTORY, history.config)
+            history.store.damage.clear()
+            history.check()
+            filesystem.power_loss(random.Random(limit))
+        history.store = open_store(filesystem, DIRECTORY, history.config)
+        history.store.damage.clear()
+        for _ in range(3):
+            work(history)
+            for group in GROUPS:
+                history.compact(group, 0)
+            history.release()
+            history.remove()
+        history.check()
+        limit += 7
+    assert limit > 50
+
+
+def test_two_sources_in_memory_have_entries_of_the_same_indexes():
+    """Those at the end of the first were truncated, and sent again."""
+    history = Cleaned()
+    while len(history.store.table.journal.segments) < 4:
+        history.put(GROUP, 0, 40)
+    history.apply(GROUP, len(history.logs[GROUP]) - 8)
+    history.elect(GROUP, 1 << 30)
+    while len(history.store.table.journal.segments) < 8:
+        history.put(GROUP, 0, 41)
+    compacted(history)
+    seal(history.store)
+    work(history)
+    assert clean(history)
+    work(history)
+    log = history.store.table.logs[GROUP]
+    ranges = log.records._ranges
+    assert ranges and all(a.last < b.first for a, b in zip(ranges, ranges[1:]))
+    assert cold_places(history)
+    for _ in range(3):
+        history.check()
+        history.remove()
+    history.restart()
+    history.check()
