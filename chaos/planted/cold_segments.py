@@ -8,6 +8,7 @@ from __future__ import annotations
 from chaos.planted.bug import Bug, Tests
 
 _CLEANER = "tests/storage/cold/test_cleaner.py::"
+_ANSWERS = "tests/storage/cold/test_cold_answers.py::"
 
 BUGS = (
     Bug(
@@ -56,7 +57,16 @@ BUGS = (
         "if in_journal >= copied_from:",
         "if False:",
         "a start reads the damaged copy in a cold segment, not the one that repair wrote",
-        Tests((f"{_CLEANER}test_a_damaged_copy_is_a_missing_record_and_repaired",)),
+        Tests((f"{_ANSWERS}test_a_damaged_record_is_repaired_and_its_copy_counts",)),
+    ),
+    Bug(
+        "sources-answer-again-after-a-start",
+        "multiraft.storage.recovery.cold_ranges",
+        "choose",
+        "for each in files if _range_of(each) not in taken]",
+        "for each in files]",
+        "two index files answer for a record, and its source stays for as long as it is needed",
+        Tests((f"{_ANSWERS}test_sources_that_are_still_there_answer_nothing_after_a_start",)),
     ),
     Bug(
         "segment-is-free-because-it-was-copied",

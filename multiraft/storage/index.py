@@ -564,9 +564,11 @@ class PartitionIndex:
         self._let_go(low, high)
 
     def restore_rows(self, rows: PartitionRows) -> None:
-        """Set the rows of an index whose slots are all behind them.  O(1)."""
-        self.rows = rows
-        self.end_offset = max(self.end_offset, rows.end_offset)
+        """Set the rows of an index without rows, none of whose slots has a batch in them.  O(1)."""
+        self.rows, end = rows, self.end_offset
+        self.end_offset = max(end, rows.end_offset)
+        if self._bases and end != self.end_offset:
+            self._gaps.setdefault(self._bases[-1], end)
 
     def _let_go(self, begin: int, end: int) -> None:
         """Remove the slots begin..end (exclusive), whose batches stay in the partition."""

@@ -24,7 +24,7 @@ from multiraft.storage.block_index.blocks import BLOCK_BYTES, FileIdentity, open
 from multiraft.storage.block_index.file_codec import FileHeader, RunSummary
 from multiraft.storage.block_index.rows import Row
 from multiraft.storage.cold import cold_index, contents
-from multiraft.storage.cold.cold_index import ColdContents, ColdIndexHeader
+from multiraft.storage.cold.cold_index import ColdContents, ColdIndexHeader, ColdRunSummary
 from multiraft.storage.cold.cold_segment import ColdSegment
 from multiraft.storage.errors import (
     BlockNotCached,
@@ -303,3 +303,25 @@ def read_summary(filesystem: Filesystem, segment: Segment,
         data = file.read(header.summary_bytes, header.summary_position)
     return header, file_codec.decode_summary(path, header, data)
 
+
+def read_cold_summary(filesystem: Filesystem, segment: ColdSegment, identity: FileIdentity,
+                      ) -> tuple[ColdIndexHeader, list[ColdRunSummary]]:
+    """Return header and summary of a cold segment's index file, as ``read_summary``.  Raise
+    ``CorruptFile`` as well if the cold segment has fewer bytes than it had."""
+    path, name = segment.index_path, segment.name
+    try:
+        file = filesystem.open(path)
+    except FileNotFoundError as error:
+        raise MissingIndex(path) from error
+    with closing(file):
+        header = cold_index.parse_header(path, file.read(BLOCK_BYTES, 0))
+        header.require(path, identity)
+        if header.header != name.header(identity.cluster, identity.node) or (
+                header.length != name.length):
+            raise CorruptIndex(path, "it is of another cold segment")
+        if file.size() != header.file_bytes:
+            raise CorruptIndex(path, f"it has {file.size()} bytes of {header.file_bytes}")
+        data = file.read(header.summary_bytes, header.summary_position)
+    if not filesystem.exists(segment.path) or filesystem.size(segment.path) < name.length:
+        raise CorruptFile(segment.path, f"it does not have {name.length} bytes")
+    return header, cold_index.decode_summary(path, header, data)

@@ -479,6 +479,10 @@ class RecordStore:
         at = bisect_left(self._ranges, first, key=_last)
         return self._ranges[at:bisect_right(self._ranges, last, key=_first)]
 
+    def ranges_of(self, segment: IndexedSegment) -> list[tuple[int, int]]:
+        """Return the ranges for which the index file of a segment answers.  O(ranges)."""
+        return [(each.first, each.last) for each in self._ranges if each.segment is segment]
+
     def is_in_file(self, segment: IndexedSegment, first: int, last: int) -> bool:
         """Return True if the index file of a segment answers for an index in [first, last].  O(log
         ranges + ranges there)."""

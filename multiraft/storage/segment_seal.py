@@ -25,11 +25,11 @@ from multiraft.storage.cold.index_repair import ColdIndexJob
 from multiraft.storage.errors import IndexTooLarge
 from multiraft.storage.filesystem import Buffer, Filesystem
 from multiraft.storage.index_file import write_index_file
-from multiraft.storage.indexed_segments import IndexedSegments
 from multiraft.storage.io_jobs import read_exactly
 from multiraft.storage.journal.journal import Segment, SegmentHeader
 from multiraft.storage.journal.segment_index import SegmentIndex
 from multiraft.storage.journal.segment_scan import scan_segment
+from multiraft.storage.log_table import LogTable
 from multiraft.storage.removable_segments import GroupContents, PackedGroups, SegmentContents
 
 #: A segment is read in windows of so much, with a pause after each: some 0.2 ms.  A larger entry
@@ -38,14 +38,16 @@ WINDOW_BYTES = 512 << 10
 
 
 def index_job(filesystem: Filesystem, segment: Segment | ColdSegment,
-              indexed: IndexedSegments) -> IndexJob:
-    """Return a job that writes the index file of a segment, which is in ``indexed`` if it is a cold
-    one."""
+              table: LogTable) -> IndexJob:
+    """Return a job that writes the index file of a segment of a node's ``table``.  O(groups *
+    ranges) for a cold one."""
     if isinstance(segment, Segment):
         return SealJob(filesystem, segment)
-    known = indexed.find(segment.start)
+    known = table.indexed.find(segment.start)
     assert known is not None, f"no record is answered from {segment.index_path}"
-    return ColdIndexJob(filesystem, segment, known.header.identity)
+    return ColdIndexJob(filesystem, segment, known.header.identity, {
+        group: ranges for group, log in table.logs.items()
+        if (ranges := log.records.ranges_of(known))})
 
 
 class SealJob:

@@ -550,13 +550,13 @@ class Store:
         while self._sealed and self._sealed[0].is_removed:  # since a start found it without one
             del self._sealed[0]
         if self._sealed:
-            return index_job(self._filesystem, self._sealed.pop(0), self.table.indexed)
+            return index_job(self._filesystem, self._sealed.pop(0), self.table)
         damaged = self.table.indexed.damaged
         while damaged:
             segment = damaged.popleft()
             if segment.is_removed or segment in damaged:
                 continue
-            return index_job(self._filesystem, segment, self.table.indexed)
+            return index_job(self._filesystem, segment, self.table)
         return None
 
     def sealed(self, job: IndexJob) -> None:

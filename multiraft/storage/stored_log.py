@@ -28,6 +28,7 @@ from multiraft.storage.block_index.file_codec import RunSummary
 from multiraft.storage.block_index.lookup import Blocks
 from multiraft.storage.block_index.partition_rows import PartitionRows, RowCounts
 from multiraft.storage.block_index.rows import ROW_BYTES, Row, join_rows
+from multiraft.storage.cold.cold_index import ColdRunSummary
 from multiraft.storage.damage.damage_map import DamageMap, EntryState, MissingEntry
 from multiraft.storage.damage.place import Place
 from multiraft.storage.damage.ranges import merged
@@ -635,11 +636,12 @@ class StoredLog:
                 batches.take_rows(known, each.first, each.last, indexes)
         batches.drop_rows_below(log_start)
 
-    def restore_files(self, files: Sequence[tuple[IndexedSegment, RunSummary]], terms: TermRuns,
+    def restore_files(self, files: Sequence[tuple[IndexedSegment, RunSummary]],
+                      cold: Sequence[tuple[IndexedSegment, ColdRunSummary]], terms: TermRuns,
                       states: PartitionStates, counts: RowCounts) -> None:
-        """Let index files answer for this log's records in segments, in journal order; no record of
-        them is in memory.  ``terms``: from the first record up to the Raft start.  O(partitions of
-        each file + rows)."""
+        """Let index files answer for this log's records in segments, in journal order, and in
+        ``cold`` ones; no record of them is in memory.  ``terms``: from the first record up to the
+        Raft start.  O(partitions of each file + rows)."""
         ranges = []
         count = size = dropped_bytes = 0
         for segment, run in files:
@@ -648,9 +650,22 @@ class StoredLog:
             counts.add_rows(segment.number, len(run.partition_rows) // ROW_BYTES, entries.count)
             ranges.append(FileRange(entries.first_index, entries.last_index, segment))
             count, size = count + entries.count, size + entries.bytes
-        for partition, (rows, end_offset) in join_rows(
-                [(run.packed_partitions, run.partition_rows, segment.number)
-                 for segment, run in files]).items():
+        ends: dict[int, int] = {}
+        for segment, known_run in cold:
+            counts.add_rows(segment.number, len(known_run.partition_rows) // ROW_BYTES,
+                            known_run.records)
+            ranges += [FileRange(*each, segment) for each in known_run.ranges]
+            count += known_run.records
+            size += known_run.records * segment.entry_bytes_mean
+            for partition, end in known_run.ends():
+                ends[partition] = max(end, ends.get(partition, 0))
+        packed = [(each.packed_partitions, each.partition_rows, segment.number)
+                  for segment, each in cold]
+        packed += [(run.packed_partitions, run.partition_rows, segment.number)
+                   for segment, run in files]
+        for partition, (rows, end_offset) in join_rows(packed).items():
+            if partition in ends:
+                rows, end_offset = rows.ordered(), max(end_offset, ends[partition])
             state = states.applied(partition)
             known = PartitionRows(counts, 0, rows, end_offset)
             if state is None:
@@ -663,11 +678,10 @@ class StoredLog:
         self.records.in_files = RecordTotals(count, size).without(dropped_bytes)
 
     def restore_copy(self, copy: Copy, states: PartitionStates) -> None:
-        """Take the copy of a record that an index file answers, unless it is below the log
-        start."""
+        """Take the copy of a record of a known term, which an index file or a cold segment may
+        have as well, unless it is below the log start."""
         state = states.applied(copy.partition)
-        if (state is None or copy.base_offset + copy.count <= state.log_start
-                or self.records.in_file(copy.index) is None):
+        if state is None or copy.base_offset + copy.count <= state.log_start:
             return
         self.records.replace(copy.index, copy.term, copy.position, copy.size, self.raft_start)
         self.partition_index(copy.partition).repair(copy.base_offset, copy.count, copy.index,

@@ -135,6 +135,17 @@ class SparseIndex:
         Raise as ``numbered``."""
         return SparseIndex(self.data + numbered(later.data, file))
 
+    def ordered(self) -> SparseIndex:
+        """Return an index with these rows in ascending order, none with a running value below one
+        before.  O(rows log rows)."""
+        firsts = array("q", self.data)[0::3]
+        ordered = sorted(range(len(firsts)), key=firsts.__getitem__)
+        if ordered == [*range(len(firsts))]:
+            return self
+        data = self.data
+        return SparseIndex(b"".join([data[at * ROW_BYTES:(at + 1) * ROW_BYTES]
+                                     for at in ordered])).raised()
+
     def raised(self) -> SparseIndex:
         """Return an index in which no running value is below one of the rows before.  O(rows)."""
         numbers = array("q", self.data)

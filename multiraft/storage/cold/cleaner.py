@@ -151,6 +151,16 @@ def _disjoint(sources: Iterable[_WholeSource]) -> list[_WholeSource]:
     return found
 
 
+def _ranges_by_group(sources: Sequence[_WholeSource]) -> dict[int, list[tuple[int, int]]]:
+    """Return the ranges of the groups for which the index file of their copies may answer."""
+    by_group: dict[int, list[_WholeSource]] = {}
+    for source in sources:
+        by_group.setdefault(source.group, []).append(source)
+    return {group: sorted((each.first, each.last) for source in _disjoint(known)
+                          for each in source.ranges)
+            for group, known in by_group.items()}
+
+
 def _is_within(ranges: Sequence[CopiedRange], index: int) -> bool:
     at = bisect_right(ranges, index, key=attrgetter("first")) - 1
     return at >= 0 and index <= ranges[at].last
@@ -614,7 +624,8 @@ class Cleaner:
             return None
         self._copying_whole = whole
         self._copying = CopyJob(self._table.filesystem, journal.cold.directory,
-                                journal.cold_header(journal.cold.take_number()), found)
+                                journal.cold_header(journal.cold.take_number()), found,
+                                _ranges_by_group(whole))
         return self._copying
 
     def _source(self, start: int) -> tuple[Segment | ColdSegment,

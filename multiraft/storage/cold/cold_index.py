@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -39,7 +40,9 @@ from multiraft.storage.index import PartitionIndex
 from multiraft.storage.removable_segments import GroupContents, PackedGroups
 
 COLD_INDEX_MAGIC = b"MRCOLDI\x01"
-COLD_INDEX_VERSION = 1
+COLD_INDEX_VERSION = 2
+#: Without ranges of indexes in its summary.
+FIRST_VERSION = 1
 
 #: magic, version; cluster, node, number, seed, generation, copied from; length, last CRC; records,
 #: bytes and CRC of the summary
@@ -50,8 +53,12 @@ _CRC_AT = BLOCK_BYTES - _CRC.size
 
 #: A partition in a summary: its incarnation, the offset after its last record, its rows.
 _PARTITION = struct.Struct("<QqI")
-_RUN_SHAPE = (shapes.UINT, shapes.UINT, shapes.BYTES, [shapes.UINT], [shapes.UINT], shapes.BYTES,
-              shapes.BYTES)
+_FIRST_RUN_SHAPE = (shapes.UINT, shapes.UINT, shapes.BYTES, [shapes.UINT], [shapes.UINT],
+                    shapes.BYTES, shapes.BYTES)
+_RUN_SHAPE = (*_FIRST_RUN_SHAPE, [(shapes.UINT, shapes.UINT)])
+
+#: First and last index of ranges, ascending and apart.
+IndexRanges = Sequence[tuple[int, int]]
 
 
 @dataclass(slots=True)
@@ -67,6 +74,8 @@ class ColdRun:
     run_starts: list[int] = field(default_factory=list)
     run_terms: list[int] = field(default_factory=list)
     partitions: dict[int, PartitionIndex] = field(default_factory=dict)
+    #: Ranges of indexes for which the index file answers at a start; none if a record is in none.
+    ranges: IndexRanges = ()
 
     def add(self, index: int, term: int, byte: int, size: int) -> None:
         """Add the group's next record by index."""
@@ -87,6 +96,7 @@ class ColdIndexHeader(NamedTuple):
     records: int
     summary_bytes: int
     summary_crc: int
+    version: int = COLD_INDEX_VERSION
 
     @property
     def identity(self) -> FileIdentity:
@@ -141,6 +151,16 @@ class ColdContents:
         """Header of the index file, without its summary.  O(groups)."""
         return ColdIndexHeader(self.header, self.length, self.last_crc, self.records, 0, 0)
 
+    def take_ranges(self, ranges: Mapping[int, IndexRanges], unsure: Container[int] = ()) -> None:
+        """Set the ranges of indexes for which the index file is to answer at a start, by group.
+        Leave out the ``unsure`` groups, and those with a record that is in no range.
+        O(records)."""
+        for group, run in self.runs.items():
+            known = sorted(ranges.get(group, ())) if group not in unsure else []
+            held = sum(bisect_right(run.indexes, last) - bisect_left(run.indexes, first)
+                       for first, last in known)
+            run.ranges = tuple(known) if held == len(run.indexes) else ()
+
     def batches_before(self, group: int) -> int:
         """Return the number of batches before those of a group in the blocks.  O(groups)."""
         return sum(len(run.indexes) for each, run in self.runs.items() if each < group)
@@ -181,7 +201,8 @@ def encode(contents: ColdContents) -> list[bytes]:
     record_rows = [records.add_records(run.indexes, run.bytes, run.sizes) for run in runs]
     record_blocks = records.finish()
     batches = RowWriter(identity, BATCHES, 1 + len(record_blocks))
-    packed = [_pack_run(run, rows, batches) for run, rows in zip(runs, record_rows, strict=True)]
+    packed = [_pack_run(run, rows, batches, contents.index_header)
+              for run, rows in zip(runs, record_rows, strict=True)]
     batch_blocks = batches.finish()
     assert records.count == batches.count, "each record is a batch"
     summary = cbor2.dumps(packed)
@@ -196,17 +217,80 @@ def encode(contents: ColdContents) -> list[bytes]:
     return [bytes(head), *record_blocks, *batch_blocks, summary]
 
 
-def _pack_run(run: ColdRun, rows: SparseIndex, batches: RowWriter) -> list:
+def _pack_run(run: ColdRun, rows: SparseIndex, batches: RowWriter,
+              header: ColdIndexHeader) -> list:
     slot_of = {index: slot for slot, index in enumerate(run.indexes)}
     heads, partition_rows = [], []
     for _, partition in sorted(run.partitions.items()):
         slots = [slot_of[index] for index in partition.indexes_below(1 << 64)]
+        before = batches.count
         found = batches.add_batches_at(partition, [run.bytes[slot] for slot in slots],
                                        [run.sizes[slot] for slot in slots])
+        if run.ranges:
+            found = SparseIndex.of(batch_rows(partition, before, header, 0, run.ranges))
         heads.append(_PARTITION.pack(partition.partition, partition.end_offset, len(found)))
         partition_rows.append(found.data)
     return [run.group, run.incarnation, rows.data, run.run_starts, run.run_terms, b"".join(heads),
-            b"".join(partition_rows)]
+            b"".join(partition_rows), [*map(list, run.ranges)]]
+
+
+class ColdRunSummary(NamedTuple):
+    """A group's part of a cold segment, without the places of records."""
+
+    group: int
+    incarnation: int
+    rows: SparseIndex  # of records
+    run_starts: Sequence[int]
+    run_terms: Sequence[int]
+    packed_partitions: bytes
+    partition_rows: bytes  # of all partitions
+    ranges: IndexRanges = ()
+
+    @property
+    def records(self) -> int:
+        """Number of records.  O(rows)."""
+        return sum(row.count for row in self.rows)
+
+    def ends(self) -> Iterator[tuple[int, int]]:
+        """Yield each partition with the offset after its last record."""
+        return ((partition, end) for partition, end, _ in _PARTITION.iter_unpack(
+            self.packed_partitions))
+
+
+def parse_header(path: str, data: Buffer) -> ColdIndexHeader:
+    """Return the header in the first block of an index file.  Raise as ``decode``."""
+    return _parse_header(path, memoryview(data))
+
+
+def decode_summary(path: str, header: ColdIndexHeader, data: Buffer) -> list[ColdRunSummary]:
+    """Return the groups in the summary of an index file.  O(groups).  Raises ``CorruptIndex``."""
+    if len(data) != header.summary_bytes:
+        raise CorruptIndex(path, f"its summary has {len(data)} bytes of {header.summary_bytes}")
+    if core.crc32c(data, header.identity.block_crc(0)) != header.summary_crc:
+        raise CorruptIndex(path, "the checksum of its summary does not match")
+    try:
+        packed = cbor2.loads(bytes(data))
+        shapes.check(packed, [_FIRST_RUN_SHAPE if header.version == FIRST_VERSION else _RUN_SHAPE],
+                     "the summary")
+        return [_unpack_run(*fields) for fields in packed]
+    except (cbor2.CBORDecodeError, ValueError, TypeError, struct.error) as error:
+        raise CorruptIndex(path, f"malformed ({error})") from error
+
+
+def _unpack_run(group: int, incarnation: int, rows: bytes, starts: list[int], terms: list[int],
+                heads: bytes, partition_rows: bytes,
+                ranges: Sequence[Sequence[int]] = ()) -> ColdRunSummary:
+    if len(rows) % ROW_BYTES or len(partition_rows) % ROW_BYTES or len(heads) % _PARTITION.size:
+        raise ValueError(f"{len(rows)} and {len(partition_rows)} bytes of rows, {len(heads)} of "
+                         f"partitions")
+    if len(starts) != len(terms) or not starts:
+        raise ValueError(f"the terms of group {group} are not those of its records")
+    bounds = tuple((first, last) for first, last in ranges)
+    if any(first > last for first, last in bounds) or any(
+            a[1] >= b[0] for a, b in zip(bounds, bounds[1:])):
+        raise ValueError(f"the ranges of group {group} do not ascend")
+    return ColdRunSummary(group, incarnation, SparseIndex(rows), starts, terms, heads,
+                          partition_rows, bounds)
 
 
 def decode(path: str, data: Buffer) -> ColdContents:
@@ -218,15 +302,10 @@ def decode(path: str, data: Buffer) -> ColdContents:
     known = _parse_header(path, view)
     if len(view) != known.summary_position + known.summary_bytes:
         raise CorruptIndex(path, f"it has {len(view)} bytes")
-    summary = view[known.summary_position:]
-    identity = known.header.index_identity
-    if core.crc32c(summary, identity.block_crc(0)) != known.summary_crc:
-        raise CorruptIndex(path, "the checksum of its summary does not match")
+    summaries = decode_summary(path, known, view[known.summary_position:])
     try:
-        packed = cbor2.loads(bytes(summary))
-        shapes.check(packed, [_RUN_SHAPE], "the summary")
-        return _decode_blocks(path, known, view, packed)
-    except (cbor2.CBORDecodeError, ValueError, TypeError, OverflowError, struct.error) as error:
+        return _decode_blocks(path, known, view, summaries)
+    except (ValueError, TypeError, OverflowError, struct.error) as error:
         raise CorruptIndex(path, f"malformed ({error})") from error
 
 
@@ -236,7 +315,7 @@ def _parse_header(path: str, data: memoryview) -> ColdIndexHeader:
     magic, version = _VERSION.unpack_from(data)
     if magic != COLD_INDEX_MAGIC:
         raise CorruptIndex(path, f"its magic is {magic!r}")
-    if version != COLD_INDEX_VERSION:
+    if version not in (FIRST_VERSION, COLD_INDEX_VERSION):
         raise UnknownFormat(path, version, COLD_INDEX_VERSION)
     if len(data) < BLOCK_BYTES:
         raise CorruptIndex(path, f"its header has {len(data)} bytes")
@@ -244,11 +323,11 @@ def _parse_header(path: str, data: memoryview) -> ColdIndexHeader:
         raise CorruptIndex(path, "the checksum of its header does not match")
     _, _, cluster, node, number, seed, generation, copied_from, *bounds = _HEAD.unpack_from(data)
     header = ColdHeader(generation, number, cluster, node, seed, copied_from)
-    return ColdIndexHeader(header, *bounds)
+    return ColdIndexHeader(header, *bounds)._replace(version=version)
 
 
 def _decode_blocks(path: str, known: ColdIndexHeader, view: memoryview,
-                   packed: list[list]) -> ColdContents:
+                   summaries: Sequence[ColdRunSummary]) -> ColdContents:
     identity, batches_at = known.header.index_identity, known.first_batch_block
     batches = core.IndexRowReader(view[batches_at * BLOCK_BYTES:known.summary_position],
                                   batches_at, BATCHES, known.records, identity.crc())
@@ -266,17 +345,17 @@ def _decode_blocks(path: str, known: ColdIndexHeader, view: memoryview,
             raise ValueError(f"block {row.block} has too few rows")
         return blocks[row.block][row.slot * RECORD_ROW.size:end]
 
-    for group, incarnation, rows, starts, terms, heads, partition_rows in packed:
-        if len(rows) % ROW_BYTES:
-            raise ValueError(f"{len(rows)} bytes of rows")
-        data = b"".join(map(rows_of, SparseIndex(rows)))
-        run = ColdRun(group, incarnation, array("Q", data)[0::2], array("I", data)[2::4],
-                      array("I", data)[3::4], starts, terms)
+    for each in summaries:
+        group, data = each.group, b"".join(map(rows_of, each.rows))
+        run = ColdRun(group, each.incarnation, array("Q", data)[0::2], array("I", data)[2::4],
+                      array("I", data)[3::4], [*each.run_starts], [*each.run_terms],
+                      ranges=each.ranges)
         _check_run(run)
-        columns = batches.batches(heads, partition_rows, run.indexes[0], run.indexes[-1])
-        run.partitions = {each[0]: PartitionIndex.unpack(each, group) for each in columns}
-        of_partitions = sorted(index for each in run.partitions.values()
-                               for index in each.indexes_below(1 << 64))
+        columns = batches.batches(each.packed_partitions, each.partition_rows, run.indexes[0],
+                                  run.indexes[-1])
+        run.partitions = {fields[0]: PartitionIndex.unpack(fields, group) for fields in columns}
+        of_partitions = sorted(index for known_batches in run.partitions.values()
+                               for index in known_batches.indexes_below(1 << 64))
         if of_partitions != list(run.indexes):
             raise ValueError(f"the batches of group {group} are not its records")
         found.runs[group] = run

@@ -28,7 +28,7 @@ of a cold segment.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from operator import attrgetter
 from typing import NamedTuple, Protocol
@@ -38,7 +38,7 @@ from multiraft.codec import layout
 from multiraft.errors import CorruptEntry
 from multiraft.storage.atomic_file import replace_file
 from multiraft.storage.cold import cold_index
-from multiraft.storage.cold.cold_index import ColdContents
+from multiraft.storage.cold.cold_index import ColdContents, IndexRanges
 from multiraft.storage.cold.cold_segment import (
     HEADER_BYTES,
     ColdHeader,
@@ -141,10 +141,13 @@ class CopyJob:
     """Copy of records into a new cold segment."""
 
     def __init__(self, filesystem: Filesystem, directory: str, header: ColdHeader,
-                 sources: Sequence[CopySource]):
-        """``directory``: of cold segments; ``header``: of the new one."""
+                 sources: Sequence[CopySource],
+                 ranges: Mapping[int, IndexRanges] | None = None):
+        """``directory``: of cold segments; ``header``: of the new one; ``ranges``: as of
+        ``ColdContents.take_ranges``."""
         self.header = header
         self.sources = tuple(sources)
+        self.ranges = ranges or {}
         self.bytes = 0  # read and written so far
         self.bytes_to_copy = sum(sum(run.sizes) for source in sources for run in source.runs)
         self.damaged: list[DamagedRecord] = []
@@ -325,6 +328,7 @@ class CopyJob:
         """Write the index file, durably, under its name."""
         self._close()
         self.contents = self._builder.finish(self.header, self._length, self._last_crc)
+        self.contents.take_ranges(self.ranges, {each.group for each in self.damaged})
         buffers = cold_index.encode(self.contents)
         name = cold_index_path(self._directory, self.header.number).rpartition("/")[2]
         replace_file(self._filesystem, self._directory, name, buffers)

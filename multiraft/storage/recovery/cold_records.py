@@ -20,14 +20,19 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from operator import itemgetter
 
+from multiraft.storage.atomic_file import replace_file
 from multiraft.storage.checkpoint import Checkpoint, GroupRecord
-from multiraft.storage.cold.cold_index import ColdRun
+from multiraft.storage.cold import cold_index
+from multiraft.storage.cold.cold_index import ColdContents, ColdRun
 from multiraft.storage.cold.cold_segment import ColdSegment, place_in
 from multiraft.storage.cold.contents import FoundContents, read_contents
+from multiraft.storage.disk_space import is_full
 from multiraft.storage.index import Copy
 from multiraft.storage.journal.journal import Journal
 from multiraft.storage.record_store import UNKNOWN_TERM, MissingRecord, term_in
+from multiraft.storage.recovery.cold_ranges import ColdSummaries
 from multiraft.storage.recovery.report import Damage, RecoveryReport
+from multiraft.storage.removable_segments import GroupContents, PackedGroups
 from multiraft.storage.stored_log import StoredLog
 
 #: Holes that one group gets because of unreadable places whose records are not known.  More
@@ -36,9 +41,10 @@ HOLES_MAX = 1 << 12
 
 
 def join_cold_records(journal: Journal, checkpoint: Checkpoint, cluster: bytes, node: int,
-                      report: RecoveryReport) -> None:
+                      report: RecoveryReport, summaries: ColdSummaries) -> None:
     """Add the records of the checkpoint's cold segments to the logs in ``report``, and what cannot
-    be read of them to its damage.
+    be read of them to its damage.  A cold segment whose index file answers for all groups that need
+    it is not read, by its summary.
 
     Block.  O(records in cold segments, + records of the groups that have some).  Raise
     ``WrongIdentity``, ``UnknownFormat`` or ``OSError`` as ``read_contents``."""
@@ -48,13 +54,21 @@ def join_cold_records(journal: Journal, checkpoint: Checkpoint, cluster: bytes, 
               and (record.incarnation, record.tombstone_position) == (
                   log.incarnation, log.tombstone_position)}
     for segment in journal.cold:
+        number, parts = segment.name.number, summaries.get(segment.name.number)
+        if parts is not None and not any(part.run.group in groups and (
+                part.run.group, number) not in report.cold_answered for part in parts):
+            report.cold_contents[number] = PackedGroups({
+                part.run.group: GroupContents(part.run.incarnation, part.run.ranges[-1][1],
+                                              part.run.ranges[0][0])
+                for part in parts if part.run.ranges})
+            continue
         found = read_contents(journal.filesystem, journal.cold.directory, segment.name, cluster,
                               node)
+        report.cold_contents[number] = found.contents.groups()
         if not found.is_indexed and not found.lost and not found.unreadable:
-            report.cold_unindexed.append(found.contents)
-        report.cold_contents[segment.name.number] = found.contents.groups()
+            _write_index(journal, segment, found.contents)
         for group, run in found.contents.runs.items():
-            if group in groups:
+            if group in groups and (group, number) not in report.cold_answered:
                 groups[group].take(segment, run, {index for each, index in found.unreadable
                                                   if each == group})
         for group, first, last in _lost_ranges(found):
@@ -68,6 +82,17 @@ def join_cold_records(journal: Journal, checkpoint: Checkpoint, cluster: bytes, 
                           for group, index in found.unreadable]
     for each in groups.values():
         each.finish()
+
+
+def _write_index(journal: Journal, segment: ColdSegment, contents: ColdContents) -> None:
+    """Write the index file of a cold segment that lacks only that, for the next start.  On a full
+    disk leave it to that."""
+    directory, _, name = segment.index_path.rpartition("/")
+    try:
+        replace_file(journal.filesystem, directory, name, cold_index.encode(contents))
+    except OSError as error:
+        if not is_full(error):
+            raise
 
 
 def _lost_ranges(found: FoundContents) -> Iterator[tuple[int, int, int]]:

@@ -28,6 +28,7 @@ from multiraft.storage.indexed_segments import IndexedSegments
 from multiraft.storage.journal.journal import Journal, Segment
 from multiraft.storage.journal.segment_index import SegmentRun
 from multiraft.storage.record_store import UNKNOWN_TERM, TermRuns, term_in, with_term
+from multiraft.storage.recovery.cold_ranges import ColdPart, choose
 from multiraft.storage.recovery.lost_truncations import (
     conflicts_with,
     mark_maybe_truncated,
@@ -313,10 +314,12 @@ class GroupRebuild:
         return self._record.record_terms if self._record is not None else ()
 
     def raise_raft_start(self, record: GroupRecord, states: PartitionStates,
-                         indexed: IndexedSegments, headers: Mapping[int, FileHeader]) -> None:
+                         indexed: IndexedSegments, headers: Mapping[int, FileHeader],
+                         cold: Sequence[ColdPart] = ()) -> frozenset[int]:
         """Raise the Raft start to that of the checkpoint's record; entries below it become records
         as far as ``states``, the checkpoint's, say that they are needed.  ``headers``: of index
-        files, by start of the segment; those that answer are added to ``indexed``.
+        files, by start of the segment; those that answer are added to ``indexed``; ``cold``: parts
+        of cold segments.  Return the numbers of the cold segments of which no more is needed.
 
         The terms of the record are the true ones: an entry of another term was truncated, and the
         record of that is lost.  O(terms + entries below the Raft start + rows)."""
@@ -325,12 +328,15 @@ class GroupRebuild:
         joined = log.index.first_index
         if first_index > joined:
             self._raise_raft_start(record, states, terms)
-        if self._files:
+        chosen = choose(log, record, self._files, cold)
+        if chosen.files or chosen.cold:
             files = [(indexed.add(segment, headers[segment.start]), summary)
-                     for segment, summary in self._files]
-            log.restore_files(files, terms, states, indexed)
-            for _, copy in sorted(self._file_copies.items()):
-                log.restore_copy(copy, states)
+                     for segment, summary in chosen.files]
+            log.restore_files(files, [(indexed.add(each.segment, each.header), each.run)
+                                      for each in chosen.cold], terms, states, indexed)
+        for _, copy in sorted(self._file_copies.items()):
+            log.restore_copy(copy, states)
+        return chosen.answered
 
     def _raise_raft_start(self, record: GroupRecord, states: PartitionStates,
                           terms: list[tuple[int, int]]) -> None:

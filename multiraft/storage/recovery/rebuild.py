@@ -25,6 +25,7 @@ from multiraft.storage.indexed_segments import IndexedSegments
 from multiraft.storage.journal.journal import Journal, Segment
 from multiraft.storage.journal.segment_index import SegmentIndex, SegmentRun
 from multiraft.storage.journal.segment_scan import DamagedRange
+from multiraft.storage.recovery.cold_ranges import ColdPart, ColdSummaries
 from multiraft.storage.recovery.group_rebuild import GroupRebuild, places
 from multiraft.storage.recovery.lost_truncations import (
     is_obsolete_copy,
@@ -39,16 +40,17 @@ FoundDamage = tuple[DamagedRange, Damage]
 def rebuild(found: list[FoundSegment], damage: list[FoundDamage], checkpoint: Checkpoint,
             applied: Mapping[tuple[int, int], int], result: RecoveryReport,
             progress: RecoveryProgress, journal: Journal,
-            file_headers: Mapping[int, FileHeader]) -> None:
+            file_headers: Mapping[int, FileHeader], cold: ColdSummaries) -> None:
     """Fill ``result`` with the logs, partition states and damage of a checkpoint and the journal's
     segments.  O(groups + segments * groups in them + entries that are not applied + damage *
     groups).
 
     ``damage``: what reading the segments found; ``applied``: (group, incarnation) -> index that the
     checkpoint has applied; ``journal``: with these segments; ``file_headers``: of index files, by
-    start of the segment, of those whose entries were not read."""
+    start of the segment, of those whose entries were not read; ``cold``: summaries of cold
+    segments, as far as their index files may answer."""
     indexed = result.indexed = IndexedSegments(journal.filesystem)
-    rebuilding = _Rebuilding(checkpoint, applied, result, journal, indexed, file_headers)
+    rebuilding = _Rebuilding(checkpoint, applied, result, journal, indexed, file_headers, cold)
     rebuilding.report_damage(rebuilding.join(found, damage))
     rebuilding.restore_states(progress)
 
@@ -56,8 +58,13 @@ def rebuild(found: list[FoundSegment], damage: list[FoundDamage], checkpoint: Ch
 class _Rebuilding:
     def __init__(self, checkpoint: Checkpoint, applied: Mapping[tuple[int, int], int],
                  result: RecoveryReport, journal: Journal,
-                 indexed: IndexedSegments, file_headers: Mapping[int, FileHeader]):
+                 indexed: IndexedSegments, file_headers: Mapping[int, FileHeader],
+                 cold: ColdSummaries):
         self._indexed = indexed
+        self._cold: dict[int, list[ColdPart]] = {}  # by group
+        for parts in cold.values():
+            for part in parts:
+                self._cold.setdefault(part.run.group, []).append(part)
         self._file_headers = file_headers
         self._checkpoint = checkpoint
         self._applied = applied
@@ -195,7 +202,9 @@ class _Rebuilding:
             states = (self._checkpoint.partition_states[group] if is_known
                       else PartitionStates(group))
             if record is not None and is_known:
-                each.raise_raft_start(record, states, self._indexed, self._file_headers)
+                answered = each.raise_raft_start(record, states, self._indexed,
+                                                 self._file_headers, self._cold.get(group, ()))
+                self._result.cold_answered.update((group, number) for number in answered)
             log.raise_term()
             if log.missing:
                 log.damage.quarantine(

@@ -47,6 +47,7 @@ from multiraft.storage.journal.journal import (
 from multiraft.storage.journal.segment_index import SegmentIndex, without_removed_replicas
 from multiraft.storage.journal.segment_reader import read_unapplied, unapplied_ranges
 from multiraft.storage.journal.segment_scan import LATER_FORMAT, SegmentScan, scan_segment
+from multiraft.storage.recovery.cold_ranges import read_cold_summaries
 from multiraft.storage.recovery.cold_records import join_cold_records
 from multiraft.storage.recovery.covered_segments import Beginnings, Part
 from multiraft.storage.recovery.rebuild import FoundDamage, rebuild
@@ -94,9 +95,7 @@ class _Recovery:
         self._applied = checkpoint.applied()
         self._result = RecoveryReport()
         self._found_damage: list[FoundDamage] = []
-        #: Entries are read where the summaries do not do; all with cold segments, whose records
-        #: have left their sources.
-        self._by_summaries = not checkpoint.cold.names
+        self._by_summaries = True  # entries are read where the summaries do not do
         self._file_headers: dict[int, FileHeader] = {}  # of index files, by start of the segment
 
     def run(self) -> RecoveryReport:
@@ -136,11 +135,12 @@ class _Recovery:
         self._rewrite_unsynced(found, durable)
         self._journal.removed = self._removed
         self._resume(found, durable)  # first: then the journal has the place of each offset
+        identity = self._header.cluster, self._header.node
+        cold = read_cold_summaries(self._journal, *identity) if self._by_summaries else {}
         rebuild([(each.segment, each.scan.index) for each in found], self._found_damage,
                 self._checkpoint, self._applied, self._result, self._progress, self._journal,
-                self._file_headers)
-        join_cold_records(self._journal, self._checkpoint, self._header.cluster,
-                          self._header.node, self._result)
+                self._file_headers, cold)
+        join_cold_records(self._journal, self._checkpoint, *identity, self._result, cold)
         self._summarize(found, verdict)
         return self._result
 

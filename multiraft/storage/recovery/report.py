@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from multiraft.partitions.state import PartitionStates
-from multiraft.storage.cold.cold_index import ColdContents
 from multiraft.storage.damage.journal_damage import JournalDamage
 from multiraft.storage.indexed_segments import IndexedSegments
 from multiraft.storage.journal.journal import Segment
@@ -53,7 +52,8 @@ class RecoveryReport:
     unindexed: list[Segment] = field(default_factory=list)  # sealed, without a good index file
     #: By number: groups in each cold segment, with the first and last index of their records.
     cold_contents: dict[int, Mapping[int, GroupContents]] = field(default_factory=dict)
-    cold_unindexed: list[ColdContents] = field(default_factory=list)  # without a good index file
+    #: (group, number) of the parts of cold segments that were not to be read whole.
+    cold_answered: set[tuple[int, int]] = field(default_factory=set)
     scanned_bytes: int = 0
     scanned_segments: int = 0
     indexed_segments: int = 0

@@ -8,10 +8,13 @@ import pytest
 
 from chaos.simulator.disk.filesystem import PowerLoss
 from multiraft.storage.checkpoint import checkpoint_names
+from multiraft.storage.cold.cleaning_policy import CleaningLimits, Sources
 from multiraft.storage.cold.cold_segment import is_cold
 from multiraft.storage.errors import CorruptJournalRange, CorruptRange
 from multiraft.storage.io_jobs import RowCopyJob, RowRecordsJob
+from multiraft.storage.recovery import cold_records
 from multiraft.storage.repair.repair import ANY_COMMITTED
+from tests.storage.cold.test_cleaner import surveyed
 from tests.storage.cold.test_cold_and_rows import (
     Cleaned,
     clean,
@@ -22,6 +25,7 @@ from tests.storage.cold.test_cold_and_rows import (
     source_rows,
     work,
 )
+from tests.storage.cold.test_cold_index import first_version_of
 from tests.storage.damage import DIRECTORY
 from tests.storage.test_indexed_records import (
     GROUPS,
@@ -122,6 +126,133 @@ def test_a_cold_segment_goes_with_its_last_record():
         history.restart()
 
 
+# ---- starts --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step", [1, 2, 3])
+def test_a_start_reads_summaries_alone(step, monkeypatch):
+    history = cleaned(step)
+    indexed = history.store.table.indexed
+    before = {start: each.rows for start, each in indexed._by_start.items()}
+    ranges = {group: [(each.first, each.last, each.segment.segment.start)
+                      for each in history.store.table.logs[group].records._ranges]
+              for group in GROUPS}
+    monkeypatch.setattr(cold_records, "read_contents", None)
+    for _ in range(2):
+        history.restart()
+        table = history.store.table
+        assert before.items() <= {
+            start: each.rows for start, each in table.indexed._by_start.items()}.items()
+        for group in GROUPS:
+            assert ranges[group] == [(each.first, each.last, each.segment.segment.start)
+                                     for each in table.logs[group].records._ranges
+                                     if each.segment.segment.start in before]
+        assert history.store.recovered.scanned_segments == 1 and not in_memory(history)
+        history.check()
+    work(history)
+    assert clean(history)
+    work(history)
+    history.check()
+
+
+def rows_of(history: History, starts: frozenset[int]) -> int:
+    return sum(each.rows for start, each in history.store.table.indexed._by_start.items()
+               if start in starts)
+
+
+def test_sources_that_are_still_there_answer_nothing_after_a_start():
+    history = released()
+    assert clean(history)
+    sources = next(iter(history.store.cleaner._waiting.values())).sources
+    work(history)
+    assert not source_rows(history)
+    history.restart()
+    assert not rows_of(history, sources) and cold_places(history) and not in_memory(history)
+    assert sources <= {each.start for each in history.store.table.journal.segments}
+    history.check()
+    for _ in range(3):
+        history.remove()
+    assert not sources & {each.start for each in history.store.table.journal.segments}
+    history.check()
+
+
+def test_a_start_from_a_checkpoint_that_names_the_copies_uses_them():
+    """The older checkpoint does not name them yet."""
+    history = released()
+    assert clean(history)
+    sources = next(iter(history.store.cleaner._waiting.values())).sources
+    assert not cold_places(history) and rows_of(history, sources)
+    history.restart()
+    assert cold_places(history) and not in_memory(history) and not rows_of(history, sources)
+    history.check()
+
+
+@pytest.mark.parametrize("how", ["missing", "damaged", "first version", "short"])
+def test_a_start_without_an_index_file_reads_the_cold_segment(how):
+    history = cleaned()
+    (at,) = cold_files(history)
+    data = contents(history, at.path)
+    history.store.close()
+    if how == "missing":
+        history.filesystem.remove(at.path)
+    else:
+        put(history, at.path, {"damaged": flipped(data, len(data) - 5), "short": data[:-1],
+                               "first version": first_version_of(data)}[how])
+    history.store = open_store(history.filesystem, DIRECTORY, history.config)
+    assert in_memory(history)
+    history.check()
+    assert contents(history, at.path) != data and (how == "first version") == (
+        contents(history, at.path) == first_version_of(data))
+    for _ in range(2):
+        history.restart()
+        history.check()
+    history.store.cleaner._limits = CleaningLimits()
+    work(history)
+    assert clean(history)
+    for _ in range(2):
+        work(history)
+    assert not in_memory(history) and cold_places(history)
+    history.check()
+    history.restart()
+    assert not in_memory(history)
+    history.check()
+
+
+def test_a_record_that_was_repaired_before_the_copy_is_read_after_a_start():
+    """Its index is in the range of a cold segment that does not have it."""
+    history = released()
+    store = history.store
+    survey, *_ = surveyed(store, Sources(tuple(store.cleaner._facts)))
+    run = survey.runs[0]
+    index, entry = run.indexes[2], history.logs[run.group][run.indexes[2] - 1]
+    assert store.repair.record_damage(run.group, index, "test", run.positions[2], run.sizes[2])
+    staged = store.repair.stage_copies(run.group, [entry], lambda: None)
+    staged.execute()
+    store.finish(staged)
+    work(history)
+    assert clean(history)
+    for _ in range(3):
+        work(history)
+        history.remove()
+    records = history.store.table.logs[run.group].records
+    assert index in records and records.ranges_within(index, index)
+    assert not is_cold(records.locate(index).position)
+    for _ in range(2):
+        history.restart()
+        assert index in history.store.table.logs[run.group].records
+        history.check()
+    history.store.table.journal.start_segment()
+    seal(history.store)
+    work(history)
+    assert clean(history)
+    for _ in range(3):
+        work(history)
+        history.remove()
+    history.check()
+    history.restart()
+    history.check()
+
+
 # ---- by index ------------------------------------------------------------------------------------
 
 
@@ -197,8 +328,11 @@ def damaged_record(history: History, header: bool) -> tuple[int, int, int]:
     return index, position, size
 
 
-def test_a_damaged_record_is_repaired_and_its_copy_counts():
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_damaged_record_is_repaired_and_its_copy_counts(version):
+    """Also after starts that take all records of the cold segment into memory, by version 1."""
     history = cleaned()
+    (at,) = cold_files(history)
     index, position, size = damaged_record(history, False)
     entry = history.logs[GROUP][index - 1]
     with pytest.raises(CorruptRange) as error:
@@ -209,10 +343,13 @@ def test_a_damaged_record_is_repaired_and_its_copy_counts():
     staged = store.repair.stage_copies(GROUP, [entry], lambda: None)
     staged.execute()
     store.finish(staged)
-    for _ in range(2):
+    if version == 1:
+        put(history, at.path, first_version_of(contents(history, at.path)))
+    for start in range(3):
         history.check()
         work(history)
         assert not is_cold(history.store.table.logs[GROUP].records.locate(index).position)
+        assert bool(in_memory(history)) == (version == 1 and start > 0)
         history.restart()
 
 

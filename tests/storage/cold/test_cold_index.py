@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 
+import cbor2
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -57,7 +58,9 @@ def rows_of(contents) -> list[tuple]:
 
 #: Of both files of the test.
 GOLDEN_DATA = "250690ead7754d27ba8269e45c9d79fa7791433f1461709a75d02c2d893527a5"
-GOLDEN_INDEX = "dd3233587b538bedce58d7fb2d80c24a56ac1997927c20d9894b6dac06b15882"
+GOLDEN_FIRST_INDEX = "dd3233587b538bedce58d7fb2d80c24a56ac1997927c20d9894b6dac06b15882"
+GOLDEN_INDEX = "4555f78a10d261877e88ce4e242e66133656a9bcd6c868442da2d2e3a270739e"
+GOLDEN_RANGES = "263e36c2dfe2bfd10cca4d194e3cf2fb31a75855f5080e15989b2707dd52bc2d"
 
 
 def test_golden_bytes():
@@ -75,12 +78,69 @@ def test_golden_bytes():
         "0700000000000000" "4d00000000000000" "0200000000000000")).to_bytes(4, "little")
     assert data[60:64] == core.crc32c(data[:60]).to_bytes(4, "little")
     assert len(data) == 64 + 3 * 64 + 72 + 80 + 72
-    assert index[:12] == b"MRCOLDI\x01" b"\x01\0\0\0" and len(index) == 3 * BLOCK_BYTES + 163
+    assert index[:12] == b"MRCOLDI\x01" b"\x02\0\0\0" and len(index) == 3 * BLOCK_BYTES + 165
     assert index[BLOCK_BYTES + 4:BLOCK_BYTES + 8].hex() == "03000300"
     assert index[BLOCK_BYTES + 8:BLOCK_BYTES + 56] == b"".join([
         RECORD_ROW.pack(3, 64, 136), RECORD_ROW.pack(5, 200, 144), RECORD_ROW.pack(9, 344, 136)])
     assert hashlib.sha256(data).hexdigest() == GOLDEN_DATA
     assert hashlib.sha256(index).hexdigest() == GOLDEN_INDEX
+    assert hashlib.sha256(first_version_of(index)).hexdigest() == GOLDEN_FIRST_INDEX
+
+
+def first_version_of(index: bytes) -> bytes:
+    """The same index file in version 1, whose summary has no ranges."""
+    header = cold_index.parse_header(INDEX, index)
+    runs = [run[:-1] for run in cbor2.loads(index[header.summary_position:])]
+    summary, head = cbor2.dumps(runs), bytearray(index[:BLOCK_BYTES])
+    head[8] = 1
+    head[76:84] = len(summary).to_bytes(8, "little")
+    head[84:88] = core.crc32c(summary, header.identity.block_crc(0)).to_bytes(4, "little")
+    head[-4:] = core.crc32c(head[:-4]).to_bytes(4, "little")
+    return bytes(head) + index[BLOCK_BYTES:header.summary_position] + summary
+
+
+def test_an_index_of_version_1_is_read():
+    filesystem = SimulatedFilesystem()
+    job = cold_file(filesystem)
+    first = first_version_of(filesystem.image(INDEX))
+    assert rows_of(cold_index.decode(INDEX, first)) == rows_of(job.contents)
+    header = cold_index.parse_header(INDEX, first)
+    summary = first[header.summary_position:]
+    assert [each.ranges for each in cold_index.decode_summary(INDEX, header, summary)] == [(), ()]
+
+
+def test_golden_summary_with_ranges():
+    filesystem = SimulatedFilesystem()
+    contents = cold_file(filesystem).contents
+    first, last = contents.runs[1].indexes[0], contents.runs[1].indexes[-1]
+    bounds = {1: [(first, first + 4), (first + 5, last + 3)], 2: [(first, last - 1)]}
+    contents.take_ranges(bounds)
+    assert [run.ranges for run in contents.runs.values()] == [tuple(bounds[1]), ()]
+    index = b"".join(cold_index.encode(contents))
+    assert hashlib.sha256(index).hexdigest() == GOLDEN_RANGES
+    again = cold_index.decode(INDEX, index)
+    assert [run.ranges for run in again.runs.values()] == [tuple(bounds[1]), ()]
+    assert rows_of(again) == rows_of(contents)
+    header = cold_index.parse_header(INDEX, index)
+    one, other = cold_index.decode_summary(INDEX, header, index[header.summary_position:])
+    assert len(one.partition_rows) > len(other.partition_rows), "each row is of one range"
+    contents.take_ranges(bounds, {1})
+    assert not contents.runs[1].ranges
+
+
+@pytest.mark.parametrize("ranges", [[[9, 5]], [[1, 9], [9, 30]], [[10, 30], [1, 9]]])
+def test_ranges_that_do_not_ascend_are_refused(ranges):
+    filesystem = SimulatedFilesystem()
+    cold_file(filesystem)
+    index = filesystem.image(INDEX)
+    header = cold_index.parse_header(INDEX, index)
+    runs = cbor2.loads(index[header.summary_position:])
+    runs[0][-1] = ranges
+    summary = cbor2.dumps(runs)
+    header = header._replace(summary_bytes=len(summary),
+                             summary_crc=core.crc32c(summary, header.identity.block_crc(0)))
+    with pytest.raises(CorruptIndex):
+        cold_index.decode_summary(INDEX, header, summary)
 
 
 def test_places_are_no_journal_offsets():
