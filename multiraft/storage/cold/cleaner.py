@@ -32,6 +32,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -159,6 +160,17 @@ def _ranges_by_group(sources: Sequence[_WholeSource]) -> dict[int, list[tuple[in
     return {group: sorted((each.first, each.last) for source in _disjoint(known)
                           for each in source.ranges)
             for group, known in by_group.items()}
+
+
+def _fitting(sizes: Sequence[int], records_max: int, bytes_max: int, is_first: bool) -> int:
+    """Return how many records of a group are to be copied from one source: all if they fit, else
+    none, because a part of them would stay in memory.  Of the first group, as many as fit."""
+    if len(sizes) <= records_max and sum(sizes) <= bytes_max:
+        return len(sizes)
+    if not is_first:
+        return 0
+    ends = [*accumulate(sizes[:records_max])]
+    return bisect_right(ends, bytes_max)
 
 
 def _is_within(ranges: Sequence[CopiedRange], index: int) -> bool:
@@ -604,12 +616,12 @@ class Cleaner:
             source = self._source(facts.start)
             if source is None:
                 continue
-            runs, partial, room = self._wanted(*source, *room)
+            runs, partial, room = self._wanted(*source, not found, *room)
             survey = by_start.get(facts.start)
             if survey is not None and not self._is_current(survey.indexed):
                 survey = None
             if survey is not None:
-                room = self._add_surveyed(survey, runs, partial, *room)
+                room = self._add_surveyed(survey, runs, partial, not found, *room)
             copied = self._whole_sources(*source, partial, survey)
             if runs:
                 whole += copied
@@ -646,11 +658,13 @@ class Cleaner:
         return segments[0], contents.groups
 
     def _wanted(self, segment: Segment | ColdSegment, groups: Mapping[int, GroupContents],
-                records_max: int,
+                is_first: bool, records_max: int,
                 bytes_max: int) -> tuple[list[WantedRun], set[int], tuple[int, int]]:
         """Return the records of a segment with places in memory that are to be copied, the groups
-        of which these are not all, and the room that is left."""
-        runs, partial = [], set()
+        of which these are not all, and the room that is left.  ``is_first``: nothing else is
+        copied."""
+        runs: list[WantedRun] = []
+        partial: set[int] = set()
         begin, end = segment.start, segment.end
         for group, contents in groups.items():
             log = self._log_of(group, contents.incarnation)
@@ -661,11 +675,8 @@ class Cleaner:
                 continue
             indexes, positions, sizes = log.records.places_within(
                 begin, end, contents.first_index, contents.last_index)
-            count = 0
-            while count < min(len(indexes), records_max) and sizes[count] <= bytes_max:
-                bytes_max -= sizes[count]
-                count += 1
-            records_max -= count
+            count = _fitting(sizes, records_max, bytes_max, is_first and not runs)
+            records_max, bytes_max = records_max - count, bytes_max - sum(sizes[:count])
             if count < len(indexes):
                 partial.add(group)
             if count:
@@ -698,7 +709,7 @@ class Cleaner:
         return self._table.indexed.find(indexed.segment.start) is indexed
 
     def _add_surveyed(self, survey: SurveyJob, runs: list[WantedRun], partial: set[int],
-                      records_max: int, bytes_max: int) -> tuple[int, int]:
+                      is_first: bool, records_max: int, bytes_max: int) -> tuple[int, int]:
         """Add the records of a survey that are still in the index file alone to ``runs``, and the
         groups of which these are not all to ``partial``.  Return the room that is left."""
         for run in survey.runs:
@@ -708,19 +719,16 @@ class Cleaner:
                 continue
             # Repaired meanwhile: the copy of a peer is newer than one that begins now.
             known = {*log.records.indexes_from(run.indexes[0], run.indexes[-1])}
-            slots = []
-            for slot, index in enumerate(run.indexes):
-                if index in known:
-                    continue
-                if not records_max or run.sizes[slot] > bytes_max:
-                    partial.add(run.group)
-                    break
-                slots.append(slot)
-                records_max, bytes_max = records_max - 1, bytes_max - run.sizes[slot]
-            if slots:
-                runs.append(run._replace(indexes=[run.indexes[slot] for slot in slots],
-                                         positions=[run.positions[slot] for slot in slots],
-                                         sizes=[run.sizes[slot] for slot in slots]))
+            slots = [slot for slot, index in enumerate(run.indexes) if index not in known]
+            sizes = [run.sizes[slot] for slot in slots]
+            count = _fitting(sizes, records_max, bytes_max, is_first and not runs)
+            records_max, bytes_max = records_max - count, bytes_max - sum(sizes[:count])
+            if count < len(slots):
+                partial.add(run.group)
+            if count:
+                runs.append(run._replace(indexes=[run.indexes[slot] for slot in slots[:count]],
+                                         positions=[run.positions[slot] for slot in slots[:count]],
+                                         sizes=sizes[:count]))
         return records_max, bytes_max
 
     def copied(self, job: CopyJob) -> list[CorruptRange]:

@@ -438,19 +438,39 @@ def test_records_beyond_the_room_of_one_cold_segment_keep_their_source():
     checkpoints(store, 1)
     worked(store)
     store.cleaner._limits = type(store.cleaner._limits)(records_max=3)
-    assert copied(store).contents.records == 3
+    assert copied(store).contents.records == 2, "the third source has two, of which one would fit"
     for _ in range(3):
         checkpoints(store)
         worked(store)
         remove(store)
-    assert len([at for at in places(store).values() if is_cold(at)]) == 3
+    assert len([at for at in places(store).values() if is_cold(at)]) == 2
     check(store)
-    assert copied(store).contents.records == 3, "of the cold segment and of the source"
+    assert copied(store).contents.records == 2, "of the source"
     for _ in range(3):
         checkpoints(store)
         worked(store)
         remove(store)
     check(store)
+
+
+def test_a_source_with_more_records_than_a_cold_segment_is_copied_in_parts():
+    store = compacted(SimulatedFilesystem())
+    checkpoints(store, 1)
+    worked(store)
+    store.cleaner._limits = type(store.cleaner._limits)(records_max=1)
+    found = set()
+    for _ in range(8):
+        for facts in store.cleaner._facts:
+            if facts.records and not facts.is_cold:
+                job = copied(store, Sources((facts,)))
+                found |= {*job.contents.runs[GROUP].indexes}
+                break
+        for _ in range(3):
+            checkpoints(store)
+            worked(store)
+            remove(store)
+        check(store)
+    assert found == {*RECORDS} and all(map(is_cold, places(store).values()))
 
 
 def test_a_source_that_went_by_itself_is_not_missed():
