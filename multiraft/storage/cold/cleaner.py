@@ -12,8 +12,8 @@ and ``select`` on a thread, ``take_bounds`` on the loop between, ``surveyed`` be
                                                       it, because no checkpoint names it
     2 a checkpoint names the cold segment             the checkpoint is; a start from it reads both
                                                       copies, one from an earlier reads the source
-    3 all kept checkpoints name it: its records'      not at all: the journal's own removal of the
-      places are those of the copies from now on      sources begins (``segment_removal.py``)
+    3 all kept checkpoints name it: its index file    not at all: the journal's own removal of the
+      answers for the copies from now on              sources begins (``segment_removal.py``)
     4 a cold segment without a record leaves          a checkpoint without it is
     5 no kept checkpoint names it: its files are      the directory is synced
       unlinked
@@ -22,8 +22,9 @@ A crash between any two steps leaves a start that works.
 
 Invariants.  A source counts as free of records only by the places of records, never because it was
 copied: what became a record since, or could not be copied, still stands in it.  A copy is used
-only where the record's place is older than the copying; what repair wrote since is kept.  The
-rows of a source in a group's partitions go only if each live record of the group there was copied.
+only where the record's place is older than the copying; what repair wrote since is kept.  The index
+file of a cold segment answers for a group's range of indexes in a source only if each live record
+of the group there was copied, or has its place in memory.  Else the places of copies are in memory.
 
 Theory.  Which segments are copied: ``cleaning_policy.py``.
 """
