@@ -488,10 +488,12 @@ class RecordStore:
         ranges + ranges there)."""
         return any(each.segment is segment for each in self.ranges_within(first, last))
 
-    def is_free(self, first: int, last: int) -> bool:
-        """Return True if no index file answers for an index in [first, last], and none is uncopied.
-        O(log ranges)."""
-        return not self.ranges_within(first, last) and not self.uncopied.first_in(first, last)
+    def is_in_memory(self, first: int, last: int) -> bool:
+        """Return True if memory alone has the records with an index in [first, last], and there are
+        some: no index file answers for such an index, and none is uncopied.  O(log n)."""
+        at = bisect_left(self._indexes, first)
+        return (at < len(self._indexes) and self._indexes[at] <= last
+                and not self.ranges_within(first, last) and not self.uncopied.first_in(first, last))
 
     def replace_files(self, ranges: Iterable[CopiedRange], added: IndexedSegment | None) -> None:
         """Let the index file of a cold segment answer instead of others for their ``ranges``; None

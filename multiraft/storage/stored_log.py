@@ -570,13 +570,13 @@ class StoredLog:
                       last: int) -> list[CopiedRange]:
         """Return the ranges of indexes for which the index file of a cold segment may answer once
         it has a copy of each record of the log in a source.  These are the ranges of the source,
-        ``source``; None, or without any, all of its indexes, first..last, if no other file answers
-        for one of them.  O(ranges there + installed ranges)."""
+        ``source``; None, or without any, all of its indexes, first..last, if one of them is a
+        record in memory and no other file answers for one.  O(ranges there + installed ranges)."""
         known = self.records.ranges_within(first, last)
         own = [CopiedRange(*each) for each in known if each.segment is source]
         if own or not first:
             return own
-        if not self.records.is_free(first, last) or last >= self.raft_start or any(
+        if not self.records.is_in_memory(first, last) or last >= self.raft_start or any(
                 each.first <= last and first <= each.last for each in self.installed):
             return []
         return [CopiedRange(first, last, None)]

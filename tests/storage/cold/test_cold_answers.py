@@ -126,6 +126,26 @@ def test_a_cold_segment_goes_with_its_last_record():
         history.restart()
 
 
+@pytest.mark.parametrize("kept", [0, 1])
+def test_records_that_leave_while_their_copies_wait_are_answered_by_no_file(kept):
+    """All of a group, or all but those of one partition, below the log starts."""
+    history = sealed()
+    assert clean(history)
+    for at in range(kept, 3):
+        history.raise_log_start(GROUP, at, 0)
+    history.apply(GROUP, 0)
+    history.trim(GROUP)
+    work(history)
+    records = history.store.table.logs[GROUP].records
+    assert bool(records.first_needed) == bool(records.terms) == bool(records._ranges) == bool(kept)
+    history.check()
+    for _ in range(3):
+        history.remove()
+        work(history)
+    history.restart()
+    history.check()
+
+
 # ---- starts --------------------------------------------------------------------------------------
 
 
