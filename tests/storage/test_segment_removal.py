@@ -28,6 +28,7 @@ from tests.storage.test_raft_start import (
     checkpoints,
     log_start,
     payloads,
+    put,
     read,
 )
 from tests.storage.world import (
@@ -364,6 +365,51 @@ def test_an_index_that_may_have_been_lost_beside_a_removed_range_is_missing(simu
     assert 6 in log.records.missing
     assert read(store, PARTITION, 0, 2) == (payloads(3), 2)
     assert read(store, SECOND, 1) == (payloads(8), 2)
+
+
+def damaged_behind_removed(filesystem):
+    """A store whose indexes 4 and 5 stood in a removed segment, as peers have answered, and 6 in a
+    damaged place behind it.  All replicas have cleared the damage, and the checkpoints name 6."""
+    store = without_middle(filesystem)
+    segment, place = store.table.journal.segments[1], records(store, GROUP)[6]
+    store.close()
+    filesystem.remove(segment.path.replace(".segment", ".index"))
+    filesystem.overwrite(segment.path, place.position - segment.start + 20, b"\xff")
+    store = open_store(filesystem, DIRECTORY)
+    assert missing(store) == [4, 5, 6]
+    store.repair.forget_holes(GROUP, [4, 5])
+    for group in (GROUP, OTHER):
+        put(store, store.repair.stage_clear(group, lambda: None))
+    checkpoints(store)
+    store.close()
+    return open_store(filesystem, DIRECTORY)
+
+
+def missing(store) -> list[int]:
+    return sorted(store.table.logs[GROUP].records.missing)
+
+
+def test_indexes_without_records_stay_known_beside_cleared_damage(simulated):
+    """Each start would have to ask peers again, and when all have such damage, none can answer."""
+    store = damaged_behind_removed(simulated)
+    assert missing(store) == [6]
+    assert store.repair.quarantined(GROUP) is None
+
+
+@pytest.mark.parametrize("is_header, expected", [(False, [6]), (True, [4, 5, 6])])
+def test_later_damage_may_have_held_a_copy_of_an_index_beside_cleared_damage(
+        simulated, is_header, expected):
+    """A damaged payload tells of which entry it is, a damaged header does not."""
+    store = damaged_behind_removed(simulated)
+    put(store, store.repair.stage_copies(GROUP, [ENTRIES[5]], lambda: None))
+    assert not missing(store)
+    place, segment = records(store, GROUP)[6], store.table.journal.segments[-1]
+    checkpoints(store)
+    store.close()
+    at = place.position - segment.start + (20 if is_header else 100)
+    simulated.flip(segment.path, at, 1)
+    store = open_store(simulated, DIRECTORY)
+    assert missing(store) == expected
 
 
 def test_a_truncation_in_a_removed_segment_is_not_forgotten(simulated):
