@@ -495,13 +495,15 @@ class RecordStore:
         return (at < len(self._indexes) and self._indexes[at] <= last
                 and not self.ranges_within(first, last) and not self.uncopied.first_in(first, last))
 
-    def replace_files(self, ranges: Iterable[CopiedRange], added: IndexedSegment | None) -> None:
+    def replace_files(self, ranges: Iterable[CopiedRange], added: IndexedSegment | None,
+                      raft_start: int) -> None:
         """Let the index file of a cold segment answer instead of others for their ``ranges``; None
         = all records there have places in memory.  O(ranges)."""
         gone = {each.first for each in ranges}
         self._ranges = [each if added is None or each.first not in gone
                         else each._replace(segment=added)
                         for each in self._ranges if added is not None or each.first not in gone]
+        self._drop_terms(raft_start)
 
     def restore(self, terms: TermRuns, ranges: Iterable[FileRange], raft_start: int) -> None:
         """Set the terms, and add ranges of segments whose index files answer.  O(terms + ranges log
@@ -687,6 +689,7 @@ class RecordStore:
         assert all(a[0] < b[0] and a[1] != b[1] for a, b in zip(self._terms, self._terms[1:]))
         assert not self._terms or self._terms[-1][0] < raft_start
         assert not self.first_needed or self._terms[0][0] <= self.first_needed
+        assert self.first_needed or not self._terms, f"terms {self._terms} of nothing"
         ranges = self._ranges
         assert all(each.first <= each.last < raft_start for each in ranges)
         assert all(a.last < b.first for a, b in zip(ranges, ranges[1:]))

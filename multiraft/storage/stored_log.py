@@ -608,7 +608,7 @@ class StoredLog:
                 kept = [records.kept_in_memory(each.first, each.last, cold) for each in ranges]
             self._take_cold_rows(ranges, kept, partition, replaced, rows_of, states, counts)
         own = [each for each in ranges if each.segment is not None]
-        records.replace_files(own, cold)
+        records.replace_files(own, cold, self.raft_start)
         for each in ranges:
             records.let_go(each.first, each.last, cold)
 

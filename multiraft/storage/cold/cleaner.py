@@ -388,7 +388,7 @@ class Cleaner:
             batches = log.partitions.get(partition)
             if batches is not None:
                 batches.drop_rows_of(files)
-        log.records.replace_files(own, None)
+        log.records.replace_files(own, None, log.raft_start)
 
     def _is_in_file(self, log: StoredLog, index: int, waiting: _Waiting) -> bool:
         found = log.records.in_file(index)

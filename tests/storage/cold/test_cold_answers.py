@@ -146,6 +146,21 @@ def test_records_that_leave_while_their_copies_wait_are_answered_by_no_file(kept
     history.check()
 
 
+@pytest.mark.parametrize("made", [sealed, released])
+def test_terms_of_a_group_go_with_its_last_record_in_the_sources(made):
+    """A snapshot whose terms are of no index is refused by its receiver."""
+    history = made()
+    for at in range(3):
+        history.raise_log_start(GROUP, at, 0)
+    history.apply(GROUP, 0)
+    history.trim(GROUP)
+    assert clean(history)
+    work(history)
+    records = history.store.table.logs[GROUP].records
+    assert not records.first_needed and not records.terms and not records._ranges
+    history.check()
+
+
 # ---- starts --------------------------------------------------------------------------------------
 
 
