@@ -58,6 +58,10 @@ class File(Protocol):
         tell."""
         ...
 
+    def read_ahead(self, length: int, position: int) -> None:
+        """Have the system read bytes into the page cache, without waiting for them."""
+        ...
+
     def write(self, buffers: Sequence[Buffer], position: int, sync: bool) -> int:
         """Write all buffers, gathered, at ``position`` (extending the file, zeros between), and
         then ``sync`` when asked.  Return the number of bytes written, always all of them."""
@@ -199,6 +203,9 @@ class RealFile:
                 return None
             raise
         return data if count == length else None
+
+    def read_ahead(self, length: int, position: int) -> None:
+        os.posix_fadvise(self._descriptor, position, length, os.POSIX_FADV_WILLNEED)
 
     def write(self, buffers: Sequence[Buffer], position: int, sync: bool) -> int:
         return core.append_gathered(self._descriptor, buffers, position, sync)

@@ -167,6 +167,9 @@ class SimulatedFile:
         return (None if position // PAGE_BYTES % 4 == 0
                 else bytearray(self._open_inode().view[position:position + length]))
 
+    def read_ahead(self, length: int, position: int) -> None:
+        self._open_inode()
+
     def write(self, buffers: Sequence[Buffer], position: int, sync: bool) -> int:
         data = b"".join(buffers)
         inode, filesystem = self._open_inode(), self._filesystem

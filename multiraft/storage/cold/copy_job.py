@@ -28,6 +28,7 @@ of a cold segment.
 from __future__ import annotations
 
 import enum
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from operator import attrgetter
@@ -57,6 +58,9 @@ from multiraft.types import Entry, EntryKind
 STEP_BYTES = 1 << 20
 #: Bytes between two wanted records that are read through: a second read costs about as much.
 GAP_BYTES_MAX = 64 << 10
+#: Bytes of records that the system reads from a source before they are asked for: each step opens
+#: the file anew, so that it would wait for the disk again.
+AHEAD_BYTES = 4 << 20
 #: A sync covers so much: the last one of a whole file would delay appends to the same disk.
 SYNC_BYTES = 8 << 20
 
@@ -125,6 +129,24 @@ class DamagedRecord(NamedTuple):
     why: str
 
 
+class _Span(NamedTuple):
+    """Records of a source that one read covers."""
+
+    source: SourceFile
+    wanted: list[WantedRecord]  # ascending by position
+
+    @property
+    def begin(self) -> int:
+        """Position of the first record."""
+        return self.wanted[0].position
+
+    @property
+    def length(self) -> int:
+        """Bytes from there to the end of the last record."""
+        last = self.wanted[-1]
+        return last.position + last.size - self.begin
+
+
 class _Phase(enum.Enum):
     READ = enum.auto()
     CREATE = enum.auto()
@@ -158,7 +180,11 @@ class CopyJob:
         self._path = cold_path(directory, header.number)
         self._phase = _Phase.READ
         self._reads = self._spans()
-        self._span: tuple[SourceFile, list[WantedRecord]] | None = None  # that is being read
+        self._span: _Span | None = None  # that is being read
+        self._upcoming: deque[_Span] = deque()  # behind it
+        self._upcoming_bytes = 0
+        self._read_ahead_of: SourceFile | None = None
+        self._read_ahead_to = 0  # begin of its last span that the system was asked to read
         self._entries: list[Entry] = []
         self._copied = 0  # entries that are written
         self._builder = ContentsBuilder()
@@ -198,7 +224,7 @@ class CopyJob:
 
     # ---- reading -------------------------------------------------------------------------------
 
-    def _spans(self) -> Iterator[tuple[SourceFile, list[WantedRecord]]]:
+    def _spans(self) -> Iterator[_Span]:
         """Yield the records that one read covers each, in the order of the sources."""
         for source in self.sources:
             span: list[WantedRecord] = []
@@ -206,26 +232,48 @@ class CopyJob:
             for each in source.records():
                 if span and (each.position - end > GAP_BYTES_MAX
                              or each.position + each.size - span[0].position > STEP_BYTES):
-                    yield source.file, span
+                    yield _Span(source.file, span)
                     span = []
                 span.append(each)
                 end = each.position + each.size
             if span:
-                yield source.file, span
+                yield _Span(source.file, span)
+
+    def _take_span(self) -> _Span | None:
+        """Return the next span, and keep those behind it known that are to be read ahead."""
+        while self._upcoming_bytes < AHEAD_BYTES and (found := next(self._reads, None)):
+            self._upcoming.append(found)
+            self._upcoming_bytes += found.length
+        if not self._upcoming:
+            return None
+        span = self._upcoming.popleft()
+        self._upcoming_bytes -= span.length
+        return span
+
+    def _read_ahead(self, file: File, span: _Span) -> None:
+        """Have the system read the spans behind ``span`` in the same source."""
+        if self._read_ahead_of is not span.source:
+            self._read_ahead_of, self._read_ahead_to = span.source, span.begin
+        for each in self._upcoming:
+            if each.source is not span.source:
+                break
+            if each.begin > self._read_ahead_to:
+                file.read_ahead(each.length, each.begin - span.source.start)
+                self._read_ahead_to = each.begin
 
     def _read(self) -> int:
         """Read and verify the records of the next span."""
         if self._span is None:
-            self._span = next(self._reads, None)
-        if self._span is None:
+            self._span = self._take_span()
+        span = self._span
+        if span is None:
             self._entries.sort(key=_by_place)
             self._phase = _Phase.CREATE if self._entries else _Phase.DONE
             return 0
-        source, wanted = self._span
-        begin = wanted[0].position
-        length = wanted[-1].position + wanted[-1].size - begin
+        source, wanted, begin, length = span.source, span.wanted, span.begin, span.length
         try:
             with closing(self._filesystem.open(source.path)) as file:
+                self._read_ahead(file, span)
                 data = memoryview(file.read(length, begin - source.start))
         except FileNotFoundError:
             if not source.is_removed:

@@ -8,12 +8,13 @@ import random
 
 import pytest
 
-from chaos.simulator.disk.filesystem import PowerLoss, SimulatedFilesystem
+from chaos.simulator.disk.filesystem import PowerLoss, SimulatedFile, SimulatedFilesystem
 from multiraft import core
 from multiraft.storage.atomic_file import remove_unfinished
 from multiraft.storage.cold import copy_job as copying
 from multiraft.storage.cold.cold_segment import HEADER_BYTES, cold_index_path, cold_path
 from multiraft.storage.cold.contents import read_contents
+from multiraft.storage.cold.copy_job import CopyJob, CopySource
 from multiraft.storage.errors import CorruptFile
 from multiraft.types import Entry
 from tests.storage.cold.files import (
@@ -25,6 +26,7 @@ from tests.storage.cold.files import (
     copy_job,
     header_of,
     run,
+    runs_of,
     some_entries,
     written_source,
 )
@@ -83,6 +85,39 @@ def test_a_larger_entry_than_a_step_is_copied(monkeypatch):
     monkeypatch.setattr(copying, "STEP_BYTES", 64)
     filesystem = SimulatedFilesystem()
     assert cold_file(filesystem).contents.records == 24
+
+
+def test_the_system_reads_each_span_once_before_it_is_asked_for(monkeypatch):
+    """But for the first one of each source, whose file is opened then."""
+    monkeypatch.setattr(copying, "STEP_BYTES", 256)
+    monkeypatch.setattr(copying, "AHEAD_BYTES", 1024)
+    filesystem, entries = SimulatedFilesystem(), some_entries(60)
+    sources = [Source(), Source("/node/lane-0/second", 1 << 40)]
+    runs = [CopySource(source, runs_of(written_source(filesystem, half, source)))
+            for source, half in zip(sources, (entries[:30], entries[30:]), strict=True)]
+    calls: list[tuple[str, str, int, int]] = []
+
+    def spied(name):
+        known = getattr(SimulatedFile, name)
+
+        def spy(file, length, position):
+            calls.append((name, file.path, position, length))
+            return known(file, length, position)
+
+        monkeypatch.setattr(SimulatedFile, name, spy)
+
+    spied("read")
+    spied("read_ahead")
+    filesystem.make_directory(DIRECTORY)
+    run(CopyJob(filesystem, DIRECTORY, header_of(), runs))
+    reads = [each[1:] for each in calls if each[0] == "read" and each[1] in
+             [source.path for source in sources]]
+    ahead = [each[1:] for each in calls if each[0] == "read_ahead"]
+    assert len(reads) > 10 and len(ahead) == len({*ahead})
+    firsts = [next(each for each in reads if each[0] == source.path) for source in sources]
+    assert {*ahead} == {*reads} - {*firsts}
+    for each in ahead:
+        assert calls.index(("read_ahead", *each)) < calls.index(("read", *each))
 
 
 def test_a_damaged_record_stays_where_it_is():
