@@ -249,7 +249,14 @@ class ReadJob:
             data = memoryview(buffer)
             begin = span.segment.start + span.position
             for index, term, at, size in span.wanted:
-                entries.append(self._parse(index, term, data[at:at + size], begin + at, size))
+                try:
+                    entry = self._parse(index, term, data[at:at + size], begin + at, size)
+                except CorruptRange as error:
+                    if not span.segment.is_removed:
+                        raise
+                    # Its file is cut off while its blocks are freed.
+                    raise SegmentRemoved(self.group, index, span.path) from error
+                entries.append(entry)
         entries += self.cached_entries
         return tuple(entries)
 

@@ -11,6 +11,7 @@ The rest runs on the loop, touches memory only and does bounded work per call.
     3 all kept checkpoints name it                    the oldest of them is: no start reads it
     4 its index file and the segment are unlinked     the directory is synced; until then each of
                                                       the two may come back
+    5 their blocks are freed, in slices               at once: no name leads to them
 
 Segments are examined after each checkpoint, and once more when records of half a segment's size
 have left the record stores since.  A process that does not know all kept checkpoints examines them
@@ -29,6 +30,7 @@ from collections.abc import Callable, Sequence
 
 from multiraft.storage.checkpointer import Checkpointer, Durable
 from multiraft.storage.cold.cold_segment import ColdSegment
+from multiraft.storage.file_removal import FileRemoval
 from multiraft.storage.filesystem import Filesystem
 from multiraft.storage.journal.journal import Segment, index_path
 from multiraft.storage.log_table import LogTable
@@ -39,31 +41,39 @@ from multiraft.storage.removable_segments import RemovalPass, SegmentContents
 GROUPS_EXAMINED_MAX = 4096
 #: Segments that one call examines.
 SEGMENTS_EXAMINED_MAX = 256
-#: Segments whose files one job unlinks: a disk frees the blocks of so many within a second.
+#: Segments whose files one job unlinks, and keeps open while it frees their blocks.
 FILES_PER_JOB = 16
 
 
 class RemovalJob:
     """Unlinking of the files of removed segments."""
 
-    __slots__ = ("segments", "bytes", "_filesystem", "_directory")
+    __slots__ = ("segments", "_files")
 
     def __init__(self, filesystem: Filesystem, directory: str, segments: Sequence[Segment]):
         self.segments = tuple(segments)
-        self.bytes = 0  # size of the files that were unlinked
-        self._filesystem = filesystem
-        self._directory = directory
+        self._files = FileRemoval(filesystem, directory, [
+            path for segment in segments for path in (index_path(segment), segment.path)])
+
+    @property
+    def bytes(self) -> int:
+        """Size of the files that were unlinked."""
+        return self._files.bytes
+
+    @property
+    def has_blocks(self) -> bool:
+        """True if unlinked files still have blocks."""
+        return self._files.has_blocks
 
     def execute(self) -> None:
         """Unlink the files that exist, and sync the directory.  Block, on any thread.  Raises
         ``OSError``; the job may be executed again."""
-        for segment in self.segments:
-            for path in (index_path(segment), segment.path):
-                if self._filesystem.exists(path):
-                    size = self._filesystem.size(path)
-                    self._filesystem.remove(path)
-                    self.bytes += size
-        self._filesystem.sync_directory(self._directory)
+        self._files.unlink()
+
+    def free(self) -> None:
+        """Free a bounded part of the blocks of the unlinked files.  Block, on any thread.  Raises
+        ``OSError``."""
+        self._files.free()
 
 
 class SegmentRemoval:

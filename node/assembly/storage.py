@@ -55,7 +55,7 @@ def build_storage(env: NodeEnv) -> StorageParts:
     damage_found = Subscribers()
     trim = RecordTrim(env.store)
     remover = SegmentRemover(env.store, trio.to_thread.run_sync, env.turns.take, monotonic_ms,
-                             env.space, functools.partial(report_removal, env.log))
+                             trio.sleep, env.space, functools.partial(report_removal, env.log))
     return StorageParts(
         disk, disk.gather, open_probe(env.config.data_dir, env.space),
         RepairCoordinator(env.config.node.id, env.store, env.core, disk.gather.write),

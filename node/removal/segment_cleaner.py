@@ -23,6 +23,7 @@ from multiraft.storage.errors import CorruptFile
 from node.errors import EXHAUSTED_PAUSE_S, DiskFailed, is_exhausted
 from node.loop.segment_files import RunBlocking
 from node.loop.steps import ROWS_PER_STEP
+from node.removal.segment_remover import SLICE_PAUSE_S
 
 if TYPE_CHECKING:
     from multiraft.storage.cold.cleaner import Cleaner
@@ -125,6 +126,10 @@ class SegmentCleaner:
         while (job := self._cleaner.removal_job()) is not None:
             try:
                 await self._run_blocking(job.execute)
+                while job.has_blocks:
+                    if self._space is None or not self._space.full:
+                        await self._sleep_until(self._now_s() + SLICE_PAUSE_S)
+                    await self._run_blocking(job.free)
             except OSError as error:
                 self._cleaner.removal_failed()
                 # A file system that copies on write needs space to free some.

@@ -7,6 +7,10 @@ segments wait for one. Which segments may go is decided by ``multiraft.storage.s
 Invariants. A checkpoint that only names segments is required only while some wait for it, so an
 idle node writes none.
 
+Blocks are freed in slices with pauses (``multiraft.storage.file_removal``), of the files of one
+job per call, because other work of the caller waits: some 400 MiB/s. On a full disk there are no
+pauses.
+
 Theory. Such a checkpoint costs its own size, twice. It is written at once if it gives back several
 times as much, or if the disk is full, and else after a while, because the next regular checkpoint
 does the same. With a full disk it takes the reserve (``node.loop.checkpoint_writer``): no space
@@ -32,6 +36,8 @@ NAMED_PER_CHECKPOINT_BYTE = 8
 #: Else it is written after removed segments waited for so long, in milliseconds: an operator who
 #: deleted a topic sees the space within a minute.
 NAMING_DELAY_MS = 20_000
+#: Pause before the blocks of a slice are freed, in seconds: several times as long as that takes.
+SLICE_PAUSE_S = 0.01
 #: Pause after files could not be unlinked because the disk is full, in milliseconds.
 DISK_FULL_RETRY_MS = 10_000
 
@@ -71,14 +77,15 @@ class SegmentRemover:
 
     def __init__(self, store: Store, run_blocking: RunBlocking,
                  take_turn: Callable[[int], Awaitable[None]], now_ms: Callable[[], int],
-                 space: Space | None = None,
+                 pause: Callable[[float], Awaitable[None]], space: Space | None = None,
                  report: Callable[[int, int], None] = lambda _segments, _bytes: None):
-        """``space``: the guard that knows a full disk, or None; ``report(segments, bytes)`` is
-        called after files were unlinked."""
+        """``pause(s)`` waits; ``space``: the guard that knows a full disk, or None;
+        ``report(segments, bytes)`` is called after files were unlinked."""
         self._store = store
         self._run_blocking = run_blocking
         self._take_turn = take_turn
         self._now_ms = now_ms
+        self._pause = pause
         self._space = space
         self._report = report
         self._waiting_since_ms: int | None = None  # segments wait for a checkpoint
@@ -96,7 +103,8 @@ class SegmentRemover:
         while self._now_ms() >= self._not_before_ms:
             job = self._store.removal_job()
             if job is not None:
-                await self._remove(job)
+                if await self._remove(job) and not self._is_full:
+                    break
             elif self._store.is_examining:
                 await self._take_turn(ROWS_PER_STEP)
             else:
@@ -105,19 +113,27 @@ class SegmentRemover:
             self._report(self.segments_removed - segments, self.bytes_removed - size)
         self._require_checkpoint()
 
-    async def _remove(self, job: RemovalJob) -> None:
+    async def _remove(self, job: RemovalJob) -> bool:
+        """Execute a job. Return True if its files had blocks to free in slices."""
+        slices = 0
         try:
             await self._run_blocking(job.execute)
+            while job.has_blocks:
+                slices += 1
+                if not self._is_full:
+                    await self._pause(SLICE_PAUSE_S)
+                await self._run_blocking(job.free)
         except OSError as error:
             self._store.removal_failed()
             # A file system that copies on write needs space to free some.
             if self._space is None or not is_full(error):
                 raise DiskFailed(f"a removed segment could not be unlinked: {error}") from error
             self._not_before_ms = self._now_ms() + DISK_FULL_RETRY_MS
-            return
+            return False
         self._store.removed(job)
         self.segments_removed += len(job.segments)
         self.bytes_removed += job.bytes
+        return slices > 0
 
     def _require_checkpoint(self) -> None:
         """Require a checkpoint that names the removed segments, if enough of them wait for it."""

@@ -9,7 +9,7 @@ import pytest
 
 from chaos.simulator.disk.filesystem import PowerLoss, SimulatedFilesystem
 from multiraft.errors import Compacted
-from multiraft.storage import inspect, removed_ranges, segment_removal
+from multiraft.storage import file_removal, inspect, removed_ranges, segment_removal
 from multiraft.storage.checkpoint import checkpoint_names
 from multiraft.storage.errors import OffsetTooLow, SegmentRemoved
 from multiraft.storage.filesystem import RealFilesystem
@@ -79,6 +79,8 @@ def remove(store) -> int:
         job = store.removal_job()
         if job is not None:
             job.execute()
+            while job.has_blocks:
+                job.free()
             store.removed(job)
             count += len(job.segments)
         elif not store.is_examining:
@@ -263,8 +265,9 @@ def opened(filesystem):
 
 
 @pytest.mark.parametrize("oldest", [False, True])
-def test_power_loss_at_every_operation_leaves_a_start_that_works(oldest):
+def test_power_loss_at_every_operation_leaves_a_start_that_works(oldest, monkeypatch):
     """Also from the older checkpoint, and a second time."""
+    monkeypatch.setattr(file_removal, "SLICE_BYTES", 200)
     over, limit = False, 0
     while not over:
         filesystem = SimulatedFilesystem()
@@ -483,8 +486,19 @@ def test_a_segment_that_goes_before_its_index_file_is_written_needs_none(
 
 
 @pytest.mark.parametrize("real", [False, True])
-def test_a_read_whose_segment_went_is_told_so_and_finds_no_damage(real, tmp_path):
+@pytest.mark.parametrize("is_open", [False, True])
+def test_a_read_whose_segment_went_is_told_so_and_finds_no_damage(
+        real, is_open, tmp_path, monkeypatch):
+    """Also if it opened the file before, and meets its end early: blocks are freed in slices."""
     filesystem = RealFilesystem() if real else SimulatedFilesystem()
+    known_remove = filesystem.remove
+
+    def cut_off(path):
+        if path.endswith(".segment"):
+            filesystem.open(path).truncate(100)
+        else:
+            known_remove(path)
+
     directory = str(tmp_path / "node") if real else DIRECTORY
     store = filled(filesystem, directory)
     store.table.logs[GROUP].cached.clear()
@@ -498,9 +512,12 @@ def test_a_read_whose_segment_went_is_told_so_and_finds_no_damage(real, tmp_path
         piece.execute()
         assert not scrubber.done(piece)
     store.compact(GROUP, 11)
+    if is_open:
+        monkeypatch.setattr(filesystem, "remove", cut_off)
     for _ in range(4):
         checkpoints(store, 1)
         remove(store)
+    assert is_open == filesystem.exists(jobs[0].spans[0].path)
     for job in jobs[:3]:
         with pytest.raises(SegmentRemoved) as error:
             job.execute()

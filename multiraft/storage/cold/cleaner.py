@@ -57,6 +57,7 @@ from multiraft.storage.cold.cold_segment import (
 from multiraft.storage.cold.copy_job import CopyJob, CopySource, WantedRun
 from multiraft.storage.cold.source_survey import LiveBounds, SurveyJob
 from multiraft.storage.errors import CorruptRange
+from multiraft.storage.file_removal import FileRemoval
 from multiraft.storage.filesystem import Filesystem
 from multiraft.storage.index import Copy
 from multiraft.storage.indexed_segments import IndexedSegment
@@ -87,22 +88,28 @@ FILES_PER_JOB = 16
 class ColdRemovalJob:
     """Unlinking of the files of cold segments that no kept checkpoint names."""
 
-    __slots__ = ("numbers", "_filesystem", "_directory")
+    __slots__ = ("numbers", "_files")
 
     def __init__(self, filesystem: Filesystem, directory: str, numbers: Sequence[int]):
         self.numbers = tuple(numbers)
-        self._filesystem = filesystem
-        self._directory = directory
+        self._files = FileRemoval(filesystem, directory, [
+            path for number in numbers
+            for path in (cold_index_path(directory, number), cold_path(directory, number))])
+
+    @property
+    def has_blocks(self) -> bool:
+        """True if unlinked files still have blocks."""
+        return self._files.has_blocks
 
     def execute(self) -> None:
         """Unlink the files that exist, and sync the directory.  Block, on any thread.  Raises
         ``OSError``; the job may be executed again."""
-        for number in self.numbers:
-            for path in (cold_index_path(self._directory, number),
-                         cold_path(self._directory, number)):
-                if self._filesystem.exists(path):
-                    self._filesystem.remove(path)
-        self._filesystem.sync_directory(self._directory)
+        self._files.unlink()
+
+    def free(self) -> None:
+        """Free a bounded part of the blocks of the unlinked files.  Block, on any thread.  Raises
+        ``OSError``."""
+        self._files.free()
 
 
 class _Survey(NamedTuple):

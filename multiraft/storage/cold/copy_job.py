@@ -278,7 +278,9 @@ class CopyJob:
         except FileNotFoundError:
             if not source.is_removed:
                 raise
-            data, wanted, length = memoryview(b""), [], 0
+            data, length = memoryview(b""), 0
+        if source.is_removed:  # its file may be gone, or cut off while its blocks are freed
+            wanted = []
         self._span = None
         # A few records would keep the whole buffer in memory that they were read into.
         is_dense = 2 * sum(each.size for each in wanted) >= length

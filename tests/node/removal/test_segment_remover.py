@@ -16,6 +16,7 @@ from node.removal.segment_remover import (
     DISK_FULL_RETRY_MS,
     NAMED_PER_CHECKPOINT_BYTE,
     NAMING_DELAY_MS,
+    SLICE_PAUSE_S,
     SegmentRemover,
 )
 from tests.storage.test_raft_start import GROUP, OTHER, PARTITION, append, log_start
@@ -24,13 +25,23 @@ from tests.storage.world import VOTERS
 
 
 class Job:
-    def __init__(self, segments: int, size: int, *errors: int):
+    def __init__(self, segments: int, size: int, *errors: int, slices: int = 0):
         self.segments, self.bytes, self.errors = range(segments), size, list(errors)
+        self.slices = slices
+
+    @property
+    def has_blocks(self) -> bool:
+        return self.slices > 0
 
     def execute(self) -> None:
-        if self.errors:
+        if self.errors and self.errors[0]:
             number = self.errors.pop(0)
             raise OSError(number, os.strerror(number))
+
+    def free(self) -> None:
+        self.slices -= 1
+        if self.errors:
+            raise OSError(self.errors[1], os.strerror(self.errors[1]))
 
 
 class Parts:
@@ -42,7 +53,7 @@ class Parts:
         self.full = False
         self.calls: list = []
         self.remover = SegmentRemover(self, self._run, self._turn, lambda: self.now_ms,
-                                      self if guarded else None,
+                                      self._pause, self if guarded else None,
                                       lambda *figures: self.calls.append(figures))
 
     async def _run(self, work) -> None:
@@ -50,6 +61,9 @@ class Parts:
 
     async def _turn(self, _rows: int) -> None:
         self.calls.append("turn")
+
+    async def _pause(self, seconds: float) -> None:
+        self.calls.append(seconds)
 
     @property
     def is_examining(self) -> bool:
@@ -90,6 +104,26 @@ def test_all_files_go_that_may_and_are_reported_together():
     assert parts.step() == ["turn", "turn", (19, 800)]
     assert (parts.remover.segments_removed, parts.remover.bytes_removed) == (19, 800)
     assert parts.step() == []
+
+
+def test_blocks_are_freed_with_pauses_and_of_one_job_per_call():
+    parts = Parts(Job(16, 700, slices=3), Job(16, 900, slices=1))
+    assert parts.step() == [SLICE_PAUSE_S] * 3 + [(16, 700)]
+    assert parts.step() == [SLICE_PAUSE_S, (16, 900)]
+    assert parts.step() == []
+
+
+def test_a_full_disk_gets_its_blocks_at_once():
+    parts = Parts(Job(16, 700, slices=3), Job(16, 900, slices=1))
+    parts.full = True
+    assert parts.step() == ["again", (32, 1_600)]
+
+
+def test_an_error_while_blocks_are_freed_ends_the_node():
+    parts = Parts(Job(1, 10, 0, errno.EIO, slices=2), guarded=True)
+    with pytest.raises(DiskFailed, match="a removed segment could not be unlinked: .*Errno 5"):
+        parts.remover.remove_due().send(None)
+    assert parts.calls == [SLICE_PAUSE_S, "failed"] and not parts.remover.segments_removed
 
 
 def test_a_checkpoint_is_required_at_once_for_many_bytes_and_later_for_few():
@@ -145,13 +179,17 @@ class IdleNode:
         self.writer = CheckpointWriter(store, SimpleNamespace(status=status),
                                        SimpleNamespace(state=state), self._run,
                                        lambda: self.now_ms, self)
-        self.remover = SegmentRemover(store, self._run, self._turn, lambda: self.now_ms, self)
+        self.remover = SegmentRemover(store, self._run, self._turn, lambda: self.now_ms,
+                                      self._pause, self)
 
     async def _run(self, work) -> None:
         work()
 
     async def _turn(self, _rows: int) -> None:
         pass
+
+    async def _pause(self, _seconds: float) -> None:
+        raise AssertionError("small files have no slices")
 
     def refuse_records(self) -> None:
         self.full = True

@@ -153,6 +153,10 @@ def test_a_source_that_was_removed_meanwhile_gives_nothing():
     source.is_removed = True
     job = copy_job(filesystem, records, source)
     run(job)
+    assert job.written is None and not job.damaged
+    filesystem.create(source.path).write([b"the begin of a file that is cut off"], 0, True)
+    job = copy_job(filesystem, records, source)
+    run(job)
     assert job.written is None and not filesystem.list(DIRECTORY)
 
 

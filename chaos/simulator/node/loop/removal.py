@@ -41,7 +41,7 @@ class Removal:
         takes damage that the cleaner has read."""
         self.trim = RecordTrim(store)
         self.remover = SegmentRemover(store, worker.operations.run, self._take_turn,
-                                      lambda: env.now_ms, guard, self._report)
+                                      lambda: env.now_ms, self._sleep, guard, self._report)
         self._steps = RemovalSteps(store, self.trim, self.remover, self._take_turn, guard,
                                    compaction)
         self._compaction = compaction
@@ -78,6 +78,9 @@ class Removal:
         turn = Future()
         self._process.later(STEP_US, turn.set_result)
         await turn
+
+    async def _sleep(self, seconds: float) -> None:
+        await self._sleep_until(self._env.now_ms / 1000 + seconds)
 
     async def _sleep_until(self, due_s: float) -> None:
         turn = Future()
