@@ -23,7 +23,7 @@ from multiraft.storage.errors import CorruptFile
 from node.errors import EXHAUSTED_PAUSE_S, DiskFailed, is_exhausted
 from node.loop.segment_files import RunBlocking
 from node.loop.steps import ROWS_PER_STEP
-from node.removal.segment_remover import SLICE_PAUSE_S
+from node.removal.segment_remover import SLICE_PAUSE_S, may_pause
 
 if TYPE_CHECKING:
     from multiraft.storage.cold.cleaner import Cleaner
@@ -127,7 +127,7 @@ class SegmentCleaner:
             try:
                 await self._run_blocking(job.execute)
                 while job.has_blocks:
-                    if self._space is None or not self._space.full:
+                    if may_pause(self._space):
                         await self._sleep_until(self._now_s() + SLICE_PAUSE_S)
                     await self._run_blocking(job.free)
             except OSError as error:

@@ -8,8 +8,8 @@ Invariants. A checkpoint that only names segments is required only while some wa
 idle node writes none.
 
 Blocks are freed in slices with pauses (``multiraft.storage.file_removal``), of the files of one
-job per call, because other work of the caller waits: some 400 MiB/s. On a full disk there are no
-pauses.
+job per call, because other work of the caller waits: some 400 MiB/s. With little free space there
+are no pauses.
 
 Theory. Such a checkpoint costs its own size, twice. It is written at once if it gives back several
 times as much, or if the disk is full, and else after a while, because the next regular checkpoint
@@ -38,6 +38,8 @@ NAMED_PER_CHECKPOINT_BYTE = 8
 NAMING_DELAY_MS = 20_000
 #: Pause before the blocks of a slice are freed, in seconds: several times as long as that takes.
 SLICE_PAUSE_S = 0.01
+#: With less free space, blocks are freed without pauses: they may be needed.
+SPARE_BYTES = 4 << 30
 #: Pause after files could not be unlinked because the disk is full, in milliseconds.
 DISK_FULL_RETRY_MS = 10_000
 
@@ -71,6 +73,14 @@ class Space(Protocol):
     @property
     def full(self) -> bool: ...
 
+    @property
+    def free(self) -> int: ...
+
+
+def may_pause(space: Space | None) -> bool:
+    """Return True if the disk has enough space for pauses while blocks are freed."""
+    return space is None or not space.full and space.free >= SPARE_BYTES
+
 
 class SegmentRemover:
     """Remover of one journal's segments."""
@@ -103,7 +113,7 @@ class SegmentRemover:
         while self._now_ms() >= self._not_before_ms:
             job = self._store.removal_job()
             if job is not None:
-                if await self._remove(job) and not self._is_full:
+                if await self._remove(job) and may_pause(self._space):
                     break
             elif self._store.is_examining:
                 await self._take_turn(ROWS_PER_STEP)
@@ -120,7 +130,7 @@ class SegmentRemover:
             await self._run_blocking(job.execute)
             while job.has_blocks:
                 slices += 1
-                if not self._is_full:
+                if may_pause(self._space):
                     await self._pause(SLICE_PAUSE_S)
                 await self._run_blocking(job.free)
         except OSError as error:

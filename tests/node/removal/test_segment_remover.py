@@ -17,6 +17,7 @@ from node.removal.segment_remover import (
     NAMED_PER_CHECKPOINT_BYTE,
     NAMING_DELAY_MS,
     SLICE_PAUSE_S,
+    SPARE_BYTES,
     SegmentRemover,
 )
 from tests.storage.test_raft_start import GROUP, OTHER, PARTITION, append, log_start
@@ -50,7 +51,7 @@ class Parts:
     def __init__(self, *jobs: Job, parts: int = 0, guarded: bool = True):
         self.jobs, self.parts = list(jobs), parts
         self.now_ms, self.unnamed_bytes, self.checkpoint_bytes = 5_000, 0, 1_000
-        self.full = False
+        self.full, self.free = False, SPARE_BYTES
         self.calls: list = []
         self.remover = SegmentRemover(self, self._run, self._turn, lambda: self.now_ms,
                                       self._pause, self if guarded else None,
@@ -113,10 +114,11 @@ def test_blocks_are_freed_with_pauses_and_of_one_job_per_call():
     assert parts.step() == []
 
 
-def test_a_full_disk_gets_its_blocks_at_once():
+@pytest.mark.parametrize("full, free", [(True, SPARE_BYTES), (False, SPARE_BYTES - 1)])
+def test_a_disk_with_little_space_gets_its_blocks_at_once(full, free):
     parts = Parts(Job(16, 700, slices=3), Job(16, 900, slices=1))
-    parts.full = True
-    assert parts.step() == ["again", (32, 1_600)]
+    parts.full, parts.free = full, free
+    assert parts.step() == ["again"] * full + [(32, 1_600)]
 
 
 def test_an_error_while_blocks_are_freed_ends_the_node():
@@ -170,7 +172,7 @@ class IdleNode:
     def __init__(self, store):
         self.store = store
         self.now_ms = 0
-        self.full = False
+        self.full, self.free = False, SPARE_BYTES
         self.refusals = 0
         status = SimpleNamespace(
             groups=lambda: [GROUP, OTHER],
