@@ -608,6 +608,8 @@ class RecordStore:
         an index)."""
         low, high = bisect_left(self._indexes, first), bisect_right(self._indexes, last)
         positions = self._positions[low:high]
+        if positions and begin <= min(positions) and max(positions) < end:  # as a rule
+            return self._indexes[low:high], positions, self._sizes[low:high]
         slots = [slot for slot, position in enumerate(positions, low) if begin <= position < end]
         return (array("Q", [self._indexes[slot] for slot in slots]),
                 array("Q", [self._positions[slot] for slot in slots]),

@@ -181,6 +181,14 @@ def _fitting(sizes: Sequence[int], records_max: int, bytes_max: int, is_first: b
     return bisect_right(ends, bytes_max)
 
 
+def _without(run: WantedRun, indexes: Collection[int]) -> WantedRun:
+    """Return a run without the records of some indexes.  O(records)."""
+    slots = [slot for slot, index in enumerate(run.indexes) if index not in indexes]
+    return run._replace(indexes=[run.indexes[slot] for slot in slots],
+                        positions=[run.positions[slot] for slot in slots],
+                        sizes=[run.sizes[slot] for slot in slots])
+
+
 def _is_within(ranges: Sequence[CopiedRange], index: int) -> bool:
     at = bisect_right(ranges, index, key=attrgetter("first")) - 1
     return at >= 0 and index <= ranges[at].last
@@ -727,16 +735,15 @@ class Cleaner:
                 continue
             # Repaired meanwhile: the copy of a peer is newer than one that begins now.
             known = {*log.records.indexes_from(run.indexes[0], run.indexes[-1])}
-            slots = [slot for slot, index in enumerate(run.indexes) if index not in known]
-            sizes = [run.sizes[slot] for slot in slots]
-            count = _fitting(sizes, records_max, bytes_max, is_first and not runs)
-            records_max, bytes_max = records_max - count, bytes_max - sum(sizes[:count])
-            if count < len(slots):
+            wanted = _without(run, known) if known else run
+            count = _fitting(wanted.sizes, records_max, bytes_max, is_first and not runs)
+            records_max, bytes_max = records_max - count, bytes_max - sum(wanted.sizes[:count])
+            if count < len(wanted.sizes):
                 partial.add(run.group)
             if count:
-                runs.append(run._replace(indexes=[run.indexes[slot] for slot in slots[:count]],
-                                         positions=[run.positions[slot] for slot in slots[:count]],
-                                         sizes=sizes[:count]))
+                runs.append(wanted._replace(indexes=wanted.indexes[:count],
+                                            positions=wanted.positions[:count],
+                                            sizes=wanted.sizes[:count]))
         return records_max, bytes_max
 
     def copied(self, job: CopyJob) -> list[CorruptRange]:
