@@ -47,10 +47,10 @@ class FileRemoval:
     def unlink(self) -> None:
         """Unlink the files that exist, and sync the directory: they do not come back.  Raises
         ``OSError``; then it may be called again."""
-        for path in self._paths:
-            if self._filesystem.exists(path):
-                self._unlink(path)
         try:
+            for path in self._paths:
+                if self._filesystem.exists(path):
+                    self._unlink(path)
             self._filesystem.sync_directory(self._directory)
         except OSError:
             self._close()
@@ -64,7 +64,6 @@ class FileRemoval:
         except OSError:
             if file is not None:
                 file.close()
-            self._close()
             raise
         self.bytes += size
         if file is not None:

@@ -251,6 +251,8 @@ def scanned(filesystem: Filesystem, segment: Segment, group: int = -1) -> Segmen
         if not segment.is_removed:
             raise
         raise SegmentRemoved(group, 0, segment.path) from error
+    if segment.is_removed:  # the file may be cut off while its blocks are freed
+        raise SegmentRemoved(group, 0, segment.path)
     found = scan_segment(data, segment.start, segment.seed, None)
     if found.damaged_ranges or found.index.end != segment.end:
         raise CorruptIndex(index_path(segment), "and its segment is damaged as well")
@@ -270,6 +272,8 @@ def scanned_cold(filesystem: Filesystem, segment: ColdSegment, identity: FileIde
         if not segment.is_removed:
             raise
         raise SegmentRemoved(group, 0, segment.path) from error
+    if segment.is_removed:
+        raise SegmentRemoved(group, 0, segment.path)
     found = contents.scan(data, name.header(identity.cluster, identity.node), name.length)
     if found.lost:
         raise CorruptIndex(segment.index_path, "and its cold segment is damaged as well")

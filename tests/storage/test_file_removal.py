@@ -8,10 +8,12 @@ import random
 
 import pytest
 
-from chaos.simulator.disk.filesystem import PowerLoss, SimulatedFilesystem
+from chaos.simulator.disk.filesystem import PowerLoss, SimulatedFile, SimulatedFilesystem
 from multiraft.storage import file_removal
+from multiraft.storage.errors import SegmentRemoved
 from multiraft.storage.file_removal import FileRemoval
 from multiraft.storage.filesystem import RealFilesystem
+from tests.storage.test_indexed_records import GROUPS, filled, partitions
 
 SLICE = 4096
 
@@ -150,3 +152,43 @@ def test_after_power_loss_a_name_that_comes_back_has_its_whole_file():
         for name in filesystem.list("/files"):
             assert filesystem.size(f"/files/{name}") == 5 * SLICE
     raise AssertionError("the job does not end")
+
+
+def test_a_read_that_opened_a_removed_segment_is_told_so(monkeypatch):
+    """It does not find the index file, and makes it anew from a segment that is cut off."""
+    monkeypatch.setattr(file_removal, "SLICE_BYTES", 1024)
+    monkeypatch.setattr(SimulatedFile, "read_resident", lambda self, length, position: None)
+    history = filled()
+    store, group = history.store, GROUPS[0]
+    history.forget_blocks()
+    reader = store.fetch(group, partitions(group)[0], 0, 400, 1 << 40).job
+    at = next(iter(reader._reader.segments.values()))
+    for each in GROUPS:
+        for partition in range(3):
+            history.raise_log_start(each, partition, 0)
+        history.apply(each, 0)
+        history.trim(each)
+    job = None
+    while job is None or at.segment not in job.segments:
+        if job is not None:
+            job.execute()
+            store.removed(job)
+        elif not store.is_examining:
+            history.compact(1, 1 << 30)
+        job = store.removal_job()
+    store.table.filesystem.remove(at.path)
+    known_open = SimulatedFilesystem.open
+
+    def opened(filesystem, path):
+        file = known_open(filesystem, path)
+        if path == at.segment.path:
+            monkeypatch.setattr(SimulatedFilesystem, "open", known_open)
+            job.execute()
+            assert job.has_blocks
+            while job.has_blocks:
+                job.free()
+        return file
+
+    monkeypatch.setattr(SimulatedFilesystem, "open", opened)
+    with pytest.raises(SegmentRemoved):
+        reader.execute()
