@@ -327,8 +327,11 @@ class Cleaner:
             return
         current = _disjoint([source for source in sources if self._is_unchanged(log, source)])
         ranges = sorted(each for source in current for each in source.ranges)
+        records = log.records
         yield from self._add_moved(waiting, run, ranges)
-        if self._log_of(run.group, run.incarnation) is not log or not ranges:
+        if log.records is not records or not ranges:
+            return  # the replica was removed, or has a snapshot that replaced its records
+        if self._log_of(run.group, run.incarnation) is not log:
             return
         partitions = sorted({*run.partitions}.union(*(each.partitions for each in current)))
         rows_of = self._rows_of(waiting.contents, cold, run, ranges)

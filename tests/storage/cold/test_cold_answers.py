@@ -7,6 +7,8 @@ import random
 import pytest
 
 from chaos.simulator.disk.filesystem import PowerLoss
+from multiraft.partitions.state import PartitionStates
+from multiraft.raft.replica_records import Tombstone
 from multiraft.storage.checkpoint import checkpoint_names
 from multiraft.storage.cold.cleaning_policy import CleaningLimits, Sources
 from multiraft.storage.cold.cold_segment import is_cold
@@ -14,6 +16,7 @@ from multiraft.storage.errors import CorruptJournalRange, CorruptRange
 from multiraft.storage.io_jobs import RowCopyJob, RowRecordsJob
 from multiraft.storage.recovery import cold_records
 from multiraft.storage.repair.repair import ANY_COMMITTED
+from multiraft.types import HardState
 from tests.storage.cold.test_cleaner import surveyed
 from tests.storage.cold.test_cold_and_rows import (
     Cleaned,
@@ -37,7 +40,7 @@ from tests.storage.test_indexed_records import (
     partitions,
     put,
 )
-from tests.storage.world import open_store, seal
+from tests.storage.world import open_store, records, seal
 
 GROUP = GROUPS[0]
 
@@ -159,6 +162,51 @@ def test_terms_of_a_group_go_with_its_last_record_in_the_sources(made):
     records = history.store.table.logs[GROUP].records
     assert not records.first_needed and not records.terms and not records._ranges
     history.check()
+
+
+def waiting_and_damaged() -> History:
+    """Copies that count with the next piece of work, of sources in memory and in index files; one
+    of the latter has a damaged record."""
+    history = released()
+    store = history.store
+    for at in range(60):
+        history.put(GROUPS[at % 2], at % 3, at)
+    compacted(history)
+    seal(store)
+    work(history)
+    log = store.table.logs[GROUP]
+    index, place = next((index, place) for index, place in sorted(records(store, GROUP).items())
+                        if log.records.in_file(index))
+    segment = log.records.in_file(index).segment
+    put(history, segment.path, flipped(contents(history, segment.path),
+                                       place.position - segment.start + place.size - 20))
+    with pytest.raises(AssertionError):
+        clean(history)  # it asserts that all records were copied
+    for _ in range(2):
+        history.compact(1, 1 << 30)
+    assert store.cleaner._waiting
+    return history
+
+
+def test_a_replica_that_is_removed_between_two_pieces_gets_no_ranges():
+    for step in range(60):
+        history = waiting_and_damaged()
+        store, pieces = history.store, 0
+        while pieces < step and store.cleaner.work():
+            pieces += 1
+        if pieces < step:
+            assert step > 5
+            return
+        log, journal = store.table.logs[GROUP], store.table.journal
+        log.apply_tombstone(Tombstone(HardState(1, 0), 0, 0, 0), journal.position,
+                            journal.place_at(journal.position))
+        store.partition_states[GROUP] = PartitionStates(GROUP)
+        while store.cleaner.work():
+            pass
+        assert not log.records._ranges and not log.partitions
+        log._check()
+        store.table.indexed._check()
+    raise AssertionError("the work does not end")
 
 
 # ---- starts --------------------------------------------------------------------------------------
