@@ -400,9 +400,9 @@ BUGS = (
     Bug(
         "cleared-damage-is-asked-about-again",
         "multiraft.storage.recovery.group_rebuild",
-        "GroupRebuild._find_unneeded",
-        "if gap.begin > unknown_to and",
-        "if False and",
+        "GroupRebuild.raise_raft_start",
+        "UnneededIndexes(record.unneeded)",
+        "UnneededIndexes()",
         "each start asks again for indexes without records beside damage, and when all members have"
         " such damage, the repair does not end",
         Tests(
@@ -413,25 +413,11 @@ BUGS = (
         ),
     ),
     Bug(
-        "damage-behind-a-gap-is-passed-over",
-        "multiraft.storage.recovery.group_rebuild",
-        "GroupRebuild._find_unneeded",
-        "if gap.begin > unknown_to and",
-        "if",
-        "a record whose copy is lost later, in damage of unknown owner, is not missed",
-        Tests(
-            (
-                "tests/storage/test_segment_removal.py::"
-                "test_later_damage_may_have_held_a_copy_of_an_index_beside_cleared_damage",
-            )
-        ),
-    ),
-    Bug(
         "removed-entries-are-lost",
         "multiraft.storage.recovery.group_rebuild",
         "GroupRebuild._pass_removed",
-        "if self._has_damage(",
-        "if True or self._has_damage(",
+        "if any(lost < position",
+        "if True or any(lost < position",
         "entries of removed segments are requested from peers, and reads stop before them",
         Tests(
             (

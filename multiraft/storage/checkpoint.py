@@ -78,10 +78,12 @@ _RECORD = (*_SECOND_FIELDS, shapes.UINT)
 _RECORD_WITH_TERMS = (*_RECORD, [(shapes.UINT, shapes.UINT)])
 #: Of a log behind an installed snapshot that needs records of indexes below it.
 _RECORD_WITH_RANGES = (*_RECORD_WITH_TERMS, [(shapes.UINT,) * 4], [(shapes.UINT, shapes.UINT)])
+#: Of a log with indexes that were missing once.
+_RECORD_WITH_UNNEEDED = (*_RECORD_WITH_RANGES, [(shapes.UINT, shapes.UINT)])
 _SHAPES = {len(shape): shape for shape in (_FIRST_FIELDS, _SECOND_FIELDS, _RECORD_WITH_TERMS,
-                                           _RECORD_WITH_RANGES)}
+                                           _RECORD_WITH_RANGES, _RECORD_WITH_UNNEEDED)}
 #: What the fields behind the first ones are where there are none.
-_LATER_FIELDS: tuple[Any, ...] = ((), False, False, 0, (), 0, 0, False, 0, 0, 0, 0, (), (), ())
+_LATER_FIELDS: tuple[Any, ...] = ((), False, False, 0, (), 0, 0, False, 0, 0, 0, 0, (), (), (), ())
 _FILE = (shapes.UINT, shapes.UINT, [shapes.BYTES], shapes.ANYTHING)
 #: Of a journal of which segments behind the first were removed.
 _FILE_WITH_RANGES = (*_FILE, [(shapes.UINT, shapes.UINT)])
@@ -121,6 +123,9 @@ class GroupRecord(NamedTuple):
     #: there are some at or above the first of ``record_terms``.
     installed: tuple[InstalledRange, ...] = ()
     uncopied: tuple[IndexRange, ...] = ()  # ranges of indexes whose records are not copied yet
+    #: Ranges of indexes that were missing once and have no record.  On disk, with the three fields
+    #: before, only if there are some.
+    unneeded: tuple[IndexRange, ...] = ()
 
     def encode(self) -> bytes:
         # Tuples and lists are the same bytes, and tuples are encoded in half the time.
@@ -147,8 +152,9 @@ class GroupRecord(NamedTuple):
                 self.group_incarnation,
                 self.snapshot_position,
                 self.vote_barrier_term,
-                *((self.record_terms,) if self.record_terms else ()),
-                *((self.installed, self.uncopied) if self.installed else ()),
+                *((self.record_terms,) if self.record_terms or self.unneeded else ()),
+                *((self.installed, self.uncopied) if self.installed or self.unneeded else ()),
+                *((self.unneeded,) if self.unneeded else ()),
             )
         )
 
@@ -177,11 +183,14 @@ class GroupRecord(NamedTuple):
             record_terms,
             installed,
             uncopied,
+            unneeded,
         ) = completed
         if record_terms and not _ascend([0, *(first for first, _ in record_terms), first_index]):
             raise ValueError("the terms of records do not ascend up to the Raft start")
         ranges = [InstalledRange(*map(int, each)) for each in installed]
         _check_ranges(ranges, uncopied, record_terms, first_index)
+        if not _ascend([0, *chain.from_iterable((first, last + 1) for first, last in unneeded)]):
+            raise ValueError("ranges of indexes without records do not ascend")
         voters, learners, outgoing = (tuple(map(int, nodes)) for nodes in configuration)
         return cls(
             int(group), int(incarnation), Configuration(voters, learners, outgoing),
@@ -194,7 +203,8 @@ class GroupRecord(NamedTuple):
             int(tombstone_position), int(group_incarnation), int(snapshot_position),
             int(vote_barrier_term),
             tuple((int(first), int(term)) for first, term in record_terms), tuple(ranges),
-            tuple((int(first), int(last)) for first, last in uncopied))
+            tuple((int(first), int(last)) for first, last in uncopied),
+            tuple((int(first), int(last)) for first, last in unneeded))
 
 
 def _check_ranges(installed: Sequence[InstalledRange], uncopied: Sequence[IndexRange],

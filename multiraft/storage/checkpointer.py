@@ -216,6 +216,7 @@ class Checkpointer:
                log.vote_barrier_index, log.removed, log.tombstone_position, log.group_incarnation,
                log.snapshot_position, log.vote_barrier_term, log.records.terms,
                tuple(log.records.missing.items()), log.records.uncopied.ranges,
+               log.records.unneeded.ranges,
                log.installed_needed())
         if key == log.record_key and log.record:
             return log.record
@@ -248,6 +249,7 @@ class Checkpointer:
             log.records.terms,
             log.installed_needed(),
             log.records.uncopied.ranges,
+            log.records.unneeded.ranges,
         )
 
 

@@ -32,6 +32,7 @@ from multiraft.storage.cold.cold_segment import is_cold
 from multiraft.storage.index import UNKNOWN_POSITION, Copy, GroupIndex
 from multiraft.storage.indexed_segments import IndexedSegment
 from multiraft.storage.uncopied_ranges import UncopiedRanges
+from multiraft.storage.unneeded_indexes import UnneededIndexes
 
 #: Term of an index for which it is not known: the committed entry of that index is the right one.
 UNKNOWN_TERM = 0
@@ -208,8 +209,8 @@ NO_RECORDS = RecordTotals(0, 0)
 class RecordStore:
     """Places of the kept records of one group, by index."""
 
-    __slots__ = ("bytes", "in_files", "changes", "uncopied", "_indexes", "_positions", "_sizes",
-                 "_terms", "_missing", "_missing_sorted", "_ranges")
+    __slots__ = ("bytes", "in_files", "changes", "uncopied", "unneeded", "_indexes", "_positions",
+                 "_sizes", "_terms", "_missing", "_missing_sorted", "_ranges")
 
     def __init__(self) -> None:
         self.bytes = 0  # framed, of the records whose places are in memory
@@ -223,6 +224,7 @@ class RecordStore:
         self._missing: dict[int, MissingRecord] = {}
         self._missing_sorted: list[int] | None = None  # None = to be sorted anew
         self.uncopied = UncopiedRanges()
+        self.unneeded = UnneededIndexes()
         self._ranges: list[FileRange] = []  # ascending, disjoint
 
     def __len__(self) -> int:
@@ -540,6 +542,7 @@ class RecordStore:
     def _drop_terms(self, raft_start: int) -> None:
         """Drop the terms before the first index that is kept, missing or uncopied."""
         first = self.first_needed or raft_start
+        self.unneeded.drop_below(first)
         runs = [run for run in self._terms if run[0] > first]
         if first < raft_start:
             runs.insert(0, (first, self.term(first)))
@@ -687,6 +690,7 @@ class RecordStore:
         assert not self._indexes or self._indexes[-1] < raft_start
         assert all(0 < index < raft_start for index in self._missing), f"{self._missing}"
         self.uncopied._check()
+        self.unneeded._check()
         assert all(last < raft_start for _, last in self.uncopied.ranges)
         assert all(a[0] < b[0] and a[1] != b[1] for a, b in zip(self._terms, self._terms[1:]))
         assert not self._terms or self._terms[-1][0] < raft_start

@@ -16,7 +16,7 @@ lower ones, and neither quarantine the replica nor keep it in head recovery.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import NamedTuple, final
 
@@ -418,7 +418,7 @@ class StoredLog:
                 if batches.has_index_within(first, first_index)]
 
     def compact(self, first_index: int, states: PartitionStates,
-                unneeded: Collection[int] = (), terms: TermRuns | None = None,
+                unneeded: Container[int] = (), terms: TermRuns | None = None,
                 prev_term: int | None = None, partitions: Collection[int] | None = None) -> None:
         """Raise the Raft start to ``first_index``, at most the applied index + 1, or to an index
         before it that follows an entry whose term is sure.  Batches with records at or above their
@@ -453,6 +453,7 @@ class StoredLog:
                        index.position(at) == UNKNOWN_POSITION and at not in unneeded)}
         if terms is None:
             terms = self._sure_terms(first_index, below)
+        self.records.unneeded.add(at for at in below if at not in missing and at in unneeded)
         self.records.take_over(index, first_index, kept, missing, terms)
         index.compact(first_index)
         if prev_term is not None:
@@ -472,6 +473,7 @@ class StoredLog:
         if self.damage.is_maybe_truncated(index):
             self.discard_superseded(index)
         self.damage.repair(index)
+        self.records.unneeded.add([index])
 
     def is_forgotten(self, index: int) -> bool:
         """Return True if an entry of the Raft log was lost and is not needed, because another
@@ -893,6 +895,7 @@ class StoredLog:
         while len(self.configurations) > 1 and self.configurations[-1][0] >= first_removed:
             self.configurations.pop()
         self.damage.truncate(first_removed)
+        self.records.unneeded.drop_from(first_removed)
         for partition in self.partitions.values():
             partition.truncate(first_removed)
 

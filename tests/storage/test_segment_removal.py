@@ -400,9 +400,9 @@ def test_indexes_without_records_stay_known_beside_cleared_damage(simulated):
     assert store.repair.quarantined(GROUP) is None
 
 
-@pytest.mark.parametrize("is_header, expected", [(False, [6]), (True, [4, 5, 6])])
-def test_later_damage_may_have_held_a_copy_of_an_index_beside_cleared_damage(
-        simulated, is_header, expected):
+@pytest.mark.parametrize("is_header", [False, True])
+def test_a_repaired_record_beside_cleared_damage_is_missed_when_its_copy_is_lost(
+        simulated, is_header):
     """A damaged payload tells of which entry it is, a damaged header does not."""
     store = damaged_behind_removed(simulated)
     put(store, store.repair.stage_copies(GROUP, [ENTRIES[5]], lambda: None))
@@ -410,10 +410,24 @@ def test_later_damage_may_have_held_a_copy_of_an_index_beside_cleared_damage(
     place, segment = records(store, GROUP)[6], store.table.journal.segments[-1]
     checkpoints(store)
     store.close()
-    at = place.position - segment.start + (20 if is_header else 100)
-    simulated.flip(segment.path, at, 1)
+    simulated.flip(segment.path, place.position - segment.start + (20 if is_header else 100), 1)
     store = open_store(simulated, DIRECTORY)
-    assert missing(store) == expected
+    assert missing(store) == [6]
+
+
+def test_checkpoints_name_indexes_without_records_as_long_as_a_start_would_miss_them(simulated):
+    store = damaged_behind_removed(simulated)
+    log = store.table.logs[GROUP]
+    assert log.records.unneeded.ranges == ((4, 5),)
+    put(store, store.repair.stage_copies(GROUP, [ENTRIES[5]], lambda: None))
+    for partition, offset in ((PARTITION, 5), (SECOND, 2)):
+        append(store, log_start(log.index.last_index + 1, partition, offset))
+    store.trim(GROUP, [PARTITION, SECOND])
+    assert not log.records and not log.records.unneeded.ranges
+    checkpoints(store)
+    store.close()
+    store = open_store(simulated, DIRECTORY)
+    assert not missing(store) and not store.table.logs[GROUP].records.unneeded.ranges
 
 
 def test_a_truncation_in_a_removed_segment_is_not_forgotten(simulated):

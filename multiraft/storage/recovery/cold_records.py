@@ -213,7 +213,8 @@ class _GroupRecords:
                 records.uncopied.add(first, last)
                 continue
             for index in range(first, last + 1):
-                if index not in records and index not in records.missing:
+                if (index not in records and index not in records.missing
+                        and index not in records.unneeded):
                     records.lose_hole(index)
                     room -= 1
         records.restore_terms(self._record.record_terms, self._log.raft_start)

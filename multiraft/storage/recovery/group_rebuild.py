@@ -14,7 +14,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
-from typing import NamedTuple, cast
+from typing import cast
 
 from multiraft.partitions.state import PartitionStates
 from multiraft.raft import joint_quorum
@@ -23,7 +23,6 @@ from multiraft.storage.checkpoint import GroupRecord
 from multiraft.storage.cold.cold_segment import is_cold
 from multiraft.storage.damage.journal_damage import JournalDamage
 from multiraft.storage.damage.place import Place, PlaceRange
-from multiraft.storage.damage.ranges import uncovered
 from multiraft.storage.index import UNKNOWN_POSITION, Copy, GroupIndex
 from multiraft.storage.indexed_segments import IndexedSegments
 from multiraft.storage.journal.journal import Journal, Segment
@@ -39,19 +38,11 @@ from multiraft.storage.recovery.report import Damage
 from multiraft.storage.removed_ranges import RemovedRanges
 from multiraft.storage.stored_log import StoredLog
 from multiraft.storage.uncopied_ranges import InstalledRange, UncopiedRanges
+from multiraft.storage.unneeded_indexes import UnneededIndexes
 from multiraft.types import Entry, EntryKind
 
 #: A journal position behind every entry.
 _BEHIND_ALL = 1 << 64
-
-
-class _Gap(NamedTuple):
-    """Lost indexes, whose entries stood between two journal positions."""
-
-    first: int
-    last: int
-    begin: int  # of the last entry that was read before; -1 = none was
-    end: int
 
 
 class GroupRebuild:
@@ -61,8 +52,7 @@ class GroupRebuild:
                  "_damage", "_unapplied_entries", "_pending_copies", "_first_positions",
                  "_unreadable", "_record", "_removed", "_lost", "_read_to", "_removed_indexes",
                  "_pending_installed", "_copied", "_lost_copies", "_damaged_to", "_files",
-                 "_file_copies", "_early_entries", "_cleared", "_gaps", "_damaged_copies",
-                 "_unneeded")
+                 "_file_copies", "_early_entries")
 
     def __init__(self, log: StoredLog, journal: Journal, applied: Mapping[tuple[int, int], int],
                  known_to: int, damage: list[Damage], record: GroupRecord | None,
@@ -102,11 +92,6 @@ class GroupRebuild:
         #: Parts of the first segments, whose records index files answer, in journal order.
         self._files: list[tuple[Segment, RunSummary]] = []
         self._file_copies: dict[int, Copy] = {}  # index -> newest copy of one of these records
-        #: Damage that the replica had cleared when the checkpoint was captured.
-        self._cleared = log.damage.cleared_ranges
-        self._gaps: list[_Gap] = []
-        self._damaged_copies: set[int] = set()  # indexes
-        self._unneeded: set[int] = set()  # lost indexes without a record, as the checkpoint knows
 
     @property
     def _applied_index(self) -> int:
@@ -180,7 +165,6 @@ class GroupRebuild:
                                        if each.position > run.tombstone_position]
             self._copied, self._lost_copies = {}, {}
             self._files, self._file_copies = [], {}
-            self._gaps, self._damaged_copies = [], set()
             if run.tombstone_position > log.tombstone_position:
                 log.apply_tombstone(run.tombstone, run.tombstone_position,
                                     self._journal.place_at(run.tombstone_position))
@@ -199,8 +183,6 @@ class GroupRebuild:
                                 if item[0].index < first_removed]
         self._first_positions = {index: at for index, at in self._first_positions.items()
                                  if index < first_removed}
-        self._gaps = [each._replace(last=min(each.last, first_removed - 1))
-                      for each in self._gaps if each.first < first_removed]
         self._unreadable = {index for index in self._unreadable if index < first_removed}
         self._removed_indexes = [(first, min(last, first_removed - 1))
                                  for first, last in self._removed_indexes if first < first_removed]
@@ -252,9 +234,9 @@ class GroupRebuild:
         if begin >= end:
             return
         self._append_of_record(record, begin, end)
-        if self._has_damage(self._read_to, position):
+        if any(lost < position and max(lost, lost_end) >= self._read_to
+               for lost, lost_end in self._lost):
             # Of known terms: their copies are recognised by them, and the log continues behind.
-            self._gaps.append(_Gap(begin, end - 1, self._read_to, position))
             for index in range(begin, end):
                 if term_in(record.record_terms, index) == UNKNOWN_TERM:
                     log.damage.lose_term(index)
@@ -266,11 +248,6 @@ class GroupRebuild:
         self._pending_copies = [item for item in self._pending_copies if item not in between]
         for copy, entry in between:
             self._take_copy(copy, entry)
-
-    def _has_damage(self, begin: int, end: int) -> bool:
-        """Return True if damage of unknown owner lies between an entry at a journal position and
-        one at ``end``.  O(damaged ranges)."""
-        return any(lost < end and max(lost, lost_end) >= begin for lost, lost_end in self._lost)
 
     def _pass_installed(self, position: int) -> None:
         """Continue the log behind the snapshots that were installed at a journal position or
@@ -285,7 +262,6 @@ class GroupRebuild:
             first = log.index.last_index + 1
             if first < at.first:  # they existed, and are lost
                 self._append_of_record(self._record, first, at.first)
-                self._gaps.append(_Gap(first, at.first - 1, self._read_to, at.position))
                 for index in range(first, at.first):
                     log.damage.lose(index, None)
                 first = at.first
@@ -351,6 +327,7 @@ class GroupRebuild:
         log, first_index = self.log, record.first_index
         terms: list[tuple[int, int]] = list(record.record_terms)
         joined = log.index.first_index
+        log.records.unneeded = UnneededIndexes(record.unneeded)
         if first_index > joined:
             self._raise_raft_start(record, states, terms)
         chosen = choose(log, record, self._files, cold)
@@ -383,7 +360,7 @@ class GroupRebuild:
                     and log.index.position(index) != UNKNOWN_POSITION
                     and term_in(terms, index) == log.index.term(index)):
                 log.damage.repair(index)
-        log.compact(first_index, states, self._unneeded, terms, record.prev_term)
+        log.compact(first_index, states, log.records.unneeded, terms, record.prev_term)
         if log.installed:
             self._take_copied(record, states, terms)
 
@@ -411,8 +388,10 @@ class GroupRebuild:
         log.take_copies(copied, states)
         for index, position in self._lost_copies.items():
             known = self._copied.get(index)
-            if known is None:
+            if known is None and index not in records.unneeded:
                 records.lose_hole(index)
+            elif known is None:
+                continue
             elif known.position == position and index in records:
                 records.lose(index)
         records.set_terms(terms, record.first_index)
@@ -438,9 +417,6 @@ class GroupRebuild:
             first_removed = index.first_index
         # If there are entries to truncate, the record of that is lost.
         self._truncate(first_removed)
-        if log.index.last_index + 1 < index.first_index:
-            self._gaps.append(_Gap(log.index.last_index + 1, index.first_index - 1, self._read_to,
-                                   index.position(index.first_index)))
         if first_term == log.index.last_term:
             log.append_lost_of_last_term(index.first_index)
         else:
@@ -504,7 +480,6 @@ class GroupRebuild:
         self._pass_installed(_BEHIND_ALL)
         self._pass_removed(_BEHIND_ALL, applied + 1)
         if log.index.last_index < applied:
-            self._gaps.append(_Gap(log.index.last_index + 1, applied, self._read_to, _BEHIND_ALL))
             log.append_lost(applied + 1)
         pending, self._pending_copies = newest_copies(self._pending_copies), []
         if pending and log.index.last_index < pending[-1][0].index and not self.broken_reason:
@@ -520,33 +495,6 @@ class GroupRebuild:
             elif copy.index in log.missing:
                 self._take_copy(copy, entry)
         self._truncate_unknown(applied)
-        self._find_unneeded(journal_damage)
-
-    def note_damaged_copy(self, index: int) -> None:
-        """Register that a copy of an entry of this group is damaged, which may be its newest."""
-        self._damaged_copies.add(index)
-
-    def _find_unneeded(self, journal_damage: JournalDamage) -> None:
-        """Find the lost indexes below the checkpoint's Raft start that had no record when it was
-        captured.
-
-        Of damage that the replica had cleared by then, the checkpoint names everything that was
-        missing.  What else was lost there had a copy, which was joined, or was compacted in another
-        member.  Without this, each start would have to ask again, and if all members have such
-        damage, none could answer.  Copies may stand anywhere behind their entries, so all damage
-        behind a gap must be known.  O(gaps + damaged ranges log ranges + indexes in the gaps)."""
-        record = self._record
-        if record is None or not self._gaps or not self.is_replica_of(record):
-            return
-        range_at = self._journal.range_at
-        unknown_to = max((end for begin, end in self._lost if any(
-            uncovered(*part, self._cleared)
-            for part in journal_damage.unexplained(*range_at(begin, end)))), default=-2)
-        for gap in self._gaps:
-            if gap.begin > unknown_to and self._has_damage(gap.begin, gap.end):
-                self._unneeded.update(range(gap.first, min(gap.last + 1, record.first_index)))
-        self._unneeded -= self._damaged_copies
-        self._unneeded -= {index for index, _ in record.missing}
 
     def _truncate_unknown(self, applied: int) -> None:
         """Truncate the log before its first lost entry of unknown term behind the ``applied``

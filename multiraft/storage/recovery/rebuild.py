@@ -96,9 +96,6 @@ class _Rebuilding:
             for begin, parts in self._journal_damage.unexplained_ranges(
                 self._range_of(at) for at, _ in damage if at.group < 0)
         ]
-        for at, _ in damage:
-            if at.copy_group >= 0:
-                self._groups[at.copy_group].note_damaged_copy(at.index)
         for each in self._groups.values():
             each.find_missing(self._journal_damage, unexplained)
         for record in self._checkpoint.records.values():

@@ -284,7 +284,9 @@ class RepairCoordinator:
             self._writing.add(group)
             self._submit(staged)
             return
-        repair.forget_holes(group, [index for index, _ in response.compacted if index in wanted])
+        if repair.forget_holes(group,
+                               [index for index, _ in response.compacted if index in wanted]):
+            self._store.require_checkpoints()  # or the next start would ask again
         compacted = [index for index, _ in response.compacted if index in log.missing]
         if not self._compact_applied(group, compacted) and response.leads:
             absent = [index for index, _ in response.absent if index in log.missing

@@ -456,17 +456,20 @@ class LocalRepair:
             self.entries_repaired += log.repair(copy)
         on_durable()
 
-    def forget_holes(self, group: int, indexes: Sequence[int]) -> None:
+    def forget_holes(self, group: int, indexes: Sequence[int]) -> bool:
         """Stop counting holes among ``indexes`` as missing, because a peer that has compacted these
         entries has no records of them.  Missing records stay: they are needed while their
         partition's log start, as applied here, is not above them.
 
         The partition of a record that was in an index file alone is not known, so it counts as a
-        hole.  If a read finds it again, it is lost again.  O(indexes * partitions log n)."""
+        hole.  If a read finds it again, it is lost again.  Return True if there was any; the next
+        checkpoint names it.  O(indexes * partitions log n)."""
         log = self._table.log(group)
-        holes = [index for index in indexes
-                 if index not in log.records or not log.has_batch(index)]
+        holes = [index for index in indexes if index in log.records.missing
+                 and (index not in log.records or not log.has_batch(index))]
+        log.records.unneeded.add(holes)
         log.records.remove(holes, log.raft_start)
+        return bool(holes)
 
     def compact(self, group: int, first_index: int,
                 unneeded: Sequence[int] = ()) -> list[StagedWrite]:

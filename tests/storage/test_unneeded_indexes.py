@@ -1,0 +1,134 @@
+"""What a replica knows to have no record is no more than members of its group have answered."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from multiraft.storage import unneeded_indexes
+from multiraft.storage.errors import CorruptJournalRange, CorruptRange
+from multiraft.storage.unneeded_indexes import UNNEEDED_RANGES_MAX, UnneededIndexes
+from tests.storage.damage import DIRECTORY, flipped
+from tests.storage.repair.test_acknowledged_damage import scrubbed
+from tests.storage.test_indexed_records import GROUPS, contents, filled, partitions, put
+from tests.storage.test_raft_start import put as written
+from tests.storage.world import HardState, Rounds, checkpoint, open_store, records, write
+
+GROUP = GROUPS[0]
+
+
+# ---- the set -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_it_is_a_set_of_indexes(seed):
+    rng, known, found = random.Random(seed), UnneededIndexes(), set()
+    for _ in range(60):
+        what, at = rng.randrange(4), rng.randrange(1, 200)
+        if what < 2:
+            added = [rng.randrange(1, 200) for _ in range(rng.randrange(4))]
+            known.add(added)
+            found |= {*added}
+        elif what == 2 and not rng.randrange(4):
+            known.drop_below(at // 4)
+            found = {each for each in found if each >= at // 4}
+        elif not rng.randrange(4):
+            known.drop_from(150 + at // 4)
+            found = {each for each in found if each < 150 + at // 4}
+        known._check()
+        assert {index for index in range(1, 220) if index in known} == found
+        assert UnneededIndexes(known.ranges).ranges == known.ranges
+
+
+def test_beyond_the_limit_the_lowest_are_forgotten(monkeypatch):
+    monkeypatch.setattr(unneeded_indexes, "UNNEEDED_RANGES_MAX", 3)
+    known = UnneededIndexes()
+    known.add([1, 3, 5, 7, 9])
+    known.add([8])
+    assert known.ranges == ((5, 5), (7, 9)) and 1 not in known
+    assert UNNEEDED_RANGES_MAX * 20 < 8192, "of a checkpoint, for each group"
+
+
+# ---- damage that is cleared, and records that are in index files alone ---------------------------
+
+
+def restarted(history):
+    """Start after two checkpoints."""
+    store = history.store
+    for _ in range(2):
+        Rounds(store).run(write(3, hard_state=HardState(1, 1)))
+        checkpoint(store, {group: store.partition_states[group].applied_index for group in GROUPS})
+    store.close()
+    history.store = open_store(history.filesystem, DIRECTORY, history.config)
+    return history.store
+
+
+def clear(store) -> None:
+    """Clear all replicas, as their leaders do."""
+    for group in [*store.table.logs]:
+        written(store, store.repair.stage_clear(group, lambda: None))
+
+
+def damaged(history, slot: int):
+    """Damage an index file, and in its segment the header of a record of the group."""
+    store = history.store
+    at = [*store.table.indexed._by_start.values()][1]
+    log = store.table.logs[GROUP]
+    found = [(index, place) for index, place in sorted(records(store, GROUP).items())
+             if log.records.in_file(index) is at]
+    index, place = found[slot]
+    put(history, at.path, b"")
+    put(history, at.segment.path, flipped(contents(history, at.segment.path),
+                                          place.position - at.segment.start + 20))
+    history.forget_blocks()
+    return at, found, index
+
+
+@pytest.mark.parametrize("how", ["scrub", "read"])
+def test_records_that_no_index_in_memory_names_are_missed_after_a_start(how):
+    """The replicas cleared the damage, but could not tell which records stood there."""
+    history = filled()
+    _, _, index = damaged(history, 0)
+    if how == "scrub":
+        errors = scrubbed(history.store)
+    else:
+        with pytest.raises(CorruptRange) as caught:
+            history.read_all(GROUP, history.logs[GROUP][index - 1].partition, 0)
+        errors = [caught.value]
+    assert [type(each) for each in errors] == [CorruptJournalRange]
+    history.store.repair.suspect_all(errors[0].begin, errors[0].end, errors[0].why)
+    clear(history.store)
+    store = restarted(history)
+    assert index in store.table.logs[GROUP].records.missing
+    lost = history.logs[GROUP][index - 1]
+    assert not store.repair.compacted(GROUP, [(index, lost.term)])
+    with pytest.raises(CorruptRange):
+        history.read_all(GROUP, lost.partition, 0)
+
+
+def test_damage_inside_a_range_that_was_cleared_before_is_missed_as_well():
+    """A read calls the whole segment damaged, although most of it is sound."""
+    history = filled()
+    at, found, index = damaged(history, 2)
+    with pytest.raises(CorruptJournalRange) as caught:
+        history.read_all(GROUP, history.logs[GROUP][index - 1].partition, 0)
+    history.store.repair.suspect_all(caught.value.begin, caught.value.end, caught.value.why)
+    clear(history.store)
+    store = restarted(history)
+    for group in GROUPS:
+        missing = [*store.table.logs[group].records.missing]
+        if missing:
+            written(store, store.repair.stage_copies(
+                group, [history.logs[group][each - 1] for each in missing], lambda: None))
+    restarted(history)
+    for group in GROUPS:
+        for partition in partitions(group):
+            assert history.read_all(group, partition, 0) == [
+                bytes(each.payload) for each in history.batches(group, partition)]
+    history.store.close()
+    first, place = found[0]
+    put(history, at.segment.path, flipped(contents(history, at.segment.path),
+                                          place.position - at.segment.start + 20))
+    history.store = open_store(history.filesystem, DIRECTORY, history.config)
+    assert first in history.store.table.logs[GROUP].records.missing
