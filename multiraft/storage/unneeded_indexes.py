@@ -36,8 +36,9 @@ class UnneededIndexes:
         """The ranges as (first index, last index)."""
         return tuple(self._ranges)
 
-    def __contains__(self, index: int) -> bool:
+    def __contains__(self, index: object) -> bool:
         """Return True if an index is known to have no record.  O(log ranges)."""
+        assert isinstance(index, int)
         at = bisect_right(self._ranges, (index, 1 << 64)) - 1
         return at >= 0 and index <= self._ranges[at][1]
 

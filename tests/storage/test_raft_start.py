@@ -467,6 +467,28 @@ def started(disk: Disk, store):
     return open_store(disk.filesystem, DIRECTORY)
 
 
+def test_a_checkpoint_is_due_when_all_holes_are_answered():
+    """It names them: the next start would ask for them again."""
+    disk = Disk()
+    store = compacted(disk.filesystem)
+    lose(disk, store, 4)
+    lose(disk, store, 6)
+    store = started(disk, store)
+    holes = sorted(store.table.logs[GROUP].records.missing)
+    assert {4, 6} <= {*holes}
+    store.require_checkpoints()
+    checkpoint(store, {GROUP: 9})
+    assert not store.checkpoint_due
+    repairer = RepairCoordinator(1, store, Core({GROUP: VOTERS}), lambda staged: None)
+    terms = store.table.logs[GROUP].records
+    wanted = tuple([(index, terms.term(index)) for index in holes])
+    repairer.on_response(RepairResponse(GROUP, 1, (), (), False, wanted[:1], wanted))
+    assert not store.checkpoint_due
+    repairer.on_response(RepairResponse(GROUP, 1, (), (), False, wanted[1:], wanted))
+    assert store.checkpoint_due and not terms.missing
+    assert {*holes} == {index for index in range(1, 10) if index in terms.unneeded}
+
+
 def test_no_read_passes_a_lost_record():
     disk, healthy = Disk(), compacted(SimulatedFilesystem())
     store = compacted(disk.filesystem)

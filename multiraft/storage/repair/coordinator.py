@@ -284,8 +284,8 @@ class RepairCoordinator:
             self._writing.add(group)
             self._submit(staged)
             return
-        if repair.forget_holes(group,
-                               [index for index, _ in response.compacted if index in wanted]):
+        holes = [index for index, _ in response.compacted if index in wanted]
+        if repair.forget_holes(group, holes) and not log.records.missing:
             self._store.require_checkpoints()  # or the next start would ask again
         compacted = [index for index, _ in response.compacted if index in log.missing]
         if not self._compact_applied(group, compacted) and response.leads:
