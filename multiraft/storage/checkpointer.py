@@ -209,6 +209,7 @@ class Checkpointer:
         # What is committed but not on this disk yet stays out: a crash may bring back what stood
         # there before, and the checkpoint would call it committed.
         commit = max(min(commit, states.applied_index), log.commit)
+        log.records.drop_unneeded(log.raft_start)
         configuration_index, configuration = log.configuration_at(states.applied_index)
         key = (log.incarnation, configuration_index, configuration, log.hard_state,
                log.index.first_index, commit, damage.why, states.applied_index,

@@ -301,7 +301,8 @@ class RecordStore:
         """Count the indexes first..last as copied.  Of the ranges ``lacking`` in the copies those
         of one index become missing, the others stay uncopied.  O(ranges)."""
         for index, end in lacking:
-            if index == end and index not in self and self.uncopied.first_in(index, index):
+            if (index == end and index not in self and index not in self.unneeded
+                    and self.uncopied.first_in(index, index)):
                 self.lose_hole(index)
         self.uncopied.remove(first, last, [each for each in lacking if each[0] < each[1]])
         self._drop_terms(raft_start)
@@ -539,10 +540,15 @@ class RecordStore:
         others += [max(each.first, self._terms[0][0]) for each in self._ranges[:1]]
         return min([*self._indexes[:1], *self._missing_in_order()[:1], *others], default=0)
 
+    def drop_unneeded(self, raft_start: int) -> None:
+        """Forget indexes without records that the next start cannot miss.  O(missing log missing)
+        if there are any.  To be called once a start has joined all records."""
+        if self.unneeded.ranges:
+            self.unneeded.drop_below(self.first_needed or raft_start)
+
     def _drop_terms(self, raft_start: int) -> None:
         """Drop the terms before the first index that is kept, missing or uncopied."""
         first = self.first_needed or raft_start
-        self.unneeded.drop_below(first)
         runs = [run for run in self._terms if run[0] > first]
         if first < raft_start:
             runs.insert(0, (first, self.term(first)))

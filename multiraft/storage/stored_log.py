@@ -450,7 +450,8 @@ class StoredLog:
         # The kind of an entry with a known position is known: its header was read.
         missing = {at: MissingRecord(each.position, index.size(at) if each.position else 0)
                    for at, each in below.items() if at in batches or (
-                       index.position(at) == UNKNOWN_POSITION and at not in unneeded)}
+                       index.position(at) == UNKNOWN_POSITION and at not in unneeded
+                       and at not in self.records.unneeded)}
         if terms is None:
             terms = self._sure_terms(first_index, below)
         self.records.unneeded.add(at for at in below if at not in missing and at in unneeded)

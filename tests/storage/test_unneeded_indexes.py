@@ -6,13 +6,21 @@ import random
 
 import pytest
 
+from chaos.simulator.disk.filesystem import SimulatedFilesystem
 from multiraft.storage import unneeded_indexes
+from multiraft.storage.cold.cold_segment import cold_index_path
 from multiraft.storage.errors import CorruptJournalRange, CorruptRange
 from multiraft.storage.unneeded_indexes import UNNEEDED_RANGES_MAX, UnneededIndexes
-from tests.storage.damage import DIRECTORY, flipped
+from tests.storage import test_installed_records as installed
+from tests.storage.cold.test_cleaner import COLD, cleaned
+from tests.storage.cold.test_cleaner import place as cold_place
+from tests.storage.damage import DIRECTORY, Disk, flipped
 from tests.storage.repair.test_acknowledged_damage import scrubbed
 from tests.storage.test_indexed_records import GROUPS, contents, filled, partitions, put
+from tests.storage.test_raft_start import GROUP as COLD_GROUP
+from tests.storage.test_raft_start import checkpoints
 from tests.storage.test_raft_start import put as written
+from tests.storage.test_segment_removal import reopened
 from tests.storage.world import HardState, Rounds, checkpoint, open_store, records, write
 
 GROUP = GROUPS[0]
@@ -132,3 +140,39 @@ def test_damage_inside_a_range_that_was_cleared_before_is_missed_as_well():
                                           place.position - at.segment.start + 20))
     history.store = open_store(history.filesystem, DIRECTORY, history.config)
     assert first in history.store.table.logs[GROUP].records.missing
+
+
+# ---- starts that join records from several places -----------------------------------------------
+
+
+def test_holes_of_cold_segments_stay_answered():
+    filesystem = SimulatedFilesystem()
+    store = cleaned(filesystem)
+    found = cold_place(store, 6)
+    segment = store.table.journal.file_of(found.position)
+    filesystem.overwrite(segment.path, found.position - segment.start, bytes(40))
+    filesystem.remove(cold_index_path(COLD, 0))
+    store = reopened(store, filesystem)
+    assert {index for index, _ in store.repair.wanted_records(COLD_GROUP, 9)} == {4, 5, 6}
+    store.repair.forget_holes(COLD_GROUP, [4, 5])
+    for _ in range(2):
+        checkpoints(store)
+        store.close()
+        store = open_store(filesystem, DIRECTORY)
+        assert {index for index, _ in store.repair.wanted_records(COLD_GROUP, 9)} == {6}
+
+
+def test_holes_of_copies_behind_a_snapshot_stay_answered():
+    disk, leader = Disk(), installed.source()
+    store = installed.follower(disk.filesystem, 0)
+    installed.install(store, leader, 0)
+    installed.copy_all(store, leader)
+    checkpoints(store)
+    installed.rot(disk, store, 7, 64 + 64)
+    store = installed.started(disk, store)
+    assert [*store.table.logs[COLD_GROUP].records.missing] == [7]
+    store.repair.forget_holes(COLD_GROUP, [7])
+    for _ in range(2):
+        checkpoints(store)
+        store = installed.started(disk, store)
+        assert not store.table.logs[COLD_GROUP].records.missing

@@ -360,7 +360,7 @@ class GroupRebuild:
                     and log.index.position(index) != UNKNOWN_POSITION
                     and term_in(terms, index) == log.index.term(index)):
                 log.damage.repair(index)
-        log.compact(first_index, states, log.records.unneeded, terms, record.prev_term)
+        log.compact(first_index, states, (), terms, record.prev_term)
         if log.installed:
             self._take_copied(record, states, terms)
 

@@ -105,6 +105,7 @@ class RepairCoordinator:
         self._turn: dict[int, int] = {}  # group -> number of requests sent
         self._records_asked: dict[int, int] = {}  # group -> last record that every peer was asked
         self._writing: set[int] = set()
+        self._has_forgotten = False  # holes that no checkpoint names yet
         self.add_quarantined()
 
     def add_quarantined(self) -> None:
@@ -194,7 +195,7 @@ class RepairCoordinator:
         repair, core = self._store.repair, self._core
         log = repair.damaged(group)
         if log is None or log.damage.is_permanent:
-            self.groups.discard(group)
+            self._leave(group)
             return None
         if group in self._writing or group not in core.status.groups():
             return None  # recovered, and not taken up yet: metadata say what it is
@@ -217,6 +218,14 @@ class RepairCoordinator:
         self._writing.add(group)
         self._submit(repair.stage_clear(group, lambda: self._on_cleared(group)))
         return None
+
+    def _leave(self, group: int) -> None:
+        """Take a group out of ``groups``.  Behind the last one, have a checkpoint name the holes
+        that were forgotten: the next start would ask for them again."""
+        self.groups.discard(group)
+        if self._has_forgotten and not self.groups:
+            self._has_forgotten = False
+            self._store.require_checkpoints()
 
     def _compact(self, group: int, first_index: int, unneeded: Sequence[int] = ()) -> None:
         """Raise the Raft start in storage to that of consensus, and record the damaged entries that
@@ -285,9 +294,10 @@ class RepairCoordinator:
             self._submit(staged)
             return
         holes = [index for index, _ in response.compacted if index in wanted]
-        if repair.forget_holes(group, holes) and not log.records.missing:
-            self._store.require_checkpoints()  # or the next start would ask again
-        compacted = [index for index, _ in response.compacted if index in log.missing]
+        self._has_forgotten |= repair.forget_holes(group, holes)
+        # A member with another entry there calls compacted what is no longer wanted.
+        compacted = [index for index, _ in response.compacted
+                     if index in log.missing and index in wanted]
         if not self._compact_applied(group, compacted) and response.leads:
             absent = [index for index, _ in response.absent if index in log.missing
                       and index in wanted and not log.damage.is_term_unknown(index)]
@@ -378,7 +388,7 @@ class RepairCoordinator:
             return  # it was removed meanwhile
         if self._store.repair.quarantined(group) is None:
             if self._store.repair.damaged(group) is None:
-                self.groups.discard(group)
+                self._leave(group)
             self.repaired += 1
             self._core.repair.repaired(group)
 
