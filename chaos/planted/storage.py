@@ -200,8 +200,8 @@ BUGS = (
         "record-is-given-up",
         "multiraft.storage.repair.repair",
         "LocalRepair.forget_holes",
-        "if index not in log.records or not log.has_batch(index)]",
-        "if True]",
+        "and (index not in log.records or not log.has_batch(index))]",
+        "]",
         "a damaged record below the Raft start is not repaired once a peer has compacted its entry",
         Tests(
             (

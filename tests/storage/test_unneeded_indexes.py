@@ -1,4 +1,4 @@
-"""What a replica knows to have no record is no more than members of its group have answered."""
+"""Indexes that a replica knows to have no record are those that members have answered for."""
 
 from __future__ import annotations
 
