@@ -12,6 +12,7 @@ from multiraft.partitions.retention_records import delete_payload
 from multiraft.partitions.state import PartitionStates, open_payload
 from multiraft.storage.checkpoint import checkpoint_names
 from multiraft.storage.errors import CorruptRange, OffsetTooLow
+from multiraft.storage.index import UNKNOWN_POSITION
 from multiraft.storage.repair.coordinator import RepairCoordinator, RepairResponse, SendRequest
 from multiraft.types import Entry, EntryKind, HardState
 from tests.storage.damage import DIRECTORY, FIRST, Disk, flipped
@@ -612,6 +613,21 @@ def test_the_raft_start_stays_where_the_term_before_it_is_sure(simulated):
     assert store.compact(GROUP, 9) == 8
     log.damage.repair(8)
     assert store.compact(GROUP, 9) == 9
+
+
+def test_an_entry_that_another_member_has_compacted_is_called_so_and_not_read(simulated):
+    """It stays in the Raft log, because the term before a higher Raft start would be a guess."""
+    store = filled(simulated)
+    checkpoints(store)
+    log = store.table.logs[GROUP]
+    log.cached.clear()
+    log.index.replace(9, UNKNOWN_POSITION, 64)
+    log.damage.lose_term(9)
+    assert not store.repair.compacted(GROUP, [(9, 2)])
+    store.repair.compact(GROUP, 10, [9])
+    assert log.raft_start == 9 and not log.missing
+    assert not store.repair.copy_jobs(GROUP, [(9, 2), (9, 0)], 1 << 20)
+    assert store.repair.compacted(GROUP, [(9, 2), (8, 2)]) == [(9, 2)]
 
 
 def test_a_removed_replica_leaves_its_damaged_records_to_nobody():

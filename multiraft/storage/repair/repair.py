@@ -225,11 +225,12 @@ class LocalRepair:
 
     def compacted(self, group: int, wanted: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
         """Return those of the ``wanted`` (index, term) that are compacted in the group's log and no
-        records here: no batches, or below the log start of their partition.  Uncopied indexes, and
-        those that only an index file can tell, are not among them."""
+        records here: no batches, or below the log start of their partition.  Also those that are
+        not needed because another member has compacted them.  Uncopied indexes, and those that only
+        an index file can tell, are not among them."""
         log = self._table.log(group)
         records = log.records
-        return [(at, term) for at, term in wanted if at < log.raft_start
+        return [(at, term) for at, term in wanted if log.is_forgotten(at) or at < log.raft_start
                 and at not in records.missing and not records.uncopied.first_in(at, at)
                 and not records.holds(at, term) and not self._is_in_file(log, at, term)]
 
@@ -310,7 +311,7 @@ class LocalRepair:
                 known = first <= index <= applied
             else:
                 known = log.index.holds(index, term)
-            if not known or log.first_missing_of((index,)):
+            if not known or log.first_missing_of((index,)) or log.is_forgotten(index):
                 continue
             total += log.size(index)
             if jobs and total > bytes_max:
