@@ -119,24 +119,29 @@ def _check_new_voter(group: Group, node: int) -> None:
 
 
 def _check_remaining_records(group: Group, voters: tuple[int, ...]) -> None:
-    """Raise ``RecordsLeft`` if the change removes a voter that may have all records, and a majority
-    of ``voters`` does not have them.
+    """Raise ``MembershipError`` if the change removes a voter that may have all records, and it is
+    not known that a majority of ``voters`` has them.
 
     A voter that was away for long has a snapshot first, and its records later.  As the only one
     that is left, it would never find them."""
     if all(node in voters or _records_left(group, node) for node in group.configuration.voters):
         return
-    if not quorum.supported(voters, lambda node: not _records_left(group, node)):
-        node = next(node for node in voters if _records_left(group, node))
-        raise RecordsLeft(node, group.id, _records_left(group, node))
+    if not quorum.supported(voters, lambda node: _records_left(group, node) == 0):
+        node = next(node for node in voters if _records_left(group, node) != 0)
+        left = _records_left(group, node)
+        if left:
+            raise RecordsLeft(node, group.id, left)
+        raise MembershipError(f"voter {node} of group {group.id} has not acknowledged an entry to "
+                              f"this leader yet, so it may lack records")
 
 
-def _records_left(group: Group, node: int) -> int:
-    """Return at how many indexes a member lacks records, by its last reply."""
+def _records_left(group: Group, node: int) -> int | None:
+    """Return at how many indexes a member lacks records, by its last acknowledgement; None = it has
+    sent none to this leader."""
     if node == group.context.node:
         return group.records_left
     member = group.progress.get(node)
-    return member.records_left if member is not None else 0
+    return member.records_left if member is not None and member.match else None
 
 
 def _append(group: Group, configuration: Configuration) -> Entry:

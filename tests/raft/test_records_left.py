@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from multiraft.errors import NotLeader, ProposalError, RecordsLeft
+from multiraft.errors import MembershipError, NotLeader, ProposalError, RecordsLeft
 from multiraft.raft import quiescence
 from multiraft.raft.messages import Append, AppendReply, Status, TimeoutNow
 from tests.raft.solo import GROUP, Solo
@@ -45,6 +45,15 @@ def test_voters_that_have_all_records_stay_until_a_majority_of_the_others_has_th
         solo.core.change_members(GROUP, (1, 3), (2,))
     reply(solo, 3, 0)
     solo.core.change_members(GROUP, (1, 3), (2,))
+
+
+def test_a_voter_that_has_not_acknowledged_an_entry_may_lack_records():
+    solo = leading()
+    reply(solo, 2, 0)
+    with pytest.raises(MembershipError, match="voter 3 .* may lack records"):
+        solo.core.change_members(GROUP, (1, 3), ())
+    reply(solo, 3, 0)
+    solo.core.change_members(GROUP, (1, 3), ())
 
 
 @pytest.mark.parametrize("voters", [(1, 2), (2, 3), (3,)])
