@@ -2,7 +2,7 @@
 
     make bench-retention                                          everything, more than an hour
     make bench-retention ARGS="start --gib 2 8 32"                one row
-    make bench-retention ARGS="small-disk --disk-gib 2 --minutes 5"
+    make bench-retention ARGS="small-disk --disk-gib 4 --minutes 5"
     make bench-retention ARGS="deleted-topic --gib 10"
     make bench-retention ARGS="mixed --gib 4"
     make bench-retention ARGS="cleaner --gib 4"
@@ -156,7 +156,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add("row", nargs="?", choices=ROWS, help="what to measure (default: everything)")
     add("--gib", nargs="+", type=float, help="start: sizes of the log (default 2 8); "
         "deleted-topic, mixed, cleaner: bytes that are appended (default 2)")
-    add("--disk-gib", type=float, default=2.0, help="small-disk: its size (default 2)")
+    add("--disk-gib", type=float, default=4.0, help="small-disk: its size (default 4)")
     add("--minutes", type=int, default=15, help="small-disk: how long (default 15)")
     add("--pairs", type=int, default=5, help="repetitions of a comparison (default 5)")
     add("--topics", type=int, default=100_000, help="idle-topics: how many (default 100,000)")

@@ -134,7 +134,8 @@ class Limits:
     #: Longest time for the transfer of leadership at shutdown.
     shutdown_timeout_ms: int = 5_000
     #: Interval of the passes of retention: a record leaves its partition up to so much later than
-    #: its limits say. A pass costs what there is to remove, so a shorter one costs little.
+    #: its limits say. A pass costs what there is to remove, so a shorter one costs little. One
+    #: begins earlier when the node has written 256 MiB since the last one.
     retention_check_interval_ms: int = 10_000
     #: Bytes of the Raft log that a group keeps for a member that is up and lags: catching up by
     #: entries is cheaper than by a snapshot, and each entry takes 16 bytes of memory.  Records

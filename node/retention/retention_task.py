@@ -1,6 +1,8 @@
 """The task that runs the passes of retention in a node, and asks groups of earlier epochs.
 
-Contract.  ``run`` begins a pass each ``interval_ms`` until cancelled.  The steps of a pass take
+Contract.  ``run`` begins a pass each ``interval_ms`` until cancelled, and earlier when the node has
+written ``EARLY_BYTES`` since the last one began: a small disk would fill up between two passes.
+The steps of a pass take
 their share of the loop's turns, so a pass delays no request by more than a step.  After it the
 questions of the pass are put: to this node's replica of the group if it has all of the epoch, else
 to the leader of the group, one at a time.  A leader that does not answer is asked again when the
@@ -27,6 +29,10 @@ from node.retention.retention_policy import StoredBatch
 if TYPE_CHECKING:
     from multiraft.wire.frames import Frame
 
+#: Bytes of the journal after which a pass begins before its time.
+EARLY_BYTES = 256 << 20
+#: Interval at which the bytes are compared, in seconds.
+COMPARE_S = 1.0
 #: The name of the request between nodes.
 OP = "earlier_epoch"
 #: Its fields, all of them numbers from -1 on.
@@ -39,6 +45,13 @@ class Leaders(Protocol):
     def leader_hint(self, group: int) -> tuple[int, int]: ...
 
 
+class Store(Batches, Protocol):
+    """The store's part in the task."""
+
+    @property
+    def durable_position(self) -> int: ...
+
+
 class Asker(Protocol):
     """Requests to other nodes: ``bulk_channel.Bulk``."""
 
@@ -49,7 +62,7 @@ class Asker(Protocol):
 class RetentionTask:
     """The driver of one node's ``RetentionPasses``."""
 
-    def __init__(self, node: int, passes: RetentionPasses, store: Batches, metadata: MetadataCopy,
+    def __init__(self, node: int, passes: RetentionPasses, store: Store, metadata: MetadataCopy,
                  leaders: Leaders, peers: Asker, blocks: BlockReads, interval_ms: int,
                  wall_ms: Callable[[], int],
                  take_turn: Callable[[int], Awaitable[None]], request_round: Callable[[], None],
@@ -76,6 +89,7 @@ class RetentionTask:
     async def run(self) -> None:
         """Run passes until cancelled."""
         while True:
+            begin = self._store.durable_position
             for _ in self._passes.steps(self._wall_ms()):
                 self._request_round()  # for what the step proposed
                 wanted = self._passes.wanted_block
@@ -84,7 +98,15 @@ class RetentionTask:
                 await self._take_turn(ROWS_PER_STEP)
             self._request_round()
             await self.ask_all()
-            await trio.sleep(self._interval_ms / 1000)
+            await self._wait(begin)
+
+    async def _wait(self, begin: int) -> None:
+        """Wait until the next pass is due.  ``begin``: journal position when the last one began."""
+        due_s = trio.current_time() + self._interval_ms / 1000
+        while (left_s := due_s - trio.current_time()) > 0:
+            await trio.sleep(min(left_s, COMPARE_S))
+            if self._store.durable_position - begin >= EARLY_BYTES:
+                return
 
     async def ask_all(self) -> None:
         """Ask about the partitions of which the last pass left a question.  A node that does not

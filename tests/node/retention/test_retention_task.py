@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import pytest
 import trio
+import trio.testing
 
 from node.peers.errors import NoAnswer
 from node.retention.earlier_epochs import EpochPart, Question
-from node.retention.retention_task import RetentionTask
+from node.retention.retention_task import EARLY_BYTES, RetentionTask
 from tests.node.harness import silent_log
 
 HANGING, ANSWERING = 2, 3
@@ -54,3 +56,41 @@ def test_a_leader_that_does_not_answer_is_asked_once_and_others_still_are():
     passes.questions.update(questions)
     trio.run(task.ask_all)
     assert peers.asked.count(HANGING) == 2, "it is asked again after the next pass"
+
+
+class Passes:
+    """Passes without work; notes when they begin."""
+
+    def __init__(self):
+        self.begun_s: list[float] = []
+        self.questions: dict = {}
+
+    def steps(self, _now_ms):
+        self.begun_s.append(trio.current_time())
+        return iter(())
+
+
+@pytest.mark.parametrize("bytes_per_second, expected", [
+    (0, [0, 10, 20, 30]), (EARLY_BYTES // 30, [0, 10, 20, 30]),
+    (EARLY_BYTES // 4, [0, 4, 8, 12, 16, 20, 24, 28]), (EARLY_BYTES * 2, list(range(31)))])
+def test_a_pass_begins_earlier_after_many_bytes(bytes_per_second, expected):
+    passes, begin_s = Passes(), []
+
+    class Store:
+        partition_states: dict = {}
+
+        @property
+        def durable_position(self) -> int:
+            return int((trio.current_time() - begin_s[0]) * bytes_per_second)
+
+    task = RetentionTask(
+        1, passes, Store(), None, None, Peers(), None, 10_000, lambda: 0,
+        lambda _rows: trio.lowlevel.checkpoint(), lambda: None, silent_log())
+
+    async def half_a_minute() -> None:
+        begin_s.append(trio.current_time())
+        with trio.move_on_after(30.5):
+            await task.run()
+
+    trio.run(half_a_minute, clock=trio.testing.MockClock(autojump_threshold=0))
+    assert [round(each - begin_s[0]) for each in passes.begun_s] == expected
