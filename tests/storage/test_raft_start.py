@@ -14,6 +14,7 @@ from multiraft.storage.checkpoint import checkpoint_names
 from multiraft.storage.errors import CorruptRange, OffsetTooLow
 from multiraft.storage.index import UNKNOWN_POSITION
 from multiraft.storage.repair.coordinator import RepairCoordinator, RepairResponse, SendRequest
+from multiraft.storage.repair.repair import ANY_COMMITTED
 from multiraft.types import Entry, EntryKind, HardState
 from tests.storage.damage import DIRECTORY, FIRST, Disk, flipped
 from tests.storage.repair.test_acknowledged_damage import put, scrubbed
@@ -465,6 +466,33 @@ def started(disk: Disk, store):
         if path.endswith(".index"):
             disk.filesystem.remove(path)
     return open_store(disk.filesystem, DIRECTORY)
+
+
+def test_a_late_answer_about_another_entry_of_an_index_says_nothing_of_the_one_that_is_wanted():
+    """A member that has the committed entry calls the truncated one compacted."""
+    wrong = data_entry(GROUP, 6, 1, PARTITION, 2, [b"d"], 2000)
+    store = filled(SimulatedFilesystem(),
+                   [*ENTRIES[:4], noop_entry(GROUP, 5, 1), wrong, *ENTRIES[6:]])
+    checkpoints(store)
+    leader, other = filled(SimulatedFilesystem()), compacted(SimulatedFilesystem())
+    core = Core({GROUP: VOTERS})
+    core.applied_index = core.last_index = 9
+    store.repair.record_damage(GROUP, 6, "found by a read")
+    repairer = RepairCoordinator(1, store, core, lambda staged: None)
+
+    def respond(peer, leads: bool) -> RepairResponse:
+        wanted = store.repair.wanted(GROUP, 9)
+        return RepairResponse(GROUP, 1, (), tuple(peer.repair.absent(GROUP, wanted)), leads,
+                              tuple(peer.repair.compacted(GROUP, wanted)), wanted)
+
+    late = respond(other, False)
+    assert late.compacted == ((6, 1),) and 6 in other.table.logs[GROUP].records
+    repairer.on_response(respond(leader, True))
+    assert (6, ANY_COMMITTED) in store.repair.wanted(GROUP, 9)
+    repairer.on_response(late)
+    log = store.table.logs[GROUP]
+    assert 6 in log.missing and not core.forgotten
+    assert not store.repair.compacted(GROUP, [(6, 2), (6, ANY_COMMITTED)])
 
 
 def test_no_read_passes_a_lost_record():

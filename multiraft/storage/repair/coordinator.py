@@ -282,7 +282,9 @@ class RepairCoordinator:
             self._submit(staged)
             return
         repair.forget_holes(group, [index for index, _ in response.compacted if index in wanted])
-        compacted = [index for index, _ in response.compacted if index in log.missing]
+        # A member that has another entry there calls compacted what is no longer wanted.
+        compacted = [index for index, _ in response.compacted
+                     if index in log.missing and index in wanted]
         if not self._compact_applied(group, compacted) and response.leads:
             absent = [index for index, _ in response.absent if index in log.missing
                       and index in wanted and not log.damage.is_term_unknown(index)]

@@ -504,9 +504,9 @@ def test_what_the_leader_has_compacted_is_given_up_for_its_snapshot():
     core = Core({1: VOTERS, 2: VOTERS})
     repairer = RepairCoordinator(1, store, core, lambda staged: None)
     wanted = store.repair.wanted(2, 8)
-    repairer.on_response(RepairResponse(2, 1, (), (), False, wanted))
+    repairer.on_response(RepairResponse(2, 1, (), (), False, wanted, wanted))
     assert not core.forgotten, "whoever does not lead may be behind"
-    repairer.on_response(RepairResponse(2, 1, (), (), True, wanted))
+    repairer.on_response(RepairResponse(2, 1, (), (), True, wanted, wanted))
     assert core.forgotten == [(2, 3)]
     assert store.table.logs[2].damage.needs_head_recovery, (
         "it may not be counted before the leader clears it"
@@ -523,7 +523,8 @@ def test_what_is_applied_and_compacted_by_the_leader_is_forgotten():
     core.status.applied_index = 2
     written = []
     repairer = RepairCoordinator(1, store, core, written.append)
-    repairer.on_response(RepairResponse(2, 1, (), (), True, store.repair.wanted(2, 8)))
+    wanted = store.repair.wanted(2, 8)
+    repairer.on_response(RepairResponse(2, 1, (), (), True, wanted, wanted))
     assert not core.forgotten and core.first_index == 3
     assert repairer.step(2) is None and not store.repair.quarantined(2).missing
     assert len(written) == 1, "nobody needs what stood there"
