@@ -55,8 +55,8 @@ SHORT_TENTHS, SHORT_RETENTION_MS = 9, 5_000
 SETTLED_S = 45.0
 #: Segments at the end of a journal that have their blocks before they are written.
 UNSEALED = 2
-#: Window in which appends beside the cleaner are timed: at its pace it copies 150 MiB meanwhile.
-CLEANER_WINDOW_S = 20.0
+#: Window in which appends beside the cleaner are timed: at its pace it copies 450 MiB meanwhile.
+CLEANER_WINDOW_S = 60.0
 CLEANER_POLL_S = 0.02
 #: Bytes of segments against those of their live records with which the cleaner certainly begins:
 #: slightly above its own factor.

@@ -2,11 +2,10 @@
 
 Contract.  ``run`` begins a pass each ``interval_ms`` until cancelled, and earlier when the node has
 written ``EARLY_BYTES`` since the last one began: a small disk would fill up between two passes.
-The steps of a pass take
-their share of the loop's turns, so a pass delays no request by more than a step.  After it the
-questions of the pass are put: to this node's replica of the group if it has all of the epoch, else
-to the leader of the group, one at a time.  A leader that does not answer is asked again when the
-partition is examined again.
+The steps of a pass take their share of the loop's turns, so a pass delays no request by more than a
+step.  After it the questions of the pass are put: to this node's replica of the group if it has all
+of the epoch, else to the leader of the group, one at a time.  A leader that does not answer is
+asked again when the partition is examined again.
 """
 
 from __future__ import annotations

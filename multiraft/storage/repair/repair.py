@@ -230,9 +230,10 @@ class LocalRepair:
         an index file can tell, are not among them."""
         log = self._table.log(group)
         records = log.records
-        return [(at, term) for at, term in wanted if log.is_forgotten(at) or at < log.raft_start
+        return [(at, term) for at, term in wanted if log.is_forgotten(at) or (
+                at < log.raft_start
                 and at not in records.missing and not records.uncopied.first_in(at, at)
-                and not records.holds(at, term) and not self._is_in_file(log, at, term)]
+                and not records.holds(at, term) and not self._is_in_file(log, at, term))]
 
     def _is_in_file(self, log: StoredLog, index: int, term: int) -> bool:
         return (log.records.in_file(index) is not None
