@@ -473,6 +473,19 @@ class PartitionIndex:
             self._insert_at(slot, copies[at:end])
             at = end
 
+    def take_copies(self, copies: Sequence[Copy]) -> None:
+        """Add the batches of copies, ascending by index, that the index does not have, and give
+        those that it has the end of their copy: an entry that cannot be read tells no end.  O(n)
+        for each place at which some of them belong, and for each batch whose end changes."""
+        added = []
+        for copy in copies:
+            slot = bisect_left(self._indexes, copy.index)
+            if slot == len(self._indexes) or self._indexes[slot] != copy.index:
+                added.append(copy)
+            elif self.batch(slot)[1] != copy.base_offset + copy.count:
+                self.repair(copy.base_offset, copy.count, copy.index, copy.max_timestamp_ms)
+        self.insert(added)
+
     def _insert_at(self, slot: int, copies: Sequence[Copy]) -> None:
         """Insert the batches of copies before a slot.  O(n)."""
         bases, latest = self._bases, self._latest
@@ -507,7 +520,7 @@ class PartitionIndex:
         if slot:
             self._end_at(slot - 1, before)
         elif not self._bases:
-            self.end_offset = base
+            self.end_offset = max(base, self.rows_end)
 
     def _end_at(self, slot: int, end: int) -> None:
         """Set the offset after the last record of a slot's batch."""
@@ -553,8 +566,7 @@ class PartitionIndex:
         because ``added``, which becomes ``rows``, answers for them; None = they are below the log
         start.  O(slots that go + slots behind them)."""
         if added is not None:
-            self.rows = added
-            self.end_offset = max(self.end_offset, added.end_offset)
+            self.set_rows(added)
         low, high = bisect_left(self._indexes, first), bisect_right(self._indexes, last)
         for index in sorted(kept, reverse=True):
             slot = bisect_left(self._indexes, index, low, high)
@@ -563,8 +575,8 @@ class PartitionIndex:
                 high = slot
         self._let_go(low, high)
 
-    def restore_rows(self, rows: PartitionRows) -> None:
-        """Set the rows of an index without rows, none of whose slots has a batch in them.  O(1)."""
+    def set_rows(self, rows: PartitionRows) -> None:
+        """Set the rows of the index; slots keep the ends of their batches.  O(1)."""
         self.rows, end = rows, self.end_offset
         self.end_offset = max(end, rows.end_offset)
         if self._bases and end != self.end_offset:

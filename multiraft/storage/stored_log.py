@@ -483,6 +483,13 @@ class StoredLog:
         return (log.first_index <= index <= log.last_index and index not in self.missing
                 and log.position(index) == UNKNOWN_POSITION)
 
+    def is_forgotten(self, index: int) -> bool:
+        """Return True if an entry of the Raft log was lost and is not needed, because another
+        member has compacted it: nothing can be read in its place.  O(log n)."""
+        log = self.index
+        return (log.first_index <= index <= log.last_index and index not in self.missing
+                and log.position(index) == UNKNOWN_POSITION)
+
     def _batches_below(self, first_index: int) -> frozenset[int]:
         return frozenset(at for batches in self.partitions.values()
                          for at in batches.indexes_below(first_index))
@@ -683,7 +690,7 @@ class StoredLog:
                 continue
             dropped_bytes += known.drop_below(state.log_start)
             if known:
-                self.partition_index(partition).restore_rows(known)
+                self.partition_index(partition).set_rows(known)
         self.records.restore(terms, ranges, self.raft_start)
         self.records.in_files = RecordTotals(count, size).without(dropped_bytes)
 

@@ -199,10 +199,8 @@ class _GroupRecords:
                 else:
                     log.records.forget_missing(index)
             for partition, found in self._batches.items():
-                batches = log.partition_index(partition)
-                known = set(batches.indexes_below(1 << 64))
-                batches.insert([copy for index, copy in sorted(found.items())
-                                if index not in known])
+                log.partition_index(partition).take_copies(
+                    [copy for _, copy in sorted(found.items())])
         if self._holes:
             self._add_holes()
 

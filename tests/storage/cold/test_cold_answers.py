@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 
 import pytest
 
@@ -14,6 +15,7 @@ from multiraft.storage.cold.cleaning_policy import CleaningLimits, Sources
 from multiraft.storage.cold.cold_segment import is_cold
 from multiraft.storage.errors import CorruptJournalRange, CorruptRange
 from multiraft.storage.io_jobs import RowCopyJob, RowRecordsJob
+from multiraft.storage.journal.journal import index_path
 from multiraft.storage.recovery import cold_records
 from multiraft.storage.repair.repair import ANY_COMMITTED
 from multiraft.types import HardState
@@ -333,6 +335,39 @@ def test_a_record_that_was_repaired_before_the_copy_is_read_after_a_start():
         history.remove()
     history.check()
     history.restart()
+    history.check()
+
+
+def last_of_two_records(history: History) -> Iterator[tuple[int, int, int]]:
+    """Yield (group, index, position) of batches with two records, the last ones of their partition
+    in a segment."""
+    store = history.store
+    for survey in surveyed(store, Sources(tuple(store.cleaner._facts))):
+        for run in survey.runs:
+            entries = [history.logs[run.group][index - 1] for index in run.indexes]
+            last = {entry.partition: entry.index for entry in entries}
+            for entry, position in zip(entries, run.positions, strict=True):
+                if entry.batch.count == 2 and last[entry.partition] == entry.index:
+                    yield run.group, entry.index, position
+
+
+def test_a_damaged_record_beside_its_cold_copy_has_the_end_of_the_copy():
+    """Its source is still there for other entries, and cannot tell how many records it had."""
+    history = released()
+    store = history.store
+    group, index, position = next(last_of_two_records(history))
+    assert clean(history)
+    work(history)
+    source = next(each for each in store.table.journal.segments
+                  if each.start <= position < each.end)
+    store.close()
+    put(history, source.path, flipped(contents(history, source.path),
+                                      position - source.start + 100))
+    history.filesystem.remove(index_path(source))
+    history.store = store = open_store(history.filesystem, DIRECTORY, history.config)
+    assert [(each.group, each.index) for each in store.damage] == [(group, index)]
+    assert is_cold(store.table.logs[group].records.locate(index).position)
+    store.damage.clear()
     history.check()
 
 
