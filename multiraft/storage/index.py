@@ -473,16 +473,18 @@ class PartitionIndex:
             self._insert_at(slot, copies[at:end])
             at = end
 
-    def take_copies(self, copies: Sequence[Copy]) -> None:
+    def take_copies(self, copies: Sequence[Copy], unreadable: Container[int] = ()) -> None:
         """Add the batches of copies, ascending by index, that the index does not have, and give
-        those that it has the end of their copy: an entry that cannot be read tells no end.  O(n)
-        for each place at which some of them belong, and for each batch whose end changes."""
+        those that it has the end of their copy, unless that is among the ``unreadable``: an entry
+        that cannot be read tells no end.  O(n) for each place at which some of them belong, and for
+        each batch whose end changes."""
         added = []
         for copy in copies:
             slot = bisect_left(self._indexes, copy.index)
             if slot == len(self._indexes) or self._indexes[slot] != copy.index:
                 added.append(copy)
-            elif self.batch(slot)[1] != copy.base_offset + copy.count:
+            elif (copy.index not in unreadable
+                  and self.batch(slot)[1] != copy.base_offset + copy.count):
                 self.repair(copy.base_offset, copy.count, copy.index, copy.max_timestamp_ms)
         self.insert(added)
 

@@ -483,13 +483,6 @@ class StoredLog:
         return (log.first_index <= index <= log.last_index and index not in self.missing
                 and log.position(index) == UNKNOWN_POSITION)
 
-    def is_forgotten(self, index: int) -> bool:
-        """Return True if an entry of the Raft log was lost and is not needed, because another
-        member has compacted it: nothing can be read in its place.  O(log n)."""
-        log = self.index
-        return (log.first_index <= index <= log.last_index and index not in self.missing
-                and log.position(index) == UNKNOWN_POSITION)
-
     def _batches_below(self, first_index: int) -> frozenset[int]:
         return frozenset(at for batches in self.partitions.values()
                          for at in batches.indexes_below(first_index))

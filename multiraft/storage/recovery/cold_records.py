@@ -200,7 +200,7 @@ class _GroupRecords:
                     log.records.forget_missing(index)
             for partition, found in self._batches.items():
                 log.partition_index(partition).take_copies(
-                    [copy for _, copy in sorted(found.items())])
+                    [copy for _, copy in sorted(found.items())], self._missing)
         if self._holes:
             self._add_holes()
 
