@@ -36,6 +36,13 @@ BUGS = (
         "(numbers[2 * later] - 1 if 2 * later < len(numbers) else 1 << 62) if later else 0",
         "a record is as old as the clock before it, and leaves too early",
         _LEADERS),
+    Bug("age-by-the-producers-time", "node.retention.retention_pass", "RetentionPasses._examine",
+        "expired_index = index_before(clocks, now_ms - limits.age_ms)",
+        "expired_index = index_before(clocks, now_ms - limits.age_ms) if self._store.first_at("
+        "place.group, partition, now_ms - limits.age_ms, state.log_start, state.next_offset"
+        ") is not None else 1 << 62",
+        "records leave because their producer's clock, or an import, gave them old timestamps",
+        _LEADERS),
     Bug("keeps-less-than-retention-bytes", "node.retention.retention_policy", "Removal._goes",
         "facts.live_bytes - self.bytes - batch.size >= bytes_max",
         "facts.live_bytes - self.bytes >= bytes_max",

@@ -128,6 +128,16 @@ class World:
                  if entry.kind == EntryKind.DATA and entry.partition == partition]
         return [each for each in found if each[1] > offset][:count]
 
+    def first_at(self, group, partition, timestamp_ms, from_offset, below_offset):
+        """The first offset whose batch has a timestamp from that time on.  No pass may ask: the
+        producers of these batches give them a timestamp of 1970."""
+        for entry in self.log[group]:
+            if (entry.kind == EntryKind.DATA and entry.partition == partition
+                    and from_offset <= entry.base_offset < below_offset
+                    and entry.batch.max_timestamp_ms >= timestamp_ms):
+                return entry.base_offset
+        return None
+
     # ---- what the tests ask ---------------------------------------------------------------------
 
     def run(self, after_ms=0):
