@@ -32,6 +32,8 @@ from multiraft.raft.replica_records import ForcedRecovery, Tombstone, reincarnat
 from multiraft.storage import identity, refusal_record
 from multiraft.storage.block_index import file_codec
 from multiraft.storage.block_index.blocks import BLOCK_BYTES
+from multiraft.storage.cold import cold_index
+from multiraft.storage.cold.cold_segment import ColdHeader, cold_path
 from multiraft.storage.journal.journal import SegmentHeader
 from multiraft.storage.journal.segment_scan import scan_segment
 from multiraft.storage.snapshot_download import PARTIAL_FILE, PartialSnapshot, SnapshotDownload
@@ -70,6 +72,8 @@ from tests.placement.clusters import STRICT, grown, only
 from tests.placement.clusters import cluster as placed_cluster
 from tests.placement.clusters import nodes as placement_nodes
 from tests.storage import index_version_5
+from tests.storage.cold.files import DIRECTORY as COLD_DIRECTORY
+from tests.storage.cold.files import cold_file, some_entries
 from tests.storage.damage import DIRECTORY, small_journal
 from tests.storage.world import (
     VOTERS,
@@ -487,6 +491,59 @@ def block_index_file(data: bytes) -> bytes:
 
     head = (file_codec.INDEX_MAGIC + file_codec.BLOCK_INDEX_VERSION.to_bytes(4, "little") + fields
             + len(summary).to_bytes(8, "little") + crc_of(0, summary)).ljust(BLOCK_BYTES - 4, b"\0")
+    bodies = [block[4:BLOCK_BYTES].ljust(BLOCK_BYTES - 4, b"\0") for block in blocks]
+    return b"".join([head, core.crc32c(head).to_bytes(4, "little"),
+                     *[crc_of(number, body) + body for number, body in enumerate(bodies, 1)],
+                     summary])
+
+
+def cold_segments() -> list[bytes]:
+    """Return cold segments of a few groups and partitions."""
+    found = []
+    for count in (3, 24):
+        filesystem = SimulatedFilesystem()
+        job = cold_file(filesystem, some_entries(count))
+        found.append(filesystem.image(cold_path(COLD_DIRECTORY, job.header.number)))
+    return found
+
+
+def cold_indexes() -> list[bytes]:
+    """Return the parts of index files of cold segments, as ``cold_index_file`` joins them."""
+    found = []
+    for count in (3, 24):
+        contents = cold_file(SimulatedFilesystem(), some_entries(count)).contents
+        head, *blocks, summary = cold_index.encode(contents)
+        parts = [head[12:_COLD_FIELDS_END], *[block.rstrip(b"\0") for block in blocks], summary]
+        found.append(b"".join(len(part).to_bytes(2, "little") + part for part in parts))
+    return found
+
+
+#: End of the fields of such a file's header, before the bytes and the checksum of its summary.
+_COLD_FIELDS_END = cold_index._HEAD.size - 12
+
+
+def cold_index_file(data: bytes) -> bytes:
+    """Return an index file of a cold segment with right checksums, from the fields of its header,
+    its blocks and its summary: each a length of 16 bits and the bytes without zeros at the end."""
+    parts, at = [], 0
+    while at < len(data):
+        length = int.from_bytes(data[at:at + 2], "little")
+        parts.append(data[at + 2:at + 2 + length])
+        at += 2 + length
+    fields, *blocks = parts or [b""]
+    size = _COLD_FIELDS_END - 12
+    head = (cold_index.COLD_INDEX_MAGIC + cold_index.COLD_INDEX_VERSION.to_bytes(4, "little")
+            + fields[:size].ljust(size, b"\0"))
+    summary = blocks.pop() if blocks else b""
+    _, _, cluster, node, number, seed, generation, copied_from, *_ = cold_index._HEAD.unpack(
+        head + bytes(12))
+    identity = ColdHeader(generation, number, cluster, node, seed, copied_from).index_identity
+
+    def crc_of(block: int, part: bytes) -> bytes:
+        return core.crc32c(part, identity.block_crc(block)).to_bytes(4, "little")
+
+    head = (head + len(summary).to_bytes(8, "little") + crc_of(0, summary)).ljust(
+        BLOCK_BYTES - 4, b"\0")
     bodies = [block[4:BLOCK_BYTES].ljust(BLOCK_BYTES - 4, b"\0") for block in blocks]
     return b"".join([head, core.crc32c(head).to_bytes(4, "little"),
                      *[crc_of(number, body) + body for number, body in enumerate(bodies, 1)],
