@@ -63,6 +63,13 @@ def _fault(nodes: Iterable[NodeRecord], since: tuple[int, int], what: str) -> st
             f"{named}{more}")
 
 
+def _await_registration(nodes: Iterable[NodeRecord]) -> bool:
+    """Return True if nodes have to register yet, each for the first time, and the release of each
+    other one is known: the cluster is new.  O(nodes)."""
+    unknown = [node for node in nodes if not node.version]
+    return bool(unknown) and not any(node.incarnation for node in unknown)
+
+
 class ReleaseGate:
     """The answer to whether all nodes know something, kept while the metadata do not change."""
 
@@ -73,16 +80,28 @@ class ReleaseGate:
         self._fault_of = fault
         self._judged: tuple[object, int] | None = None  # the state, and its version
         self._fault = ""
+        self._awaits_registration = False
 
     @property
     def fault(self) -> str:
         """The reason why not, by this node's copy of the metadata; empty if they do.  O(1),
         O(nodes) after a change of the metadata."""
+        self._judge()
+        return self._fault
+
+    @property
+    def awaits_registration(self) -> bool:
+        """True while the reason is that the cluster is new, and nodes have to register yet.  O(1),
+        O(nodes) after a change of the metadata."""
+        self._judge()
+        return self._awaits_registration
+
+    def _judge(self) -> None:
         state = self._metadata.state
         if self._judged is None or self._judged != (state, state.version):
             self._judged = state, state.version
             self._fault = self._fault_of(state.nodes())
-        return self._fault
+            self._awaits_registration = bool(self._fault) and _await_registration(state.nodes())
 
 
 def _is_at_least(version: str, since: tuple[int, int]) -> bool:

@@ -178,6 +178,7 @@ class RetentionPasses:
         self._answers: dict[int, tuple[Question, tuple[EpochPart, ...] | None]] = {}
         self._state: MetadataState | None = None
         self._is_far = False
+        self._is_closed = False  # a node does not know the entries
         self._budget = 0
         self.examined = 0  # partitions
         self.walked = 0  # batches
@@ -262,9 +263,13 @@ class RetentionPasses:
             yield
 
     def _judge_releases(self) -> None:
-        is_paused = bool(self._gate.fault)
-        if is_paused is not bool(self.reasons[RELEASES]):
+        is_closed = bool(self._gate.fault)
+        if is_closed is not self._is_closed:
+            self._is_closed = is_closed
             self._begun.update(self._led())  # nothing was examined meanwhile
+        # Nodes of a new cluster that have not registered yet are no reason for an operator to act.
+        is_paused = is_closed and not self._gate.awaits_registration
+        if is_paused is not bool(self.reasons[RELEASES]):
             self._pause(RELEASES, is_paused)
 
     def _judge_clock(self) -> None:

@@ -416,6 +416,33 @@ def test_nothing_is_proposed_until_all_nodes_know_the_entries():
     assert world.of(topic).log_start == 2 and world.paused[-1] == ("releases", False)
 
 
+def test_nodes_of_a_new_cluster_that_have_not_registered_yet_are_no_reason_to_act():
+    world = World(version="")
+    nodes = world.state.nodes()
+    assert not any(node.incarnation for node in nodes)
+    topic = world.topic(retention_records=1)
+    for _ in range(3):
+        world.append(topic)
+        world.run(SECOND)
+    assert world.of(topic).log_start == 0 and not world.paused
+    for node in nodes:
+        world.command(RegisterNode(node._replace(version="0.2.0", incarnation=node.id,
+                                                  boot_epoch=1)))
+        world.run(SECOND)
+    assert world.of(topic).log_start == 2 and not world.paused
+
+
+def test_a_node_that_has_registered_without_a_release_pauses_retention():
+    world = World(version="")
+    first, *others = world.state.nodes()
+    for node in others:
+        world.command(RegisterNode(node._replace(version="0.2.0", incarnation=node.id,
+                                                  boot_epoch=1)))
+    world.command(RegisterNode(first._replace(incarnation=9, boot_epoch=1)))
+    world.run(SECOND)
+    assert world.paused == [("releases", True)]
+
+
 def test_a_refused_proposal_is_repeated():
     world = World()
     topic = world.topic(retention_records=1)
