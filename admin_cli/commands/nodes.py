@@ -27,7 +27,12 @@ from admin_cli.console.output import note, plural, print_json, print_table, prog
 from admin_cli.failures import CommandFailed, Unreachable, told_if_interrupted
 from admin_cli.plans.rebalance import ACTIVE_STATES
 from admin_cli.session import Session
-from admin_cli.status.cluster_facts import NodeQueries, desired_state_of, scrub_facts
+from admin_cli.status.cluster_facts import (
+    NodeQueries,
+    desired_state_of,
+    disk_facts,
+    scrub_facts,
+)
 from admin_cli.status.health import clock_skew, with_desired_state
 from admin_cli.status.node_lookup import await_records, groups_to_move, require_known
 from admin_cli.values import quantities
@@ -152,7 +157,7 @@ def describe(session: Session, node_id: int, as_json: bool) -> None:
               "leader_of": list(answer.leader_of) if answer.node.state == "up" else []}
     shown = _shown(answer.node, desired_states)
     if as_json:
-        print_json({**shown, **groups, "scrub": scrub, "problem": problem,
+        print_json({**shown, **groups, "scrub": scrub, **disk_facts(status), "problem": problem,
                     "clock_skew_ms": status.get("clock_skew_ms"),
                     "clock_is_far": is_far})
         return
@@ -216,8 +221,10 @@ def _cleaner_sentence(status: dict[str, Any]) -> str:
     if status["cleaner_paused"]:
         said = "paused"
     elif status["cleaner_active"]:
-        said = (f"copies {size(status['cleaner_copy_bytes'])} at "
-                f"{size(status['cleaner_bytes_per_second'])}/s")
+        total = size(status["cleaner_copy_bytes"])
+        if "cleaner_copy_bytes_done" in status:
+            total = f"{size(status['cleaner_copy_bytes_done'])} of {total}"
+        said = f"copies {total} at {size(status['cleaner_bytes_per_second'])}/s"
     else:
         said = "idle"
     waiting = status["cleaner_waiting"]
@@ -380,7 +387,8 @@ def cleaner(session: Session, node_id: int, action: str, bytes_per_second: int |
     """Pause or resume the cleaner of NODE, until NODE stops.
 
     The cleaner copies the records of segments with few of them, so that the segments can go.  It
-    pauses between two steps of a copy.  `node describe NODE` shows what it does.
+    pauses between two steps of a copy.  `node describe NODE` shows its progress.  A cleaner whose
+    rate is 0 needs --rate.
     """
     if action == "pause" and bytes_per_second is not None:
         raise click.UsageError("--rate is for resume.")

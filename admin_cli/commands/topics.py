@@ -112,6 +112,7 @@ def list_(session: Session, every: bool, every_aliases: bool, with_sizes: bool, 
         print_table(topic_sizes.COLUMNS, [
             (*row, replicas, *topic_sizes.shown(_total(sizes, row.name), not sizes.missing))
             for row in rows])
+        note(f"Sizes of {sizes.asked:%Y-%m-%d %H:%M:%S} UTC, as the leaders told them.")
         for why in sizes.missing:
             note(f"Sizes are lower bounds: {why}")
     if hidden and sys.stderr.isatty():
@@ -129,7 +130,9 @@ def _print_topics_json(topics: list[connection.TopicRow], replicas: int,
              **({} if sizes is None else topic_sizes.as_json(_total(sizes, row.name)))}
             for row in topics]
     print_json({"topics": rows,
-                **({} if sizes is None else {"sizes_missing": list(sizes.missing)})})
+                **({} if sizes is None else {
+                    "sizes_asked": sizes.asked.isoformat(timespec="seconds"),
+                    "sizes_missing": list(sizes.missing)})})
 
 
 @topic.command()

@@ -137,6 +137,43 @@ def scrub_facts(status: dict) -> dict[str, Any] | None:
                 timespec="seconds") if ended_ms else None}
 
 
+#: What ``disk_facts`` names, and the keys of the status that it has.
+_OF_DISK = {
+    "retention": {
+        "records_removed": "retention_records_removed",
+        "bytes_removed": "retention_bytes_removed",
+        "partitions_held": "retention_partitions_held",
+        "paused_by_clock": "retention_paused_clock",
+        "paused_by_releases": "retention_paused_releases"},
+    "space": {
+        "segments_removed": "segments_removed",
+        "segments_removed_bytes": "segments_removed_bytes",
+        "segments_leaving": "segments_leaving",
+        "segments_held": "segments_held"},
+    "cleaner": {
+        "paused": "cleaner_paused",
+        "active": "cleaner_active",
+        "bytes_per_second": "cleaner_bytes_per_second",
+        "copy_bytes": "cleaner_copy_bytes",
+        "copy_bytes_done": "cleaner_copy_bytes_done",
+        "copied_bytes": "cleaner_copied_bytes",
+        "cold_segments": "cold_segments",
+        "cold_segments_bytes": "cold_segments_bytes",
+        "cleanable_bytes": "cleanable_bytes",
+        "cleanable_live_bytes": "cleanable_live_bytes",
+        "waiting": "cleaner_waiting"},
+}
+_FLAGS_OF_DISK = frozenset(("paused", "active", "paused_by_clock", "paused_by_releases"))
+
+
+def disk_facts(status: dict) -> dict[str, Any]:
+    """Return what a node tells of retention, of space that it gave back, and of its cleaner; None
+    for each number that a node of an earlier release does not tell."""
+    return {what: {name: bool(status[key]) if name in _FLAGS_OF_DISK and key in status
+                   else status.get(key) for name, key in names.items()}
+            for what, names in _OF_DISK.items()}
+
+
 def _under_replicated(nodes: Iterable[Any], rows: Sequence[connection.GroupRow],
                       told: Iterable[dict[str, Any]]) -> list[int]:
     """Return groups with a voter that is not up, as one node sees it, or lagging, as their leaders

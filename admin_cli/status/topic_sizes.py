@@ -9,6 +9,7 @@ know them.  The figures of one node are of one moment per page.
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
 from admin_cli import connection
@@ -41,10 +42,12 @@ class PartitionTotal(NamedTuple):
 
 class Sizes(NamedTuple):
     """Topic or partition -> its size, for those that are not empty.  ``missing``: a reason for each
-    node without an answer, and for groups without a leader; empty = the figures are complete."""
+    node without an answer, and for groups without a leader; empty = the figures are complete.
+    ``asked``: when the first node was asked, which is the age of the figures."""
 
     totals: dict[Any, Any]
     missing: tuple[str, ...]
+    asked: datetime
 
 
 def of_topics(client: Any) -> Sizes:
@@ -59,7 +62,8 @@ def of_topics(client: Any) -> Sizes:
             totals[row.name] = TopicTotal(before.records + row.records, before.bytes + row.bytes,
                                           before.unknown + row.unknown, largest[1], largest[0])
 
-    return Sizes(totals, _ask_all(client, add))
+    asked = datetime.now(timezone.utc)
+    return Sizes(totals, _ask_all(client, add), asked)
 
 
 def of_partitions(client: Any, topic: str) -> Sizes:
@@ -72,7 +76,8 @@ def of_partitions(client: Any, topic: str) -> Sizes:
             totals[row.partition] = PartitionTotal(before.bytes + max(0, row.bytes),
                                                    before.unknown + (row.bytes < 0))
 
-    return Sizes(totals, _ask_all(client, add))
+    asked = datetime.now(timezone.utc)
+    return Sizes(totals, _ask_all(client, add), asked)
 
 
 def _ask_all(client: Any, add: Callable[[str], None]) -> tuple[str, ...]:

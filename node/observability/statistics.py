@@ -321,6 +321,7 @@ def _of_cleaner(cleaner: Cleaner, copies: SegmentCleaner) -> dict[str, int]:
         "cleaner_copied_bytes": copies.copied_bytes,
         "cleaner_active": int(copying is not None),
         "cleaner_copy_bytes": copying.bytes_to_copy if copying is not None else 0,
+        "cleaner_copy_bytes_done": copying.bytes_copied if copying is not None else 0,
         "cleaner_paused": int(copies.pace.is_paused),
         "cleaner_bytes_per_second": copies.pace.bytes_per_second,
         "cleaner_waiting": cleaner.waiting,

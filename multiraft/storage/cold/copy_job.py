@@ -195,6 +195,11 @@ class CopyJob:
         self._last_crc = self._checked_crc = header.seed
 
     @property
+    def bytes_copied(self) -> int:
+        """Bytes of records in the new segment so far, of ``bytes_to_copy``."""
+        return self._length - HEADER_BYTES
+
+    @property
     def is_done(self) -> bool:
         """True after the last step."""
         return self._phase is _Phase.DONE

@@ -89,11 +89,24 @@ CLEANER = {"cleaner_copied_bytes": 3 << 20, "cleaner_paused": 0, "cleaner_active
          "the 9.0 MiB that may be cleaned"),
     ({"cleaner_paused": 1}, "paused; 3.0 MiB copied"),
     ({"cleaner_active": 1, "cleaner_copy_bytes": 1 << 20}, "copies 1.0 MiB at 16.0 MiB/s; 3.0 MiB"),
+    ({"cleaner_active": 1, "cleaner_copy_bytes": 1 << 20, "cleaner_copy_bytes_done": 1 << 19},
+     "copies 512 KiB of 1.0 MiB at 16.0 MiB/s; 3.0 MiB"),
     ({"cleaner_waiting": 1}, "; after the next checkpoints the sources of 1 cold segment go"),
 ])
 def test_the_cleaner_is_described(run, cluster, changed, said):
     cluster.node_status[2] = {**CLEANER, **changed}
     assert said in " ".join(run("node", "describe", "2").stdout.split())
+
+
+def test_space_and_cleaner_are_in_the_json(run, cluster):
+    cluster.node_status[2] = {**CLEANER, "cleaner_active": 1, "segments_removed": 3,
+                              "retention_paused_clock": 1}
+    told = json.loads(run("node", "describe", "2", "--json").stdout)
+    assert told["cleaner"]["active"] is True and told["cleaner"]["paused"] is False
+    assert told["cleaner"]["copied_bytes"] == 3 << 20 and told["cleaner"]["cold_segments"] == 2
+    assert told["space"]["segments_removed"] == 3
+    assert told["retention"]["paused_by_clock"] is True
+    assert told["retention"]["records_removed"] is None, "a node of an earlier release"
 
 
 def test_a_node_in_use_is_not_removed_and_the_way_out_is_said(run, cluster):

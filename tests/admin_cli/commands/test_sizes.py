@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime, timedelta, timezone
 
 import pytest
 
@@ -45,6 +46,8 @@ def test_the_largest_topic_is_first(run, sized, options):
 def test_sizes_as_json(run, sized):
     answer = json.loads(run("topic", "list", "--sizes", "--json").stdout)
     assert answer["sizes_missing"] == []
+    asked = datetime.fromisoformat(answer["sizes_asked"])
+    assert timedelta() <= datetime.now(timezone.utc) - asked < timedelta(minutes=10)
     assert answer["topics"][1:] == [
         {"name": "b", "partitions": 2, "replication_factor": 3, "internal": False, "records": 30,
          "bytes": 9 * MIB, "partitions_of_unknown_bytes": 0,
