@@ -8,6 +8,7 @@ setting is accepted and stored in any case.  Descriptions call it *in effect* on
 from __future__ import annotations
 
 CARRIED_OUT = frozenset((
+    "cleanup.policy",
     "max.message.bytes",
     "message.timestamp.type",
     "retention.bytes",

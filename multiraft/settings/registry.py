@@ -121,7 +121,8 @@ _ROWS = (
     _implemented("cleanup.policy", words("compact", "delete"), "delete", "log.cleanup.policy",
                  "Which records are removed: `delete`, those beyond the limits of retention; "
                  "`compact`, those whose key has a newer record, which no release does yet. With "
-                 "`compact` alone no limit of retention holds, and all records stay."),
+                 "`compact` alone, `retention.ms`, `retention.bytes` and `retention.records` do "
+                 "not hold, and all records stay."),
     _inert("compression.gzip.level", whole(-1, 9, Kind.INT), "-1", "compression.gzip.level",
            "Nodes never compress: producers choose the level."),
     _inert("compression.lz4.level", whole(1, 17, Kind.INT), "9", "compression.lz4.level",
@@ -201,7 +202,7 @@ _ROWS = (
                  "Number of records of a partition above which its oldest are removed; at least so "
                  "many stay. Kafka has no such setting."),
     _inert("segment.bytes", whole(14, INT_MAX, Kind.INT), "1073741824", "log.segment.bytes",
-           "Segments belong to all topics of a node (`storage.segment_bytes` of `node.toml`)."),
+           "Segments belong to all topics of a node, and have 64 MiB."),
     _inert("segment.index.bytes", whole(4, INT_MAX, Kind.INT), "10485760",
            "log.index.size.max.bytes", "The index has its own form."),
     _inert("segment.jitter.ms", _LONG, "0", "log.roll.jitter.ms",
@@ -238,6 +239,11 @@ def _suggestion(name: str) -> str:
     return f"; did you mean {similar[0]}?" if similar else ""
 
 
+def _unit_of(name: str) -> str:
+    """Return the unit of a setting's values, as the end of a phrase; "" = none."""
+    return {"ms": " (milliseconds)", "bytes": " (bytes)"}.get(name.rpartition(".")[2], "")
+
+
 def majority(replication_factor: int) -> int:
     """Return the number of replicas that acknowledge an append."""
     return replication_factor // 2 + 1
@@ -258,7 +264,7 @@ def read_value(name: str, text: str, replication_factor: int) -> str:
     try:
         value = setting.type.read(text)
     except InvalidValue as error:
-        raise InvalidSetting(name, f"{error}, got {text!r:.60}") from error
+        raise InvalidSetting(name, f"{error}{_unit_of(name)}, got {text!r:.60}") from error
     if setting.role is Role.FIXED:
         kept = default_of(setting, replication_factor)
         if value != kept:

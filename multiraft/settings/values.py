@@ -55,7 +55,7 @@ def whole(low: int, high: int, kind: Kind = Kind.LONG, words: str = "") -> Type:
             raise InvalidValue(f"expected a whole number, {shown}")
         value = int(text)
         if not low <= value <= high:
-            raise InvalidValue(f"{value} is outside of {shown}")
+            raise InvalidValue(f"expected {shown}")
         return str(value)
 
     return Type(kind, shown, read)

@@ -88,7 +88,7 @@ def test_a_value_gets_its_canonical_form(name, text, value):
 
 
 @pytest.mark.parametrize("name, text, why", [
-    ("retention.ms", "-2", "-2 is outside of -1 = unlimited, 0 .. 2^63 - 1"),
+    ("retention.ms", "-2", "expected -1 = unlimited, 0 .. 2^63 - 1 (milliseconds), got '-2'"),
     ("retention.ms", "7d", "expected a whole number"),
     ("retention.ms", "", "expected a whole number"),
     ("retention.ms", "٣", "expected a whole number"),
