@@ -187,8 +187,9 @@ def settings(session: Session, settings: dict[str, str], delete: tuple[str, ...]
     """Show the defaults of the settings of topics, or change some of them.
 
     A default holds for each topic that does not set the value itself, also for those that exist.
-    That of max.message.bytes does not hold for internal topics, whose names begin with __. All
-    changes are made, or none. Names and values: `multiraft help settings`.
+    Internal topics, whose names begin with __, have no share in the defaults of max.message.bytes,
+    cleanup.policy and retention. All changes are made, or none. Names and values: `multiraft help
+    settings`.
     """
     changes = bool(settings or delete or dry_run)
     if changes:

@@ -33,7 +33,8 @@ class StorageSettings:
     #: A scrub that would have to be faster takes longer: a tenth of what a slow disk reads.
     scrub_bytes_per_second: int = 16 << 20
     #: Reads and writes of the cleaner, which copies records out of segments with few live bytes:
-    #: a tenth of what a slow disk does.  0 = it copies nothing until an operator resumes it.
+    #: a tenth of what a slow disk does.  0 = it copies nothing until an operator
+    #: resumes it with a rate.
     cleaner_bytes_per_second: int = 16 << 20
 
     def validate(self) -> StorageSettings:
