@@ -128,11 +128,25 @@ class GroupLogs:
                     found[partition] = max(found.get(partition, 0), extent.log_start)
         for log in (self.best, *self.logs.values()):
             for index, rows in log.log_starts.items():
-                if index > self.committed_end or log.term(index) != self.best.term(index):
+                if index > self.committed_end or not self._is_committed(log, index):
                     continue
                 for partition, log_start in rows:
                     found[partition] = max(found.get(partition, 0), log_start)
         return found
+
+    def _is_committed(self, log: ReplicaLog, index: int) -> bool:
+        """True if the entry of a log at an index up to ``committed_end`` is the committed one: that
+        of the best log, or where that is compacted, one below the log's own commit index."""
+        if index < self.best.first_index:
+            return index <= log.commit
+        return log.term(index) == self.best.term(index)
+
+    @property
+    def is_compacted(self) -> bool:
+        """True if no log has all entries from index 1 up to the Raft start of the best one."""
+        return not any(log.first_index == 1
+                       and min(log.commit, log.last_index) + 1 >= self.best.first_index
+                       for log in (self.best, *self.logs.values()))
 
     def _record(self, index: int) -> LogBatch | None:
         """Return the readable batch below the best log's Raft start that a replica has at an index,
@@ -445,7 +459,7 @@ class LogContents(Checker):
         self._by_crc: dict[int, Key] = {}
         self._by_incarnation: dict[int, Key] = {}
         self._partitions: set[int] = set()  # that a checkpoint has
-        self._compacted: set[int] = set()  # groups whose logs begin behind index 1
+        self._compacted: set[int] = set()  # groups of which no log has all entries
         #: Key -> group and index of a batch whose partition no checkpoint has any longer.
         self.forgotten: dict[int, tuple[int, int]] = {}
         self.entries = 0
@@ -479,7 +493,7 @@ class LogContents(Checker):
         self._take_ends(group, log_starts)
         for log in group.logs.values():
             self._partitions.update(log.partitions)
-        if all(log.first_index > 1 for log in group.logs.values()):
+        if group.is_compacted:
             self._compacted.add(group.group)
 
     def settle(self) -> None:

@@ -593,6 +593,35 @@ def test_log_starts_of_a_deleted_topic_are_judged_while_they_are_known(kept, ids
     assert line.ids(replicas=kept()) == ids
 
 
+def deleted_with_its_topic(last_of_whole: int, committed: int) -> list[Dump]:
+    """Return the logs of a partition that no checkpoint has: two compacted ones, and one from index
+    1 up to ``last_of_whole``, committed up to ``committed``.  The log start is at index 7."""
+    logs = [shortened_log(2).noop(1).compact(9) for _ in range(2)]
+    whole = shortened_log(2).noop(1)
+    for column in (whole.log.terms, whole.log.kinds, whole.log.contents):
+        del column[last_of_whole:]
+    whole.log.log_starts = {at: rows for at, rows in whole.log.log_starts.items()
+                            if at <= last_of_whole}
+    whole.log.commit = whole.log.applied = committed
+    for log in (*logs, whole):
+        log.log.partitions = {}
+    return cluster(*logs, whole)
+
+
+@pytest.mark.parametrize("last,committed,start,ids", [
+    (9, 8, 2, set()),
+    (9, 8, 3, {"A17", "A32"}),  # beyond what the entry says
+    (9, 6, 3, set()),  # the entry may be another one in the compacted logs
+    (6, 6, 3, set()),  # the entry is in compacted logs only
+])
+def test_one_whole_log_tells_the_log_starts_that_others_have_compacted(last, committed, start, ids):
+    line = deleting()
+    refused(line, start - 1)
+    line.was_read([4, 5], offset=3, start=start)
+    line.ok(line.invoke("delete_topic", topic="t", incarnation=7))
+    assert line.ids(replicas=deleted_with_its_topic(last, committed)) == ids
+
+
 @pytest.mark.parametrize("log_start", [0, 2])
 def test_an_end_in_checkpoints_does_not_stand_for_records_that_are_in_no_log(log_start):
     line = deleting()
