@@ -83,8 +83,9 @@ def test_a_description_has_value_source_and_effect(run, cluster):
     run("cluster", "settings", "--set", "max.message.bytes=1000")
     found = rows(run("topic", "describe", "a", "--settings"))
     assert found["retention.ms"] == ["7", "topic", "in", "effect"]
-    assert found["cleanup.policy"] == [
-        "delete", "default", *"stored, not carried out by this release".split()]
+    assert found["cleanup.policy"] == ["delete", "default", "in", "effect"]
+    assert found["delete.retention.ms"] == [
+        "86400000", "default", *"stored, not carried out by this release".split()]
     assert found["max.message.bytes"] == ["1000", "cluster", "in", "effect"]
     assert found["segment.ms"] == ["604800000", "default", "no", "effect"]
     assert found["min.insync.replicas"] == ["2", "default", "fixed"]

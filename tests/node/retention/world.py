@@ -22,12 +22,14 @@ class World:
     ``applies`` is False."""
 
     def __init__(self, version="0.2.0", internal=(), shares=None):
-        """``shares``: a node whose metadata and groups are this node's as well; then this one leads
+        """``version``: release of the nodes, empty = they have not registered yet; ``shares``: a
+        node whose metadata and groups are this node's as well; then this one leads
         no group yet."""
         if shares is None:
             plan = bootstrap()
-            plan = plan._replace(nodes=tuple(node._replace(version=version)
-                                             for node in plan.nodes))
+            plan = plan._replace(nodes=tuple(
+                node._replace(version=version, incarnation=node.incarnation if version else 0)
+                for node in plan.nodes))
             self.state = MetadataState()
             self.commands = 0
             self.command(plan)
