@@ -331,6 +331,7 @@ class Simulation:
         self._until(deadline_ms + CATCH_UP_MS, lambda: not self._incomplete(live),
                     lambda: f"replicas that lack records: {self._incomplete(live)[:8]}")
         self.state_checker.converged(live)
+        self._find_unread_damage(live)
         self._compare(live)
         self.trace.line(0, -1, "phase", "converged")
 
@@ -352,6 +353,18 @@ class Simulation:
         all_nodes = len(live) == len(self.nodes)
         self._until(deadline_ms, lambda: not self.topics.plan(all_nodes),
                     lambda: f"a plan that does not end: {self.topics.plan(all_nodes)}")
+
+    def _find_unread_damage(self, live: list[int]) -> None:
+        """Read everything on each node of ``live`` once, and run until what these reads found
+        damaged is repaired: no scrub reads the index files of segments."""
+        log_starts = self.state_checker.log_starts
+        for number in live:
+            self.nodes[number].view.read_everything(self._extents(), log_starts)
+        deadline_ms = self.queue.now_ms + CONVERGE_MS
+        self._until(deadline_ms,
+                    lambda: not self._unrepaired(live) and not self._incomplete(live),
+                    lambda: f"damage that readers found: {self._unrepaired(live)[:8]} "
+                            f"{self._incomplete(live)[:8]}")
 
     def _compare(self, live: list[int]) -> None:
         """Raise ``Violation`` unless each node of ``live`` serves all committed records."""

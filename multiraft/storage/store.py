@@ -245,7 +245,7 @@ class Store:
         """Install a snapshot: ``states`` and the node's own state replace all entries up to
         ``bounds``, and the log begins empty behind it.  In memory only: the next checkpoint makes
         the snapshot durable as a whole, and no acknowledgement may leave before.  No write of the
-        group may be staged.
+        group may be in flight, also none of a removed replica (``is_tombstone_durable``).
 
         ``first_index``: of a group with partitions, the first index that its source had or missed
         as a record, or its Raft start; 0 = a group without.  Then the log's own records and entries
@@ -376,6 +376,13 @@ class Store:
         Raise ``UnknownGroup`` for a group without a log here."""
         log = self.table.log(group)
         return log.hard_state.term, log.group_incarnation
+
+    def is_tombstone_durable(self, group: int) -> bool:
+        """Return True unless a tombstone of the group is still being written: until then, writes of
+        the removed replica may be in flight too.  Raise ``UnknownGroup`` for a group without a log
+        here."""
+        position = self.table.log(group).tombstone_position
+        return not position or position < self._journal.durable
 
     def _take_lifecycle_record(self, log: StoredLog, write: GroupWrite, position: int) -> int:
         """Apply a tombstone or the record of a forced recovery, whose journal position is

@@ -62,8 +62,12 @@ class GroupSnapshotInstaller:
         self._request_round()
 
     def _begin(self, snapshot: GroupSnapshot) -> bool:
-        """Replace the replica in the store, if its core can take the snapshot."""
+        """Replace the replica in the store, if its core can take the snapshot, and no write of an
+        earlier replica is in flight."""
         group, bounds = snapshot.group, snapshot.bounds
+        # The core knows nothing of the writes of a replica that was removed before this one.
+        if not self._store.is_tombstone_durable(group):
+            return False
         if not self._core.begin_install(group, bounds.last_index, bounds.prev_term):
             return False
         # Committed entries of its own log may be the only copies besides the leader's.

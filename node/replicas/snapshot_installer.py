@@ -61,7 +61,9 @@ class SnapshotInstaller(Generic[State]):
         checkpoint cannot be written."""
         snapshot: DecodedSnapshot[State] = await self._on_thread(decode, download, self._restore)
         async with self._checkpoints.alone:
-            if not self._core.may_install(METADATA_GROUP, download.index, download.term):
+            # The core knows nothing of the writes of a replica that was removed before this one.
+            if not (self._store.is_tombstone_durable(METADATA_GROUP) and self._core.may_install(
+                    METADATA_GROUP, download.index, download.term)):
                 self._request_round()
                 return  # no longer needed, or possible at the next offer
             # No await in this block: the group must not change until the checkpoint is durable.

@@ -76,7 +76,9 @@ class Follower:
         self.alone = Lock()
         self.write = write_installed
         self.core.set_records_left = lambda group, left: self.order.append(("left", group, left))
-        store = SimpleNamespace(install=self.install, copied=lambda _: CopyState(3, 2, 5))
+        self.tombstones: set[int] = set()  # groups with one that is not durable
+        store = SimpleNamespace(install=self.install, copied=lambda _: CopyState(3, 2, 5),
+                                is_tombstone_durable=lambda group: group not in self.tombstones)
         self.installer = GroupSnapshotInstaller(
             self.core, store, self, lambda: None,
             lambda snapshot: self.order.append(("installed", snapshot.group)))
@@ -114,6 +116,14 @@ def test_without_a_snapshot_that_the_core_takes_no_checkpoint_is_written():
     follower.core.willing = False
     run(follower.installer.install(decoded(5, 6)))
     assert follower.order == []
+
+
+def test_a_snapshot_waits_for_the_tombstone_of_an_earlier_replica():
+    follower = Follower()
+    follower.tombstones = {5}
+    run(follower.installer.install(decoded(5, 6)))
+    assert ("core", 6) in follower.order and ("core", 5) not in follower.order
+    assert 5 not in follower.core.installing, "it takes messages"
 
 
 def test_a_replica_that_is_removed_while_the_checkpoint_is_written_learns_nothing():

@@ -31,8 +31,11 @@ class Follower:
         self.core = Core(1)
         self.core.install_snapshot = lambda *_: self.order.append("core")
         checkpoints = SimpleNamespace(alone=self.alone, write_now=write_now or self.write_now)
+        self.is_tombstone_durable = True
+        store = SimpleNamespace(install=lambda *_: self.order.append("store"),
+                                is_tombstone_durable=lambda _: self.is_tombstone_durable)
         self.installer = SnapshotInstaller(
-            self.core, SimpleNamespace(install=lambda *_: self.order.append("store")), checkpoints,
+            self.core, store, checkpoints,
             MetadataState.restore, lambda _: self.order.append("state"), on_thread,
             lambda: self.order.append("round"), lambda _: self.order.append("installed"))
 
@@ -53,6 +56,16 @@ def test_a_snapshot_that_the_core_does_not_need_changes_nothing():
     follower.core.willing = False
     run(follower.installer.install(download()))
     assert follower.order == ["round"]
+
+
+def test_a_snapshot_waits_for_the_tombstone_of_an_earlier_replica():
+    follower = Follower()
+    follower.is_tombstone_durable = False
+    run(follower.installer.install(download()))
+    assert follower.order == ["round"]
+    follower.is_tombstone_durable = True
+    run(follower.installer.install(download()))
+    assert follower.order[1:4] == ["store", "state", "checkpoint"]
 
 
 def test_the_core_is_asked_after_the_thread_has_decoded_and_not_before():

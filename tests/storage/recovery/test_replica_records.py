@@ -125,7 +125,7 @@ def test_a_tombstone_is_all_that_is_left_and_stays(disk, restarts, checkpoints):
     story.restart()
     assert sorted(story.store.groups) == [2]
     assert story.store.is_removed(1)
-    assert story.store.tombstone(1) == (3, 0)
+    assert story.store.tombstone(1) == (3, 0) and story.store.is_tombstone_durable(1)
     assert story.store.fetch(1, PARTITION, 0, 1 << 20, 1 << 30).next_offset == 0
     with pytest.raises(StaleIncarnation):
         story.store.create_group(1, 0, NOBODY)
@@ -245,8 +245,9 @@ def test_a_tombstone_that_is_not_durable_has_not_happened(disk):
     story.run(write(1, *entries))
     story.apply(entries, 2)
     checkpoint(story.store, {1: 2})
+    assert story.store.is_tombstone_durable(1), "there is none"
     story.rounds.stage(tombstone(vote_barrier_index=9))
-    assert story.store.is_removed(1)
+    assert story.store.is_removed(1) and not story.store.is_tombstone_durable(1)
     checkpoint(story.store)
     story.restart()
     restored = story.store.groups[1]

@@ -56,6 +56,7 @@ class InstallationPorts:
         self.common_index = raft.common_index
         self.set_records_left = raft.set_records_left
         self.copied = store.copied
+        self.is_tombstone_durable = store.is_tombstone_durable
         self._env = env
         self._fail_points = fail_points
         self._threads = threads

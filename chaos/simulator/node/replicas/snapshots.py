@@ -66,6 +66,7 @@ class InstallationPorts:
                  raft: MultiRaft, store: Store, worker: DiskWorker, checkpoints: Checkpoints,
                  metadata: MetadataReplica):
         self.alone = _IdleDisk(threads, worker, checkpoints.alone)
+        self.is_tombstone_durable = store.is_tombstone_durable
         self._env = env
         self._fail_points = fail_points
         self._raft = raft
