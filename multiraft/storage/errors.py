@@ -151,6 +151,11 @@ class CorruptJournalRange(CorruptRange):
         self.end = end
 
 
+class CorruptIndexedSegment(CorruptJournalRange):
+    """A segment whose index file is damaged, and which is damaged itself: the index file can answer
+    for no record, and cannot be made anew."""
+
+
 class SegmentRemoved(StorageError, Compacted):
     """A read that found its segment removed: when the read began its entries were needed, and they
     are no longer.  Reading anew tells what there is now."""

@@ -599,13 +599,15 @@ class PartitionIndex:
             if before != following:
                 self._gaps[self._bases[begin - 1]] = before
 
-    def drop_rows_of(self, files: Collection[int]) -> None:
-        """Forget that batches are in some index files: they have slots, or are not needed.
-        O(rows)."""
-        if self.rows is not None:
-            self.rows.drop_files(files)
-            if not self.rows:
-                self.rows = None
+    def drop_rows_of(self, files: Collection[int]) -> int:
+        """Forget that batches are in some index files: they have slots, are not needed, or cannot
+        be read.  Return their estimated bytes.  O(rows)."""
+        if self.rows is None:
+            return 0
+        dropped_bytes = self.rows.drop_files(files)
+        if not self.rows:
+            self.rows = None
+        return dropped_bytes
 
     def drop_rows(self) -> int:
         """Forget the batches that are in index files alone, and return their estimated bytes.

@@ -26,7 +26,7 @@ from multiraft.storage.cold.cold_segment import ColdSegment
 from multiraft.storage.errors import (
     BlockNotCached,
     CorruptIndex,
-    CorruptJournalRange,
+    CorruptIndexedSegment,
     CorruptRange,
     RecordsNotCopied,
     SegmentRemoved,
@@ -369,14 +369,14 @@ class RowFetchJob:
 
     def execute(self) -> list[Buffer]:
         """Return the batches as ``FetchJob.execute`` does; none if no batch holds the offset.
-        Raises as well: ``CorruptJournalRange`` if an index file is damaged and its segment too,
+        Raises as well: ``CorruptIndexedSegment`` if an index file is damaged and its segment too,
         ``RecordsNotCopied`` if the batch of the offset may be uncopied."""
         try:
             chosen = self._chosen()
         except CorruptIndex as error:
             damaged = next(at.segment for at in self._reader.segments.values()
                            if at.path == error.path)
-            raise CorruptJournalRange(damaged.start, damaged.end, str(error)) from error
+            raise CorruptIndexedSegment(damaged.start, damaged.end, str(error)) from error
         if isinstance(chosen, int):
             if not self._unreadable.is_missing(chosen):
                 raise RecordsNotCopied(self.group, self.partition, self.next_offset, chosen)
@@ -478,12 +478,12 @@ class RowRecordsJob:
 
     def execute(self) -> tuple[Entry, ...]:
         """Read the whole index file, then the batches as ``RecordsJob.execute`` does.  Raises
-        ``CorruptJournalRange`` as well, if the index file is damaged and its segment too."""
+        ``CorruptIndexedSegment`` as well, if the index file is damaged and its segment too."""
         segment = self._reader.segments[self._number].segment
         try:
             run = self._reader.whole(self._number)[self.group]
         except CorruptIndex as error:
-            raise CorruptJournalRange(segment.start, segment.end, str(error)) from error
+            raise CorruptIndexedSegment(segment.start, segment.end, str(error)) from error
         through = min(self._last, run.last_within(self.first, self._bytes_max))
         wanted = [index for batches in run.partitions.values()
                   for index in batches.indexes_below(through + 1, self.first)]
@@ -543,7 +543,7 @@ class RowCopyJob:
         try:
             run = self._reader.whole(self._number).get(self.group)
         except CorruptIndex as error:
-            raise CorruptJournalRange(segment.start, segment.end, str(error)) from error
+            raise CorruptIndexedSegment(segment.start, segment.end, str(error)) from error
         found: list[Entry] = []
         total, needed = 0, _first_needed(self._terms)
         for index in self._indexes:
@@ -582,15 +582,15 @@ class BlockJob:
         self.reader = reader
 
     def execute(self) -> None:
-        """Read the block and set ``rows``.  Block, on any thread.  Raise ``CorruptJournalRange`` if
-        the index file is damaged and its segment too, ``OSError``."""
+        """Read the block and set ``rows``.  Block, on any thread.  Raise ``CorruptIndexedSegment``
+        if the index file is damaged and its segment too, ``OSError``."""
         try:
             self.rows = self.reader.blocks(self.number, self.block)
         except SegmentRemoved:
             self.rows = None
         except CorruptIndex as error:
             segment = self.reader.segments[self.number].segment
-            raise CorruptJournalRange(segment.start, segment.end, str(error)) from error
+            raise CorruptIndexedSegment(segment.start, segment.end, str(error)) from error
 
 
 class VerifyJob:

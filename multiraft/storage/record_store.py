@@ -522,6 +522,18 @@ class RecordStore:
             self._ranges = kept
             self._drop_terms(raft_start)
 
+    def lose_file(self, segment: IndexedSegment, position: int, raft_start: int) -> None:
+        """Forget the ranges of a segment whose index file cannot be read, and count the indexes in
+        them as missing whose place is not in memory.  ``position``: a place in the segment, which
+        is not removed before they are found.  O(indexes + segments)."""
+        place = MissingRecord(position, 0)
+        for first, last in self.ranges_of(segment):
+            for index in range(max(first, self._terms[0][0]), last + 1):
+                if (index not in self and index not in self._missing
+                        and index not in self.unneeded):
+                    self.set_missing(index, place)
+        self.forget_file(segment, raft_start)
+
     def set_missing(self, index: int, place: MissingRecord) -> None:
         """Count a record, or an index that is a hole then, as missing."""
         self._missing[index] = place

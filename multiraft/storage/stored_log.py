@@ -707,6 +707,18 @@ class StoredLog:
         for partition, batches in by_partition.items():
             self.partition_index(partition).insert(batches)
 
+    def lose_file(self, segment: IndexedSegment, position: int) -> bool:
+        """Count the records as missing for which the index file of a segment answered, because
+        neither can be read; return False if it answered for none.  ``position``: a place in the
+        segment.  O(indexes there + partitions + rows)."""
+        if not self.records.ranges_of(segment):
+            return False
+        files = {segment.number}
+        dropped_bytes = sum([batches.drop_rows_of(files) for batches in self.partitions.values()])
+        self.records.lose_file(segment, position, self.raft_start)
+        self.records.in_files = self.records.in_files.without(dropped_bytes)
+        return True
+
     def drop_rows(self) -> None:
         """Forget all records that are in index files alone, because the log is replaced.
         O(rows)."""

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chaos.simulator.disk.filesystem import SimulatedFile, SimulatedFilesystem
-from multiraft.storage.errors import CorruptJournalRange, CorruptRange, OffsetTooLow
+from multiraft.storage.errors import CorruptIndexedSegment, CorruptRange, OffsetTooLow
 from multiraft.types import Entry, EntryKind, HardState
 from tests.storage.damage import DIRECTORY, flipped
 from tests.storage.repair.test_acknowledged_damage import scrubbed
@@ -521,7 +521,7 @@ def test_damage_of_segment_and_index_file_is_an_error_of_the_journal():
             except CorruptRange as error:
                 errors.add(type(error))
                 assert (error.begin, error.end) == (at.segment.start, at.segment.end)
-    assert errors == {CorruptJournalRange}
+    assert errors == {CorruptIndexedSegment}
 
 
 def contents(history: History, path: str) -> bytes:

@@ -9,14 +9,21 @@ import pytest
 from chaos.simulator.disk.filesystem import SimulatedFilesystem
 from multiraft.storage import unneeded_indexes
 from multiraft.storage.cold.cold_segment import cold_index_path
-from multiraft.storage.errors import CorruptJournalRange, CorruptRange
+from multiraft.storage.errors import CorruptIndexedSegment, CorruptJournalRange, CorruptRange
 from multiraft.storage.unneeded_indexes import UNNEEDED_RANGES_MAX, UnneededIndexes
 from tests.storage import test_installed_records as installed
 from tests.storage.cold.test_cleaner import COLD, cleaned
 from tests.storage.cold.test_cleaner import place as cold_place
 from tests.storage.damage import DIRECTORY, Disk, flipped
 from tests.storage.repair.test_acknowledged_damage import scrubbed
-from tests.storage.test_indexed_records import GROUPS, contents, filled, partitions, put
+from tests.storage.test_indexed_records import (
+    GROUPS,
+    History,
+    contents,
+    filled,
+    partitions,
+    put,
+)
 from tests.storage.test_raft_start import GROUP as COLD_GROUP
 from tests.storage.test_raft_start import checkpoints
 from tests.storage.test_raft_start import put as written
@@ -93,6 +100,54 @@ def damaged(history, slot: int):
     return at, found, index
 
 
+def repair_missing(history: History) -> None:
+    """Give each group copies of its missing records, and tell it which holes are none."""
+    store = history.store
+    for group in GROUPS:
+        missing = sorted(store.table.logs[group].records.missing)
+        entries = [history.logs[group][index - 1] for index in missing]
+        copies = [entry for entry in entries if entry.batch is not None]
+        store.repair.forget_holes(group, [entry.index for entry in entries if entry.batch is None])
+        if copies:
+            written(store, store.repair.stage_copies(group, copies, lambda: None))
+
+
+def test_records_whose_index_file_and_segment_are_damaged_are_asked_for():
+    """Also those that are intact, which nothing but a scan would find."""
+    history = filled()
+    at, found, index = damaged(history, 2)
+    with pytest.raises(CorruptIndexedSegment) as caught:
+        history.read_all(GROUP, history.logs[GROUP][index - 1].partition, 0)
+    store = history.store
+    assert set(store.repair.lose_file(caught.value.begin, GROUPS)) == {*GROUPS}
+    assert not store.repair.lose_file(caught.value.begin, GROUPS), "nothing is left of it"
+    for group in GROUPS:
+        store.table.logs[group]._check()
+    assert {index for index, _ in found} <= {*store.table.logs[GROUP].records.missing}
+    with pytest.raises(CorruptRange, match="known to be damaged"):
+        history.read_all(GROUP, history.logs[GROUP][index - 1].partition, 0)
+    history.remove()
+    assert not at.segment.is_removed, "a start still finds the intact records there"
+    repair_missing(history)
+    for _ in range(3):
+        for group in GROUPS:
+            for partition in partitions(group):
+                assert history.read_all(group, partition, 0) == [
+                    bytes(each.payload) for each in history.batches(group, partition)]
+        restarted(history)
+
+
+def test_a_start_finds_the_intact_records_of_such_a_segment():
+    history = filled()
+    _, found, index = damaged(history, 2)
+    with pytest.raises(CorruptIndexedSegment) as caught:
+        history.read_all(GROUP, history.logs[GROUP][index - 1].partition, 0)
+    history.store.repair.lose_file(caught.value.begin, GROUPS)
+    store = restarted(history)
+    missing = store.table.logs[GROUP].records.missing
+    assert index in missing and not {other for other, _ in found if other != index} & {*missing}
+
+
 @pytest.mark.parametrize("how", ["scrub", "read"])
 def test_records_that_no_index_in_memory_names_are_missed_after_a_start(how):
     """The replicas cleared the damage, but could not tell which records stood there."""
@@ -104,7 +159,8 @@ def test_records_that_no_index_in_memory_names_are_missed_after_a_start(how):
         with pytest.raises(CorruptRange) as caught:
             history.read_all(GROUP, history.logs[GROUP][index - 1].partition, 0)
         errors = [caught.value]
-    assert [type(each) for each in errors] == [CorruptJournalRange]
+    assert [type(each) for each in errors] == [
+        CorruptJournalRange if how == "scrub" else CorruptIndexedSegment]
     history.store.repair.suspect_all(errors[0].begin, errors[0].end, errors[0].why)
     clear(history.store)
     store = restarted(history)

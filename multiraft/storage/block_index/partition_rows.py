@@ -93,19 +93,18 @@ class PartitionRows:
         if rows:
             self._counts.add_rows(rows[0].file, len(rows), sum(row.count for row in rows))
 
-    def drop_files(self, files: Collection[int]) -> None:
-        """Drop the rows of some files, because other places of their batches are known.
-        O(rows)."""
+    def drop_files(self, files: Collection[int]) -> int:
+        """Drop the rows of some files, because other places of their batches are known or the files
+        cannot be read, and return the estimated bytes of their batches.  O(rows)."""
         index = self.index
         dropped = index.of_files(files)
-        if not dropped:
-            return
+        dropped_bytes = sum(self._counts.drop_row(index[at]) for at in dropped)
         pieces, end = [], 0
         for at in dropped:
-            self._counts.drop_row(index[at])
             pieces.append(index.data[end:at * ROW_BYTES])
             end = (at + 1) * ROW_BYTES
         self.index = SparseIndex(b"".join([*pieces, index.data[end:]]))
+        return dropped_bytes
 
     def _drop(self, count: int) -> int:
         dropped_bytes = sum(self._counts.drop_row(self.index[at]) for at in range(count))

@@ -36,7 +36,12 @@ from typing import NamedTuple
 
 from multiraft.raft.multi_raft import MultiRaft
 from multiraft.storage.cold.cold_segment import is_cold
-from multiraft.storage.errors import CorruptFile, CorruptJournalRange, CorruptRange
+from multiraft.storage.errors import (
+    CorruptFile,
+    CorruptIndexedSegment,
+    CorruptJournalRange,
+    CorruptRange,
+)
 from multiraft.storage.io_jobs import ReadJob, RowCopyJob, StagedWrite
 from multiraft.storage.store import Store
 from multiraft.storage.stored_log import StoredLog
@@ -139,12 +144,17 @@ class RepairCoordinator:
         only repaired, a compacted entry only recorded as unneeded; known damage changes nothing.
 
         A ``CorruptJournalRange`` may have been of any group: exclude all replicas that have not
-        cleared it.  A damaged checkpoint (``CorruptFile``) is replaced by a new one."""
+        cleared it.  Records that only a damaged index file of a damaged segment has are asked from
+        other members.  A damaged checkpoint (``CorruptFile``) is replaced by a new one."""
         if isinstance(error, CorruptFile):
             self._store.checkpoint_damaged()
             return
-        if isinstance(error, CorruptJournalRange) and is_cold(error.begin):
-            return  # nothing but records was there, which the next start tells by a scan
+        if isinstance(error, CorruptIndexedSegment):
+            # Without another member, what can be read of the index file is all that there is.
+            asking = [group for group in self._core.status.groups() if self._peers_to_ask(group)]
+            self.groups.update(self._store.repair.lose_file(error.begin, asking))
+            if is_cold(error.begin):
+                return  # nothing but records was there
         if isinstance(error, CorruptJournalRange):
             here = {*self._core.status.groups()}
             for group in self._store.repair.suspect_all(error.begin, error.end, error.why):

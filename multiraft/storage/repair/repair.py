@@ -12,11 +12,12 @@ cleared on disk before it is cleared in memory, and never while an entry is miss
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from multiraft.codec import layout
 from multiraft.raft import joint_quorum
 from multiraft.raft.replica_records import ForcedRecovery, reincarnation
+from multiraft.storage.cold.cold_segment import HEADER_BYTES as COLD_HEADER_BYTES
 from multiraft.storage.cold.cold_segment import is_cold
 from multiraft.storage.damage.place import ORIGIN, PlaceRange
 from multiraft.storage.damage.ranges import uncovered
@@ -155,6 +156,23 @@ class LocalRepair:
         for log in not_cleared:
             log.damage.require_head_recovery(why)
         return anew
+
+    def lose_file(self, start: int, groups: Iterable[int]) -> list[int]:
+        """Count the records of these groups in a segment as missing for which only its index file
+        answers, because neither of the two can be read.  Return the groups that lack some.
+
+        Each index in the file's ranges becomes missing; members of the group tell which of them are
+        records.  The segment stays until they are found: a start scans it, and has those of its
+        records that are intact.  Do nothing while records begin to be answered from the file: the
+        next read finds the damage again.  O(indexes in the ranges + partitions)."""
+        known = self._table.indexed.find(start)
+        if known is None or known.is_changing:
+            return []
+        position = (start + COLD_HEADER_BYTES if is_cold(start)
+                    else start + layout.SEGMENT_HEADER_BYTES)
+        logs = [self._table.logs[group] for group in groups if group in self._table.logs]
+        return [log.group for log in logs
+                if not log.removed and log.lose_file(known, position)]
 
     def refresh_restored(self, group: int) -> None:
         """Describe a replica again for ``MultiRaft.add_group``, because damage was found since

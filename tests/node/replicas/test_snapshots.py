@@ -41,7 +41,8 @@ class Side:
         self.core = core
         self.done: list[str] = []
         store = SimpleNamespace(partition_states={METADATA_GROUP: tail_at(core.applied)},
-                                install=lambda *_: self.done.append("store"))
+                                install=lambda *_: self.done.append("store"),
+                                is_tombstone_durable=lambda _: True)
         log = SimpleNamespace(state=MetadataState(), install=lambda _: self.done.append("state"),
                               follow=lambda: self.done.append("nodes"))
         checkpoints = SimpleNamespace(

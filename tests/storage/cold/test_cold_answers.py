@@ -13,12 +13,13 @@ from multiraft.raft.replica_records import Tombstone
 from multiraft.storage.checkpoint import checkpoint_names
 from multiraft.storage.cold.cleaning_policy import CleaningLimits, Sources
 from multiraft.storage.cold.cold_segment import is_cold
-from multiraft.storage.errors import CorruptJournalRange, CorruptRange
+from multiraft.storage.errors import CorruptIndexedSegment, CorruptJournalRange, CorruptRange
 from multiraft.storage.io_jobs import RowCopyJob, RowRecordsJob
 from multiraft.storage.journal.journal import index_path
 from multiraft.storage.recovery import cold_records
+from multiraft.storage.repair.coordinator import RepairCoordinator
 from multiraft.storage.repair.repair import ANY_COMMITTED
-from multiraft.types import HardState
+from multiraft.types import Configuration, HardState
 from tests.storage.cold.test_cleaner import surveyed
 from tests.storage.cold.test_cold_and_rows import (
     Cleaned,
@@ -32,6 +33,7 @@ from tests.storage.cold.test_cold_and_rows import (
 )
 from tests.storage.cold.test_cold_index import first_version_of
 from tests.storage.damage import DIRECTORY
+from tests.storage.repair.test_repair import Core
 from tests.storage.test_indexed_records import (
     GROUPS,
     INDEX_DAMAGES,
@@ -42,7 +44,7 @@ from tests.storage.test_indexed_records import (
     partitions,
     put,
 )
-from tests.storage.world import open_store, records, seal
+from tests.storage.world import VOTERS, open_store, records, seal
 
 GROUP = GROUPS[0]
 
@@ -469,6 +471,43 @@ def test_a_damaged_record_is_repaired_and_its_copy_counts(version):
         assert not is_cold(history.store.table.logs[GROUP].records.locate(index).position)
         assert bool(in_memory(history)) == (version == 1 and start > 0)
         history.restart()
+
+
+def test_records_whose_index_file_and_cold_segment_are_damaged_are_asked_for():
+    """Each index for which the file answered: memory knows no places.  The cold segment stays until
+    they are found, because a start finds its intact records."""
+    history = cleaned()
+    index, *_ = damaged_record(history, True)
+    (at,) = cold_files(history)
+    put(history, at.path, b"")
+    store, entry = history.store, history.logs[GROUP][index - 1]
+    with pytest.raises(CorruptIndexedSegment) as caught:
+        history.read_all(GROUP, entry.partition, 0)
+    sent = []
+    alone = RepairCoordinator(1, store, Core(dict.fromkeys(GROUPS, Configuration((1,)))),
+                              sent.append)
+    alone.on_damage(caught.value)
+    assert not alone.groups and store.table.logs[GROUP].records.ranges_of(at)
+    repairer = RepairCoordinator(1, store, Core(dict.fromkeys(GROUPS, VOTERS)), sent.append)
+    repairer.on_damage(caught.value)
+    assert {*GROUPS} <= repairer.groups and not sent, "no replica is quarantined"
+    known = store.table.logs[GROUP].records
+    assert index in known.missing and not known.ranges_of(at)
+    work(history)
+    assert not at.segment.is_removed
+    for group in GROUPS:
+        missing = sorted(store.table.logs[group].records.missing)
+        entries = [history.logs[group][each - 1] for each in missing]
+        store.repair.forget_holes(group, [each.index for each in entries if each.batch is None])
+        staged = store.repair.stage_copies(
+            group, [each for each in entries if each.batch is not None], lambda: None)
+        staged.execute()
+        store.finish(staged)
+    for _ in range(2):
+        history.check()
+        work(history)
+        history.restart()
+    assert at.segment.path not in [each.path for each in history.store.table.journal.cold]
 
 
 @pytest.mark.parametrize("header", [False, True])
