@@ -154,6 +154,16 @@ def _why_not(each: SeenSegment, before: SeenSegment | None, removed: RemovedRang
     return ""
 
 
+def _continues(each: SeenSegment, last: SeenSegment, removed: RemovedRanges) -> bool:
+    """Return True if the first entry of a segment was written right behind the last one of an
+    earlier segment, or of the removed range behind that."""
+    gone = removed.behind(last.start, each.start)
+    if gone is None:
+        return each.first_watermark == last.end
+    # A range that begins elsewhere is behind a segment between: its header is not intact.
+    return gone == (last.end, each.first_watermark)
+
+
 def _between(files: Sequence[SeenSegment], removed: RemovedRanges, found: dict[int, str]) -> None:
     """Add to ``found`` the files between two segments of which the later one continues the
     earlier."""
@@ -164,8 +174,7 @@ def _between(files: Sequence[SeenSegment], removed: RemovedRanges, found: dict[i
         if not each.is_ours:
             between.append(at)
             continue
-        if last is not None and each.first_watermark == removed.end_behind(last.start, last.end,
-                                                                           each.start):
+        if last is not None and _continues(each, last, removed):
             found.update(dict.fromkeys(
                 between, f"the segment that begins at {each.start} continues the one that begins "
                          f"at {last.start}"))

@@ -228,6 +228,15 @@ def test_what_stands_between_two_segments_that_follow_each_other_is_a_stray():
     assert [*stray_segments(files, RemovedRanges(), 0)] == [1]
 
 
+@pytest.mark.parametrize(("begin", "strays"), [(4000, [1]), (9000, [])])
+def test_what_stands_before_a_removed_range_is_a_stray_if_the_range_continues_the_segment_before(
+        begin, strays):
+    """Else the range continues the segment whose header is damaged."""
+    files = [intact(0, 4000, 0), headless(4096), intact(20480, 24000, 19000)]
+    removed = RemovedRanges(0, ((begin, 19000),))
+    assert [*stray_segments(files, removed, 24000)] == strays
+
+
 def test_an_unfinished_segment_at_the_end_is_the_lanes():
     assert stray_segments([intact(0, 4000, 0), headless(4096, 0)], RemovedRanges(), 0) == {}
 
