@@ -44,6 +44,7 @@ from multiraft.storage.indexed_segments import IndexedSegment
 from multiraft.storage.journal.journal import Journal
 from multiraft.storage.journal.segment_index import REPAIR_STRUCT
 from multiraft.storage.record_store import (
+    HOLES_MAX,
     NO_RECORDS,
     UNKNOWN_TERM,
     CopiedRange,
@@ -709,9 +710,11 @@ class StoredLog:
 
     def lose_file(self, segment: IndexedSegment, position: int) -> bool:
         """Count the records as missing for which the index file of a segment answered, because
-        neither can be read; return False if it answered for none.  ``position``: a place in the
-        segment.  O(indexes there + partitions + rows)."""
-        if not self.records.ranges_of(segment):
+        neither can be read; return False if it answered for none, or for more than ``HOLES_MAX``
+        indexes: it stays in use then, for what can be read of it.  ``position``: a place in the
+        segment at which no entry begins.  O(indexes there + partitions + rows)."""
+        indexes = sum([last - first + 1 for first, last in self.records.ranges_of(segment)])
+        if not 0 < indexes <= HOLES_MAX:
             return False
         files = {segment.number}
         dropped_bytes = sum([batches.drop_rows_of(files) for batches in self.partitions.values()])

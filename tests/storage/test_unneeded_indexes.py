@@ -7,7 +7,7 @@ import random
 import pytest
 
 from chaos.simulator.disk.filesystem import SimulatedFilesystem
-from multiraft.storage import unneeded_indexes
+from multiraft.storage import stored_log, unneeded_indexes
 from multiraft.storage.cold.cold_segment import cold_index_path
 from multiraft.storage.errors import CorruptIndexedSegment, CorruptJournalRange, CorruptRange
 from multiraft.storage.unneeded_indexes import UNNEEDED_RANGES_MAX, UnneededIndexes
@@ -146,6 +146,18 @@ def test_a_start_finds_the_intact_records_of_such_a_segment():
     store = restarted(history)
     missing = store.table.logs[GROUP].records.missing
     assert index in missing and not {other for other, _ in found if other != index} & {*missing}
+    assert not store.table.logs[GROUPS[1]].records.missing, "also not the first one of the segment"
+
+
+def test_an_index_file_of_very_many_indexes_stays_in_use(monkeypatch):
+    """Each hole costs a question to other members."""
+    monkeypatch.setattr(stored_log, "HOLES_MAX", 3)
+    history = filled()
+    at, _, index = damaged(history, 2)
+    assert not history.store.repair.lose_file(at.segment.start, GROUPS)
+    for group in GROUPS:
+        assert not history.store.table.logs[group].records.missing
+        assert history.store.table.logs[group].records.ranges_of(at)
 
 
 @pytest.mark.parametrize("how", ["scrub", "read"])

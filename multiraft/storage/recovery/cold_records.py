@@ -29,15 +29,11 @@ from multiraft.storage.cold.contents import FoundContents, read_contents
 from multiraft.storage.disk_space import is_full
 from multiraft.storage.index import Copy
 from multiraft.storage.journal.journal import Journal
-from multiraft.storage.record_store import UNKNOWN_TERM, MissingRecord, term_in
+from multiraft.storage.record_store import HOLES_MAX, UNKNOWN_TERM, MissingRecord, term_in
 from multiraft.storage.recovery.cold_ranges import ColdSummaries
 from multiraft.storage.recovery.report import Damage, RecoveryReport
 from multiraft.storage.removable_segments import GroupContents, PackedGroups
 from multiraft.storage.stored_log import StoredLog
-
-#: Holes that one group gets because of unreadable places whose records are not known.  More
-#: possible indexes are uncopied instead, so that they are asked for in ranges.
-HOLES_MAX = 1 << 12
 
 
 def join_cold_records(journal: Journal, checkpoint: Checkpoint, cluster: bytes, node: int,

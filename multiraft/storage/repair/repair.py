@@ -161,15 +161,16 @@ class LocalRepair:
         """Count the records of these groups in a segment as missing for which only its index file
         answers, because neither of the two can be read.  Return the groups that lack some.
 
-        Each index in the file's ranges becomes missing; members of the group tell which of them are
-        records.  The segment stays until they are found: a start scans it, and has those of its
-        records that are intact.  Do nothing while records begin to be answered from the file: the
-        next read finds the damage again.  O(indexes in the ranges + partitions)."""
+        Each index in the file's ranges becomes missing, of up to ``HOLES_MAX``; members of the
+        group tell which of them are records.  The segment stays until they are found: a start scans
+        it, and has those of its records that are intact.  Do nothing while records begin to be
+        answered from the file: the next read finds the damage again.  O(indexes in the ranges +
+        partitions)."""
         known = self._table.indexed.find(start)
         if known is None or known.is_changing:
             return []
-        position = (start + COLD_HEADER_BYTES if is_cold(start)
-                    else start + layout.SEGMENT_HEADER_BYTES)
+        header_bytes = COLD_HEADER_BYTES if is_cold(start) else layout.SEGMENT_HEADER_BYTES
+        position = start + header_bytes + 1  # no entry begins there, so a start finds none damaged
         logs = [self._table.logs[group] for group in groups if group in self._table.logs]
         return [log.group for log in logs
                 if not log.removed and log.lose_file(known, position)]
@@ -683,7 +684,9 @@ def _damaged_place(log: StoredLog, index: int) -> tuple[int, int]:
     cold segment, whose damage concerns nothing but its records."""
     if index < log.raft_start:
         missing = log.records.missing[index]
-        return missing if not is_cold(missing.position) else (UNKNOWN_POSITION, 0)
+        if is_cold(missing.position) or not missing.size:
+            return UNKNOWN_POSITION, 0
+        return missing
     position = log.missing[index].position
     return position, log.index.size(index) if position else 0
 
