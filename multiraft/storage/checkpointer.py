@@ -176,6 +176,15 @@ class Checkpointer:
             job.sync_first = journal.segment_of(journal.durable - 1).path
         return job
 
+    def record_before_tombstone(self, log: StoredLog) -> GroupRecord | bytes:
+        """Return the record of a replica as it is now, for checkpoints until the tombstone that is
+        about to be staged is durable: after a crash before that the replica exists.  Empty if there
+        is none.  That of an earlier replica whose tombstone is not durable either: the journal has
+        all that came later.  O(partitions)."""
+        if log.tombstone_position and log.tombstone_position >= self._table.journal.fsynced:
+            return log.record_before_tombstone
+        return self._record(log, 0) if not log.removed else b""
+
     def failed(self) -> None:
         """Allow the next job, because the last one found a full disk; the checkpoint before it
         stays."""

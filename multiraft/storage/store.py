@@ -397,8 +397,10 @@ class Store:
         ranges, needs_head_recovery = log.unreadable_ranges(), log.damage.needs_head_recovery
         for begin, end in ranges:
             self.table.journal_damage.explain(*self._journal.range_at(begin, end))
+        before = self._checkpointer.record_before_tombstone(log)
         log.apply_tombstone(parse_tombstone(record.term, record.index, record.payload), position,
                             self._journal.place_at(position))
+        log.record_before_tombstone = before
         if needs_head_recovery and write.drop_from:
             # A vote or entries that it may have lost are not in the tombstone either, so the
             # group's next replica on this node must not vote before a leader cleared it.

@@ -28,6 +28,7 @@ from multiraft.storage.block_index.file_codec import RunSummary
 from multiraft.storage.block_index.lookup import Blocks
 from multiraft.storage.block_index.partition_rows import PartitionRows, RowCounts
 from multiraft.storage.block_index.rows import ROW_BYTES, Row, join_rows
+from multiraft.storage.checkpoint import GroupRecord
 from multiraft.storage.cold.cold_index import ColdRunSummary
 from multiraft.storage.damage.damage_map import DamageMap, EntryState, MissingEntry
 from multiraft.storage.damage.place import Place
@@ -124,7 +125,8 @@ class StoredLog:
         #: Journal position of the last tombstone: the log begins after it.
         self.tombstone_position = 0
         self.group_incarnation = 0  # of the group, where it differs from the log's
-        self.record_before_tombstone = b""  # for checkpoints while the tombstone is not durable
+        #: For checkpoints while the tombstone is not durable; empty = no replica was here.
+        self.record_before_tombstone: GroupRecord | bytes = b""
         self.hard_state = NO_HARD_STATE
         self.index = GroupIndex()
         self.records = RecordStore()
@@ -182,10 +184,8 @@ class StoredLog:
     def apply_tombstone(self, left: Tombstone, position: int, place: Place) -> None:
         """Empty the log at a tombstone: entries before its journal position, which is at ``place``,
         belong to a removed replica.  Keep the term, vote and vote barrier of the tombstone."""
-        before = self.record_before_tombstone or self.record
         self.drop_rows()
         self.__init__(self.group, self.incarnation)
-        self.record_before_tombstone = before
         self.hard_state, self.vote_barrier_index = left.hard_state, left.vote_barrier_index
         self.vote_barrier_term = left.vote_barrier_term
         self.group_incarnation = left.incarnation

@@ -254,6 +254,64 @@ def test_a_tombstone_that_is_not_durable_has_not_happened(disk):
     assert (restored.bounds.last_index, restored.applied, restored.vote_barrier_index) == (2, 2, 0)
 
 
+@pytest.mark.parametrize("forced", [False, True])
+@pytest.mark.parametrize("middle", [False, True])
+@pytest.mark.parametrize("sealed", [False, True])
+@pytest.mark.parametrize("compacted", [False, True])
+def test_a_checkpoint_has_a_replica_as_it_was_right_before_a_tombstone_that_is_not_durable(
+        disk, compacted, sealed, middle, forced):
+    """And not as the last checkpoint had it, or as one before an earlier tombstone."""
+    story = Story(disk, False, False)
+    store = story.store
+    store.create_group(1, 1, VOTERS)
+    first = [noop_entry(1, index, 1) for index in range(1, 11)]
+    story.run(write(1, *first))
+    story.apply(first, 10)
+    for _ in range(2):
+        checkpoint(store, {1: 10})
+    if compacted:
+        story.run(write(1, hard_state=HardState(2, 1)))
+        checkpoint(store, {1: 10})
+        store.compact(1, store.raft_start_max(1))
+        checkpoint(store, {1: 10})
+    if sealed:
+        seal(store)
+    story.run(tombstone(vote_barrier_index=0))
+    if middle:
+        checkpoint(store)
+    store.create_group(1, 1, NOBODY)
+    story.run(write(1, open_entry(1, 1, 3, PARTITION),
+                    data_entry(1, 2, 3, PARTITION, 0, [b"new"]), noop_entry(1, 3, 3)))
+    if forced:
+        story.run(GroupWrite(1, 1, 0, (), HardState(5, 0), replica_records.reincarnation(
+            1, 1, 3, ForcedRecovery(7, Configuration((1,))))))
+    if sealed:
+        seal(store)
+    story.rounds.stage(tombstone(vote_barrier_index=0, term=4))
+    checkpoint(store)
+    story.restart()
+    restored = story.store.groups[1]
+    assert restored.bounds.last_index == 3 and restored.incarnation == (7 if forced else 0)
+    assert story.store.partition_states[1].last_index == 3 and not story.store.damage
+
+
+def test_a_checkpoint_has_the_first_of_two_replicas_whose_tombstones_are_not_durable(disk):
+    story = Story(disk, False, False)
+    store = story.store
+    store.create_group(1, 1, VOTERS)
+    entries = [noop_entry(1, index, 1) for index in range(1, 4)]
+    story.run(write(1, *entries))
+    story.apply(entries, 3)
+    story.rounds.stage(tombstone(vote_barrier_index=0))
+    store.create_group(1, 1, NOBODY)
+    story.rounds.stage(write(1, noop_entry(1, 1, 3)))
+    story.rounds.stage(tombstone(vote_barrier_index=0, term=4))
+    checkpoint(store)
+    story.restart()
+    restored = story.store.groups[1]
+    assert (restored.bounds.last_index, restored.applied) == (3, 3)
+
+
 @ways
 def test_a_log_goes_on_in_a_new_incarnation_of_its_group(disk, restarts, checkpoints):
     story = Story(disk, restarts, checkpoints)
