@@ -17,8 +17,8 @@ ROT_AND_POWER = ("bit-rot", "bit-rot", "bit-rot", "isolate-leader", "isolate-lea
 BUGS = (
     Bug(
         "vote-not-persisted",
-        "multiraft.storage.store",
-        "_append_journal_entries",
+        "multiraft.storage.stored_log",
+        "StoredLog.append_journal_entries",
         "term, vote = write.hard_state",
         "term, vote = write.hard_state[0], 0",
         "the vote is forgotten by a restart (hashicorp #661, PySyncObj #84)",
@@ -36,8 +36,8 @@ BUGS = (
     ),
     Bug(
         "drop-not-written",
-        "multiraft.storage.store",
-        "_append_journal_entries",
+        "multiraft.storage.stored_log",
+        "StoredLog.append_journal_entries",
         "write.drop_from, payload",
         "1 << 40, payload",
         "a dropped suffix comes back after a restart",

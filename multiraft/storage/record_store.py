@@ -38,7 +38,7 @@ from multiraft.storage.unneeded_indexes import UnneededIndexes
 UNKNOWN_TERM = 0
 
 #: Holes that one group gets because of one unreadable place whose records are not known: each takes
-#: memory, a question to other members, and time of every look at what is missing.
+#: memory, a question to other members, and time whenever missing records are compared.
 HOLES_MAX = 1 << 12
 
 TermRuns = Sequence[tuple[int, int]]

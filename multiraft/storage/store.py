@@ -68,7 +68,6 @@ from multiraft.storage.io_jobs import (
     select_batches,
 )
 from multiraft.storage.journal.journal import Journal, Placed, SegmentHeader
-from multiraft.storage.journal.segment_index import TRUNCATED_IN_HEAD_RECOVERY
 from multiraft.storage.log_table import LogTable
 from multiraft.storage.memory_release import MemoryRelease, SummaryJob
 from multiraft.storage.record_store import TermRuns, Unreadable, runs_fault
@@ -436,7 +435,7 @@ class Store:
             assert log.incarnation == write.incarnation, f"{write} in {log.incarnation}"
             if (write.drop_from or write.hard_state is not None
                     or write.lifecycle_record is not None):
-                _append_journal_entries(write, journal_entries, log)
+                log.append_journal_entries(write, journal_entries)
             else:
                 journal_entries += write.entries
         # Group commit: the records of all groups are one append and share its sync.
@@ -987,23 +986,3 @@ class Store:
     def checkpoint_damaged(self) -> None:
         """Make a checkpoint due at once, because one on disk was found damaged."""
         self._checkpointer.replace_damaged()
-
-
-def _append_journal_entries(write: GroupWrite, entries: list[Entry], log: StoredLog) -> None:
-    """Append one group's part of a round to ``entries``, as journal entries: lifecycle record (with
-    REPAIR records behind a tombstone), truncation, entries, hard state."""
-    record = write.lifecycle_record
-    if record is not None:
-        entries += [record, *log.records_after_tombstone(record)]
-    if write.drop_from:
-        in_head_recovery = log.damage.needs_head_recovery and (
-            record or write.drop_from <= log.index.last_index
-        )
-        payload = TRUNCATED_IN_HEAD_RECOVERY if in_head_recovery else b""
-        entries.append(Entry(EntryKind.SUFFIX_DROP, write.group, write.incarnation, 0,
-                             write.drop_from, payload=payload))
-    entries.extend(write.entries)
-    if write.hard_state is not None:
-        term, vote = write.hard_state
-        entries.append(Entry(EntryKind.HARD_STATE, write.group, write.incarnation, term, 0,
-                             payload=vote.to_bytes(4, "little")))

@@ -23,6 +23,7 @@ from typing import NamedTuple, final
 from multiraft.codec import layout
 from multiraft.partitions.state import PartitionStates
 from multiraft.raft.log_reader import GroupRestored, LogBounds
+from multiraft.raft.ready import GroupWrite
 from multiraft.raft.replica_records import ForcedRecovery, Tombstone
 from multiraft.storage.block_index.file_codec import RunSummary
 from multiraft.storage.block_index.lookup import Blocks
@@ -43,7 +44,7 @@ from multiraft.storage.index import (
 )
 from multiraft.storage.indexed_segments import IndexedSegment
 from multiraft.storage.journal.journal import Journal
-from multiraft.storage.journal.segment_index import REPAIR_STRUCT
+from multiraft.storage.journal.segment_index import REPAIR_STRUCT, TRUNCATED_IN_HEAD_RECOVERY
 from multiraft.storage.record_store import (
     HOLES_MAX,
     NO_RECORDS,
@@ -840,6 +841,25 @@ class StoredLog:
         return [Entry(EntryKind.REPAIR, self.group, self.incarnation, 0, 0,
                       payload=REPAIR_STRUCT.pack(begin, end - begin))
                 for begin, end in self.unreadable_ranges()]
+
+    def append_journal_entries(self, write: GroupWrite, entries: list[Entry]) -> None:
+        """Append the group's part of a round to ``entries``, as journal entries: lifecycle record
+        (with REPAIR records behind a tombstone), truncation, entries, hard state."""
+        record = write.lifecycle_record
+        if record is not None:
+            entries += [record, *self.records_after_tombstone(record)]
+        if write.drop_from:
+            in_head_recovery = self.damage.needs_head_recovery and (
+                record or write.drop_from <= self.index.last_index
+            )
+            payload = TRUNCATED_IN_HEAD_RECOVERY if in_head_recovery else b""
+            entries.append(Entry(EntryKind.SUFFIX_DROP, write.group, write.incarnation, 0,
+                                 write.drop_from, payload=payload))
+        entries.extend(write.entries)
+        if write.hard_state is not None:
+            term, vote = write.hard_state
+            entries.append(Entry(EntryKind.HARD_STATE, write.group, write.incarnation, term, 0,
+                                 payload=vote.to_bytes(4, "little")))
 
     def discard_superseded(self, index: int) -> None:
         """Discard an entry that was truncated: the entry that replaced it is lost, of unknown term.
