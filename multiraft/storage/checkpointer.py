@@ -154,7 +154,7 @@ class Checkpointer:
         kept = self._config.checkpoints_kept
         for group in sorted(self._table.logs):
             log = self._table.logs[group]
-            if log.tombstone_position < journal.fsynced or not log.tombstone_position:
+            if self.is_tombstone_durable(log):
                 log.record_before_tombstone = b""
                 if log.snapshot_position:
                     kept = max(kept, INSTALLED_KEPT)
@@ -176,12 +176,17 @@ class Checkpointer:
             job.sync_first = journal.segment_of(journal.durable - 1).path
         return job
 
+    def is_tombstone_durable(self, log: StoredLog) -> bool:
+        """Return True unless the log's tombstone is still being written.  O(1)."""
+        position = log.tombstone_position
+        return not position or position < self._table.journal.fsynced
+
     def record_before_tombstone(self, log: StoredLog) -> GroupRecord | bytes:
         """Return the record of a replica as it is now, for checkpoints until the tombstone that is
         about to be staged is durable: after a crash before that the replica exists.  Empty if there
         is none.  That of an earlier replica whose tombstone is not durable either: the journal has
         all that came later.  O(partitions)."""
-        if log.tombstone_position and log.tombstone_position >= self._table.journal.fsynced:
+        if not self.is_tombstone_durable(log):
             return log.record_before_tombstone
         return self._record(log, 0) if not log.removed else b""
 

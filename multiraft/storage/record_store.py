@@ -37,8 +37,9 @@ from multiraft.storage.unneeded_indexes import UnneededIndexes
 #: Term of an index for which it is not known: the committed entry of that index is the right one.
 UNKNOWN_TERM = 0
 
-#: Holes that one group gets because of one unreadable place whose records are not known: each takes
-#: memory, a question to other members, and time whenever missing records are compared.
+#: Holes that one group gets because of unreadable places whose records are not known: each takes
+#: memory, a question to other members, and time whenever missing records are compared.  A start
+#: counts more possible indexes as uncopied, which are asked for in ranges.
 HOLES_MAX = 1 << 12
 
 TermRuns = Sequence[tuple[int, int]]

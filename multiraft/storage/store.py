@@ -380,8 +380,7 @@ class Store:
         """Return True unless a tombstone of the group is still being written: until then, writes of
         the removed replica may be in flight too.  Raise ``UnknownGroup`` for a group without a log
         here."""
-        position = self.table.log(group).tombstone_position
-        return not position or position < self._journal.durable
+        return self._checkpointer.is_tombstone_durable(self.table.log(group))
 
     def _take_lifecycle_record(self, log: StoredLog, write: GroupWrite, position: int) -> int:
         """Apply a tombstone or the record of a forced recovery, whose journal position is
