@@ -328,11 +328,10 @@ class DevCluster:
                      dev_state.KILL: "killed"}[node.wanted]
         elif node.wanted != dev_state.RUN:
             state = "stopping"
-        else:
-            if node_answers(self._connect, node.client_address):
-                state = "running"
-            else:  # a removed node records that before its process ends
-                state = "removed" if self._was_removed(node) else "unresponsive"
+        elif node_answers(self._connect, node.client_address):
+            state = "running"
+        else:  # a removed node records that before its process ends
+            state = "removed" if self._was_removed(node) else "unresponsive"
         return NodeState(node.id, node.pid if living else None, state, node.client_address,
                          node.peer_address, node.http_address)
 

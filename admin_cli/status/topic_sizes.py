@@ -62,8 +62,7 @@ def of_topics(client: Any) -> Sizes:
             totals[row.name] = TopicTotal(before.records + row.records, before.bytes + row.bytes,
                                           before.unknown + row.unknown, largest[1], largest[0])
 
-    asked = datetime.now(timezone.utc)
-    return Sizes(totals, _ask_all(client, add), asked)
+    return _gathered(client, totals, add)
 
 
 def of_partitions(client: Any, topic: str) -> Sizes:
@@ -76,6 +75,10 @@ def of_partitions(client: Any, topic: str) -> Sizes:
             totals[row.partition] = PartitionTotal(before.bytes + max(0, row.bytes),
                                                    before.unknown + (row.bytes < 0))
 
+    return _gathered(client, totals, add)
+
+
+def _gathered(client: Any, totals: dict[Any, Any], add: Callable[[str], None]) -> Sizes:
     asked = datetime.now(timezone.utc)
     return Sizes(totals, _ask_all(client, add), asked)
 

@@ -470,15 +470,20 @@ def block_indexes() -> list[bytes]:
     return found
 
 
-def block_index_file(data: bytes) -> bytes:
-    """Return an index file in blocks with right checksums, from the fields of its header, its
-    blocks and its summary: each a length of 16 bits and the bytes without zeros at the end."""
+def _parts_of(data: bytes) -> list[bytes]:
+    """Return the parts of an index file: each stands behind its length of 16 bits."""
     parts, at = [], 0
     while at < len(data):
         length = int.from_bytes(data[at:at + 2], "little")
         parts.append(data[at + 2:at + 2 + length])
         at += 2 + length
-    fields, *blocks = parts or [b""]
+    return parts
+
+
+def block_index_file(data: bytes) -> bytes:
+    """Return an index file in blocks with right checksums, from the fields of its header, its
+    blocks and its summary: each a length of 16 bits and the bytes without zeros at the end."""
+    fields, *blocks = _parts_of(data) or [b""]
     fields = fields[:76].ljust(76, b"\0")
     summary = blocks.pop() if blocks else b""
 
@@ -525,12 +530,7 @@ _COLD_FIELDS_END = cold_index._HEAD.size - 12
 def cold_index_file(data: bytes) -> bytes:
     """Return an index file of a cold segment with right checksums, from the fields of its header,
     its blocks and its summary: each a length of 16 bits and the bytes without zeros at the end."""
-    parts, at = [], 0
-    while at < len(data):
-        length = int.from_bytes(data[at:at + 2], "little")
-        parts.append(data[at + 2:at + 2 + length])
-        at += 2 + length
-    fields, *blocks = parts or [b""]
+    fields, *blocks = _parts_of(data) or [b""]
     size = _COLD_FIELDS_END - 12
     head = (cold_index.COLD_INDEX_MAGIC + cold_index.COLD_INDEX_VERSION.to_bytes(4, "little")
             + fields[:size].ljust(size, b"\0"))

@@ -74,6 +74,7 @@ def test_a_step_is_bounded(monkeypatch):
         before = job.bytes
         job.step()
         steps.append(job.bytes - before)
+    assert job.bytes_copied == job.bytes_to_copy
     *copies, _index, _name, _sync = steps
     assert max(copies) <= 256 + largest and len(steps) > 20
     assert entries_of(filesystem, job) == sorted(
