@@ -10,12 +10,13 @@ that are not removed, as recovery found or ``Store`` created them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 
-from multiraft.errors import UnknownGroup
+from multiraft.errors import Compacted, UnknownGroup
 from multiraft.partitions.state import PartitionStates
 from multiraft.raft.log_reader import GroupRestored
 from multiraft.storage.damage.journal_damage import JournalDamage
+from multiraft.storage.index import UNKNOWN_POSITION
 from multiraft.storage.indexed_segments import IndexedSegments
 from multiraft.storage.io_jobs import ReadJob, RecordsJob, RowRecordsJob, StagedWrite, spans_of
 from multiraft.storage.journal.journal import Journal, Part
@@ -89,10 +90,15 @@ class LogTable:
                        cached: tuple[Entry, ...] = ()) -> ReadJob:
         """Return a job that reads entries and records from the journal's files, followed by
         ``cached``, which are in memory.  The job raises ``CorruptRange`` for the first one that is
-        missing.  O(entries), O(log n) for each record."""
+        missing.  Raise ``Compacted`` for a forgotten one, as the members do that have compacted it.
+        O(entries), O(log n) for each record."""
         if lost := log.first_missing_of(indexes):
             return self.missing_job(log, lost)
-        return self.read_places(log, [(each, *log.locate(each)) for each in indexes], cached)
+        places = [(each, *log.locate(each)) for each in indexes]
+        for index, _, position, _ in places:
+            if position == UNKNOWN_POSITION:
+                raise Compacted(f"index {index} was lost, and other members have compacted it")
+        return self.read_places(log, places, cached)
 
     def read_places(self, log: StoredLog, places: Sequence[tuple[int, int, int, int]],
                     cached: tuple[Entry, ...] = ()) -> ReadJob:
@@ -127,7 +133,7 @@ class LogTable:
         if through == begin - 1 < last and (bytes_max > 0 or not jobs):
             through = min(last, log.index.last_within(begin, max(0, bytes_max)))
             jobs += [self.read_job(log.group, low, high)
-                     for low, high in _intact_ranges(begin, through, log.missing)]
+                     for low, high in _readable_ranges(log, begin, through)]
         return RecordsJob(jobs, first, through, tuple(
             [(low, min(high, through)) for low, high in lost if low <= through]))
 
@@ -153,12 +159,12 @@ class LogTable:
         return StagedWrite(self.staged_sequence, self.filesystem, self.journal, parts, on_durable)
 
 
-def _intact_ranges(first: int, last: int, missing: Container[int]) -> list[tuple[int, int]]:
-    """Return the ranges, (first, last), of the indexes first..last that are not ``missing``.
-    O(indexes)."""
-    ranges: list[tuple[int, int]] = []
+def _readable_ranges(log: StoredLog, first: int, last: int) -> list[tuple[int, int]]:
+    """Return the ranges, (first, last), of the entries first..last of a Raft log that are neither
+    missing nor forgotten.  O(indexes)."""
+    missing, ranges = log.missing, list[tuple[int, int]]()
     for index in range(first, last + 1):
-        if index in missing:
+        if index in missing or log.index.position(index) == UNKNOWN_POSITION:
             continue
         if ranges and ranges[-1][1] == index - 1:
             ranges[-1] = ranges[-1][0], index

@@ -569,6 +569,27 @@ def test_a_lost_entry_without_records_is_forgotten_when_a_peer_says_so():
     assert not store.table.logs[GROUP].records.missing
 
 
+def test_nothing_is_read_in_the_place_of_a_forgotten_entry():
+    """It stays in the Raft log: the term before the next entry is a guess."""
+    disk = Disk()
+    store = filled(disk.filesystem)
+    checkpoints(store)
+    lose(disk, store, 5)
+    store = started(disk, store)
+    log = store.table.logs[GROUP]
+    assert sorted(log.missing) == [4, 5]
+    put(store, store.repair.stage_copies(GROUP, [ENTRIES[3]], lambda: None))
+    for each in store.repair.compact(GROUP, 6, [5]):
+        put(store, each)
+    assert log.raft_start == 5 and not log.missing and log.is_forgotten(5)
+    job = store.records_job(GROUP, 1, 9, 1 << 20)
+    assert [entry.index for entry in job.execute()] == [3, 4, 6, 7, 8]
+    assert (job.through, job.lacking) == (9, ())
+    with pytest.raises(Compacted):
+        store.read_job(GROUP, 5, 7)
+    assert [entry.index for entry in store.read_job(GROUP, 6, 7).execute()] == [6, 7]
+
+
 def test_a_truncated_entry_never_becomes_a_record():
     """The record of its truncation and what replaced it are lost, and it looks like any other."""
     disk = Disk()
