@@ -372,6 +372,7 @@ def test_answers_of_an_index_file_leave_out_records_below_all_log_starts():
     assert isinstance(job, RowRecordsJob)
     found = [entry.index for entry in job.execute()]
     assert needed in found and first not in found
-    jobs = store.repair.copy_jobs(GROUP, [(first, ANY_COMMITTED), (needed, ANY_COMMITTED)],
-                                  1 << 20)
+    wanted = [(first, ANY_COMMITTED), (needed, ANY_COMMITTED)]
+    jobs = store.repair.copy_jobs(GROUP, wanted, 1 << 20)
     assert [entry.index for each in jobs for entry in each.execute()] == [needed]
+    assert store.repair.compacted(GROUP, wanted) == wanted[:1], "a member asks for it for ever else"

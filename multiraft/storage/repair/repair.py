@@ -255,7 +255,8 @@ class LocalRepair:
                 and not records.holds(at, term) and not self._is_in_file(log, at, term))]
 
     def _is_in_file(self, log: StoredLog, index: int, term: int) -> bool:
-        return (log.records.in_file(index) is not None
+        # The file may name entries below the records: the log starts have passed those.
+        return (log.records.in_file(index) is not None and index >= log.records.first_needed
                 and term in (ANY_COMMITTED, log.records.term(index)))
 
     def is_absent(self, group: int, index: int) -> bool:
