@@ -336,6 +336,9 @@ def test_a_peer_ends_the_search_for_a_record_that_was_in_an_index_file_alone():
     history.trim(GROUP)
     history.store.repair.forget_holes(GROUP, [lost.index])
     assert not history.store.table.logs[GROUP].records.missing
+    wanted = [(lost.index, ANY_COMMITTED)]
+    assert history.store.repair.compacted(GROUP, wanted) == wanted, "so does this one, for others"
+    assert not history.store.repair.copy_jobs(GROUP, wanted, 1 << 20)
     history.check()
 
 

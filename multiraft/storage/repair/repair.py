@@ -255,8 +255,10 @@ class LocalRepair:
                 and not records.holds(at, term) and not self._is_in_file(log, at, term))]
 
     def _is_in_file(self, log: StoredLog, index: int, term: int) -> bool:
-        # The file may name entries below the records: the log starts have passed those.
+        # The file may name entries below the records, which the log starts have passed, and those
+        # that other members have compacted.
         return (log.records.in_file(index) is not None and index >= log.records.first_needed
+                and index not in log.records.unneeded
                 and term in (ANY_COMMITTED, log.records.term(index)))
 
     def is_absent(self, group: int, index: int) -> bool:
