@@ -104,7 +104,8 @@ class Group:
         self.incarnation = restored.incarnation or incarnation
         self.log_incarnation = incarnation
         self.tail = tail
-        self.log = RaftLog(restored.bounds, restored.term_runs, restored.commit, restored.applied)
+        self.log = RaftLog(restored.bounds, restored.term_runs, restored.commit, restored.applied,
+                           restored.guessed_through)
         #: (index, configuration) in ascending order: the last applied one and all above it.
         self.configurations = [(restored.configuration_index, restored.configuration),
                                *restored.changes]

@@ -40,6 +40,7 @@ class GroupRestored(NamedTuple):
     incarnation: int = 0  # of the group if it differs from the log's; 0 = it does not
     # 0 = unknown: a configuration above the index must contain this node.
     vote_barrier_term: int = 0
+    guessed_through: int = 0  # last index whose term is a guess: ``RaftLog.terms_from``; 0 = none
 
 
 class LogReader(Protocol):

@@ -44,16 +44,20 @@ class RaftLog:
     ``commit``          highest index known to be committed; may exceed ``durable_index``
     ``emitted_index``   highest index given to the driver for applying
     ``applied_index``   highest index that the driver has reported as applied
+    ``terms_from``      lowest index whose term is known; those before may be lower than the true
+                        ones, because these entries were lost and other members have compacted them
     """
 
-    __slots__ = ("first_index", "prev_term", "last_index", "last_term", "staged_index",
+    __slots__ = ("first_index", "prev_term", "terms_from", "last_index", "last_term", "staged_index",
                  "durable_index", "commit", "emitted_index", "applied_index", "drop_from",
                  "unstaged", "unstaged_bytes", "_run_starts", "_run_terms", "_writing")
 
     def __init__(self, bounds: LogBounds, term_runs: tuple[tuple[int, int], ...], commit: int,
-                 applied: int):
+                 applied: int, guessed_through: int = 0):
+        """``guessed_through``: last index whose term is a guess; 0 = none."""
         self.first_index = bounds.first_index
         self.prev_term = bounds.prev_term
+        self.terms_from = max(bounds.first_index - 1, guessed_through + 1 if guessed_through else 0)
         self.last_index = bounds.last_index
         self._run_starts = array("Q", [start for start, _ in term_runs])
         self._run_terms = array("Q", [term for _, term in term_runs])
@@ -233,7 +237,13 @@ class RaftLog:
             return
         self.prev_term = self.term_at(first_index - 1)
         self.first_index = first_index
+        self.terms_from = max(self.terms_from, first_index - 1)
         self._cut_runs()
+
+    def set_guessed_through(self, index: int) -> None:
+        """Record that the terms up to ``index``, which is committed, are guesses."""
+        assert index <= self.commit, f"guesses to {index}, commit {self.commit}"
+        self.terms_from = max(self.terms_from, index + 1)
 
     def _cut_runs(self) -> None:
         """Drop the term runs below ``first_index``, and let the first one that remains begin
@@ -251,6 +261,7 @@ class RaftLog:
         step."""
         prev = self.first_index - 1
         assert prev <= self.applied_index, f"applied {self.applied_index} below {prev}"
+        assert prev <= self.terms_from, f"terms from {self.terms_from}, log after {prev}"
         assert self.applied_index <= self.emitted_index, f"applied {self.applied_index} unasked"
         assert self.emitted_index <= self.commit, f"handed {self.emitted_index} > {self.commit}"
         assert self.emitted_index <= self.durable_index, f"handed {self.emitted_index} not durable"

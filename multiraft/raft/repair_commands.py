@@ -58,6 +58,12 @@ class RepairCommands:
         if found.health.is_frozen:
             found.log.reload_terms(term_runs)
 
+    def set_guessed_through(self, group: int, index: int) -> None:
+        """Record that the terms of entries up to ``index`` may be guesses: they are compacted, and
+        were lost before.  Appends behind them are accepted whatever term they name before, and none
+        is sent; 0 = do nothing."""
+        self._group(group).log.set_guessed_through(index)
+
     def set_configurations(self, group: int,
                            configurations: Sequence[tuple[int, Configuration]]) -> None:
         """Replace the configurations (index, value) in the log of a frozen replica by those that

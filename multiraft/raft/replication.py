@@ -129,7 +129,7 @@ def _stream(group: Group, member: Progress, fresh: tuple[Entry, ...], fresh_byte
         bytes_max = window_left = min(bytes_max, _throttled_bytes(group, member))
         if bytes_max <= 0:
             return  # the timer touches the group
-    if first < group.log.first_index:
+    if first <= group.log.terms_from:
         snapshot.offer(group, member)
         return
     # The usual case: the member has everything but this round's entries.
@@ -185,10 +185,10 @@ def _range(group: Group, first: int, bytes_max: int, fresh: tuple[Entry, ...]) -
 
 def _probe(group: Group, member: Progress, fresh: tuple[Entry, ...]) -> None:
     """Send an append that asks if the member's log matches at ``next_index - 1``.  It carries
-    entries if they fit into ``PROBE_BYTES_MAX``.  If the next entry is compacted, offer a snapshot
-    instead."""
+    entries if they fit into ``PROBE_BYTES_MAX``.  If the next entry is compacted, or the term before
+    it is a guess, offer a snapshot instead."""
     first = member.next_index
-    if first < group.log.first_index:
+    if first <= group.log.terms_from:
         snapshot.offer(group, member)
         return
     last = first - 1
@@ -206,7 +206,7 @@ def _send_round(group: Group, member: Progress) -> None:
     later leader.  Do nothing outside of PROBE and REPLICATE, or if the member's place is
     compacted."""
     prev = member.next_index - 1
-    if member.state in (_PROBE, _REPLICATE) and prev >= group.log.first_index - 1:
+    if member.state in (_PROBE, _REPLICATE) and prev >= group.log.terms_from:
         _send_append(group, member, prev, prev)
 
 
@@ -407,7 +407,7 @@ def on_append(group: Group, sender: int, append: Append) -> None:
         if not log.matches(prev, append.prev_term):
             group.reply_append(sender, Status.MISMATCH, log.last_not_above(prev, append.prev_term))
             return
-    elif prev >= log.first_index - 1 and log.term_at(prev) != append.prev_term:
+    elif prev >= log.terms_from and log.term_at(prev) != append.prev_term:
         raise ImpossibleMessage(f"group {group.id}: node {sender} has term {append.prev_term} at "
                                 f"{prev}, committed here is term {log.term_at(prev)}")
     appended = bool(append.entries) and _accept(group, sender, append.entries)
@@ -496,7 +496,7 @@ def _known(group: Group, entries: tuple[Entry, ...]) -> int:
     for count, entry in enumerate(entries):
         if entry.index > log.last_index:
             return count
-        if entry.index >= log.first_index and log.term_at(entry.index) != entry.term:
+        if entry.index >= log.terms_from and log.term_at(entry.index) != entry.term:
             if entry.index <= log.commit:
                 raise ImpossibleMessage(f"group {group.id}: {entry!r} contradicts a committed "
                                         f"entry of term {log.term_at(entry.index)}")

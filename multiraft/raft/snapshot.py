@@ -40,13 +40,14 @@ OFFER_RETRY = 4
 def offer(group: Group, member: Progress) -> None:
     """Offer a snapshot to a member whose next entry is compacted.  Appends to it pause until it
     replies or is probed again."""
+    first_index = group.log.terms_from + 1  # that can be sent: the term before it is known
     if member.state is not ProgressState.SNAPSHOT:
-        group.emit("snapshot_needed", member.node, member.next_index, group.log.first_index)
+        group.emit("snapshot_needed", member.node, member.next_index, first_index)
     member.become_probe(member.next_index)
     member.state = ProgressState.SNAPSHOT
     member.progressed_ms = group.context.now_ms
-    group.send(member.node, SnapshotOffer(group.id, group.incarnation, group.term,
-                                          group.log.first_index, group.read_round))
+    group.send(member.node, SnapshotOffer(group.id, group.incarnation, group.term, first_index,
+                                          group.read_round))
 
 
 def on_offer(group: Group, sender: int, message: SnapshotOffer) -> None:
@@ -121,6 +122,7 @@ def point(group: Group) -> tuple[LogBounds, int, Configuration]:
     configuration."""
     log = group.log
     applied = log.applied_index
+    assert applied >= log.terms_from, f"applied {applied}, terms from {log.terms_from}"
     index, configuration = group.configurations[0]
     for above, later in group.configurations[1:]:
         if above <= applied:
@@ -141,7 +143,7 @@ def needed_from(group: Group) -> int:
         member = group.progress.get(node)
         if (member is not None and context.support.is_supported_by(node)
                 and member.state in (ProgressState.PROBE, ProgressState.REPLICATE)
-                and member.match >= log.first_index - 1):
+                and member.match >= log.terms_from):
             needed = min(needed, member.match + 1)
     return needed
 
@@ -157,7 +159,7 @@ def held_from(group: Group) -> int:
     for member in group.progress.values():
         if (support.is_supported_by(member.node)
                 and member.state not in (ProgressState.SNAPSHOT, ProgressState.UNKNOWN_GROUP)):
-            held = min(held, max(member.match + 1, log.first_index))
+            held = min(held, max(member.match + 1, log.terms_from + 1))
     return held
 
 

@@ -81,6 +81,12 @@ class StatusView:
         found = self._groups.get(group)
         return found is not None and found.is_installing
 
+    def is_applied_term_known(self, group: int) -> bool:
+        """True if the term of the last applied entry of the replica here is known, and no guess:
+        only then can a snapshot of its state be installed elsewhere."""
+        found = self._groups.get(group)
+        return found is not None and found.log.applied_index >= found.log.terms_from
+
     def records_left(self, group: int) -> int:
         """Return at how many indexes the replica here may lack records; 0 also without one."""
         found = self._groups.get(group)

@@ -92,6 +92,13 @@ class GroupIndex:
         """Return True if the position of an entry is unknown.  O(n)."""
         return UNKNOWN_POSITION in self._positions
 
+    def with_unknown_position(self) -> Iterator[int]:
+        """Yield the indexes of the entries whose position is unknown.  O(n)."""
+        at = -1
+        for _ in range(self._positions.count(UNKNOWN_POSITION)):
+            at = self._positions.index(UNKNOWN_POSITION, at + 1)
+            yield self.first_index + at
+
     @property
     def last_term(self) -> int:
         return self._run_terms[-1] if self._run_terms else self.prev_term

@@ -229,7 +229,15 @@ class StoredLog:
             self.vote_barrier_index,
             self.group_incarnation,
             self.vote_barrier_term,
+            self.guessed_through,
         )
+
+    @property
+    def guessed_through(self) -> int:
+        """Return the last forgotten entry of the Raft log, whose term is a guess; 0 = none.
+        O(entries)."""
+        return max((at for at in self.index.with_unknown_position() if at not in self.missing),
+                   default=0)
 
     def restart(self, bounds: LogBounds, index: int, configuration: Configuration,
                 snapshot_position: int) -> None:

@@ -143,10 +143,11 @@ class SnapshotSource:
         return len(self.served) < self._limits.groups_max
 
     def _incarnation(self, group: int) -> int:
-        """Return the incarnation of this node's replica; 0 = it has none, or one that is damaged or
-        is installing a snapshot."""
+        """Return the incarnation of this node's replica; 0 = it has none, or one that is damaged,
+        is installing a snapshot or does not know the term of what it has applied."""
         core = self._core.status
-        if not core.has_group(group) or core.is_installing(group):
+        if (not core.has_group(group) or core.is_installing(group)
+                or not core.is_applied_term_known(group)):
             return 0
         # A leader may serve what it has applied even before it has committed in its term: it may
         # need the requester's vote for that commit.

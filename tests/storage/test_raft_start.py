@@ -588,6 +588,9 @@ def test_nothing_is_read_in_the_place_of_a_forgotten_entry():
     with pytest.raises(Compacted):
         store.read_job(GROUP, 5, 7)
     assert [entry.index for entry in store.read_job(GROUP, 6, 7).execute()] == [6, 7]
+    assert log.restored(9).guessed_through == store.repair.guessed_through(GROUP) == 5
+    store.repair.record_damage(GROUP, 7, "found by a read")
+    assert store.repair.guessed_through(GROUP) == 5
 
 
 def test_a_truncated_entry_never_becomes_a_record():

@@ -240,8 +240,10 @@ class RepairCoordinator:
     def _compact(self, group: int, first_index: int, unneeded: Sequence[int] = ()) -> None:
         """Raise the Raft start in storage to that of consensus, and record the damaged entries that
         are not needed as such.  ``unneeded``: missing ones that a peer has compacted."""
-        for staged in self._store.repair.compact(group, first_index, unneeded):
+        repair = self._store.repair
+        for staged in repair.compact(group, first_index, unneeded):
             self._submit(staged)
+        self._core.repair.set_guessed_through(group, repair.guessed_through(group))
 
     def _request_copies(self, group: int, log: StoredLog,
                         is_of_records: bool = False) -> SendRequest | None:

@@ -300,6 +300,11 @@ class LocalRepair:
         unreadable = self._table.log(group).damage.unreadable()
         return sorted(index for index in unreadable if index >= first)
 
+    def guessed_through(self, group: int) -> int:
+        """Return the last forgotten entry of the Raft log, whose term is a guess; 0 = none.
+        O(entries)."""
+        return self._table.log(group).guessed_through
+
     def next_intact(self, group: int, index: int) -> int:
         """Return the index of the first entry behind ``index`` that is not missing; 0 = none.
         O(missing)."""

@@ -77,6 +77,9 @@ class Core:
     def set_configurations(self, group: int, configurations) -> None:
         """Nor here."""
 
+    def set_guessed_through(self, group: int, index: int) -> None:
+        """Nor here."""
+
     def is_following(self, group: int) -> bool:
         return self._following
 

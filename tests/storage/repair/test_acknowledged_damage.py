@@ -598,6 +598,9 @@ class Compacted:
     def quarantine(self, group: int, why: str) -> None:
         """It votes no more."""
 
+    def set_guessed_through(self, group: int, index: int) -> None:
+        """Nothing is appended here."""
+
     def may_truncate(self, group: int, first_gone: int) -> bool:
         return True
 

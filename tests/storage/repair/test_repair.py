@@ -407,6 +407,10 @@ class Core:
     def set_configurations(self, group: int, configurations) -> None:
         self._groups[group] = configurations[-1][1]
 
+    def set_guessed_through(self, group: int, index: int) -> None:
+        assert group in self._groups, f"group {group} is not here"
+        self.guessed_through = index
+
 
 def repaired_but_for_the_tail() -> tuple[Store, Core, RepairCoordinator]:
     """Of five entries the second was damaged; its copy is there, and the tail ends before it."""

@@ -304,6 +304,9 @@ class Core:
     def set_configurations(self, group: int, configurations) -> None:
         """Nor here."""
 
+    def set_guessed_through(self, group: int, index: int) -> None:
+        """Nor here."""
+
     def is_following(self, group: int) -> bool:
         return group in self._following
 
