@@ -104,8 +104,7 @@ class Group:
         self.incarnation = restored.incarnation or incarnation
         self.log_incarnation = incarnation
         self.tail = tail
-        self.log = RaftLog(restored.bounds, restored.term_runs, restored.commit, restored.applied,
-                           restored.guessed_through)
+        self.log = RaftLog.restore(restored)
         #: (index, configuration) in ascending order: the last applied one and all above it.
         self.configurations = [(restored.configuration_index, restored.configuration),
                                *restored.changes]

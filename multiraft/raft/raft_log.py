@@ -24,7 +24,7 @@ from collections.abc import Sequence
 
 from multiraft.codec import layout
 from multiraft.errors import Compacted
-from multiraft.raft.log_reader import LogBounds
+from multiraft.raft.log_reader import GroupRestored, LogBounds
 from multiraft.types import Entry
 
 _ALIGN = layout.ENTRY_ALIGNMENT - 1
@@ -48,8 +48,8 @@ class RaftLog:
                         ones, because these entries were lost and other members have compacted them
     """
 
-    __slots__ = ("first_index", "prev_term", "terms_from", "last_index", "last_term", "staged_index",
-                 "durable_index", "commit", "emitted_index", "applied_index", "drop_from",
+    __slots__ = ("first_index", "prev_term", "terms_from", "last_index", "last_term",
+                 "staged_index", "durable_index", "commit", "emitted_index", "applied_index", "drop_from",
                  "unstaged", "unstaged_bytes", "_run_starts", "_run_terms", "_writing")
 
     def __init__(self, bounds: LogBounds, term_runs: tuple[tuple[int, int], ...], commit: int,
@@ -72,6 +72,12 @@ class RaftLog:
         #: (sequence, last index) of writes in flight, oldest first.
         self._writing: deque[tuple[int, int]] = deque()
         self._check()
+
+    @classmethod
+    def restore(cls, restored: GroupRestored) -> RaftLog:
+        """Return the log that recovery found."""
+        return cls(restored.bounds, restored.term_runs, restored.commit, restored.applied,
+                   restored.guessed_through)
 
     # ---- terms --------------------------------------------------------------------------------
 

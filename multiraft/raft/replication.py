@@ -185,8 +185,8 @@ def _range(group: Group, first: int, bytes_max: int, fresh: tuple[Entry, ...]) -
 
 def _probe(group: Group, member: Progress, fresh: tuple[Entry, ...]) -> None:
     """Send an append that asks if the member's log matches at ``next_index - 1``.  It carries
-    entries if they fit into ``PROBE_BYTES_MAX``.  If the next entry is compacted, or the term before
-    it is a guess, offer a snapshot instead."""
+    entries if they fit into ``PROBE_BYTES_MAX``.  If the next entry is compacted, or the term
+    before it is a guess, offer a snapshot instead."""
     first = member.next_index
     if first <= group.log.terms_from:
         snapshot.offer(group, member)

@@ -1,4 +1,4 @@
-"""Entries that were lost and compacted by the other members: consensus can only guess their terms."""
+"""Entries that were lost, and that the other members have compacted: their terms are guesses."""
 
 from __future__ import annotations
 
