@@ -65,7 +65,8 @@ def build_replicas(env: NodeEnv, storage: StorageParts, metadata: MetadataParts,
     checkpoints = Checkpoints(store, core, metadata.log, env.space)
     partial = SnapshotDownload(RealFilesystem(), str(env.config.data_dir), SNAPSHOT_BYTES_MAX)
     record_copies = RecordCopyTask(core, store, peers.bulk, storage.gather.write, env.space,
-                                   storage.damage_found.notify, request_round, log)
+                                   storage.damage_found.notify, repairs.on_records_copied,
+                                   request_round, log)
     snapshots = Snapshots(core, store, metadata.log, checkpoints, peers.bulk, env.config.limits,
                           request_round, log, partial, env.space, replicas.reload,
                           record_copies.add)

@@ -91,11 +91,12 @@ class RecordCopies:
                  write: Callable[[Stage], Awaitable[None]],
                  on_thread: Callable[..., Awaitable[Any]], pause: Callable[[float], Awaitable[Any]],
                  now_ms: Callable[[], int], space: FullDisk,
-                 damaged: Callable[[CorruptRange], None], request_round: Callable[[], None],
-                 log: EventLog):
+                 damaged: Callable[[CorruptRange], None], copied: Callable[[int], None],
+                 request_round: Callable[[], None], log: EventLog):
         """``write(stage)`` calls ``stage(on_durable)``, writes what that returns, and returns after
         ``on_durable`` was called, at once without a write. ``on_thread(call)`` returns the result
-        of a call that reads the disk. ``damaged`` has a damaged record repaired."""
+        of a call that reads the disk. ``damaged`` has a damaged record repaired.
+        ``copied(group)`` has the records requested from any member that an answer lacked."""
         self.groups: dict[int, Copying] = {}
         self.bytes = 0  # of copies taken since the start
         self._core = core
@@ -107,6 +108,7 @@ class RecordCopies:
         self._now_ms = now_ms
         self._space = space
         self._damaged = damaged
+        self._copied = copied
         self._request_round = request_round
         self._log = log
         self._silent_until_ms: dict[int, int] = {}
@@ -227,6 +229,7 @@ class RecordCopies:
         copying.bytes += size
         copying.records += len(reply.entries)
         copying.behind = reply.through
+        self._copied(group)
         if self._core.status.has_group(group):
             self._report(group)
             return self._store.uncopied(group) != before

@@ -32,16 +32,17 @@ class RecordCopyTask:
 
     def __init__(self, core: MultiRaft, store: Store, bulk: Bulk,
                  submit: Callable[[StagedWrite], None], space: Space,
-                 damaged: Callable[[CorruptRange], None], request_round: Callable[[], None],
-                 log: logging.Logger):
-        """``submit`` takes a staged write to the disk. ``damaged`` has a damaged record repaired.
-        """
+                 damaged: Callable[[CorruptRange], None], copied: Callable[[int], None],
+                 request_round: Callable[[], None], log: logging.Logger):
+        """``submit`` takes a staged write to the disk. ``damaged`` has a damaged record repaired,
+        ``copied`` those that an answer lacked."""
         self._bulk = bulk
         self._submit = submit
         self._store = store
         self._wanted = trio.Event()
         self._copies = RecordCopies(core, store, self, self._write, trio.to_thread.run_sync,
-                                    trio.sleep, monotonic_ms, space, damaged, request_round, log)
+                                    trio.sleep, monotonic_ms, space, damaged, copied, request_round,
+                                    log)
         bulk.handlers[OPERATION] = self.answer
 
     @property

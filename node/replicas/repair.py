@@ -68,6 +68,12 @@ class Repairs:
         if self._repairer.groups:
             self._wanted.set()
 
+    def on_records_copied(self, group: int) -> None:
+        """Request the records from all members that an answer with copies lacked."""
+        self._repairer.on_records_copied(group)
+        if self._repairer.groups:
+            self._wanted.set()
+
     def on_replica_created(self, group: int) -> None:
         """Start the repair of a new replica if it begins as a recovering head."""
         self._repairer.on_replica_created(group)

@@ -101,12 +101,13 @@ class Member:
         self.events: list[tuple[str, dict]] = []
         self.pauses: list[float] = []
         self.damage: list = []
+        self.lacks: set[int] = set()  # groups of which repair requests records
         self.silent: set[int] = set()
         self.written: list = []
         self.change = lambda reply: reply
         self.copies = RecordCopies(self.core, store, self, self.write, on_thread, self.pause,
-                                   lambda: self.now_ms, self, self.damage.append, lambda: None,
-                                   self)
+                                   lambda: self.now_ms, self, self.damage.append,
+                                   self.lacking, lambda: None, self)
 
     async def ask(self, peer: int, request: RecordsRequest) -> RecordsReply | None:
         self.asked.append((peer, request.first, request.last))
@@ -123,6 +124,10 @@ class Member:
         if staged is not None:
             staged.execute()
             self.store.finish(staged)
+
+    def lacking(self, group: int) -> None:
+        if self.store.table.logs[group].records.missing:
+            self.lacks.add(group)
 
     async def pause(self, seconds: float) -> None:
         assert len(self.pauses) < 200, "it never ends"
@@ -304,7 +309,7 @@ def test_a_record_that_the_leader_has_lost_is_missing_and_the_replica_incomplete
     here.copies.add(GROUP)
     assert run(here.copies._step(GROUP))
     assert not here.store.uncopied(GROUP) and not here.store.is_complete(GROUP)
-    assert here.core.left == 1
+    assert here.core.left == 1 and here.lacks == {GROUP}, "nobody asks for the record else"
     assert not run(here.copies._step(GROUP)) and GROUP in here.copies.groups
     here.store.table.logs[GROUP].records.forget_missing(6)
     run(here.copies.copy_all())

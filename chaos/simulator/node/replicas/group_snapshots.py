@@ -111,7 +111,7 @@ class GroupSnapshotExchange:
             SNAPSHOT_BYTES_MAX, TraceLog(env))
         self._copies = RecordCopies(
             raft, store, self, self._write, threads.run, threads.pause, lambda: env.now_ms, guard,
-            repair.found, rounds.request, TraceLog(env))
+            repair.found, repair.records_copied, rounds.request, TraceLog(env))
         bulk.handlers[OPERATION] = self._answer
         self._is_downloading = self._is_copying = False
 

@@ -128,6 +128,11 @@ class DamageRepair:
             raise Violation("NothingIsDamaged", f"n{self._node} reads what never rotted: {error}")
         self._take(error)
 
+    def records_copied(self, group: int) -> None:
+        """Have records repaired that an answer with copies lacked."""
+        self.coordinator.on_records_copied(group)
+        self.request()
+
     def _has_rotted(self, error: CorruptRange) -> bool:
         """True if bits of the entry have changed, or the entry is known to be missing. For an entry
         that is no longer in the log: if any bit of this node has."""
