@@ -428,6 +428,11 @@ class PartitionIndex:
             return False
         return indexes[bisect_left(indexes, first)] < end
 
+    def end_of(self, index: int) -> int:
+        """Return the offset behind the batch of the entry ``index``, which has a slot; a guess if
+        the batch is unreadable.  O(log n)."""
+        return self.batch(bisect_left(self._indexes, index))[1]
+
     def remove_below(self, offset: int, index: int, unsure: Container[int] = (),
                      count_max: int = sys.maxsize) -> array[int]:
         """Remove the batches that end at ``offset`` or before and whose index is below ``index``,

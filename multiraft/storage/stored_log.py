@@ -421,6 +421,25 @@ class StoredLog:
         O(partitions log n)."""
         return any(each.has_index_within(index, index + 1) for each in self.partitions.values())
 
+    def is_batch_needed(self, index: int, states: PartitionStates) -> bool:
+        """Return True if the index of a partition in memory has the entry of an index as a batch
+        that does not end at or below the applied log start, as far as is known.  O(partitions log
+        n)."""
+        for partition, batches in self.partitions.items():
+            if batches.has_index_within(index, index + 1):
+                state = states.applied(partition)
+                return state is not None and batches.end_of(index) > state.log_start
+        return False
+
+    def forget_records(self, indexes: Collection[int]) -> None:
+        """Remove missing records and holes that no replica needs, and remember their indexes.
+        O(indexes * partitions log n + moved bytes)."""
+        for index in indexes:
+            for batches in self.partitions.values():
+                batches.remove_batch(index)
+        self.records.unneeded.add(indexes)
+        self.records.remove(indexes, self.raft_start)
+
     def partitions_below(self, first_index: int) -> list[int]:
         """Return the partitions with batches of the Raft log below an index.  O(partitions)."""
         first = self.index.first_index
@@ -528,7 +547,9 @@ class StoredLog:
             rows_bytes += batches.drop_rows_below(log_start, batches_max - count)
             count += rows_before - batches.row_count
             if state is None or batches.first_offset < log_start:
-                gone = batches.remove_below(log_start, end, unsure if state is not None else (),
+                # All that is below the Raft start is applied, and ends at the partition's end.
+                is_whole = state is None or state.next_offset <= log_start
+                gone = batches.remove_below(log_start, end, () if is_whole else unsure,
                                             batches_max - count)
                 removed += gone
                 count += len(gone)

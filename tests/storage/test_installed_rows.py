@@ -15,7 +15,7 @@ from multiraft.storage import stored_log
 from multiraft.storage.errors import CorruptJournalRange, CorruptRange, RecordsNotCopied
 from multiraft.storage.io_jobs import RowRecordsJob
 from multiraft.storage.repair.repair import ANY_COMMITTED
-from multiraft.types import Entry
+from multiraft.types import Entry, EntryKind
 from tests.storage.damage import flipped
 from tests.storage.test_indexed_records import (
     GROUPS,
@@ -27,7 +27,7 @@ from tests.storage.test_indexed_records import (
     partitions,
     put,
 )
-from tests.storage.world import VOTERS, checkpoint, looked_up, noop_entry, seal
+from tests.storage.world import VOTERS, checkpoint, looked_up, noop_entry, release, seal
 
 GROUP = GROUPS[0]
 
@@ -339,6 +339,33 @@ def test_a_peer_ends_the_search_for_a_record_that_was_in_an_index_file_alone():
     wanted = [(lost.index, ANY_COMMITTED)]
     assert history.store.repair.compacted(GROUP, wanted) == wanted, "so does this one, for others"
     assert not history.store.repair.copy_jobs(GROUP, wanted, 1 << 20)
+    history.check()
+
+
+def test_a_peer_ends_the_search_for_a_record_that_the_log_start_has_passed():
+    """Its place is in memory, and those of the batches behind it are not."""
+    history = History()
+    for at in range(120):
+        history.put(GROUPS[at % 2], at % 3, at % 60)
+    compacted(history)
+    log, repair = history.store.table.logs[GROUP], history.store.repair
+    lost, behind = [each for each in history.batches(GROUP, partitions(GROUP)[0])][:2]
+    assert repair.record_damage(GROUP, lost.index, "found by a read")
+    seal(history.store)
+    checkpoint(history.store, {})
+    release(history.store)
+    assert log.records.in_file(behind.index) is not None
+    repair.forget_holes(GROUP, [lost.index])
+    assert log.records.missing, "needed here, whatever a peer has deleted"
+    history.append(GROUP, Entry(EntryKind.LOG_START, GROUP, 1, 1, history.next_index(GROUP),
+                                lost.partition, behind.base_offset))
+    history.apply(GROUP, 0)
+    history.trim(GROUP)
+    assert log.records.missing, "nothing in memory tells where it ends"
+    assert repair.forget_holes(GROUP, [lost.index])
+    assert not log.records.missing
+    history.check()
+    history.restart()
     history.check()
 
 

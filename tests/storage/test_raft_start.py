@@ -760,3 +760,14 @@ def test_a_partition_whose_batches_in_a_segment_were_all_truncated(simulated):
     store.table.logs[GROUP]._check()
     assert read(store, PARTITION, 0) == (payloads(3), 2)
     assert read(store, SECOND, 0) == ([], 0)
+
+
+def test_a_lost_record_leaves_when_the_log_start_is_at_the_end_of_its_partition(simulated):
+    """No batch behind it tells where it ends, and no member has it any longer."""
+    store = compacted(simulated)
+    assert store.repair.record_damage(GROUP, 8, "found by a read")
+    append(store, log_start(10, SECOND, 2))
+    store.trim(GROUP, [SECOND])
+    log = store.table.logs[GROUP]
+    log._check()
+    assert not log.records.missing and [*records(store, GROUP)] == [3, 6, 7]
