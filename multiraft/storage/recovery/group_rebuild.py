@@ -338,6 +338,10 @@ class GroupRebuild:
                                       for each in chosen.cold], terms, states, indexed)
         for _, copy in sorted(self._file_copies.items()):
             log.restore_copy(copy, states)
+            if term_in(terms, copy.index) == UNKNOWN_TERM:
+                terms[:] = with_term(terms, copy.index, copy.term, log.raft_start)
+        if self._file_copies:  # one may be the first record: those behind it are in cold segments
+            log.records.set_terms(terms, log.raft_start)
         return chosen.answered
 
     def _raise_raft_start(self, record: GroupRecord, states: PartitionStates,

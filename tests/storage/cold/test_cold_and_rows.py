@@ -314,6 +314,52 @@ def test_a_record_that_is_repaired_between_survey_and_copy_stays_the_newer_one()
     history.check()
 
 
+def copied_but_for_one(history: History):
+    """Records in a cold segment but for the first of a source, which is damaged, and the source's
+    run of these."""
+    store = history.store
+    sources = Sources(tuple(each for each in store.cleaner._facts if each.records))
+    surveys = surveyed(store, sources)
+    run = surveys[0].runs[0]
+    history.filesystem.flip(surveys[0].indexed.segment.path,
+                            run.positions[0] - surveys[0].start + 70, 1)
+    job = store.cleaner.copy_job(sources, surveys)
+    while not job.is_done:
+        job.step()
+    assert [each.index for each in store.cleaner.copied(job)] == [run.indexes[0]]
+    lose(history, run, 0)
+    return run
+
+
+def lose(history: History, run, at: int) -> None:
+    assert history.store.repair.record_damage(run.group, run.indexes[at], "test",
+                                              run.positions[at], run.sizes[at])
+
+
+def repair_first(history: History, run) -> None:
+    """A peer's copy of the damaged record, and all work of the cleaner."""
+    staged = history.store.repair.stage_copies(
+        run.group, [history.logs[run.group][run.indexes[0] - 1]], lambda: None)
+    staged.execute()
+    history.store.finish(staged)
+    for _ in range(3):
+        work(history)
+        clean(history)
+        history.remove()
+    history.check()
+
+
+def test_a_copy_that_is_the_first_record_hides_no_terms_at_a_start():
+    """Those behind it are in cold segments, and a record of unknown term cannot be read."""
+    history = released()
+    run = copied_but_for_one(history)
+    repair_first(history, run)
+    terms = history.store.table.logs[run.group].records.terms
+    history.restart()
+    assert history.store.table.logs[run.group].records.terms == terms
+    history.check()
+
+
 def test_surveys_are_due_when_batches_left():
     history = released()
     cleaner = history.store.cleaner
