@@ -306,15 +306,25 @@ class Cleaner:
             each.is_changing = False
 
     def _move(self, segment: ColdSegment, run: ColdRun) -> Iterator[None]:
-        """Set the places of records in memory to those of their copies; yield after each piece."""
+        """Set the places of records in memory to those of their copies; yield after each piece.  A
+        record that was lost after it was copied is back then, in the index of its partition too:
+        while it is missing, it has no slot there if an index file answered for it."""
         number = segment.name.number
         for begin in range(0, len(run.indexes), MOVES_PER_CALL):
             log = self._log_of(run.group, run.incarnation)
+            lost: dict[int, int] = {}  # index -> slot
             for slot in range(begin, min(begin + MOVES_PER_CALL, len(run.indexes))):
                 index = run.indexes[slot]
                 if log is not None and index in log.records and self._is_older(
                         log.records.locate(index).position, segment):
-                    log.records.move(index, place_in(number, run.bytes[slot]))
+                    if index in log.records.missing:
+                        lost[index] = slot
+                    else:
+                        log.records.move(index, place_in(number, run.bytes[slot]))
+            if log is not None and lost:
+                states = self._table.partition_states[run.group]
+                for copy in self._copies(segment, run, lost):
+                    log.restore_copy(copy, states)
             yield
 
     def _use_run(self, waiting: _Waiting, cold: IndexedSegment, run: ColdRun,
@@ -368,7 +378,6 @@ class Cleaner:
                    ranges: Sequence[CopiedRange]) -> Iterator[None]:
         """Add the places of copies of records that are in index files alone, and not in
         ``ranges``; yield after each piece."""
-        terms = list(zip(run.run_starts, run.run_terms))
         for begin in range(0, len(run.indexes), ADDED_PER_CALL):
             indexes = run.indexes[begin:begin + ADDED_PER_CALL]
             log = self._log_of(run.group, run.incarnation)
@@ -378,21 +387,27 @@ class Cleaner:
                      if not _is_within(ranges, index) and self._is_in_file(log, index, waiting)}
             if not slots:
                 continue
-            states, copies = self._table.partition_states[run.group], []
-            for partition, batches in run.partitions.items():
-                state = states.applied(partition)
-                if state is None:
-                    continue
-                for at in batches.slots_within(indexes[0], indexes[-1] + 1):
-                    base, end, index = batches.batch(at)
-                    if end > state.log_start and index in slots:
-                        place = place_in(waiting.segment.name.number, run.bytes[slots[index]])
-                        # The highest timestamp so far does as well as the batch's own.
-                        copies.append(Copy(index, term_in(terms, index), place,
-                                           run.sizes[slots[index]], 0, 0, partition, base,
-                                           end - base, batches.latest(at)))
-            log.take_moved(sorted(copies))
+            log.take_moved(sorted(self._copies(waiting.segment, run, slots)))
             yield
+
+    def _copies(self, segment: ColdSegment, run: ColdRun, slots: Mapping[int, int]) -> list[Copy]:
+        """Return the copies of records that are not below the log start; ``slots``: index -> slot
+        in the run.  O(partitions log n + records of the run with indexes between)."""
+        terms, copies = list(zip(run.run_starts, run.run_terms)), []
+        states, first, last = self._table.partition_states[run.group], min(slots), max(slots)
+        for partition, batches in run.partitions.items():
+            state = states.applied(partition)
+            if state is None:
+                continue
+            for at in batches.slots_within(first, last + 1):
+                base, end, index = batches.batch(at)
+                if end > state.log_start and index in slots:
+                    slot = slots[index]
+                    place = place_in(segment.name.number, run.bytes[slot])
+                    # The highest timestamp so far does as well as the batch's own.
+                    copies.append(Copy(index, term_in(terms, index), place, run.sizes[slot], 0, 0,
+                                       partition, base, end - base, batches.latest(at)))
+        return copies
 
     def _forget(self, source: _WholeSource) -> None:
         """Forget that the index file of a source answers: all live records of the group there have

@@ -349,6 +349,20 @@ def repair_first(history: History, run) -> None:
     history.check()
 
 
+def test_a_record_that_is_lost_behind_its_copy_is_read_from_the_copy():
+    """The index file of the source answers still, because another record could not be copied. The
+    lost one is in the index of its partition again, which has no slot of it while it is lost."""
+    history = released()
+    run = copied_but_for_one(history)
+    lose(history, run, 1)
+    work(history)
+    log = history.store.table.logs[run.group]
+    log._check()
+    assert [*log.records.missing] == [run.indexes[0]]
+    assert is_cold(log.records.locate(run.indexes[1]).position)
+    repair_first(history, run)
+
+
 def test_a_copy_that_is_the_first_record_hides_no_terms_at_a_start():
     """Those behind it are in cold segments, and a record of unknown term cannot be read."""
     history = released()
