@@ -1,0 +1,1162 @@
+"""Three members of two groups on simulated disks: what happens to them, and how they heal.
+
+``RepairWorld`` runs a script of random steps.  Each step draws from a seed of its own, so that a
+script is still the same without some of its steps.  ``heal`` drives the repair as a node does, with
+the node's own ``RepairSteps`` and ``RecordCopies``, and fails if it does not end.
+
+Consensus is a model (``Consensus``).  Its simplifications:
+
+- Messages arrive at once, writes end at once (those of repair after the pass), nobody crashes in
+  the middle of one.  A commit index is only known together with its effects.
+- The healthy member with the longest log is elected while there are two healthy ones; its empty
+  entry is committed at once if one of them hears of it.  Members do not change.
+- A leader clears a replica in head recovery when the replica has its log up to a barrier entry that
+  the others have committed.
+
+Damage leaves each entry intact on another member, or is such that the two others are healthy and
+elect a leader, which replaces what it has compacted by a snapshot.  Only one member at a time loses
+what no log names (places of votes and terms), because two of them would wait for each other.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import NamedTuple
+
+from multiraft.codec import layout
+from multiraft.partitions.state import PartitionStates
+from multiraft.raft.log_reader import LogBounds
+from multiraft.storage.checkpoint import checkpoint_names
+from multiraft.storage.cold.cleaning_policy import Sources
+from multiraft.storage.cold.cold_segment import number_of
+from multiraft.storage.errors import (
+    CorruptFile,
+    CorruptIndexedSegment,
+    CorruptRange,
+    RecordsNotCopied,
+)
+from multiraft.storage.repair.coordinator import RepairCoordinator
+from multiraft.storage.repair.scrub import Scrubber
+from multiraft.types import Entry, EntryKind, HardState
+from node.replicas.record_copies import RecordCopies
+from node.replicas.repair_steps import RepairSteps
+from tests.node.steps import at_once, run
+from tests.storage.cold.test_cleaner import surveyed, worked
+from tests.storage.damage import DIRECTORY, LANE, Disk
+from tests.storage.recovery.test_lost_truncations import Status
+from tests.storage.world import (
+    VOTERS,
+    Rounds,
+    data_entry,
+    noop_entry,
+    open_entry,
+    open_store,
+    release,
+    seal,
+    write,
+)
+
+GROUPS, NODES = (1, 2), (1, 2, 3)
+COLD = f"{DIRECTORY}/cold-0"
+END = 1 << 40
+#: Passes in which everything heals.  One pass is one request for each group; the next one asks
+#: another member.
+PASSES = 60
+
+
+#: Behind the bytes of an entry without which it is not known whose it is.
+PAYLOAD_AT = layout.ENTRY_HEADER_BYTES + layout.BATCH_UNCHECKED_BYTES
+
+
+class NeverEnds(AssertionError):
+    """Repair that made no end within ``PASSES`` passes."""
+
+
+def partitions(group: int) -> range:
+    return range(10 * group, 10 * group + 3)
+
+
+class PassEnded(Exception):
+    """End of one pass of a task of the node, at its pause."""
+
+
+async def end_pass(_seconds: float) -> None:
+    raise PassEnded
+
+
+class Silence:
+    """A log that keeps nothing, of a disk with space."""
+
+    full = False
+
+    def info(self, event: str, *, extra: dict) -> None:
+        """Nothing is read here."""
+
+
+@dataclass
+class Replica:
+    """What consensus of one member knows of a group."""
+
+    first: int
+    commit: int
+    is_damaged: bool  # quarantined: frozen, unless it is following
+    is_following: bool = False
+    barrier: int = 0
+    barrier_term: int = 0
+    is_recovered: bool = False
+    records_left: int = 0
+
+
+class Place(NamedTuple):
+    """An item of the journal, at a place in a file."""
+
+    path: str
+    at: int
+    size: int
+    kind: int
+    group: int
+    index: int
+
+
+class Consensus:
+    """Consensus of one member, as a coordinator and record copies see it."""
+
+    def __init__(self, member: Member):
+        self.status = self.repair = self  # as the views of a core
+        self.node = member.node
+        self.replicas: dict[int, Replica] = {}
+        self._member = member
+
+    def groups(self) -> tuple[int, ...]:
+        return GROUPS
+
+    def has_group(self, group: int) -> bool:
+        return True
+
+    def is_installing(self, group: int) -> bool:
+        return False
+
+    def is_leader(self, group: int) -> bool:
+        return self._member.world.leaders[group] == self.node
+
+    def has_applied_in_term(self, group: int) -> bool:
+        world, states = self._member.world, self._member.store.partition_states[group]
+        return self.is_leader(group) and states.applied_index >= world.begins[group]
+
+    def of(self, group: int) -> Status:
+        store, replica = self._member.store, self.replicas[group]
+        return Status(replica.first, store.table.logs[group].index.last_index,
+                      store.partition_states[group].applied_index, replica.commit,
+                      self._member.world.leaders[group], VOTERS)
+
+    # ---- records -------------------------------------------------------------------------------
+
+    def records_left(self, group: int) -> int:
+        return self.replicas[group].records_left
+
+    def set_records_left(self, group: int, left: int) -> None:
+        self.replicas[group].records_left = left
+
+    def hand_to_complete(self, group: int) -> bool:
+        return False
+
+    def copy_pause_ms(self, group: int, node: int) -> int:
+        return 0
+
+    def copies_sent(self, group: int, node: int, size: int) -> None:
+        """Nothing limits them here."""
+
+    # ---- repair commands -----------------------------------------------------------------------
+
+    def is_frozen(self, group: int) -> bool:
+        replica = self.replicas[group]
+        return replica.is_damaged and not replica.is_following
+
+    def quarantine(self, group: int, why: str) -> None:
+        replica = self.replicas[group]
+        replica.is_damaged, replica.is_following, replica.is_recovered = True, False, False
+        self._member.world.step_down(self._member, group)
+
+    def may_truncate(self, group: int, first_gone: int) -> bool:
+        return self.is_frozen(group) and (
+            self.replicas[group].commit < first_gone <= self.of(group).last_index)
+
+    def truncate(self, group: int, first_gone: int) -> None:
+        self._member.round(group, first_gone, [])
+
+    def set_term_runs(self, group: int, term_runs) -> None:
+        """Nothing is kept here."""
+
+    def set_configurations(self, group: int, configurations) -> None:
+        """Nor here."""
+
+    def compacted(self, group: int, first_index: int) -> None:
+        applied = self.of(group).applied_index
+        assert first_index - 1 <= applied, f"compaction to {first_index}, applied {applied}"
+        self.replicas[group].first = max(self.replicas[group].first, first_index)
+
+    def begin_head_recovery(self, group: int) -> None:
+        replica = self.replicas[group]
+        replica.is_following, replica.barrier, replica.is_recovered = True, 0, False
+        self._member.met.add("head recovery")
+        self._member.round(group, self.of(group).last_index + 1, [])
+
+    def is_following(self, group: int) -> bool:
+        return self.replicas[group].is_following
+
+    def is_head_recovered(self, group: int) -> bool:
+        return self.replicas[group].is_recovered
+
+    def repaired(self, group: int) -> None:
+        replica = self.replicas[group]
+        replica.is_damaged = replica.is_following = replica.is_recovered = False
+
+
+class Member:
+    """One node: its disk, its store, and the tasks that repair it."""
+
+    def __init__(self, world: RepairWorld, node: int):
+        self.world, self.node = world, node
+        self.disk = Disk()
+        self.mine: dict[int, list[Entry]] = {group: [] for group in GROUPS}  # entries of its logs
+        self.places: list[Place] = []
+        self.lost: set[tuple[int, int]] = set()  # (group, index), since all were healthy
+        self.scars: set[str] = set()  # segments and index files with flipped bits
+        self.met: set[str] = set()  # what happened here
+        self.is_wild = False  # may have lost what no log names
+        self.files_found: set[int] = set()  # segments found damaged with their index files
+        self.is_raft_hurt = False  # may have lost entries of a Raft log
+        self.is_checkpoint_rotten = False
+        self._seen = 0  # journal position up to which ``places`` has the items
+        self._writes: list = []
+        self.open()
+
+    def open(self) -> None:
+        """Start the node: recovery, then consensus, then the tasks."""
+        self.store = store = open_store(self.disk.filesystem, DIRECTORY)
+        self._writes = []
+        self.core = core = Consensus(self)
+        self.shortened: dict[int, set[int]] = {group: set() for group in GROUPS}
+        following = []
+        for group in GROUPS:
+            restored = store.create_group(group, 1, VOTERS)
+            core.replicas[group] = Replica(restored.bounds.first_index,
+                                           max(restored.commit, restored.applied),
+                                           bool(restored.quarantined))
+            if restored.needs_head_recovery:
+                following.append(group)
+        for group in following:
+            core.begin_head_recovery(group)
+        self.repairer = RepairCoordinator(self.node, store, core, self._writes.append)
+        self.repairs = RepairSteps(self.repairer, SimpleNamespace(ask=self._ask_repairs), at_once,
+                                   end_pass, self.on_damage, lambda: None, Silence())
+        self.copies = RecordCopies(core, store, SimpleNamespace(ask=self._ask_copies), self._write,
+                                   at_once, end_pass, lambda: self.world.now_ms, Silence(),
+                                   self.on_damage, self.repairer.on_records_copied,
+                                   lambda: None, Silence())
+        self.repairer.add_quarantined()
+        self.copies.add_incomplete()
+        self.note()
+
+    # ---- ports of the tasks --------------------------------------------------------------------
+
+    async def _ask_repairs(self, peer: int, request):
+        return await self.world.members[peer].repairs.copies_for(request)
+
+    async def _ask_copies(self, peer: int, request):
+        return await self.world.members[peer].copies.copies_for(self.node, request)
+
+    async def _write(self, stage) -> None:
+        self.flush()
+        staged = stage(lambda: None)
+        if staged is not None:
+            self._writes.append(staged)
+        self.flush()
+
+    def on_damage(self, error) -> None:
+        assert "is in its place" not in str(error), f"nothing was written elsewhere: {error}"
+        self.met.add(type(error).__name__)
+        self.repairer.on_damage(error)
+        if isinstance(error, CorruptIndexedSegment):
+            self.files_found.add(error.begin)
+        if not isinstance(error, CorruptFile):
+            self.world.elect_due()
+
+    def flush(self) -> None:
+        """End the writes of repair, in the order in which they were staged."""
+        while self._writes:
+            staged = self._writes.pop(0)
+            staged.execute()
+            self.store.finish(staged)
+        self.note()
+
+    # ---- the log -------------------------------------------------------------------------------
+
+    def log(self, group: int):
+        return self.store.table.logs[group]
+
+    def is_healthy(self, group: int) -> bool:
+        return not self.core.replicas[group].is_damaged
+
+    def applied(self, group: int) -> int:
+        return self.store.partition_states[group].applied_index
+
+    def round(self, group: int, drop_from: int, entries: list[Entry]) -> None:
+        """A round of one group, in the store, its tail and the model."""
+        self.flush()
+        states, mine = self.store.partition_states[group], self.mine[group]
+        if drop_from and states.last_index >= drop_from:
+            states.truncate(drop_from)
+        if drop_from:
+            del mine[drop_from - 1:]
+        for entry in entries:
+            fault = states.check_entry(entry)
+            assert not fault, f"node {self.node}, group {group}: {fault}"
+            states.append(entry)
+            mine.append(entry)
+        Rounds(self.store).run(write(group, *entries, drop_from=drop_from,
+                                     hard_state=HardState(self.world.terms[group], 1)))
+        self.note()
+
+    def apply(self, group: int, index: int) -> None:
+        replica, states = self.core.replicas[group], self.store.partition_states[group]
+        if self.core.is_frozen(group):
+            return
+        index = min(index, len(self.mine[group]), self.world.committed[group])
+        replica.commit = max(replica.commit, index)
+        if replica.commit > states.applied_index:
+            states.apply(replica.commit)
+        self.shortened[group].update(states.take_shortened())
+
+    # ---- upkeep --------------------------------------------------------------------------------
+
+    def checkpoint(self) -> None:
+        self.flush()
+        job = self.store.checkpoint_job(
+            {group: replica.commit for group, replica in self.core.replicas.items()}, None)
+        job.execute()
+        self.store.checkpointed(job)
+        self.is_checkpoint_rotten = False
+
+    def vote(self) -> None:
+        """Rounds of both groups, so that the next checkpoint has a position of its own."""
+        for group in GROUPS:
+            self.round(group, 0, [])
+
+    def compact(self, group: int, back: int) -> None:
+        if not self.is_healthy(group):
+            return
+        first = self.store.raft_start_max(group) - back
+        if first > self.log(group).raft_start:
+            risen = self.store.compact(group, first)
+            self.core.compacted(group, risen)
+
+    def trim(self, batches_max: int) -> None:
+        for group, shortened in self.shortened.items():
+            if shortened and not self.store.trim(group, sorted(shortened), batches_max):
+                shortened.clear()
+
+    def release(self) -> None:
+        self.flush()
+        seal(self.store)
+        self.checkpoint()
+        release(self.store)
+
+    def clean(self, first: int, step: int) -> None:
+        """Copy the records of some segments to a cold one."""
+        cleaner = self.store.cleaner
+        worked(self.store)
+        sources = Sources(tuple([
+            each for each in cleaner._facts if each.records and not cleaner.is_source(each.start)
+            and not (each.is_cold and number_of(each.start) in cleaner._waiting)][first::step]))
+        if not sources.segments:
+            return
+        job = cleaner.copy_job(sources, surveyed(self.store, sources))
+        if job is None:
+            return
+        try:
+            while not job.is_done:
+                job.step()
+        except CorruptFile:
+            cleaner.copy_failed(job)
+            job.abandon()
+            return
+        for damage in cleaner.copied(job):
+            self.on_damage(damage)
+        self.met.add("cold segment")
+
+    def remove(self) -> None:
+        worked(self.store)
+        while True:
+            job = self.store.removal_job()
+            if job is not None:
+                job.execute()
+                self.store.removed(job)
+            elif not self.store.is_examining:
+                return
+
+    def upkeep(self) -> None:
+        """What is due at a node all the time."""
+        self.flush()
+        seal(self.store)
+        if self.store.checkpoint_due:
+            self.vote()
+            self.checkpoint()
+            release(self.store)
+        self.trim(1 << 30)
+        self.remove()
+
+    def restart(self, without_indexes: bool) -> None:
+        self.flush()
+        self.store.close()
+        if without_indexes:
+            for name in self.disk.filesystem.list(LANE):
+                if name.endswith(".index"):
+                    self.disk.filesystem.remove(f"{LANE}/{name}")
+        for group in GROUPS:
+            self.world.step_down(self, group)
+        self.open()
+
+    # ---- repair --------------------------------------------------------------------------------
+
+    def repair(self) -> None:
+        """One pass of both tasks."""
+        for task in (self.repairs.repair_all, self.copies.copy_all):
+            try:
+                run(task())
+            except PassEnded:
+                pass
+            self.flush()
+            self.world.elect_due()
+
+    def scrub(self) -> None:
+        """Read everything from the disk once."""
+        self.flush()
+        scrubber = Scrubber(self.store)
+        while (job := scrubber.next_job()) is not None:
+            job.execute()
+            for error in scrubber.done(job):
+                self.on_damage(error)
+            self.flush()
+
+    def read_or_report(self) -> bool:
+        """Read all that readers may read; return False if damage was found."""
+        try:
+            self.check()
+        except CorruptRange as error:
+            self.on_damage(error)
+            self.flush()
+            return False
+        except RecordsNotCopied:
+            return False
+        return True
+
+    def is_whole(self, group: int) -> bool:
+        """Return True if nothing is left to repair."""
+        log = self.log(group)
+        return (group not in self.repairer.groups and group not in self.copies.groups
+                and self.is_healthy(group) and not log.quarantined and not log.missing
+                and log.records.is_complete and not self.store.checkpoint_due
+                and self.mine[group] == self.world.true(group)
+                and self.applied(group) == self.world.committed[group])
+
+    def state(self, group: int) -> str:
+        """Describe what is left to repair."""
+        log, replica = self.log(group), self.core.replicas[group]
+        return (f"n{self.node} g{group} leader {self.world.leaders[group]}: asks {group in self.repairer.groups}, copies "
+                f"{group in self.copies.groups}, quarantined {log.quarantined!r}, missing "
+                f"{sorted(log.missing)}, records missing {sorted(log.records.missing)}, uncopied "
+                f"{log.records.uncopied.ranges}, unneeded {log.records.unneeded.ranges}, log "
+                f"{log.raft_start}..{log.index.last_index} of {len(self.world.true(group))}, "
+                f"applied {self.applied(group)} of {self.world.committed[group]}, {replica}, "
+                f"checkpoint due {self.store.checkpoint_due}")
+
+    # ---- what holds ----------------------------------------------------------------------------
+
+    def check(self) -> None:
+        self.store.table.indexed._check()
+        self.store.table.journal_damage._check()
+        for group in GROUPS:
+            log, mine = self.log(group), self.mine[group]
+            log._check()
+            assert log.index.last_index == len(mine)
+            for partition in partitions(group):
+                self.check_partition(group, partition)
+            self.check_entries(group)
+
+    def check_entries(self, group: int) -> None:
+        """The Raft log is what was written, without forgotten entries."""
+        log, mine = self.log(group), self.mine[group]
+        for index in range(log.raft_start, len(mine) + 1):
+            assert log.is_forgotten(index) or log.index.term(index) == mine[index - 1].term
+        intact: list[int] = []
+        for index in range(log.raft_start, len(mine) + 2):
+            if index <= len(mine) and not log.is_forgotten(index):
+                intact.append(index)
+            elif intact:
+                found = self.store.read_job(group, intact[0], intact[-1]).execute()
+                assert [*found] == mine[intact[0] - 1:intact[-1]]
+                intact = []
+
+    def check_partition(self, group: int, partition: int) -> None:
+        """Every batch that is not below the log start can be read."""
+        state = self.store.partition_states[group].applied(partition)
+        start = state.log_start if state is not None else 0
+        expected = [bytes(entry.payload) for entry in self.mine[group] if entry.batch
+                    and entry.partition == partition
+                    and entry.base_offset + entry.batch.count > start]
+        found: list[bytes] = []
+        offset = start
+        while batches := self._fetch(group, partition, offset):
+            found += [bytes(each) for each in batches[0]]
+            assert batches[1] > offset
+            offset = batches[1]
+        assert found == expected, (
+            f"node {self.node}, partition {partition} from {start} on: {len(found)} of "
+            f"{len(expected)} batches, {[each == other for each, other in zip(found, expected)]}")
+
+    def _fetch(self, group: int, partition: int, offset: int):
+        found = self.store.fetch(group, partition, offset, 1500, END)
+        buffers = found.buffers if found.job is None else found.job.execute()
+        return (buffers, found.read_to) if buffers else None
+
+    # ---- damage --------------------------------------------------------------------------------
+
+    def note(self) -> None:
+        """Remember where items of the journal stand."""
+        for segment in self.store.table.journal.segments:
+            at = max(self._seen, segment.start + layout.SEGMENT_HEADER_BYTES) - segment.start
+            if segment.start + at >= segment.end:
+                continue  # it may have no file yet
+            self.places += items_of(segment.path, self.disk.read(segment.path), at,
+                                    segment.end - segment.start)
+        self._seen = self.store.table.journal.position
+
+    def standing(self) -> list[Place]:
+        """The items in the files that exist."""
+        exists = self.disk.filesystem.exists
+        known = {path: exists(path) for path in {each.path for each in self.places}}
+        self.places = [each for each in self.places if known[each.path]]
+        return self.places
+
+    def cold_items(self) -> list[Place]:
+        found: list[Place] = []
+        for each in self.store.table.journal.cold:
+            if self.disk.filesystem.exists(each.path):
+                data = self.disk.read(each.path)
+                found += items_of(each.path, data, layout.SEGMENT_HEADER_BYTES, len(data))
+        return found
+
+    def has_intact(self, group: int, index: int) -> bool:
+        """Return True if the member could give the entry of an index to others."""
+        log = self.log(group)
+        if (group, index) in self.lost or log.first_missing_of((index,)):
+            return False
+        if index >= log.raft_start:
+            return index <= log.index.last_index and not log.is_forgotten(index)
+        records = log.records
+        return index in records or (
+            records.in_file(index) is not None and index >= records.first_needed
+            and index not in records.unneeded and not records.uncopied.first_in(index, index)
+            and self.reads(group, index))
+
+    def reads(self, group: int, index: int) -> bool:
+        """Return True if the entry is a batch that readers of this member may read."""
+        if index > len(self.mine[group]):
+            return False
+        entry = self.mine[group][index - 1]
+        state = self.store.partition_states[group].applied(entry.partition)
+        return entry.batch is not None and (
+            state is None or entry.base_offset + entry.batch.count > state.log_start)
+
+    @property
+    def is_fragile(self) -> bool:
+        """True if the member may need a leader to come back."""
+        return self.is_wild or self.is_latent or any(
+            not self.is_healthy(group) for group in GROUPS)
+
+    @property
+    def is_latent(self) -> bool:
+        """True if a segment and its index file are damaged, and no read has met that."""
+        exists = self.disk.filesystem.exists
+        return any(path.endswith(".index") and path[:-5] + "segment" in self.scars
+                   and exists(path) and int(path.split("/")[-1][:20]) not in self.files_found
+                   for path in self.scars)
+
+
+def items_of(path: str, data: bytes, at: int, end: int) -> Iterator[Place]:
+    """Yield the framed entries of a file in [at, end); damage leaves their lengths."""
+    while at < end:
+        length = int.from_bytes(data[at:at + 4], "little")
+        if not length:
+            return
+        size = -(-length // layout.ENTRY_ALIGNMENT) * layout.ENTRY_ALIGNMENT
+        yield Place(path, at, size, data[at + layout.ENTRY_KIND_AT],
+                    int.from_bytes(data[at + layout.ENTRY_GROUP_AT:][:4], "little"),
+                    int.from_bytes(data[at + layout.ENTRY_INDEX_AT:][:8], "little"))
+        at += size
+
+
+Step = tuple[str, int]
+
+
+class RepairWorld:
+    """Three members, and the steps of a script."""
+
+    def __init__(self) -> None:
+        self.now_ms = 0
+        self.terms = dict.fromkeys(GROUPS, 1)
+        self.leaders = dict.fromkeys(GROUPS, 1)
+        self.begins = dict.fromkeys(GROUPS, 1)  # index of the leader's first entry
+        self.committed = dict.fromkeys(GROUPS, 0)
+        self.times = 0
+        self.victims: set[tuple[int, int]] = set()  # (group, index) of entries that were damaged
+        self.random = random.Random(0)  # of the present step
+        self.members = {node: Member(self, node) for node in NODES}
+        for group in GROUPS:
+            for partition in partitions(group):
+                self._append(group, partial_open(partition))
+            for member in self.members.values():
+                self.replicate(member, group)
+            self.commit(group)
+
+    # ---- consensus -----------------------------------------------------------------------------
+
+    def true(self, group: int) -> list[Entry]:
+        """The log of the last leader."""
+        leader = self.members.get(self.leaders[group])
+        if leader is not None:
+            return leader.mine[group]
+        return max((member.mine[group] for member in self.members.values()), key=_end)
+
+    def healthy(self, group: int) -> list[Member]:
+        return [each for each in self.members.values() if each.is_healthy(group)]
+
+    def step_down(self, member: Member, group: int) -> None:
+        if self.leaders[group] == member.node:
+            self.leaders[group] = 0
+
+    def elect_due(self) -> None:
+        for group in GROUPS:
+            if not self.leaders[group]:
+                self.elect(group)
+
+    def elect(self, group: int) -> None:
+        """The longest log of the healthy members leads, if they are a majority."""
+        voters = self.healthy(group)
+        if len(voters) < 2:
+            self.leaders[group] = 0
+            return
+        longest = max(_end(each.mine[group]) for each in voters)
+        leader = self.random.choice([each for each in voters
+                                     if _end(each.mine[group]) == longest])
+        assert len(leader.mine[group]) >= self.committed[group], "a committed entry is gone"
+        self.leaders[group] = leader.node
+        self.terms[group] += 1
+        self._append(group, lambda index, term, states: noop_entry(group, index, term))
+        self.begins[group] = len(leader.mine[group])
+
+    def _append(self, group: int, build) -> None:
+        leader = self.members[self.leaders[group]]
+        states = leader.store.partition_states[group]
+        leader.round(group, 0, [build(len(leader.mine[group]) + 1, self.terms[group], states)])
+
+    def replicate(self, member: Member, group: int) -> None:
+        """The leader's entries, or its snapshot, reach a member."""
+        leader = self.members.get(self.leaders[group])
+        if leader is None or member is leader or member.core.is_frozen(group):
+            return
+        replica = member.core.replicas[group]
+        if replica.is_following and (not replica.barrier
+                                     or replica.barrier_term != self.terms[group]):
+            self._append(group, lambda index, term, states: noop_entry(group, index, term))
+            replica.barrier, replica.barrier_term = len(leader.mine[group]), self.terms[group]
+        true, index = leader.mine[group], member.log(group).index
+        common = min(index.last_index, len(true))
+        while common >= index.first_index and index.term(common) != true[common - 1].term:
+            common -= 1
+        assert common >= replica.commit, (
+            f"node {member.node}: what follows {common} of {replica.commit} would be dropped")
+        if common + 1 < leader.core.replicas[group].first:
+            self._install(leader, member, group, common)
+        elif common < len(true):
+            entries = self._read(leader, group, common + 1, len(true))
+            if entries is None:
+                return
+            assert entries == true[common:]
+            member.round(group, common + 1 if common < index.last_index else 0, entries)
+        self.commit(group)
+        if (replica.is_following and self.committed[group] >= replica.barrier
+                and len(member.mine[group]) >= replica.barrier):
+            replica.is_recovered = True
+
+    def _read(self, leader: Member, group: int, first: int, last: int) -> list[Entry] | None:
+        leader.flush()
+        found = leader.store.entries(group, first, last)
+        if found is None:
+            try:
+                found = leader.store.read_job(group, first, last).execute()
+            except CorruptRange as error:
+                leader.on_damage(error)
+                return None
+        return [*found]
+
+    def _install(self, leader: Member, member: Member, group: int, common: int) -> None:
+        """Install a snapshot of what the leader has applied."""
+        leader.apply(group, END)
+        states = PartitionStates.restore(leader.store.partition_states[group].snapshot())
+        first_index, terms = leader.store.record_terms(group)
+        replica, applied = member.core.replicas[group], states.applied_index
+        if applied <= replica.commit:
+            return
+        member.flush()
+        true = leader.mine[group]
+        member.store.install(group, LogBounds(applied + 1, true[applied - 1].term, applied), 0,
+                             VOTERS, states, terms=terms, first_index=first_index,
+                             committed=min(common, applied))
+        member.mine[group] = true[:applied]
+        member.checkpoint()
+        replica.first, replica.commit = applied + 1, applied
+        member.copies.add(group)
+        member.met.add("snapshot")
+
+    def commit(self, group: int) -> None:
+        """Commit what the leader and another healthy member have."""
+        leader = self.members.get(self.leaders[group])
+        if leader is None:
+            return
+        true = leader.mine[group]
+        for member in self.healthy(group):
+            if member is not leader:
+                common = _common(true, member.mine[group])
+                if common >= self.begins[group]:
+                    self.committed[group] = max(self.committed[group], common)
+
+    # ---- steps ---------------------------------------------------------------------------------
+
+    def run(self, script: list[Step]) -> None:
+        """Take the steps of a script, heal, and start each member once more."""
+        for name, seed in script:
+            self.random = random.Random(seed)
+            getattr(self, name)()
+        self.heal()
+        for member in self.members.values():
+            member.restart(self.random.random() < 0.5)
+            self.heal()
+
+    def _member(self) -> Member:
+        return self.members[self.random.choice(NODES)]
+
+    def _group(self) -> int:
+        return self.random.choice(GROUPS)
+
+    def append(self) -> None:
+        group = self._group()
+        if not self.leaders[group]:
+            self.elect(group)
+            return
+        for _ in range(self.random.randint(1, 8)):
+            self._append(group, self._drawn)
+        for member in self.members.values():
+            if self.random.random() < 0.8:
+                self.replicate(member, group)
+
+    def _drawn(self, index: int, term: int, states: PartitionStates) -> Entry:
+        group, draw = states.group, self.random.random()
+        partition = self.random.choice(partitions(group))
+        if draw < 0.15:
+            return noop_entry(group, index, term)
+        end = states.next_offset(partition)
+        if draw < 0.22:
+            return Entry(EntryKind.LOG_START, group, 1, term, index, partition,
+                         max(0, end - self.random.choice((0, 1, 3, 9))))
+        self.times += 1
+        values = [b"%d" % self.times * self.random.randint(1, 60)] * self.random.randint(1, 2)
+        return data_entry(group, index, term, partition, end, values)
+
+    def run_ahead(self) -> None:
+        """Append while one member hears of nothing, and compact behind that."""
+        group, behind = self._group(), self._member()
+        if not self.leaders[group] or self.leaders[group] == behind.node:
+            return
+        for _ in range(self.random.randint(3, 12)):
+            self._append(group, self._drawn)
+        for member in self.members.values():
+            if member is not behind:
+                self.replicate(member, group)
+        self.compact_all()
+
+    def compact_all(self) -> None:
+        group = self._group()
+        for member in self.members.values():
+            if self.random.random() < 0.6:
+                self._compact(member, group, self.random.choice((0, 0, 1, 3)))
+
+    def replicate_one(self) -> None:
+        self.replicate(self._member(), self._group())
+
+    def elect_another(self) -> None:
+        group = self._group()
+        self.elect(group)
+        for member in self.members.values():
+            if self.random.random() < 0.8:
+                self.replicate(member, group)
+
+    def apply(self) -> None:
+        for member in self.members.values():
+            for group in GROUPS:
+                if self.random.random() < 0.7:
+                    member.apply(group, self.committed[group] - self.random.choice((0, 0, 1, 4)))
+
+    def checkpoint(self) -> None:
+        member = self._member()
+        for _ in range(self.random.randint(1, 2)):
+            member.vote()
+            member.checkpoint()
+
+    def compact(self) -> None:
+        self._compact(self._member(), self._group(), self.random.choice((0, 0, 1, 3)))
+
+    def _compact(self, member: Member, group: int, back: int) -> None:
+        if sum(each.is_raft_hurt for each in self.members.values()) > 1:
+            return  # one of them may need what this one has
+        member.apply(group, END)
+        for _ in range(2):
+            member.vote()
+            member.checkpoint()
+        member.compact(group, back)
+
+    def trim(self) -> None:
+        self._member().trim(self.random.choice((1, 5, 1 << 30)))
+
+    def release(self) -> None:
+        member = self._member()
+        for group in GROUPS:
+            self._compact(member, group, 0)
+        member.release()
+
+    def clean(self) -> None:
+        member = self._member()
+        for group in GROUPS:
+            self._compact(member, group, 0)
+        member.flush()
+        seal(member.store)
+        member.clean(self.random.randint(0, 1), self.random.randint(1, 2))
+        for _ in range(self.random.randint(0, 2)):
+            member.vote()
+            member.checkpoint()
+            worked(member.store)
+        if self.random.random() < 0.5:
+            release(member.store)
+
+    def remove(self) -> None:
+        member = self._member()
+        for _ in range(self.random.randint(1, 3)):
+            member.remove()
+            member.vote()
+            member.checkpoint()
+
+    def evict(self) -> None:
+        """Nothing stays in memory that the disk has."""
+        self.evict_at(self._member())
+
+    def evict_at(self, member: Member) -> None:
+        member.flush()
+        for log in member.store.table.logs.values():
+            log.cached.clear()
+        member.store.table.indexed.cache._rows.clear()
+        member.store.table.indexed.cache.bytes = 0
+
+    def restart(self) -> None:
+        member = self._member()
+        if self._may_be_wild(member):
+            member.is_wild |= bool(member.scars)
+            member.restart(self.random.random() < 0.4)
+            self.elect_due()
+
+    def read(self) -> None:
+        self._member().read_or_report()
+
+    def repair(self) -> None:
+        for _ in range(self.random.randint(1, 3)):
+            self._member().repair()
+
+    def heal_now(self) -> None:
+        self.heal()
+
+    # ---- damage --------------------------------------------------------------------------------
+
+    def _place(self, found: list[Place]) -> Place:
+        """Draw one of the places, perhaps of an entry that another member has lost before."""
+        again = [each for each in found if (each.group, each.index) in self.victims]
+        return self.random.choice(again if again and self.random.random() < 0.5 else found)
+
+    def flip_payload(self) -> None:
+        member = self._member()
+        found = [each for each in member.standing() if each.kind == EntryKind.DATA]
+        if found:
+            place = self._place(found)
+            at = place.at + self.random.randrange(PAYLOAD_AT, place.size - 8)
+            self._damage(member, [place], at)
+
+    def flip_header(self) -> None:
+        member = self._member()
+        found = member.standing()
+        if found:
+            place = self._place(found)
+            at = place.at + self.random.randrange(4, layout.ENTRY_HEADER_BYTES)
+            self._damage(member, [place], at, is_wild=True)
+
+    def overwrite(self) -> None:
+        member = self._member()
+        found = member.standing()
+        if found:
+            begin = found.index(self._place(found))
+            hit = [each for each in found[begin:begin + self.random.randint(1, 5)]
+                   if each.path == found[begin].path]
+            self._damage(member, hit, -1, is_wild=True)
+
+    def flip_cold(self) -> None:
+        member = self._member()
+        found = [each for each in member.cold_items() if f"{each.path}-index" not in member.scars]
+        if found:
+            place = self._place(found)
+            at = place.at + self.random.randrange(4, place.size - 8)
+            self._damage(member, [place], at)
+
+    def flip_index(self) -> None:
+        """A bit of the index file of a segment, or of a cold one."""
+        member, files = self._member(), []
+        for directory in (LANE, COLD):
+            files += [f"{directory}/{name}" for name in member.disk.filesystem.list(directory)
+                      if "index" in name]
+        if not files:
+            return
+        self._flip_index(member, self.random.choice(files))
+
+    def _flip_index(self, member: Member, path: str, with_segment: bool = False) -> None:
+        segment = _segment_of(path)
+        is_wild = segment in member.scars
+        if is_wild and path.startswith(COLD) and not with_segment:
+            return  # a batch whose end is not known would be among those of the new index file
+        hit = self._items_in(member, segment) if is_wild else []
+        if self._may_lose(member, hit, is_wild):
+            self._lose(member, hit)
+            member.scars.add(path)
+            member.disk.filesystem.flip(
+                path, self.random.randrange(member.disk.filesystem.size(path)),
+                self.random.randrange(8))
+
+    def flip_both(self) -> None:
+        """A segment and its index file: records that only these two have are lost."""
+        member = self._member()
+        found = [*member.standing(), *member.cold_items()]
+        if found:
+            self._flip_both(member, self._place(found))
+
+    def flip_everywhere(self) -> None:
+        """The same entry, or its index file, at one member after the other."""
+        group = self._group()
+        index = self.random.randint(1, len(self.true(group)))
+        for node in self.random.sample(NODES, 3):
+            member = self.members[node]
+            found = [each for each in [*member.standing(), *member.cold_items()]
+                     if (each.group, each.index) == (group, index)]
+            if found:
+                self._flip_both(member, self.random.choice(found))
+            if self.random.random() < 0.9:
+                self.heal()
+
+    def _flip_both(self, member: Member, place: Place) -> None:
+        path = place.path
+        index = path[:-7] + "index" if path.startswith(LANE) else f"{path}-index"
+        if not member.disk.filesystem.exists(index):
+            return
+        same = [each for each in self._items_in(member, path)
+                if each.kind == EntryKind.DATA]
+        if not same or not self._may_lose(member, self._items_in(member, path), is_wild=True):
+            return
+        place = self.random.choice(same)
+        at = self.random.randrange(4, layout.ENTRY_HEADER_BYTES)
+        if path.startswith(LANE) and self.random.random() < 0.5:
+            at = self.random.randrange(PAYLOAD_AT, place.size - 8)
+        self._damage(member, [place], place.at + at, is_wild=True)
+        self._flip_index(member, index, with_segment=True)
+        self.evict_at(member)
+
+    def flip_checkpoint(self) -> None:
+        """A bit of the newest checkpoint, unless that happened before."""
+        member = self._member()
+        names = checkpoint_names(member.disk.filesystem, DIRECTORY)
+        if len(names) > 1 and not member.is_checkpoint_rotten:
+            member.is_checkpoint_rotten = True
+            path = f"{DIRECTORY}/{names[-1]}"
+            member.disk.filesystem.flip(
+                path, self.random.randrange(member.disk.filesystem.size(path)),
+                self.random.randrange(8))
+
+    def _items_in(self, member: Member, path: str) -> list[Place]:
+        return [each for each in [*member.standing(), *member.cold_items()] if each.path == path]
+
+    def _damage(self, member: Member, hit: list[Place], at: int, is_wild: bool = False) -> None:
+        """Flip a bit at ``at``, below zero: overwrite what is hit, if the group may lose that."""
+        path = hit[0].path
+        index = [each for each in member.scars if _segment_of(each) == path and each != path]
+        lost = self._items_in(member, path) if index else hit
+        is_wild |= bool(index)
+        if not self._may_lose(member, lost, is_wild):
+            return
+        for _ in range(2):
+            member.vote()  # what was written before is known to be durable
+        self._lose(member, lost)
+        member.is_wild |= is_wild
+        member.scars.add(path)
+        if at >= 0:
+            member.disk.filesystem.flip(path, at, self.random.randrange(8))
+        else:
+            member.disk.filesystem.overwrite(path, hit[0].at,
+                                             bytes(hit[-1].at + hit[-1].size - hit[0].at))
+
+    def _may_be_wild(self, member: Member) -> bool:
+        return not member.scars or not any(
+            each.is_fragile or each.is_raft_hurt for each in self.members.values()
+            if each is not member)
+
+    def _may_lose(self, member: Member, hit: list[Place], is_wild: bool) -> bool:
+        others = [each for each in self.members.values() if each is not member]
+        if is_wild and any(each.is_fragile or each.is_raft_hurt for each in others):
+            return False
+        for place in hit:
+            group, index = place.group, place.index
+            if group not in GROUPS or not 0 < index <= len(member.mine[group]):
+                continue
+            is_known = any(each.has_intact(group, index) for each in others)
+            if not is_known and (self._is_needed(group, index) or any(
+                    each.lost or each.is_fragile for each in others)):
+                return False
+            if self._is_of_raft(member, group, index) and any(
+                    each.is_fragile or not is_known for each in others if each.lost
+                    or each.is_fragile):
+                return False
+        return True
+
+    def _is_needed(self, group: int, index: int) -> bool:
+        """Return True if the entry is a batch that readers may read."""
+        return any(member.reads(group, index) for member in self.members.values())
+
+    def _is_of_raft(self, member: Member, group: int, index: int) -> bool:
+        log = member.log(group)
+        return index >= min(log.raft_start, log.raft_start_recorded)
+
+    def _lose(self, member: Member, hit: list[Place]) -> None:
+        for place in hit:
+            if place.group in GROUPS and place.index:
+                member.lost.add((place.group, place.index))
+                self.victims.add((place.group, place.index))
+                member.is_raft_hurt |= self._is_of_raft(member, place.group, place.index)
+
+    # ---- healing -------------------------------------------------------------------------------
+
+    def heal(self) -> None:
+        """Let the members repair all damage; it is found by a scrub, or by readers."""
+        for member in self.members.values():
+            member.scrub()
+        for _ in range(PASSES):
+            self._pass()
+            if self._is_whole():
+                break
+        else:
+            raise NeverEnds("\n".join(member.state(group) for member in self.members.values()
+                                      for group in GROUPS if not member.is_whole(group)))
+        for member in self.members.values():
+            member.lost.clear()
+            member.is_wild = member.is_raft_hurt = False
+
+    def _pass(self) -> None:
+        self.now_ms += 10_000
+        self.elect_due()
+        for member in self.members.values():
+            member.upkeep()
+            member.repair()
+        for group in GROUPS:
+            for member in self.members.values():
+                self.replicate(member, group)
+            for member in self.members.values():
+                self.replicate(member, group)
+                member.apply(group, END)
+
+    def _is_whole(self) -> bool:
+        return (all(member.is_whole(group) for member in self.members.values()
+                    for group in GROUPS)
+                and all([member.read_or_report() for member in self.members.values()])
+                and all(member.is_whole(group) for member in self.members.values()
+                        for group in GROUPS))
+
+
+def partial_open(partition: int):
+    return lambda index, term, states: open_entry(states.group, index, term, partition)
+
+
+def _segment_of(path: str) -> str:
+    """Return the path of the segment that an index file belongs to."""
+    stem = path.rpartition("/")[2].split(".")[0]
+    directory = path.rpartition("/")[0]
+    return f"{directory}/{stem}." + ("segment" if directory == LANE else "cold")
+
+
+def _end(log: list[Entry]) -> tuple[int, int]:
+    return (log[-1].term if log else 0), len(log)
+
+
+def _common(log: list[Entry], other: list[Entry]) -> int:
+    """Return how many entries two logs have in common."""
+    count = min(len(log), len(other))
+    while count and log[count - 1].term != other[count - 1].term:
+        count -= 1
+    return count
+
+
+#: Steps with their weights.
+STEPS = {
+    "append": 10, "run_ahead": 3, "compact_all": 3, "replicate_one": 2, "elect_another": 1,
+    "apply": 3, "checkpoint": 2, "compact": 2, "trim": 2, "release": 4, "clean": 3, "remove": 2,
+    "evict": 3, "restart": 2, "read": 1, "repair": 2, "heal_now": 1, "flip_payload": 4,
+    "flip_header": 1, "overwrite": 1, "flip_cold": 2, "flip_index": 2, "flip_checkpoint": 1, "flip_both": 3,
+    "flip_everywhere": 2,
+}
+
+
+def script_of(seed: int) -> list[Step]:
+    """Return the script of a world."""
+    drawn = random.Random(seed)
+    names = drawn.choices([*STEPS], [*STEPS.values()], k=drawn.randint(12, 45))
+    return [("append", drawn.randrange(1 << 30)) for _ in range(4)] + [
+        (name, drawn.randrange(1 << 30)) for name in names]
+
+
+def failure_of(script: list[Step]) -> str:
+    """Return how a script fails; empty if it does not."""
+    try:
+        RepairWorld().run(script)
+    except Exception as error:  # the product's assertions as well
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def shrunk(script: list[Step]) -> list[Step]:
+    """Return a script without the steps that its failure does not need."""
+    kind = failure_of(script).split(":")[0]
+    length = len(script) // 2
+    while length:
+        at = 0
+        while at < len(script):
+            smaller = script[:at] + script[at + length:]
+            if failure_of(smaller).split(":")[0] == kind:
+                script = smaller
+            else:
+                at += length
+        length //= 2
+    return script
