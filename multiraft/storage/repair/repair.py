@@ -490,9 +490,9 @@ class LocalRepair:
         partition's log start, as applied here, is not above them.
 
         The partition of a record that was in an index file alone is not known, so it counts as a
-        hole.  If a read finds it again, it is lost again.  A missing batch that seems to
-        end below the log start may end above it, which only a peer can tell.  Return True if there was any; the
-        next checkpoint names it.  O(indexes * partitions log n)."""
+        hole.  If a read finds it again, it is lost again.  A missing batch that seems to end below
+        the log start may end above it, which only a peer can tell.  Return True if there was any;
+        the next checkpoint names it.  O(indexes * partitions log n)."""
         log, states = self._table.log(group), self._table.partition_states[group]
         holes = [index for index in indexes if index in log.records.missing
                  and (index not in log.records or not log.is_batch_needed(index, states))]
