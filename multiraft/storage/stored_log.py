@@ -800,7 +800,7 @@ class StoredLog:
                 UNKNOWN_TERM, copy.term):
             return False
         if not copy.count:
-            records.forget_missing(copy.index)
+            records.remove((copy.index,), self.index.first_index)
             return True
         records.replace(copy.index, copy.term, copy.position, copy.size, self.index.first_index)
         self.partition_index(copy.partition).repair(copy.base_offset, copy.count, copy.index,

@@ -771,3 +771,16 @@ def test_a_lost_record_leaves_when_the_log_start_is_at_the_end_of_its_partition(
     log = store.table.logs[GROUP]
     log._check()
     assert not log.records.missing and [*records(store, GROUP)] == [3, 6, 7]
+
+
+def test_the_terms_go_with_the_last_hole(simulated):
+    """A member refuses the snapshot of a leader that names terms of more than it has."""
+    store = compacted(simulated, 4, [noop_entry(GROUP, index, 1) for index in (1, 2, 3, 4)])
+    log = store.table.logs[GROUP]
+    log.records.lose_hole(2)
+    log.records.restore_terms([(1, 1)], 4)
+    log._check()
+    assert store.record_terms(GROUP) == (2, ((2, 1),))
+    put(store, store.repair.stage_copies(GROUP, [noop_entry(GROUP, 2, 1)], lambda: None))
+    log._check()
+    assert not log.records.missing and store.record_terms(GROUP) == (4, ((4, 1),))
