@@ -16,7 +16,7 @@ import pytest
 
 from tests.storage.repair.repair_world import RepairWorld, failure_of, script_of, shrunk
 
-#: Worlds of each run; some fail with each of the faults that such worlds have found.
+#: Worlds of each run: some seconds.
 WORLDS = 80
 SECONDS = float(os.environ.get("MULTIRAFT_REPAIR_ENDS_SECONDS", "0"))
 FIRST = os.environ.get("MULTIRAFT_REPAIR_ENDS_FIRST", "")
