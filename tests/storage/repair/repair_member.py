@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 from multiraft.codec import layout
 from multiraft.storage.cold.cleaning_policy import Sources
@@ -29,9 +30,6 @@ from tests.storage.cold.test_cleaner import surveyed, worked
 from tests.storage.damage import DIRECTORY, LANE, Disk
 from tests.storage.recovery.test_lost_truncations import Status
 from tests.storage.world import VOTERS, Rounds, open_store, release, seal, write
-
-if TYPE_CHECKING:
-    from tests.storage.repair.repair_world import RepairWorld
 
 GROUPS, NODES = (1, 2), (1, 2, 3)
 COLD = f"{DIRECTORY}/cold-0"
@@ -61,7 +59,7 @@ class Silence:
 
 @dataclass
 class Replica:
-    """What consensus of one member knows of a group."""
+    """Knowledge of a group that consensus of one member has."""
 
     first: int
     commit: int
@@ -82,6 +80,24 @@ class Place(NamedTuple):
     kind: int
     group: int
     index: int
+
+
+class World(Protocol):
+    """The members, and what their consensus has decided."""
+
+    now_ms: int
+    random: random.Random  # of the present step
+    members: dict[int, Member]
+    leaders: dict[int, int]  # 0 = none
+    terms: dict[int, int]
+    begins: dict[int, int]  # index of the leader's first entry
+    committed: dict[int, int]
+
+    def true(self, group: int) -> list[Entry]: ...
+
+    def step_down(self, member: Member, group: int) -> None: ...
+
+    def elect_due(self) -> None: ...
 
 
 class Consensus:
@@ -181,7 +197,7 @@ class Consensus:
 class Member:
     """One node: its disk, its store, and the tasks that repair it."""
 
-    def __init__(self, world: RepairWorld, node: int):
+    def __init__(self, world: World, node: int):
         self.world, self.node = world, node
         self.disk = Disk()
         self.mine: dict[int, list[Entry]] = {group: [] for group in GROUPS}  # entries of its logs
@@ -362,7 +378,7 @@ class Member:
                 return
 
     def upkeep(self) -> None:
-        """What is due at a node all the time."""
+        """Do the work that is due at a node all the time."""
         self.flush()
         seal(self.store)
         if self.store.checkpoint_due:

@@ -6,8 +6,8 @@ the node's own ``RepairSteps`` and ``RecordCopies``, and fails if it does not en
 
 Consensus is a model (``Consensus``).  Its simplifications:
 
-- Messages arrive at once, writes end at once (those of repair after the pass), nobody crashes in
-  the middle of one.  A commit index is only known together with its effects.
+- Messages arrive at once, writes end at once (those of repair after the pass), no node crashes
+  in the middle of one.  A commit index is only known together with its effects.
 - The healthy member with the longest log is elected while there are two healthy ones; its empty
   entry is committed at once if one of them hears of it.  Members do not change.
 - A leader clears a replica in head recovery when the replica has its log up to a barrier entry that
