@@ -49,8 +49,8 @@ class RaftLog:
     """
 
     __slots__ = ("first_index", "prev_term", "terms_from", "last_index", "last_term",
-                 "staged_index", "durable_index", "commit", "emitted_index", "applied_index", "drop_from",
-                 "unstaged", "unstaged_bytes", "_run_starts", "_run_terms", "_writing")
+                 "staged_index", "durable_index", "commit", "emitted_index", "applied_index",
+                 "drop_from", "unstaged", "unstaged_bytes", "_run_starts", "_run_terms", "_writing")
 
     def __init__(self, bounds: LogBounds, term_runs: tuple[tuple[int, int], ...], commit: int,
                  applied: int, guessed_through: int = 0):

@@ -172,6 +172,9 @@ class Consensus:
     def set_configurations(self, group: int, configurations) -> None:
         """Nor here."""
 
+    def set_guessed_through(self, group: int, index: int) -> None:
+        """Nor here: no terms are compared."""
+
     def compacted(self, group: int, first_index: int) -> None:
         applied = self.of(group).applied_index
         assert first_index - 1 <= applied, f"compaction to {first_index}, applied {applied}"
