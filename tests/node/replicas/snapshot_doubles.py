@@ -44,6 +44,9 @@ class Core:
     def is_installing(self, group: int) -> bool:
         return group in self.installing
 
+    def is_applied_term_known(self, group: int) -> bool:
+        return True
+
     def begin_install(self, group: int, index: int, term: int) -> bool:
         if self.willing:
             self.installing.add(group)
