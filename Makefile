@@ -11,11 +11,13 @@ JOBS ?= 4
 # Whoever became root by `su` does not look where commands of root are.
 export PATH := $(PATH):/usr/sbin:/sbin
 
-# What the extension is made of; a change to any of these rebuilds it.
+# What the extensions are made of; a change to any of these rebuilds them.
 SOURCES := setup.py pyproject.toml \
-  $(wildcard multiraft/*.pyx multiraft/*.pxd multiraft/core_parts/*.pxi multiraft/*.h)
+  $(wildcard multiraft/*.pyx multiraft/*.pxd multiraft/core_parts/*.pxi multiraft/*.h) \
+  $(wildcard multiraft/kafka/*.pyx multiraft/kafka/codec_parts/*.pxi)
 # A stamp says nothing about an extension that somebody removed.
-BUILT := $(if $(wildcard multiraft/_core.*.so),,missing)
+EXTENSIONS = $(and $(wildcard multiraft/_core.*.so),$(wildcard multiraft/kafka/_codec.*.so))
+BUILT := $(if $(EXTENSIONS),,missing)
 # A change of the package's metadata or pins installs again.
 PACKAGING := setup.py pyproject.toml constraints.txt
 
@@ -23,7 +25,7 @@ PACKAGING := setup.py pyproject.toml constraints.txt
 .PHONY: help build test demo demo-spark bench-first-light bench-node ops-machines wheels lint fix
 .PHONY: containers sim soak trace-append
 .PHONY: bench-moves bench-retention bench-placement bench-spark chaos clean docs fuzz asan missing
-.PHONY: java tools types
+.PHONY: java kafka-messages tools types
 # The machine is looked at before anything is built on it.
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
@@ -103,13 +105,16 @@ soak: $(VENV)/.built-dev  ## fresh seeds for two hours, counted per commit; ARGS
 fuzz: $(VENV)/.installed-fuzz $(VENV)/.built-dev  ## search decoders; ARGS="--minutes 10"
 	$(PY) -m tests.fuzz.run $(ARGS)
 
+kafka-messages: $(PY)  ## write the messages of Kafka's protocol anew from its schema files
+	$(PY) -m tools.kafka_messages
+
 docs: $(VENV)/.installed-docs $(VENV)/.built-dev  ## API pages from docstrings, in build/docs
 	$(PY) -m docs.api.build build/docs
 
 # A copy of the tree, so that the extension that everything else uses stays as it is.
 ASAN_TREE := build/asan
-ASAN_TESTS := tests/codec tests/fuzz tests/wire
-asan: $(VENV)/.built-dev  ## the extension under address and undefined behaviour sanitizers
+ASAN_TESTS := tests/codec tests/fuzz tests/kafka tests/wire
+asan: $(VENV)/.built-dev  ## the extensions under address and undefined behaviour sanitizers
 	rm -rf $(ASAN_TREE) && mkdir -p $(ASAN_TREE)
 	git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t $(ASAN_TREE)
 	cd $(ASAN_TREE) && MULTIRAFT_SANITIZE=1 $(abspath $(PY)) setup.py --quiet build_ext --inplace
@@ -123,6 +128,7 @@ chaos: $(VENV)/.built-dev  ## ten minutes of faults against containers; ARGS="--
 clean:  ## remove what was built; the virtual environment stays until you remove it
 	rm -rf build dist .pytest_cache .ruff_cache .hypothesis *.egg-info
 	rm -f multiraft/_core.c multiraft/_core.html multiraft/_source_digest.h multiraft/_core*.so
+	rm -f multiraft/kafka/_codec.c multiraft/kafka/_codec.html multiraft/kafka/_codec*.so
 	rm -f $(VENV)/.built-* $(VENV)/.installed-*
 	find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +
 
@@ -132,7 +138,7 @@ clean:  ## remove what was built; the virtual environment stays until you remove
 # anything is built.
 MACHINE = PYTHON="$(PYTHON)" deploy/machine.sh
 # What has been built goes on without a compiler.
-UNBUILT = $(if $(and $(wildcard $(PY)),$(wildcard multiraft/_core.*.so)),,build)
+UNBUILT = $(if $(and $(wildcard $(PY)),$(EXTENSIONS)),,build)
 java:
 	@$(MACHINE) $(UNBUILT) java
 tools:

@@ -82,7 +82,8 @@ def test_the_wheel_has_every_module_and_nothing_else(wheel):
     modules = {name for name in wheel if name.endswith(".py")}
     assert modules == set(tree.python_files(*tree.PACKAGES))
     assert [name for name in wheel if re.match(r"multiraft/_core\..*\.so$", name)]
-    assert "multiraft/_core.pyi" in wheel
+    assert [name for name in wheel if re.match(r"multiraft/kafka/_codec\..*\.so$", name)]
+    assert "multiraft/_core.pyi" in wheel and "multiraft/kafka/_codec.pyi" in wheel
     assert "multiraft/py.typed" in wheel
 
 
@@ -90,7 +91,7 @@ def test_the_wheel_works_where_the_sources_are_not(built, tmp_path):
     target = tmp_path / "site"
     with zipfile.ZipFile(next(built.glob("*.whl"))) as archive:
         archive.extractall(target)
-    probe = ("import multiraft.core, multiraft; "
+    probe = ("import multiraft.core, multiraft, multiraft.kafka.requests; "
              "print(multiraft.__file__, multiraft.core.crc32c(b'123456789'))")
     done = subprocess.run([sys.executable, "-P", "-c", probe], cwd=tmp_path, capture_output=True,
                           text=True, timeout=300,

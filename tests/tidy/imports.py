@@ -48,8 +48,9 @@ def imports(name: str) -> list[Import]:
 @functools.cache
 def our_modules() -> frozenset[str]:
     """Every module that the distribution installs."""
-    return frozenset({"multiraft._core"} | {tree.module_name(name)
-                                            for name in tree.python_files(*tree.PACKAGES)})
+    compiled = {"multiraft._core", "multiraft.kafka._codec"}
+    return frozenset(compiled | {tree.module_name(name)
+                                 for name in tree.python_files(*tree.PACKAGES)})
 
 
 def targets(found: Import) -> list[str]:

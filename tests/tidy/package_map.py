@@ -16,7 +16,7 @@ PAGE = "docs/architecture.md"
 HEADING = "## Map of the modules"
 LINE = re.compile(r"^- `(\S+)/`: (.+?)(?: Modules: (.+)\.)?$", re.MULTILINE)
 #: What the map covers; ``tests/README.md`` has the tests.
-FOLDERS = (*tree.PACKAGES, "benchmarks", "demo", "docs")
+FOLDERS = (*tree.PACKAGES, "benchmarks", "demo", "docs", "tools")
 
 
 def modules() -> dict[str, list[str]]:

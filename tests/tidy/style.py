@@ -65,7 +65,7 @@ def _with_docstrings(*folders: str) -> tuple[str, ...]:
 
 def first_words() -> list[Finding]:
     """Docstrings of the packages that begin with a relative pronoun or an adverb of question."""
-    return _first_words(_with_docstrings(*tree.PACKAGES, "benchmarks", "demo", "docs"))
+    return _first_words(_with_docstrings(*tree.PACKAGES, "benchmarks", "demo", "docs", "tools"))
 
 
 def first_words_of_tests() -> list[Finding]:

@@ -225,6 +225,14 @@ LAYERS = (
     Layer(
         "`multiraft.wire`", ("multiraft/wire/*.py",), ("multiraft.wire.**", *CODEC), (), PURE, {}
     ),
+    Layer(
+        "`multiraft.kafka`",
+        ("multiraft/kafka/**.py",),
+        ("multiraft.kafka.**", "multiraft.errors"),
+        (),
+        PURE,
+        {"multiraft/kafka/hot_messages.py": ("os",)},  # chooses the twin, as multiraft.core does
+    ),
     Layer("`placement`", ("placement/**.py",), ("placement.**",), ("sortedcontainers",), PURE, {}),
     Layer(
         "`multiraft.storage.damage`",
@@ -582,7 +590,8 @@ INSTEAD = {
 
 #: What ``.pyx``, ``.pxd`` and ``.pxi`` files may import or cimport.
 CYTHON_ALLOWED = re.compile(r"^(cython|cpython|libc|posix|struct|typing|zlib|collections"
-                            r"|multiraft\.(types|errors|codec\.layout|codec\.values|_core))(\.|$)")
+                            r"|multiraft\.(types|errors|codec\.layout|codec\.values|_core)"
+                            r"|multiraft\.kafka(\.errors)?)(\.|$)")
 
 
 def layer_of(name: str) -> Layer | None:
@@ -604,7 +613,7 @@ def matches(module: str, allowed: tuple[str, ...]) -> bool:
         elif rule.endswith(".*"):
             below = module.removeprefix(rule[:-1])
             packages = ("wire", "storage", "client", "raft", "liveness", "partitions", "codec",
-                        "settings")
+                        "settings", "kafka")
             if below != module and "." not in below and below not in packages:
                 return True
         elif module == rule:
@@ -685,6 +694,22 @@ def test_the_hot_path_is_chosen_in_one_place():
                   for found in imports(name) for module in targets(found)
                   if module in ("multiraft._core", "multiraft.codec.reference")]
     tree.complain("twins:", complaints)
+
+
+#: Modules whose classes the compiled codec of Kafka's messages replaces.
+HOT_MODULES = tuple(f"multiraft.kafka.{name}" for name in (
+    "_codec", "messages.fetch", "messages.headers", "messages.list_offsets", "messages.metadata",
+    "messages.produce"))
+
+
+def test_the_codec_of_kafka_is_chosen_in_one_place():
+    complaints = [f"{name}:{found.line} imports {module}; import multiraft.kafka.hot_messages "
+                  f"instead, which chooses the twin" for name in tree.python_files()
+                  if not name.startswith(("multiraft/kafka/", "tests/"))
+                  and name != "benchmarks/bench_kafka_codec.py"
+                  for found in imports(name) for module in targets(found)
+                  if module in HOT_MODULES]
+    tree.complain("twins of messages:", complaints)
 
 
 def test_imports_stand_at_the_top():

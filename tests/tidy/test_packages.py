@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.tidy import tree
 
 #: Folders of Python files that are not installed.
-NOT_INSTALLED = {"tests", "benchmarks", "demo", "docs", "examples", "deploy"}
+NOT_INSTALLED = {"tests", "benchmarks", "demo", "docs", "examples", "deploy", "tools"}
 
 
 def test_every_package_of_the_tree_is_installed():

@@ -41,7 +41,7 @@ IMPURE = ("multiraft/client/", "multiraft/storage/")
 #: Hosts that a reader anywhere can open.  A registry, a mirror or an internal host is not one.
 HOSTS = ("127.0.0.1", "localhost", "example.org", "github.com", "raft.github.io", "arxiv.org",
          "kafka.apache.org", "keepachangelog.com", "semver.org", "www.rfc-editor.org",
-         "docs.nats.io", "www.apache.org", "www.w3.org")
+         "docs.nats.io", "www.apache.org", "www.lightbend.com", "www.w3.org")
 
 LOOP_OVER_SET = "sets have no order; sort it, so that every run does the same"
 

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("multiraft", "placement", "node", "admin_cli", "spark", "pyspark_multiraft", "chaos")
 
 #: Folders of Python that is ours but not installed.
-WORKSHOP = ("benchmarks", "demo", "docs", "examples", "tests")
+WORKSHOP = ("benchmarks", "demo", "docs", "examples", "tests", "tools")
 
 #: Copied unchanged from elsewhere; the rules of this house do not apply to its form.
 FOREIGN = ("benchmarks/limit_probe.py",)
