@@ -25,6 +25,7 @@ from multiraft.client._batch_reader import intact_batches
 from multiraft.client._compression import decompress
 from multiraft.codec import reference
 from multiraft.errors import CodecError, CorruptEntry, MalformedHeader, MultiRaftError
+from multiraft.kafka.errors import KafkaFrameError, UnsupportedVersion
 from multiraft.partitions import entry_text
 from multiraft.partitions.producer_state import export_windows, import_windows
 from multiraft.partitions.records import open_payload, parse_open, parse_seal
@@ -91,7 +92,7 @@ from node.replicas import repair_messages, snapshot_state
 from placement import PlacementError, canonical, cluster, plan
 from placement.errors import EditedPlan
 from placement.verify import verify
-from tests.fuzz import bulk, partition_log, seeds
+from tests.fuzz import bulk, kafka_messages, partition_log, seeds
 from tests.storage import index_version_5
 from tests.storage.cold.files import header_of
 from tests.storage.world import IDENTITY, SMALL
@@ -574,6 +575,12 @@ TARGETS: dict[str, Target] = {
     "snapshot-image": Target(snapshot_image, (Malformed, CodecError), seeds.images),
     "partial-image": Target(partial_image, (), seeds.partial_images),
     "command": Target(decode_command, (InvalidCommand,), seeds.commands),
+    "kafka-request": Target(kafka_messages.request, (KafkaFrameError, UnsupportedVersion),
+                            kafka_messages.requests),
+    "kafka-response": Target(kafka_messages.response, (KafkaFrameError,),
+                             kafka_messages.responses),
+    "kafka-hot-message": Target(kafka_messages.hot_message, (KafkaFrameError,),
+                                kafka_messages.hot_messages),
     "entries": Target(entries, (CorruptEntry, ValueError), seeds.entries),
     "payloads": Target(payloads, (), seeds.payloads),
     "partition-log": Target(partition_log.replay, (), partition_log.seeds),
