@@ -25,7 +25,13 @@ from multiraft.kafka.hot_messages import RequestHeader, decode, encode
 from multiraft.kafka.messages.api_versions import ApiVersionsResponse
 from multiraft.kafka.messages.headers import REQUEST_HEADER, RESPONSE_HEADER
 from multiraft.kafka.messages.table import REQUESTS, RESPONSES
-from multiraft.kafka.schema import ELEMENTS_MAX, Buffer, Message, within
+from multiraft.kafka.schema import (
+    ELEMENTS_MAX,
+    GENERIC_ELEMENTS_MAX,
+    Buffer,
+    Message,
+    within,
+)
 
 #: Bytes of a header up to the client id: API key, version, correlation id.
 _FIXED = struct.Struct(">hhi")
@@ -51,7 +57,8 @@ def decode_request(frame: Buffer, keys: ApiTable, elements_max: int = ELEMENTS_M
     """Decode the frame of a request, without its length.
 
     ``keys`` are the APIs that are served.  Records of the message are views of ``frame``.  At most
-    ``elements_max`` elements of arrays and tagged fields are accepted, all together.  O(bytes).
+    ``elements_max`` elements of arrays and tagged fields are accepted, all together, and at most
+    GENERIC_ELEMENTS_MAX in a message that is not compiled.  O(bytes).
 
     Raises ``UnsupportedVersion`` for an API or a version that is not in ``keys``, and
     ``KafkaFrameError`` for bytes that are no request.
@@ -65,6 +72,8 @@ def decode_request(frame: Buffer, keys: ApiTable, elements_max: int = ELEMENTS_M
         raise UnsupportedVersion(RequestHeader(
             request_api_key=key, request_api_version=version, correlation_id=correlation_id))
     message = REQUESTS[key]
+    if not message.hot:
+        elements_max = min(elements_max, GENERIC_ELEMENTS_MAX)
     header_version = 2 if _is_flexible(message, version) else 1
     header, at = decode(REQUEST_HEADER, frame, 0, header_version, elements_max)
     value, _ = decode(message, frame, at, version, elements_max)

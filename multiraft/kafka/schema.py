@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 #: One contiguous run of bytes.
@@ -27,10 +28,13 @@ UUID_BYTES = 16
 #: flexible, and Kafka applies the same limit to the others.
 TEXT_BYTES_MAX = 0x7FFF
 #: Most elements of arrays and tagged fields in a frame, all together.  Work is counted before it
-#: is done: this many take some 0.1 s on the event loop with the generic codec.  A fetch of all
-#: 100,000 partitions of a cluster fits.  As many containers may be in a header of the native
-#: protocol (``layout.HEADER_CONTAINERS_MAX``).
+#: is done: the compiled codec takes 10 to 100 ms for this many.  A fetch of 100,000 partitions
+#: fits.  As many containers may be in a header of the native protocol
+#: (``layout.HEADER_CONTAINERS_MAX``).
 ELEMENTS_MAX = 131_072
+#: The same for requests that the generic codec decodes: it takes 1 to 8 us for an element.  A
+#: commit of offsets of 10,000 partitions fits.
+GENERIC_ELEMENTS_MAX = 16_384
 
 
 class Kind(enum.IntEnum):
@@ -69,8 +73,12 @@ class Field(NamedTuple):
     struct: Struct | None = None
 
 
-class Struct(NamedTuple):
-    """A struct; ``make`` is its class, ``fields`` are in the order of the bytes."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Struct:
+    """A struct; ``make`` is its class, ``fields`` are in the order of the bytes.
+
+    Compared and hashed by identity, because plans are found by it at each message.
+    """
 
     name: str
     make: type

@@ -24,9 +24,11 @@ from multiraft.kafka.hot_messages import (
 )
 from multiraft.kafka.messages.api_versions import ApiVersionsRequest
 from multiraft.kafka.messages.create_topics import CreateTopicsRequest
+from multiraft.kafka.messages.describe_groups import DescribeGroupsRequest
 from multiraft.kafka.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from multiraft.kafka.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from multiraft.kafka.requests import decode_request, decode_response, encode_request
+from multiraft.kafka.schema import ELEMENTS_MAX, GENERIC_ELEMENTS_MAX
 
 TOPIC_ID = bytes(range(16))
 
@@ -284,6 +286,18 @@ def test_elements_of_all_arrays_together_are_bounded(key):
     decode_request(frame, APIS, elements_max=50 * each)
     with pytest.raises(KafkaFrameError, match="elements, the limit of the frame has"):
         decode_request(frame, APIS, elements_max=50 * each - 1)
+
+
+def test_messages_of_the_generic_codec_may_have_fewer_elements():
+    groups = ["g"] * GENERIC_ELEMENTS_MAX
+    frame = joined(encode_request(header(15, 5), DescribeGroupsRequest(groups=groups)))
+    assert decode_request(frame, APIS).message.groups == groups
+    frame = joined(encode_request(header(15, 5), DescribeGroupsRequest(groups=[*groups, "g"])))
+    with pytest.raises(KafkaFrameError, match="groups, byte .*: 16385 elements, the limit"):
+        decode_request(frame, APIS)
+    frame = joined(encode_request(header(3, 9), MetadataRequest(topics=[
+        MetadataRequest.MetadataRequestTopic(name="t")] * ELEMENTS_MAX)))
+    assert len(decode_request(frame, APIS).message.topics) == ELEMENTS_MAX
 
 
 @pytest.mark.parametrize("key,version", [(3, 9), (19, 5)])
