@@ -416,11 +416,6 @@ class StoredLog:
         places are in memory.  O(n)."""
         return self.records.indexes_within(begin, end) + self.index.indexes_within(begin, end)
 
-    def has_batch(self, index: int) -> bool:
-        """Return True if the index of a partition in memory has the entry of an index.
-        O(partitions log n)."""
-        return any(each.has_index_within(index, index + 1) for each in self.partitions.values())
-
     def is_batch_needed(self, index: int, states: PartitionStates) -> bool:
         """Return True if the index of a partition in memory has the entry of an index as a batch
         that does not end at or below the applied log start, as far as is known.  O(partitions log
@@ -433,10 +428,11 @@ class StoredLog:
 
     def forget_records(self, indexes: Collection[int]) -> None:
         """Remove missing records and holes that no replica needs, and remember their indexes.
-        O(indexes * partitions log n + moved bytes)."""
+        O(records among them * partitions log n + moved bytes)."""
         for index in indexes:
-            for batches in self.partitions.values():
-                batches.remove_batch(index)
+            if index in self.records:  # a hole has no slot in the index of a partition
+                for batches in self.partitions.values():
+                    batches.remove_batch(index)
         self.records.unneeded.add(indexes)
         self.records.remove(indexes, self.raft_start)
 
