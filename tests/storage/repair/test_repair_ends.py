@@ -14,6 +14,7 @@ from itertools import count
 
 import pytest
 
+from tests.needs import SKIPPED
 from tests.storage.repair.repair_world import RepairWorld, failure_of, script_of, shrunk
 
 #: Worlds of each run: some seconds.
@@ -34,7 +35,9 @@ def test_all_members_heal(first):
         check(seed)
 
 
-@pytest.mark.skipif(not SECONDS, reason="MULTIRAFT_REPAIR_ENDS_SECONDS is not set")
+@pytest.mark.skipif(not SECONDS, reason=(
+    f"{SKIPPED}minutes. Run: MULTIRAFT_REPAIR_ENDS_SECONDS=600 .venv/bin/python -m pytest "
+    "--import-mode=importlib tests/storage/repair/test_repair_ends.py"))
 def test_the_members_of_further_worlds_heal():
     end = time.monotonic() + SECONDS
     for seed in count(int(FIRST) if FIRST else random.randrange(1 << 40)):
