@@ -3,9 +3,10 @@ other implementations.
 
     python -m benchmarks.bench_kafka_codec
 
-Contract.  Prints a table; asserts nothing.  Each figure is processor time, the best of RUNS,
-because other work of the machine only adds to it.  A response is built and encoded, as a handler
-does; kio and kafka-python encode a message that exists, so building it comes on top for them.
+Contract.  Prints a table; asserts nothing.  Each figure is processor time, the best of several
+runs, because other work of the machine only adds to it.  A response is built and encoded, as a
+handler does; kio and kafka-python encode a message that exists, so building it comes on top for
+them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ from functools import partial
 from typing import Any
 
 from kio.serial import entity_reader, entity_writer
+from rich.console import Console
+from rich.table import Table
 
+from benchmarks.bench_core import best_s
 from multiraft.kafka import _codec, generic_decoder, generic_encoder
 from multiraft.kafka.messages import fetch, metadata, produce
 from multiraft.kafka.schema import ELEMENTS_MAX, Message
@@ -27,23 +31,6 @@ from multiraft.kafka.schema import ELEMENTS_MAX, Message
 RECORDS_1K, RECORDS_10K, RECORDS_1M = bytes(1 << 10), bytes(10 << 10), bytes(1 << 20)
 TOPIC_ID = bytes(range(16))
 HEADER = bytes(8)
-RUNS = 7
-RUN_S = 0.05
-
-
-def best_us(function: Callable[[], object]) -> float:
-    """Return the microseconds of processor time of one call, the best of RUNS."""
-    function()
-    started = time.process_time()
-    function()
-    calls = max(1, int(RUN_S / (time.process_time() - started + 1e-9)))
-    best = float("inf")
-    for _ in range(RUNS):
-        started = time.process_time()
-        for _ in range(calls):
-            function()
-        best = min(best, (time.process_time() - started) / calls)
-    return best * 1e6
 
 
 def produce_request(root: Any, partitions: int, records: bytes) -> Any:
@@ -108,8 +95,9 @@ def others(message: Message, version: int, data: bytes) -> list[Callable[[], obj
     return [lambda: write(io.BytesIO(), of_kio), lambda: of_kafka_python.encode(version=version)]
 
 
-def show(name: str, message: Message, version: int, make: Callable[[Any], Any]) -> None:
-    """Print one line: the compiled codec, the generic one, kio, kafka-python."""
+def add_row(table: Table, name: str, message: Message, version: int,
+            make: Callable[[Any], Any]) -> None:
+    """Add a row to the table: the compiled codec, the generic one, kio, kafka-python."""
     compiled, python = getattr(_codec, message.name), message.struct.make
     data = b"".join(generic_encoder.encode(message, make(python), version, b""))
     if message.name.endswith("Request"):
@@ -118,14 +106,16 @@ def show(name: str, message: Message, version: int, make: Callable[[Any], Any]) 
     else:
         ours = [lambda: _codec.encode(message.name, make(compiled), version, HEADER),
                 lambda: generic_encoder.encode(message, make(python), version, HEADER)]
-    figures = [best_us(function) for function in (*ours, *others(message, version, data))]
-    print(f"{name:52}" + "".join(f"{figure:14.1f}" for figure in figures), flush=True)
+    table.add_row(name, *[f"{best_s(each, time.process_time) * 1e6:,.1f}"
+                          for each in (*ours, *others(message, version, data))])
 
 
 def main() -> None:
-    """Print the table."""
-    print(f"{'microseconds':52}" + "".join(f"{name:>14}" for name in (
-        "compiled", "generic", "kio", "kafka-python")))
+    """Print the table, when all figures are measured."""
+    table = Table("microseconds", box=None)
+    for column in ("compiled", "generic", "kio", "kafka-python"):
+        table.add_column(column, justify="right")
+    show = partial(add_row, table)
     request, response = produce.PRODUCE_REQUEST, produce.PRODUCE_RESPONSE
     show("Produce 9 request, 1 x 1 MiB, decode", request, 9,
          partial(produce_request, partitions=1, records=RECORDS_1M))
@@ -145,6 +135,7 @@ def main() -> None:
         show(f"Metadata 12 response, 1,000 x {count}, build, encode",
              metadata.METADATA_RESPONSE, 12,
              partial(metadata_response, topics=1000, partitions=count))
+    Console().print(table)
 
 
 if __name__ == "__main__":
