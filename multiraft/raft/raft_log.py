@@ -57,7 +57,7 @@ class RaftLog:
         """``guessed_through``: last index whose term is a guess; 0 = none."""
         self.first_index = bounds.first_index
         self.prev_term = bounds.prev_term
-        self.terms_from = max(bounds.first_index - 1, guessed_through + 1 if guessed_through else 0)
+        self.terms_from = max(bounds.first_index - 1, guessed_through and guessed_through + 1)
         self.last_index = bounds.last_index
         self._run_starts = array("Q", [start for start, _ in term_runs])
         self._run_terms = array("Q", [term for _, term in term_runs])
@@ -247,9 +247,9 @@ class RaftLog:
         self._cut_runs()
 
     def set_guessed_through(self, index: int) -> None:
-        """Record that the terms up to ``index``, which is committed, are guesses."""
+        """Record that the terms up to ``index``, which is committed, are guesses; 0 = none."""
         assert index <= self.commit, f"guesses to {index}, commit {self.commit}"
-        self.terms_from = max(self.terms_from, index + 1)
+        self.terms_from = max(self.terms_from, index and index + 1)
 
     def _cut_runs(self) -> None:
         """Drop the term runs below ``first_index``, and let the first one that remains begin

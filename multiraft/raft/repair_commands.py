@@ -60,8 +60,8 @@ class RepairCommands:
 
     def set_guessed_through(self, group: int, index: int) -> None:
         """Record that the terms of entries up to ``index`` may be guesses: they are compacted, and
-        were lost before.  Appends behind them are accepted whatever term they name before, and none
-        is sent; 0 = do nothing."""
+        were lost before; 0 = none.  An append that follows one is accepted whatever term it names
+        for it, and none is sent."""
         self._group(group).log.set_guessed_through(index)
 
     def set_configurations(self, group: int,

@@ -119,7 +119,7 @@ def begin_install(group: Group, index: int, term: int) -> bool:
 
 def point(group: Group) -> tuple[LogBounds, int, Configuration]:
     """Return the start of a log behind the applied state: its bounds, and index and value of its
-    configuration."""
+    configuration.  The term of the last applied entry must be known."""
     log = group.log
     applied = log.applied_index
     assert applied >= log.terms_from, f"applied {applied}, terms from {log.terms_from}"

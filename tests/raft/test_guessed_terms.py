@@ -25,6 +25,12 @@ def test_terms_are_known_from_the_entry_behind_the_last_guess_on():
     assert RaftLog(LogBounds(6, 1, 9), ((6, 1),), 9, 9).terms_from == 5
 
 
+def test_a_log_without_guesses_begins_with_its_first_entry():
+    log = RaftLog(LogBounds(1, 0, 3), ((1, 1),), 2, 2)
+    log.set_guessed_through(0)
+    assert log.terms_from == 0, "the first entry can be sent"
+
+
 def follower(guessed_through: int) -> Solo:
     """A replica that has lost its last two entries, of a later term, which are applied."""
     solo = Solo(terms=[1, 1, 1, 1])
