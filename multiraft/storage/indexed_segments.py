@@ -32,6 +32,7 @@ from multiraft.storage.errors import (
     CorruptIndex,
     MissingIndex,
     SegmentRemoved,
+    UnknownFormat,
 )
 from multiraft.storage.file_runs import FileRun, runs_of_cold, runs_of_segment
 from multiraft.storage.filesystem import Filesystem
@@ -233,12 +234,15 @@ class BlockReader:
 
 def _whole(at: IndexedSegment, data: bytes | bytearray) -> dict[int, FileRun]:
     """Return the groups in the bytes of a segment's index file.  Raises ``CorruptFile``."""
-    if isinstance(at.header, ColdIndexHeader):
-        found = cold_index.decode(at.path, data)
-        found.index_header.require(at.path, at.header.identity)
-        return runs_of_cold(found)
-    file_codec.parse_header(at.path, data).require(at.path, at.header.identity)
-    return runs_of_segment(file_codec.decode(at.path, data))
+    try:
+        if isinstance(at.header, ColdIndexHeader):
+            found = cold_index.decode(at.path, data)
+            found.index_header.require(at.path, at.header.identity)
+            return runs_of_cold(found)
+        file_codec.parse_header(at.path, data).require(at.path, at.header.identity)
+        return runs_of_segment(file_codec.decode(at.path, data))
+    except UnknownFormat as error:  # its version was this program's when its header was read
+        raise CorruptIndex(at.path, f"its version has changed ({error})") from error
 
 
 def scanned(filesystem: Filesystem, segment: Segment, group: int = -1) -> SegmentIndex:

@@ -720,7 +720,7 @@ class Store:
                 return Fetch([], None, offset, 0)
             # The partition's index may lack the same entries: an answer could skip over records.
             return self._missing(log, min(missing), offset)
-        if batches is not None and offset < batches.rows_end:
+        if batches is not None and batches.first_offset <= offset < batches.rows_end:
             return self._fetch_rows(log, batches, offset, bytes_max, below_offset)
         if not log.records.is_complete and offset < below_offset:
             below_offset, lost = log.readable_below(partition, offset, below_offset)
@@ -766,8 +766,6 @@ class Store:
 
         Batches in memory are not mixed with others, and neither are those with a slot and those
         whose place is in a block that is not in memory."""
-        if offset < batches.first_offset:
-            raise OffsetTooLow(batches.partition, offset, batches.first_offset)
         cached, unreadable = log.cached, log.records.unreadable()
 
         def size_of(batch: IndexedBatch) -> int:

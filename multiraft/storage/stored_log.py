@@ -594,12 +594,15 @@ class StoredLog:
                 kept, seen = records.kept_in_memory(first, last, segment), records.changes
             state = states[self.group].applied(known.partition)
             log_start = state.log_start if state is not None else 1 << 62
+            batches = self.partitions.get(known.partition)
             if log_start < known.end_offset and rows:
-                batches = self.partition_index(known.partition)
+                batches = batches or self.partition_index(known.partition)
                 added = batches.rows or PartitionRows(counts, log_start)
                 added.insert(rows, segment.number, known.end_offset)
                 batches.take_rows(added, first, last, kept)
                 batches.drop_rows_below(log_start)
+            elif batches is not None:  # below the log start, and not trimmed yet
+                batches.take_rows(None, first, last, kept)
             yield
         records.take_file(first, last, segment)
 

@@ -522,6 +522,96 @@ def test_damage_of_segment_and_index_file_is_an_error_of_the_journal():
                 errors.add(type(error))
                 assert (error.begin, error.end) == (at.segment.start, at.segment.end)
     assert errors == {CorruptIndexedSegment}
+    found = scrubbed(history.store)
+    assert (at.segment.start, at.segment.end) in {
+        (each.begin, each.end) for each in found if isinstance(each, CorruptIndexedSegment)}
+
+
+def test_an_index_file_whose_version_rots_is_made_anew():
+    """It was read when the version was right, so it is no file of another release."""
+    history = filled()
+    at = next(iter(history.store.table.indexed._by_start.values()))
+    before = whole(history, at.number)
+    put(history, at.path, flipped(contents(history, at.path), 8))
+    assert whole(history, at.number) == before
+    assert seal(history.store) == 1
+    assert whole(history, at.number) == before
+
+
+def whole(history: History, number: int) -> dict[int, set[int]]:
+    """The indexes of each partition's batches in an index file."""
+    runs = history.store.table.indexed.reader(-1, {number}).whole(number)
+    return {partition: {*batches.indexes_below(END)} for run in runs.values()
+            for partition, batches in run.partitions.items()}
+
+
+def test_batches_below_the_log_start_leave_memory_with_their_records():
+    """They may not be trimmed yet when the index file of their segment answers for it."""
+    history = History()
+    for at in range(120):
+        history.put(GROUPS[at % 2], at % 3, at % 60)
+    compacted(history)
+    history.raise_log_start(GROUPS[0], 0, 0)
+    history.apply(GROUPS[0], 0)
+    history.release()
+    history.check()
+
+
+# ---- copies whose segments are gone --------------------------------------------------------------
+
+
+def copied() -> History:
+    """All records were lost with their segments, and copied from another member."""
+    history = filled()
+    store = history.store
+    segments = store.table.journal.segments
+    last = segments[-1]
+    while segments[-1] is last:  # so that the last batches are not in the segment of the copies
+        Rounds(store).run(write(OTHER, hard_state=HardState(1, 1)))
+    history.release()
+    for start in [*store.table.indexed._by_start]:
+        store.repair.lose_file(start, GROUPS)
+    for group in GROUPS:
+        missing = [*store.table.logs[group].records.missing]
+        entries = [history.logs[group][index - 1] for index in missing]
+        store.repair.forget_holes(group, [each.index for each in entries if each.batch is None])
+        for entry in entries:
+            if entry.batch is not None:
+                staged = store.repair.stage_copies(group, [entry], lambda: None)
+                staged.execute()
+                store.finish(staged)
+    for _ in range(4):
+        history.remove()
+    assert all(each.start > last.start for each in segments)
+    return history
+
+
+def test_copies_are_records_after_a_start_before_the_first_index_file():
+    history = copied()
+    for at in range(120):
+        history.put(GROUPS[at % 2], at % 3, at % 60)
+    for _ in range(3):
+        compacted(history)
+        history.release()
+        history.restart()
+        history.check()
+
+
+def test_a_record_is_missing_after_a_start_if_its_only_copy_is_damaged():
+    history = copied()
+    log = history.store.table.logs[GROUPS[0]]
+    index = 20
+    _, position, size = log.locate(index)
+    segment = next(each for each in history.store.table.journal.segments
+                   if each.start <= position < each.end)
+    put(history, segment.path, flipped(contents(history, segment.path),
+                                       position - segment.start + size - 20))
+    checkpoint(history.store, {})
+    history.store.close()
+    history.store = open_store(history.filesystem, DIRECTORY, history.config)
+    log = history.store.table.logs[GROUPS[0]]
+    assert [*log.records.missing] == [index]
+    log._check()
 
 
 def contents(history: History, path: str) -> bytes:

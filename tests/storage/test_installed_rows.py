@@ -106,6 +106,29 @@ def rows(history: History) -> int:
     return sum(batches.row_count for batches in history.store.table.logs[GROUP].partitions.values())
 
 
+def test_uncopied_records_before_those_in_index_files_are_refused():
+    """Entries behind the snapshot are in an index file before older records were copied."""
+    leader = History()
+    for at in range(60):
+        leader.put(GROUP, at % 3, at)
+    compacted(leader)
+    history = follower(leader, 3)
+    install(history, leader)
+    for at in range(60):
+        leader.put(GROUP, at % 3, at)
+    for entry in leader.logs[GROUP][len(history.logs[GROUP]):]:
+        history.append(GROUP, entry)
+    compacted(history)
+    history.release()
+    assert rows(history)
+    for partition in partitions(GROUP):
+        with pytest.raises(RecordsNotCopied):
+            history.fetch(GROUP, partition, 0, 1)
+    compacted(leader)
+    copy_all(history, leader)
+    history.check()
+
+
 @pytest.mark.parametrize("resident", [True, False])
 @given(own=st.integers(0, 63), wrong=st.sampled_from([0, 0, 3, 40]),
        released=st.lists(st.sampled_from(["leader", "before", "installed", "copied"]), unique=True),

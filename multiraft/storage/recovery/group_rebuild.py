@@ -153,6 +153,9 @@ class GroupRebuild:
         self._files.append((segment, summary))
         self.log.index = GroupIndex(entries.last_index + 1, entries.run_terms[-1])
         self._read_to = segment.start
+        pending, self._pending_copies = self._pending_copies, []
+        for copy, entry in pending:  # of records in segments before this one, which are gone
+            self._take_copy(copy, entry)
 
     def _take_lifecycle_records(self, segment: Segment, run: SegmentRun) -> None:
         """Apply the tombstone and the forced recovery of a segment's run to the log, as far as the
@@ -282,15 +285,13 @@ class GroupRebuild:
         return next((each for each in self.log.installed if each.first <= index <= each.last), None)
 
     def lose_copy(self, index: int, position: int) -> bool:
-        """Count the record of an index in an installed range as missing, because its copy at a
-        journal position is damaged; do nothing if there is a later one.  Return False if the index
-        is of an entry of the log."""
-        if self._installed_range(index) is None:
-            return False
+        """Note that the copy of a record at a journal position is damaged, so that the record
+        becomes missing unless there is a later copy or another place.  Return False if the index is
+        in no installed range: the damage may be of an entry of the Raft log."""
         known = self._copied.get(index)
         if known is None or known.position < position:
             self._lost_copies[index] = position
-        return True
+        return self._installed_range(index) is not None
 
     def _first_superseded(self, record: GroupRecord) -> int:
         """Return the first of the entries at the log's end that are not of the checkpoint's terms,
@@ -342,7 +343,18 @@ class GroupRebuild:
                 terms[:] = with_term(terms, copy.index, copy.term, log.raft_start)
         if self._file_copies:  # one may be the first record: those behind it are in cold segments
             log.records.set_terms(terms, log.raft_start)
+        self._lose_removed(record)
         return chosen.answered
+
+    def _lose_removed(self, record: GroupRecord) -> None:
+        """Count entries as missing that may be records, of which the last copy is damaged and the
+        segment is gone.  O(damaged copies)."""
+        records, needed = self.log.records, record.record_terms[:1]
+        for index in self._lost_copies:
+            if (needed and needed[0][0] <= index < record.first_index
+                    and self._installed_range(index) is None and index not in records
+                    and records.in_file(index) is None and index not in records.unneeded):
+                records.lose_hole(index)
 
     def _raise_raft_start(self, record: GroupRecord, states: PartitionStates,
                           terms: list[tuple[int, int]]) -> None:
@@ -391,6 +403,8 @@ class GroupRebuild:
                 copied.append(copy)
         log.take_copies(copied, states)
         for index, position in self._lost_copies.items():
+            if self._installed_range(index) is None:
+                continue
             known = self._copied.get(index)
             if known is None and index not in records.unneeded:
                 records.lose_hole(index)

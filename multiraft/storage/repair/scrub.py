@@ -27,6 +27,7 @@ from multiraft.storage.cold.cold_segment import ColdSegment, is_cold, number_of
 from multiraft.storage.errors import (
     CorruptFile,
     CorruptIndex,
+    CorruptIndexedSegment,
     CorruptJournalRange,
     CorruptRange,
     SegmentRemoved,
@@ -59,8 +60,8 @@ class ScrubJob:
     are set once it was executed."""
 
     __slots__ = ("segment", "position", "limit", "prev_crc", "durable", "end", "bytes",
-                 "suspects", "resumed", "entries", "records", "_filesystem", "_reader",
-                 "_is_cut_off")
+                 "suspects", "resumed", "entries", "records", "index_damage", "_filesystem",
+                 "_reader", "_is_cut_off")
 
     def __init__(self, filesystem: Filesystem, segment: Segment | ColdSegment, position: int,
                  limit: int, prev_crc: int | None, durable: int, resumed: int,
@@ -81,6 +82,7 @@ class ScrubJob:
         self.entries: list[tuple[int, int, int]] = []  # those: journal position, group, index
         #: Of the index file, if the piece has anything suspect.
         self.records: FileRecords | None = None
+        self.index_damage = ""  # why neither that file nor the segment tells its records
         self._filesystem = filesystem
         self._reader = reader
         self._is_cut_off = False  # the file ends before the piece does
@@ -103,8 +105,8 @@ class ScrubJob:
         (number, segment), = reader.segments.items()
         try:
             self.records = FileRecords(segment, reader.whole(number))
-        except CorruptIndex:
-            self.records = None
+        except CorruptIndex as error:
+            self.index_damage = str(error)
 
     def _read_and_check(self) -> None:
         if self.position == self.segment.start + layout.SEGMENT_HEADER_BYTES:
@@ -307,7 +309,8 @@ class Scrubber:
         """Take an executed job, advance the pass, and return the errors to report as damage.
 
         These are ``CorruptRange`` for entries of logs, ``CorruptJournalRange`` for ranges to which
-        no log points, and ``CorruptFile`` for checkpoints.  O(1), O(entries of the node) when there
+        no log points, ``CorruptIndexedSegment`` for a damaged segment whose index file is damaged
+        as well, and ``CorruptFile`` for checkpoints.  O(1), O(entries of the node) when there
         is damage."""
         self.bytes += job.bytes
         if isinstance(job, ScrubCheckpointsJob):
@@ -319,7 +322,9 @@ class Scrubber:
         self._prev_crc = job.prev_crc
         self._durable = job.durable
         self._store.repair.examined = job.records
-        return [*self._overwritten(job),
+        lost = [CorruptIndexedSegment(job.segment.start, job.segment.end, job.index_damage)
+                ] if job.index_damage else []
+        return [*lost, *self._overwritten(job),
                 *(error for suspect in job.suspects for error in self._errors(suspect))]
 
     def _overwritten(self, job: ScrubJob) -> list[CorruptRange]:

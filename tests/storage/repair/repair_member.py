@@ -209,6 +209,7 @@ class Member:
         self.scars: set[str] = set()  # segments and index files with flipped bits
         self.met: set[str] = set()  # what happened here
         self.is_wild = False  # may have lost what no log names
+        self.wild_paths: set[str] = set()  # segments in which that was
         self.files_found: set[int] = set()  # segments found damaged with their index files
         self.is_raft_hurt = False  # may have lost entries of a Raft log
         self.is_checkpoint_rotten = False
@@ -228,6 +229,8 @@ class Member:
             core.replicas[group] = Replica(restored.bounds.first_index,
                                            max(restored.commit, restored.applied),
                                            bool(restored.quarantined))
+            if restored.quarantined:
+                del self.mine[group][self.log(group).index.last_index:]  # its end may be lost
             if restored.needs_head_recovery:
                 following.append(group)
         for group in following:
@@ -307,7 +310,8 @@ class Member:
         replica, states = self.core.replicas[group], self.store.partition_states[group]
         if self.core.is_frozen(group):
             return
-        index = min(index, len(self.mine[group]), self.world.committed[group])
+        index = min(index, common_length(self.world.true(group), self.mine[group]),
+                    self.world.committed[group])
         replica.commit = max(replica.commit, index)
         if replica.commit > states.applied_index:
             states.apply(replica.commit)
@@ -487,9 +491,9 @@ class Member:
                 intact = []
 
     def check_partition(self, group: int, partition: int) -> None:
-        """Every batch that is not below the log start can be read."""
-        state = self.store.partition_states[group].applied(partition)
-        start = state.log_start if state is not None else 0
+        """Every batch that is not below a log start can be read.  A replica that is behind has no
+        copies of records that its source has deleted already."""
+        start = max(each.log_start(group, partition) for each in self.world.members.values())
         expected = [bytes(entry.payload) for entry in self.mine[group] if entry.batch
                     and entry.partition == partition
                     and entry.base_offset + entry.batch.count > start]
@@ -504,6 +508,10 @@ class Member:
         assert found == expected, (
             f"node {self.node}, partition {partition} from {start} on: {len(found)} of "
             f"{len(expected)} batches, {[each == other for each, other in zip(found, expected)]}")
+
+    def log_start(self, group: int, partition: int) -> int:
+        state = self.store.partition_states[group].applied(partition)
+        return state.log_start if state is not None else 0
 
     def _fetch(self, group: int, partition: int, offset: int):
         found = self.store.fetch(group, partition, offset, 1500, END)
@@ -543,7 +551,8 @@ class Member:
         if (group, index) in self.lost or log.first_missing_of((index,)):
             return False
         if index >= log.raft_start:
-            return index <= log.index.last_index and not log.is_forgotten(index)
+            return (index <= log.index.last_index and not log.is_forgotten(index)
+                    and not self.is_wild)  # else it may drop the log behind what it lost
         records = log.records
         return index in records or (
             records.in_file(index) is not None and index >= records.first_needed
@@ -562,8 +571,13 @@ class Member:
     @property
     def is_fragile(self) -> bool:
         """True if the member may need a leader to come back."""
-        return self.is_wild or self.is_latent or any(
+        return self.is_wild or self.is_latent or self.has_wild_file or any(
             not self.is_healthy(group) for group in GROUPS)
+
+    @property
+    def has_wild_file(self) -> bool:
+        """True if a segment still exists in which something was lost that no log names."""
+        return any(map(self.disk.filesystem.exists, self.wild_paths))
 
     @property
     def is_latent(self) -> bool:
@@ -572,6 +586,14 @@ class Member:
         return any(path.endswith(".index") and path[:-5] + "segment" in self.scars
                    and exists(path) and int(path.split("/")[-1][:20]) not in self.files_found
                    for path in self.scars)
+
+
+def common_length(log: list[Entry], other: list[Entry]) -> int:
+    """Return how many entries two logs have in common."""
+    count = min(len(log), len(other))
+    while count and log[count - 1].term != other[count - 1].term:
+        count -= 1
+    return count
 
 
 def items_of(path: str, data: bytes, at: int, end: int) -> Iterator[Place]:

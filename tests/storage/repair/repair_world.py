@@ -15,7 +15,9 @@ Consensus is a model (``Consensus``).  Its simplifications:
 
 Damage leaves each entry intact on another member, or is such that the two others are healthy and
 elect a leader, which replaces what it has compacted by a snapshot.  Only one member at a time loses
-what no log names (places of votes and terms), because two of them would wait for each other.
+what no log names (places of votes and terms), because two of them would wait for each other.  Such
+damage counts as long as its file exists: a log that has forgotten a damaged record names it no
+longer.
 The index file of a cold segment is not damaged together with a payload there: the end of that batch
 is lost then, and a read inside it finds neither a record nor damage.
 """
@@ -40,6 +42,7 @@ from tests.storage.repair.repair_member import (
     NODES,
     Member,
     Place,
+    common_length,
     partitions,
 )
 from tests.storage.world import VOTERS, data_entry, noop_entry, open_entry, release, seal
@@ -130,7 +133,8 @@ class RepairWorld:
             replica.barrier, replica.barrier_term = len(leader.mine[group]), self.terms[group]
         true, index = leader.mine[group], member.log(group).index
         common = min(index.last_index, len(true))
-        while common >= index.first_index and index.term(common) != true[common - 1].term:
+        sure = max(index.first_index, member.log(group).guessed_through + 1)
+        while common >= sure and index.term(common) != true[common - 1].term:
             common -= 1
         assert common >= replica.commit, (
             f"node {member.node}: what follows {common} of {replica.commit} would be dropped")
@@ -185,7 +189,7 @@ class RepairWorld:
         true = leader.mine[group]
         for member in self.healthy(group):
             if member is not leader:
-                common = _common(true, member.mine[group])
+                common = common_length(true, member.mine[group])
                 if common >= self.begins[group]:
                     self.committed[group] = max(self.committed[group], common)
 
@@ -496,6 +500,8 @@ class RepairWorld:
             member.vote()  # what was written before is known to be durable
         self._lose(member, lost)
         member.is_wild |= is_wild
+        if is_wild and path.startswith(LANE):
+            member.wild_paths.add(path)
         member.scars.add(path)
         if at >= 0:
             member.disk.filesystem.flip(path, at, self.random.randrange(8))
@@ -524,6 +530,9 @@ class RepairWorld:
                     each.is_fragile or not is_known for each in others if each.lost
                     or each.is_fragile):
                 return False
+            if any((group, index) in each.lost for each in others) and any(
+                    not self._is_of_raft(each, group, index) for each in others):
+                return False  # two would need a snapshot of the third one
         return True
 
     def _is_needed(self, group: int, index: int) -> bool:
@@ -594,14 +603,6 @@ def _segment_of(path: str) -> str:
 
 def _end(log: list[Entry]) -> tuple[int, int]:
     return (log[-1].term if log else 0), len(log)
-
-
-def _common(log: list[Entry], other: list[Entry]) -> int:
-    """Return how many entries two logs have in common."""
-    count = min(len(log), len(other))
-    while count and log[count - 1].term != other[count - 1].term:
-        count -= 1
-    return count
 
 
 #: Steps with their weights.
