@@ -280,8 +280,8 @@ class StoredLog:
         self.partitions = {}  # the rows of those that stay are kept
         self.restart(bounds, index, configuration, snapshot_position)
         self.records, self.partitions = records, partitions
-        self.installed = (*installed, InstalledRange(snapshot_position, first_removed, last,
-                                                     snapshot_position))
+        # Nothing of the journal stands behind its position yet, damage neither.
+        self.installed = (*installed, InstalledRange(snapshot_position, first_removed, last, 0))
         records.install(terms, first_index, max(first_removed, first_index), last)
 
     def installed_needed(self) -> tuple[InstalledRange, ...]:

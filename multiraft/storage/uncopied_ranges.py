@@ -11,9 +11,13 @@ start found behind its checkpoint; so a range may always be larger than necessar
 
 from __future__ import annotations
 
+import struct
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import NamedTuple, final
+
+from multiraft import core
 
 #: First and last index.
 IndexRange = tuple[int, int]
@@ -33,9 +37,19 @@ class InstalledRange(NamedTuple):
     position: int  # of the journal: entries in earlier segments have indexes below ``first``
     first: int
     last: int  # the applied index of the snapshot
-    #: Journal position up to which damage does not matter: what it may have held of these indexes
-    #: is uncopied.
-    checked_position: int
+    #: ``damage_value`` of the damage of unknown owner behind ``position`` that the last start met.
+    #: What it may have held of these indexes is uncopied, or was copied since; any other damage
+    #: may have held copies that count.  Checkpoints of earlier builds have a journal position
+    #: here, which says nothing of damage that arose before it later: with damage, it differs, and
+    #: the range is uncopied once.
+    known_damage: int
+
+
+def damage_value(ranges: Iterable[tuple[int, int]]) -> int:
+    """Return a value that names a set of damaged ranges of the journal, (begin, end) each; 0 =
+    none.  O(n log n)."""
+    ends = [*chain.from_iterable(sorted(set(ranges)))]
+    return core.crc32c(struct.pack(f"<{len(ends)}Q", *ends)) or 1 if ends else 0
 
 
 @final

@@ -15,6 +15,7 @@ from multiraft.raft.ready import GroupWrite
 from multiraft.storage.checkpoint import checkpoint_names
 from multiraft.storage.errors import CorruptRange, InvalidCopies, OffsetTooLow, RecordsNotCopied
 from multiraft.storage.repair.coordinator import RepairCoordinator
+from multiraft.storage.repair.scrub import Scrubber
 from multiraft.types import Entry, EntryKind, HardState
 from tests.storage.damage import DIRECTORY, Disk
 from tests.storage.repair.test_repair import Core
@@ -612,6 +613,80 @@ def test_damage_that_may_have_held_copies_makes_them_uncopied_once():
         store = started(disk, store)
         assert store.uncopied(GROUP) == ()
         check_all(store)
+
+
+def mended(disk: Disk, store, leader=None):
+    """A start that scans every segment, behind one whose uncopied records are copied again."""
+    copy_all(store, leader or source())
+    checkpoints(store)
+    return started(disk, store)
+
+
+def test_damage_that_arises_later_in_an_earlier_place_makes_copies_uncopied_too():
+    disk = Disk()
+    store = copied(disk)
+    for index in (13, 7):  # the copy of 7 stands before the damage that is known by then
+        rot(disk, store, index, 20)
+        store = started(disk, store)
+        assert store.uncopied(GROUP) == ((6, S),)
+        store = mended(disk, store)
+        for _ in range(2):
+            assert store.uncopied(GROUP) == (), "the same damage is no news"
+            check_all(store)
+            checkpoints(store)
+            store = started(disk, store)
+
+
+def test_a_checkpoint_behind_the_scrub_does_not_hide_the_damage_that_it_found():
+    """The next start cannot know that the scrub named all copies there."""
+    disk = Disk()
+    store = copied(disk)
+    rot(disk, store, 13, 20)
+    store = mended(disk, started(disk, store))
+    rot(disk, store, 7, 20)
+    scrubber, repairer = Scrubber(store), RepairCoordinator(
+        1, store, Core({GROUP: VOTERS, OTHER: VOTERS}), lambda staged: None)
+    while (job := scrubber.next_job()) is not None:
+        job.execute()
+        for error in scrubber.done(job):
+            repairer.on_damage(error)
+    assert [*store.table.logs[GROUP].records.missing] == [7]
+    with pytest.raises(CorruptRange):
+        read(store, PARTITION, 3)
+    checkpoints(store)
+    store = started(disk, store)
+    assert store.uncopied(GROUP) == ((6, S),)
+    store = mended(disk, store)
+    assert store.uncopied(GROUP) == ()
+    check_all(store)
+
+
+def test_copies_that_can_be_read_again_count_again():
+    """A disk may return other bytes once.  The copies there are not written anew, so the same
+    damage is news when it is met again; a smaller set of damage is as well, once."""
+    disk = Disk()
+    store = copied(disk)
+    log, places = store.table.logs[GROUP], {}
+    for index in (7, 13):
+        position = log.locate(index).position
+        segment = store.table.journal.segment_of(position)
+        places[index] = segment.path, position - segment.start + 20, 1
+    uncopied, nothing = ((6, S),), ()
+    for turned, expected, is_copied in (
+            ((7,), uncopied, False),
+            ((7,), uncopied, True),  # it can be read: its copy is left out
+            ((7,), uncopied, True),
+            ((13,), uncopied, True),
+            ((7,), uncopied, True),  # the damage of 13 is left
+            ((), nothing, True)):
+        for index in turned:
+            disk.filesystem.flip(*places[index])
+        store = started(disk, store)
+        assert store.uncopied(GROUP) == expected
+        if is_copied:
+            copy_all(store, source())
+            check_all(store)
+        checkpoints(store)
 
 
 def test_an_own_record_that_is_lost_is_missing():

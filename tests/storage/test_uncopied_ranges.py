@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from multiraft.storage import uncopied_ranges
 from multiraft.storage.index import Copy, PartitionIndex
 from multiraft.storage.record_store import RecordStore, runs_fault, terms_from
-from multiraft.storage.uncopied_ranges import UncopiedRanges
+from multiraft.storage.uncopied_ranges import UncopiedRanges, damage_value
 
 LAST = 40
 index = st.integers(1, LAST)
@@ -143,3 +143,18 @@ def test_runs_of_terms_are_checked_before_they_are_used():
                   [(3, 1), (3, 2)]):
         assert runs_fault(wrong, 3, 9)
     assert terms_from([(3, 1), (5, 2)], 4) == [(4, 1), (5, 2)]
+
+
+def test_a_value_names_a_set_of_damaged_ranges():
+    assert damage_value([]) == 0
+    assert damage_value([(64, 128), (512, 512)]) == damage_value(
+        iter([(512, 512), (64, 128), (64, 128)]))
+    sets = [[(64, 128)], [(64, 136)], [(72, 128)], [(64, 128), (512, 512)], [(512, 512)],
+            [(64, 512), (128, 512)]]
+    assert len({0, *map(damage_value, sets)}) == len(sets) + 1
+
+
+def test_the_value_of_damage_is_never_that_of_none(monkeypatch):
+    monkeypatch.setattr("multiraft.storage.uncopied_ranges.core.crc32c", lambda data: 0)
+    assert damage_value([(64, 128)]) == 1
+    assert damage_value([]) == 0

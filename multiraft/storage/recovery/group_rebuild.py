@@ -37,7 +37,7 @@ from multiraft.storage.recovery.lost_truncations import (
 from multiraft.storage.recovery.report import Damage
 from multiraft.storage.removed_ranges import RemovedRanges
 from multiraft.storage.stored_log import StoredLog
-from multiraft.storage.uncopied_ranges import InstalledRange, UncopiedRanges
+from multiraft.storage.uncopied_ranges import InstalledRange, UncopiedRanges, damage_value
 from multiraft.storage.unneeded_indexes import UnneededIndexes
 from multiraft.types import Entry, EntryKind
 
@@ -51,7 +51,7 @@ class GroupRebuild:
     __slots__ = ("log", "broken_reason", "_journal", "_applied", "_known_to",
                  "_damage", "_unapplied_entries", "_pending_copies", "_first_positions",
                  "_unreadable", "_record", "_removed", "_lost", "_read_to", "_removed_indexes",
-                 "_pending_installed", "_copied", "_lost_copies", "_damaged_to", "_files",
+                 "_pending_installed", "_copied", "_lost_copies", "_unexplained", "_files",
                  "_file_copies", "_early_entries")
 
     def __init__(self, log: StoredLog, journal: Journal, applied: Mapping[tuple[int, int], int],
@@ -88,7 +88,8 @@ class GroupRebuild:
         self._copied: dict[int, Copy] = {}  # the last copy of each index of an installed range
         #: Index -> journal position of its damage, of missing records in installed ranges.
         self._lost_copies: dict[int, int] = {}
-        self._damaged_to = 0  # journal position of the last damage of unknown owner
+        #: Damaged ranges of the journal that may have held copies of any index.
+        self._unexplained: list[tuple[int, int]] = []
         #: Parts of the first segments, whose records index files answer, in journal order.
         self._files: list[tuple[Segment, RunSummary]] = []
         self._file_copies: dict[int, Copy] = {}  # index -> newest copy of one of these records
@@ -384,17 +385,21 @@ class GroupRebuild:
         """Add the copies of indexes in installed ranges to the records, and what the checkpoint
         says is missing or uncopied of these.  ``terms``: of all indexes below the Raft start.
 
-        Damage of unknown owner may have held any copies: the range is uncopied again, once.
-        O(copies log copies + records)."""
+        Damage of unknown owner may have held any copies: the range is uncopied again, unless the
+        checkpoint's start met the same damage.  O(copies log copies + records + installed ranges *
+        damage log damage)."""
         log = self.log
         records, needed = log.records, record.record_terms[0][0]
         records.uncopied = UncopiedRanges(record.uncopied)
+        installed = []
         for each in log.installed:
-            if each.checked_position < self._damaged_to:
+            found = damage_value(at for at in self._unexplained if at[1] > each.position)
+            if found not in (0, each.known_damage):
                 records.uncopied.add(max(each.first, needed), each.last)
-        log.installed = tuple([each._replace(checked_position=self._journal.position)
-                               if each.checked_position < self._damaged_to else each
-                               for each in log.installed])
+            # Also where damage is gone: copies that can be read there again count from now on, and
+            # no others of them are written, so the same damage may take them away later.
+            installed.append(each._replace(known_damage=found))
+        log.installed = tuple(installed)
         copied = []
         for index, copy in sorted(self._copied.items()):
             if term_in(terms, index) == UNKNOWN_TERM:
@@ -493,8 +498,10 @@ class GroupRebuild:
         log = self.log
         applied = self._applied_index
         if log.installed:
-            self._damaged_to = max([end for begin, end in self._lost if journal_damage.unexplained(
-                *self._journal.range_at(begin, end))], default=0)
+            # Whole ranges, also those of which copies explain a part: the set shall not change with
+            # each copy.
+            self._unexplained = [(begin, end) for begin, end in self._lost
+                                 if journal_damage.unexplained(*self._journal.range_at(begin, end))]
         self._pass_installed(_BEHIND_ALL)
         self._pass_removed(_BEHIND_ALL, applied + 1)
         if log.index.last_index < applied:
