@@ -12,6 +12,7 @@ removed since the job was made is neither: the job raises ``SegmentRemoved``.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import NamedTuple
@@ -415,9 +416,9 @@ def select_batches(found: Iterator[IndexedBatch], offset: int, below_offset: int
     """Return the batches of a fetch: from the one that holds ``offset`` on, with all records below
     ``below_offset``, as many as fit into ``bytes_max``, and at least one.
 
-    Stop before a record that is missing, or at a place where a hole or an uncopied record may be.
-    If no batch is before it, return its index.  ``BlockNotCached`` ends the batches too, except
-    before the first.  O(result log missing)."""
+    Stop before a record that is missing, or at a place below ``below_offset`` where a hole or an
+    uncopied record may be, behind the last batch too.  If no batch is before it, return its index.
+    ``BlockNotCached`` ends the batches too, except before the first.  O(result log missing)."""
     chosen: list[IndexedBatch] = []
     total, before, at = 0, 0, offset
     while True:
@@ -427,13 +428,15 @@ def select_batches(found: Iterator[IndexedBatch], offset: int, below_offset: int
             if not chosen:
                 raise
             return chosen
+        # A hole, or a missing record of which no row tells, counts where offsets do not continue.
+        last = batch.index if batch is not None else sys.maxsize
+        if (batch is None or batch.base_offset > at) and at < below_offset and (
+                lost := unreadable.first_in(before + 1, last)):
+            return chosen or lost
         if batch is None or batch.end > below_offset:
             return chosen
-        # Of a missing batch, the end is a guess.  Others count where offsets do not continue.
-        if unreadable.is_missing(batch.index):
+        if unreadable.is_missing(batch.index):  # its end is a guess
             return chosen or batch.index
-        if batch.base_offset > at and (lost := unreadable.first_in(before + 1, batch.index)):
-            return chosen or lost
         if not chosen and batch.base_offset > offset:
             return []
         total += size_of(batch) - layout.ENTRY_HEADER_BYTES
