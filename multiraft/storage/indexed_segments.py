@@ -4,8 +4,11 @@ Contract.  ``IndexedSegments`` is owned by the loop: ``blocks`` answers from mem
 cache, without waiting, and raises ``BlockNotCached`` for any other block, damaged ones included.
 ``BlockReader`` is for one job on any thread: it reads the block, and where the index file is
 damaged, missing or of another segment, makes the block anew from the segment, which has the same
-bytes.  It raises ``CorruptFile`` only if the segment is damaged as well.  Sealed segments of the
-journal and cold segments are in the same table.
+bytes.  It raises ``CorruptFile`` only if the segment is damaged as well.  A cold segment may have
+records whose payload alone is damaged: in blocks made anew, the end of such a batch is a guess, one
+record behind its base, and ``unreadable`` has them.  Who uses such a block counts them as missing
+first: a read inside of such a batch finds no batch.  Sealed segments of the journal and cold
+segments are in the same table.
 
 Invariant.  The number of a segment is in rows as long as the segment is in the table, so a number
 is used again only when no row has it.
@@ -24,8 +27,9 @@ from multiraft.storage.block_index.blocks import BLOCK_BYTES, FileIdentity, open
 from multiraft.storage.block_index.file_codec import FileHeader, RunSummary
 from multiraft.storage.block_index.rows import Row
 from multiraft.storage.cold import cold_index, contents
-from multiraft.storage.cold.cold_index import ColdContents, ColdIndexHeader, ColdRunSummary
+from multiraft.storage.cold.cold_index import ColdIndexHeader, ColdRunSummary
 from multiraft.storage.cold.cold_segment import ColdSegment
+from multiraft.storage.cold.contents import FoundContents, UnreadableRecord
 from multiraft.storage.errors import (
     BlockNotCached,
     CorruptFile,
@@ -49,7 +53,7 @@ BLOCK_CACHE_BYTES_MAX = 4 << 20
 class IndexedSegment:
     """A sealed segment, or a cold one, and its index file."""
 
-    __slots__ = ("number", "segment", "header", "rows", "batches", "is_changing")
+    __slots__ = ("number", "segment", "header", "rows", "batches", "is_changing", "unreadable")
 
     def __init__(self, number: int, segment: Segment | ColdSegment,
                  header: FileHeader | ColdIndexHeader):
@@ -59,6 +63,8 @@ class IndexedSegment:
         self.rows = 0  # that partitions have of it
         self.batches = 0  # in these rows, about
         self.is_changing = False  # the records of a group begin to be answered from it
+        #: Records that the last try to write the index file anew could not read.
+        self.unreadable: tuple[UnreadableRecord, ...] = ()
 
     @property
     def path(self) -> str:
@@ -187,6 +193,8 @@ class BlockReader:
         self.filesystem = filesystem
         self.segments = segments
         self.read: dict[tuple[int, int], bytes] = {}  # (number, block) -> rows
+        #: Of the segments whose blocks were made anew.
+        self.unreadable: list[UnreadableRecord] = []
         self._group = group
         self._damaged = damaged
         self._remade: dict[int, bytes] = {}  # by number, whole index files
@@ -214,8 +222,9 @@ class BlockReader:
         if data is None:
             segment, identity = at.segment, at.header.identity
             if isinstance(segment, ColdSegment):
-                data = b"".join(cold_index.encode(
-                    scanned_cold(self.filesystem, segment, identity, self._group)))
+                found = scanned_cold(self.filesystem, segment, identity, self._group)
+                self.unreadable += found.unreadable_records()
+                data = b"".join(cold_index.encode(found.contents))
             else:
                 index = scanned(self.filesystem, segment, self._group)
                 data = b"".join(file_codec.encode(index, identity.cluster, identity.node))
@@ -264,10 +273,10 @@ def scanned(filesystem: Filesystem, segment: Segment, group: int = -1) -> Segmen
 
 
 def scanned_cold(filesystem: Filesystem, segment: ColdSegment, identity: FileIdentity,
-                 group: int = -1) -> ColdContents:
+                 group: int = -1) -> FoundContents:
     """Return the contents of a cold segment by a scan.  Block.  A record whose payload is damaged
-    is among them.  Raise ``CorruptIndex`` if others are lost, ``SegmentRemoved`` if the segment was
-    removed, ``OSError``."""
+    is among them, and among the unreadable ones.  Raise ``CorruptIndex`` if others are lost,
+    ``SegmentRemoved`` if the segment was removed, ``OSError``."""
     name = segment.name
     try:
         with closing(filesystem.open(segment.path)) as file:
@@ -281,7 +290,7 @@ def scanned_cold(filesystem: Filesystem, segment: ColdSegment, identity: FileIde
     found = contents.scan(data, name.header(identity.cluster, identity.node), name.length)
     if found.lost:
         raise CorruptIndex(segment.index_path, "and its cold segment is damaged as well")
-    return found.contents
+    return found
 
 
 def read_index_file(filesystem: Filesystem, at: IndexedSegment) -> bytes | bytearray:

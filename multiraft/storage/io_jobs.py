@@ -12,6 +12,7 @@ removed since the job was made is neither: the job raises ``SegmentRemoved``.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import NamedTuple
@@ -23,6 +24,7 @@ from multiraft.storage.block_index.blocks import BLOCK_BYTES
 from multiraft.storage.block_index.partition_rows import batches_behind
 from multiraft.storage.block_index.rows import SparseIndex
 from multiraft.storage.cold.cold_segment import ColdSegment
+from multiraft.storage.cold.contents import UnreadableRecord
 from multiraft.storage.errors import (
     BlockNotCached,
     CorruptIndex,
@@ -346,12 +348,15 @@ class RowFetchJob:
     ``next_offset`` is set by ``execute``: before, it is the offset that was asked for."""
 
     __slots__ = ("group", "partition", "next_offset", "bytes", "_incarnation", "_rows", "_reader",
-                 "_terms", "_unreadable", "_below_offset", "_bytes_max", "_gap_bytes_max")
+                 "_terms", "_unreadable", "_below_offset", "_bytes_max", "_gap_bytes_max",
+                 "_behind")
 
     def __init__(self, group: int, incarnation: int, partition: int, rows: SparseIndex,
                  reader: BlockReader, terms: TermRuns, unreadable: Unreadable, offset: int,
-                 below_offset: int, bytes_max: int, gap_bytes_max: int):
-        """``rows``: from the part on that may hold ``offset``; the others as of ``Store.fetch``."""
+                 below_offset: int, bytes_max: int, gap_bytes_max: int, behind: int):
+        """``rows``: from the part on that may hold ``offset``; ``behind``: base offset of the last
+        batch with a slot that begins at ``offset`` or before, below zero = none, and none with a
+        slot is between it and ``below_offset``; the others as of ``Store.fetch``."""
         self.group = group
         self.partition = partition
         self.next_offset = offset
@@ -366,6 +371,7 @@ class RowFetchJob:
         self._unreadable = unreadable
         self._below_offset = below_offset
         self._gap_bytes_max = gap_bytes_max
+        self._behind = behind
 
     def execute(self) -> list[Buffer]:
         """Return the batches as ``FetchJob.execute`` does; none if no batch holds the offset.
@@ -380,6 +386,10 @@ class RowFetchJob:
         if isinstance(chosen, int):
             if not self._unreadable.is_missing(chosen):
                 raise RecordsNotCopied(self.group, self.partition, self.next_offset, chosen)
+            for each in self._found_unreadable():
+                if each.index == chosen:
+                    raise CorruptRange(self.group, chosen, "unreadable in a cold segment",
+                                       each.position, each.size)
             raise CorruptRange(self.group, chosen, "known to be damaged")
         segments = self._reader.segments
         places, starts = [], {}
@@ -398,6 +408,21 @@ class RowFetchJob:
         """Return None: a block was not in the page cache when the job was made."""
 
     def _chosen(self) -> list[IndexedBatch] | int:
+        chosen = self._selected()
+        found = self._found_unreadable()
+        if found:  # the batches were chosen by guessed ends
+            self._unreadable = self._unreadable.with_missing([each.index for each in found])
+            chosen = self._selected()
+        return chosen
+
+    def _found_unreadable(self) -> list[UnreadableRecord]:
+        """Return the records that the reader could not read, of those that may be in the range.
+        Others have a copy, which has a slot, or end before the range."""
+        key = self.group, self._incarnation, self.partition
+        return [each for each in self._reader.unreadable if each[:3] == key
+                and self._behind < each.base_offset < self._below_offset]
+
+    def _selected(self) -> list[IndexedBatch] | int:
         found = (IndexedBatch(row.base_offset, row.end, row.index, row.place)
                  for row in batches_behind(self._rows, self.next_offset, self._reader.blocks))
         return select_batches(found, self.next_offset, self._below_offset, self._bytes_max,
@@ -415,9 +440,9 @@ def select_batches(found: Iterator[IndexedBatch], offset: int, below_offset: int
     """Return the batches of a fetch: from the one that holds ``offset`` on, with all records below
     ``below_offset``, as many as fit into ``bytes_max``, and at least one.
 
-    Stop before a record that is missing, or at a place where a hole or an uncopied record may be.
-    If no batch is before it, return its index.  ``BlockNotCached`` ends the batches too, except
-    before the first.  O(result log missing)."""
+    Stop before a record that is missing, or at a place below ``below_offset`` where a hole or an
+    uncopied record may be, behind the last batch too.  If no batch is before it, return its index.
+    ``BlockNotCached`` ends the batches too, except before the first.  O(result log missing)."""
     chosen: list[IndexedBatch] = []
     total, before, at = 0, 0, offset
     while True:
@@ -427,13 +452,15 @@ def select_batches(found: Iterator[IndexedBatch], offset: int, below_offset: int
             if not chosen:
                 raise
             return chosen
+        # A hole, or a missing record of which no row tells, counts where offsets do not continue.
+        last = batch.index if batch is not None else sys.maxsize
+        if (batch is None or batch.base_offset > at) and at < below_offset and (
+                lost := unreadable.first_in(before + 1, last)):
+            return chosen or lost
         if batch is None or batch.end > below_offset:
             return chosen
-        # Of a missing batch, the end is a guess.  Others count where offsets do not continue.
-        if unreadable.is_missing(batch.index):
+        if unreadable.is_missing(batch.index):  # its end is a guess
             return chosen or batch.index
-        if batch.base_offset > at and (lost := unreadable.first_in(before + 1, batch.index)):
-            return chosen or lost
         if not chosen and batch.base_offset > offset:
             return []
         total += size_of(batch) - layout.ENTRY_HEADER_BYTES

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from multiraft.errors import Compacted, UnknownGroup
 from multiraft.partitions.state import PartitionStates
 from multiraft.raft.log_reader import GroupRestored
+from multiraft.storage.cold.contents import UnreadableRecord
 from multiraft.storage.damage.journal_damage import JournalDamage
 from multiraft.storage.index import UNKNOWN_POSITION
 from multiraft.storage.indexed_segments import IndexedSegments
@@ -62,6 +63,21 @@ class LogTable:
         if log is None:
             raise UnknownGroup(f"group {group} is not on this node")
         return log
+
+    def stands(self, record: UnreadableRecord) -> bool:
+        """Return True if the place of a record in a cold segment is the one that counts for a log,
+        which may need it: no copy of it is elsewhere.  O(log n)."""
+        log = self.logs.get(record.group)
+        if log is None or log.incarnation != record.incarnation:
+            return False
+        records, index = log.records, record.index
+        if index in records:
+            return records.locate(index).position == record.position
+        found = records.in_file(index)
+        return (found is not None and index >= records.first_needed
+                and index not in records.unneeded
+                and found.segment.start <= record.position < found.segment.end
+                and self.partition_states[record.group].applied(record.partition) is not None)
 
     def restore(self, group: int) -> GroupRestored:
         """Return a description of a group's present state for ``MultiRaft.add_group``, and keep it

@@ -84,6 +84,10 @@ class Unreadable(NamedTuple):
             return uncopied
         return min(known[at], uncopied or known[at])
 
+    def with_missing(self, indexes: Iterable[int]) -> Unreadable:
+        """Return these indexes and others that are missing.  O(missing log missing)."""
+        return self._replace(missing=sorted({*self.missing, *indexes}))
+
     def is_missing(self, index: int) -> bool:
         """Return True if the record of an index cannot be read.  O(log missing)."""
         at = bisect_left(self.missing, index)

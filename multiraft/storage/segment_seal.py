@@ -45,9 +45,10 @@ def index_job(filesystem: Filesystem, segment: Segment | ColdSegment,
         return SealJob(filesystem, segment)
     known = table.indexed.find(segment.start)
     assert known is not None, f"no record is answered from {segment.index_path}"
+    settled = frozenset(each for each in known.unreadable if not table.stands(each))
     return ColdIndexJob(filesystem, segment, known.header.identity, {
         group: ranges for group, log in table.logs.items()
-        if (ranges := log.records.ranges_of(known))})
+        if (ranges := log.records.ranges_of(known))}, settled)
 
 
 class SealJob:
@@ -56,6 +57,8 @@ class SealJob:
     ``damage`` or ``too_large`` says why not.  An index file that was there is replaced."""
 
     __slots__ = ("segment", "damage", "too_large", "contents", "_filesystem")
+
+    unreadable = ()  # records: damage anywhere is ``damage``
 
     def __init__(self, filesystem: Filesystem, segment: Segment):
         self.segment = segment

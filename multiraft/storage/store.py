@@ -567,8 +567,9 @@ class Store:
         return None
 
     def sealed(self, job: IndexJob) -> None:
-        """Take an executed ``SealJob``, and add the damage that it found when it read the segment
-        once more to ``damage``."""
+        """Take an executed job of ``seal_job``, and add the damage that it found when it read the
+        segment once more to ``damage``; records of a cold segment are missing instead, and
+        ``repair.take_found`` has them."""
         if job.segment.is_removed:
             self._removal.sealed_meanwhile(job.segment)
         elif job.contents is not None:
@@ -578,6 +579,10 @@ class Store:
         if job.damage:
             self.damage.append(Damage("entry", job.segment.path, job.segment.start, -1, 0,
                                       job.damage))
+        known = self.table.indexed.find(job.segment.start) if job.unreadable else None
+        if known is not None:
+            known.unreadable = job.unreadable
+            self.repair.lose_unreadable(job.unreadable)
 
     def seal_failed(self, job: IndexJob) -> None:
         """Have the segment sealed later, because the job found a full disk."""
@@ -829,7 +834,8 @@ class Store:
         reader = self.table.indexed.reader(log.group, {row.file for row in rows})
         job = RowFetchJob(log.group, log.incarnation, batches.partition, rows, reader,
                           log.records.terms, unreadable, offset, below_offset, bytes_max,
-                          self.table.read_gap_bytes_max)
+                          self.table.read_gap_bytes_max,
+                          batches.batch(slot - 1)[0] if slot else -1)
         return Fetch([], job, offset, job.bytes)
 
     def block_job(self, error: BlockNotCached) -> BlockJob:
@@ -838,7 +844,9 @@ class Store:
         return BlockJob(self.table.indexed.reader(-1, {error.file}), error.file, error.block)
 
     def block_read(self, job: BlockJob) -> None:
-        """Take an executed ``BlockJob``."""
+        """Take an executed ``BlockJob``.  Records that it could not read are missing from now on
+        (``repair.take_found``): the block may end their batches too early."""
+        self.repair.lose_unreadable(job.reader.unreadable)
         self.table.indexed.take(job.reader, job.number, job.block, job.rows)
 
     def batches(self, group: int, partition: int, offset: int,

@@ -50,9 +50,9 @@ def build_storage(env: NodeEnv) -> StorageParts:
     has no room for the probe."""
     settings = env.config.storage
     flush_interval_ms = settings.flush_interval_ms if settings.durability == RELAXED else 0
-    disk = DiskWorker(env.store, env.loop.wrote, env.poller, env.space, flush_interval_ms,
-                      functools.partial(_report_too_large, env.log))
     damage_found = Subscribers()
+    disk = DiskWorker(env.store, env.loop.wrote, env.poller, env.space, flush_interval_ms,
+                      functools.partial(_report_too_large, env.log), damage_found.notify)
     trim = RecordTrim(env.store)
     remover = SegmentRemover(env.store, trio.to_thread.run_sync, env.turns.take, monotonic_ms,
                              trio.sleep, env.space, functools.partial(report_removal, env.log))

@@ -22,7 +22,7 @@ from node.clock import monotonic_ms
 from node.errors import DiskFailed
 from node.loop.disk_space import Space, is_full
 from node.loop.poller import Poller
-from node.loop.segment_files import ReportTooLarge, SegmentFiles
+from node.loop.segment_files import ReportDamage, ReportTooLarge, SegmentFiles
 from node.loop.threads import name_this_thread
 from node.loop.write_gather import PROBE_BYTES, WriteGather
 
@@ -58,11 +58,12 @@ class DiskWorker:
 
     def __init__(self, store: Store, on_durable: Callable[[list], bool], poller: Poller,
                  space: Space | None = None, flush_interval_ms: int = 0,
-                 report_too_large: ReportTooLarge = lambda path, error: None):
+                 report_too_large: ReportTooLarge = lambda path, error: None,
+                 report_damage: ReportDamage = lambda error: None):
         """Create the worker; ``run`` starts its thread. ``on_durable``: see ``WriteGather``.
         ``space``: the guard to notify of a full disk, or None. ``flush_interval_ms``: how long
         records may wait for their sync, in milliseconds; 0 = every write is synced.
-        ``report_too_large``: see ``SegmentFiles``."""
+        ``report_too_large`` and ``report_damage``: see ``SegmentFiles``."""
         self._poller = poller
         self._flush_interval_ms = flush_interval_ms
         self._prepare_due = trio.Event()
@@ -75,7 +76,7 @@ class DiskWorker:
         self.gather = WriteGather(store, self._queue, on_durable, monotonic_ms,
                                   self._wake_prepare, self._wake_seal, flush_interval_ms)
         self._files = SegmentFiles(store, self.gather, trio.to_thread.run_sync, self._pause, space,
-                                   report_too_large)
+                                   report_too_large, report_damage)
 
     def _work(self) -> None:
         """Run the writer thread."""

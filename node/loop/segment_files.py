@@ -20,7 +20,7 @@ from multiraft.storage.disk_space import is_full
 from node.errors import DiskFailed
 
 if TYPE_CHECKING:
-    from multiraft.storage.errors import IndexTooLarge
+    from multiraft.storage.errors import CorruptRange, IndexTooLarge
     from multiraft.storage.io_jobs import StagedWrite
     from multiraft.storage.store import Store
     from node.loop.write_gather import WriteGather
@@ -35,6 +35,8 @@ RunBlocking = Callable[[Callable[[], None]], Awaitable[None]]
 
 #: Takes the path of a segment, and the reason why it has no index.
 ReportTooLarge = Callable[[str, "IndexTooLarge"], None]
+#: Takes the error of a record that cannot be read.
+ReportDamage = Callable[["CorruptRange"], None]
 
 
 class Space(Protocol):
@@ -50,16 +52,19 @@ class SegmentFiles:
 
     def __init__(self, store: Store, gather: WriteGather, run_blocking: RunBlocking,
                  pause: Callable[[], None], space: Space | None = None,
-                 report_too_large: ReportTooLarge = lambda path, error: None):
+                 report_too_large: ReportTooLarge = lambda path, error: None,
+                 report_damage: ReportDamage = lambda error: None):
         """``pause`` blocks the calling thread for a moment, in favour of the loop. ``space``: the
         guard to notify of a full disk, or None. ``report_too_large`` is called with a segment that
-        stays without an index."""
+        stays without an index, ``report_damage`` with each record of a cold segment that is
+        missing since its index file is damaged."""
         self._store = store
         self._gather = gather
         self._run_blocking = run_blocking
         self._pause = pause
         self._space = space
         self._report_too_large = report_too_large
+        self._report_damage = report_damage
 
     async def prepare(self) -> None:
         """Create the file of a waiting write, or else the next one ahead of its use; then start the
@@ -77,8 +82,8 @@ class SegmentFiles:
 
     async def seal(self) -> None:
         """Index the full segments. A segment whose index would be too large is reported and stays
-        without one. A full disk leaves them for the next call, or for the next start. Raises
-        ``DiskFailed`` for any other error of the disk."""
+        without one, and so are records that cannot be read. A full disk leaves them for the next
+        call, or for the next start. Raises ``DiskFailed`` for any other error of the disk."""
         while (job := self._store.seal_job()) is not None:
             try:
                 if not await self._unless_full(partial(job.execute, self._yield_to_writes)):
@@ -87,6 +92,8 @@ class SegmentFiles:
                 self._store.sealed(job)
                 if job.too_large is not None:
                     self._report_too_large(job.segment.path, job.too_large)
+                for error in self._store.repair.take_found():
+                    self._report_damage(error)
             except OSError as error:
                 raise DiskFailed(f"a full segment could not be indexed: {error}") from error
 

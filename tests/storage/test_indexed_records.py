@@ -622,3 +622,53 @@ def put(history: History, path: str, data: bytes) -> None:
     file = history.filesystem.open(path)
     file.truncate(0)
     file.write([data], 0, True)
+
+
+def without_the_last_files() -> History:
+    """A history whose records are all in index files, and the last two of these are lost with their
+    segments: what they had is missing, and no record is behind it."""
+    history = History()
+    for at in range(120):
+        history.put(GROUPS[at % 2], at % 3, at % 60)
+    compacted(history)
+    history.store.table.journal.start_segment()
+    for group in GROUPS:
+        history.compact(group, 0)
+    history.release()
+    assert not in_memory(history)
+    for start in sorted(history.store.table.indexed._by_start)[-2:]:
+        assert history.store.repair.lose_file(start, GROUPS)
+    return history
+
+
+@pytest.mark.parametrize("resident", [True, False])
+def test_a_read_with_nothing_but_missing_records_behind_says_so(resident, monkeypatch):
+    """It neither ends as at the end of the partition, nor names another record than a look-up."""
+    monkeypatch.setattr(SimulatedFile, "read_resident", (
+        (lambda self, length, position: bytearray(self.read(length, position))) if resident
+        else lambda self, length, position: None))
+    history = without_the_last_files()
+    store, ends = history.store, 0
+    for group in GROUPS:
+        log = store.table.logs[group]
+        for partition in partitions(group):
+            batches = history.batches(group, partition)
+            end = batches[-1].base_offset + batches[-1].batch.count
+            lost = [each for each in batches if each.index in log.records.missing]
+            assert lost == batches[-len(lost):] and lost and len(lost) < len(batches)
+            for entry in lost:
+                for offset in range(entry.base_offset, entry.base_offset + entry.batch.count):
+                    with pytest.raises(CorruptRange) as error:
+                        history.fetch(group, partition, offset, 1 << 20)
+                    _, missing = looked_up(store, partial(
+                        log.readable_below, partition, offset, end, store.table.indexed.blocks))
+                    assert error.value.index == missing != 0
+            offset, read = 0, []
+            while offset < lost[0].base_offset:
+                read += history.fetch(group, partition, offset, 700)
+                offset = history.next
+            assert read == [bytes(each.payload) for each in batches[:-len(lost)]]
+            found = store.fetch(group, partition, offset, 1, offset)
+            assert not (found.buffers if found.job is None else found.job.execute())
+            ends += 1
+    assert ends == 6

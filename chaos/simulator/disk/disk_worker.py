@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from chaos.simulator.node.machine.fail_points import FailPoints
     from chaos.simulator.node.machine.process import ProcessScheduler
     from chaos.simulator.node.machine.simulated_disk import SimulatedDisk
+    from multiraft.storage.errors import CorruptRange
 
 #: While a write takes longer, the node sends no liveness support.
 DISK_STALL_MS_MAX = 1000
@@ -43,6 +44,9 @@ class WorkerOwner(Protocol):
 
     def request_round(self) -> None:
         """Request a round."""
+
+    def damage_found(self, error: CorruptRange) -> None:
+        """Have a record repaired that cannot be read."""
 
     def disk_failed(self, error: OSError) -> None:
         """End the process after a disk error, and schedule its start."""
@@ -68,7 +72,8 @@ class DiskWorker:
         self.gather = WriteGather(store, self, self._on_durable, lambda: env.now_ms,
                                   self._wake_prepare, self._wake_seal,
                                   env.parameters.disk.flush_interval_ms)
-        files = SegmentFiles(store.store, self.gather, self.operations.run, _nothing, guard)
+        files = SegmentFiles(store.store, self.gather, self.operations.run, _nothing, guard,
+                             report_damage=owner.damage_found)
         self._prepare = DiskTask(process, files.prepare, self.end)
         self._seal = DiskTask(process, files.seal, self.end)
 

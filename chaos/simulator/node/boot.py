@@ -54,7 +54,7 @@ from chaos.simulator.node.replicas.snapshots import SnapshotExchange
 from chaos.simulator.node.retention import SimulatedRetention
 from multiraft.raft.multi_raft import MultiRaft
 from multiraft.storage.disk_space import DiskSpaceGuard, is_full
-from multiraft.storage.errors import CorruptFile
+from multiraft.storage.errors import CorruptFile, CorruptRange
 from multiraft.storage.identity import Identity
 from multiraft.storage.io_jobs import StagedWrite
 from multiraft.storage.store import Store
@@ -241,6 +241,10 @@ class Boot:
     def request_round(self) -> None:
         """Request a round."""
         self.rounds.request()
+
+    def damage_found(self, error: CorruptRange) -> None:
+        """Have a record repaired that cannot be read."""
+        self.repair.found(error)
 
     def disk_failed(self, error: OSError) -> None:
         """End the process after a disk error, and schedule its start."""

@@ -11,6 +11,7 @@ with the next intact entry of a cold segment.
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left
 from contextlib import closing
 from typing import NamedTuple
 
@@ -25,6 +26,7 @@ from multiraft.storage.cold.cold_segment import (
     ColdName,
     cold_index_path,
     cold_path,
+    place_in,
 )
 from multiraft.storage.config import SEGMENT_BYTES_LIMIT
 from multiraft.storage.errors import CorruptFile, UnknownFormat
@@ -83,6 +85,32 @@ class FoundContents(NamedTuple):
     #: Ranges of bytes whose records are not known; without an index file only.
     lost: list[tuple[int, int]]
     is_indexed: bool  # the index file is intact
+
+    def unreadable_records(self) -> tuple[UnreadableRecord, ...]:
+        """Return the unreadable records.  O(unreadable * partitions log n)."""
+        found = []
+        for group, index in self.unreadable:
+            run = self.contents.runs[group]
+            slot = bisect_left(run.indexes, index)
+            place = place_in(self.contents.header.number, run.bytes[slot])
+            found += [UnreadableRecord(group, run.incarnation, partition, batches.batch(at)[0],
+                                       index, place, run.sizes[slot])
+                      for partition, batches in run.partitions.items()
+                      for at in batches.slots_within(index, index + 1)]
+        return tuple(found)
+
+
+class UnreadableRecord(NamedTuple):
+    """Record of a cold segment whose payload is damaged.  Without an index file the offset behind
+    its batch is not known."""
+
+    group: int
+    incarnation: int
+    partition: int
+    base_offset: int
+    index: int  # type: ignore[assignment]
+    position: int  # its place
+    size: int  # framed
 
 
 def read_contents(filesystem: Filesystem, directory: str, name: ColdName, cluster: bytes,

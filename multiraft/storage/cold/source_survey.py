@@ -74,10 +74,12 @@ class SurveyJob:
         """Read the whole index file, or scan the segment if that is damaged.  Block.  Raises
         ``OSError``."""
         try:
-            self._runs = self._reader.whole(self.indexed.number)
+            runs = self._reader.whole(self.indexed.number)
         except (CorruptFile, SegmentRemoved):
             return  # the scrub reports the segment, or it is gone
-        self.is_readable = True
+        if self._reader.unreadable:
+            return  # a batch whose end is a guess may live although it seems to end too early
+        self._runs, self.is_readable = runs, True
 
     def partitions(self) -> dict[int, list[int]]:
         """Return the partitions of each group in the segment.  O(partitions)."""

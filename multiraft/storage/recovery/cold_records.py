@@ -144,7 +144,10 @@ class _GroupRecords:
                 continue
             for slot in range(len(batches)):
                 base, end, index = batches.batch(slot)
-                if end > state.log_start and self._is_record(index, term_in(terms, index)):
+                # An unreadable batch may end anywhere before the next one.
+                is_live = end > state.log_start or index in unreadable and (
+                    slot + 1 == len(batches) or batches.batch(slot + 1)[0] > state.log_start)
+                if is_live and self._is_record(index, term_in(terms, index)):
                     at = slots[index]
                     place = place_in(segment.name.number, run.bytes[at]), run.sizes[at]
                     if self._take_place(index, place, segment.name.copied_from,

@@ -164,8 +164,8 @@ class RepairCoordinator:
             return
         is_here = error.group in self._core.status.groups()
         if self._store.repair.is_record(error.group, error.index):
-            if self._record_damage(error):
-                self.groups.add(error.group)
+            self._record_damage(error)
+            self.on_records_copied(error.group)  # the record may be missing before it is reported
             return
         if is_here and error.index < self._core.status.of(error.group).first_index:
             # Compacted: neither the group nor a peer reads it again.

@@ -19,9 +19,10 @@ from multiraft.raft import joint_quorum
 from multiraft.raft.replica_records import ForcedRecovery, reincarnation
 from multiraft.storage.cold.cold_segment import HEADER_BYTES as COLD_HEADER_BYTES
 from multiraft.storage.cold.cold_segment import is_cold
+from multiraft.storage.cold.contents import UnreadableRecord
 from multiraft.storage.damage.place import ORIGIN, PlaceRange
 from multiraft.storage.damage.ranges import uncovered
-from multiraft.storage.errors import InvalidCopies
+from multiraft.storage.errors import CorruptRange, InvalidCopies
 from multiraft.storage.index import UNKNOWN_POSITION, Copy
 from multiraft.storage.indexed_segments import IndexedSegment
 from multiraft.storage.io_jobs import ReadJob, RowCopyJob, StagedWrite
@@ -47,6 +48,7 @@ class LocalRepair:
     def __init__(self, table: LogTable):
         self.entries_repaired = 0  # copies taken from peers since the start
         self.records_copied = 0  # records behind snapshots, the same
+        self._found: list[CorruptRange] = []
         self._table = table
         self._journal = table.journal
         self._damage = table.journal_damage
@@ -75,6 +77,23 @@ class LocalRepair:
         log.damage.lose(index, log.place_of(index, self._journal))
         log.damage.quarantine(f"entry {index}: {why}")
         return True
+
+    def lose_unreadable(self, records: Iterable[UnreadableRecord]) -> None:
+        """Count records as missing that a scan of a cold segment could not read, unless a copy of
+        them counts, or nothing needs them.  ``take_found`` has an error for each.  O(records log
+        n)."""
+        for each in records:
+            error = CorruptRange(each.group, each.index, "unreadable in a cold segment",
+                                 each.position, each.size)
+            if self._table.stands(each) and self.record_damage(
+                    error.group, error.index, error.why, error.position, error.size):
+                self._found.append(error)
+
+    def take_found(self) -> list[CorruptRange]:
+        """Return the errors of the records that ``lose_unreadable`` counted as missing since the
+        last call, to be reported as damage."""
+        found, self._found = self._found, []
+        return found
 
     def owners(self, begin: int, end: int) -> list[tuple[int, int]]:
         """Return (group, index) of all entries and records of logs that begin in [begin, end) of

@@ -29,7 +29,8 @@ class Staged:
 
 def idle_store():
     return SimpleNamespace(prepare_due=False, seals_waiting=0, submitted=lambda staged: None,
-                           create_segment_job=lambda: None, seal_job=lambda: None)
+                           create_segment_job=lambda: None, seal_job=lambda: None,
+                           repair=SimpleNamespace(take_found=list))
 
 
 class ClusterView:

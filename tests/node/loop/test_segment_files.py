@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from multiraft.storage.errors import IndexTooLarge
+from multiraft.storage.errors import CorruptRange, IndexTooLarge
 from node.errors import DiskFailed
 from node.loop.segment_files import SEALS_WAITING_MAX, SegmentFiles
 
@@ -38,8 +38,10 @@ class Parts:
     def __init__(self, missing: Job | None = None, ahead: Job | None = None, *seals: Job):
         self.missing, self.ahead, self.seals = missing, ahead, list(seals)
         self.calls: list[str] = []
+        self.found: list[CorruptRange] = []
         self.files = SegmentFiles(self, self, self._run, lambda: self.calls.append("pause"), self,
-                                  lambda path, error: self.calls.append(f"{path}: {error}"))
+                                  lambda path, error: self.calls.append(f"{path}: {error}"),
+                                  lambda error: self.calls.append(f"damage: {error}"))
 
     async def _run(self, work) -> None:
         work()
@@ -63,6 +65,14 @@ class Parts:
 
     def sealed(self, _job):
         self.calls.append("sealed")
+
+    @property
+    def repair(self):
+        return self
+
+    def take_found(self):
+        found, self.found = self.found, []
+        return found
 
     def seal_failed(self, job):
         self.seals.insert(0, job)
@@ -148,6 +158,13 @@ def test_a_segment_whose_index_would_be_too_large_is_reported_and_the_next_one_i
     run(parts.files.seal())
     assert parts.calls == [
         "sealed", "7.segment: the size is 11, the limit of an index file is 10", "sealed"]
+
+
+def test_records_that_could_not_be_read_are_reported_once():
+    parts = Parts(None, None, Job(), Job())
+    parts.found.append(CorruptRange(1, 7, "unreadable"))
+    run(parts.files.seal())
+    assert parts.calls == ["sealed", "damage: group 1, index 7: unreadable", "sealed"]
 
 
 def test_a_segment_that_waits_for_space_is_not_reported():

@@ -388,6 +388,8 @@ class Member:
         """Do the work that is due at a node all the time."""
         self.flush()
         seal(self.store)
+        for error in self.store.repair.take_found():
+            self.on_damage(error)
         if self.store.checkpoint_due:
             self.vote()
             self.checkpoint()

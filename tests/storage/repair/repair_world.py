@@ -18,8 +18,6 @@ elect a leader, which replaces what it has compacted by a snapshot.  Only one me
 what no log names (places of votes and terms), because two of them would wait for each other.  Such
 damage counts as long as its file exists: a log that has forgotten a damaged record names it no
 longer.
-The index file of a cold segment is not damaged together with a payload there: the end of that batch
-is lost then, and a read inside it finds neither a record nor damage.
 """
 
 from __future__ import annotations
@@ -404,7 +402,7 @@ class RepairWorld:
 
     def flip_cold(self) -> None:
         member = self._member()
-        found = [each for each in member.cold_items() if f"{each.path}-index" not in member.scars]
+        found = member.cold_items()
         if found:
             place = self._place(found)
             at = place.at + self.random.randrange(4, place.size - 8)
@@ -420,11 +418,9 @@ class RepairWorld:
             return
         self._flip_index(member, self.random.choice(files))
 
-    def _flip_index(self, member: Member, path: str, with_segment: bool = False) -> None:
+    def _flip_index(self, member: Member, path: str) -> None:
         segment = _segment_of(path)
         is_wild = segment in member.scars
-        if is_wild and path.startswith(COLD) and not with_segment:
-            return  # a batch whose end is not known would be among those of the new index file
         hit = self._items_in(member, segment) if is_wild else []
         if self._may_lose(member, hit, is_wild):
             self._lose(member, hit)
@@ -471,7 +467,7 @@ class RepairWorld:
         if path.startswith(LANE) and self.random.random() < 0.5:
             at = self.random.randrange(PAYLOAD_AT, place.size - 8)
         self._damage(member, [place], place.at + at, is_wild=True)
-        self._flip_index(member, index, with_segment=True)
+        self._flip_index(member, index)
         self.evict_at(member)
 
     def flip_checkpoint(self) -> None:
