@@ -210,7 +210,7 @@ class Member:
         self.met: set[str] = set()  # what happened here
         self.is_wild = False  # may have lost what no log names
         self.wild_paths: set[str] = set()  # segments in which that was
-        self.files_found: set[int] = set()  # segments found damaged with their index files
+        self.files_found: set[str] = set()  # segments found damaged with their index files
         self.is_raft_hurt = False  # may have lost entries of a Raft log
         self.is_checkpoint_rotten = False
         self._seen = 0  # journal position up to which ``places`` has the items
@@ -266,7 +266,9 @@ class Member:
         self.met.add(type(error).__name__)
         self.repairer.on_damage(error)
         if isinstance(error, CorruptIndexedSegment):
-            self.files_found.add(error.begin)
+            self.files_found |= {each.path for each in [*self.store.table.journal.segments,
+                                                        *self.store.table.journal.cold]
+                                 if each.start == error.begin}
         if not isinstance(error, CorruptFile):
             self.world.elect_due()
 
@@ -585,9 +587,15 @@ class Member:
     def is_latent(self) -> bool:
         """True if a segment and its index file are damaged, and no read has met that."""
         exists = self.disk.filesystem.exists
-        return any(path.endswith(".index") and path[:-5] + "segment" in self.scars
-                   and exists(path) and int(path.split("/")[-1][:20]) not in self.files_found
+        return any("index" in path and segment_of(path) in self.scars
+                   and exists(path) and segment_of(path) not in self.files_found
                    for path in self.scars)
+
+
+def segment_of(path: str) -> str:
+    """Return the path of the segment that an index file belongs to."""
+    directory, _, name = path.rpartition("/")
+    return f"{directory}/{name.split('.')[0]}." + ("segment" if directory == LANE else "cold")
 
 
 def common_length(log: list[Entry], other: list[Entry]) -> int:

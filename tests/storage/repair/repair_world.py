@@ -42,6 +42,7 @@ from tests.storage.repair.repair_member import (
     Place,
     common_length,
     partitions,
+    segment_of,
 )
 from tests.storage.world import VOTERS, data_entry, noop_entry, open_entry, release, seal
 
@@ -419,7 +420,7 @@ class RepairWorld:
         self._flip_index(member, self.random.choice(files))
 
     def _flip_index(self, member: Member, path: str) -> None:
-        segment = _segment_of(path)
+        segment = segment_of(path)
         is_wild = segment in member.scars
         hit = self._items_in(member, segment) if is_wild else []
         if self._may_lose(member, hit, is_wild):
@@ -487,7 +488,7 @@ class RepairWorld:
     def _damage(self, member: Member, hit: list[Place], at: int, is_wild: bool = False) -> None:
         """Flip a bit at ``at``, below zero: overwrite what is hit, if the group may lose that."""
         path = hit[0].path
-        index = [each for each in member.scars if _segment_of(each) == path and each != path]
+        index = [each for each in member.scars if segment_of(each) == path and each != path]
         lost = self._items_in(member, path) if index else hit
         is_wild |= bool(index)
         if not self._may_lose(member, lost, is_wild):
@@ -588,13 +589,6 @@ class RepairWorld:
 
 def partial_open(partition: int):
     return lambda index, term, states: open_entry(states.group, index, term, partition)
-
-
-def _segment_of(path: str) -> str:
-    """Return the path of the segment that an index file belongs to."""
-    stem = path.rpartition("/")[2].split(".")[0]
-    directory = path.rpartition("/")[0]
-    return f"{directory}/{stem}." + ("segment" if directory == LANE else "cold")
 
 
 def _end(log: list[Entry]) -> tuple[int, int]:
