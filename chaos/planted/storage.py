@@ -275,6 +275,26 @@ BUGS = (
                "test_damage_that_may_have_held_copies_makes_them_uncopied_once",)),
     ),
     Bug(
+        "copies-are-lost-without-a-trace",
+        "multiraft.storage.checkpointer",
+        "Checkpointer._record",
+        "log.records.repaired.ranges,\n        log.records",
+        "(),\n        log.records",
+        "records are passed over whose only copy was in a damaged part of the journal",
+        Tests(("tests/storage/test_indexed_records.py::"
+               "test_a_record_is_missing_after_a_start_if_nothing_is_left_of_its_only_copy",)),
+    ),
+    Bug(
+        "copies-are-lost-in-damage-that-was-cleared",
+        "multiraft.storage.recovery.lost_copies",
+        "miss_lost_copies",
+        "found not in (0, record.known_damage)",
+        "found not in (0, record.known_damage) and not log.damage.cleared_position",
+        "what was cleared before a checkpoint named the lost records is forgotten by a crash",
+        Tests(("tests/storage/test_indexed_records.py::"
+               "test_a_record_is_missing_after_a_start_if_nothing_is_left_of_its_only_copy",)),
+    ),
+    Bug(
         "snapshot-in-one-checkpoint",
         "multiraft.storage.store",
         "Store.install",

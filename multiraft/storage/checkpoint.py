@@ -80,10 +80,14 @@ _RECORD_WITH_TERMS = (*_RECORD, [(shapes.UINT, shapes.UINT)])
 _RECORD_WITH_RANGES = (*_RECORD_WITH_TERMS, [(shapes.UINT,) * 4], [(shapes.UINT, shapes.UINT)])
 #: Of a log with indexes that were missing once.
 _RECORD_WITH_UNNEEDED = (*_RECORD_WITH_RANGES, [(shapes.UINT, shapes.UINT)])
+#: Of a log with batches that were lost once, and copied.
+_RECORD_WITH_REPAIRED = (*_RECORD_WITH_UNNEEDED, (shapes.UINT, [(shapes.UINT, shapes.UINT)]))
 _SHAPES = {len(shape): shape for shape in (_FIRST_FIELDS, _SECOND_FIELDS, _RECORD_WITH_TERMS,
-                                           _RECORD_WITH_RANGES, _RECORD_WITH_UNNEEDED)}
+                                           _RECORD_WITH_RANGES, _RECORD_WITH_UNNEEDED,
+                                           _RECORD_WITH_REPAIRED)}
 #: What the fields behind the first ones are where there are none.
-_LATER_FIELDS: tuple[Any, ...] = ((), False, False, 0, (), 0, 0, False, 0, 0, 0, 0, (), (), (), ())
+_LATER_FIELDS: tuple[Any, ...] = ((), False, False, 0, (), 0, 0, False, 0, 0, 0, 0, (), (), (), (),
+                                 (0, ()))
 _FILE = (shapes.UINT, shapes.UINT, [shapes.BYTES], shapes.ANYTHING)
 #: Of a journal of which segments behind the first were removed.
 _FILE_WITH_RANGES = (*_FILE, [(shapes.UINT, shapes.UINT)])
@@ -120,14 +124,19 @@ class GroupRecord(NamedTuple):
     #: ``record_store``.  On disk only if there are records.
     record_terms: tuple[tuple[int, int], ...] = ()
     #: Ranges of indexes that installed snapshots stand for.  On disk, with ``uncopied``, only if
-    #: there are some at or above the first of ``record_terms``.
+    #: there are some of either at or above the first of ``record_terms``.
     installed: tuple[InstalledRange, ...] = ()
     uncopied: tuple[IndexRange, ...] = ()  # ranges of indexes whose records are not copied yet
     #: Ranges of indexes that were missing once and have no record.  On disk, with the three fields
     #: before, only if there are some.
     unneeded: tuple[IndexRange, ...] = ()
+    #: ``RepairedIndexes``, and their ``known_damage``.  On disk, with the four fields before, only
+    #: if there are some.
+    repaired: tuple[IndexRange, ...] = ()
+    known_damage: int = 0
 
     def encode(self) -> bytes:
+        has_later = bool(self.unneeded or self.repaired)
         # Tuples and lists are the same bytes, and tuples are encoded in half the time.
         return cbor2.dumps(
             (
@@ -152,9 +161,11 @@ class GroupRecord(NamedTuple):
                 self.group_incarnation,
                 self.snapshot_position,
                 self.vote_barrier_term,
-                *((self.record_terms,) if self.record_terms or self.unneeded else ()),
-                *((self.installed, self.uncopied) if self.installed or self.unneeded else ()),
-                *((self.unneeded,) if self.unneeded else ()),
+                *((self.record_terms,) if self.record_terms or has_later else ()),
+                *((self.installed, self.uncopied)
+                  if self.installed or self.uncopied or has_later else ()),
+                *((self.unneeded,) if has_later else ()),
+                *(((self.known_damage, self.repaired),) if self.repaired else ()),
             )
         )
 
@@ -184,13 +195,15 @@ class GroupRecord(NamedTuple):
             installed,
             uncopied,
             unneeded,
+            (known_damage, repaired),
         ) = completed
         if record_terms and not _ascend([0, *(first for first, _ in record_terms), first_index]):
             raise ValueError("the terms of records do not ascend up to the Raft start")
         ranges = [InstalledRange(*map(int, each)) for each in installed]
         _check_ranges(ranges, uncopied, record_terms, first_index)
-        if not _ascend([0, *chain.from_iterable((first, last + 1) for first, last in unneeded)]):
-            raise ValueError("ranges of indexes without records do not ascend")
+        for each, what in ((unneeded, "without records"), (repaired, "with copies")):
+            if not _ascend([0, *chain.from_iterable((first, last + 1) for first, last in each)]):
+                raise ValueError(f"ranges of indexes {what} do not ascend")
         voters, learners, outgoing = (tuple(map(int, nodes)) for nodes in configuration)
         return cls(
             int(group), int(incarnation), Configuration(voters, learners, outgoing),
@@ -204,14 +217,15 @@ class GroupRecord(NamedTuple):
             int(vote_barrier_term),
             tuple((int(first), int(term)) for first, term in record_terms), tuple(ranges),
             tuple((int(first), int(last)) for first, last in uncopied),
-            tuple((int(first), int(last)) for first, last in unneeded))
+            tuple((int(first), int(last)) for first, last in unneeded),
+            tuple((int(first), int(last)) for first, last in repaired), int(known_damage))
 
 
 def _check_ranges(installed: Sequence[InstalledRange], uncopied: Sequence[IndexRange],
                   record_terms: Sequence[tuple[int, int]], first_index: int) -> None:
     """Raise ``ValueError`` if installed or uncopied ranges contradict each other, the terms of the
     records or the Raft start."""
-    if not installed:
+    if not installed and not uncopied:
         return
     for ranges in ([(first, last) for _, first, last, _ in installed], uncopied):
         ends = [0, *chain.from_iterable((first, last + 1) for first, last in ranges), first_index]

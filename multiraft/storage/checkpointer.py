@@ -231,8 +231,8 @@ class Checkpointer:
                log.vote_barrier_index, log.removed, log.tombstone_position, log.group_incarnation,
                log.snapshot_position, log.vote_barrier_term, log.records.terms,
                tuple(log.records.missing.items()), log.records.uncopied.ranges,
-               log.records.unneeded.ranges,
-               log.installed_needed())
+               log.records.unneeded.ranges, log.records.repaired.ranges,
+               log.records.repaired.known_damage, log.installed_needed())
         if key == log.record_key and log.record:
             return log.record
         log.record_key, log.record = key, b""
@@ -265,6 +265,8 @@ class Checkpointer:
             log.installed_needed(),
             log.records.uncopied.ranges,
             log.records.unneeded.ranges,
+            log.records.repaired.ranges,
+            log.records.repaired.known_damage,
         )
 
 

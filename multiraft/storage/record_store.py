@@ -31,6 +31,7 @@ from multiraft.errors import Compacted
 from multiraft.storage.cold.cold_segment import is_cold
 from multiraft.storage.index import UNKNOWN_POSITION, Copy, GroupIndex
 from multiraft.storage.indexed_segments import IndexedSegment
+from multiraft.storage.repaired_indexes import RepairedIndexes
 from multiraft.storage.uncopied_ranges import UncopiedRanges
 from multiraft.storage.unneeded_indexes import UnneededIndexes
 
@@ -218,8 +219,8 @@ NO_RECORDS = RecordTotals(0, 0)
 class RecordStore:
     """Places of the kept records of one group, by index."""
 
-    __slots__ = ("bytes", "in_files", "changes", "uncopied", "unneeded", "_indexes", "_positions",
-                 "_sizes", "_terms", "_missing", "_missing_sorted", "_ranges")
+    __slots__ = ("bytes", "in_files", "changes", "uncopied", "unneeded", "repaired", "_indexes",
+                 "_positions", "_sizes", "_terms", "_missing", "_missing_sorted", "_ranges")
 
     def __init__(self) -> None:
         self.bytes = 0  # framed, of the records whose places are in memory
@@ -234,6 +235,7 @@ class RecordStore:
         self._missing_sorted: list[int] | None = None  # None = to be sorted anew
         self.uncopied = UncopiedRanges()
         self.unneeded = UnneededIndexes()
+        self.repaired = RepairedIndexes()  # also of the Raft log, none of installed ranges
         self._ranges: list[FileRange] = []  # ascending, disjoint
 
     def __len__(self) -> int:
@@ -399,6 +401,7 @@ class RecordStore:
         self.bytes -= removed_bytes
         for index in self._missing.keys() & set(indexes):
             self.forget_missing(index)
+        self.repaired.remove(indexes)
         self._drop_terms(raft_start)
         return removed_bytes
 
@@ -562,10 +565,13 @@ class RecordStore:
         return min([*self._indexes[:1], *self._missing_in_order()[:1], *others], default=0)
 
     def drop_unneeded(self, raft_start: int) -> None:
-        """Forget indexes without records that the next start cannot miss.  O(missing log missing)
-        if there are any.  To be called once a start has joined all records."""
-        if self.unneeded.ranges:
-            self.unneeded.drop_below(self.first_needed or raft_start)
+        """Forget indexes without records that the next start cannot miss, and repaired ones that
+        nothing needs.  O(missing log missing) if there are any.  To be called once a start has
+        joined all records."""
+        if self.unneeded.ranges or self.repaired.ranges:
+            first = self.first_needed or raft_start
+            self.unneeded.drop_below(first)
+            self.repaired.drop_below(first)
 
     def _drop_terms(self, raft_start: int) -> None:
         """Drop the terms before the first index that is kept, missing or uncopied."""
@@ -718,6 +724,7 @@ class RecordStore:
         assert all(0 < index < raft_start for index in self._missing), f"{self._missing}"
         self.uncopied._check()
         self.unneeded._check()
+        self.repaired._check()
         assert all(last < raft_start for _, last in self.uncopied.ranges)
         assert all(a[0] < b[0] and a[1] != b[1] for a, b in zip(self._terms, self._terms[1:]))
         assert not self._terms or self._terms[-1][0] < raft_start

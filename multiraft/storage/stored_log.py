@@ -724,6 +724,7 @@ class StoredLog:
         if state is None or copy.base_offset + copy.count <= state.log_start:
             return
         self.records.replace(copy.index, copy.term, copy.position, copy.size, self.raft_start)
+        self._note_copy(copy.index)
         self.partition_index(copy.partition).repair(copy.base_offset, copy.count, copy.index,
                                                     copy.max_timestamp_ms)
 
@@ -785,6 +786,7 @@ class StoredLog:
                 self._repair_record(copy)
             elif not self._is_record_here(copy.index):
                 added.append(copy)
+                self._note_copy(copy.index)
                 by_partition.setdefault(copy.partition, []).append(copy)
         self.records.add(added, self.raft_start)
         for partition, batches in by_partition.items():
@@ -802,9 +804,16 @@ class StoredLog:
             records.remove((copy.index,), self.index.first_index)
             return True
         records.replace(copy.index, copy.term, copy.position, copy.size, self.index.first_index)
+        self._note_copy(copy.index)
         self.partition_index(copy.partition).repair(copy.base_offset, copy.count, copy.index,
                                                     copy.max_timestamp_ms)
         return True
+
+    def _note_copy(self, index: int) -> None:
+        """Note that a batch is read from its copy in the journal.  Of an installed range that is
+        known.  O(ranges)."""
+        if not any(each.first <= index <= each.last for each in self.installed):
+            self.records.repaired.add(index)
 
     # ---- damage of the Raft log ------------------------------------------------------------------
 
@@ -920,6 +929,7 @@ class StoredLog:
         self.index.replace(copy.index, copy.position, copy.size)
         self.damage.repair(copy.index)
         if copy.count:
+            self._note_copy(copy.index)
             self.partition_index(copy.partition).repair(copy.base_offset, copy.count, copy.index,
                                                         copy.max_timestamp_ms)
         return True

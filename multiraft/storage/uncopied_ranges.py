@@ -7,6 +7,7 @@ those above the log's own committed entries have no entry in the journal: an ``I
 Their records are copied from other members.  As long as it is not known that all records of an
 index range were copied, the range is *uncopied*.  It may contain records, those whose copies a
 start found behind its checkpoint; so a range may always be larger than necessary, never smaller.
+Other indexes are uncopied if more of them may have been lost than are missed one by one.
 """
 
 from __future__ import annotations
@@ -103,6 +104,19 @@ class UncopiedRanges:
                          if part[0] <= part[1]]
                 kept += [(max(begin, low, first), min(end, high, last)) for low, high in lacking
                          if max(begin, low, first) <= min(end, high, last)]
+        self._ranges = _joined(kept)
+
+    def remove_each(self, indexes: Iterable[int]) -> None:
+        """Count single indexes as copied, as far as that does not make too many ranges.  O(ranges +
+        indexes log indexes)."""
+        gone = sorted(index for index in indexes if self.first_in(index, index))
+        kept, at = [], 0
+        for first, last in self._ranges:
+            while at < len(gone) and gone[at] <= last:
+                kept += [(first, gone[at] - 1)] if first < gone[at] else []
+                first = gone[at] + 1
+                at += 1
+            kept += [(first, last)] if first <= last else []
         self._ranges = _joined(kept)
 
     def drop_below(self, index: int) -> None:

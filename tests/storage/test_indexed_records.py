@@ -9,10 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chaos.simulator.disk.filesystem import SimulatedFile, SimulatedFilesystem
-from multiraft.storage.errors import CorruptIndexedSegment, CorruptRange, OffsetTooLow
+from multiraft.codec import layout
+from multiraft.storage.errors import (
+    CorruptIndexedSegment,
+    CorruptRange,
+    OffsetTooLow,
+    RecordsNotCopied,
+)
+from multiraft.storage.journal.segment_index import REPAIR_STRUCT
+from multiraft.storage.recovery import lost_copies
+from multiraft.storage.stored_log import StoredLog
 from multiraft.types import Entry, EntryKind, HardState
 from tests.storage.damage import DIRECTORY, flipped
 from tests.storage.repair.test_acknowledged_damage import scrubbed
+from tests.storage.test_raft_start import put as written
 from tests.storage.world import (
     SMALL,
     VOTERS,
@@ -560,14 +570,18 @@ def test_batches_below_the_log_start_leave_memory_with_their_records():
 # ---- copies whose segments are gone --------------------------------------------------------------
 
 
-def copied() -> History:
-    """All records were lost with their segments, and copied from another member."""
+def copied(entries_before: int = 0) -> History:
+    """All records were lost with their segments, and copied from another member, behind entries
+    that are not lost."""
     history = filled()
     store = history.store
     segments = store.table.journal.segments
     last = segments[-1]
     while segments[-1] is last:  # so that the last batches are not in the segment of the copies
         Rounds(store).run(write(OTHER, hard_state=HardState(1, 1)))
+    for at in range(entries_before):
+        for group in GROUPS:
+            history.put(group, at % 3, 9)
     history.release()
     for start in [*store.table.indexed._by_start]:
         store.repair.lose_file(start, GROUPS)
@@ -612,6 +626,113 @@ def test_a_record_is_missing_after_a_start_if_its_only_copy_is_damaged():
     log = history.store.table.logs[GROUPS[0]]
     assert [*log.records.missing] == [index]
     log._check()
+
+
+def lost_without_a_trace(history: History, index: int) -> StoredLog:
+    """Overwrite the only copy of a record of the first group and the record that names it, and
+    start."""
+    store = history.store
+    checkpoint(store, {})
+    _, position, size = store.table.logs[GROUPS[0]].locate(index)
+    segment = next(each for each in store.table.journal.segments
+                   if each.start <= position < each.end)
+    begin = position - segment.start - layout.ENTRY_HEADER_BYTES - REPAIR_STRUCT.size
+    data = contents(history, segment.path)
+    end = position - segment.start + size
+    store.close()
+    put(history, segment.path, data[:begin] + bytes(end - begin) + data[end:])
+    return started(history)
+
+
+def started(history: History) -> StoredLog:
+    history.store = open_store(history.filesystem, DIRECTORY, history.config)
+    log = history.store.table.logs[GROUPS[0]]
+    log._check()
+    return log
+
+
+def test_a_record_is_missing_after_a_start_if_nothing_is_left_of_its_only_copy():
+    """Its group asks for it before a checkpoint says so, and until it has it again."""
+    history = copied(3)
+    index = 20
+    lost = history.logs[GROUPS[0]][index - 1]
+    log = lost_without_a_trace(history, index)
+    assert [*log.records.missing] == [index] and log.quarantined
+    with pytest.raises(CorruptRange):
+        history.read_all(GROUPS[0], lost.partition, 0)
+    for group in GROUPS:
+        written(history.store, history.store.repair.stage_clear(group, lambda: None))
+    history.store.close()
+    log = started(history)
+    assert [*log.records.missing] == [index] and not log.quarantined, "no checkpoint named it"
+    for _ in range(2):
+        checkpoint(history.store, {})
+        history.store.close()
+        log = started(history)
+        assert [*log.records.missing] == [index]
+    written(history.store, history.store.repair.stage_copies(GROUPS[0], [lost], lambda: None))
+    history.store.trim(GROUPS[0], partitions(GROUPS[0]))
+    for _ in range(3):
+        assert not log.records.missing and log.records.is_complete
+        for partition in partitions(GROUPS[0]):
+            assert history.read_all(GROUPS[0], partition, 0) == [
+                bytes(each.payload) for each in history.batches(GROUPS[0], partition)]
+        checkpoint(history.store, {})
+        history.store.close()
+        log = started(history)
+
+
+def test_what_has_no_record_is_not_asked_for_again():
+    """The members that have compacted it have answered."""
+    history = copied(3)
+    index = 20
+    log = lost_without_a_trace(history, index)
+    assert [*log.records.missing] == [index]
+    history.store.repair.forget_holes(GROUPS[0], [index])
+    for _ in range(2):
+        checkpoint(history.store, {})
+        history.store.close()
+        assert started(history).records.is_complete
+
+
+def test_very_many_lost_copies_are_uncopied(monkeypatch):
+    monkeypatch.setattr(lost_copies, "HOLES_MAX", 0)
+    history = copied(3)
+    index = 20
+    lost = history.logs[GROUPS[0]][index - 1]
+    log = lost_without_a_trace(history, index)
+    for _ in range(3):
+        assert log.records.uncopied.ranges == ((index, index),) and not log.records.missing
+        with pytest.raises(RecordsNotCopied):
+            history.read_all(GROUPS[0], lost.partition, lost.base_offset)
+        checkpoint(history.store, {})
+        history.store.close()
+        log = started(history)
+    written(history.store, history.store.repair.stage_records(
+        GROUPS[0], [lost], index, index, (), lambda: None))
+    for _ in range(3):
+        assert log.records.is_complete
+        assert history.read_all(GROUPS[0], lost.partition, lost.base_offset)
+        checkpoint(history.store, {})
+        history.store.close()
+        log = started(history)
+    log = lost_without_a_trace(history, index)
+    assert log.records.uncopied.ranges == ((index, index),), "a copy of an uncopied record as well"
+
+
+def test_trimmed_records_are_not_missed():
+    history = copied(3)
+    group, partition = GROUPS[0], partitions(GROUPS[0])[0]
+    log = history.store.table.logs[group]
+    first = [each.index for each in history.batches(group, partition)][:2]
+    history.raise_log_start(group, 0, 0)
+    history.apply(group, 0)
+    history.store.trim(group, partitions(group))
+    assert not {*first} & {*log.records._indexes}
+    index = next(each for each in log.records._indexes if each > first[-1])
+    known = log.records.repaired.ranges
+    assert not any(begin <= each <= end for begin, end in known for each in first)
+    assert [*lost_without_a_trace(history, index).records.missing] == [index]
 
 
 def contents(history: History, path: str) -> bytes:

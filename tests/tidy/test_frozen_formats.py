@@ -586,6 +586,11 @@ def test_a_group_s_record_in_a_checkpoint():
         InstalledRange(64, 2, 3, 64), InstalledRange(4096, 4, 8, 8192)))
     fields = cbor2.loads(with_ranges.encode())
     assert fields[21:] == [[[1, 2], [4, 0]], [[64, 2, 3, 64], [4096, 4, 8, 8192]], [[5, 6], [8, 8]]]
+    with_unneeded = record._replace(unneeded=((2, 3),))
+    assert cbor2.loads(with_unneeded.encode()) == [*plain, [], [], [], [[2, 3]]]
+    with_repaired = record._replace(repaired=((2, 3), (5, 5)), known_damage=6)
+    assert cbor2.loads(with_repaired.encode()) == [
+        *plain, [], [], [], [], [6, [[2, 3], [5, 5]]]]
 
 
 def test_index_files():

@@ -89,7 +89,7 @@ class GroupRebuild:
         #: Index -> journal position of its damage, of missing records in installed ranges.
         self._lost_copies: dict[int, int] = {}
         #: Damaged ranges of the journal that may have held copies of any index.
-        self._unexplained: list[tuple[int, int]] = []
+        self._unexplained: Sequence[tuple[int, int]] = ()
         #: Parts of the first segments, whose records index files answer, in journal order.
         self._files: list[tuple[Segment, RunSummary]] = []
         self._file_copies: dict[int, Copy] = {}  # index -> newest copy of one of these records
@@ -330,6 +330,7 @@ class GroupRebuild:
         terms: list[tuple[int, int]] = list(record.record_terms)
         joined = log.index.first_index
         log.records.unneeded = UnneededIndexes(record.unneeded)
+        log.records.uncopied = UncopiedRanges(record.uncopied)
         if first_index > joined:
             self._raise_raft_start(record, states, terms)
         chosen = choose(log, record, self._files, cold)
@@ -383,14 +384,13 @@ class GroupRebuild:
 
     def _take_copied(self, record: GroupRecord, states: PartitionStates, terms: TermRuns) -> None:
         """Add the copies of indexes in installed ranges to the records, and what the checkpoint
-        says is missing or uncopied of these.  ``terms``: of all indexes below the Raft start.
+        says is missing of these.  ``terms``: of all indexes below the Raft start.
 
         Damage of unknown owner may have held any copies: the range is uncopied again, unless the
         checkpoint's start met the same damage.  O(copies log copies + records + installed ranges *
         damage log damage)."""
         log = self.log
         records, needed = log.records, record.record_terms[0][0]
-        records.uncopied = UncopiedRanges(record.uncopied)
         installed = []
         for each in log.installed:
             found = damage_value(at for at in self._unexplained if at[1] > each.position)
@@ -488,20 +488,18 @@ class GroupRebuild:
         unapplied_entries[slot:slot + known] = [entry]
 
     def find_missing(self, journal_damage: JournalDamage,
-                     unexplained: list[tuple[int, list[PlaceRange]]]) -> None:
+                     unexplained: list[tuple[int, list[PlaceRange]]],
+                     whole: Sequence[tuple[int, int]]) -> None:
         """Mark the entries of a log that are missing or perhaps truncated, now that the whole
         journal was joined; then read those that a copy has from that copy.
 
         A copy that contradicts the log requires head recovery.  The log is truncated before a lost
         entry of unknown term that is not applied.  ``unexplained``: damaged ranges, as
-        ``mark_maybe_truncated`` takes them."""
+        ``mark_maybe_truncated`` takes them; ``whole``: the ranges that are not explained entirely
+        and may have held copies of any index."""
         log = self.log
         applied = self._applied_index
-        if log.installed:
-            # Whole ranges, also those of which copies explain a part: the set shall not change with
-            # each copy.
-            self._unexplained = [(begin, end) for begin, end in self._lost
-                                 if journal_damage.unexplained(*self._journal.range_at(begin, end))]
+        self._unexplained = whole
         self._pass_installed(_BEHIND_ALL)
         self._pass_removed(_BEHIND_ALL, applied + 1)
         if log.index.last_index < applied:

@@ -31,6 +31,7 @@ from multiraft.storage.recovery.lost_truncations import (
     is_obsolete_copy,
 )
 from multiraft.storage.recovery.report import Damage, RecoveryProgress, RecoveryReport
+from multiraft.storage.repaired_indexes import RepairedIndexes
 from multiraft.storage.stored_log import StoredLog
 
 FoundSegment = tuple[Segment, SegmentIndex]
@@ -96,8 +97,13 @@ class _Rebuilding:
             for begin, parts in self._journal_damage.unexplained_ranges(
                 self._range_of(at) for at, _ in damage if at.group < 0)
         ]
+        # Whole ranges, also those of which copies explain a part: the set shall not change with
+        # each copy.
+        self._result.unexplained = [
+            (begin, end) for begin, end in self._lost
+            if self._journal_damage.unexplained(*self._journal.range_at(begin, end))]
         for each in self._groups.values():
-            each.find_missing(self._journal_damage, unexplained)
+            each.find_missing(self._journal_damage, unexplained, self._result.unexplained)
         for record in self._checkpoint.records.values():
             self._groups[record.group].restore_missing(record)
         end = self._journal.end_place
@@ -118,6 +124,7 @@ class _Rebuilding:
         # the Raft start when the whole journal was joined.
         log.index = (GroupIndex(record.record_terms[0][0]) if record.record_terms
                      else GroupIndex(record.first_index, record.prev_term))
+        log.records.repaired = RepairedIndexes(record.repaired)  # further copies join them
         log.snapshot_position, log.installed = record.snapshot_position, record.installed
         if record.snapshot_position and not record.record_terms:
             log.raft_start_recorded = record.first_index  # installed, so in two checkpoints

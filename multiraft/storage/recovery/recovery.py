@@ -50,6 +50,7 @@ from multiraft.storage.journal.segment_scan import LATER_FORMAT, SegmentScan, sc
 from multiraft.storage.recovery.cold_ranges import read_cold_summaries
 from multiraft.storage.recovery.cold_records import join_cold_records
 from multiraft.storage.recovery.covered_segments import Beginnings, Part
+from multiraft.storage.recovery.lost_copies import miss_lost_copies
 from multiraft.storage.recovery.rebuild import FoundDamage, rebuild
 from multiraft.storage.recovery.report import RecoveryProgress, RecoveryReport
 from multiraft.storage.recovery.torn_tail import ExaminedSegment, Verdict, classify
@@ -141,6 +142,7 @@ class _Recovery:
                 self._checkpoint, self._applied, self._result, self._progress, self._journal,
                 self._file_headers, cold)
         join_cold_records(self._journal, self._checkpoint, *identity, self._result, cold)
+        miss_lost_copies(self._checkpoint, self._result)
         self._summarize(found, verdict)
         return self._result
 

@@ -58,6 +58,8 @@ class RecoveryReport:
     scanned_segments: int = 0
     indexed_segments: int = 0
     journal_damage: JournalDamage = field(default_factory=JournalDamage)
+    #: Damaged ranges of the journal, (begin, end), of unknown owner and not explained entirely.
+    unexplained: list[tuple[int, int]] = field(default_factory=list)
     indexed: IndexedSegments | None = None  # with index files that answer; set by ``rebuild``
     cut_at: int = -1  # journal position of a torn tail, -1 = none
     cut_bytes: int = 0  # file bytes behind it

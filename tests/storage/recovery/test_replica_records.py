@@ -219,6 +219,29 @@ def test_a_record_of_the_version_before_knows_the_index_of_a_bar_alone():
     assert GroupRecord.decode(before) == record._replace(vote_barrier_term=0)
 
 
+def test_a_record_of_a_group_has_no_more_fields_than_it_needs():
+    tail = PartitionStates(1).snapshot()
+    record = GroupRecord(1, 1, VOTERS, HardState(3, 2), 9, 0, 0, "", tail,
+                         record_terms=((1, 2), (4, 0)))
+    length = len(cbor2.loads(record.encode()))
+    uncopied = record._replace(uncopied=((5, 6), (8, 8)))
+    unneeded = record._replace(unneeded=((2, 3),))
+    repaired = record._replace(repaired=((2, 3), (7, 12)), known_damage=5)
+    alone = repaired._replace(record_terms=())
+    for each, added in ((record, 0), (uncopied, 2), (unneeded, 3), (repaired, 4), (alone, 4)):
+        assert len(cbor2.loads(each.encode())) == length + added
+        assert GroupRecord.decode(each.encode()) == each
+        # Checkpoints of builds before that had no such field.
+        before = GroupRecord.decode(cbor2.dumps(cbor2.loads(each.encode())[:length + 3]))
+        assert before == each._replace(repaired=(), known_damage=0)
+    both = repaired._replace(unneeded=((2, 3),))
+    for wrong in ({"repaired": ((3, 2),)}, {"repaired": ((0, 2),)}, {"repaired": ((2, 3), (3, 4))},
+                  {"unneeded": ((3, 2),)}, {"uncopied": ((8, 9),)},
+                  {"uncopied": ((2, 2),), "record_terms": ((3, 1),)}):
+        with pytest.raises(ValueError):
+            GroupRecord.decode(both._replace(**wrong).encode())
+
+
 def test_an_index_of_the_version_before_knows_the_index_of_a_bar_alone():
     left = Tombstone(HardState(3, 2), 9, 1, 4)
     forced_recovery = ForcedRecovery(2, NOBODY)
