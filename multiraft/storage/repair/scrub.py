@@ -323,7 +323,7 @@ class Scrubber:
         self._durable = job.durable
         self._store.repair.examined = job.records
         lost = [CorruptIndexedSegment(job.segment.start, job.segment.end, job.index_damage)
-                ] if job.index_damage else []
+                ] if job.index_damage and job.suspects else []
         return [*lost, *self._overwritten(job),
                 *(error for suspect in job.suspects for error in self._errors(suspect))]
 
