@@ -47,7 +47,7 @@ class ClientConnection:
         self._connection = Connection(Role.SERVER, sessions.wire_limits)
         self._outbox = Outbox(sock, sessions.limits.connection_send_buffer_bytes_max)
         self.session = Session(sessions, self._connection, self._outbox, self)
-        self._connection.reader.admit = self.session.admit
+        self._connection.reader.memory.admit = self.session.admit
         self._turn_rows_max = sessions.limits.connection_turn_rows_max
         self._task_needed = trio.Event()  # the task is needed: an end, a pause, a handshake
 
@@ -67,7 +67,7 @@ class ClientConnection:
             self._owner.open.pop(self, None)
             session.release()
             # Both ends of each reference cycle hold received bytes until a garbage collection.
-            self._connection.reader.admit = None
+            self._connection.reader.memory.admit = None
             del self.session
         problem, session.problem = session.problem, None
         try:
@@ -107,7 +107,7 @@ class ClientConnection:
         session, outbox, reader = self.session, self._outbox, self._connection.reader
         return ConnectionSample(session.events, reader.mid_frame and not session.paused,
                                 bool(self._connection.in_flight) or session.paused,
-                                reader.arrived if session.reserved else 0, outbox.size,
+                                reader.memory.arrived if session.reserved else 0, outbox.size,
                                 outbox.sent_bytes)
 
     def account(self) -> None:

@@ -228,7 +228,15 @@ LAYERS = (
     Layer(
         "`multiraft.kafka`",
         ("multiraft/kafka/**.py",),
-        ("multiraft.kafka.**", "multiraft.errors"),
+        (
+            "multiraft.kafka.**",
+            "multiraft.errors",
+            # The framing has the memory, the limits and the errors of the native one.
+            "multiraft.wire.errors",
+            "multiraft.wire.foreign_protocols",
+            "multiraft.wire.frames",
+            "multiraft.wire.receive_buffer",
+        ),
         (),
         PURE,
         {"multiraft/kafka/hot_messages.py": ("os",)},  # chooses the twin, as multiraft.core does
