@@ -120,6 +120,10 @@ class Connection:
     time; ``reader`` is the frame reader, for a port that frames its own messages after the
     handshake."""
 
+    #: Bytes of replies that wait for replies to earlier requests: none, because replies may come in
+    #: any order.
+    held_bytes = 0
+
     def __init__(self, role: Role, limits: WireLimits = DEFAULT_LIMITS):
         self.role = role
         self.limits = limits

@@ -135,6 +135,7 @@ DRIVEN_OF_NODE = {
         "node.clients.fetch",
         "node.clients.list_offsets",
         "node.clients.metadata_wait",
+        "node.clients.native_requests",
         "node.clients.pending_appends",
         "node.clients.produce",
         "node.clients.read_index",
