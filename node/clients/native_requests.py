@@ -10,7 +10,7 @@ Invariants. This module has no socket, no task and no clock, as ``session``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
 from multiraft.wire.connection import (
@@ -193,9 +193,16 @@ class NativeRequests:
             self._batch_bytes_max, self.wire_limits.in_flight_max)))
 
 
-def batches_of(request: Produce) -> Iterator[tuple[int, memoryview]]:
-    """Yield the incarnation and the bytes of each batch: views of the payload, made one at a time,
+def batches_of(request: Produce) -> Iterable[tuple[int, memoryview]]:
+    """Return the incarnation and the bytes of each batch: views of the payload, made one at a time,
     so that a step of a long request makes only its own."""
+    parts = request.batches
+    if len(parts) == 1:  # as most often: its bytes are the whole payload
+        return ((parts[0].incarnation, request.payload),)
+    return _sliced(request)
+
+
+def _sliced(request: Produce) -> Iterator[tuple[int, memoryview]]:
     payload, at = request.payload, 0
     for incarnation, length in request.batches:
         end = at + length

@@ -158,7 +158,7 @@ class Answer:
         self.size = size
         if size:
             session.bytes_in_flight += size
-            session.service.budget.bytes += size
+            session._budget.bytes += size
 
     def __call__(self, reply: Any, payload: Sequence[Buffer] = ()) -> None:
         self.session.answered(self, ResponseEvent(
