@@ -160,7 +160,7 @@ class Link:
         self.why = ""  # why it was closed
         self.welcome: Welcome | None = None
         self.connection = Connection(Role.CLIENT, network.wire_limits)
-        self.buffer_for_receive = self.connection.reader.buffer_for_receive  # for ``recv_into``
+        self.buffer_for_receive = self.connection.reader.memory.buffer_for_receive
         self._network = network
         self._place = place
         self._waiting: deque[_Pending] = deque()  # not encoded yet

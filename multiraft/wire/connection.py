@@ -120,6 +120,10 @@ class Connection:
     time; ``reader`` is the frame reader, for a port that frames its own messages after the
     handshake."""
 
+    #: Bytes of replies that wait for replies to earlier requests: none, because replies may come in
+    #: any order.
+    held_bytes = 0
+
     def __init__(self, role: Role, limits: WireLimits = DEFAULT_LIMITS):
         self.role = role
         self.limits = limits
@@ -141,13 +145,13 @@ class Connection:
     def buffer_for_receive(self) -> memoryview:
         """Return memory to receive into.  Only after ``next_event`` has returned NEED_DATA."""
         assert not self._pending, "receive_data and buffer_for_receive do not mix"
-        return self.reader.buffer_for_receive()
+        return self.reader.memory.buffer_for_receive()
 
     def received(self, count: int) -> None:
         """Record that ``count`` bytes were received into ``buffer_for_receive()``; 0 = end of
         stream.  Nothing is parsed until ``next_event``."""
         if count:
-            self.reader.received(count)
+            self.reader.memory.received(count)
         else:
             self._ended = True
 
@@ -198,10 +202,10 @@ class Connection:
     def _next_frame(self) -> Frame | None:
         while (frame := self.reader.next_frame()) is None and self._pending:
             data = self._pending[0]
-            room = self.reader.buffer_for_receive()
+            room = self.reader.memory.buffer_for_receive()
             count = min(len(room), len(data))
             room[:count] = data[:count]
-            self.reader.received(count)
+            self.reader.memory.received(count)
             if count == len(data):
                 self._pending.pop(0)
             else:

@@ -3,11 +3,18 @@
 Contract.  ``recognise`` reads bytes that are no handshake of this protocol, and names the
 protocol that they belong to.  It needs ``BYTES_MIN`` bytes, and decides nothing: the connection
 ends in any case, and only the error's text and the farewell depend on it.
+``recognise_in_place_of_kafka`` does the same for a port that speaks Kafka's protocol.  It needs
+``NATIVE_BYTES_MIN`` bytes and decides about a handshake of multiraft, which Kafka's framing
+accepts.
 
 Theory.  The length of a handshake frame is at most 4 KiB, so its first two bytes are zero.  The
 first bytes of HTTP and TLS are not.  A Kafka request begins with a length too; the number of its
 API and that number's version are where this protocol has the length of the header, which they
 exceed.
+
+A handshake of multiraft is a frame without a payload, whose header is a CBOR map.  As a request of
+Kafka it would be a Produce of a version that is 4 less than the length of the request, with a
+negative correlation id.  A Produce that short exists in no version up to 14.
 """
 
 from __future__ import annotations
@@ -20,6 +27,8 @@ from multiraft.wire.errors import RemoteProtocolError
 
 #: Bytes after which a protocol is recognised.
 BYTES_MIN = 8
+#: Bytes after which a handshake of multiraft is recognised at a port of Kafka's protocol.
+NATIVE_BYTES_MIN = 9
 
 #: Beginnings of HTTP requests (RFC 9110, section 9; ``PRI`` is that of HTTP/2).
 _METHODS = (b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"PATC", b"CONN", b"TRAC",
@@ -29,6 +38,10 @@ _KAFKA = struct.Struct(">IHH")
 _KAFKA_APIS_MAX, _KAFKA_VERSIONS_MAX = 512, 64
 #: A first request of Kafka is smaller: the name of a client and of a mechanism.
 _KAFKA_BYTES_MAX = 64 << 10
+#: Lengths of a native frame and of its header, and the first byte of the header.
+_NATIVE = struct.Struct(">IIB")
+#: Upper 3 bits of the first byte of a CBOR map.
+_CBOR_MAP = 5
 
 
 class Foreign(enum.Enum):
@@ -39,6 +52,7 @@ class Foreign(enum.Enum):
     KAFKA = "Kafka"
     TLS = "TLS"
     TLS_ALERT = "a TLS alert"
+    NATIVE = "multiraft"
     PLAIN = "multiraft without TLS"
     PEER = "multiraft, between nodes"
     UNKNOWN = "unknown"
@@ -52,6 +66,8 @@ _RECEIVED = {
     Foreign.KAFKA: "the other side sent a request of Kafka's protocol",
     Foreign.TLS: "the other side began a TLS handshake, and this connection has no TLS",
     Foreign.TLS_ALERT: "the other side requires TLS, and this connection has none",
+    Foreign.NATIVE: "the other side sent a handshake of multiraft, and this port speaks Kafka's "
+                    "protocol",
 }
 
 
@@ -98,6 +114,17 @@ def recognise_plain(data: bytes) -> Foreign:
     return known or Foreign.UNKNOWN
 
 
+def recognise_in_place_of_kafka(data: bytes) -> Foreign | None:
+    """Return the protocol that ``data`` begins, on a port that speaks Kafka's; None = Kafka's, or
+    it is not known."""
+    if len(data) >= NATIVE_BYTES_MIN and data[:2] == data[4:6] == b"\x00\x00":
+        length, header_bytes, first = _NATIVE.unpack_from(data)
+        if length == header_bytes + 4 and first >> 5 == _CBOR_MAP:
+            return Foreign.NATIVE
+    known = recognise(data)
+    return None if known is Foreign.KAFKA else known
+
+
 def is_tls(data: bytes) -> bool:
     """Return True if ``data`` begins a record of TLS, or may still begin one."""
     return data[:1] in (b"", b"\x14", b"\x15", b"\x16", b"\x17") and data[1:2] in (b"", b"\x03")
@@ -108,7 +135,7 @@ def is_tls(data: bytes) -> bool:
 
 def reason_to_reject(protocol: Foreign, port: str, http_port: int) -> str:
     """Return why a node rejects a connection, and what the other side should do.  ``port``:
-    ``client`` or ``peer``; ``http_port``: of metrics and health, 0 = off."""
+    ``client``, ``peer`` or ``kafka``; ``http_port``: of metrics and health, 0 = off."""
     if protocol is Foreign.HTTP_REQUEST:
         where = (f"metrics and health are on port {http_port}" if http_port
                  else "HTTP is off on this node ([http] address)")
@@ -122,6 +149,9 @@ def reason_to_reject(protocol: Foreign, port: str, http_port: int) -> str:
     if protocol in (Foreign.TLS, Foreign.TLS_ALERT):
         return (f"the {port} port has no TLS: connect without TLS, or configure "
                 f"security.{port}_certificate on the nodes")
+    if protocol is Foreign.NATIVE:
+        return (f"the {port} port speaks Kafka's protocol: use the client port of the node, or a "
+                "client of Kafka")
     if protocol is Foreign.PEER:
         return (f"the {port} port serves clients, and nodes use the peer port: correct the address "
                 "of the node")

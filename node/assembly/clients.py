@@ -13,6 +13,7 @@ from node.assembly.reads import ReadParts
 from node.assembly.retention import RetentionParts
 from node.clients.client_connection import ClientConnections
 from node.clients.connection_reaper import ConnectionReaper
+from node.clients.native_requests import NativeRequests
 from node.clients.pending_appends import PendingAppends
 from node.clients.produce import ProduceHandler, acknowledged, ambiguous
 from node.clients.session import Sessions
@@ -41,23 +42,22 @@ def build_clients(env: NodeEnv, metadata: MetadataParts, peers: PeerParts, reads
                                      pending, limits.append_timeout_ms_max, staged, env.space,
                                      reads.counts, clocks=retention.clocks,
                                      retention=retention.passes)
-    sessions = Sessions(
+    sessions = Sessions(directory=metadata.directory, limits=limits, request_round=request_round,
+                        turns=env.turns)
+    native = NativeRequests(
+        sessions,
         produce_handler=produce_handler,
         fetch_handler=reads.fetch_handler,
         offsets=reads.offsets,
         corruption_reports=reads.corruption_reports,
         admin=admin.requests,
-        directory=metadata.directory,
-        limits=limits,
         batch_bytes_max=BATCH_BYTES_MAX,
         cluster_id=config.cluster_id,
         node=config.node.id,
         boot_epoch=env.store.boot_epoch,
-        request_round=request_round,
         loop=env.poller,
-        turns=env.turns,
     )
-    connections = ClientConnections(sessions, env.poller, env.turns, env.log, env.security,
+    connections = ClientConnections(sessions, native, env.poller, env.turns, env.log, env.security,
                                     lambda: env.life.http_port)
     connection_reaper = ConnectionReaper(
         limits, lambda: connections.open, lambda: bool(sessions.budget.waiting)

@@ -16,15 +16,17 @@ import math
 import socket
 import ssl
 from collections.abc import Callable
+from typing import Protocol
 
 import trio
 
-from multiraft.wire.connection import Connection, Role, State
+from multiraft.wire.connection import State
 from multiraft.wire.errors import ProtocolError, RemoteProtocolError
 from multiraft.wire.foreign_protocols import Foreign, ForeignProtocol, NotTls
+from multiraft.wire.receive_buffer import ReceiveBuffer
 from multiraft.wire.tls import TlsSocket
 from node.clients.connection_reaper import ConnectionSample
-from node.clients.session import Session, Sessions
+from node.clients.session import RequestDispatch, RequestStream, Session, Sessions
 from node.loop.foreign_clients import ForeignClients
 from node.loop.outbox import Outbox
 from node.loop.poller import Poller
@@ -32,6 +34,39 @@ from node.loop.receive import secured
 from node.loop.steps import ROWS_PER_STEP
 from node.loop.turns import Turns
 from node.peers.security import Security
+
+
+class SocketReader(Protocol):
+    """The reader of a connection's frames, which receives into its memory."""
+
+    @property
+    def header_bytes(self) -> int: ...  # of the last frame
+
+    @property
+    def memory(self) -> ReceiveBuffer: ...
+
+    @property
+    def mid_frame(self) -> bool: ...  # part of a frame has arrived
+
+
+class SocketStream(RequestStream, Protocol):
+    """The requests of one client, received from its socket."""
+
+    @property
+    def reader(self) -> SocketReader: ...
+
+    def buffer_for_receive(self) -> memoryview:
+        """Return memory to receive into."""
+
+    def received(self, count: int) -> None:
+        """Record how many bytes were received there; 0 = end of the stream."""
+
+
+class PortRequests(RequestDispatch, Protocol):
+    """The protocol of a port."""
+
+    def new_stream(self) -> SocketStream:
+        """Return the stream of a connection that was accepted."""
 
 
 class ClientConnection:
@@ -44,10 +79,10 @@ class ClientConnection:
         sessions = owner.sessions
         self._owner = owner
         self._sock = sock
-        self._connection = Connection(Role.SERVER, sessions.wire_limits)
+        self._connection = owner.requests.new_stream()
         self._outbox = Outbox(sock, sessions.limits.connection_send_buffer_bytes_max)
-        self.session = Session(sessions, self._connection, self._outbox, self)
-        self._connection.reader.admit = self.session.admit
+        self.session = Session(sessions, owner.requests, self._connection, self._outbox, self)
+        self._connection.reader.memory.admit = self.session.admit
         self._turn_rows_max = sessions.limits.connection_turn_rows_max
         self._task_needed = trio.Event()  # the task is needed: an end, a pause, a handshake
 
@@ -67,7 +102,7 @@ class ClientConnection:
             self._owner.open.pop(self, None)
             session.release()
             # Both ends of each reference cycle hold received bytes until a garbage collection.
-            self._connection.reader.admit = None
+            self._connection.reader.memory.admit = None
             del self.session
         problem, session.problem = session.problem, None
         try:
@@ -107,7 +142,7 @@ class ClientConnection:
         session, outbox, reader = self.session, self._outbox, self._connection.reader
         return ConnectionSample(session.events, reader.mid_frame and not session.paused,
                                 bool(self._connection.in_flight) or session.paused,
-                                reader.arrived if session.reserved else 0, outbox.size,
+                                reader.memory.arrived if session.reserved else 0, outbox.size,
                                 outbox.sent_bytes)
 
     def account(self) -> None:
@@ -231,9 +266,11 @@ class TlsClientConnection(ClientConnection):
 class ClientConnections:
     """The open connections of a node's client port."""
 
-    def __init__(self, sessions: Sessions, poller: Poller, turns: Turns, log: logging.Logger,
-                 security: Security | None = None, http_port: Callable[[], int] = lambda: 0):
+    def __init__(self, sessions: Sessions, requests: PortRequests, poller: Poller, turns: Turns,
+                 log: logging.Logger, security: Security | None = None,
+                 http_port: Callable[[], int] = lambda: 0):
         self.sessions = sessions
+        self.requests = requests
         self.poller = poller
         self.turns = turns
         self.open: dict[ClientConnection, None] = {}

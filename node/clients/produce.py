@@ -1,7 +1,8 @@
 """The produce handler: takes batches, proposes them, and answers a request when its last batch is
 decided.
 
-Contract. ``handle`` runs on the loop and never waits. For a request of more than
+Contract. ``handle`` runs on the loop and never waits. Its request is ``Appends``, whatever the
+protocol that it came by. For a request of more than
 ``BATCHES_AT_ONCE`` batches it returns an iterator over the remaining steps; the session runs one of
 them per turn of the loop, and handles no other request before the last. Each batch is verified
 (CRC, counts, inner offsets), compared with the limit of its topic, checked against the leader's
@@ -25,10 +26,10 @@ would carry the error of one wrong clock to all later batches.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from multiraft.codec import layout
 from multiraft.core import check_batch
@@ -36,7 +37,7 @@ from multiraft.errors import PartitionSealed, ProposalError
 from multiraft.partitions.state import PartitionStates
 from multiraft.types import BatchInfo, EntryKind
 from multiraft.wire.errors import Code, ErrorDetail
-from multiraft.wire.messages import Produce, ProduceReply, ProduceResult
+from multiraft.wire.messages import ProduceReply, ProduceResult
 from node.clients.error_codes import REFUSALS, DiskFull, OverTopicLimit, Redirect, refusal
 from node.clients.load_counts import LoadCounts
 from node.clients.partition_open import partition_open_of, require_known_deletions
@@ -84,8 +85,20 @@ class Retention(Protocol):
     appended: set[int]  # partitions that took batches
 
 
+class Appends(NamedTuple):
+    """Request to append batches, of any protocol. ``batches`` are ``batch_count`` pairs: the
+    incarnation of a partition, and a writable view of a batch, which the leader stamps in place.
+    They are iterated once, ``BATCHES_PER_STEP`` at a time if there are many: an iterator may make
+    each when its turn comes."""
+
+    batch_count: int
+    batches: Iterable[tuple[int, memoryview]]
+    acks: str  # "commit", "leader" or "none"
+    timeout_ms: int
+
+
 class ProduceHandler:
-    """The handler of ``Produce`` requests of all sessions."""
+    """The handler of the appends of all sessions."""
 
     def __init__(self, core: MultiRaft, partition_states: dict[int, PartitionStates],
                  directory: Router, pending: PendingAppends, timeout_ms_max: int,
@@ -122,7 +135,7 @@ class ProduceHandler:
         """Batches answered with a definite error."""
         return sum(self.refusals.values())
 
-    def handle(self, request: Produce, answer: Callable[[ProduceReply], None],
+    def handle(self, request: Appends, answer: Callable[[ProduceReply], None],
                seen_index: int = 0) -> Iterator[None] | None:
         """Verify and propose the batches of a request. ``answer(reply)`` is called exactly once,
         possibly before this returns. ``seen_index``: the newest metadata index that the client
@@ -134,36 +147,33 @@ class ProduceHandler:
         latency = self.latencies[request.acks]
         produce = ProduceRequest(
             next(self._numbers), partial(_answered, answer, latency, accepted_ns, self._now_ns),
-            len(request.batches), deadline_ms)
-        if not request.batches:
+            request.batch_count, deadline_ms)
+        if not request.batch_count:
             answer(ProduceReply(()))
             return None
         self._pending.open(produce)
-        if len(request.batches) > BATCHES_AT_ONCE:
-            return advanced(self._steps(request, produce, seen_index))
-        self._take(request, range(len(request.batches)), 0, produce, seen_index)
+        batches = iter(request.batches)
+        if request.batch_count > BATCHES_AT_ONCE:
+            return advanced(self._steps(request, batches, produce, seen_index))
+        self._take(range(request.batch_count), batches, request.acks, produce, seen_index)
         return None
 
-    def _steps(self, request: Produce, produce: ProduceRequest, seen_index: int) -> Iterator[None]:
-        at = 0
-        for part in parts(len(request.batches), BATCHES_PER_STEP):
+    def _steps(self, request: Appends, batches: Iterator[tuple[int, memoryview]],
+               produce: ProduceRequest, seen_index: int) -> Iterator[None]:
+        for part in parts(request.batch_count, BATCHES_PER_STEP):
             if part.start:
                 yield
-            at = self._take(request, part, at, produce, seen_index)
+            self._take(part, batches, request.acks, produce, seen_index)
 
-    def _take(self, request: Produce, slots: range, at: int, produce: ProduceRequest,
-              seen_index: int) -> int:
-        """Propose the batches of these slots, whose bytes begin at ``at``. Return the end of their
-        bytes."""
-        for slot in slots:
-            part = request.batches[slot]
-            batch = request.payload[at:at + part.length]
-            at += part.length
+    def _take(self, slots: range, batches: Iterator[tuple[int, memoryview]], acks: str,
+              produce: ProduceRequest, seen_index: int) -> None:
+        """Propose the next of ``batches``, one for each slot."""
+        # The slots first: ``zip`` takes no batch beyond the last of them.
+        for slot, (partition, batch) in zip(slots, batches):
             try:
-                self._append(part.incarnation, batch, request.acks, produce, slot, seen_index)
+                self._append(partition, batch, acks, produce, slot, seen_index)
             except REFUSALS as error:
                 self._refuse(produce, slot, error)
-        return at
 
     def _refuse(self, produce: ProduceRequest, slot: int, error: Exception) -> None:
         code, detail = refusal(error, self._directory.leader_detail)

@@ -11,8 +11,12 @@ than a step is processed in turns, before the next one of its session is taken. 
 not read its replies is disconnected when its outbox is full. A client that ends its side of the
 stream still receives the replies to its requests; its long polls are answered at once.
 
+A session knows no protocol. ``RequestDispatch`` is the part of a port that knows its messages and
+calls the handlers (``native_requests``); all ports of a node share ``Sessions``, and with it the
+limits and the memory budget.
+
 Invariants. This module has no socket, no task and no clock. ``RequestStream`` supplies the events
-(``multiraft.wire.connection.Connection`` in the node), ``ReplyQueue`` takes the replies, and
+(``multiraft.wire.connection.Connection`` at the native port), ``ReplyQueue`` takes the replies, and
 ``ConnectionTask`` reads the socket (``client_connection``); a simulated node has its own three.
 """
 
@@ -24,31 +28,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 from multiraft.wire.connection import (
     NEED_DATA,
     PAUSED,
-    BadRequest,
     ConnectionClosed,
     RequestEvent,
     ResponseEvent,
     State,
-    answer_to,
 )
-from multiraft.wire.errors import (
-    Code,
-    ErrorDetail,
-    LocalProtocolError,
-    ProtocolError,
-)
+from multiraft.wire.errors import Code, ErrorDetail, LocalProtocolError, ProtocolError
 from multiraft.wire.frames import Buffer, WireLimits
-from multiraft.wire.messages import (
-    VERSIONS_SUPPORTED,
-    Fetch,
-    Hello,
-    ListOffsets,
-    Produce,
-    ProduceReply,
-    Refused,
-    ReportCorruption,
-    Welcome,
-)
 from node.clients.memory_budget import MemoryBudget
 from node.loop.steps import StepScheduler
 
@@ -59,37 +45,33 @@ if TYPE_CHECKING:
 REQUEST_ROWS = 4
 #: Header bytes that cost one row more: 10,000 numbers of a byte each take 1.7 ms to decode.
 HEADER_BYTES_PER_ROW = 32
-#: Cost of a batch in rows: it is verified, proposed, staged and acknowledged.
-BATCH_ROWS = 4
 
 
-class RequestHandler(Protocol):
-    """Handler of one kind of requests of all sessions."""
+class RequestDispatch(Protocol):
+    """The part of a port that knows the messages of its protocol, and calls the handlers."""
 
-    def handle(self, request: Any, answer: Any, seen_index: int) -> Iterator[None] | None:
-        """Call ``answer`` once, before this returns or later. Return None, or an iterator over the
-        remaining steps, which the session runs in turns. ``seen_index``: the newest metadata index
-        that the client knows."""
+    def handle(self, session: Session, event: RequestEvent) -> None:
+        """Handle a request, which the session has counted and does not refuse. Its ``Answer`` is
+        called once, before this returns or later."""
 
+    def refuse(self, session: Session, event: RequestEvent, code: Code,
+               detail: ErrorDetail) -> None:
+        """Refuse a counted request before any work is done for it, by calling its ``Answer``."""
 
-class FetchRequests(RequestHandler, Protocol):
-    """Handler of fetches, which wait for records."""
+    def handle_other(self, session: Session, event: Any) -> None:
+        """Handle an event that is neither a request nor the end of the stream, and is not
+        counted."""
 
-    def forget(self, session: Session) -> None:
-        """Drop the fetches of a session that ended."""
+    def replacement(self, session: Session, event: ResponseEvent,
+                    error: LocalProtocolError) -> list:
+        """Return the buffers of a reply in place of one that exceeds a frame. Raises
+        ``LocalProtocolError`` if there is none."""
 
     def answer_long_polls(self, session: Session) -> None:
         """Have the next round answer the waiting fetches of a session, with what they have."""
 
-
-class AdminRequests(Protocol):
-    """Handler of all requests that are not about records."""
-
-    def handle(self, event: RequestEvent, answer: Answer) -> None:
-        """Call ``answer`` once, later; above the limit of requests refuse at once."""
-
     def forget(self, session: Session) -> None:
-        """Cancel the requests of a session that ended."""
+        """Drop the fetches of a session that ended, and cancel its other requests."""
 
 
 class FrameReader(Protocol):
@@ -118,8 +100,13 @@ class RequestStream(Protocol):
         """Return the next event, ``NEED_DATA``, or ``PAUSED`` at the limit of requests in flight.
         Raises ``ProtocolError`` for bytes that are no frame."""
 
+    @property
+    def held_bytes(self) -> int: ...  # of replies that wait for replies to earlier requests
+
     def send(self, event: Any, payload: Sequence[Buffer] = ()) -> list:
-        """Return the buffers of a reply. Raises ``LocalProtocolError`` if it exceeds a frame."""
+        """Return the buffers to send for a reply, in order: those of the reply, none while the
+        stream holds it back, or with them those that it releases. Raises ``LocalProtocolError`` if
+        the reply exceeds a frame."""
 
 
 class ReplyQueue(Protocol):
@@ -152,12 +139,6 @@ class ConnectionTask(Protocol):
         """Report that a node has taken the client port for the peer port."""
 
 
-class YieldFlag(Protocol):
-    """A flag of the loop: a handler passed work to a task, which should run soon."""
-
-    yield_due: bool
-
-
 class MetadataVersion(Protocol):
     """The metadata that this node has applied."""
 
@@ -166,14 +147,18 @@ class MetadataVersion(Protocol):
 
 
 class Answer:
-    """The reply callback of one request; called exactly once."""
+    """The reply callback of one request; called exactly once. ``size``: bytes of appends, which
+    count as in flight from now until the reply."""
 
     __slots__ = ("session", "id", "size")
 
     def __init__(self, session: Session, number: int, size: int = 0):
         self.session = session
         self.id = number
-        self.size = size  # append bytes that count as in flight until the reply
+        self.size = size
+        if size:
+            session.bytes_in_flight += size
+            session._budget.bytes += size
 
     def __call__(self, reply: Any, payload: Sequence[Buffer] = ()) -> None:
         self.session.answered(self, ResponseEvent(
@@ -191,27 +176,28 @@ class Answer:
 class Session:
     """The requests of one client connection, from their arrival to their reply."""
 
-    __slots__ = ("service", "stream", "_budget", "_outbox", "_task", "_bytes_in_flight",
+    __slots__ = ("service", "stream", "outbox", "task", "_dispatch", "_budget", "bytes_in_flight",
                  "_requests", "reserved", "_bytes_awaited", "_unsent", "paused", "closed", "_ended",
                  "problem", "rows_left", "has_deferred", "_working", "events")
 
-    def __init__(self, service: Sessions, stream: RequestStream, outbox: ReplyQueue,
-                 task: ConnectionTask):
+    def __init__(self, service: Sessions, dispatch: RequestDispatch, stream: RequestStream,
+                 outbox: ReplyQueue, task: ConnectionTask):
         self.service = service
+        self._dispatch = dispatch
         self.stream = stream
         self._budget = service.budget
-        self._outbox = outbox
-        self._task = task
+        self.outbox = outbox
+        self.task = task
         self._requests = 0  # unanswered requests
         self.reserved = 0  # bytes of the large frame that is arriving
         self._bytes_awaited = 0  # bytes of the large frame that waits for memory
-        self._unsent = 0  # bytes of the outbox that the memory budget counts
+        self._unsent = 0  # bytes of replies that the memory budget counts
         self._ended = False
         self.rows_left = 0  # rows that remain in this turn of the loop
         self.has_deferred = False  # received bytes are not handled: the turn was over
         self._working = False  # a request is processed in turns
         self.events = 0  # calls of ``take_events`` that completed at least one frame
-        self._bytes_in_flight = 0
+        self.bytes_in_flight = 0  # of unanswered appends
         self.paused = False  # the socket is not read
         self.closed = False
         self.problem: Exception | None = None  # for the task, which raises it
@@ -221,7 +207,7 @@ class Session:
         """Account for a decided request, and queue its reply for this round's flush. ``event``
         None, or a client that is gone: no reply is sent."""
         budget = self._budget
-        self._bytes_in_flight -= answer.size
+        self.bytes_in_flight -= answer.size
         budget.bytes -= answer.size
         if not self._ended:
             self._requests -= 1
@@ -229,46 +215,37 @@ class Session:
         if budget.waiting:
             budget.grant_waiting()
         if self.paused or self.stream.state is State.CLOSED:
-            self._task.wake()
+            self.task.wake()
         if event is None:
             return
         if self.closed or self.stream.state is State.BROKEN:
             return  # the client is gone
         try:
-            self._outbox.push(self._encoded(event, payload))
-        except OSError:
-            self._close()
-            return
-        self.service.to_flush[self] = None
-
-    def _encoded(self, event: ResponseEvent, payload: Sequence[Buffer]) -> list:
-        """Return the buffers of a reply. A reply that exceeds a frame is replaced by
-        ``LIMIT_EXCEEDED``, or by an ambiguous outcome for appends."""
-        try:
-            return self.stream.send(event, payload)
+            buffers = self.stream.send(event, payload)
         except LocalProtocolError as error:
-            if event.code != Code.OK:
-                raise  # an error reply is always small enough: a defect
-            code = Code.AMBIGUOUS if type(event.reply) is ProduceReply else Code.LIMIT_EXCEEDED
-            return self.stream.send(ResponseEvent(
-                event.id, code=code,
-                error=ErrorDetail(f"the answer is too large, ask for less: {error}"),
-                metadata_index=event.metadata_index))
+            buffers = self._dispatch.replacement(self, event, error)
+        if buffers:
+            try:
+                self.outbox.push(buffers)
+            except OSError:
+                self._close()
+                return
+        self.service.to_flush[self] = None
 
     def flush(self) -> None:
         """Write the replies of this round to the socket."""
         if not self.closed:
             try:
-                self._outbox.flush()
+                self.outbox.flush()
             except OSError:
                 self._close()
-            if self._outbox.size != self._unsent:
+            if self.outbox.size + self.stream.held_bytes != self._unsent:
                 self.account()
 
     def account(self) -> None:
         """Update the memory budget by the change of this connection's unsent bytes since the last
         call."""
-        size = 0 if self._ended else self._outbox.size
+        size = 0 if self._ended else self.outbox.size + self.stream.held_bytes
         self._budget.unsent += size - self._unsent
         self._unsent = size
 
@@ -286,7 +263,7 @@ class Session:
     def memory_freed(self) -> None:
         """Wake the session's task, which retries the large frame that waits; another session may
         have taken the memory."""
-        self._task.wake()
+        self.task.wake()
 
     def _release_reservation(self) -> None:
         """Release the reservation of a large frame that is complete: its request is counted from
@@ -306,6 +283,7 @@ class Session:
         if self._budget.waiting:
             self._budget.grant_waiting()
         self.service.remove(self)
+        self._dispatch.forget(self)
 
     def resume(self, rows: int) -> bool:
         """Take frames that arrived before a pause, as far as ``rows`` and the limits permit. Return
@@ -323,13 +301,13 @@ class Session:
         """Have the waiting fetches answered with what they have: the client has ended its side,
         and expects the replies to its open requests."""
         if self.stream.in_flight and not self.closed:
-            self.service.fetch_handler.answer_long_polls(self)
+            self._dispatch.answer_long_polls(self)
             self.service.request_round()
 
     def _close(self) -> None:
         self.closed = True
-        self._task.shut_down()
-        self._task.wake()
+        self.task.shut_down()
+        self.task.wake()
 
     @property
     def is_over(self) -> bool:
@@ -342,18 +320,19 @@ class Session:
         """True if no further request may be taken now: one is processed in turns, a limit in flight
         is reached, or a large frame lacks memory."""
         return (self._working or self.stream.in_flight >= self.stream.limits.in_flight_max
-                or self._bytes_in_flight > self.service.limits.connection_bytes_in_flight_max
+                or self.bytes_in_flight > self.service.limits.connection_bytes_in_flight_max
                 or self._bytes_awaited > 0 and not self._budget.admits(self._bytes_awaited))
 
     def take_events(self) -> bool:
         """Handle complete frames, until none is left, this turn has no rows, or a limit pauses the
         session. Return True if there was any frame."""
+        service, dispatch, budget = self.service, self._dispatch, self._budget
         stream, handled = self.stream, False
-        bytes_max = self.service.limits.connection_bytes_in_flight_max
+        bytes_max = service.limits.connection_bytes_in_flight_max
         opening = stream.state is State.OPENING
         self.has_deferred = False
         try:
-            while (self._bytes_in_flight <= bytes_max and not self.closed
+            while (self.bytes_in_flight <= bytes_max and not self.closed
                    and not self._working):
                 if self.rows_left <= 0:
                     self.defer_frames()
@@ -374,18 +353,25 @@ class Session:
                     REQUEST_ROWS + stream.reader.header_bytes // HEADER_BYTES_PER_ROW
                 )
                 if type(event) is RequestEvent:
-                    self._handle_request(event)
-                    continue
-                self._handle(event)
-                if type(event) is ConnectionClosed or self.closed:
-                    self._task.wake()
+                    self._requests += 1
+                    budget.requests += 1
+                    if service.stopping:
+                        dispatch.refuse(self, event, Code.SHUTTING_DOWN, STOPPING)
+                    elif budget.requests > budget.requests_max or budget.bytes > budget.bytes_max:
+                        dispatch.refuse(self, event, Code.QUEUE_FULL, budget.refusal())
+                    else:
+                        dispatch.handle(self, event)
+                elif type(event) is ConnectionClosed:
+                    self.task.wake()
                     break
+                else:
+                    dispatch.handle_other(self, event)
             else:
                 self._pause()
         except (OSError, ProtocolError) as error:
             self.fail(error)
         if opening:
-            self._task.wake()  # the handshake has a timeout of its own
+            self.task.wake()  # the handshake has a timeout of its own
         if handled:
             self.events += 1
         return handled
@@ -394,9 +380,9 @@ class Session:
         """Postpone the frames that remain at the end of a turn to the next one."""
         self.has_deferred = True
         if not self.paused:  # else the connection's own task continues
-            self._task.read_again()
+            self.task.read_again()
 
-    def _run_steps(self, steps: Iterator[None] | None, changes: bool = False) -> None:
+    def run_steps(self, steps: Iterator[None] | None, changes: bool = False) -> None:
         """Process the remaining steps of a request in turns, and no other request of this session
         meanwhile. A request that ``changes`` something is completed even if the session has
         ended."""
@@ -412,90 +398,22 @@ class Session:
             yield
         self._working = False
         self.service.request_round()
-        self._task.wake()
+        self.task.wake()
 
     def _pause(self) -> None:
         self.paused = True
-        self._task.wake()
+        self.task.wake()
 
     def fail(self, problem: Exception) -> None:
         """Close the session with an error, which the connection's task raises."""
         self.problem = problem
         self.closed = True
-        self._task.wake()
+        self.task.wake()
 
-    def _handle(self, event: Any) -> None:
-        if isinstance(event, Hello):
-            self._on_hello(event)
-        elif isinstance(event, BadRequest):
-            self._push(self.stream.send(answer_to(event)))
-
-    def _handle_request(self, event: RequestEvent) -> None:
-        request: Any = event.request
-        kind = type(request)
-        service, budget = self.service, self._budget
-        self._requests += 1
-        budget.requests += 1
-        if service.stopping:
-            self._refuse(event, Code.SHUTTING_DOWN, STOPPING)
-        elif budget.requests > budget.requests_max or budget.bytes > budget.bytes_max:
-            self._refuse(event, Code.QUEUE_FULL, budget.refusal())
-        elif kind is Produce:
-            size = len(request.payload)
-            self.rows_left -= BATCH_ROWS * len(request.batches)
-            self._bytes_in_flight += size
-            budget.bytes += size
-            answer = Answer(self, event.id, size)
-            self._run_steps(service.produce_handler.handle(
-                request, discard_reply(answer) if request.acks == "none" else answer,
-                event.metadata_index), changes=True)
-        elif kind is Fetch:
-            if budget.unsent > budget.unsent_max:
-                self._refuse(event, Code.QUEUE_FULL, budget.refusal())
-                return
-            self.rows_left -= len(request.partitions)
-            self._run_steps(service.fetch_handler.handle(request, Answer(self, event.id),
-                                               event.metadata_index))
-            service.loop.yield_due = True  # a task reads cold ranges
-        elif kind is ListOffsets:
-            self.rows_left -= 2 * len(request.partitions)
-            self._run_steps(service.offsets.handle(request, Answer(self, event.id),
-                                              event.metadata_index))
-        elif kind is ReportCorruption:
-            service.corruption_reports.handle(request, Answer(self, event.id), event.metadata_index)
-        else:
-            service.admin.handle(event, Answer(self, event.id))
-            service.loop.yield_due = True
-
-    def _refuse(self, event: RequestEvent, code: Code, detail: ErrorDetail) -> None:
-        """Refuse a request before any work is done for it: a definite error. With acks=none no
-        reply is sent."""
-        if type(event.request) is Produce and event.request.acks == "none":
-            discard_reply(Answer(self, event.id))(None)
-        else:
-            Answer(self, event.id).refuse(code, detail)
-
-    def _on_hello(self, hello: Hello) -> None:
-        service = self.service
-        text, code = "", Code.INVALID_REQUEST
-        if hello.version not in VERSIONS_SUPPORTED:
-            text, code = f"version {hello.version} is not known here", Code.UNSUPPORTED
-        elif hello.connection != "client":
-            text = "this is the client port; nodes use the peer port"
-            self._task.note_peer()
-        elif hello.cluster is not None and hello.cluster != service.cluster_id:
-            text, code = "this node belongs to another cluster", Code.WRONG_CLUSTER
-        if text:
-            self._push(self.stream.send(Refused(code, text)))
-            self._outbox.flush()
-            return
-        self._push(self.stream.send(Welcome(
-            service.cluster_id, service.node, service.boot_epoch,
-            service.wire_limits.frame_bytes_max, service.batch_bytes_max,
-            service.wire_limits.in_flight_max)))
-
-    def _push(self, buffers: list) -> None:
-        self._outbox.push(buffers)
+    def push(self, buffers: list) -> None:
+        """Queue the buffers of a reply to an event that was not counted. Raises ``OSError`` if they
+        exceed the limit of the queue."""
+        self.outbox.push(buffers)
         self.service.to_flush[self] = None
 
 
@@ -514,29 +432,14 @@ def discard_reply(answer: Answer) -> Callable[..., None]:
 
 
 class Sessions:
-    """The state that all sessions of a node share: handlers, limits, memory budget, replies that
-    wait for the end of the round."""
+    """The state that all sessions of a node share, at whatever port: limits, memory budget, replies
+    that wait for the end of the round."""
 
-    def __init__(self, *, produce_handler: RequestHandler, fetch_handler: FetchRequests,
-                 offsets: RequestHandler, corruption_reports: RequestHandler, admin: AdminRequests,
-                 directory: MetadataVersion, limits: Limits, batch_bytes_max: int,
-                 cluster_id: bytes, node: int, boot_epoch: int, request_round: Callable[[], None],
-                 loop: YieldFlag, turns: StepScheduler):
-        self.produce_handler = produce_handler
-        self.fetch_handler = fetch_handler
-        self.offsets = offsets
-        self.corruption_reports = corruption_reports
-        self.admin = admin
+    def __init__(self, *, directory: MetadataVersion, limits: Limits,
+                 request_round: Callable[[], None], turns: StepScheduler):
         self.limits = limits
-        self.batch_bytes_max = batch_bytes_max
-        self.cluster_id = cluster_id
-        self.node = node
-        self.boot_epoch = boot_epoch
         self.request_round = request_round
-        self.loop = loop
         self.turns = turns
-        self.wire_limits = WireLimits(frame_bytes_max=limits.frame_bytes_max,
-                                      in_flight_max=limits.requests_in_flight_max)
         self.budget = MemoryBudget(limits)
         self.to_flush: dict[Session, None] = {}
         self._directory = directory
@@ -556,8 +459,5 @@ class Sessions:
                 session.flush()
 
     def remove(self, session: Session) -> None:
-        """Remove a session that ended: its long polls are dropped, its appends continue without a
-        reply."""
+        """Remove a session that ended: its appends continue without a reply."""
         self.to_flush.pop(session, None)
-        self.fetch_handler.forget(session)
-        self.admin.forget(session)

@@ -35,11 +35,11 @@ async def receive_some(sock: socket.socket | TlsSocket, reader: FrameReader) -> 
     receiving first would mostly find nothing."""
     await read_view(sock)
     try:
-        count = sock.recv_into(reader.buffer_for_receive())
+        count = sock.recv_into(reader.memory.buffer_for_receive())
     except BlockingIOError:
         return True  # a spurious wake-up; the caller calls again
     if count:
-        reader.received(count)
+        reader.memory.received(count)
     return count > 0
 
 

@@ -28,11 +28,11 @@ import trio
 from multiraft.errors import MultiRaftError
 from multiraft.types import METADATA_GROUP
 from multiraft.wire.errors import Code, ErrorDetail, InvalidRequest, LeaderUnknown, exception_for
-from multiraft.wire.messages import BatchPart, Produce, ProduceReply
+from multiraft.wire.messages import ProduceReply
 from multiraft.wire.schema import Malformed
 from node.clients.fetch import FetchHandler
 from node.clients.load_counts import Counted, LoadCounts
-from node.clients.produce import ProduceHandler
+from node.clients.produce import Appends, ProduceHandler
 from node.clients.router import Router
 from node.clock import monotonic_ms, wall_ms
 from node.config import NodeConfig
@@ -198,8 +198,8 @@ class LoadPublisher:
             done.set()
 
         self._produce_handler.handle(
-            Produce("commit", APPEND_TIMEOUT_MS, (BatchPart(incarnation, len(batch)),),
-                    memoryview(bytearray(batch))), answer)  # the leader stamps it in place
+            Appends(1, ((incarnation, memoryview(bytearray(batch))),),  # the leader stamps it
+                    "commit", APPEND_TIMEOUT_MS), answer)
         self._request_round()
         await done.wait()
         result = replies[0].results[0]

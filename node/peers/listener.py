@@ -283,7 +283,7 @@ class _Incoming:
     def _received(self) -> bool:
         reader = self._reader
         try:
-            count = self._sock.recv_into(reader.buffer_for_receive())
+            count = self._sock.recv_into(reader.memory.buffer_for_receive())
         except BlockingIOError:
             return False  # a spurious wake-up
         except OSError as error:
@@ -292,7 +292,7 @@ class _Incoming:
         if not count:
             self._end(None)
             return False
-        reader.received(count)
+        reader.memory.received(count)
         return self._take_frames()
 
     def begin(self) -> bool:

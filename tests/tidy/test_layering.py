@@ -135,6 +135,7 @@ DRIVEN_OF_NODE = {
         "node.clients.fetch",
         "node.clients.list_offsets",
         "node.clients.metadata_wait",
+        "node.clients.native_requests",
         "node.clients.pending_appends",
         "node.clients.produce",
         "node.clients.read_index",
@@ -228,7 +229,15 @@ LAYERS = (
     Layer(
         "`multiraft.kafka`",
         ("multiraft/kafka/**.py",),
-        ("multiraft.kafka.**", "multiraft.errors"),
+        (
+            "multiraft.kafka.**",
+            "multiraft.errors",
+            # The framing has the memory, the limits and the errors of the native one.
+            "multiraft.wire.errors",
+            "multiraft.wire.foreign_protocols",
+            "multiraft.wire.frames",
+            "multiraft.wire.receive_buffer",
+        ),
         (),
         PURE,
         {"multiraft/kafka/hot_messages.py": ("os",)},  # chooses the twin, as multiraft.core does

@@ -51,6 +51,7 @@ WITH_DEFAULT_CLOCK = (
     "node.clients.load_counts",
     "node.clients.memory_budget",
     "node.clients.metadata_wait",
+    "node.clients.native_requests",
     "node.clients.partition_open",
     "node.clients.pending_appends",
     "node.clients.produce",

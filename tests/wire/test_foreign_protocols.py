@@ -11,12 +11,14 @@ from multiraft.wire.connection import Connection, Role
 from multiraft.wire.errors import FrameTooLarge, RemoteProtocolError
 from multiraft.wire.foreign_protocols import (
     BYTES_MIN,
+    NATIVE_BYTES_MIN,
     Foreign,
     ForeignProtocol,
     NotTls,
     farewell,
     reason_to_reject,
     recognise,
+    recognise_in_place_of_kafka,
     recognise_plain,
 )
 from multiraft.wire.frames import HANDSHAKE_LIMITS, FrameReader, encode_frame
@@ -81,6 +83,7 @@ def test_no_hello_is_taken_for_another_protocol(hello):
     data = b"".join(encode_frame(hello_header(hello)))
     assert recognise(data) is None
     assert recognise_plain(data) is Foreign.PLAIN
+    assert recognise_in_place_of_kafka(data[:NATIVE_BYTES_MIN]) is Foreign.NATIVE
 
 
 @given(st.one_of(st.binary(max_size=40), st.builds(
@@ -92,6 +95,17 @@ def test_the_first_bytes_decide_and_fewer_of_them_never_decide_otherwise(data):
     for size in range(BYTES_MIN):
         assert recognise(data[:size]) in (None, known)
     assert known is None or recognise_plain(data) is known
+
+
+@given(st.one_of(st.binary(max_size=40), st.builds(
+    bytes.__add__, st.sampled_from([data for data, _ in CASES.values()]), st.binary(max_size=40))))
+def test_a_port_of_kafka_recognises_what_this_one_does_except_kafka(data):
+    known = recognise(data)
+    there = recognise_in_place_of_kafka(data)
+    assert there is Foreign.NATIVE or there is (None if known is Foreign.KAFKA else known)
+    assert there is recognise_in_place_of_kafka(data[:NATIVE_BYTES_MIN])
+    for size in range(NATIVE_BYTES_MIN):
+        assert recognise_in_place_of_kafka(data[:size]) in (None, there)
 
 
 def test_only_the_first_frame_can_be_of_another_protocol():
@@ -151,7 +165,8 @@ ACTIONS = {
 
 @pytest.mark.parametrize(("protocol", "port"), [
     (protocol, port) for protocol in Foreign for port in ("client", "peer")
-    if (protocol, port) != (Foreign.PEER, "peer")])  # nodes belong there
+    # Nodes belong there, and so does multiraft.
+    if (protocol, port) != (Foreign.PEER, "peer") and protocol is not Foreign.NATIVE])
 def test_every_reason_names_the_port_and_what_to_do(protocol, port):
     reason = reason_to_reject(protocol, port, 9301)
     assert reason.startswith(f"the {port} port ")
@@ -160,6 +175,13 @@ def test_every_reason_names_the_port_and_what_to_do(protocol, port):
     assert actions[protocol] in reason
     assert f"security.{port}_certificate" in reason or protocol not in (Foreign.TLS,
                                                                         Foreign.TLS_ALERT)
+
+
+def test_a_client_of_this_project_learns_which_port_it_needs():
+    reason = reason_to_reject(Foreign.NATIVE, "kafka", 9301)
+    assert reason.startswith("the kafka port ") and "use the client port" in reason
+    assert "Kafka" in str(ForeignProtocol(Foreign.NATIVE))
+    assert farewell(Foreign.NATIVE, reason) == b""
 
 
 def test_an_http_response_is_no_reason_to_ask_for_tls():

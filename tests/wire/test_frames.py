@@ -13,13 +13,12 @@ from multiraft.codec.layout import HEADER_CONTAINERS_MAX, HEADER_DEPTH_MAX
 from multiraft.wire.errors import FrameTooLarge, RemoteProtocolError
 from multiraft.wire.foreign_protocols import ForeignProtocol
 from multiraft.wire.frames import (
-    CHUNK_BYTES_MAX,
-    CHUNK_BYTES_MIN,
     FrameReader,
     WireLimits,
     decode_header,
     encode_frame,
 )
+from multiraft.wire.receive_buffer import CHUNK_BYTES_MAX, CHUNK_BYTES_MIN
 
 SMALL = WireLimits(frame_bytes_max=1000, header_bytes_max=100)
 
@@ -162,20 +161,6 @@ def test_a_large_payload_is_received_into_its_own_memory_without_a_copy():
     reader.received(100)
     assert reader.next_frame() is None
     assert len(reader.buffer_for_receive()) == len(data) - 100, "exactly what is missing"
-
-
-def test_a_run_of_large_frames_copies_only_a_peek_of_each():
-    reader = FrameReader()
-    stream = b"".join(encode_frame({}, [bytes(1 << 20)]))
-    feed(reader, stream)
-    assert len(reader.buffer_for_receive()) <= 4 << 10
-
-
-def test_chunks_grow_while_receives_fill_them():
-    reader = FrameReader()
-    assert len(reader.buffer_for_receive()) == CHUNK_BYTES_MIN
-    feed(reader, b"".join(encode_frame({"n": 1}, [bytes(1000)])) * 2000)
-    assert reader._chunk_bytes == CHUNK_BYTES_MAX
 
 
 def test_encoding_hands_back_the_caller_s_own_buffers():

@@ -12,6 +12,7 @@ from multiraft.wire.messages import Hello, hello_header
 from multiraft.wire.tls import TlsSocket
 from node.clients.client_connection import ClientConnections
 from node.clients.listener import Listener, listen
+from node.clients.native_requests import NativeRequests
 from node.clients.session import Sessions
 from node.config import Limits
 from node.loop import repeated_lines
@@ -147,12 +148,13 @@ def tls_connections(authority: Authority) -> ClientConnections:
     nothing = SimpleNamespace(forget=lambda session: None)
     security = Security(SecurityConfig(client_certificate=files.certificate,
                                        client_key=files.key), CLUSTER)
-    return ClientConnections(Sessions(
-        produce_handler=nothing, fetch_handler=nothing, offsets=nothing,
-        corruption_reports=nothing, admin=nothing, directory=SimpleNamespace(metadata_index=0),
-        limits=Limits(), batch_bytes_max=1 << 20, cluster_id=CLUSTER, node=1, boot_epoch=1,
-        request_round=lambda: None, loop=POLLER, turns=None), POLLER, None, silent_log(), security,
-        lambda: 9301)
+    sessions = Sessions(directory=SimpleNamespace(metadata_index=0), limits=Limits(),
+                        request_round=lambda: None, turns=None)
+    native = NativeRequests(
+        sessions, produce_handler=nothing, fetch_handler=nothing, offsets=nothing,
+        corruption_reports=nothing, admin=nothing, batch_bytes_max=1 << 20, cluster_id=CLUSTER,
+        node=1, boot_epoch=1, loop=POLLER)
+    return ClientConnections(sessions, native, POLLER, None, silent_log(), security, lambda: 9301)
 
 
 POLLER = SimpleNamespace(add=lambda *_: None, remove=lambda *_: None, yield_due=False)

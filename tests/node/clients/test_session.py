@@ -39,6 +39,7 @@ from multiraft.wire.messages import (
 from multiraft.wire.sinks import BeginTransaction, TopicEnds
 from node.clients.client_connection import ClientConnections
 from node.clients.listener import Listener
+from node.clients.native_requests import NativeRequests
 from node.clients.session import Sessions
 from node.config import Limits
 from node.loop.poller import Poller
@@ -92,13 +93,15 @@ class ClusterView:
         self.poller = Poller()
         self.turns = Turns(512)
         self.sessions = Sessions(
-            produce_handler=self.handlers, fetch_handler=self.handlers,
+            directory=SimpleNamespace(metadata_index=42), limits=Limits(**limits),
+            request_round=self.round, turns=self.turns)
+        self.requests = NativeRequests(
+            self.sessions, produce_handler=self.handlers, fetch_handler=self.handlers,
             offsets=SimpleNamespace(handle=self.handlers.handle_offsets),
             corruption_reports=self.handlers, admin=self.handlers.admin,
-            directory=SimpleNamespace(metadata_index=42), limits=Limits(**limits),
-            batch_bytes_max=1 << 20, cluster_id=CLUSTER, node=7, boot_epoch=3,
-            request_round=self.round, loop=self.poller, turns=self.turns)
-        self.connections = ClientConnections(self.sessions, self.poller, self.turns, silent_log())
+            batch_bytes_max=1 << 20, cluster_id=CLUSTER, node=7, boot_epoch=3, loop=self.poller)
+        self.connections = ClientConnections(self.sessions, self.requests, self.poller, self.turns,
+                                             silent_log())
         self.on_round = None
 
     def round(self):

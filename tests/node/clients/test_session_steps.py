@@ -17,13 +17,17 @@ from multiraft.wire.connection import (
 )
 from multiraft.wire.errors import Code
 from multiraft.wire.frames import WireLimits
-from multiraft.wire.messages import BatchPart, Fetch, FetchPart, Produce, ProduceReply
+from multiraft.wire.messages import BatchPart, Fetch, FetchPart, FetchReply, Produce, ProduceReply
+from node.clients.native_requests import NativeRequests
+from node.clients.produce import Appends
 from node.clients.session import Session, Sessions
 from node.limits import Limits
 
 
 class Requests:
     """Requests of one client as values, and the replies to it."""
+
+    held_bytes = 0
 
     def __init__(self, *requests, in_flight_max: int = 100):
         self.limits = WireLimits(in_flight_max=in_flight_max)
@@ -82,7 +86,8 @@ class Replies:
 class World:
     """A session and its surroundings, all of which record what is asked of them."""
 
-    def __init__(self, *requests, in_flight_max: int = 100, **limits):
+    def __init__(self, *requests, stream: Requests | None = None, in_flight_max: int = 100,
+                 **limits):
         self.handled: list = []  # (request, its answer)
         self.calls: list[str] = []
         self.steps: list = []
@@ -90,15 +95,18 @@ class World:
         handler = SimpleNamespace(handle=self.handle, forget=self.note("forget"),
                                   answer_long_polls=self.note("answer long polls"))
         self.sessions = Sessions(
-            produce_handler=handler, fetch_handler=handler, offsets=handler,
+            directory=SimpleNamespace(metadata_index=7), limits=Limits(**limits),
+            request_round=self.note("round"),
+            turns=SimpleNamespace(start=lambda owner, steps: self.steps.append(steps)))
+        native = NativeRequests(
+            self.sessions, produce_handler=handler, fetch_handler=handler, offsets=handler,
             corruption_reports=handler,
             admin=SimpleNamespace(handle=None, forget=self.note("cancel")),
-            directory=SimpleNamespace(metadata_index=7), limits=Limits(**limits),
             batch_bytes_max=1 << 20, cluster_id=bytes(16), node=1, boot_epoch=1,
-            request_round=self.note("round"), loop=SimpleNamespace(yield_due=False),
-            turns=SimpleNamespace(start=lambda owner, steps: self.steps.append(steps)))
-        self.stream, self.replies = Requests(*requests, in_flight_max=in_flight_max), Replies()
-        self.session = Session(self.sessions, self.stream, self.replies, SimpleNamespace(
+            loop=SimpleNamespace(yield_due=False))
+        self.stream = stream or Requests(*requests, in_flight_max=in_flight_max)
+        self.replies = Replies()
+        self.session = Session(self.sessions, native, self.stream, self.replies, SimpleNamespace(
             wake=self.note("wake"), read_again=self.note("again"), shut_down=self.note("shut"),
             note_peer=self.note("peer")))
         self.session.rows_left = 1_000
@@ -109,11 +117,36 @@ class World:
     def handle(self, request, answer, seen_index):
         assert seen_index == 5
         self.handled.append((request, answer))
-        return self.remaining if type(request) is Produce else None
+        return self.remaining if type(request) is Appends else None
 
     def codes(self) -> list[int]:
         self.sessions.flush()
         return [event.code for event in self.replies.sent]
+
+
+class OrderedRequests(Requests):
+    """Requests whose replies leave in the order of the requests, as Kafka's: later ones are
+    held."""
+
+    def __init__(self, *requests):
+        super().__init__(*requests)
+        self.held: dict[int, ResponseEvent] = {}
+        self.next = 1
+
+    @property
+    def held_bytes(self) -> int:
+        return HELD_BYTES * len(self.held)
+
+    def send(self, event: ResponseEvent, payload=()) -> list:
+        self.held[event.id] = event
+        released = []
+        while self.next in self.held:
+            released += super().send(self.held.pop(self.next))
+            self.next += 1
+        return released
+
+
+HELD_BYTES = 50
 
 
 def append(size: int = 10, acks: str = "commit") -> Produce:
@@ -126,7 +159,7 @@ FETCH = Fetch((FetchPart(1, 0, 100),))
 def test_requests_are_handled_in_order_and_each_reply_waits_for_the_end_of_the_round():
     world = World(append(), FETCH, append())
     assert world.session.take_events()
-    assert [type(request) for request, _ in world.handled] == [Produce, Fetch, Produce]
+    assert [type(request) for request, _ in world.handled] == [Appends, Fetch, Appends]
     world.handled[2][1](ProduceReply(()))
     assert world.replies.sent == []
     world.sessions.flush()
@@ -202,6 +235,41 @@ def test_a_node_at_a_limit_of_all_connections_refuses_definitely(budget):
     world.session.take_events()
     assert len(world.handled) == 2
     assert world.codes() == [Code.QUEUE_FULL]
+
+
+def test_replies_that_the_stream_holds_count_as_unsent_until_they_leave():
+    world = World(stream=OrderedRequests(append(), FETCH, FETCH, append()))
+    world.session.take_events()
+    unsent = []
+    for at in (1, 3, 0, 2):
+        world.handled[at][1](ProduceReply(()) if at in (0, 3) else FetchReply(()))
+        world.sessions.flush()
+        unsent.append(world.sessions.budget.unsent)
+    assert unsent == [HELD_BYTES, 2 * HELD_BYTES, HELD_BYTES, 0]
+    assert [event.id for event in world.replies.sent] == [1, 2, 3, 4]
+
+
+def test_what_a_stream_holds_is_released_with_its_session():
+    world = World(stream=OrderedRequests(append(), FETCH))
+    world.session.take_events()
+    world.handled[1][1](FetchReply(()))
+    world.sessions.flush()
+    assert world.sessions.budget.unsent == HELD_BYTES
+    world.session.release()
+    assert world.sessions.budget.unsent == 0
+
+
+def test_the_batches_of_a_request_are_views_of_its_payload_that_are_made_when_they_are_needed():
+    payload = memoryview(bytearray(b"abcdef"))
+    request = Produce("leader", 1_000, (BatchPart(7, 2), BatchPart(8, 0), BatchPart(7, 4)), payload)
+    world = World(request)
+    world.session.take_events()
+    [(appends, _)] = world.handled
+    assert (appends.batch_count, appends.acks, appends.timeout_ms) == (3, "leader", 1_000)
+    assert iter(appends.batches) is appends.batches, "an iterator: nothing is sliced before"
+    batches = list(appends.batches)
+    assert batches == [(7, b"ab"), (8, b""), (7, b"cdef")]
+    assert all(batch.obj is payload.obj and not batch.readonly for _, batch in batches)
 
 
 def test_a_client_that_ended_its_side_gets_its_replies_and_its_long_polls_are_answered():

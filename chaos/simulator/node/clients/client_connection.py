@@ -23,6 +23,7 @@ from chaos.simulator.clients.workload import (
 from chaos.simulator.oracle.operations import ACKS_LEADER, ACKS_NONE
 from multiraft.wire.connection import NEED_DATA, PAUSED, RequestEvent, ResponseEvent, State
 from multiraft.wire.errors import Code, ErrorDetail
+from multiraft.wire.frames import WireLimits
 from multiraft.wire.messages import (
     ANY,
     LATEST,
@@ -38,7 +39,7 @@ from multiraft.wire.messages import (
     Produce,
     RecordDeletion,
 )
-from node.clients.session import Session, Sessions
+from node.clients.session import RequestDispatch, Session, Sessions
 from node.loop.steps import ROWS_PER_STEP
 
 #: Wait of a fetch for records; each reader in so many waits.
@@ -54,6 +55,8 @@ class Port(Protocol):
     """The client port of a boot, as its connections use it."""
 
     sessions: Sessions
+    requests: RequestDispatch
+    wire_limits: WireLimits
     append_timeout_ms: int
     later: Callable[..., None]
     request_round: Callable[[], None]
@@ -93,10 +96,11 @@ class ClientConnection:
     """Connection of one client to one boot of a node."""
 
     def __init__(self, port: Port, client: int):
-        self.limits = port.sessions.wire_limits
+        self.limits = port.wire_limits
         self.reader = _Headers()
         self.state = State.OPEN
         self.size = 0  # every reply leaves with its flush
+        self.held_bytes = 0  # and needs no other reply before it
         self._port = port
         self._client = client
         self._arrived: deque[tuple[RequestEvent, _Judged]] = deque()
@@ -104,7 +108,7 @@ class ClientConnection:
         self._number = 0
         self._replies: list[ClientReply] = []
         self._is_woken = False
-        self.session = Session(port.sessions, self, self, self)
+        self.session = Session(port.sessions, port.requests, self, self, self)
 
     # ---- requests --------------------------------------------------------------------------
 

@@ -44,6 +44,7 @@ from node.clients.error_codes import StaleMetadata
 from node.clients.fetch import FetchHandler
 from node.clients.list_offsets import Offsets
 from node.clients.metadata_wait import METADATA_WAIT_S, MetadataWaiter
+from node.clients.native_requests import NativeRequests
 from node.clients.pending_appends import PendingAppends
 from node.clients.produce import ProduceHandler, acknowledged, ambiguous
 from node.clients.read_index import ReadIndexRequests
@@ -259,7 +260,10 @@ class ClientPort:
         other = _NoOtherRequests()
         admin = DeletionRequests(view, router, deletion, background, rounds.request)
         staged = StagedBatches(view, _MetadataLeader(services), background, rounds.request)
-        self.sessions = Sessions(
+        self.sessions = Sessions(directory=router, limits=limits, request_round=rounds.request,
+                                 turns=steps)
+        self.requests = NativeRequests(
+            self.sessions,
             produce_handler=ProduceHandler(core, states, router, self.pending,
                                            limits.append_timeout_ms_max, staged, _Space(guard),
                                            None, self._now_ns, self._wall_ms,
@@ -267,9 +271,9 @@ class ClientPort:
             fetch_handler=self.fetches,
             offsets=Offsets(self._read_view, store, confirmations, waiter, background, damaged,
                             later),
-            corruption_reports=other, admin=admin, directory=router, limits=limits,
-            batch_bytes_max=BATCH_BYTES_MAX, cluster_id=bytes(16), node=env.node,
-            boot_epoch=store.boot_epoch, request_round=rounds.request, loop=_Loop(), turns=steps)
+            corruption_reports=other, admin=admin, batch_bytes_max=BATCH_BYTES_MAX,
+            cluster_id=bytes(16), node=env.node, boot_epoch=store.boot_epoch, loop=_Loop())
+        self.wire_limits = self.requests.wire_limits
 
     def _now_ns(self) -> int:
         return self._env.now_ms * 1_000_000
