@@ -79,10 +79,11 @@ PAUSED = Signal.PAUSED
 
 
 class RequestEvent(NamedTuple):
-    """A request, sent or received.  ``metadata_index``: the newest that the client has seen."""
+    """A request, sent or received, of the connection's protocol (``messages.Request`` here).
+    ``metadata_index``: the newest that the client has seen."""
 
     id: int
-    request: messages.Request
+    request: Any
     metadata_index: int = 0
 
 

@@ -232,7 +232,8 @@ LAYERS = (
         (
             "multiraft.kafka.**",
             "multiraft.errors",
-            # The framing has the memory, the limits and the errors of the native one.
+            # A session serves both protocols: events, memory, limits and errors are the same.
+            "multiraft.wire.connection",
             "multiraft.wire.errors",
             "multiraft.wire.foreign_protocols",
             "multiraft.wire.frames",
