@@ -810,8 +810,8 @@ class StoredLog:
         return True
 
     def _note_copy(self, index: int) -> None:
-        """Note that a batch is read from its copy in the journal.  Of an installed range that is
-        known.  O(ranges)."""
+        """Note that a batch is read from its copy in the journal.  Do nothing in an installed
+        range, of which nothing but copies is in the journal.  O(ranges)."""
         if not any(each.first <= index <= each.last for each in self.installed):
             self.records.repaired.add(index)
 

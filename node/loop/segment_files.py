@@ -82,8 +82,9 @@ class SegmentFiles:
 
     async def seal(self) -> None:
         """Index the full segments. A segment whose index would be too large is reported and stays
-        without one, and so are records that cannot be read. A full disk leaves them for the next
-        call, or for the next start. Raises ``DiskFailed`` for any other error of the disk."""
+        without one; records that cannot be read are reported. A full disk leaves the segments for
+        the next call, or for the next start. Raises ``DiskFailed`` for any other error of the
+        disk."""
         while (job := self._store.seal_job()) is not None:
             try:
                 if not await self._unless_full(partial(job.execute, self._yield_to_writes)):

@@ -58,7 +58,8 @@ def _miss(log: StoredLog, record: GroupRecord) -> None:
 
 def _lost_ranges(log: StoredLog, record: GroupRecord) -> list[IndexRange]:
     """Return the repaired indexes below the Raft start that may be needed and are no records here,
-    as ranges, ascending.  Of those in installed ranges it is known.  O(records in the ranges)."""
+    as ranges, ascending.  Installed ranges are left out: ``GroupRebuild`` has counted what they may
+    lack.  O(records in the ranges)."""
     repaired = UncopiedRanges(record.repaired)
     repaired.drop_below(record.record_terms[0][0])
     repaired.remove(record.first_index, 1 << 64)
