@@ -58,8 +58,8 @@ Row = Callable[[argparse.Namespace, Path], list[Figure]]
 def start(asked: argparse.Namespace, home: Path) -> list[Figure]:
     """Measure the start of a killed node on a long log that is not in the page cache."""
     sizes = sorted(int(gib * GIB) for gib in asked.gib)
-    series = [Series(f"start on {size / GIB:g} GiB", "s", (seconds,)) for size, seconds in
-              zip(sizes, retention.ready_after_kill(home, sizes), strict=True)]
+    series = [Series(f"start on {size / GIB:g} GiB", "s", tuple(seconds)) for size, seconds in
+              zip(sizes, retention.ready_after_kill(home, sizes, asked.starts), strict=True)]
     ratio = compare(f"ready after SIGKILL: {sizes[-1] / GIB:g} GiB against {sizes[0] / GIB:g} GiB",
                     series[-1], series[0], TARGET_START_RATIO, at_least=False)
     return [*(bound(f"ready after SIGKILL: {each.name}", each, TARGET_READY_S, at_least=False)
@@ -156,6 +156,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add("row", nargs="?", choices=ROWS, help="what to measure (default: everything)")
     add("--gib", nargs="+", type=float, help="start: sizes of the log (default 2 8); "
         "deleted-topic, mixed, cleaner: bytes that are appended (default 2)")
+    add("--starts", type=int, default=5, help="start: starts on each size (default 5)")
     add("--disk-gib", type=float, default=4.0, help="small-disk: its size (default 4)")
     add("--minutes", type=int, default=15, help="small-disk: how long (default 15)")
     add("--pairs", type=int, default=5, help="repetitions of a comparison (default 5)")

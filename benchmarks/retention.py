@@ -191,21 +191,24 @@ def drop_pages(directory: Path) -> None:
                 os.close(descriptor)
 
 
-def ready_after_kill(directory: Path, sizes: Sequence[int]) -> list[float]:
-    """Return the seconds from the start of a killed node until it is ready, with as many bytes of
-    log as each of ``sizes``, ascending, and nothing of them in the page cache."""
-    found = []
+def ready_after_kill(directory: Path, sizes: Sequence[int], starts: int) -> list[list[float]]:
+    """Return the seconds from the start of a killed node until it is ready, for each of ``sizes``,
+    ascending, those of ``starts`` starts: with as many bytes of log, and nothing of them in the
+    page cache."""
+    found: list[list[float]] = []
     with one_node(directory) as dev:
         filled = 0
         for size in sizes:
             append(dev.addresses, "log", size - filled)
             filled = size
-            dev.kill(1)
-            drop_pages(data_of(dev))
-            start = time.monotonic()
-            dev.start(1, UP_S)
-            found.append(time.monotonic() - start)
-            say(f"ready after {found[-1]:.2f} s on {size >> 20:,} MiB")
+            found.append([])
+            for _ in range(starts):
+                dev.kill(1)
+                drop_pages(data_of(dev))
+                start = time.monotonic()
+                dev.start(1, UP_S)
+                found[-1].append(time.monotonic() - start)
+                say(f"ready after {found[-1][-1]:.2f} s on {size >> 20:,} MiB")
     return found
 
 

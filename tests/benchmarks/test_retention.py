@@ -27,8 +27,9 @@ def test_figures_compare_what_was_measured_in_one_run(monkeypatch, tmp_path):
     assert back.measured.values == (4.0, 8.0) and back.holds
     assert ratio.measured.values == (1.5, 1.0) and ratio.compared == 1.25
 
-    monkeypatch.setattr(retention, "ready_after_kill", lambda *_: [3.0, 4.5])
-    small, large, ratio = bench_retention.start(SimpleNamespace(gib=[4.0, 1.0]), tmp_path)
+    monkeypatch.setattr(retention, "ready_after_kill", lambda *_: [[3.0], [4.5, 9.0, 4.0]])
+    small, large, ratio = bench_retention.start(
+        SimpleNamespace(gib=[4.0, 1.0], starts=3), tmp_path)
     assert small.holds and not large.holds
     assert ratio.compared == 1.5 and "4 GiB against 1 GiB" in ratio.name
 
