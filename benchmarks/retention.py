@@ -55,8 +55,6 @@ SHORT_TENTHS, SHORT_RETENTION_MS = 9, 5_000
 SETTLED_S = 45.0
 #: Segments at the end of a journal that have their blocks before they are written.
 UNSEALED = 2
-#: Batches appended at a time: between two lines of progress, and until a segment is sealed.
-PROGRESS_BATCHES, SEALING_BATCHES = 50_000, 1_000
 #: Window in which appends beside the cleaner are timed: at its pace it copies 450 MiB meanwhile.
 CLEANER_WINDOW_S = 60.0
 CLEANER_POLL_S = 0.02
@@ -545,38 +543,25 @@ def _wait_idle(dev: DevCluster) -> None:
 
 def memory_per_million(directory: Path, batches: int, partitions: int) -> float:
     """Return the resident bytes that a node has more for each million of batches of 1 KiB: after a
-    start with at least twice as many as ``batches``, against a start with ``batches``.
+    start with twice as many as ``batches``, against a start with ``batches``.
 
-    A start has no entries in memory, and what does not grow with the batches is in both: also the
-    index of the segment that is written, because each start follows when a segment was sealed.  One
+    A start has no entries in memory, and what does not grow with the batches is in both.  One
     producer appends all: each further one adds a window to each partition."""
-    appended: list[int] = []
-    resident: list[int] = []
+    resident = []
     with one_node(directory, SHORT_LOGS) as dev:
         with blocking.Client(list(dev.addresses)) as client:
             client.create_topic("log", partitions=partitions)
             rng = random.Random(1)
             with _small_producer(client) as producer:
                 _append_each(producer, range(partitions))  # opens the partitions
-                done = 0
                 for total in (batches, 2 * batches):
-                    while done < total or not _has_sealed(dev, producer, rng, partitions):
-                        count = min(PROGRESS_BATCHES, max(0, total - done))
-                        _append_each(producer, [rng.randrange(partitions) for _ in range(count)])
-                        done += count or SEALING_BATCHES
-                        say(f"{done:,} batches in {partitions:,} partitions")
+                    for done in range(0, batches, 50_000):
+                        say(f"{total - batches + done:,} batches in {partitions:,} partitions")
+                        _append_each(producer, [rng.randrange(partitions)
+                                                for _ in range(min(50_000, batches - done))])
                     dev.restart([1], UP_S)
-                    appended.append(done)
                     resident.append(resident_bytes(pid_of(dev)))
-    return (resident[1] - resident[0]) / (appended[1] - appended[0]) * 1e6
-
-
-def _has_sealed(dev: DevCluster, producer: blocking.Producer, rng: random.Random,
-                partitions: int) -> bool:
-    """Append ``SEALING_BATCHES`` batches, and return True if a segment was sealed meanwhile."""
-    sealed = _sealed_bytes(dev)
-    _append_each(producer, [rng.randrange(partitions) for _ in range(SEALING_BATCHES)])
-    return _sealed_bytes(dev) > sealed
+    return (resident[1] - resident[0]) / batches * 1e6
 
 
 def _small_producer(client: blocking.Client) -> blocking.Producer:
