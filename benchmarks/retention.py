@@ -194,7 +194,7 @@ def drop_pages(directory: Path) -> None:
 def ready_after_kill(directory: Path, sizes: Sequence[int], starts: int) -> list[list[float]]:
     """Return the seconds from the start of a killed node until it is ready, for each of ``sizes``,
     ascending, those of ``starts`` starts: with as many bytes of log, and nothing of them in the
-    page cache."""
+    page cache. Appends come before the first start only, so the later ones may replay less."""
     found: list[list[float]] = []
     with one_node(directory) as dev:
         filled = 0
