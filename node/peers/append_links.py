@@ -134,11 +134,11 @@ class PeerLink:
                     on_disconnected: Callable[[PeerLink], None]) -> None:
         """Serve one connection that the peer has accepted, to its end."""
         self._gate.welcomed(self.peer)
-        self._outbox = Outbox(sock, self._bytes_max)
-        self._broken = trio.Event()
-        on_connected(self)
+        outbox = self._outbox = Outbox(sock, self._bytes_max)
+        broken = self._broken = trio.Event()
+        on_connected(self)  # may send, which breaks the link at once if the peer is gone again
         try:
-            await self._serve(sock, reader, self._outbox)
+            await self._serve(sock, reader, outbox, broken)
         finally:
             self._outbox = None
             sock.close()
@@ -183,12 +183,11 @@ class PeerLink:
             self._gate.refused(self.peer, 0, str(error), None)
 
     async def _serve(self, sock: socket.socket | TlsSocket, reader: FrameReader,
-                     outbox: Outbox) -> None:
+                     outbox: Outbox, broken: trio.Event) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._drain, outbox)
             nursery.start_soon(self._watch, sock, reader)
-            assert self._broken is not None
-            await self._broken.wait()
+            await broken.wait()
             nursery.cancel_scope.cancel()
 
     async def _drain(self, outbox: Outbox) -> None:

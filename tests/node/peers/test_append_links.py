@@ -370,6 +370,26 @@ async def test_a_message_that_cannot_be_ends_the_connection_and_nothing_else(sen
     await until(lambda: receiver.core.stepped == [(1, REPLY)])
 
 
+@in_trio
+async def test_a_link_that_breaks_while_its_connection_is_reported_is_dialled_again():
+    receiver = Receiver()
+    sender = Sender(receiver.address.port, bytes_max=1)  # the first frame overflows the outbox
+    report = sender.core.connected
+
+    def connected(node):
+        report(node)
+        sender.say(REPLY)
+
+    sender.core.connected = connected
+    async with trio.open_nursery() as nursery:
+        await nursery.start(receiver.listener.serve)
+        nursery.start_soon(attend, receiver.poller, receiver.round)
+        nursery.start_soon(sender.peers.run)
+        await until(lambda: len(sender.core.connections) >= 4)
+        nursery.cancel_scope.cancel()
+    assert sender.core.connections[:4] == [("up", 2), ("down", 2), ("up", 2), ("down", 2)]
+
+
 @pair_test
 async def test_a_newer_connection_of_the_same_node_replaces_the_older(sender, receiver):
     with await receiver.dial(hello_of(1)):
