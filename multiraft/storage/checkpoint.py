@@ -107,7 +107,7 @@ class GroupRecord(NamedTuple):
     prev_term: int
     commit: int
     quarantined: str
-    states: Any  # ``PartitionStates.snapshot()``
+    states: Any  # ``PartitionStates.snapshot()``; None in a ``Checkpoint``, which has them restored
     missing: tuple[tuple[int, int], ...] = ()  # (index, journal position of its damage)
     needs_head_recovery: bool = False
     permanently_quarantined: bool = False
@@ -372,10 +372,14 @@ def read_checkpoint(filesystem: ReadableFiles, path: str) -> Checkpoint:
         if ranges and not _ascend(
                 [journal_start, *chain.from_iterable(ranges), JOURNAL_POSITION_MAX]):
             raise ValueError("the removed ranges do not ascend from the journal's start")
-        records = {record.group: record for record in map(GroupRecord.decode, encoded)}
-        partition_states = {
-            group: PartitionStates.restore(record.states) for group, record in records.items()
-        }
+        records: dict[int, GroupRecord] = {}
+        partition_states: dict[int, PartitionStates] = {}
+        for data in encoded:
+            # Of one group at a time: what is kept of its states lies close together in memory, and
+            # the next group gets the memory of the rest.
+            record = GroupRecord.decode(data)
+            partition_states[record.group] = PartitionStates.restore(record.states)
+            records[record.group] = record._replace(states=None)
         return Checkpoint(position, RemovedRanges(journal_start, tuple(ranges)), cold, records,
                           partition_states, extra)
     except (cbor2.CBORDecodeError, CodecError, ValueError, TypeError) as error:
