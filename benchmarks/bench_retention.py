@@ -162,7 +162,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--pairs", type=int, default=5, help="repetitions of a comparison (default 5)")
     add("--topics", type=int, default=100_000, help="idle-topics: how many (default 100,000)")
     add("--seconds", type=float, default=20.0, help="idle-topics: of each window (default 20)")
-    add("--batches", type=int, default=700_000, help="memory: how many (default 700,000; the "
+    add("--batches", type=int, default=700_000, help="memory: in each step (default 700,000; the "
         "entries up to the last checkpoints hide what few records take)")
     add("--partitions", nargs="+", type=int, default=[10, 10_000],
         help="memory: numbers of partitions (default 10 10000)")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import statistics
 import subprocess
 import threading
 import time
@@ -48,6 +49,8 @@ IDLE_SHARE, IDLE_S = 0.05, 2.0
 PASSES = "\n[limits]\nretention_check_interval_ms = 1000\n"
 SHORT_LOGS = ("\n[limits]\nraft_log_bytes_newest = 1048576\n"
               "node_raft_log_bytes_newest = 16777216\n")
+#: Numbers of batches at which the memory of a start is measured.
+MEMORY_SIZES = 4
 #: Share of the bytes that the topic with the short retention gets, in tenths, and its retention.
 SHORT_TENTHS, SHORT_RETENTION_MS = 9, 5_000
 #: Space that did not fall for so long is taken for the final one: twice what a checkpoint that only
@@ -542,11 +545,13 @@ def _wait_idle(dev: DevCluster) -> None:
 
 
 def memory_per_million(directory: Path, batches: int, partitions: int) -> float:
-    """Return the resident bytes that a node has more for each million of batches of 1 KiB: after a
-    start with twice as many as ``batches``, against a start with ``batches``.
+    """Return the resident bytes that a node has more for each million of batches of 1 KiB: the
+    slope over starts with ``batches`` of them, and with two, three and four times as many.
 
-    A start has no entries in memory, and what does not grow with the batches is in both.  One
+    A start has no entries in memory, and what does not grow with the batches is in all of them.
+    What a start frees lies between what it keeps, so single starts differ by some megabytes.  One
     producer appends all: each further one adds a window to each partition."""
+    totals = [batches * times for times in range(1, MEMORY_SIZES + 1)]
     resident = []
     with one_node(directory, SHORT_LOGS) as dev:
         with blocking.Client(list(dev.addresses)) as client:
@@ -554,14 +559,15 @@ def memory_per_million(directory: Path, batches: int, partitions: int) -> float:
             rng = random.Random(1)
             with _small_producer(client) as producer:
                 _append_each(producer, range(partitions))  # opens the partitions
-                for total in (batches, 2 * batches):
+                for total in totals:
                     for done in range(0, batches, 50_000):
                         say(f"{total - batches + done:,} batches in {partitions:,} partitions")
                         _append_each(producer, [rng.randrange(partitions)
                                                 for _ in range(min(50_000, batches - done))])
                     dev.restart([1], UP_S)
                     resident.append(resident_bytes(pid_of(dev)))
-    return (resident[1] - resident[0]) / batches * 1e6
+                    say(f"{resident[-1] / 1e6:.1f} MB with {total:,} batches")
+    return statistics.linear_regression(totals, resident).slope * 1e6
 
 
 def _small_producer(client: blocking.Client) -> blocking.Producer:
