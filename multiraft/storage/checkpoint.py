@@ -136,6 +136,7 @@ class GroupRecord(NamedTuple):
     known_damage: int = 0
 
     def encode(self) -> bytes:
+        assert self.states is not None, "a record that was read has no states left to write"
         has_later = bool(self.unneeded or self.repaired)
         # Tuples and lists are the same bytes, and tuples are encoded in half the time.
         return cbor2.dumps(
