@@ -49,8 +49,9 @@ IDLE_SHARE, IDLE_S = 0.05, 2.0
 PASSES = "\n[limits]\nretention_check_interval_ms = 1000\n"
 SHORT_LOGS = ("\n[limits]\nraft_log_bytes_newest = 1048576\n"
               "node_raft_log_bytes_newest = 16777216\n")
-#: Numbers of batches at which the memory of a start is measured.
-MEMORY_SIZES = 4
+#: How many numbers of batches the memory of a start is measured at, and batches between two lines
+#: of progress.
+MEMORY_SIZES, PROGRESS_BATCHES = 4, 50_000
 #: Share of the bytes that the topic with the short retention gets, in tenths, and its retention.
 SHORT_TENTHS, SHORT_RETENTION_MS = 9, 5_000
 #: Space that did not fall for so long is taken for the final one: twice what a checkpoint that only
@@ -560,10 +561,10 @@ def memory_per_million(directory: Path, batches: int, partitions: int) -> float:
             with _small_producer(client) as producer:
                 _append_each(producer, range(partitions))  # opens the partitions
                 for total in totals:
-                    for done in range(0, batches, 50_000):
+                    for done in range(0, batches, PROGRESS_BATCHES):
                         say(f"{total - batches + done:,} batches in {partitions:,} partitions")
-                        _append_each(producer, [rng.randrange(partitions)
-                                                for _ in range(min(50_000, batches - done))])
+                        count = min(PROGRESS_BATCHES, batches - done)
+                        _append_each(producer, [rng.randrange(partitions) for _ in range(count)])
                     dev.restart([1], UP_S)
                     resident.append(resident_bytes(pid_of(dev)))
                     say(f"{resident[-1] / 1e6:.1f} MB with {total:,} batches")
