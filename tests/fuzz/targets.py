@@ -417,8 +417,9 @@ def checkpoint(data: bytes) -> None:
     write_envelope(filesystem, DIRECTORY, "file", CHECKPOINT_MAGIC, CHECKPOINT_VERSION, data)
     found = read_checkpoint(filesystem, f"{DIRECTORY}/file")
     for group, record in found.records.items():
-        found.partition_states[group]._check()
-        record.encode()
+        states = found.partition_states[group]
+        states._check()
+        record._replace(states=states.snapshot()).encode()
     found.applied()
 
 
