@@ -470,9 +470,10 @@ RESPONSES: dict[str, Shape] = {
     "cluster_status": Shape(ClusterStatusReply, {
         "cluster": _uuid, "node": _node,
         "nodes": list_of(row(NodeSummary, _node, _address, _address, _text,
-                             schema.one_of("up", "down", "unknown"), _u32, _u32), NODES_MAX),
+                             schema.one_of("up", "down", "unknown"), _u32, _u32, _address,
+                             last_is_optional=True), NODES_MAX),
         "groups": _u32, "replication_factor": _node, "metadata_leader": _node, "topics": _i64,
-        "partitions": _i64}),
+        "partitions": _i64}, encoded={"nodes": schema.each_without_default}),
     "list_groups": Shape(ListGroupsReply, {
         "groups": list_of(row(GroupSummary, _u32, _u32, _u64, _node, _nodes, _nodes),
                           GROUPS_PER_REPLY_MAX), "more": schema.boolean}),

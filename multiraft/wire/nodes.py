@@ -7,7 +7,7 @@ Contract.  As ``messages.py``, whose tables include ``REQUESTS`` and ``RESPONSES
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from multiraft.wire import schema
 from multiraft.wire.schema import Shape, list_of, row
@@ -25,7 +25,8 @@ PAUSE, RESUME = "pause", "resume"
 
 class NodeRow(NamedTuple):
     """A node in the metadata.  ``incarnation``: of its data directory, 0 = it has never been
-    started; ``started_ms``: wall-clock time of its last start in milliseconds, 0 = not known."""
+    started; ``started_ms``: wall-clock time of its last start in milliseconds, 0 = not known;
+    ``kafka_address``: what Kafka's clients are told, "" = it has no port for them."""
 
     id: int
     incarnation: int
@@ -36,6 +37,7 @@ class NodeRow(NamedTuple):
     weight: int
     version: str
     started_ms: int
+    kafka_address: str = ""
 
 
 class NodeState(NamedTuple):
@@ -172,12 +174,21 @@ _ids = list_of(_id, NODES_MAX)
 _groups = list_of(_u32, GROUPS_MAX)
 _address = schema.text(ADDRESS_MAX)
 _node = row(NodeRow, _id, _u64, _u64, _address, _address, schema.text(RACK_MAX), _u32,
-            schema.text(VERSION_MAX), _u64)
+            schema.text(VERSION_MAX), _u64, _address, last_is_optional=True)
+#: Fields with rows of nodes, as they are encoded.
+_ENCODED_NODE = {"node": schema.without_default}
+_ENCODED_NODES = {"nodes": schema.each_without_default}
 _state = row(NodeState, _node, schema.one_of("up", "down", "unknown"), _u32, _u32)
+
+
+
+def _encoded_state(state: NodeState) -> tuple[Any, ...]:
+    return (schema.without_default(state.node), *state[1:])
+
 
 #: op -> fields of its request.
 REQUESTS: dict[str, Shape] = {
-    "join_cluster": Shape(JoinCluster, {"node": _node}),
+    "join_cluster": Shape(JoinCluster, {"node": _node}, encoded=_ENCODED_NODE),
     "list_nodes": Shape(ListNodes, {}),
     "describe_node": Shape(DescribeNode, {"node": _id}),
     "remove_node": Shape(RemoveNode, {"node": _id}),
@@ -188,14 +199,17 @@ REQUESTS: dict[str, Shape] = {
 
 _joined = Shape(JoinClusterReply, {
     "node": _id, "cluster": schema.fixed_bytes(16), "groups": _u32, "replication_factor": _id,
-    "nodes": list_of(_node, NODES_MAX), "removed": _ids, "version": _u64})
+    "nodes": list_of(_node, NODES_MAX), "removed": _ids, "version": _u64}, encoded=_ENCODED_NODES)
 
 #: op -> fields of its response.
 RESPONSES: dict[str, Shape] = {
     "join_cluster": _joined,
-    "list_nodes": Shape(ListNodesReply, {"nodes": list_of(_state, NODES_MAX), "removed": _ids}),
+    "list_nodes": Shape(
+        ListNodesReply, {"nodes": list_of(_state, NODES_MAX), "removed": _ids},
+        encoded={"nodes": lambda states: tuple(map(_encoded_state, states))}),
     "describe_node": Shape(DescribeNodeReply, {
-        "node": _state, "voter_of": _groups, "learner_of": _groups, "leader_of": _groups}),
+        "node": _state, "voter_of": _groups, "learner_of": _groups, "leader_of": _groups},
+        encoded={"node": _encoded_state}),
     "remove_node": Shape(RemoveNodeReply, {}),
     "scrub_node": Shape(ScrubNodeReply, {"total_bytes": _u64, "bytes_per_second": _u64,
                                          "passes": _u64}),
@@ -209,7 +223,7 @@ Reply = (JoinClusterReply | ListNodesReply | DescribeNodeReply | RemoveNodeReply
 
 #: Requests and responses between nodes.
 PEER_REQUESTS: dict[str, Shape] = {
-    "register_node": Shape(RegisterNode, {"node": _node}),
+    "register_node": Shape(RegisterNode, {"node": _node}, encoded=_ENCODED_NODE),
     "known_nodes": Shape(KnownNodes, {}),
     "report_members": Shape(ReportMembers, {
         "group": _u32, "incarnation": _u64, "version": _u64, "voters": _ids, "learners": _ids,
@@ -218,6 +232,7 @@ PEER_REQUESTS: dict[str, Shape] = {
 PEER_RESPONSES: dict[str, Shape] = {
     "register_node": _joined,
     "known_nodes": Shape(KnownNodesReply, {
-        "nodes": list_of(_node, NODES_MAX), "removed": _ids, "version": _u64}),
+        "nodes": list_of(_node, NODES_MAX), "removed": _ids, "version": _u64},
+        encoded=_ENCODED_NODES),
     "report_members": Shape(ReportMembersReply, {}),
 }

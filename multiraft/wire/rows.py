@@ -123,7 +123,8 @@ class DeletionResult(NamedTuple):
 
 class NodeSummary(NamedTuple):
     """A node.  ``state``: up, down or unknown, as the answering node sees it; ``groups`` and
-    ``leads``: number of groups that it is a member of, and that it leads."""
+    ``leads``: number of groups that it is a member of, and that it leads; ``kafka_address``: what
+    Kafka's clients are told, "" = it has no port for them."""
 
     id: int
     client_address: str
@@ -132,6 +133,7 @@ class NodeSummary(NamedTuple):
     state: str
     groups: int
     leads: int
+    kafka_address: str = ""
 
 
 class GroupSummary(NamedTuple):

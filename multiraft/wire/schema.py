@@ -2,11 +2,13 @@
 
 Contract.  A check takes a plain value, returns the typed one, and raises ``Malformed`` with a text
 that names the expectation.  The module knows no operation.  Rows are arrays on the wire and
-``NamedTuple`` in the program.  A row has its exact length, without optional trailing fields.
+``NamedTuple`` in the program.  A row has its exact length, but for the last field of a kind that
+was extended: it is left out when it has its default.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple, cast
 
@@ -144,17 +146,21 @@ def list_of(inner: Check, count_max: int) -> Check:
 
 
 class Row:
-    """A check for an array of exactly these fields, which returns the NamedTuple ``kind``."""
+    """A check for an array of exactly these fields, which returns the NamedTuple ``kind``.
+    ``last_is_optional``: the last field may be absent, and then has its default."""
 
-    __slots__ = ("_kind", "_bounded")
+    __slots__ = ("_kind", "_bounded", "_default")
 
-    def __init__(self, kind: type[Any], *checks: Check):
+    def __init__(self, kind: type[Any], *checks: Check, last_is_optional: bool = False):
         assert len(kind._fields) == len(checks), f"{kind.__name__} has {len(kind._fields)} fields"
         self._kind = kind
         self._bounded = tuple(map(_bounds, checks))
+        self._default = [kind._field_defaults[kind._fields[-1]]] if last_is_optional else []
 
     def __call__(self, value: Any) -> Any:
         kind, bounded = self._kind, self._bounded
+        if self._default and type(value) is list and len(value) == len(bounded) - 1:
+            value = value + self._default
         if type(value) is not list or len(value) != len(bounded):
             raise Malformed(f"expected an array of {len(bounded)} fields "
                             f"({', '.join(kind._fields)}), got {_show(value)}")
@@ -182,6 +188,20 @@ class Row:
 
 
 row = Row
+
+
+def without_default(value: Any) -> Any:
+    """Return a row as it is encoded: without its last field, if that has its default.  Rows that
+    earlier releases know keep their bytes."""
+    last = value._fields[-1]
+    return value[:-1] if value[-1] == value._field_defaults[last] else value
+
+
+def each_without_default(rows: Iterable[Any]) -> tuple[Any, ...]:
+    """Return rows as they are encoded.  O(rows)."""
+    return tuple(map(without_default, rows))
+
+
 #: A named tuple from its fields, without the Python function in front of it.
 _make = tuple.__new__
 
@@ -190,17 +210,19 @@ class Shape:
     """Fields of one request or response: name -> check; those with a default may be absent.
     ``payload_bytes`` returns the payload bytes that a value names; None = it has no payload.
     ``sparse``: fields that are omitted when they are None, because earlier releases refuse
-    them."""
+    them.  ``encoded``: name -> function that returns a field's value as it is encoded."""
 
-    __slots__ = ("kind", "names", "payload_bytes", "_checks", "_sparse")
+    __slots__ = ("kind", "names", "payload_bytes", "_checks", "_sparse", "_encoded")
 
     def __init__(self, kind: type[Any], checks: dict[str, Check],
-                 payload_bytes: Callable[[Any], int] | None = None, sparse: tuple[str, ...] = ()):
+                 payload_bytes: Callable[[Any], int] | None = None, sparse: tuple[str, ...] = (),
+                 encoded: Mapping[str, Callable[[Any], Any]] | None = None):
         self.kind = kind
         self.names = kind._fields[:len(checks)]  # a payload comes last
         assert set(self.names) == set(checks), kind.__name__
         self.payload_bytes = payload_bytes
         self._sparse = sparse
+        self._encoded = tuple((encoded or {}).items())
         self._checks = {name: _bounds(check) for name, check in checks.items()}
 
     def read(self, fields: dict[str, Any], payload: Buffer = b"") -> Any:
@@ -241,6 +263,8 @@ class Shape:
         for name in self._sparse:
             if fields[name] is None:
                 del fields[name]
+        for name, encode in self._encoded:
+            fields[name] = encode(fields[name])
         return fields
 
 

@@ -330,7 +330,8 @@ class Admin:
                     holds[member] = holds.get(member, 0) + 1
         nodes = tuple(wire.NodeSummary(
             node.id, node.client_address, node.peer_address, node.rack,
-            core.status.node_state(node.id), holds[node.id], leads[node.id]) for node in known)
+            core.status.node_state(node.id), holds[node.id], leads[node.id], node.kafka_address)
+            for node in known)
         facts = self._known.facts
         return wire.ClusterStatusReply(
             config.cluster_id, config.node.id, nodes, state.pool_size or facts.groups,

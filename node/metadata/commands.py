@@ -68,7 +68,8 @@ class NodeRecord(NamedTuple):
 
     ``incarnation`` is bound to the node's data directory (0 = not known yet); ``boot_epoch`` grows
     with each start of the node.  ``version`` of its program and ``started_ms``, the wall-clock time
-    of its last start in milliseconds since 1970, are only displayed.
+    of its last start in milliseconds since 1970, are only displayed.  ``kafka_address`` is what
+    Kafka's clients are told, "" = the node has no port for them.
     """
 
     id: int
@@ -80,6 +81,7 @@ class NodeRecord(NamedTuple):
     weight: int = WEIGHT_DEFAULT
     version: str = ""
     started_ms: int = 0
+    kafka_address: str = ""
 
     @property
     def place(self) -> NodePlace:
@@ -87,9 +89,10 @@ class NodeRecord(NamedTuple):
         return NodePlace(self.id, self.rack, self.weight)
 
 
-#: Shape of a record as a file or a peer encodes it (``multiraft.codec.shapes``).
+#: Shape of a record (``multiraft.codec.shapes``).  Files and commands leave out an empty
+#: ``kafka_address`` (``without_default``).
 NODE_SHAPE = (shapes.UINT, shapes.UINT, shapes.UINT, shapes.TEXT, shapes.TEXT, shapes.TEXT,
-              shapes.UINT, shapes.TEXT, shapes.UINT)
+              shapes.UINT, shapes.TEXT, shapes.UINT, shapes.TEXT)
 
 
 class Bootstrap(NamedTuple):
@@ -240,7 +243,7 @@ _address = schema.text(ADDRESS_MAX)
 _any_name = schema.text(TEXT_MAX)
 _row_of_node = row(NodeRecord, schema.integer(0, NODE_ID_MAX), _u64, _u64, _address, _address,
                    schema.text(RACK_BYTES_MAX), schema.integer(0, WEIGHT_MAX),
-                   schema.text(VERSION_TEXT_MAX), _u64)
+                   schema.text(VERSION_TEXT_MAX), _u64, _address, last_is_optional=True)
 #: Fields of a node's row as release 0.1.0 wrote them: without version and start.
 _FIELDS_OF_NODE_0_1 = 7
 _members = list_of(_node_id, NODES_MAX)
@@ -248,7 +251,7 @@ _replicas = list_of(list_of(_node_id, NODES_MAX), POOL_SIZE_MAX + 1)
 
 
 def _node(value: Any) -> NodeRecord:
-    """Return the node of a row; a row of an older release lacks the last two fields."""
+    """Return the node of a row; a row of release 0.1.0 lacks version and start."""
     if type(value) is list and len(value) == _FIELDS_OF_NODE_0_1:
         value = [*value, "", 0]
     return _row_of_node(value)
@@ -281,8 +284,10 @@ COMMANDS: dict[str, Shape] = {
         "cluster_id": schema.fixed_bytes(CLUSTER_ID_BYTES), "nodes": list_of(_node, NODES_MAX),
         "pool_size": schema.integer(1, POOL_SIZE_MAX),
         "replication_factor": schema.integer(1, REPLICATION_FACTOR_MAX), "hash_seed": _u64,
-        "replicas": _replicas, "settings": nullable(setting_pairs)}, sparse=("settings",)),
-    "register_node": Shape(RegisterNode, {"node": _node, "new": schema.boolean}),
+        "replicas": _replicas, "settings": nullable(setting_pairs)}, sparse=("settings",),
+        encoded={"nodes": schema.each_without_default}),
+    "register_node": Shape(RegisterNode, {"node": _node, "new": schema.boolean},
+                           encoded={"node": schema.without_default}),
     "remove_node": Shape(RemoveNode, {"node": _node_id}),
     "record_members": Shape(RecordMembers, {
         "group": schema.integer(0, POOL_SIZE_MAX), "incarnation": _u64, "version": _u64,

@@ -22,6 +22,7 @@ from multiraft.codec import shapes
 from multiraft.types import METADATA_GROUP, Configuration
 from multiraft.wire.errors import Code
 from multiraft.wire.plans import ALIVE, NODE_STATES
+from multiraft.wire.schema import without_default
 from node.metadata.commands import (
     NODE_SHAPE,
     Bootstrap,
@@ -231,7 +232,8 @@ class NodeTable:
 
     def snapshot(self) -> dict:
         """Return the table as values that CBOR can encode."""
-        return {"nodes": list(self.nodes.values()), "nodes_version": self.version,
+        return {"nodes": list(map(without_default, self.nodes.values())),
+                "nodes_version": self.version,
                 "removed": list(self.removed.items()), "replicas": self.replicas,
                 "states": list(self.states.items()),
                 "members": [[group, *known[:2], *known.configuration]
@@ -240,8 +242,9 @@ class NodeTable:
     def fill(self, snapshot: dict) -> None:
         """Restore the table from a snapshot.
 
-        Snapshots of version 1 have neither removed nodes nor members.  Raises ``KeyError``,
-        ``TypeError`` or ``ValueError`` when the snapshot is malformed.
+        Snapshots of version 1 have neither removed nodes nor members; nodes without an address for
+        Kafka's clients have no field for it.  Raises ``KeyError``, ``TypeError`` or ``ValueError``
+        when the snapshot is malformed.
         """
         nodes = [NodeRecord(*row) for row in snapshot["nodes"]]
         shapes.check(nodes, [NODE_SHAPE], "nodes")

@@ -118,7 +118,8 @@ __all__ = [
 #: Added after version 1: removed nodes and recorded members; after 2: switches; after 3: plans and
 #: states of nodes; after 4: growth of the pool (every group was one of the pool); after 5: times of
 #: moves; after 6: sinks; after 7: runs that are void without having been opened; after 8:
-#: settings, and reserved tables.  All are read.
+#: settings, reserved tables, and addresses for Kafka's clients, of nodes that have one.  All are
+#: read.
 SNAPSHOT_VERSION = 9
 SNAPSHOT_VERSIONS_READ = (1, 2, 3, 4, 5, 6, 7, 8, 9)
 

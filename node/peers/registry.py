@@ -38,6 +38,7 @@ from multiraft.storage.filesystem import Filesystem
 from multiraft.storage.identity import read_signed, write_signed
 from multiraft.wire.errors import Code
 from multiraft.wire.messages import Hello
+from multiraft.wire.schema import without_default
 from node.errors import DiskFailed
 from node.metadata.commands import NODE_SHAPE, NodeRecord
 from node.metadata.state_machine import MetadataState
@@ -311,8 +312,8 @@ def write(filesystem: Filesystem, directory: str, facts: Facts) -> None:
     write_signed(filesystem, directory, KNOWN_NODES_FILE, {
         "cluster_id": facts.cluster.hex(), "groups": facts.groups,
         "replication_factor": facts.replication_factor,
-        "initial": list(map(list, facts.initial)),
-        "nodes": list(map(list, facts.nodes.values())),
+        "initial": list(map(without_default, facts.initial)),
+        "nodes": list(map(without_default, facts.nodes.values())),
         "removed": [list(row) for row in facts.removed.items()], "version": facts.version,
         "bound": [list(row) for row in facts.bound.items()], "admitted": facts.admitted,
         "lives": _rows(facts.boot_ids), "met": _rows(facts.met), **defaults})

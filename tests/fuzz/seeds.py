@@ -87,7 +87,8 @@ from tests.storage.world import (
 GOLDEN = Path(__file__).parents[1] / "codec" / "golden"
 IMAGE_INDEX = 17
 NODES = tuple(NodeRecord(number, 70 + number, 1, f"127.0.0.1:910{number}",
-                         f"127.0.0.1:920{number}", "rack", 100, "0.1.0", 0)
+                         f"127.0.0.1:920{number}", "rack", 100, "0.1.0", 0,
+                         "127.0.0.1:9403" if number == 3 else "")
               for number in (1, 2, 3))
 
 #: One request of each kind that a client sends, as (event, payload).

@@ -48,7 +48,7 @@ from multiraft.wire.settings import SettingChange
 from multiraft.wire.sinks import AbortTransaction, CommitTransaction
 from node.histogram import Histogram
 from node.loop import disk_space, scrub
-from node.metadata import commands
+from node.metadata import commands, state_machine
 from node.metadata.commands import encode_command
 from node.metadata.move_phases import Phase
 from node.metadata.state_machine import (
@@ -193,6 +193,14 @@ SHAPES: dict[str, object] = {
          "replication_factor": "int",
          "settings": [["text", "text"]],
          "v": "int"},
+    "command, node":
+        {"new": "flag", "node": ["int", "int", "int", "text", "text", "text", "int", "text", "int"],
+         "op": "text", "v": "int"},
+    "command, node with an address for Kafka's clients":
+        {"new": "flag",
+         "node": ["int", "int", "int", "text", "text", "text", "int", "text", "int",
+                  "text"],
+         "op": "text", "v": "int"},
     "command, topic with settings":
         {"name": "text", "op": "text", "partitions": "int", "settings": [["text", "text"]],
          "topic_id": "bytes", "v": "int"},
@@ -689,6 +697,9 @@ def test_commands_are_maps_with_version_and_name():
     same("command, bootstrap", cbor2.loads(encode_command(bootstrap())))
     same("command, bootstrap with settings",
          cbor2.loads(encode_command(bootstrap()._replace(settings=(("retention.ms", "7"),)))))
+    same("command, node", cbor2.loads(encode_command(RegisterNode(node(4)))))
+    same("command, node with an address for Kafka's clients",
+         cbor2.loads(encode_command(RegisterNode(node(4, kafka_address="k:9092")))))
     same("command, topic with settings",
          cbor2.loads(encode_command(create("t")._replace(settings=(("retention.ms", "7"),)))))
     same("command, settings", cbor2.loads(encode_command(AlterSettings(
@@ -745,6 +756,14 @@ def full_metadata() -> dict:
 
 def test_snapshots_of_the_metadata():
     same("metadata", full_metadata())
+
+
+def test_a_node_in_a_snapshot_has_an_address_for_kafka_s_clients_if_it_has_a_port_for_them():
+    replica = Replica(RegisterNode(node(4, kafka_address="k:9092")))
+    rows = [shape(row) for row in replica.state.snapshot()["nodes"]]
+    [without] = SHAPES["metadata"]["nodes"]
+    assert rows == [without] * 3 + [[*without, "text"]]
+    assert state_machine.SNAPSHOT_VERSION == 9
 
 
 def test_a_snapshot_that_is_sent_has_four_parts():

@@ -394,8 +394,9 @@ commands = st.lists(st.one_of(
     st.builds(DeleteTopic, names, ids),
     st.builds(AllocateProducerIds, st.integers(1, 3)),
     st.builds(BumpProducerEpoch, st.integers(0, 5), st.integers(-1, 3)),
-    st.builds(lambda number, boot: RegisterNode(node(number, boot_epoch=boot)),
-              st.integers(0, 5), st.integers(0, 3)),
+    st.builds(lambda number, boot, told: RegisterNode(node(
+        number, boot_epoch=boot, kafka_address=told)),
+              st.integers(0, 5), st.integers(0, 3), st.sampled_from(["", "k:9092"])),
     st.builds(RemoveNode, st.integers(1, 6)),
     st.builds(DecideSwitch, st.integers(1, 9), st.integers(1, 4), st.integers(0, 9)),
     st.builds(PublishSwitch, st.integers(1, 9), st.integers(1, 4), st.integers(0, 9), st.just(1)),
