@@ -15,11 +15,12 @@ from multiraft.errors import ConfigError
 from multiraft.raft.config import RaftConfig
 from multiraft.storage.config import StorageConfig
 from multiraft.storage.settings import RELAXED, StorageSettings
+from multiraft.wire.messages import PARTITIONS_MAX
 from node import topic_defaults
 from node.address import Address, parse_address
 from node.errors import BadConfig
 from node.limits import Limits
-from node.security_config import SecurityConfig, require_protection
+from node.security_config import SecurityConfig, require_kafka_protection, require_protection
 from placement import POOL_SIZE_MAX
 
 
@@ -96,6 +97,45 @@ class MetricsConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class KafkaConfig:
+    """The table [kafka]: the port of Kafka's clients, which has the TLS of the client port."""
+
+    #: Address to listen at for Kafka's clients, ``host:port``; empty = not served.
+    address: str = ""
+    #: Address that Kafka's clients are told, ``host:port``, where it is another one: of a proxy,
+    #: or if ``address`` is a wildcard. All nodes know it. Empty = ``address``.
+    advertised_address: str = ""
+    #: Create a topic when a Kafka client names one that does not exist. Off: a mistyped name is an
+    #: error, and not a topic.
+    auto_create_topics: bool = False
+    #: Partitions of a topic that is created in this way.
+    num_partitions: int = 1
+
+    def validate(self) -> "KafkaConfig":
+        """Return this table. Raises ``BadConfig`` for a malformed address, one that is advertised
+        without a port to listen at, or a number of partitions that no topic can have."""
+        self.listen_address()
+        self.advertised()
+        if self.advertised_address and not self.address:
+            raise BadConfig("kafka.advertised_address needs kafka.address: name the 'host:port' to "
+                            "listen at, or remove kafka.advertised_address")
+        if not 1 <= self.num_partitions <= PARTITIONS_MAX:
+            raise BadConfig(f"kafka.num_partitions={self.num_partitions} must be from 1 to "
+                            f"{PARTITIONS_MAX}")
+        return self
+
+    def listen_address(self) -> Address | None:
+        """Return the address to listen at; None = Kafka's clients are not served."""
+        return parse_address(self.address, "kafka.address") if self.address else None
+
+    def advertised(self) -> Address | None:
+        """Return the address that Kafka's clients are told; None = they are not served."""
+        if not self.advertised_address:
+            return self.listen_address()
+        return parse_address(self.advertised_address, "kafka.advertised_address")
+
+
+@dataclass(frozen=True, slots=True)
 class Member:
     """One node of the initial cluster. Id 0: a node that joins, whose data directory knows its
     id."""
@@ -132,6 +172,7 @@ class NodeConfig:
     #: True if the file names no address for HTTP: then a port in use does not prevent the start.
     http_is_optional: bool = True
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
+    kafka: KafkaConfig = field(default_factory=KafkaConfig)
     #: (old, new) of the keys that the file has under names of earlier releases.
     renamed_keys: tuple[tuple[str, str], ...] = ()
 
@@ -195,7 +236,7 @@ def parse(table: dict, relative_to: Path) -> NodeConfig:
     """Return the configuration in a parsed ``node.toml``. Raises ``BadConfig`` or ``ConfigError``
     for an unknown key, a wrong value or a contradiction."""
     known = {"node", "cluster", topic_defaults.TABLE, "raft", "limits", "storage", "security",
-             "http", "metrics"}
+             "http", "metrics", "kafka"}
     _no_others(table, known, "the file")
     table, renamed = _with_present_names(table)
     node_table = _table(table, "node")
@@ -209,6 +250,7 @@ def parse(table: dict, relative_to: Path) -> NodeConfig:
         limits=_section(Limits, table.get("limits", {}), "limits").validate(),
         http=_section(HttpConfig, table.get("http", {}), "http").validate(),
         metrics=_section(MetricsConfig, table.get("metrics", {}), "metrics").validate(),
+        kafka=_section(KafkaConfig, table.get("kafka", {}), "kafka").validate(),
         http_is_optional="address" not in table.get("http", {}),
         storage=_section(StorageSettings, table.get("storage", {}), "storage").validate(),
         security=_section(SecurityConfig, table.get("security", {}),
@@ -217,8 +259,23 @@ def parse(table: dict, relative_to: Path) -> NodeConfig:
     if config.storage.durability == RELAXED:
         config = replace(config, raft=replace(config.raft, accept_lost_entries=True))
     config.limits.validate_with(config.raft, StorageConfig())
+    _check_kafka_port(config)
     require_protection(config.security, node.client_address.host, node.peer_address.host)
     return config
+
+
+def _check_kafka_port(config: NodeConfig) -> None:
+    """Raise ``BadConfig`` if Kafka's clients have a port of something else, ``ConfigError`` if
+    others reach their port unprotected."""
+    address = config.kafka.listen_address()
+    if address is None:
+        return
+    for name, other in (("node.client_address", config.node.client_address),
+                        ("node.peer_address", config.node.peer_address),
+                        ("http.address", config.http.listen_address())):
+        if address == other:
+            raise BadConfig(f"kafka.address and {name} are both {address}: name another port")
+    require_kafka_protection(config.security, address.host)
 
 
 def _with_present_names(table: dict) -> tuple[dict, tuple[tuple[str, str], ...]]:

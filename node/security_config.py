@@ -1,7 +1,8 @@
 """The table [security] of ``node.toml``: paths of certificates and secrets, and its checks.
 
 Contract. Values of this module name files and read none; ``peers/security.py`` loads them.
-``require_protection`` refuses an unprotected address that other machines can reach.
+``require_protection`` and ``require_kafka_protection`` refuse an unprotected address that other
+machines can reach.
 """
 
 from __future__ import annotations
@@ -82,6 +83,17 @@ def require_protection(config: SecurityConfig, client_host: str, peer_host: str)
             f"the client address {client_host} can be reached by others: name "
             "security.client_certificate and client_key; or accept that knowingly with "
             "security.insecure = true")
+
+
+def require_kafka_protection(config: SecurityConfig, host: str) -> None:
+    """Return if the address for Kafka's clients is protected, reached by this machine only, or
+    accepted as insecure. Raises ``ConfigError`` otherwise."""
+    if config.insecure or config.protects_clients or is_loopback(host):
+        return
+    raise ConfigError(
+        f"the address for Kafka's clients, {host}, can be reached by others: name "
+        "security.client_certificate and client_key, which are those of kafka.address too; or "
+        "accept that knowingly with security.insecure = true")
 
 
 def is_loopback(host: str) -> bool:

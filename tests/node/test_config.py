@@ -92,6 +92,28 @@ def test_a_good_file_is_read_whole(tmp_path):
     ("[node]", "[topic_defaults]\n'min.insync.replicas' = 2\n[node]", "only 1 is accepted"),
     ("[node]", "[topic_defaults]\n'segment.jitter.ms' = 9\n'segment.ms' = 8\n[node]",
      "topic_defaults.segment.jitter.ms: 9 contradicts segment.ms=8"),
+    ("[node]", "kafka = 5\n[node]", "kafka must be a table"),
+    ("[node]", "[kafka]\nport = 9092\n[node]", "kafka does not know 'port'; it knows .'address'"),
+    ("[node]", "[kafka]\naddress = 9092\n[node]", "kafka.address must be text"),
+    ("[node]", "[kafka]\naddress = '127.0.0.1'\n[node]", "kafka.address must be 'host:port'"),
+    ("[node]", "[kafka]\naddress = '127.0.0.1:0'\n[node]", "kafka.address must be 'host:port'"),
+    ("[node]", "[kafka]\naddress = '127.0.0.1:9401'\nadvertised_address = 'k'\n[node]",
+     "kafka.advertised_address must be 'host:port'"),
+    ("[node]", "[kafka]\nadvertised_address = 'k:9092'\n[node]",
+     "kafka.advertised_address needs kafka.address: name the 'host:port' to listen at, or remove"),
+    ("[node]", "[kafka]\nnum_partitions = 0\n[node]",
+     "kafka.num_partitions=0 must be from 1 to 10000"),
+    ("[node]", "[kafka]\nnum_partitions = 10_001\n[node]", "must be from 1 to 10000"),
+    ("[node]", "[kafka]\nnum_partitions = '3'\n[node]", "must be a whole number"),
+    ("[node]", "[kafka]\nauto_create_topics = 1\n[node]",
+     "kafka.auto_create_topics must be true or false, not 1"),
+    ("[node]", "[kafka]\naddress = '127.0.0.1:9101'\n[node]",
+     "kafka.address and node.client_address are both 127.0.0.1:9101: name another port"),
+    ("[node]", "[kafka]\naddress = '127.0.0.1:9201'\n[node]", "node.peer_address are both"),
+    ("[node]", "[kafka]\naddress = '127.0.0.1:9301'\n[node]", "http.address are both"),
+    ("[node]", "[kafka]\naddress = '0.0.0.0:9401'\nadvertised_address = 'k:9092'\n[node]",
+     "for Kafka's clients, 0.0.0.0, can be reached by others: name security.client_certificate and"
+     " client_key, .* or accept that knowingly with security.insecure = true"),
     ("[node]", "[node", "cannot read"),
     ("id = 1\nrack = \"r1\"\nweight = 1.0\ndata_dir", "rack = \"r1\"\nweight = 1.0\ndata_dir",
      "which of cluster.nodes"),
@@ -134,6 +156,33 @@ def test_http_is_for_this_machine_unless_an_address_is_named_or_it_is_turned_off
     assert loaded("") == loaded("[http]\nlag_entries_max = 7\n") == ("127.0.0.1:9301", True)
     assert loaded('[http]\naddress = "127.0.0.1:9301"\n') == ("127.0.0.1:9301", False)
     assert loaded('[http]\naddress = ""\n') == ("None", False)
+
+
+def test_kafka_s_clients_have_no_port_unless_an_address_is_named(tmp_path):
+    def told(table: str) -> tuple[str, str]:
+        kafka = load(write(tmp_path, table + GOOD)).kafka
+        return str(kafka.listen_address()), str(kafka.advertised())
+
+    assert told("") == told('[kafka]\naddress = ""\n') == ("None", "None")
+    assert told('[kafka]\naddress = "127.0.0.1:9401"\n') == ("127.0.0.1:9401", "127.0.0.1:9401")
+    assert told('[kafka]\naddress = "[::1]:9401"\nadvertised_address = "k.example.org:9092"\n') == (
+        "[::1]:9401", "k.example.org:9092")
+
+
+def test_topics_are_created_for_kafka_s_clients_only_where_that_is_turned_on(tmp_path):
+    kafka = load(write(tmp_path, GOOD)).kafka
+    assert (kafka.auto_create_topics, kafka.num_partitions) == (False, 1)
+    table = "[kafka]\nauto_create_topics = true\nnum_partitions = 12\n"
+    kafka = load(write(tmp_path, table + GOOD)).kafka
+    assert (kafka.auto_create_topics, kafka.num_partitions) == (True, 12)
+
+
+@pytest.mark.parametrize("security", [
+    "insecure = true", 'client_certificate = "c.pem"\nclient_key = "c.key"'])
+def test_others_may_reach_kafka_s_port_if_it_is_protected_as_the_client_port_is(tmp_path, security):
+    table = ('[kafka]\naddress = "0.0.0.0:9401"\nadvertised_address = "k.example.org:9092"\n'
+             f"[security]\n{security}\n")
+    assert str(load(write(tmp_path, table + GOOD)).kafka.listen_address()) == "0.0.0.0:9401"
 
 
 def test_a_missing_file_is_refused_by_name(tmp_path):
