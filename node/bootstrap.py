@@ -11,7 +11,7 @@ authoritative.
 from __future__ import annotations
 
 from node import topic_defaults
-from node.config import Member, NodeConfig
+from node.config import KafkaConfig, Member, NodeConfig
 from node.errors import BadConfig
 from node.metadata.settings_table import CLUSTER
 from node.metadata.state_machine import Bootstrap, MetadataState, NodeRecord, plan_bootstrap
@@ -19,14 +19,18 @@ from node.peers.registry import Facts, of_new_cluster
 from placement import PlacementError
 from placement.topology import WEIGHT_DEFAULT
 
+NO_KAFKA = KafkaConfig()
+
 
 def record_of(member: Member, incarnation: int = 0, boot_epoch: int = 0, version: str = "",
-              started_ms: int = 0) -> NodeRecord:
+              started_ms: int = 0, kafka: KafkaConfig = NO_KAFKA) -> NodeRecord:
     """Return the metadata's record of a node in the configuration; the other arguments describe its
-    present start, 0 = not known."""
+    present start, 0 = not known. The address for Kafka's clients is not part of [cluster]: others
+    know it once the node has registered."""
     return NodeRecord(member.id, incarnation, boot_epoch, str(member.client_address),
                       str(member.peer_address), member.rack,
-                      max(1, round(member.weight * WEIGHT_DEFAULT)), version, started_ms)
+                      max(1, round(member.weight * WEIGHT_DEFAULT)), version, started_ms,
+                      str(kafka.advertised() or ""))
 
 
 def initial_facts(config: NodeConfig) -> Facts:

@@ -34,7 +34,7 @@ from node.config import NodeConfig
 from node.errors import BadConfig, BadDirectory, NodeRefused
 from node.metadata.state_machine import NodeRecord
 from node.peers import registry
-from node.peers.dialable import require_dialable, unreachable_hosts
+from node.peers.dialable import require_dialable, require_kafka_dialable, unreachable_hosts
 from node.peers.registry import Facts
 
 Connect = Callable[[Sequence[str]], Any]  # client addresses -> a blocking client
@@ -54,6 +54,7 @@ def initialise(filesystem: Filesystem, config: NodeConfig, servers: Sequence[str
     if found is not None:
         return found, False
     require_dialable([config.node, *config.members], servers)
+    require_kafka_dialable(config.kafka)
     try:
         if filesystem.exists(directory) and _has_data(filesystem, directory):
             raise BadDirectory(f"{directory} holds data but no {NODE_FILE}: it is half a copy, or "
@@ -133,7 +134,9 @@ def connect(servers: Sequence[str]) -> blocking.Client:
 
 def check_addresses(config: NodeConfig, facts: Facts, log: logging.Logger) -> None:
     """Log a warning for each address of the node that other machines cannot connect to. Raises
-    ``BadConfig`` if the configuration changed to such an address."""
+    ``BadConfig`` if the configuration changed to such an address, or tells one to Kafka's clients.
+    """
+    require_kafka_dialable(config.kafka)  # no earlier release had one that would be kept
     hosts = unreachable_hosts(config.node)
     known = facts.nodes.get(config.node.id)
     had = (known.client_address, known.peer_address) if known is not None else None
@@ -181,7 +184,8 @@ def _join(config: NodeConfig, incarnation: int, servers: Sequence[str],
     """Register this node with the cluster at ``servers``. Return the id and facts that it assigns.
     Raises ``NodeRefused`` if it refuses or is another cluster, ``BadConfig`` if it cannot be
     asked."""
-    record = bootstrap.record_of(config.node, incarnation, 0, multiraft.__version__)
+    record = bootstrap.record_of(config.node, incarnation, 0, multiraft.__version__,
+                                 kafka=config.kafka)
     try:
         with connect(servers) as client:
             reply: JoinClusterReply = client.join_cluster(NodeRow(*record))

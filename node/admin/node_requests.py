@@ -26,7 +26,7 @@ from node.loop.steps import parts
 from node.loop.turns import Turns
 from node.metadata import state_machine
 from node.metadata.state_machine import MetadataState, NodeRecord
-from node.peers.dialable import require_dialable_row
+from node.peers.dialable import require_dialable_kafka_row, require_dialable_row
 from node.peers.registry import PeerRegistry
 from node.removal.cleaner_task import CleanerTask
 
@@ -102,6 +102,7 @@ class NodeAdmin:
         try:
             if known is None or _addresses(known) != _addresses(node):
                 require_dialable_row(node)
+            require_dialable_kafka_row(node)
         except BadConfig as error:
             raise InvalidRequest(str(error)) from error
 

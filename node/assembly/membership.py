@@ -46,7 +46,7 @@ def build_membership(env: NodeEnv, metadata: MetadataParts, peers: PeerParts,
     metadata.log.state_changed.subscribe(lambda _state: replicas.partition_switcher.check())
     link_manager.changed()
     record = bootstrap.record_of(config.node, store.incarnation, store.boot_epoch,
-                                 multiraft.__version__, wall_ms())
+                                 multiraft.__version__, wall_ms(), config.kafka)
     registration = Registration(peers.metadata_requests, peers.requests, known, record, admission,
                                 link_manager, log)
     renewal = Renewal(admission, known, lambda: store.durable_position,

@@ -1,11 +1,11 @@
 """The registration of this node with the cluster after a start, and the detection of its removal.
 
 Contract. ``run`` registers the node with the present metadata leader, however long that takes: its
-incarnation is compared and set; its boot epoch, addresses, rack and weight take effect. It raises
-``NodeRefused`` if the metadata know the node under another incarnation, or as removed. A node that
-was absent while others joined may not know the node that now leads the metadata group, and would
-refuse its connection. Therefore, after failed attempts for a while, all known nodes are asked for
-the nodes that they know.
+incarnation is compared and set; its boot epoch, addresses (also that for Kafka's clients), rack and
+weight take effect. It raises ``NodeRefused`` if the metadata know the node under another
+incarnation, or as removed. A node that was absent while others joined may not know the node that
+now leads the metadata group, and would refuse its connection. Therefore, after failed attempts for
+a while, all known nodes are asked for the nodes that they know.
 """
 
 from __future__ import annotations

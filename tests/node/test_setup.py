@@ -21,7 +21,7 @@ from multiraft.wire.settings import SettingChange
 from node import bootstrap, data_directory, setup
 from node.address import Address
 from node.commands import node_group
-from node.config import NodeConfig, parse
+from node.config import KafkaConfig, NodeConfig, parse
 from node.errors import BadConfig, BadDirectory, NodeRefused
 from node.metadata.setting_commands import NO_TOPIC_ID, AlterSettings
 from node.metadata.state_machine import MetadataState
@@ -230,6 +230,46 @@ def test_an_address_that_nobody_else_can_connect_to_is_no_node_s(config, joining
     others = replace(config, members=(*config.members, replace(config.node, id=2, **changed)))
     with pytest.raises(BadConfig, match=f"{name} of node 2"):
         init(others)
+
+
+@pytest.mark.parametrize("host", WILDCARDS)
+def test_an_address_that_nobody_else_can_connect_to_is_not_told_to_kafka_s_clients(
+        config, joining, host):
+    wild = str(Address(host, 9401))
+    for kafka, says in (
+            (KafkaConfig(address=wild), "kafka.address without kafka.advertised_address cannot be "
+             ".*Name the address or host name .* in kafka.advertised_address; the node listens at "
+             "kafka.address"),
+            (KafkaConfig("127.0.0.1:9401", wild), "kafka.advertised_address cannot be "
+             ".*Name the address or host name of this machine by which they reach it")):
+        for refused, cluster in ((config, None), (joining, Cluster())):
+            refused = replace(refused, kafka=kafka)
+            with pytest.raises(BadConfig, match=says):
+                init(refused, cluster)
+            assert not refused.data_dir.exists()
+        with pytest.raises(BadConfig, match=says):
+            setup.check_addresses(replace(config, kafka=kafka), bootstrap.initial_facts(config),
+                                  logging.getLogger("node"))
+    listens = replace(config, kafka=KafkaConfig(wild, "k.example.org:9092"))
+    assert init(listens)[1], "it may be listened at"
+    setup.check_addresses(listens, bootstrap.initial_facts(listens), logging.getLogger("node"))
+
+
+@pytest.mark.parametrize(("kafka", "told"), [
+    (KafkaConfig(), ""), (KafkaConfig("127.0.0.1:9401"), "127.0.0.1:9401"),
+    (KafkaConfig("127.0.0.1:9401", "[fd00::1]:9092"), "[fd00::1]:9092")])
+def test_a_node_that_joins_registers_the_address_for_kafka_s_clients(joining, kafka, told):
+    cluster = Cluster()
+    joining = replace(joining, kafka=kafka)
+    init(joining, cluster)
+    assert cluster.asked[0].kafka_address == told
+    assert setup.facts_of(FILESYSTEM, joining).nodes[7].kafka_address == told
+
+
+def test_a_new_cluster_begins_in_the_same_way_whichever_nodes_have_a_port_for_kafka(config):
+    """Each node knows only its own table [kafka], and all compute the same bootstrap."""
+    with_port = replace(config, kafka=KafkaConfig("127.0.0.1:9401"))
+    assert bootstrap.initial_facts(with_port) == bootstrap.initial_facts(config)
 
 
 @pytest.mark.parametrize("server", ["0.0.0.0:9101", "[::]:9101"])
