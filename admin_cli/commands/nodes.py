@@ -98,6 +98,7 @@ def _shown(row: Any, desired_states: dict[int, str] | None) -> dict[str, Any]:
         "intent": desired_state_of(desired_states, about.id),
         "client_address": about.client_address,
         "peer_address": about.peer_address,
+        "kafka_address": about.kafka_address or None,
         "rack": about.rack,
         "weight": about.weight / 100,
         "incarnation": f"{about.incarnation:016x}" if about.incarnation else None,
@@ -111,7 +112,7 @@ def _shown(row: Any, desired_states: dict[int, str] | None) -> dict[str, Any]:
 
 
 #: Columns of the list that a narrow terminal does without, the least important first.
-LIST_COLUMNS_DROPPED = ("rack", "version", "since")
+LIST_COLUMNS_DROPPED = ("rack", "version", "since", "kafka address")
 
 
 @node.command("list")
@@ -129,11 +130,13 @@ def list_(session: Session, wide: bool, as_json: bool) -> None:
     if as_json:
         print_json({"nodes": rows, "removed": list(answer.removed)})
         return
+    # Most clusters have no port for Kafka's clients.
+    kafka = ("kafka address",) if any(row["kafka_address"] for row in rows) else ()
     print_table(("node", "state", "replicas", "leads", "rack", "version", "since",
-                 "client address"),
+                 "client address", *kafka),
                 [(row["id"], with_desired_state(row["state"], row["intent"]), row["replicas"],
                   row["leads"], row["rack"], row["version"], row["since"],
-                  row["client_address"]) for row in rows],
+                  row["client_address"], *(row["kafka_address"] for _ in kafka)) for row in rows],
                 LIST_COLUMNS_DROPPED, wide)
 
 
@@ -161,7 +164,8 @@ def describe(session: Session, node_id: int, as_json: bool) -> None:
                     "clock_skew_ms": status.get("clock_skew_ms"),
                     "clock_is_far": is_far})
         return
-    facts = {name.replace("_", " "): value for name, value in shown.items()}
+    facts = {name.replace("_", " "): value for name, value in shown.items()
+             if value or name != "kafka_address"}
     if shown["intent"] in connection.STATE_WORDS:
         facts["intent"] = (
             f"{connection.STATE_WORDS[shown['intent']]}, until `multiraft node undrain "

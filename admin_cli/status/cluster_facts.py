@@ -84,6 +84,7 @@ def cluster_status(client: Any, is_dev: bool = False) -> dict[str, Any]:
         "nodes": [{"id": node.id, "state": node.state,
                    "intent": desired_state_of(desired, node.id), "rack": node.rack,
                    "client_address": node.client_address, "peer_address": node.peer_address,
+                   "kafka_address": node.kafka_address or None,
                    "leads": led[node.id], "leads_share": _leads_share(node.id, rows),
                    "preferred_by": None if preferred is None else preferred[node.id],
                    "groups": sum(node.id in row.voters + row.learners for row in rows),

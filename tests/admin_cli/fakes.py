@@ -49,6 +49,7 @@ class FakeCluster:
         self.up = {1, 2, 3}
         self.forgotten: set[int] = set()
         self.removed: list[int] = []
+        self.kafka: dict[int, str] = {}  # node -> address that Kafka's clients are told
         self.failure: Exception | None = None
         self.asked: list[tuple[str, ...]] = []
         self.outcomes: dict[bytes, Exception] = {}  # value -> how its batch ends
@@ -223,7 +224,8 @@ class FakeClient:
     def cluster_status(self):
         nodes = tuple(messages.NodeSummary(
             number, f"127.0.0.1:{9100 + number}", f"127.0.0.1:{9200 + number}", f"r{number}",
-            "up" if number in self._cluster.up else "down", 5, 0)
+            "up" if number in self._cluster.up else "down", 5, 0,
+            self._cluster.kafka.get(number, ""))
             for number in (1, 2, 3) if number not in self._cluster.forgotten)
         return messages.ClusterStatusReply(bytes(range(16)), 1, nodes, 4, 3,
                                            self._cluster.leaders[0], len(self._cluster.topics),
@@ -376,7 +378,8 @@ class FakeClient:
     def _node(self, number):
         row = nodes.NodeRow(number, 1 << number, 2, f"127.0.0.1:{9100 + number}",
                             f"127.0.0.1:{9200 + number}", f"r{number}", 100, "0.1.0",
-                            1_700_000_000_000 if number == 1 else 0)
+                            1_700_000_000_000 if number == 1 else 0,
+                            self._cluster.kafka.get(number, ""))
         led = sum(leader == number for leader in self._cluster.leaders.values())
         return nodes.NodeState(row, "up" if number in self._cluster.up else "down", 5, led)
 

@@ -161,6 +161,7 @@ def test_cluster_status_json(run, cluster):
               "disk_full", "clock_skew_ms", "clock_is_far", "scrub", "problem")
     place = {"id": 2, "state": "down", "intent": "alive", "rack": "r2",
              "client_address": "127.0.0.1:9102", "peer_address": "127.0.0.1:9202",
+             "kafka_address": None,
              "leads": 0, "leads_share": 1, "preferred_by": 0, "groups": 5}
     assert answer["nodes"][1] == {**place, **dict.fromkeys(untold)}
     told = answer["nodes"][2]

@@ -30,9 +30,27 @@ def test_the_json_of_the_list_is_stable(run, cluster):
     assert answer["removed"] == [3]
     assert answer["nodes"][0] == {
         "id": 1, "state": "up", "intent": "alive", "client_address": "127.0.0.1:9101",
-        "peer_address": "127.0.0.1:9201", "rack": "r1", "weight": 1.0,
+        "peer_address": "127.0.0.1:9201", "kafka_address": None, "rack": "r1", "weight": 1.0,
         "incarnation": "0000000000000002", "boot_epoch": 2, "version": "0.1.0",
         "since": "2023-11-14T22:13:20+00:00", "replicas": 5, "leads": 2}
+
+
+def test_addresses_for_kafka_s_clients_are_listed_where_a_node_has_one(run, cluster):
+    assert "kafka" not in run("node", "list", "--wide").stdout
+    assert "kafka" not in run("node", "describe", "2").stdout
+    cluster.kafka[2] = "k.example.org:9092"
+    lines = run("node", "list", "--wide").stdout.splitlines()
+    assert lines[0].endswith("client address  kafka address")
+    assert [line.split()[-1] for line in lines[1:]] == ["-", "k.example.org:9092", "-"]
+    rows = json.loads(run("node", "list", "--json").stdout)["nodes"]
+    assert [row["kafka_address"] for row in rows] == [None, "k.example.org:9092", None]
+    described = run("node", "describe", "2").stdout.splitlines()
+    assert "kafka address    k.example.org:9092".split() in [line.split() for line in described]
+    assert "kafka" not in run("node", "describe", "1").stdout
+    told = json.loads(run("node", "describe", "2", "--json").stdout)
+    assert told["kafka_address"] == "k.example.org:9092"
+    rows = json.loads(run("cluster", "status", "--json").stdout)["nodes"]
+    assert [row["kafka_address"] for row in rows] == [None, "k.example.org:9092", None]
 
 
 def test_one_node_is_described_with_its_groups(run):
