@@ -513,7 +513,8 @@ def free_base_port(wished: int, nodes: int) -> int:
 
 def _require_free_ports(node: NodeRecord) -> None:
     """Raise ``PortTaken`` naming the port if another program listens where the node would."""
-    for address in filter(None, (node.client_address, node.peer_address, node.http_address)):
+    for address in filter(None, (node.client_address, node.peer_address, node.http_address,
+                                 node.kafka_address)):
         host, _, port = address.rpartition(":")
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -39,12 +39,12 @@ def free_ports(count: int) -> list[int]:
 
 def free_base_port(nodes: int) -> int:
     """Return a base such that the ports of ``multiraft dev`` above it are free: for clients base +
-    1 .. base + nodes, for peers 100 further.  It is below the range that the kernel assigns by
-    itself."""
-    for base in random.sample(range(15_000, 30_000, 200), k=20):
+    1 .. base + nodes, for peers 100 further, then for metrics and for Kafka's clients.  It is below
+    the range that the kernel assigns by itself."""
+    for base in random.sample(range(15_000, 30_000, 400), k=20):
         with contextlib.ExitStack() as stack:
             try:
-                for port in (base + number + role for role in (0, 100)
+                for port in (base + number + role for role in (0, 100, 200, 300)
                              for number in range(1, nodes + 1)):
                     stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
             except OSError:

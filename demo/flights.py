@@ -53,7 +53,7 @@ from placement.policy import Policy
 NODES = 3
 GROUPS = 64
 #: Differs from the default of `multiraft dev up`, so that both can run.
-BASE_PORT = 9400
+BASE_PORT = dev_state.DEFAULT_BASE_PORT + dev_state.PORTS
 #: Slow enough to watch an outage of seconds and a plan, fast enough for a demo of minutes.
 RECORDS_PER_S = 20_000
 #: Time for which the killed node stays down: several elections.

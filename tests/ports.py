@@ -44,7 +44,7 @@ def free_base_port(nodes: int) -> int:
 def _reserve(bases: Sequence[int], held_on: str, listened_at: Callable[[int], Iterable[int]],
              held: deque[socket.socket], at_once: int) -> int:
     """Reserve a base with free ports; of more than ``at_once`` bases the oldest is released."""
-    for base in random.sample(bases, k=TRIES):
+    for base in random.sample(bases, k=min(TRIES, len(bases))):
         reservation = socket.socket()
         try:
             reservation.bind((held_on, base))

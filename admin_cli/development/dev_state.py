@@ -44,11 +44,15 @@ REMOVED_REASON = "was removed from the cluster"
 DEMO_FILES = PICTURE, PLAN = "plan.svg", "plan.json"
 DEFAULT_BASE_PORT = 9100
 #: Peer ports lie this far above client ports, so this also bounds the number of nodes; the ports of
-#: metrics and health lie as far above those.
+#: metrics and health lie as far above those, and the ports of Kafka's clients above these.
 PEER_PORT_DISTANCE = 100
 HTTP_PORT_DISTANCE = 2 * PEER_PORT_DISTANCE
+KAFKA_PORT_DISTANCE = 3 * PEER_PORT_DISTANCE
 #: Ports that one cluster may use, from its base port on.
-PORTS = 3 * PEER_PORT_DISTANCE
+PORTS = 4 * PEER_PORT_DISTANCE
+#: True once nodes listen for Kafka's clients: then new clusters have ports for them.  Switched
+#: together with the constant of this name in ``chaos.backends.layout``.
+KAFKA_IS_SERVED = False
 NODES_MAX = PEER_PORT_DISTANCE - 1
 #: Time to wait for another command, which holds the lock for milliseconds.
 LOCK_TIMEOUT_S = 10.0
@@ -70,6 +74,7 @@ class NodeRecord:
     client_address: str
     peer_address: str
     http_address: str = ""  # of metrics and health; empty in clusters made before there were any
+    kafka_address: str = ""  # for Kafka's clients; empty in clusters made before there were any
     weight: float = 1.0
     wanted: str = STOP
     pid: int | None = None
@@ -109,12 +114,17 @@ def plan(nodes: int, groups: int, replication_factor: int, base_port: int,
     record = ClusterRecord(uuid.uuid4().hex, groups, replication_factor, base_port,
                            loads_ms=loads_ms)
     for node_id in range(1, nodes + 1):
-        client_port = base_port + node_id
-        record.nodes.append(NodeRecord(
-            node_id, f"r{node_id}", f"127.0.0.1:{client_port}",
-            f"127.0.0.1:{client_port + PEER_PORT_DISTANCE}",
-            f"127.0.0.1:{client_port + HTTP_PORT_DISTANCE}"))
+        record.nodes.append(_new_node(base_port, node_id))
     return record
+
+
+def _new_node(base_port: int, node_id: int) -> NodeRecord:
+    client_port = base_port + node_id
+    return NodeRecord(
+        node_id, f"r{node_id}", f"127.0.0.1:{client_port}",
+        f"127.0.0.1:{client_port + PEER_PORT_DISTANCE}",
+        f"127.0.0.1:{client_port + HTTP_PORT_DISTANCE}",
+        f"127.0.0.1:{client_port + KAFKA_PORT_DISTANCE}" if KAFKA_IS_SERVED else "")
 
 
 def next_node(record: ClusterRecord) -> NodeRecord:
@@ -124,10 +134,7 @@ def next_node(record: ClusterRecord) -> NodeRecord:
     if node_id > NODES_MAX:
         raise CommandFailed(f"node {node_id} has no port: a local cluster has at most {NODES_MAX} "
                             "nodes, removed ones included.", "Create another one with --dir.")
-    client_port = record.base_port + node_id
-    return NodeRecord(node_id, f"r{node_id}", f"127.0.0.1:{client_port}",
-                      f"127.0.0.1:{client_port + PEER_PORT_DISTANCE}",
-                      f"127.0.0.1:{client_port + HTTP_PORT_DISTANCE}")
+    return _new_node(record.base_port, node_id)
 
 
 def node_directory(directory: Path, node_id: int) -> Path:
@@ -186,8 +193,13 @@ def _no_cluster(directory: Path) -> NotFound:
 
 
 def save(directory: Path, record: ClusterRecord) -> None:
-    """Replace the record atomically."""
-    _replace(directory / "cluster.json", json.dumps(asdict(record), indent=2) + "\n")
+    """Replace the record atomically.  A node without a port for Kafka's clients has the fields that
+    it had before there were any."""
+    fields = asdict(record)
+    for node in fields["nodes"]:
+        if not node["kafka_address"]:
+            del node["kafka_address"]
+    _replace(directory / "cluster.json", json.dumps(fields, indent=2) + "\n")
 
 
 @contextlib.contextmanager
@@ -267,7 +279,8 @@ def _node_table(comment: str, node: NodeRecord) -> list[str]:
             f"id = {node.id}", f"rack = {_toml_string(node.rack)}", f"weight = {node.weight}",
             f"data_dir = {_toml_string(DATA)}",
             f"client_address = {_toml_string(node.client_address)}",
-            f"peer_address = {_toml_string(node.peer_address)}", "", *_http_toml(node)]
+            f"peer_address = {_toml_string(node.peer_address)}", "", *_http_toml(node),
+            *_kafka_toml(node)]
 
 
 def _node_toml(record: ClusterRecord, node: NodeRecord) -> str:
@@ -287,6 +300,12 @@ def _http_toml(node: NodeRecord) -> list[str]:
     if not node.http_address:
         return []
     return ["[http]", f"address = {_toml_string(node.http_address)}", ""]
+
+
+def _kafka_toml(node: NodeRecord) -> list[str]:
+    if not node.kafka_address:
+        return []
+    return ["[kafka]", f"address = {_toml_string(node.kafka_address)}", ""]
 
 
 def _metrics_toml(record: ClusterRecord) -> list[str]:

@@ -23,7 +23,12 @@ from chaos.backends.backend import ClusterSpec, Settings
 from chaos.backends.disk import LoopDisk
 
 #: Ports of every node that has an address of its own, as in the examples of operations.md.
-CLIENT_PORT, PEER_PORT, HTTP_PORT = 9101, 9201, 9301
+CLIENT_PORT, PEER_PORT, HTTP_PORT, KAFKA_PORT = 9101, 9201, 9301, 9401
+#: Ports of a node; those of nodes at one address are all different.
+PORTS_OF_NODE = 4
+#: As ``dev_state.KAFKA_IS_SERVED`` of local clusters, which this package does not import: a test
+#: compares both.
+KAFKA_IS_SERVED = False
 DATA = "data"
 
 
@@ -36,6 +41,7 @@ class NodeEndpoint:
     client_port: int = CLIENT_PORT
     peer_port: int = PEER_PORT
     http_port: int = HTTP_PORT
+    kafka_port: int = KAFKA_PORT
 
     @property
     def client_address(self) -> str:
@@ -46,6 +52,11 @@ class NodeEndpoint:
     def http_address(self) -> str:
         """Return the address of the node's metrics and health endpoints."""
         return f"{self.host}:{self.http_port}"
+
+    @property
+    def kafka_address(self) -> str:
+        """Return the node's address for Kafka's clients."""
+        return f"{self.host}:{self.kafka_port}"
 
 
 @dataclass
@@ -100,6 +111,8 @@ class Layout:
             # No other host is on these networks, and faults do not include intruders.
             "security": {"insecure": True},
             "storage": {"durability": self.spec.durability}}
+        if KAFKA_IS_SERVED:
+            tables["kafka"] = {"address": endpoint.kafka_address}
         if members:
             tables["cluster"] = {"id": self.cluster_id, "groups": self.spec.groups,
                                  "replication_factor": self.spec.replication_factor}

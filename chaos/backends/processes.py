@@ -30,7 +30,7 @@ from chaos.backends.backend import (
     ClusterSpec,
 )
 from chaos.backends.cluster import Cluster
-from chaos.backends.layout import NodeEndpoint
+from chaos.backends.layout import PORTS_OF_NODE, NodeEndpoint
 from chaos.backends.packets import NodePackets
 
 #: Where nodes of a run without networks listen: below the range that the kernel hands out by itself
@@ -108,7 +108,7 @@ class ProcessBackend(Cluster):
             self.addresses[node] = str(self._subnet[node])
             return NodeEndpoint(node, self.addresses[node])
         self.addresses[node] = "127.0.0.1"
-        return NodeEndpoint(node, "127.0.0.1", *_free_ports(3))
+        return NodeEndpoint(node, "127.0.0.1", *_free_ports(PORTS_OF_NODE))
 
     def _make_network(self, endpoint: NodeEndpoint) -> NodePackets | None:
         if not self.has_networks:

@@ -16,7 +16,7 @@ from multiraft.client.blocking import Record  # noqa: E402
 from tests.tidy import tree  # noqa: E402
 
 PAGE = (tree.ROOT / "docs" / "spark.md").read_text(encoding="utf-8")
-DEMO = "127.0.0.1:9401"
+DEMO = "127.0.0.1:9501"
 #: Airline -> minutes that its flights were late; NA = it never arrived.
 LATE = {"AA": ("10", "20", "NA"), "UA": ("-5", "0"), "HA": ("30",)}
 
@@ -58,7 +58,7 @@ def test_every_program_of_the_page_runs_as_it_stands(spark, world, flights, tmp_
                 done = CliRunner().invoke(cli, shlex.split(line.removeprefix("$ multiraft ")))
                 assert not done.exit_code, done.output
         else:
-            assert "9401" in text
+            assert "9501" in text
             # The session's JVM has another working directory: relative paths become absolute ones.
             text = text.replace("delays.checkpoint", str(tmp_path / "delays.checkpoint"))
             exec(compile(text.replace(DEMO, world.addresses[0]), "docs/spark.md", "exec"), named)

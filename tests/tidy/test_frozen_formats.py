@@ -485,7 +485,9 @@ def test_scrub_json():
 
 
 def test_cluster_json_of_a_development_cluster(tmp_path):
-    dev_state.save(tmp_path, dev_state.plan(1, 4, 1, 21001))
+    record = dev_state.plan(1, 4, 1, 21001)
+    record.nodes[0].kafka_address = ""  # as in clusters made before nodes served Kafka's clients
+    dev_state.save(tmp_path, record)
     same("cluster.json", json.loads((tmp_path / "cluster.json").read_text()))
 
 

@@ -335,7 +335,7 @@ def test_ports_that_are_taken_leave_the_cluster_that_would_have_been_made_again(
 
 
 def test_no_base_port_is_offered_of_which_a_port_does_not_exist():
-    with pytest.raises(CommandFailed, match="no free ports from 65236"):
+    with pytest.raises(CommandFailed, match="no free ports from 65136"):
         dev_cluster.free_base_port(dev_cluster.BASE_PORT_MAX + 1, 1)
 
 
