@@ -102,7 +102,7 @@ class KafkaConfig:
 
     #: Address to listen at for Kafka's clients, ``host:port``; empty = not served.
     address: str = ""
-    #: Address that Kafka's clients are told, ``host:port``, where it is another one: of a proxy,
+    #: Address that Kafka's clients receive, ``host:port``, where it is another one: of a proxy,
     #: or if ``address`` is a wildcard. All nodes know it. Empty = ``address``.
     advertised_address: str = ""
     #: Create a topic when a Kafka client names one that does not exist. Off: a mistyped name is an
@@ -129,7 +129,7 @@ class KafkaConfig:
         return parse_address(self.address, "kafka.address") if self.address else None
 
     def advertised(self) -> Address | None:
-        """Return the address that Kafka's clients are told; None = they are not served."""
+        """Return the address that Kafka's clients receive; None = they are not served."""
         if not self.advertised_address:
             return self.listen_address()
         return parse_address(self.advertised_address, "kafka.advertised_address")

@@ -31,6 +31,7 @@ from node.assembly.admin import build_admin
 from node.assembly.clients import build_clients
 from node.assembly.driver import build_driver
 from node.assembly.env import build_env
+from node.assembly.kafka import build_kafka
 from node.assembly.membership import build_membership
 from node.assembly.metadata import build_metadata
 from node.assembly.peers import build_peers
@@ -89,6 +90,8 @@ class Node:
                                      self.retention)
         self.replicas = build_replicas(env, self.storage, self.metadata, self.peers, self.reads,
                                        self.admin)
+        self.kafka = build_kafka(env, self.metadata, self.peers, self.reads, self.admin,
+                                 self.clients)
         self.rebalance = build_rebalance(env, self.storage, self.metadata, self.peers, self.reads,
                                          self.admin, self.clients)
         self.driver = build_driver(env, self.storage, self.metadata, self.peers, self.reads,
@@ -156,10 +159,12 @@ class Node:
                            self.status.client_connections)
         peers = Listener(listen(config.node.peer_address), self.membership.peer_listener.handle,
                          limits.peer_connections_max, limits.connections_per_address_max)
+        kafka = self._kafka_listener()
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             async with trio.open_nursery() as nursery:
                 for started in (self.storage.disk.run, self.driver.rounds.run,
-                                self.reads.background.run, self.admin.requests.run):
+                                self.reads.background.run, self.admin.requests.run,
+                                self.kafka.tasks.run):
                     await nursery.start(started)
                 for task in self._tasks():
                     nursery.start_soon(task)
@@ -169,6 +174,8 @@ class Node:
                 nursery.start_soon(tell_suppressed, self.log)
                 await nursery.start(peers.serve)
                 await nursery.start(clients.serve)
+                if kafka is not None:
+                    await nursery.start(kafka.serve)
                 self.peers.liveness.start()
                 self._show()
                 self.log.info("node_started", extra={
@@ -179,6 +186,17 @@ class Node:
                     break
                 await self._hand_over()
                 nursery.cancel_scope.cancel()
+
+    def _kafka_listener(self) -> Listener | None:
+        """Return the listener for Kafka's clients, None if they are not served. Their connections
+        count together with those of the client port. Raises ``BadConfig`` if the address is in
+        use."""
+        address, limits = self.config.kafka.listen_address(), self.config.limits
+        if address is None:
+            return None
+        return Listener(listen(address), self.kafka.connections.handle,
+                        connections_max(limits, self.log), limits.connections_per_address_max,
+                        self.status.client_connections)
 
     def _tasks(self) -> Iterator[Callable[[], Awaitable[None]]]:
         """Yield the tasks that run until the node stops, in the order in which they start."""
@@ -211,6 +229,7 @@ class Node:
             replicas.member_reports.run,
             replicas.metadata_learners.run,
             self.clients.connection_reaper.run,
+            self.kafka.connection_reaper.run,
             self.env.space.run,
             storage.scrub.run,
             replicas.removal.run,

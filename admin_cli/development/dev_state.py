@@ -52,7 +52,7 @@ KAFKA_PORT_DISTANCE = 3 * PEER_PORT_DISTANCE
 PORTS = 4 * PEER_PORT_DISTANCE
 #: True once nodes listen for Kafka's clients: then new clusters have ports for them.  Switched
 #: together with the constant of this name in ``chaos.backends.layout``.
-KAFKA_IS_SERVED = False
+KAFKA_IS_SERVED = True
 NODES_MAX = PEER_PORT_DISTANCE - 1
 #: Time to wait for another command, which holds the lock for milliseconds.
 LOCK_TIMEOUT_S = 10.0

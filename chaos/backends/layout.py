@@ -28,7 +28,7 @@ CLIENT_PORT, PEER_PORT, HTTP_PORT, KAFKA_PORT = 9101, 9201, 9301, 9401
 PORTS_OF_NODE = 4
 #: As ``dev_state.KAFKA_IS_SERVED`` of local clusters, which this package does not import: a test
 #: compares both.
-KAFKA_IS_SERVED = False
+KAFKA_IS_SERVED = True
 DATA = "data"
 
 

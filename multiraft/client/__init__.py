@@ -47,7 +47,6 @@ import importlib
 from typing import TYPE_CHECKING
 
 from multiraft.client._accumulator import BufferFull
-from multiraft.client._compression import DecompressionTooLarge
 from multiraft.client._consumer_settings import Start
 from multiraft.client._gaps import Gap
 from multiraft.client._lifecycle import Closed, Forked, NeedsTrio, RecordsNotSent
@@ -67,6 +66,7 @@ from multiraft.client._thread_guard import ConcurrentUse
 from multiraft.client._unreadable import OversizedBatch, UnreadableBatch
 from multiraft.client._waits import Wait
 from multiraft.client.tls import TlsSettings
+from multiraft.compression import DecompressionTooLarge
 from multiraft.errors import ConfigError, MultiRaftError, RecordTooLarge
 from multiraft.wire.errors import (
     AmbiguousOutcome,

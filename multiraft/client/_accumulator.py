@@ -23,7 +23,6 @@ from typing import Any, Callable, NamedTuple, Sequence
 
 from multiraft import core
 from multiraft.client._batches import Batch, BatchOutcome, Delivery, PartitionQueue
-from multiraft.client._compression import codec_number, compress
 from multiraft.client._lifecycle import fresh
 from multiraft.client._metadata import MetadataCache
 from multiraft.client._records import (
@@ -37,6 +36,7 @@ from multiraft.client._records import (
 from multiraft.client._transactions import is_staged
 from multiraft.client.texts import duration
 from multiraft.codec import layout
+from multiraft.compression import codec_number, compress
 from multiraft.errors import ConfigError, MultiRaftError, RecordTooLarge
 from multiraft.wire.errors import AmbiguousOutcome, TimedOut, UnknownPartition, UnknownTopic
 from multiraft.wire.messages import TIMEOUT_MS_MAX, TopicMetadata

@@ -10,9 +10,9 @@ import operator
 from typing import TYPE_CHECKING, Iterator, NamedTuple, Sequence, SupportsIndex
 
 from multiraft import core
-from multiraft.client._compression import decompress
 from multiraft.client._unreadable import UnreadableBatch, unreadable
 from multiraft.codec import layout
+from multiraft.compression import decompress
 from multiraft.errors import CodecError
 from multiraft.wire.errors import InvalidTopicName, UnknownPartition
 from multiraft.wire.messages import TEXT_MAX

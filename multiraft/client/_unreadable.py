@@ -6,7 +6,7 @@ and stored.  The error of a reader names the batch and the offset at which readi
 
 from __future__ import annotations
 
-from multiraft.client._compression import DecompressionTooLarge
+from multiraft.compression import DecompressionTooLarge
 from multiraft.errors import CorruptBatch
 
 

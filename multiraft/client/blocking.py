@@ -39,7 +39,6 @@ from multiraft.client._accumulator import BufferFull, ProducerSettings
 from multiraft.client._batches import Delivery
 from multiraft.client._blocking_sockets import LinkSocket, SecureLinkSocket, monotonic_ms
 from multiraft.client._client import ClientCore
-from multiraft.client._compression import DecompressionTooLarge
 from multiraft.client._consumer import ConsumerSettings, Start
 from multiraft.client._consuming import BaseConsumer, ConsumerCore
 from multiraft.client._gaps import Gap
@@ -70,6 +69,7 @@ from multiraft.client._thread_guard import ConcurrentUse, ThreadGuard
 from multiraft.client._unreadable import OversizedBatch, UnreadableBatch
 from multiraft.client._waits import Wait
 from multiraft.client.tls import TlsSettings
+from multiraft.compression import DecompressionTooLarge
 from multiraft.errors import ConfigError, MultiRaftError, RecordTooLarge
 from multiraft.wire.errors import (
     AmbiguousOutcome,

@@ -35,7 +35,7 @@ from collections import deque
 from typing import Any, NamedTuple, Sequence
 
 from multiraft.kafka.apis import ApiKey, ApiTable
-from multiraft.kafka.errors import KafkaFrameError, UnsupportedVersion
+from multiraft.kafka.errors import KafkaFrameError, UnencodableMessage, UnsupportedVersion
 from multiraft.kafka.frames import KafkaFrameReader
 from multiraft.kafka.hot_messages import RequestHeader
 from multiraft.kafka.requests import (
@@ -166,15 +166,19 @@ class KafkaConnection:
         as they were given.
 
         Raises ``LocalProtocolError`` for a request that is not in flight, or was answered before,
-        and ``UnencodableMessage``; nothing has changed then.  O(bytes that are no records)."""
+        and for a message that its version cannot carry; nothing has changed then.  O(bytes that are
+        no records)."""
         number, message = event.id, event.reply
         at = number - self._first
         if not 0 <= at < len(self._places) or self._places[at].buffers is not None:
             raise LocalProtocolError(f"request {number} is not in flight: answered twice?")
         assert not payload, "records are fields of the response"
         place = self._places[at]
-        place.buffers = (encode_response(place.header, message) if message is not None
-                         else unsupported_api_versions(place.header, self._keys))
+        try:
+            place.buffers = (encode_response(place.header, message) if message is not None
+                             else unsupported_api_versions(place.header, self._keys))
+        except UnencodableMessage as error:
+            raise LocalProtocolError(str(error)) from error
         if at:
             self.held_bytes += sum(map(len, place.buffers))
             return []

@@ -26,7 +26,7 @@ PAUSE, RESUME = "pause", "resume"
 class NodeRow(NamedTuple):
     """A node in the metadata.  ``incarnation``: of its data directory, 0 = it has never been
     started; ``started_ms``: wall-clock time of its last start in milliseconds, 0 = not known;
-    ``kafka_address``: what Kafka's clients are told, "" = it has no port for them."""
+    ``kafka_address``: the one for Kafka's clients, "" = it has no port for them."""
 
     id: int
     incarnation: int

@@ -123,8 +123,8 @@ class DeletionResult(NamedTuple):
 
 class NodeSummary(NamedTuple):
     """A node.  ``state``: up, down or unknown, as the answering node sees it; ``groups`` and
-    ``leads``: number of groups that it is a member of, and that it leads; ``kafka_address``: what
-    Kafka's clients are told, "" = it has no port for them."""
+    ``leads``: number of groups that it is a member of, and that it leads; ``kafka_address``: the
+    one for Kafka's clients, "" = it has no port for them."""
 
     id: int
     client_address: str

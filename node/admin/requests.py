@@ -26,7 +26,6 @@ from multiraft.wire import messages as wire
 from multiraft.wire.connection import RequestEvent
 from multiraft.wire.errors import (
     Code,
-    ErrorDetail,
     InvalidRequest,
     LeaderUnknown,
     LimitExceeded,
@@ -40,6 +39,7 @@ from multiraft.wire.settings import SettingChange
 from node.admin.group_requests import GroupRequests
 from node.admin.setting_requests import judged
 from node.clients.metadata_wait import METADATA_WAIT_S
+from node.clients.request_tasks import RequestTasks
 from node.config import NodeConfig
 from node.loop.steps import ROWS_PER_STEP, parts
 from node.loop.turns import Turns
@@ -47,7 +47,6 @@ from node.metadata import state_machine
 from node.metadata.settings_table import NONE
 from node.peers.registry import PeerRegistry
 from node.replicas.group_description import describe_group
-from node.request_errors import REFUSED, request_error
 
 if TYPE_CHECKING:
     from multiraft.raft.multi_raft import MultiRaft
@@ -63,8 +62,6 @@ TRANSFER_WAIT_S = 3.0
 TRANSFER_RETRY_S = 0.1
 #: Cost of a request that names no more than a few rows: a task, and perhaps a command.
 REQUEST_ROWS = 32
-#: Requests of this kind in progress at a time, of all connections: each is a task.
-ADMIN_REQUESTS_MAX = 1024
 
 
 class Admin:
@@ -86,63 +83,35 @@ class Admin:
         self._others = others
         self._request_round = request_round
         self._roles = roles
-        self._nursery: trio.Nursery | None = None
-        self._at_work = 0
-        self._scopes: dict[object, dict[trio.CancelScope, None]] = {}  # by session
+        self._tasks = RequestTasks(turns, request_round, directory.leader_detail)
         self._creating = 0  # partitions of topics whose creation is not decided
         self._wide = trio.Lock()  # held while a command of many partitions is in progress
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run the nursery of requests in progress, until cancelled."""
-        async with trio.open_nursery() as nursery:
-            self._nursery = nursery
-            task_status.started()
-            await trio.sleep_forever()
+        await self._tasks.run(task_status)
+
+    @property
+    def peer_handlers(self) -> dict[type, Callable[[Any], Awaitable[Any]]]:
+        """Request that another node passes on to the metadata leader -> its handler."""
+        return {shape.kind: self._handle for shape in wire.PEER_REQUESTS.values()}
 
     def handle(self, event: RequestEvent, answer: Answer) -> None:
         """Start a task that handles a request and calls ``answer`` once, later; above
         ``ADMIN_REQUESTS_MAX`` refuse at once."""
-        if self._at_work >= ADMIN_REQUESTS_MAX:
-            answer.refuse(Code.QUEUE_FULL, ErrorDetail(
-                text="too many administrative requests at a time", limit=ADMIN_REQUESTS_MAX,
-                value=self._at_work + 1))
-            return
-        self._at_work += 1
-        assert self._nursery is not None
-        self._nursery.start_soon(self._answer_to, event, answer)
+        self._tasks.start(answer, self._reply_to, event)
 
     def forget(self, session: Session) -> None:
         """Cancel the requests of a session that has ended."""
-        for scope in self._scopes.pop(session, ()):
-            scope.cancel()
+        self._tasks.forget(session)
 
-    async def _answer_to(self, event: RequestEvent, answer: Answer) -> None:
-        session, scope = answer.session, trio.CancelScope()
-        self._scopes.setdefault(session, {})[scope] = None
-        try:
-            with scope:
-                await self._answer(event, answer)
-        finally:
-            mine = self._scopes.get(session)
-            if mine is not None:
-                mine.pop(scope, None)
-                if not mine:
-                    del self._scopes[session]
-
-    async def _answer(self, event: RequestEvent, answer: Answer) -> None:
-        self._turns.work_for(answer.session)
-        try:
-            if not await self._metadata_log.applied(event.metadata_index, METADATA_WAIT_S):
-                raise StaleMetadata(
-                    f"this node has applied metadata {self._directory.metadata_index}, the client "
-                    f"has seen {event.metadata_index}")
-            await self._turns.take(REQUEST_ROWS)
-            answer(await self._handle(event.request))
-        except REFUSED as error:
-            answer.refuse(*request_error(error, self._directory.leader_detail))
-        finally:
-            self._at_work -= 1
-            self._request_round()  # the reply is sent with the round
+    async def _reply_to(self, event: RequestEvent) -> Any:
+        if not await self._metadata_log.applied(event.metadata_index, METADATA_WAIT_S):
+            raise StaleMetadata(
+                f"this node has applied metadata {self._directory.metadata_index}, the client "
+                f"has seen {event.metadata_index}")
+        await self._turns.take(REQUEST_ROWS)
+        return await self._handle(event.request)
 
     def _handle(self, request: Any) -> Awaitable[Any]:
         other = self._others.get(type(request))

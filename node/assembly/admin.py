@@ -62,4 +62,5 @@ def build_admin(env: NodeEnv, storage: StorageParts, metadata: MetadataParts, pe
                                    lambda: env.space.full)
     requests = Admin(core, env.store, log, metadata.directory, config, metadata.known, handlers,
                      env.loop.request, roles, turns)
+    peers.handlers.update(requests.peer_handlers)
     return AdminParts(roles, group_health, pool, sinks, handlers, requests, sizes)

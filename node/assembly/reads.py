@@ -27,6 +27,7 @@ class ReadParts:
     """Fetch, list offsets, and the confirmations and tasks that both wait for."""
 
     counts: LoadCounts | None  # of appends as well; None = no loads are published
+    read_view: ReadView
     background: Background
     read_index_requests: ReadIndexRequests
     fetch_handler: FetchHandler
@@ -67,6 +68,6 @@ def build_reads(env: NodeEnv, storage: StorageParts, metadata: MetadataParts) ->
                       later)
     corruption_reports = CorruptionReports(read_view, store, background, damaged, request_round)
     return ReadParts(
-        counts, background, read_index_requests, fetch_handler, offsets, corruption_reports,
-        log_starts, BlockReads(store, trio.to_thread.run_sync, damaged)
+        counts, read_view, background, read_index_requests, fetch_handler, offsets,
+        corruption_reports, log_starts, BlockReads(store, trio.to_thread.run_sync, damaged)
     )

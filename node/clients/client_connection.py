@@ -194,6 +194,8 @@ class ClientConnection:
         poller, file_number = self._owner.poller, self._sock.fileno()
         timeout_ms = self._owner.sessions.limits.hello_timeout_ms
         with trio.move_on_after(timeout_ms / 1000) as hello:
+            if self._connection.state is State.OPEN:  # a protocol without a handshake
+                hello.deadline = math.inf
             while not self.session.is_over:
                 poller.add(file_number, self.receive)
                 try:
@@ -268,7 +270,8 @@ class ClientConnections:
 
     def __init__(self, sessions: Sessions, requests: PortRequests, poller: Poller, turns: Turns,
                  log: logging.Logger, security: Security | None = None,
-                 http_port: Callable[[], int] = lambda: 0):
+                 http_port: Callable[[], int] = lambda: 0, port: str = "client"):
+        """``port``: ``client`` or ``kafka``, for the log."""
         self.sessions = sessions
         self.requests = requests
         self.poller = poller
@@ -276,7 +279,7 @@ class ClientConnections:
         self.open: dict[ClientConnection, None] = {}
         self._security = security
         self._log = log
-        self.foreign = ForeignClients("client", http_port, log)
+        self.foreign = ForeignClients(port, http_port, log)
         self.closed_by_error = 0
 
     async def handle(self, sock: socket.socket) -> None:

@@ -11,17 +11,17 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from multiraft.wire import messages, placements, plans, sinks
 from multiraft.wire import nodes as wire
-from multiraft.wire import placements, plans, sinks
 from multiraft.wire.errors import AmbiguousOutcome, Code, ErrorDetail, exception_for
 from multiraft.wire.schema import Malformed, Shape
 from node.peers.bulk_channel import Bulk, Handler, NoAnswer
 from node.request_errors import REFUSED
 
-REQUESTS = {**wire.PEER_REQUESTS, **placements.PEER_REQUESTS, **plans.PEER_REQUESTS,
-            **sinks.PEER_REQUESTS}
-RESPONSES = {**wire.PEER_RESPONSES, **placements.PEER_RESPONSES, **plans.PEER_RESPONSES,
-             **sinks.PEER_RESPONSES}
+REQUESTS = {**wire.PEER_REQUESTS, **messages.PEER_REQUESTS, **placements.PEER_REQUESTS,
+            **plans.PEER_REQUESTS, **sinks.PEER_REQUESTS}
+RESPONSES = {**wire.PEER_RESPONSES, **messages.PEER_RESPONSES, **placements.PEER_RESPONSES,
+             **plans.PEER_RESPONSES, **sinks.PEER_RESPONSES}
 OPS = {shape.kind: op for op, shape in REQUESTS.items()}
 
 #: Request -> its handler, which raises one of ``REFUSED``.
@@ -41,14 +41,14 @@ class PeerRequests:
         self._handlers = handlers
         self._refusal = refusal
         for op, shape in REQUESTS.items():
-            (bulk.handlers if served is None else served)[op] = self._handler(shape)
+            (bulk.handlers if served is None else served)[op] = self._handler(op, shape)
 
     async def ask(self, peer: int, request: Any) -> Any:
         """Send a request to one node and return its reply. Raises ``RequestError`` for a refusal,
         ``AmbiguousOutcome`` if no valid answer comes."""
         op = OPS[type(request)]
         try:
-            answer = await self._bulk.ask(peer, {"op": op, **request._asdict()})
+            answer = await self._bulk.ask(peer, {"op": op, **REQUESTS[op].header(request)})
             fields = dict(answer.header)
             code = fields.pop("code", None)
             if code == Code.OK:
@@ -58,7 +58,7 @@ class PeerRequests:
             raise AmbiguousOutcome(f"{op}: {error}") from error
         raise refused
 
-    def _handler(self, shape: Shape) -> Handler:
+    def _handler(self, op: str, shape: Shape) -> Handler:
         async def handle(peer: int, header: dict, _payload: memoryview) -> tuple[dict, tuple]:
             fields = dict(header)
             del fields["op"]
@@ -70,7 +70,7 @@ class PeerRequests:
             except REFUSED as error:
                 code, detail = self._refusal(error)
                 return {"code": int(code), "text": detail.text, "leader": detail.leader}, ()
-            return {"code": int(Code.OK), **reply._asdict()}, ()
+            return {"code": int(Code.OK), **RESPONSES[op].header(reply)}, ()
 
         return handle
 

@@ -27,6 +27,7 @@ from multiraft.wire.nodes import (
 )
 from node.cluster.metadata_client import MetadataRequests
 from node.cluster.peer_requests import PeerRequests
+from node.metadata.node_releases import kafka_addresses_fault
 from node.metadata.state_machine import NodeRecord
 from node.peers.admission import Admission
 from node.peers.registry import PeerRegistry
@@ -63,12 +64,25 @@ class Registration:
         self._link_manager = link_manager
         self._log = log
         self._why = ""
+        self._awaits_releases = False  # registered without the address for Kafka's clients
 
     async def run(self) -> None:
         """Register this node once it is admitted, then watch for its removal from the cluster,
         until cancelled. Raises ``NodeRefused`` when it was removed, or the cluster refuses it for
         good."""
         await self._admission.admitted.wait()
+        await self._register()
+        while True:
+            if self._record.id in self._known.facts.removed:
+                self._admission.check_final(
+                    Code.NODE_REMOVED, f"node {self._record.id} was removed from the cluster")
+            if self._awaits_releases and self._record_now() == self._record:
+                await self._register()
+                continue
+            await self._known.changed()
+
+    async def _register(self) -> None:
+        """Register this node, however long that takes.  Raises ``NodeRefused``."""
         pause_s = RETRY_S_MIN
         while not await self._registered():
             await trio.sleep(pause_s)
@@ -76,18 +90,21 @@ class Registration:
                 await self._ask_around()
             pause_s = min(2 * pause_s, RETRY_S_MAX)
         self._log.info("node_registered", extra={"boot_epoch": self._record.boot_epoch})
-        while True:
-            if self._record.id in self._known.facts.removed:
-                self._admission.check_final(
-                    Code.NODE_REMOVED, f"node {self._record.id} was removed from the cluster")
-            await self._known.changed()
+
+    def _record_now(self) -> NodeRecord:
+        """Return the record of this node, without an address for Kafka's clients as long as another
+        node could not read it."""
+        if self._record.kafka_address and kafka_addresses_fault(self._known.facts.nodes.values()):
+            return self._record._replace(kafka_address="")
+        return self._record
 
     async def _registered(self) -> bool:
         """Make one attempt to register this node, and take over the nodes in the reply. Return
         False, after logging a new reason, if it failed. Raises ``NodeRefused`` for a refusal that
         is final."""
         try:
-            reply = await self._requests.ask(RegisterNode(NodeRow(*self._record)))
+            record = self._record_now()
+            reply = await self._requests.ask(RegisterNode(NodeRow(*record)))
         except RequestError as error:
             self._admission.check_final(error.code, f"the cluster refuses this node: {error}",
                                         self._registered_boot_id())
@@ -96,6 +113,7 @@ class Registration:
         except MultiRaftError as error:
             self._not_yet(str(error))
             return False
+        self._awaits_releases = record != self._record
         self._learn(reply)
         return True
 

@@ -68,8 +68,8 @@ class NodeRecord(NamedTuple):
 
     ``incarnation`` is bound to the node's data directory (0 = not known yet); ``boot_epoch`` grows
     with each start of the node.  ``version`` of its program and ``started_ms``, the wall-clock time
-    of its last start in milliseconds since 1970, are only displayed.  ``kafka_address`` is what
-    Kafka's clients are told, "" = the node has no port for them.
+    of its last start in milliseconds since 1970, are only displayed.  ``kafka_address`` is the
+    one for Kafka's clients, "" = the node has no port for them.
     """
 
     id: int

@@ -2,7 +2,8 @@
 
 Contract.  Pure functions of the rows of the nodes.  A leader proposes kinds 8 to 11 of entries, and
 version 2 of LOG_START, only while ``retention_entries_fault`` is empty.  A node compacts the Raft
-log of a group with partitions only while ``data_snapshots_fault`` is.
+log of a group with partitions only while ``data_snapshots_fault`` is, and registers an address for
+Kafka's clients only while ``kafka_addresses_fault`` is.
 
 Theory.  A node records its release when it registers, before it takes part again: the metadata
 know the release of each node that runs.  A node that goes back to an earlier release is not
@@ -25,6 +26,9 @@ RETENTION_ENTRIES_SINCE = (0, 2)
 
 #: First release that takes a snapshot in place of the compacted log of a group with partitions.
 DATA_SNAPSHOTS_SINCE = (0, 2)
+
+#: First release that reads an address for Kafka's clients in the row of a node.
+KAFKA_ADDRESSES_SINCE = (0, 2)
 
 #: Nodes that a refusal names; it always tells their number.
 NODES_NAMED = 4
@@ -50,6 +54,14 @@ def data_snapshots_fault(nodes: Iterable[NodeRecord]) -> str:
     """Return why Raft logs of groups with partitions may not be compacted yet: nodes of earlier or
     unknown releases.  Empty if they may be.  O(nodes)."""
     return _fault(nodes, DATA_SNAPSHOTS_SINCE, "snapshots of groups with partitions need")
+
+
+def kafka_addresses_fault(nodes: Iterable[NodeRecord]) -> str:
+    """Return why nodes may not register addresses for Kafka's clients yet: nodes of earlier
+    releases, which could not read them.  Empty if they may.  A node that was never started is none
+    of them.  O(nodes)."""
+    return _fault((node for node in nodes if node.incarnation or node.version),
+                  KAFKA_ADDRESSES_SINCE, "addresses for Kafka's clients need")
 
 
 def _fault(nodes: Iterable[NodeRecord], since: tuple[int, int], what: str) -> str:

@@ -154,7 +154,7 @@ class MetadataState:
     __slots__ = ("version", "cluster_id", "pool_size", "replication_factor", "hash_seed",
                  "partitions_count", "table", "placed", "plans", "sinks", "settings",
                  "_group_counts", "producers", "_next_incarnation", "_topics", "_by_incarnation",
-                 "_recovered")
+                 "_by_id", "_recovered")
 
     def __init__(self) -> None:
         self.version = 0
@@ -175,6 +175,7 @@ class MetadataState:
         self._topics: SortedDict[str, Topic] = SortedDict()
         #: The same topics by their own incarnation, which is that of their first partition.
         self._by_incarnation: SortedDict[int, Topic] = SortedDict()
+        self._by_id: dict[bytes, Topic] = {}  # the same topics
         #: Group -> (incarnation, node that it was recovered from), after forced recoveries.
         self._recovered: dict[int, tuple[int, int]] = {}
 
@@ -253,6 +254,7 @@ class MetadataState:
         self._next_incarnation += topic.partitions
         self._topics[topic.name] = topic
         self._by_incarnation[topic.incarnation] = topic
+        self._by_id[topic.id] = topic
         for group in self._place(topic):
             self._group_counts[group] += 1
         self.partitions_count += topic.partitions
@@ -304,6 +306,7 @@ class MetadataState:
             self.plans.forget_partition(incarnation)
         del self._topics[topic.name]
         del self._by_incarnation[topic.incarnation]
+        self._by_id.pop(topic.id, None)
         self.settings.forget(topic.incarnation)
         self.partitions_count -= topic.partitions
         return Result(Code.OK, topic)
@@ -396,6 +399,10 @@ class MetadataState:
     def topic(self, name: str) -> Topic | None:
         """Return the existing topic of that name, or None.  O(1)."""
         return self._topics.get(name)
+
+    def topic_of_id(self, topic_id: bytes) -> Topic | None:
+        """Return the existing topic with that id, or None.  O(1)."""
+        return self._by_id.get(topic_id)
 
     def topic_at(self, incarnation: int) -> Topic | None:
         """Return the existing topic with that incarnation, or None.  O(1)."""
@@ -523,6 +530,7 @@ class MetadataState:
         topics = list(map(Topic._make, snapshot["topics"]))
         self._topics = SortedDict((topic.name, topic) for topic in topics)
         self._by_incarnation = SortedDict((topic.incarnation, topic) for topic in topics)
+        self._by_id = {topic.id: topic for topic in topics}
         self.partitions_count = sum(topic.partitions for topic in topics)
         self.placed.fill(snapshot)
         if snapshot["version"] > 3:
@@ -546,13 +554,15 @@ class MetadataState:
         for first, topic in self._by_incarnation.items():
             assert topic.incarnation == first >= end, f"{topic} overlaps the one before"
             assert self._topics[topic.name] is topic
+            assert self._by_id[topic.id] is topic
             end = first + topic.partitions
             for incarnation in range(first, end):
                 counts[self.epoch_history(topic, incarnation)[-1].group] += 1
                 chained += incarnation in self.placed.epoch_histories
                 switched += incarnation in self.placed.switches
         assert end <= self._next_incarnation
-        assert len(self._topics) == len(self._by_incarnation) <= TOPICS_MAX
+        assert (len(self._topics) == len(self._by_incarnation) == len(self._by_id)
+                <= TOPICS_MAX)
         assert counts == self._group_counts, f"{counts} != {self._group_counts}"
         assert self.partitions_count == sum(counts) <= PARTITIONS_MAX
         assert not counts or counts[METADATA_GROUP] == 0, "the metadata group holds no partitions"

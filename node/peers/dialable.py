@@ -1,6 +1,6 @@
 """Checks of the addresses that a node hands out to other nodes and clients.
 
-A node listens at the very addresses that it hands out; only Kafka's clients may be told another
+A node listens at the very addresses that it hands out; only Kafka's clients may receive another
 one. Therefore an address that means "every address of this machine" is refused: a node that dials
 it connects to itself, which stays unnoticed as long as all nodes run on one machine.
 """
@@ -49,7 +49,7 @@ def require_dialable_kafka_row(node: NodeRecord) -> None:
 
 
 def require_kafka_dialable(kafka: KafkaConfig) -> None:
-    """Raise ``BadConfig`` if Kafka's clients are told an address that other machines cannot connect
+    """Raise ``BadConfig`` if Kafka's clients receive an address that other machines cannot connect
     to."""
     told = kafka.advertised()
     if told is None:

@@ -49,7 +49,7 @@ class FakeCluster:
         self.up = {1, 2, 3}
         self.forgotten: set[int] = set()
         self.removed: list[int] = []
-        self.kafka: dict[int, str] = {}  # node -> address that Kafka's clients are told
+        self.kafka: dict[int, str] = {}  # node -> address that Kafka's clients receive
         self.failure: Exception | None = None
         self.asked: list[tuple[str, ...]] = []
         self.outcomes: dict[bytes, Exception] = {}  # value -> how its batch ends

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from multiraft import core
 from multiraft.client._batch_reader import Search, first_records, intact_batches
-from multiraft.client._compression import codec_number, compress
 from multiraft.client._records import FetchedBatch
+from multiraft.compression import codec_number, compress
 from multiraft.errors import CorruptBatch
 from multiraft.storage.index import PartitionIndex
 from multiraft.storage.store import Store

@@ -12,7 +12,8 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multiraft.client._compression import (
+from multiraft.codec import layout
+from multiraft.compression import (
     DECOMPRESSED_BYTES_FREE,
     DECOMPRESSED_BYTES_MAX,
     RATIO_MAX,
@@ -22,7 +23,6 @@ from multiraft.client._compression import (
     decompress,
     limit_for,
 )
-from multiraft.codec import layout
 from multiraft.errors import ConfigError, CorruptBatch
 
 CODECS = [layout.CODEC_GZIP, layout.CODEC_SNAPPY, layout.CODEC_LZ4, layout.CODEC_ZSTD]

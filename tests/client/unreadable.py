@@ -7,8 +7,7 @@ import zlib
 
 import pytest
 
-from multiraft import core
-from multiraft.client import _compression
+from multiraft import compression, core
 from multiraft.codec import layout
 
 
@@ -37,13 +36,13 @@ GARBAGE = b"x" * 100
 CODECS = [layout.CODEC_GZIP, layout.CODEC_SNAPPY, layout.CODEC_LZ4, layout.CODEC_ZSTD]
 UNREADABLE = [
     *[pytest.param(crafted(codec, GARBAGE), id=f"garbage-{codec}") for codec in CODECS],
-    *[pytest.param(crafted(codec, _compression.compress(codec, records_block(3))[:-5], 3),
+    *[pytest.param(crafted(codec, compression.compress(codec, records_block(3))[:-5], 3),
                    id=f"cut-{codec}") for codec in CODECS],
-    *[pytest.param(crafted(codec, _compression.compress(codec, records_block(3)), 5),
+    *[pytest.param(crafted(codec, compression.compress(codec, records_block(3)), 5),
                    id=f"too-few-{codec}") for codec in CODECS],
-    *[pytest.param(crafted(codec, _compression.compress(codec, records_block(3)), 2),
+    *[pytest.param(crafted(codec, compression.compress(codec, records_block(3)), 2),
                    id=f"too-many-{codec}") for codec in CODECS],
     pytest.param(crafted(layout.CODEC_ZSTD, b""), id="nothing"),
     pytest.param(crafted(layout.CODEC_GZIP, zlib.compress(b"\0" * (64 << 20))), id="not-gzip"),
 ]
-BOMB = crafted(layout.CODEC_GZIP, _compression.compress(layout.CODEC_GZIP, bytes(32 << 20)))
+BOMB = crafted(layout.CODEC_GZIP, compression.compress(layout.CODEC_GZIP, bytes(32 << 20)))

@@ -22,8 +22,8 @@ TABLES = (
      "Loads published as records ([`spark-planning.md`](spark-planning.md))."),
     ("kafka", config.KafkaConfig, "node/config.py",
      "The port of Kafka's clients. Its certificates are those of the client port, in `[security]`. "
-     "With `advertised_address` a wildcard may be listened at; what Kafka's clients are told is "
-     "registered with the cluster at each start."),
+     "With `advertised_address` a wildcard may be listened at; the address that Kafka's "
+     "clients receive is registered with the cluster at each start."),
     ("security", SecurityConfig, "node/security_config.py",
      "Files, relative to `node.toml`; SIGHUP reads them again ([`security.md`](security.md))."),
 )

@@ -11,7 +11,7 @@ import cbor2
 from chaos.history import Event, HistoryWriter
 from chaos.simulator.disk.filesystem import SimulatedFilesystem
 from multiraft import core
-from multiraft.client._compression import CODECS, compress
+from multiraft.compression import CODECS, compress
 from multiraft.liveness.leadership_digest import BUCKETS
 from multiraft.liveness.peer_identity import BootId
 from multiraft.partitions.producer_state import BATCHES_PER_WINDOW, export_windows, extended
@@ -258,7 +258,15 @@ def peer_questions() -> dict[str, tuple]:
     window = carried_windows()[0]
     looked = wire_plans.ProbedGroup(1, 1, 17, True, (1, 2, 3), (4,), (), 90, 1 << 20, 0,
                                (wire_plans.ProbedMember(2, "replicate", 90, 0),))
+    topic = wire.TopicMetadata("t", bytes(16), 7, (wire.PartitionMetadata(0, 7, 1, 1, 5, 1),))
     pairs = (
+        (wire_settings.AlterSettings("t", (SettingChange("retention.ms", "9"),
+                                           SettingChange("retention.bytes", None)), 7, True),
+         wire_settings.AlterSettingsReply()),
+        (wire.CreateTopic("t", 1, 0, bytes(16), (("retention.ms", "9"),)),
+         wire.CreateTopicReply(topic)),
+        (wire.DeleteTopic("t", 7), wire.DeleteTopicReply()),
+        (wire.InitProducer(3, 4), wire.InitProducerReply(3, 5)),
         (nodes.RegisterNode(_ROWS[ASKING - 1]), _JOINED),
         (nodes.KnownNodes(), nodes.KnownNodesReply(_ROWS, (9,), 5)),
         (nodes.ReportMembers(3, 1, 17, (1, 2), (3,)), nodes.ReportMembersReply()),

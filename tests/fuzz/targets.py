@@ -22,8 +22,8 @@ from chaos.history import BadHistory, read_history
 from chaos.simulator.disk.filesystem import SimulatedFilesystem
 from multiraft import _core, core
 from multiraft.client._batch_reader import intact_batches
-from multiraft.client._compression import decompress
 from multiraft.codec import reference
+from multiraft.compression import decompress
 from multiraft.errors import CodecError, CorruptEntry, MalformedHeader, MultiRaftError
 from multiraft.kafka.errors import KafkaFrameError, UnsupportedVersion
 from multiraft.partitions import entry_text

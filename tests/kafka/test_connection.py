@@ -13,7 +13,6 @@ from multiraft.kafka.connection import (
     KafkaRequest,
 )
 from multiraft.kafka.error_codes import ErrorCode
-from multiraft.kafka.errors import UnencodableMessage
 from multiraft.kafka.hot_messages import (
     FetchRequest,
     FetchResponse,
@@ -213,7 +212,7 @@ def test_a_request_is_answered_once():
 def test_an_answer_that_cannot_be_encoded_may_be_replaced():
     connection = opened(request(1))
     (event,) = events(connection)
-    with pytest.raises(UnencodableMessage):
+    with pytest.raises(LocalProtocolError):
         connection.send(ResponseEvent(event.id, MetadataResponse(cluster_id="c" * 40_000)))
     assert answers(connection.send(ResponseEvent(event.id, metadata("a")))) == [(1, "a")]
 

@@ -7,8 +7,8 @@ import pytest
 pytest.importorskip("pyspark", reason="needs the extra 'spark': pip install 'multiraft[spark]'")
 
 from multiraft import core  # noqa: E402
-from multiraft.client._compression import codec_number, compress  # noqa: E402
 from multiraft.client._records import FetchedBatch  # noqa: E402
+from multiraft.compression import codec_number, compress  # noqa: E402
 from pyspark_multiraft.rows import Rows  # noqa: E402
 
 CREATED_MS, APPENDED_MS = 1_700_000_000_000, 1_700_000_123_456

@@ -182,6 +182,14 @@ NEVER_IN_NODE = ("pyspark", "time", "random")
 
 LAYERS = (
     Layer(
+        "`multiraft.compression`",
+        ("multiraft/compression.py",),
+        CODEC,
+        COMPRESSION,
+        PURE,
+        {},
+    ),
+    Layer(
         "`multiraft/*.py`",
         ("multiraft/*.py",),
         BASE,
@@ -282,8 +290,8 @@ LAYERS = (
     Layer(
         "`multiraft.client`",
         ("multiraft/client/**.py",),
-        ("multiraft.client.**", "multiraft.wire.**", *CODEC),
-        ("trio", *COMPRESSION),
+        ("multiraft.client.**", "multiraft.wire.**", "multiraft.compression", *CODEC),
+        ("trio",),
         (),
         {},
     ),
@@ -335,6 +343,24 @@ LAYERS = (
             "placement.**",
         ),
         ("trio", "sortedcontainers"),
+        NEVER_IN_NODE,
+        {},
+    ),
+    Layer(
+        "`node.kafka`",
+        ("node/kafka/**.py",),
+        (
+            "node.kafka.**",
+            "node.admin.**",
+            "node.clients.**",
+            "node.cluster.**",
+            "node.loop.**",
+            "node.metadata.**",
+            "node.peers.**",
+            "node.*",
+            "multiraft.**",
+        ),
+        ("trio",),
         NEVER_IN_NODE,
         {},
     ),

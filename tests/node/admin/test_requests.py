@@ -15,6 +15,7 @@ from multiraft.wire.messages import (
 )
 from multiraft.wire.nodes import DescribeNode, ListNodes
 from node.admin import requests as admin_module
+from node.clients import request_tasks
 from node.metadata import state_machine
 from tests.node.harness import Client, in_trio, serving, until
 
@@ -148,18 +149,18 @@ async def test_a_node_that_catches_up_in_time_answers(tmp_path, monkeypatch):
                 await Client.open(node) as other):
         ahead = node.metadata.log.state.version + 1
         await client.begin(ListTopics(), seen_index=ahead)
-        await until(lambda: node.admin.requests._at_work)
+        await until(lambda: node.admin.requests._tasks.in_progress)
         await other.create("t")
         assert [row.name for row in (await client.event()).reply.topics] == ["t"]
 
 
 @in_trio
 async def test_too_many_requests_at_a_time_are_refused_with_the_limit(tmp_path, monkeypatch):
-    monkeypatch.setattr(admin_module, "ADMIN_REQUESTS_MAX", 1)
+    monkeypatch.setattr(request_tasks, "ADMIN_REQUESTS_MAX", 1)
     monkeypatch.setattr(admin_module, "METADATA_WAIT_S", 60.0)
     async with serving(tmp_path) as node, await Client.open(node) as client:
         await client.begin(ListTopics(), seen_index=1 << 40)
-        await until(lambda: node.admin.requests._at_work)
+        await until(lambda: node.admin.requests._tasks.in_progress)
         refused = await client.ask(ListTopics())
         assert (refused.code, refused.error.limit, refused.error.value) == (Code.QUEUE_FULL, 1, 2)
 

@@ -259,9 +259,9 @@ async def test_nothing_more_is_done_for_a_connection_that_is_gone(tmp_path):
                                    client.machine.send(RequestEvent(number, Metadata(("wide",))))])
                 await until(lambda: turn.total > WIDE)
             await until(lambda: not node.clients.connections.open
-                        and not node.admin.requests._at_work)
+                        and not node.admin.requests._tasks.in_progress)
         assert turn.total < asked * WIDE // 2
-        assert not node.admin.requests._scopes
+        assert not node.admin.requests._tasks._scopes
         await until(lambda: not node.env.turns.waiting)
 
 

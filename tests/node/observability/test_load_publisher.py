@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from multiraft.client._compression import decompress
+from multiraft.compression import decompress
 from multiraft.core import batch_header, decode_records
 from multiraft.errors import MultiRaftError
 from multiraft.wire.errors import Code

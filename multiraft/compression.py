@@ -2,8 +2,9 @@
 
 Contract.  ``compress(codec, block)`` -> bytes; ``decompress(codec, block)`` -> bytes, or
 ``DecompressionTooLarge`` before more than the limit is in memory, or ``CorruptBatch`` when the
-bytes are not of the codec's format.  Nodes never decompress; clients do, so a decompression bomb of
-a hostile producer is stopped here.
+bytes are not of the codec's format.  Clients decompress what they read; a node decompresses only
+to find a record by its time for Kafka's clients.  A decompression bomb of a hostile producer is
+stopped here.
 
 Theory.  gzip is RFC 1952; lz4 is the frame format with independent blocks (Kafka's Java reader
 takes no others); zstd is a plain frame; snappy is the stream of the xerial library (16 header
@@ -14,7 +15,6 @@ from __future__ import annotations
 
 import struct
 import zlib
-from typing import TYPE_CHECKING
 
 import cramjam
 import lz4.frame
@@ -23,8 +23,7 @@ import zstandard
 from multiraft.codec import layout
 from multiraft.errors import CodecError, ConfigError, CorruptBatch
 
-if TYPE_CHECKING:
-    from multiraft.wire.frames import Buffer
+Buffer = bytes | bytearray | memoryview
 
 #: Size up to which every block may decompress: our own producers never exceed it.
 DECOMPRESSED_BYTES_FREE = layout.BATCH_BYTES_MAX

@@ -1,0 +1,232 @@
+"""Fetch requests of Kafka's clients.
+
+Contract. The fetch handler of the node reads and waits; batches are sent as it returns them, never
+copied. Each partition of the request has a place in the response, in the same order. A partition
+that does not exist, or whose leader epoch is not the present one, is refused here, and the request
+is then answered without waiting for records, as any request with a refused partition is. Fetch
+sessions (KIP-227) are not kept: the session id of each response is 0, and clients then name all
+partitions in each request.
+
+Theory. Records that were committed are never replaced here, so no client has to truncate what it
+has read, and no epoch diverges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from multiraft.kafka.connection import KafkaRequest
+from multiraft.kafka.error_codes import ErrorCode
+from multiraft.kafka.hot_messages import FetchRequest, FetchResponse
+from multiraft.wire.errors import Code, ErrorDetail
+from multiraft.wire.frames import Buffer
+from multiraft.wire.messages import LEADER, Fetch, FetchPart, FetchReply, FetchResult
+from node.clients.native_requests import FetchRequests as FetchHandler
+from node.clients.session import Session
+from node.kafka.answers import KafkaAnswer
+from node.kafka.error_codes import Fault, absent, of_fetch
+from node.kafka.topic_view import NO_PARTITION, UNKNOWN, Endpoint, TopicView, incarnation_of
+from node.loop.steps import ROWS_PER_STEP, advanced
+
+if TYPE_CHECKING:
+    from node.clients.memory_budget import MemoryBudget
+    from node.metadata.topics import Topic
+
+#: First version with ids of topics in place of names.
+IDS_SINCE = 13
+#: First version whose clients understand the state of records of transactions.
+READ_COMMITTED = 1
+#: Time that a client is asked to wait after a request that was refused because of the load, in
+#: milliseconds: clients repeat fetches at once.
+THROTTLE_MS = 100
+
+OLD_EPOCH = Fault(ErrorCode.FENCED_LEADER_EPOCH, "")
+NEW_EPOCH = Fault(ErrorCode.UNKNOWN_LEADER_EPOCH, "")
+
+
+class FetchRequests:
+    """The handler of fetch requests."""
+
+    def __init__(self, fetch_handler: FetchHandler, topics: TopicView, budget: MemoryBudget):
+        self._fetch_handler = fetch_handler
+        self._topics = topics
+        self._budget = budget
+
+    def handle(self, session: Session, number: int, request: KafkaRequest) -> None:
+        """Pass a fetch to the fetch handler, and answer it once that has records, or the time to
+        wait is over. O(partitions), in steps."""
+        budget = self._budget
+        if budget.unsent > budget.unsent_max:
+            self.refuse(session, number, request, Code.QUEUE_FULL, budget.refusal())
+            return
+        session.rows_left -= sum(len(topic.partitions) for topic in request.message.topics)
+        session.run_steps(advanced(self._fetched(session, number, request)))
+
+    def refuse(self, session: Session, number: int, request: KafkaRequest, code: Code,
+               detail: ErrorDetail) -> None:
+        """Refuse a request before any work is done for it."""
+        KafkaAnswer(session, number, partial(_refusal, request)).refuse(code, detail)
+
+    def _fetched(self, session: Session, number: int, request: KafkaRequest) -> Iterator[None]:
+        """Collect the partitions that may be read, and pass them on. Each step takes part of
+        them."""
+        message: FetchRequest = request.message
+        fetching = _Fetching(self._topics, request)
+        rows = 0
+        for topic in message.topics:
+            fetching.begin_topic(topic)
+            for part in topic.partitions:
+                rows += 1
+                if rows > ROWS_PER_STEP:
+                    rows = 0
+                    yield
+                fetching.add(part)
+        wait_ms = 0 if fetching.has_refused else max(0, message.max_wait_ms)
+        rest = self._fetch_handler.handle(
+            Fetch(tuple(fetching.parts), max(0, message.min_bytes), max(0, message.max_bytes),
+                  wait_ms, LEADER), _FetchAnswer(session, number, request, fetching), 0)
+        if rest is not None:
+            yield from rest
+
+
+class _Fetching:
+    """The partitions of one request: those to read, and the results of all."""
+
+    __slots__ = ("parts", "results", "responses", "has_refused", "topics", "_by_id", "_topic",
+                 "aborted")
+
+    def __init__(self, topics: TopicView, request: KafkaRequest):
+        self.topics = topics
+        self._by_id = request.header.request_api_version >= IDS_SINCE
+        #: Transactions whose records a client has to skip: there are none.
+        self.aborted: list | None = (
+            [] if request.message.isolation_level == READ_COMMITTED else None)
+        self._topic: Topic | None = None  # whose partitions are added
+        self.parts: list[FetchPart] = []
+        self.results: list[Any] = []  # of ``parts``
+        self.responses: list[Any] = []  # of topics, with the results of all their partitions
+        self.has_refused = False
+
+    def begin_topic(self, topic: Any) -> None:
+        """Begin with the partitions of a topic in the request."""
+        self._topic = self.topics.topic(topic.topic, topic.topic_id, self._by_id)
+        self.responses.append(FetchResponse.FetchableTopicResponse(
+            topic=topic.topic, topic_id=topic.topic_id))
+
+    def add(self, part: Any) -> None:
+        """Add a partition of the topic: to ``parts``, unless it is refused here."""
+        result = FetchResponse.PartitionData(
+            partition_index=part.partition, high_watermark=UNKNOWN,
+            aborted_transactions=self.aborted, records=())
+        self.responses[-1].partitions.append(result)
+        incarnation = incarnation_of(self._topic, part.partition)
+        if incarnation == NO_PARTITION:
+            fault: Fault | None = absent(self._topic is None and self._by_id)
+        elif part.fetch_offset < 0:
+            fault = BELOW_ZERO
+        else:
+            fault = epoch_fault(self.topics, incarnation, part.current_leader_epoch)
+        if fault is not None:
+            result.error_code = fault.error
+            self.has_refused = True
+            return
+        self.parts.append(FetchPart(incarnation, part.fetch_offset,
+                                    max(0, part.partition_max_bytes)))
+        self.results.append(result)
+
+
+class _FetchAnswer(KafkaAnswer):
+    """The reply callback of a fetch."""
+
+    __slots__ = ("_fetching",)
+
+    def __init__(self, session: Session, number: int, request: KafkaRequest, fetching: _Fetching):
+        super().__init__(session, number, partial(_refusal, request))
+        self._fetching = fetching
+
+    def __call__(self, reply: FetchReply, payload: Sequence[Buffer] = ()) -> None:
+        """Answer with the results of the fetch handler and of the partitions that were refused
+        before. O(partitions + buffers)."""
+        fetching = self._fetching
+        pieces = _Pieces(payload)
+        leaders: dict[int, Endpoint] = {}
+        for response, result in zip(fetching.results, reply.results, strict=True):
+            if result.code == Code.OK:
+                response.high_watermark = response.last_stable_offset = result.high_watermark
+                response.log_start_offset = result.log_start
+                if result.length:
+                    response.records = pieces.take(result.length)
+            else:
+                self._fail(response, result, leaders)
+        super().__call__(FetchResponse(
+            responses=fetching.responses,
+            node_endpoints=[FetchResponse.NodeEndpoint(
+                node_id=found.node, host=found.host, port=found.port, rack=found.rack)
+                for found in leaders.values()]))
+
+    def _fail(self, response: Any, result: FetchResult, leaders: dict[int, Endpoint]) -> None:
+        """Enter the error of a partition, with the leader that it names (KIP-951)."""
+        response.error_code = of_fetch(result.code)
+        topics = self._fetching.topics
+        named = topics.leader_named(result.incarnation, result.error or ErrorDetail())
+        if named is None:
+            return
+        found = topics.endpoint(named[0])
+        if found is not None:
+            leaders[found.node] = found
+            response.current_leader = FetchResponse.LeaderIdAndEpoch(
+                leader_id=named[0], leader_epoch=named[1])
+
+
+class _Pieces:
+    """The buffers of a reply, which are taken off in order, by length."""
+
+    __slots__ = ("_buffers", "_left")
+
+    def __init__(self, buffers: Sequence[Buffer]):
+        self._buffers = iter(buffers)
+        self._left: memoryview | None = None  # of a buffer that holds more than what was taken
+
+    def take(self, length: int) -> list[Buffer]:
+        """Return the buffers of the next ``length`` bytes.  O(buffers)."""
+        found: list[Buffer] = []
+        while length:
+            buffer = self._left if self._left is not None else next(self._buffers)
+            self._left = None
+            size = len(buffer)
+            if size > length:  # the fetch handler has joined small buffers
+                view = memoryview(buffer)
+                buffer, self._left, size = view[:length], view[length:], length
+            found.append(buffer)
+            length -= size
+        return found
+
+
+BELOW_ZERO = Fault(ErrorCode.OFFSET_OUT_OF_RANGE, "")
+
+
+def epoch_fault(topics: TopicView, incarnation: int, epoch: int) -> Fault | None:
+    """Return the error of a request that names the leader epoch ``epoch`` (KIP-320); None if it
+    names none, the present one, or this node does not lead the partition, which the handler
+    answers.  O(1)."""
+    if epoch == UNKNOWN or not topics.leads(incarnation):
+        return None
+    present = topics.leader(incarnation)[1]
+    if epoch == present:
+        return None
+    return OLD_EPOCH if epoch < present else NEW_EPOCH
+
+
+def _refusal(request: KafkaRequest, code: Code, detail: ErrorDetail) -> FetchResponse:
+    """Return the response that refuses every partition of a request.  O(partitions)."""
+    error = of_fetch(code)
+    return FetchResponse(
+        throttle_time_ms=THROTTLE_MS if code == Code.QUEUE_FULL else 0,
+        responses=[FetchResponse.FetchableTopicResponse(
+            topic=topic.topic, topic_id=topic.topic_id, partitions=[
+                FetchResponse.PartitionData(
+                    partition_index=part.partition, high_watermark=UNKNOWN, error_code=error,
+                    records=()) for part in topic.partitions])
+            for topic in request.message.topics])

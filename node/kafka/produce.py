@@ -1,0 +1,237 @@
+"""Produce requests of Kafka's clients.
+
+Contract. Batches go to the node's produce handler as views of the received bytes. A partition that
+does not exist, and records that are no single batch of format 2, are refused here; all other
+partitions of the request are appended. Kafka's acks 0, 1 and -1 are the ack levels ``none``,
+``leader`` and ``commit``. A request in the name of a transaction is refused as a whole.
+
+Theory. A transactional batch is one of a sink's transaction, which only the native protocol writes.
+A client of Kafka that sets the bit has begun no transaction here.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from multiraft.codec import layout
+from multiraft.kafka.connection import KafkaRequest
+from multiraft.kafka.error_codes import ErrorCode
+from multiraft.kafka.hot_messages import ProduceRequest, ProduceResponse
+from multiraft.wire.errors import Code, ErrorDetail
+from multiraft.wire.frames import Buffer
+from multiraft.wire.messages import ProduceReply, ProduceResult
+from node.clients.native_requests import BATCH_ROWS, RequestHandler
+from node.clients.produce import Appends
+from node.clients.session import Answer, Session
+from node.kafka.answers import KafkaAnswer, NoAnswer
+from node.kafka.error_codes import Fault, absent, of_append
+from node.kafka.topic_view import NO_PARTITION, Endpoint, TopicView, incarnation_of
+from node.loop.steps import ROWS_PER_STEP, advanced
+
+if TYPE_CHECKING:
+    from node.metadata.topics import Topic
+
+#: First version with ids of topics in place of names.
+IDS_SINCE = 13
+#: Kafka's acks -> ack level.
+ACKS = {0: "none", 1: "leader", -1: "commit"}
+#: Of a batch: its length behind these bytes and the base offset, partition leader epoch, format,
+#: CRC, attributes.
+_BATCH_START = struct.Struct(">iibIh")
+_LENGTH_AT = 8
+
+NO_TRANSACTIONS = Fault(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                        "this cluster has no transactions of Kafka's clients")
+IN_TRANSACTION = Fault(ErrorCode.INVALID_RECORD,
+                       "a transactional batch; " + NO_TRANSACTIONS.text)
+OLD_FORMAT = Fault(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+                   "records of format 0 or 1; only format 2 (Kafka 0.11 and later) is accepted")
+NO_BATCH = Fault(ErrorCode.CORRUPT_MESSAGE, "no whole record batch")
+MANY_BATCHES = Fault(ErrorCode.INVALID_RECORD, "more than one record batch for a partition")
+
+
+class ProduceRequests:
+    """The handler of produce requests."""
+
+    def __init__(self, produce_handler: RequestHandler, topics: TopicView):
+        self._produce_handler = produce_handler
+        self._topics = topics
+
+    def handle(self, session: Session, number: int, request: KafkaRequest) -> None:
+        """Propose the batches of a request and answer it once they are decided. O(partitions), in
+        steps."""
+        message: ProduceRequest = request.message
+        count = sum(len(topic.partition_data) for topic in message.topic_data)
+        session.rows_left -= BATCH_ROWS * count
+        if message.acks not in ACKS:
+            self._refuse_all(session, number, request, Fault(
+                ErrorCode.INVALID_REQUIRED_ACKS, f"acks={message.acks}; 0, 1 and -1 are known"))
+        elif message.transactional_id is not None:
+            self._refuse_all(session, number, request, NO_TRANSACTIONS)
+        else:
+            session.run_steps(advanced(self._appended(session, number, request)), changes=True)
+
+    def refuse(self, session: Session, number: int, request: KafkaRequest, code: Code,
+               detail: ErrorDetail) -> None:
+        """Refuse a request before any work is done for it."""
+        if not request.message.acks:
+            NoAnswer(session, 0).refuse(code, detail)
+        else:
+            KafkaAnswer(session, number, partial(_refusal, request)).refuse(code, detail)
+
+    def _refuse_all(self, session: Session, number: int, request: KafkaRequest, fault: Fault
+                    ) -> None:
+        if not request.message.acks:
+            NoAnswer(session, 0).refuse(Code.INVALID_REQUEST, ErrorDetail(fault.text))
+        else:
+            KafkaAnswer(session, number, partial(_refusal, request))(
+                _all_refused(request.message, fault))
+
+    def _appended(self, session: Session, number: int, request: KafkaRequest) -> Iterator[None]:
+        """Collect the batches that may be proposed, and pass them on. Each step takes part of the
+        partitions."""
+        message: ProduceRequest = request.message
+        appending = _Appending(self._topics, request.header.request_api_version >= IDS_SINCE)
+        rows = 0
+        for topic in message.topic_data:
+            appending.begin_topic(topic)
+            for part in topic.partition_data:
+                rows += 1
+                if rows > ROWS_PER_STEP:
+                    rows = 0
+                    yield
+                appending.add(part)
+        answer: Answer
+        if message.acks:
+            answer = _ProduceAnswer(session, number, request, appending)
+        else:
+            answer = NoAnswer(session, appending.size)
+        if appending.fault and not message.acks:
+            answer.refuse(Code.INVALID_BATCH, ErrorDetail(appending.fault))
+            return
+        rest = self._produce_handler.handle(
+            Appends(len(appending.batches), appending.batches, ACKS[message.acks],
+                    max(0, message.timeout_ms)), answer, 0)
+        if rest is not None:
+            yield from rest
+
+
+class _Appending:
+    """The partitions of one request: batches to propose, and the results of all partitions."""
+
+    __slots__ = ("batches", "results", "responses", "size", "fault", "topics", "_by_id", "_topic")
+
+    def __init__(self, topics: TopicView, by_id: bool):
+        self.topics = topics
+        self._by_id = by_id
+        self._topic: Topic | None = None  # whose partitions are added
+        self.batches: list[tuple[int, memoryview]] = []
+        self.results: list[Any] = []  # of ``batches``
+        self.responses: list[Any] = []  # of topics, with the results of all their partitions
+        self.size = 0  # bytes of ``batches``
+        self.fault = ""  # of the last batch that was refused
+
+    def begin_topic(self, topic: Any) -> None:
+        """Begin with the partitions of a topic in the request."""
+        self._topic = self.topics.topic(topic.name, topic.topic_id, self._by_id)
+        self.responses.append(ProduceResponse.TopicProduceResponse(
+            name=topic.name, topic_id=topic.topic_id))
+
+    def add(self, part: Any) -> None:
+        """Add a partition of the topic: to ``batches``, unless its records are refused here."""
+        result = ProduceResponse.PartitionProduceResponse(index=part.index, base_offset=-1)
+        self.responses[-1].partition_responses.append(result)
+        incarnation = incarnation_of(self._topic, part.index)
+        if incarnation == NO_PARTITION:
+            refused: Fault | None = absent(self._topic is None and self._by_id)
+        else:
+            refused = records_fault(part.records)
+        if refused is not None:
+            result.error_code, result.error_message = refused
+            self.fault = f"partition {part.index}: {refused.text}"
+            return
+        self.batches.append((incarnation, part.records))
+        self.results.append(result)
+        self.size += len(part.records)
+
+
+class _ProduceAnswer(KafkaAnswer):
+    """The reply callback of a produce request with acks."""
+
+    __slots__ = ("_appending",)
+
+    def __init__(self, session: Session, number: int, request: KafkaRequest,
+                 appending: _Appending):
+        super().__init__(session, number, partial(_refusal, request), appending.size)
+        self._appending = appending
+
+    def __call__(self, reply: ProduceReply, payload: Sequence[Buffer] = ()) -> None:
+        """Answer with the results of the produce handler and of the partitions that were refused
+        before.  O(partitions)."""
+        appending = self._appending
+        times_ms = reply.log_append_times_ms
+        leaders: dict[int, Endpoint] = {}
+        for at, result in enumerate(reply.results):
+            response, incarnation = appending.results[at], appending.batches[at][0]
+            if result.code == Code.OK:
+                response.base_offset = result.base_offset
+                if times_ms is not None:
+                    response.log_append_time_ms = times_ms[at]
+                response.log_start_offset = appending.topics.log_start(incarnation)
+            else:
+                self._fail(response, incarnation, result, leaders)
+        super().__call__(ProduceResponse(
+            responses=appending.responses,
+            node_endpoints=[ProduceResponse.NodeEndpoint(
+                node_id=found.node, host=found.host, port=found.port, rack=found.rack)
+                for found in leaders.values()]))
+
+    def _fail(self, response: Any, incarnation: int, result: ProduceResult,
+              leaders: dict[int, Endpoint]) -> None:
+        """Enter the error of a partition, with the leader that it names (KIP-951)."""
+        detail = result.error or ErrorDetail()
+        response.error_code = of_append(result.code)
+        response.error_message = detail.text or None
+        named = self._appending.topics.leader_named(incarnation, detail)
+        if named is None:
+            return
+        found = self._appending.topics.endpoint(named[0])
+        if found is not None:
+            leaders[found.node] = found
+            response.current_leader = ProduceResponse.LeaderIdAndEpoch(
+                leader_id=named[0], leader_epoch=named[1])
+
+
+def records_fault(records: memoryview | None) -> Fault | None:
+    """Return the error of records that Kafka refuses with a number of its own: none at all, of an
+    old format, more than one batch, or transactional ones. None if the produce handler has to
+    check them."""
+    if records is None or len(records) < layout.BATCH_HEADER_BYTES:
+        magic = records[layout.BATCH_MAGIC_AT] if (
+            records is not None and len(records) > layout.BATCH_MAGIC_AT) else layout.BATCH_MAGIC
+        return OLD_FORMAT if magic < layout.BATCH_MAGIC else NO_BATCH
+    length, _epoch, magic, _crc, attributes = _BATCH_START.unpack_from(records, _LENGTH_AT)
+    if magic < layout.BATCH_MAGIC:
+        return OLD_FORMAT
+    if attributes & layout.ATTRIBUTE_TRANSACTIONAL:
+        return IN_TRANSACTION
+    if layout.BATCH_HEADER_BYTES <= length + _LENGTH_AT + 4 < len(records):
+        return MANY_BATCHES
+    return None
+
+
+def _refusal(request: KafkaRequest, code: Code, detail: ErrorDetail) -> ProduceResponse:
+    return _all_refused(request.message, Fault(of_append(code), detail.text))
+
+
+def _all_refused(message: ProduceRequest, fault: Fault) -> ProduceResponse:
+    """Return the response that refuses every partition of a request.  O(partitions)."""
+    return ProduceResponse(responses=[ProduceResponse.TopicProduceResponse(
+        name=topic.name, topic_id=topic.topic_id, partition_responses=[
+            ProduceResponse.PartitionProduceResponse(
+                index=part.index, base_offset=-1, error_code=fault.error,
+                error_message=fault.text) for part in topic.partition_data])
+        for topic in message.topic_data])

@@ -1,0 +1,123 @@
+"""The requests of Kafka's protocol: from the events of a session to the handlers.
+
+Contract. ``KafkaRequests`` is the ``RequestDispatch`` of the port for Kafka's clients, for all its
+sessions. It passes each request to the handler of its API, and advertises the APIs that have one.
+
+Invariants. This module has no socket, no task and no clock, as ``node.clients.session``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
+
+from multiraft.kafka.apis import APIS, ApiKey, ApiTable
+from multiraft.kafka.connection import KafkaConnection, KafkaRequest
+from multiraft.kafka.requests import api_versions_response
+from multiraft.wire.connection import RequestEvent, ResponseEvent
+from multiraft.wire.errors import Code, ErrorDetail, LocalProtocolError, RemoteProtocolError
+from multiraft.wire.frames import WireLimits
+from node.clients.native_requests import FetchRequests, YieldFlag
+from node.clients.request_tasks import RequestTasks
+from node.clients.session import Session, Sessions
+from node.kafka.answers import KafkaAnswer
+from node.kafka.error_codes import of_append
+
+
+class Handle(Protocol):
+    """Handling of one request of an API."""
+
+    def __call__(self, session: Session, number: int, request: KafkaRequest) -> None:
+        """Answer the request once, before this returns or later."""
+
+
+class Refuse(Protocol):
+    """Refusal of one request of an API, before any work is done for it."""
+
+    def __call__(self, session: Session, number: int, request: KafkaRequest, code: Code,
+                 detail: ErrorDetail) -> None:
+        """Answer the request with the error."""
+
+
+class Handler(NamedTuple):
+    """The handler of an API."""
+
+    handle: Handle
+    refuse: Refuse
+
+
+class KafkaRequests:
+    """The APIs that are served, and the handlers of their requests."""
+
+    def __init__(self, sessions: Sessions, handlers: Mapping[int, Handler], tasks: RequestTasks,
+                 fetch_handler: FetchRequests, loop: YieldFlag):
+        """``handlers``: of all APIs but ApiVersions, by key. ``fetch_handler``: of the node, which
+        has the waiting fetches of all sessions."""
+        limits = sessions.limits
+        self.wire_limits = WireLimits(frame_bytes_max=limits.frame_bytes_max,
+                                      in_flight_max=limits.requests_in_flight_max)
+        self._handlers = {**handlers, ApiKey.API_VERSIONS: Handler(self._versions,
+                                                                   self._refuse_versions)}
+        self.apis: ApiTable = {key: api for key, api in APIS.items() if key in self._handlers}
+        self._tasks = tasks
+        self._fetch_handler = fetch_handler
+        self._loop = loop
+        self.unencodable = 0  # responses that could not be encoded
+
+    def new_stream(self) -> KafkaConnection:
+        """Return the stream of a connection that was accepted."""
+        return KafkaConnection(self.apis, self.wire_limits)
+
+    # ---- calls of sessions -----------------------------------------------------------------------
+
+    def handle(self, session: Session, event: RequestEvent) -> None:
+        """Pass a request to the handler of its API."""
+        request: KafkaRequest = event.request
+        self._handlers[request.header.request_api_key].handle(session, event.id, request)
+        self._loop.yield_due = True  # a task may have to read or to ask
+
+    def refuse(self, session: Session, event: RequestEvent, code: Code,
+               detail: ErrorDetail) -> None:
+        """Refuse a request before any work is done for it."""
+        request: KafkaRequest = event.request
+        self._handlers[request.header.request_api_key].refuse(
+            session, event.id, request, code, detail)
+
+    def handle_other(self, session: Session, event: Any) -> None:
+        """Fail: all events of Kafka's protocol are requests."""
+        raise AssertionError(f"unexpected event {event!r}")
+
+    def replacement(self, session: Session, event: ResponseEvent,
+                    error: LocalProtocolError) -> list:
+        """Close the connection: its version has no place for the response, which is a defect. A
+        client that provokes it must not end the node."""
+        self.unencodable += 1
+        session.fail(RemoteProtocolError(f"the response cannot be encoded: {error}"))
+        return []
+
+    def answer_long_polls(self, session: Session) -> None:
+        """Have the next round answer the waiting fetches of a session, with what they have."""
+        self._fetch_handler.answer_long_polls(session)
+
+    def forget(self, session: Session) -> None:
+        """Drop the waiting fetches of a session that ended, and cancel its tasks."""
+        self._fetch_handler.forget(session)
+        self._tasks.forget(session)
+
+    # ---- versions --------------------------------------------------------------------------------
+
+    def _versions(self, session: Session, number: int, request: KafkaRequest) -> None:
+        KafkaAnswer(session, number, self._refused_versions)(
+            api_versions_response(self.apis) if request.message is not None else None)
+
+    def _refuse_versions(self, session: Session, number: int, request: KafkaRequest, code: Code,
+                         detail: ErrorDetail) -> None:
+        if request.message is None:
+            self._versions(session, number, request)
+        else:
+            KafkaAnswer(session, number, self._refused_versions).refuse(code, detail)
+
+    def _refused_versions(self, code: Code, _detail: ErrorDetail) -> Any:
+        response = api_versions_response(self.apis)
+        response.error_code = of_append(code)
+        return response

@@ -1,0 +1,238 @@
+"""The port for Kafka's clients, at a real node."""
+
+import pytest
+import trio
+
+from multiraft import core
+from multiraft.kafka.apis import ApiKey
+from multiraft.kafka.error_codes import ErrorCode
+from multiraft.kafka.hot_messages import ProduceRequest
+from multiraft.kafka.messages.api_versions import ApiVersionsRequest
+from multiraft.kafka.messages.delete_topics import DeleteTopicsRequest
+from multiraft.kafka.messages.find_coordinator import FindCoordinatorRequest
+from multiraft.kafka.messages.init_producer_id import InitProducerIdRequest
+from tests.node.harness import Client, batch, in_trio
+from tests.node.kafka.kafka_client import KafkaClient, fetch_request, joined, serving_kafka
+
+
+@in_trio
+async def test_records_are_appended_and_read(tmp_path):
+    async with serving_kafka(tmp_path) as node, await KafkaClient.open(node) as client:
+        topic = await client.create("t", 3)
+        assert (topic.error_code, topic.num_partitions, topic.replication_factor) == (0, 3, 1)
+        results = [await client.produce(topic.topic_id, batch(*[b"v"] * count), acks=acks)
+                   for count, acks in ((1, -1), (3, 1), (2, -1))]
+        assert [(result.error_code, result.base_offset, result.log_start_offset)
+                for result in results] == [(0, 0, 0), (0, 1, 0), (0, 4, 0)]
+        read = await client.fetch(topic.topic_id, 0)
+        assert (read.error_code, read.high_watermark, read.last_stable_offset) == (0, 6, 6)
+        headers, data = [], memoryview(joined(read.records))
+        while data:
+            headers.append(core.batch_header(data))
+            data = data[headers[-1].total_bytes:]
+        assert [header.base_offset for header in headers] == [0, 1, 4]
+
+
+@in_trio
+async def test_a_record_appended_without_acks_is_read(tmp_path):
+    async with serving_kafka(tmp_path) as node, await KafkaClient.open(node) as client:
+        topic = await client.create("t")
+        assert await client.produce(topic.topic_id, batch(b"silent"), acks=0) is None
+        read = await client.fetch(topic.topic_id, 0, wait_ms=10_000)
+        assert b"silent" in joined(read.records)
+
+
+@in_trio
+async def test_a_failed_append_without_acks_closes_the_connection(tmp_path):
+    async with serving_kafka(tmp_path) as node, await KafkaClient.open(node) as client:
+        await client.produce(b"?" * 16, batch(b"v"), acks=0)
+        assert await client.stream.receive_some() == b""
+        assert node.kafka.connections.closed_by_error == 1
+
+
+@in_trio
+async def test_both_ports_have_the_same_records(tmp_path):
+    async with (serving_kafka(tmp_path) as node, await KafkaClient.open(node) as kafka,
+                await Client.open(node) as native):
+        incarnation = await native.create("t")
+        assert (await native.produce(incarnation, b"native")).base_offset == 0
+        topic = (await kafka.metadata("t")).topics[0]
+        assert (await kafka.produce(topic.topic_id, batch(b"kafka"))).base_offset == 1
+        read = joined((await kafka.fetch(topic.topic_id, 0)).records)
+        assert b"native" in read and b"kafka" in read
+
+
+@in_trio
+@pytest.mark.parametrize("change, error", [
+    (lambda data: data.__setitem__(slice(16, 17), b"\1"),
+     ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT),
+    (lambda data: data.__setitem__(slice(22, 23), b"\x10"), ErrorCode.INVALID_RECORD),
+    (lambda data: data.__setitem__(slice(-1, None), b"?"), ErrorCode.CORRUPT_MESSAGE),
+    (lambda data: data.extend(batch(b"second")), ErrorCode.INVALID_RECORD),
+    (lambda data: data.clear(), ErrorCode.CORRUPT_MESSAGE),
+])
+async def test_records_that_cannot_be_appended_have_kafkas_error(tmp_path, change, error):
+    data = batch(b"v")
+    change(data)
+    async with serving_kafka(tmp_path) as node, await KafkaClient.open(node) as client:
+        topic = await client.create("t")
+        refused = await client.produce(topic.topic_id, data)
+        assert (refused.error_code, refused.base_offset) == (error, -1)
+        assert refused.error_message
+        assert (await client.produce(topic.topic_id, batch(b"v"))).base_offset == 0
+
+
+@in_trio
+async def test_partitions_that_do_not_exist_are_refused(tmp_path):
+    async with serving_kafka(tmp_path) as node, await KafkaClient.open(node) as client:
+        topic = await client.create("t")
+        assert (await client.produce(topic.topic_id, batch(b"v"), partition=1)).error_code == 3
+        assert (await client.produce(b"?" * 16, batch(b"v"))).error_code == 100
+        assert (await client.fetch(topic.topic_id, 0, partition=-1)).error_code == 3
+        assert (await client.fetch(b"?" * 16, 0, wait_ms=60_000)).error_code == 100
+        assert (await client.offset("other", -1)).error_code == 3
+
+
+@in_trio
+async def test_acks_and_transactions_that_are_unknown_are_refused(tmp_path):
+    async with serving_kafka(tmp_path) as node, await KafkaClient.open(node) as client:
+        topic = await client.create("t")
+        assert (await client.produce(topic.topic_id, batch(b"v"), acks=2)).error_code == 21
+        assert (await client.produce(topic.topic_id, batch(b"v"),
+                                     transactional_id="x")).error_code == 53
+        coordinator = await client.ask(ApiKey.FIND_COORDINATOR, FindCoordinatorRequest(
+            key_type=1, coordinator_keys=["x", "y"]))
+        assert [(each.key, each.error_code) for each in coordinator.coordinators] == [
+            ("x", 53), ("y", 53)]
+        assert "no transactions" in coordinator.coordinators[0].error_message
+        identity = await client.ask(ApiKey.INIT_PRODUCER_ID,
+                                    InitProducerIdRequest(transactional_id="x"))
+        assert identity.error_code == 53
+        identity = await client.ask(ApiKey.INIT_PRODUCER_ID, InitProducerIdRequest(
+            transactional_id=None, producer_id=-5))
+        assert identity.error_code == 42
+
+
+@in_trio
+async def test_an_idempotent_producer_is_granted_an_identity(tmp_path):
+    async with serving_kafka(tmp_path) as node, await KafkaClient.open(node) as client:
+        identity = await client.ask(ApiKey.INIT_PRODUCER_ID,
+                                    InitProducerIdRequest(transactional_id=None))
+        assert identity.error_code == 0 and identity.producer_id >= 0
+        assert identity.producer_epoch == 0
+        topic = await client.create("t")
+        builder = core.BatchBuilder(1 << 20)
+        assert builder.append(1, None, b"v")
+        data = bytes(builder.build(identity.producer_id, 0, 0))
+        for _ in range(2):  # the second is a repetition
+            assert (await client.produce(topic.topic_id, data)).base_offset == 0
+
+
+@in_trio
+async def test_answers_leave_in_the_order_of_requests(tmp_path):
+    async with serving_kafka(tmp_path) as node, await KafkaClient.open(node) as client:
+        topic = await client.create("t")
+        await client.begin(ApiKey.FETCH, fetch_request(topic.topic_id, 0, wait_ms=60_000))
+        await client.begin(ApiKey.PRODUCE, ProduceRequest(acks=-1, timeout_ms=15_000, topic_data=[
+            ProduceRequest.TopicProduceData(topic_id=topic.topic_id, partition_data=[
+                ProduceRequest.PartitionProduceData(index=0, records=bytes(batch(b"v")))])]))
+        fetched = (await client.answer()).responses[0].partitions[0]
+        assert b"v" in joined(fetched.records)
+        produced = await client.answer()
+        assert produced.responses[0].partition_responses[0].base_offset == 0
+
+
+@in_trio
+async def test_a_leader_epoch_that_is_not_the_present_one_is_refused(tmp_path):
+    async with serving_kafka(tmp_path) as node, await KafkaClient.open(node) as client:
+        topic = await client.create("t")
+        epoch = (await client.metadata("t")).topics[0].partitions[0].leader_epoch
+        assert epoch > 0
+        assert (await client.fetch(topic.topic_id, 0, epoch=epoch)).error_code == 0
+        assert (await client.fetch(topic.topic_id, 0, epoch=epoch - 1)).error_code == 74
+        assert (await client.fetch(topic.topic_id, 0, epoch=epoch + 1)).error_code == 75
+        assert (await client.offset("t", -1, epoch=epoch - 1)).error_code == 74
+
+
+@in_trio
+async def test_offsets_are_exact_to_the_record(tmp_path):
+    async with serving_kafka(tmp_path) as node, await KafkaClient.open(node) as client:
+        topic = await client.create("t")
+        for first in (10, 20, 30):
+            builder = core.BatchBuilder(1 << 20)
+            for at in range(5):
+                assert builder.append(first + at, None, b"v")
+            await client.produce(topic.topic_id, builder.build())
+        assert (await client.offset("t", -2)).offset == 0
+        assert (await client.offset("t", -1)).offset == 15
+        for time, offset, found in ((0, 0, 10), (12, 2, 12), (15, 5, 20), (33, 13, 33),
+                                    (35, -1, -1)):
+            result = await client.offset("t", time)
+            assert (result.error_code, result.offset, result.timestamp) == (0, offset, found)
+
+
+@in_trio
+async def test_versions_name_the_apis_that_have_a_handler(tmp_path):
+    async with serving_kafka(tmp_path) as node, await KafkaClient.open(node) as client:
+        versions = await client.ask(ApiKey.API_VERSIONS, ApiVersionsRequest(
+            client_software_name="test", client_software_version="1"))
+        assert {each.api_key: each.max_version for each in versions.api_keys} == {
+            0: 13, 1: 17, 2: 10, 3: 13, 10: 6, 18: 5, 19: 7, 20: 6, 21: 2, 22: 4, 29: 3, 32: 4,
+            33: 2, 44: 1, 60: 2}
+
+
+@in_trio
+async def test_topics_are_described_and_deleted(tmp_path):
+    async with serving_kafka(tmp_path) as node, await KafkaClient.open(node) as client:
+        created = await client.create("t", 2)
+        assert {each.name for each in created.configs} >= {"retention.ms", "cleanup.policy"}
+        assert (await client.create("t")).error_code == 36
+        assert (await client.create("a/b")).error_code == 17
+        everything = await client.metadata(include_topic_authorized_operations=True)
+        assert [(each.node_id, each.port) for each in everything.brokers] == [
+            (1, node.config.kafka.listen_address().port)]
+        assert everything.controller_id == 1
+        topic, = everything.topics
+        assert topic.name == "t" and topic.topic_authorized_operations == 3576
+        assert [(each.partition_index, each.leader_id, each.replica_nodes, each.isr_nodes)
+                for each in topic.partitions] == [(0, 1, [1], [1]), (1, 1, [1], [1])]
+        assert (await client.metadata("other")).topics[0].error_code == 3
+        deleted = await client.ask(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topics=[
+            DeleteTopicsRequest.DeleteTopicState(name=None, topic_id=created.topic_id),
+            DeleteTopicsRequest.DeleteTopicState(name="other")], timeout_ms=10_000))
+        assert [(each.name, each.error_code) for each in deleted.responses] == [
+            ("t", 0), ("other", 3)]
+        assert (await client.metadata()).topics == []
+
+
+@in_trio
+async def test_topics_are_created_when_they_are_named_if_the_configuration_says_so(tmp_path):
+    kafka = {"auto_create_topics": True, "num_partitions": 4}
+    async with serving_kafka(tmp_path, kafka) as node, await KafkaClient.open(node) as client:
+        assert (await client.metadata("t", allow_auto_topic_creation=False)).topics[
+            0].error_code == 3
+        assert (await client.metadata("t")).topics[0].error_code == 5
+        topic = (await client.metadata("t")).topics[0]
+        assert topic.error_code == 0 and len(topic.partitions) == 4
+
+
+@in_trio
+async def test_a_client_has_no_handshake_to_send_in_time(tmp_path):
+    async with (serving_kafka(tmp_path, hello_timeout_ms=50) as node,
+                await KafkaClient.open(node) as client):
+        with trio.move_on_after(0.3):
+            assert await client.stream.receive_some()
+        assert (await client.create("t")).error_code == 0
+
+
+@in_trio
+async def test_more_partitions_than_an_answer_has_room_for_are_refused(tmp_path):
+    limits = {"metadata_rows_max": 8, "partitions_per_topic_max": 8}
+    async with serving_kafka(tmp_path, **limits) as node, await KafkaClient.open(node) as client:
+        for name in "ab":
+            await client.create(name, 5)
+        assert len((await client.metadata("a", "a")).topics) == 1
+        both = (await client.metadata("a", "b")).topics
+        assert [(each.name, each.error_code) for each in both] == [("a", 44), ("b", 44)]
+        with pytest.raises(EOFError):
+            await client.metadata()
