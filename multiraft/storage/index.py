@@ -676,6 +676,17 @@ class PartitionIndex:
                 found.append(row.base_offset)
         return min(found, default=None)
 
+    def latest_below(self, offset: int, blocks: Blocks) -> int | None:
+        """Return the highest timestamp of the batches that begin below ``offset``, removed ones
+        included as far as they are known; None = there is none.  One block."""
+        slot = bisect_left(self._bases, offset) - 1
+        found = [self._latest[slot]] if slot >= 0 else []
+        if self.rows is not None:
+            latest = self.rows.latest_below(offset, blocks)
+            if latest is not None:
+                found.append(latest)
+        return max(found, default=None)
+
     def pack(self) -> list:
         return [self.partition, self.end_offset, self._bases.tobytes(), self._indexes.tobytes(),
                 self._latest.tobytes(), [list(gap) for gap in sorted(self._gaps.items())]]

@@ -901,6 +901,12 @@ class Store:
             return max(base, from_offset) if end <= below_offset else None
         return None
 
+    def latest_below(self, group: int, partition: int, offset: int) -> int | None:
+        """Return the highest timestamp of the batches before ``offset``, removed ones included;
+        None = there is none.  Raise as ``first_at``."""
+        batches = self.table.log(group).partitions.get(partition)
+        return batches.latest_below(offset, self.table.indexed.blocks) if batches else None
+
     def verify_job(self, group: int, partition: int, offset: int) -> VerifyJob | None:
         """Return a job that checks the batch of ``group`` that holds ``offset``: its bytes on disk,
         and its copy in memory if there is one.

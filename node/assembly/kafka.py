@@ -17,12 +17,14 @@ from node.assembly.peers import PeerParts
 from node.assembly.reads import ReadParts
 from node.clients.client_connection import ClientConnections
 from node.clients.connection_reaper import ConnectionReaper
+from node.clients.leader_epochs import LeaderEpochs
 from node.clients.request_tasks import RequestTasks
 from node.config import NodeConfig
 from node.kafka.cluster_requests import ClusterRequests
 from node.kafka.coordinators import Coordinators, Identities
 from node.kafka.describe_topics import TopicDescriptions
 from node.kafka.fetch import FetchRequests
+from node.kafka.leader_epochs import EpochRequests
 from node.kafka.list_offsets import OffsetRequests
 from node.kafka.produce import ProduceRequests
 from node.kafka.record_deletion import RecordDeletions
@@ -53,8 +55,11 @@ def build_kafka(env: NodeEnv, metadata: MetadataParts, peers: PeerParts, reads: 
     topics = TopicView(core, metadata.log, directory, reads.read_view, metadata.known)
     produce = ProduceRequests(clients.produce_handler, topics)
     fetch = FetchRequests(reads.fetch_handler, topics, sessions.budget)
-    offsets = OffsetRequests(reads.offsets, reads.fetch_handler, topics, tasks, reads.background,
-                             env.turns, request_round)
+    leader_epochs = LeaderEpochs(core, env.store.partition_states, reads.read_view,
+                                 reads.read_index_requests, env.turns)
+    epochs = EpochRequests(leader_epochs, topics, tasks, env.turns)
+    offsets = OffsetRequests(reads.offsets, reads.fetch_handler, topics, leader_epochs, tasks,
+                             reads.background, env.turns, request_round)
     described = TopicDescriptions(core, metadata.log, topics, cluster_id, config.kafka,
                                   limits.metadata_rows_max, tasks, peers.metadata_requests,
                                   env.turns)
@@ -78,6 +83,7 @@ def build_kafka(env: NodeEnv, metadata: MetadataParts, peers: PeerParts, reads: 
         ApiKey.DELETE_TOPICS: Handler(changes.delete, changes.refuse_deletion),
         ApiKey.DELETE_RECORDS: Handler(deletions.handle, deletions.refuse),
         ApiKey.INIT_PRODUCER_ID: Handler(identities.handle, identities.refuse),
+        ApiKey.OFFSET_FOR_LEADER_EPOCH: Handler(epochs.handle, epochs.refuse),
         ApiKey.DESCRIBE_ACLS: Handler(cluster.access_rules, cluster.refuse_rules),
         ApiKey.DESCRIBE_CONFIGS: Handler(settings.describe, settings.refuse_description),
         ApiKey.ALTER_CONFIGS: Handler(settings.replace, settings.refuse_replacement),

@@ -54,6 +54,10 @@ if TYPE_CHECKING:
     from node.loop.background import Background
     from node.metadata.state_machine import Location
 
+#: Position of a query that only handlers of this node make: its result has a time in place of an
+#: offset, the highest timestamp up to the end of the partition; -1 = there is no record. It may be
+#: that of a record below the log start.
+LARGEST_TIME = "largest_time"
 #: Groups whose leadership is confirmed per step.
 GROUPS_PER_STEP = 64
 #: Cost of searching an epoch entry for a time, in rows.
@@ -61,6 +65,9 @@ EPOCH_ENTRY_ROWS = 2
 
 #: Reason of the refusal by a leader that no majority confirms.
 NOT_CONFIRMED = ErrorDetail(text="no majority confirms that this node still leads the group")
+
+#: Reason of the refusal by a replica that may lack the record with the largest time.
+LACKS_RECORDS = ErrorDetail(text="the replica here lacks records, which are being copied")
 
 
 class _Request:
@@ -202,6 +209,8 @@ class Offsets:
         is not served here, or its end is not certain."""
         if query.position == TIMESTAMP:
             return self._time(query, waiting)
+        if query.position == LARGEST_TIME:
+            return self._largest_time(query, waiting)
         linearizable = waiting.request.linearizable
         span = self._read_view.readable_range(query.incarnation, waiting.seen_index,
                                               LEADER if linearizable else ANY)
@@ -235,6 +244,31 @@ class Offsets:
             if not span.is_last and not span.complete:
                 raise not_known_yet(span.next_offset, span)
         return -1
+
+
+    def _largest_time(self, query: OffsetQuery, waiting: _Request) -> int:
+        """Return the highest timestamp of the batches below the end of the partition, -1 = none.
+        O(entries log n). Raises ``Refused`` as ``_time``."""
+        replica = LEADER if waiting.request.linearizable else ANY
+        place = self._read_view.location(query.incarnation, waiting.seen_index)
+        log_start = self._read_view.log_start(place, query.incarnation)
+        latest = -1
+        for at in range(len(place.epoch_history)):
+            if _is_deleted(place, at, log_start):
+                continue
+            waiting.rows += EPOCH_ENTRY_ROWS
+            span = self._read_view.readable_part(place, query.incarnation, at, replica)
+            if span.is_last:
+                _check_end(span, waiting)
+            elif not span.complete:
+                raise not_known_yet(span.next_offset, span)
+            if not self._store.is_complete(span.group):
+                raise Refused(Code.OFFSET_NOT_AVAILABLE, LACKS_RECORDS)
+            if span.high_watermark > max(span.log_start, span.start_offset):
+                found = self._store.latest_below(span.group, query.incarnation,
+                                                 span.high_watermark)
+                latest = max(latest, found if found is not None else -1)
+        return latest
 
 
 def _is_deleted(place: Location, at: int, log_start: int) -> bool:

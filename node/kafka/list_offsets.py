@@ -3,13 +3,21 @@
 Contract. The begin and the end of a partition are those that the node's handler returns; the end is
 confirmed by a majority. For a time, the answer is the first record at or after it, and the time of
 that record: the handler names the batch to begin with, and the search here reads batches from there
-on. Kafka's clients take the offset as it is, while native clients search by themselves.
+on. Kafka's clients take the offset as it is, while native clients search by themselves. In place of
+a time, -3 is the first record with the largest time, -4 the begin (no log is kept elsewhere, so the
+whole one is local), and -5 the end of what is kept elsewhere: there is none. Each exists from a
+version on, as in Kafka. The leader epoch of an answer is that of the record, of the end the present
+one.
 
 Theory. The index of a partition holds the highest time of the batches up to each: the first batch
 that reaches a time is the first with a record of that time or later, unless the log start lies
 behind it. Then later batches may be older, and the search continues. It is bounded
 (``SEARCH_READS_MAX``): after that the offset to continue from is answered, which is not behind the
 record.
+
+The largest time is in the index as well, and the first batch that reaches it has the record. Only if
+that record was deleted, and all later ones are older, the search reads on from the log start, within
+the same bound: after that the largest time of what was read is answered.
 """
 
 from __future__ import annotations
@@ -34,13 +42,15 @@ from multiraft.wire.messages import (
     ListOffsets,
     OffsetQuery,
 )
+from node.clients.leader_epochs import LeaderEpochs
+from node.clients.list_offsets import LARGEST_TIME
 from node.clients.native_requests import RequestHandler
 from node.clients.request_tasks import RequestTasks
 from node.clients.session import Session
 from node.kafka.answers import KafkaAnswer
 from node.kafka.error_codes import Fault, absent, of_offsets
 from node.kafka.fetch import epoch_fault
-from node.kafka.record_search import RecordSearch
+from node.kafka.record_search import Found, LargestTimeSearch, RecordSearch
 from node.kafka.topic_view import NO_PARTITION, UNKNOWN, TopicView, incarnation_of
 from node.loop.steps import ROWS_PER_STEP, parts
 
@@ -58,8 +68,12 @@ SEARCH_BYTES = 1 << 20
 SEARCH_READS_MAX = 16
 
 
-_POSITIONS = {LATEST_TIME: LATEST, EARLIEST_TIME: EARLIEST, EARLIEST_LOCAL: EARLIEST}
-NO_SUCH_TIME = Fault(ErrorCode.INVALID_REQUEST, "")
+#: First version with each number.
+TIMES_SINCE = {LATEST_TIME: 1, EARLIEST_TIME: 1, MAX_TIME: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+
+_POSITIONS = {LATEST_TIME: LATEST, EARLIEST_TIME: EARLIEST, EARLIEST_LOCAL: EARLIEST,
+              MAX_TIME: LARGEST_TIME}
+NO_SUCH_TIME = Fault(ErrorCode.UNSUPPORTED_VERSION, "")
 
 
 class _Query(NamedTuple):
@@ -103,8 +117,9 @@ class OffsetRequests:
     """The handler of ListOffsets requests."""
 
     def __init__(self, offsets: RequestHandler, fetch_handler: RequestHandler, topics: TopicView,
-                 tasks: RequestTasks, background: Background, turns: Turns,
-                 request_round: Callable[[], None]):
+                 leader_epochs: LeaderEpochs, tasks: RequestTasks, background: Background,
+                 turns: Turns, request_round: Callable[[], None]):
+        self._leader_epochs = leader_epochs
         self._offsets = offsets
         self._fetch_handler = fetch_handler
         self._topics = topics
@@ -127,6 +142,7 @@ class OffsetRequests:
     async def _respond(self, session: Session, request: KafkaRequest) -> ListOffsetsResponse:
         """Return the response.  O(partitions), in turns, and what the searches read."""
         message: ListOffsetsRequest = request.message
+        version = request.header.request_api_version
         responses: list[Any] = []
         queries: list[_Query] = []
         for topic in message.topics:
@@ -140,64 +156,120 @@ class OffsetRequests:
                         partition_index=asked.partition_index)
                     response.partitions.append(result)
                     incarnation = incarnation_of(known, asked.partition_index)
-                    fault = self._fault(incarnation, asked)
+                    fault = self._fault(incarnation, asked, version)
                     if fault is not None:
                         result.error_code = fault.error
                     elif asked.timestamp != LATEST_TIERED:  # no log is kept elsewhere
                         queries.append(_Query(incarnation, asked.timestamp, result))
         await self._look_up(session, queries)
-        if request.header.request_api_version >= EPOCHS_SINCE:
-            for query in queries:
-                query.result.leader_epoch = self._topics.leader(query.incarnation)[1]
+        if version >= EPOCHS_SINCE:
+            for part in parts(len(queries)):
+                await self._turns.take(len(part))
+                for query in queries[part.start:part.stop]:
+                    self._enter_epoch(query)
         return ListOffsetsResponse(topics=responses)
 
-    def _fault(self, incarnation: int, asked: Any) -> Fault | None:
+    def _fault(self, incarnation: int, asked: Any, version: int) -> Fault | None:
         """Return the error of a partition that is refused here, or None."""
         if incarnation == NO_PARTITION:
             return absent(False)
-        if asked.timestamp < LATEST_TIERED or asked.timestamp == MAX_TIME:
+        if asked.timestamp < 0 and version < TIMES_SINCE.get(asked.timestamp, version + 1):
             return NO_SUCH_TIME
         return epoch_fault(self._topics, incarnation, asked.current_leader_epoch)
 
+    def _enter_epoch(self, query: _Query) -> None:
+        """Enter the leader epoch of an offset that was found.  O(leader epochs known)."""
+        result = query.result
+        if query.time == LATEST_TIME and result.offset != UNKNOWN:
+            result.leader_epoch = self._topics.leader(query.incarnation)[1]
+        elif result.offset != UNKNOWN:
+            result.leader_epoch = self._leader_epochs.epoch_at(query.incarnation, result.offset)
+
     async def _look_up(self, session: Session, queries: list[_Query]) -> None:
         """Enter the offsets of all queries into their results."""
-        if not queries:
-            return
-        reply = await self._ask(session, self._offsets, ListOffsets(tuple(
-            OffsetQuery(query.incarnation, _POSITIONS.get(query.time, TIMESTAMP),
-                        max(query.time, UNKNOWN)) for query in queries)))
-        for query, found in zip(queries, reply[0].results, strict=True):
-            if found.code != Code.OK:
-                query.result.error_code = of_offsets(found.code)
-                continue
-            offset, time = found.offset, UNKNOWN
-            if query.time >= 0 and offset != UNKNOWN:
-                exact = await self._first_record(session, query, offset)
-                if isinstance(exact, ErrorCode):
-                    query.result.error_code = exact
-                    continue
-                offset, time = exact
-            query.result.offset, query.result.timestamp = offset, time
+        of_largest: list[tuple[OffsetQuery, _Query]] = []
+        for _, query, found in await self._asked(session, [(OffsetQuery(
+                query.incarnation, _POSITIONS.get(query.time, TIMESTAMP),
+                max(query.time, UNKNOWN)), query) for query in queries]):
+            if query.time != MAX_TIME:
+                query.result.offset = found
+                if query.time >= 0 and found != UNKNOWN:
+                    self._enter(query, await self._first_record(session, query, found))
+            elif found != UNKNOWN:  # a time
+                of_largest.append((OffsetQuery(query.incarnation, TIMESTAMP, found), query))
+        for asked, query, found in await self._asked(session, of_largest):
+            if found != UNKNOWN:
+                self._enter(query, await self._largest(session, query, found, asked.timestamp_ms))
+
+    async def _asked(self, session: Session, asked: list[tuple[OffsetQuery, _Query]]
+                     ) -> list[tuple[OffsetQuery, _Query, int]]:
+        """Return the queries that the node's handler has answered, with what it found. Enter the
+        errors of the others."""
+        if not asked:
+            return []
+        reply, _ = await self._ask(session, self._offsets, ListOffsets(
+            tuple([query for query, _ in asked])))
+        found = []
+        for (offset_query, query), row in zip(asked, reply.results, strict=True):
+            if row.code == Code.OK:
+                found.append((offset_query, query, row.offset))
+            else:
+                query.result.error_code = of_offsets(row.code)
+        return found
+
+    def _enter(self, query: _Query, found: Found | ErrorCode) -> None:
+        """Enter the result of a search for a record."""
+        if isinstance(found, ErrorCode):
+            query.result.error_code, query.result.offset = found, UNKNOWN
+        else:
+            query.result.offset, query.result.timestamp = found
 
     async def _first_record(self, session: Session, query: _Query, offset: int
-                            ) -> tuple[int, int] | ErrorCode:
-        """Return offset and time of the first record at or after the time of a query, among those
-        from ``offset`` on, or the error of a read. (-1, -1) = the partition has none. Reads up to
-        ``SEARCH_READS_MAX`` times; then the offset to continue from, without a time."""
+                            ) -> Found | ErrorCode:
+        """Return the first record at or after the time of a query, among those from ``offset`` on,
+        or the error of a read. (-1, -1) = the partition has none. Reads up to ``SEARCH_READS_MAX``
+        times; then the offset to continue from, without a time."""
         for _ in range(SEARCH_READS_MAX):
-            reply, payload = await self._ask(session, self._fetch_handler, Fetch(
-                (FetchPart(query.incarnation, offset, SEARCH_BYTES),), 0, SEARCH_BYTES, 0, LEADER))
-            read = reply.results[0]
-            if read.code != Code.OK:
-                return of_offsets(read.code)
-            if not read.length:
-                return UNKNOWN, UNKNOWN
-            found = await self._background.read(RecordSearch(
-                payload, offset, query.time))
+            batches = await self._read(session, query, offset)
+            if isinstance(batches, ErrorCode):
+                return batches
+            if not batches:
+                return Found(UNKNOWN, UNKNOWN)
+            found = await self._background.read(RecordSearch(batches, offset, query.time))
             if found.time_ms != UNKNOWN:
                 return found
             offset = found.offset
-        return offset, UNKNOWN
+        return Found(offset, UNKNOWN)
+
+    async def _largest(self, session: Session, query: _Query, offset: int, time_ms: int
+                       ) -> Found | ErrorCode:
+        """Return the first record of ``time_ms`` or later, among those from ``offset`` on, else the
+        first one with the largest time, or the error of a read. Reads up to ``SEARCH_READS_MAX``
+        times; one is enough unless the record of that time was deleted."""
+        best = Found(UNKNOWN, UNKNOWN)
+        for _ in range(SEARCH_READS_MAX):
+            batches = await self._read(session, query, offset)
+            if isinstance(batches, ErrorCode):
+                return batches
+            if not batches:
+                break
+            found = await self._background.read(LargestTimeSearch(batches, offset))
+            if found.record.time_ms > best.time_ms:
+                best = found.record
+            if best.time_ms >= time_ms:
+                break
+            offset = found.following
+        return best
+
+    async def _read(self, session: Session, query: _Query, offset: int) -> Any:
+        """Return the batches of one read from ``offset`` on, none at the end of the partition, or
+        the error."""
+        reply, payload = await self._ask(session, self._fetch_handler, Fetch(
+            (FetchPart(query.incarnation, offset, SEARCH_BYTES),), 0, SEARCH_BYTES, 0, LEADER))
+        read = reply.results[0]
+        if read.code != Code.OK:
+            return of_offsets(read.code)
+        return payload if read.length else ()
 
     async def _ask(self, session: Session, handler: RequestHandler, request: Any
                    ) -> tuple[Any, Any]:

@@ -1,13 +1,14 @@
-"""The search for the first record at or after a time, inside batches that were read.
+"""Searches inside batches that were read: for the first record at or after a time, and for the
+first one with the largest time.
 
-Contract. ``RecordSearch.execute`` runs on a thread: it decompresses. A batch that cannot be opened
-is answered with its first offset, so that a client that starts there receives its error.
+Contract. ``execute`` runs on a thread: it decompresses. A batch that cannot be opened is answered
+with its first offset, so that a client that starts there receives its error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 from multiraft import core
 from multiraft.codec import layout
@@ -16,12 +17,24 @@ from multiraft.errors import CodecError
 from multiraft.wire.frames import Buffer
 
 
+#: In place of a time or an offset: there is none.
+UNKNOWN = -1
+
+
 class Found(NamedTuple):
     """A record that was found, or the offset to continue the search from: then ``time_ms`` is
     -1."""
 
     offset: int
     time_ms: int
+
+
+class Largest(NamedTuple):
+    """The first record with the largest time of some batches (time -1 = they have no record), and
+    the offset behind the batches."""
+
+    record: Found
+    following: int
 
 
 class RecordSearch:
@@ -37,26 +50,82 @@ class RecordSearch:
     def execute(self) -> Found:
         """Return the record, or the offset behind the batches.  O(bytes, decompressed)."""
         following = self._offset
-        for buffer in self._batches:
-            data, at = memoryview(buffer), 0
-            while at < len(data):
-                header = core.batch_header(data, at)
-                found = self._in_batch(header, data[at:at + header.total_bytes])
-                if found is not None:
-                    return found
-                at += header.total_bytes
-                following = header.base_offset + header.last_offset_delta + 1
+        for header, data in _batches(self._batches):
+            found = self._in_batch(header, data)
+            if found is not None:
+                return found
+            following = header.base_offset + header.last_offset_delta + 1
         return Found(following, -1)
 
     def _in_batch(self, header: core.BatchHeader, batch: memoryview) -> Found | None:
         if header.max_timestamp_ms < self._time_ms:
             return None
         try:
-            records = core.decode_records(header, decompress(
-                header.attributes & layout.ATTRIBUTE_CODEC_MASK,
-                batch[layout.BATCH_HEADER_BYTES:]))
+            records = _records(header, batch)
         except CodecError:
             return Found(max(header.base_offset, self._offset), header.max_timestamp_ms)
         return next((Found(record.offset, record.timestamp_ms) for record in records
                      if record.timestamp_ms >= self._time_ms and record.offset >= self._offset),
                     None)
+
+
+class LargestTimeSearch:
+    """A job that searches whole batches of one partition, from ``offset`` on, for the first record
+    with the largest time."""
+
+    def __init__(self, batches: Sequence[Buffer], offset: int):
+        self.bytes = sum(map(len, batches))
+        self._batches = batches
+        self._offset = offset
+
+    def execute(self) -> Largest:
+        """Return the record.  O(bytes), and the decompressed bytes of the batches that may have it:
+        of one, unless records of it are below ``offset``."""
+        batches = [*_batches(self._batches)]
+        following = self._offset
+        if batches:
+            last = batches[-1][0]
+            following = last.base_offset + last.last_offset_delta + 1
+        batches.sort(key=_latest, reverse=True)  # of equal ones, the first stays first
+        best = Found(UNKNOWN, UNKNOWN)
+        for header, data in batches:
+            if header.max_timestamp_ms < best.time_ms or header.max_timestamp_ms == UNKNOWN:
+                break
+            found = self._in_batch(header, data)
+            if (found.time_ms, -found.offset) > (best.time_ms, -best.offset):
+                best = found
+            if best.time_ms == header.max_timestamp_ms:
+                break
+        return Largest(best, following)
+
+    def _in_batch(self, header: core.BatchHeader, batch: memoryview) -> Found:
+        try:
+            records = _records(header, batch)
+        except CodecError:
+            return Found(max(header.base_offset, self._offset), header.max_timestamp_ms)
+        return max((Found(record.offset, record.timestamp_ms) for record in records
+                    if record.offset >= self._offset), key=_time, default=Found(UNKNOWN, UNKNOWN))
+
+
+def _batches(buffers: Sequence[Buffer]) -> Iterator[tuple[core.BatchHeader, memoryview]]:
+    """Yield the header and the bytes of each batch."""
+    for buffer in buffers:
+        data, at = memoryview(buffer), 0
+        while at < len(data):
+            header = core.batch_header(data, at)
+            yield header, data[at:at + header.total_bytes]
+            at += header.total_bytes
+
+
+def _records(header: core.BatchHeader, batch: memoryview) -> Sequence[Any]:
+    """Return the records of a batch.  Raises ``CodecError``."""
+    return core.decode_records(header, decompress(header.attributes & layout.ATTRIBUTE_CODEC_MASK,
+                                                  batch[layout.BATCH_HEADER_BYTES:]))
+
+
+def _latest(batch: tuple[core.BatchHeader, memoryview]) -> int:
+    return batch[0].max_timestamp_ms
+
+
+def _time(found: Found) -> int:
+    return found.time_ms

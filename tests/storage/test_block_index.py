@@ -208,6 +208,20 @@ def test_the_first_batch_of_a_timestamp_is_found_with_one_block(written, timesta
             assert found is not None and found[:3] == known.batch(slot)
 
 
+@given(segments)
+@settings(deadline=None)
+def test_the_highest_timestamp_below_an_offset_is_found_with_one_block(written):
+    node = Node(written)
+    for key, known in node.partitions.items():
+        rows = node.partition_rows[key]
+        for offset in range(known.first_offset - 1, known.end_offset + 2):
+            node.read.clear()
+            found = lookup.latest_below(rows, offset, known.end_offset, node.blocks)
+            assert len(node.read) <= 1
+            slot = known.find(offset - 1)
+            assert found == (known.latest(slot) if slot >= 0 else None)
+
+
 @given(segments, st.integers(0, 60_000))
 @settings(deadline=None)
 def test_the_longest_range_within_a_size_is_found_with_one_block(written, bytes_max):

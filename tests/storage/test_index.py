@@ -134,6 +134,17 @@ def test_a_timestamp_finds_the_first_batch_that_reaches_it(script, timestamp):
     assert index.find_timestamp(timestamp) == (expected[0] if expected else len(script))
 
 
+def no_blocks(file: int, block: int) -> bytes:
+    raise AssertionError(f"block {block} of file {file} is asked for")
+
+
+@given(batches, st.integers(0, 150))
+def test_the_highest_timestamp_is_that_of_the_batches_that_begin_below_an_offset(script, offset):
+    index = partition_of(script)
+    before = [latest for base, _, latest in spans(script) if base < offset]
+    assert index.latest_below(offset, no_blocks) == max(before, default=None)
+
+
 @given(batches, st.integers(0, 30))
 def test_a_partition_joined_from_two_parts_is_the_whole(script, at):
     whole, first, second = partition_of(script), PartitionIndex(9, 1), PartitionIndex(9, 1)

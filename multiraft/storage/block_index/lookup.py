@@ -108,6 +108,23 @@ def find_timestamp(rows: SparseIndex, timestamp_ms: int, blocks: Blocks) -> Batc
     return _batch(row, slot if slot < row.count else 0, data)
 
 
+def latest_below(rows: SparseIndex, offset: int, end_offset: int, blocks: Blocks) -> int | None:
+    """Return the highest timestamp of a partition's batches that begin below ``offset``, and of
+    dropped ones before them; None if there is none.  ``end_offset``: of the partition in ``rows``.
+    One block."""
+    at = rows.find(offset - 1)
+    if at < 0:
+        return None
+    if at + 1 == len(rows) and offset >= end_offset:
+        return rows[at].value  # the whole part is below
+    row = rows[at]
+    data = _part(row, BATCH_ROW.size, blocks)
+    slot = bisect_left(range(row.count), offset,
+                       key=lambda slot: BATCH_ROW.unpack_from(data, slot * BATCH_ROW.size)[0]) - 1
+    latest = BATCH_ROW.unpack_from(data, slot * BATCH_ROW.size)[1]
+    return max(latest, rows[at - 1].value) if at else latest
+
+
 def batches_from(rows: SparseIndex, offset: int, blocks: Blocks) -> Iterator[Batch]:
     """Yield a partition's batches in ascending order, from the one that holds ``offset`` on, or
     from the last one before it.  A block is asked for when its first batch is due."""

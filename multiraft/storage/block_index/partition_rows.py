@@ -14,7 +14,13 @@ import sys
 from collections.abc import Collection, Iterator, Sequence
 from typing import Protocol, final
 
-from multiraft.storage.block_index.lookup import Batch, Blocks, batches_from, find_timestamp
+from multiraft.storage.block_index.lookup import (
+    Batch,
+    Blocks,
+    batches_from,
+    find_timestamp,
+    latest_below,
+)
 from multiraft.storage.block_index.rows import ROW_BYTES, Row, SparseIndex, pack_row
 
 
@@ -126,6 +132,11 @@ class PartitionRows:
         """Return the first batch up to which a record is at or after ``timestamp_ms``, or an
         earlier one; None = no record is.  One block."""
         return find_timestamp(self.index, timestamp_ms, blocks)
+
+    def latest_below(self, offset: int, blocks: Blocks) -> int | None:
+        """Return the highest timestamp of the batches that begin below ``offset``, those below the
+        log start included as far as they are known; None = there is none.  One block."""
+        return latest_below(self.index, offset, self.end_offset, blocks)
 
 
 def batches_behind(rows: SparseIndex, offset: int, blocks: Blocks) -> Iterator[Batch]:

@@ -20,6 +20,7 @@ from multiraft.kafka.hot_messages import (
     RequestHeader,
 )
 from multiraft.kafka.messages.create_topics import CreateTopicsRequest
+from multiraft.kafka.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from multiraft.kafka.requests import decode_response, encode_request
 from node.config import parse
 from node.main import Node
@@ -28,7 +29,8 @@ from tests.ports import free_port
 
 VERSIONS = {ApiKey.PRODUCE: 13, ApiKey.FETCH: 17, ApiKey.LIST_OFFSETS: 10, ApiKey.METADATA: 13,
             ApiKey.FIND_COORDINATOR: 6, ApiKey.API_VERSIONS: 5, ApiKey.CREATE_TOPICS: 7,
-            ApiKey.DELETE_TOPICS: 6, ApiKey.INIT_PRODUCER_ID: 4, ApiKey.DESCRIBE_CONFIGS: 4,
+            ApiKey.DELETE_TOPICS: 6, ApiKey.INIT_PRODUCER_ID: 4, ApiKey.OFFSET_FOR_LEADER_EPOCH: 4,
+            ApiKey.DESCRIBE_CONFIGS: 4,
             ApiKey.ALTER_CONFIGS: 2, ApiKey.INCREMENTAL_ALTER_CONFIGS: 1,
             ApiKey.DESCRIBE_CLUSTER: 2, ApiKey.DELETE_RECORDS: 2, ApiKey.DESCRIBE_ACLS: 3}
 
@@ -129,6 +131,14 @@ class KafkaClient:
             ListOffsetsRequest.ListOffsetsTopic(name=name, partitions=[
                 ListOffsetsRequest.ListOffsetsPartition(
                     partition_index=0, timestamp=time, current_leader_epoch=epoch)])]))
+        return response.topics[0].partitions[0]
+
+    async def epoch_end(self, name: str, leader_epoch: int, present: int = -1) -> Any:
+        """Return the result of an OffsetForLeaderEpoch of one partition."""
+        request = OffsetForLeaderEpochRequest
+        response = await self.ask(ApiKey.OFFSET_FOR_LEADER_EPOCH, request(topics=[
+            request.OffsetForLeaderTopic(topic=name, partitions=[request.OffsetForLeaderPartition(
+                partition=0, leader_epoch=leader_epoch, current_leader_epoch=present)])]))
         return response.topics[0].partitions[0]
 
     async def metadata(self, *names: str, version: int | None = None, **fields: Any) -> Any:

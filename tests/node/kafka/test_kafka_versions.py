@@ -20,6 +20,7 @@ from multiraft.kafka.messages.describe_configs import DescribeConfigsRequest
 from multiraft.kafka.messages.find_coordinator import FindCoordinatorRequest
 from multiraft.kafka.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from multiraft.kafka.messages.init_producer_id import InitProducerIdRequest
+from multiraft.kafka.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from tests.node.harness import batch, in_trio
 from tests.node.kafka.kafka_client import KafkaClient, serving_kafka
 
@@ -45,7 +46,7 @@ def requests(key: ApiKey, version: int, topic_id: bytes) -> list:
     if key is ApiKey.LIST_OFFSETS:
         return [ListOffsetsRequest(topics=[ListOffsetsRequest.ListOffsetsTopic(
             name=name, partitions=[ListOffsetsRequest.ListOffsetsPartition(
-                partition_index=0, timestamp=time) for time in (-1, -2, 0, -9)])
+                partition_index=0, timestamp=time) for time in (-1, -2, -3, -4, -5, 0, -9)])
             for name, _ in names])]
     if key is ApiKey.METADATA:
         asked = MetadataRequest.MetadataRequestTopic
@@ -81,6 +82,12 @@ def requests(key: ApiKey, version: int, topic_id: bytes) -> list:
         return [DescribeAclsRequest()]
     if key is ApiKey.DESCRIBE_CLUSTER:
         return [DescribeClusterRequest(include_cluster_authorized_operations=True)]
+    if key is ApiKey.OFFSET_FOR_LEADER_EPOCH:
+        return [OffsetForLeaderEpochRequest(topics=[
+            OffsetForLeaderEpochRequest.OffsetForLeaderTopic(topic=name, partitions=[
+                OffsetForLeaderEpochRequest.OffsetForLeaderPartition(
+                    partition=at, leader_epoch=epoch) for at in (0, 7) for epoch in (-1, 0, 99)])
+            for name, _ in names])]
     if key is ApiKey.DELETE_RECORDS:
         return [DeleteRecordsRequest(timeout_ms=9_000, topics=[
             DeleteRecordsRequest.DeleteRecordsTopic(name=name, partitions=[
@@ -98,7 +105,7 @@ def requests(key: ApiKey, version: int, topic_id: bytes) -> list:
                                for kind, name in kinds])]
 
 
-SERVED = [0, 1, 2, 3, 10, 18, 19, 20, 21, 22, 29, 32, 33, 44, 60]
+SERVED = [0, 1, 2, 3, 10, 18, 19, 20, 21, 22, 23, 29, 32, 33, 44, 60]
 
 
 @in_trio
