@@ -26,12 +26,14 @@ from node.kafka.describe_topics import TopicDescriptions
 from node.kafka.fetch import FetchRequests
 from node.kafka.leader_epochs import EpochRequests
 from node.kafka.list_offsets import OffsetRequests
+from node.kafka.log_dirs import LogDirRequests
 from node.kafka.produce import ProduceRequests
 from node.kafka.record_deletion import RecordDeletions
 from node.kafka.requests import Handler, KafkaRequests
 from node.kafka.setting_requests import NodeSetting, SettingRequests
 from node.kafka.topic_requests import TopicChanges
 from node.kafka.topic_view import TopicView
+from node.loop.disk_space import total_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,10 @@ def build_kafka(env: NodeEnv, metadata: MetadataParts, peers: PeerParts, reads: 
                                    config, metadata.known.facts.replication_factor), tasks)
     cluster = ClusterRequests(topics, cluster_id)
     deletions = RecordDeletions(admin.handlers[DeleteRecords], topics, tasks, env.turns)
+    log_dirs = LogDirRequests(
+        metadata.log, env.store.partition_states, str(config.data_dir),
+        lambda: (total_bytes(config.data_dir), env.space.free), limits.metadata_rows_max, tasks,
+        env.turns)
     identities = Identities(peers.metadata_requests, tasks)
     coordinators = Coordinators()
     requests = KafkaRequests(sessions, {
@@ -88,6 +94,7 @@ def build_kafka(env: NodeEnv, metadata: MetadataParts, peers: PeerParts, reads: 
         ApiKey.DESCRIBE_CONFIGS: Handler(settings.describe, settings.refuse_description),
         ApiKey.ALTER_CONFIGS: Handler(settings.replace, settings.refuse_replacement),
         ApiKey.INCREMENTAL_ALTER_CONFIGS: Handler(settings.alter, settings.refuse_alteration),
+        ApiKey.DESCRIBE_LOG_DIRS: Handler(log_dirs.handle, log_dirs.refuse),
         ApiKey.DESCRIBE_CLUSTER: Handler(cluster.describe, cluster.refuse_description),
     }, tasks, reads.fetch_handler, env.poller)
     connections = ClientConnections(sessions, requests, env.poller, env.turns, env.log,

@@ -9,9 +9,9 @@ Theory. A client asks for the end of the epoch of the last record that it has re
 position means to it that records were lost. Committed records are never replaced here, so an answer
 must never be too low; one that is too high hides nothing. Each group has the epochs of its own
 batches, and of a partition with an epoch history this node knows those of the groups that it has
-replicas of. An epoch that is not known, because it is in another group or was forgotten, ends at the
-first offset of the next one that is known. An epoch above that of a confirmed leader belongs to an
-earlier partition of the same name: then no end is known, as in Kafka.
+replicas of. An epoch that is not known, because it is in another group or was forgotten, ends at
+the first offset of the next one that is known. An epoch above that of a confirmed leader belongs to
+an earlier partition of the same name: then no end is known, as in Kafka.
 """
 
 from __future__ import annotations

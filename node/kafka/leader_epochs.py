@@ -1,8 +1,8 @@
 """OffsetForLeaderEpoch requests of Kafka's clients: a consumer's question if records were lost.
 
-Contract. A consumer asks after a change of leader for the end of the leader epoch of the last record
-that it has read, and compares that with its position. The leader of the partition answers, after a
-majority has confirmed it. A request that names another leader epoch than the present one is refused
+Contract. A consumer asks after a change of leader for the end of the leader epoch of its last
+record, and compares that with its position. The leader of the partition answers, after a majority
+has confirmed it. A request that names another leader epoch than the present one is refused
 as in a fetch. All other errors are those of a fetch as well, which consumers repeat.
 """
 

@@ -12,12 +12,12 @@ one.
 Theory. The index of a partition holds the highest time of the batches up to each: the first batch
 that reaches a time is the first with a record of that time or later, unless the log start lies
 behind it. Then later batches may be older, and the search continues. It is bounded
-(``SEARCH_READS_MAX``): after that the offset to continue from is answered, which is not behind the
-record.
+(``SEARCH_READS_MAX``): after that the offset to continue from is answered, which is not behind
+the record.
 
-The largest time is in the index as well, and the first batch that reaches it has the record. Only if
-that record was deleted, and all later ones are older, the search reads on from the log start, within
-the same bound: after that the largest time of what was read is answered.
+The largest time is in the index as well, and the first batch that reaches it has the record. Only
+if that record was deleted, and all later ones are older, the search reads on from the log start,
+within the same bound: after that the largest time of what was read is answered.
 """
 
 from __future__ import annotations

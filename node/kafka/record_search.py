@@ -16,7 +16,6 @@ from multiraft.compression import decompress
 from multiraft.errors import CodecError
 from multiraft.wire.frames import Buffer
 
-
 #: In place of a time or an offset: there is none.
 UNKNOWN = -1
 

@@ -19,7 +19,8 @@ import trio
 
 from multiraft.storage.disk_space import DiskSpaceGuard, Preallocatable, is_full
 
-__all__ = ["POLL_S", "RESERVE_FILE", "ReserveFile", "Space", "free_bytes", "is_full"]
+__all__ = ["POLL_S", "RESERVE_FILE", "ReserveFile", "Space", "free_bytes", "is_full",
+           "total_bytes"]
 
 RESERVE_FILE = "reserve"
 #: Interval between checks of the free space, in seconds; a check is one system call.
@@ -110,3 +111,9 @@ def free_bytes(directory: Path) -> int:
     ``directory``."""
     room = os.statvfs(directory)
     return room.f_bavail * room.f_frsize
+
+
+def total_bytes(directory: Path) -> int:
+    """Return the size of the disk of ``directory`` in bytes."""
+    room = os.statvfs(directory)
+    return room.f_blocks * room.f_frsize

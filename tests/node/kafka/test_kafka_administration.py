@@ -6,6 +6,7 @@ from multiraft.kafka.messages.delete_records import DeleteRecordsRequest
 from multiraft.kafka.messages.describe_acls import DescribeAclsRequest
 from multiraft.kafka.messages.describe_cluster import DescribeClusterRequest
 from multiraft.kafka.messages.describe_configs import DescribeConfigsRequest
+from multiraft.kafka.messages.describe_log_dirs import DescribeLogDirsRequest
 from multiraft.kafka.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from tests.node.harness import batch, in_trio
 from tests.node.kafka.kafka_client import KafkaClient, serving_kafka
@@ -151,3 +152,52 @@ async def test_the_cluster_is_described_and_has_no_access_rules(tmp_path):
         assert (await client.ask(ApiKey.DESCRIBE_CLUSTER, DescribeClusterRequest(
             endpoint_type=2))).error_code == 114
         assert (await client.ask(ApiKey.DESCRIBE_ACLS, DescribeAclsRequest())).error_code == 54
+
+
+async def log_dir(client, topics, version=4):
+    """Return the one directory of a node, and the sizes of its partitions."""
+    asked = DescribeLogDirsRequest.DescribableLogDirTopic
+    response = await client.ask(ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest(
+        topics=topics and [asked(topic=name, partitions=numbers) for name, numbers in topics]),
+        version)
+    found, = response.results
+    return found, {(topic.name, each.partition_index): each.partition_size
+                   for topic in found.topics for each in topic.partitions}
+
+
+@in_trio
+async def test_a_node_has_one_log_directory_with_the_sizes_of_its_partitions(tmp_path):
+    async with serving_kafka(tmp_path) as node, await KafkaClient.open(node) as client:
+        topic = await client.create("t", 2)
+        await client.create("u")
+        data = batch(b"v" * 1000)
+        await client.produce(topic.topic_id, data)
+        stored = (len(data) + 7) // 8 * 8
+        found, sizes = await log_dir(client, None)
+        assert sizes == {("t", 0): stored, ("t", 1): 0, ("u", 0): 0}
+        _, settings = await described(client, BROKER, "1")
+        assert found.log_dir == settings["log.dirs"].value and found.error_code == 0
+        assert found.total_bytes >= found.usable_bytes > 0
+        _, sizes = await log_dir(client, [("t", [0, 0, 5, -1]), ("other", [0])])
+        assert sizes == {("t", 0): stored}
+        found, sizes = await log_dir(client, None, 1)
+        assert len(sizes) == 3 and found.total_bytes == -1
+        states = node.store.partition_states
+        group = node.metadata.directory.locate(node.metadata.log.state.topic("u").incarnation).group
+        others = {each: states.pop(each) for each in [*states] if each != group}
+        _, sizes = await log_dir(client, None)
+        states.update(others)
+        assert ("u", 0) in sizes
+
+
+@in_trio
+async def test_the_sizes_of_too_many_partitions_are_refused(tmp_path):
+    limits = {"metadata_rows_max": 8, "partitions_per_topic_max": 8}
+    async with serving_kafka(tmp_path, **limits) as node, await KafkaClient.open(node) as client:
+        for name in "ab":
+            await client.create(name, 5)
+        for version in range(1, 5):
+            found, sizes = await log_dir(client, None, version)
+            assert found.error_code == 44 and not sizes
+        _, sizes = await log_dir(client, [("a", [*range(5)])])
+        assert len(sizes) == 5

@@ -17,6 +17,7 @@ from multiraft.kafka.messages.delete_topics import DeleteTopicsRequest
 from multiraft.kafka.messages.describe_acls import DescribeAclsRequest
 from multiraft.kafka.messages.describe_cluster import DescribeClusterRequest
 from multiraft.kafka.messages.describe_configs import DescribeConfigsRequest
+from multiraft.kafka.messages.describe_log_dirs import DescribeLogDirsRequest
 from multiraft.kafka.messages.find_coordinator import FindCoordinatorRequest
 from multiraft.kafka.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from multiraft.kafka.messages.init_producer_id import InitProducerIdRequest
@@ -88,6 +89,10 @@ def requests(key: ApiKey, version: int, topic_id: bytes) -> list:
                 OffsetForLeaderEpochRequest.OffsetForLeaderPartition(
                     partition=at, leader_epoch=epoch) for at in (0, 7) for epoch in (-1, 0, 99)])
             for name, _ in names])]
+    if key is ApiKey.DESCRIBE_LOG_DIRS:
+        asked = DescribeLogDirsRequest.DescribableLogDirTopic
+        return [DescribeLogDirsRequest(topics=None), DescribeLogDirsRequest(topics=[
+            asked(topic=name, partitions=[0, 7]) for name, _ in names])]
     if key is ApiKey.DELETE_RECORDS:
         return [DeleteRecordsRequest(timeout_ms=9_000, topics=[
             DeleteRecordsRequest.DeleteRecordsTopic(name=name, partitions=[
@@ -105,7 +110,7 @@ def requests(key: ApiKey, version: int, topic_id: bytes) -> list:
                                for kind, name in kinds])]
 
 
-SERVED = [0, 1, 2, 3, 10, 18, 19, 20, 21, 22, 23, 29, 32, 33, 44, 60]
+SERVED = [0, 1, 2, 3, 10, 18, 19, 20, 21, 22, 23, 29, 32, 33, 35, 44, 60]
 
 
 @in_trio
