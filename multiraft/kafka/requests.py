@@ -42,6 +42,14 @@ _BEFORE = struct.Struct(">ii")
 _NO_TAGS = b"\0"
 
 
+class EncodedMessage(NamedTuple):
+    """A response of one API and version that was encoded before, to be sent to many clients."""
+
+    key: int
+    version: int
+    data: bytes  # without the header
+
+
 class Request(NamedTuple):
     """A request: its header and its message, of the class that the API has."""
 
@@ -84,7 +92,8 @@ def encode_response(header: RequestHeader, message: Any) -> list[Buffer]:
     """Encode the response to a request with that header, as a frame with its length.
 
     Returns buffers in the order of the bytes.  Records of the message are among them as they were
-    given, never copied.  O(bytes that are no records).  Raises ``UnencodableMessage``.
+    given, never copied, and an ``EncodedMessage`` as well.  O(bytes that are no records).  Raises
+    ``UnencodableMessage``.
     """
     key, version = header.request_api_key, header.request_api_version
     response = RESPONSES[key]
@@ -92,7 +101,16 @@ def encode_response(header: RequestHeader, message: Any) -> list[Buffer]:
     # Clients read the answer to ApiVersions before they know what the node supports.
     if key != ApiKey.API_VERSIONS and _is_flexible(response, version):
         before += _NO_TAGS
+    if type(message) is EncodedMessage:
+        assert (message.key, message.version) == (key, version), "the response to another request"
+        return _with_length([bytearray(before), message.data])
     return _with_length(encode(response, message, version, before))
+
+
+def encoded_message(key: int, version: int, message: Any) -> EncodedMessage:
+    """Encode a response without its header, for ``encode_response``.  O(bytes).  Raises
+    ``UnencodableMessage``."""
+    return EncodedMessage(key, version, b"".join(encode(RESPONSES[key], message, version, b"")))
 
 
 def _with_length(buffers: list[Buffer]) -> list[Buffer]:

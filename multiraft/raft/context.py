@@ -43,6 +43,7 @@ class NodeContext:
         "leader_table",
         "groups_by_peer",
         "digests_version",
+        "view_version",
         "dirty",
         "removing",
         "reads",
@@ -71,6 +72,10 @@ class NodeContext:
         self.groups_by_peer: dict[int, dict[int, None]] = {}
         #: Grows with every change of a digest in ``leading_digests`` or ``followed_digests``.
         self.digests_version = 0
+        #: Grows with every change of a leader, a term or the members of a group here, of a leader
+        #: that another node reported, and of support: of all that ``StatusView`` says about who
+        #: leads and which nodes are up.
+        self.view_version = 0
         #: Ready queue: ids of groups that may have effects for the next Ready, in the order in
         #: which the groups were touched.  ``MultiRaft`` resolves the ids.
         self.dirty: dict[int, None] = {}

@@ -291,6 +291,7 @@ class Group:
             self.ack_leader = 0
             self.read_round = 0
         self.term, self.vote = term, vote
+        self.context.view_version += 1
         # Holds back every message of this group until a write has taken term and vote: a vote that
         # a crash could undo would allow a second one in the same term.
         self.hard_state_unstaged = True
@@ -320,6 +321,7 @@ class Group:
         and publish or withdraw this replica's leader accordingly."""
         if (role, leader) != (self.role, self.leader):
             self.emit("role_changed", role, self.term, leader, why)
+            self.context.view_version += 1
         if self.role is Role.LEADER and role is not Role.LEADER:
             self._withdraw_leader()
         self.role = role
@@ -416,6 +418,7 @@ class Group:
     def subscribe_to(self, members: tuple[int, ...]) -> None:
         """Subscribe this group to events of the nodes ``members`` and of its leader's node.  A
         replica that was just created does not know its leader as a member."""
+        self.context.view_version += 1
         self.leadership_record.set_peers({*members, self.leader} - {0, self.context.node})
 
     def _update_members(self) -> None:

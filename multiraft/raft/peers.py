@@ -76,6 +76,7 @@ class Peers:
         self.pending.pop(group.id, None)
 
     def _queue(self, node: int) -> None:
+        self._context.view_version += 1
         self.pending.update(self._groups_by_peer.get(node, {}))
 
     def reexamine_some(self) -> None:
@@ -279,6 +280,7 @@ class Peers:
     def on_delta(self, sender: int, answer: LeadershipDelta) -> None:
         if answer.since != self.leader_table.copied.get(sender, 0):
             return  # a reply to an earlier request, or of an earlier boot epoch
+        self._context.view_version += 1
         for change in answer.changes:
             self.leader_table.learn(sender, change)
             group = self._groups.get(change[0])

@@ -178,6 +178,13 @@ class Progress:
         """True unless the member is quarantined or in head recovery, as far as its leader knows."""
         return not self.recovery_nonce and self.state is not ProgressState.QUARANTINED
 
+    def is_caught_up(self, commit: int) -> bool:
+        """True if the member is intact, has the records of its log, and has the entries up to
+        ``commit`` or is receiving the last of them."""
+        return (self.is_intact and not self.records_left and (
+            self.match >= commit
+            or self.state is ProgressState.REPLICATE and self.next_index > commit))
+
     def _check(self) -> None:
         assert self.match < self.next_index, f"match {self.match}, next {self.next_index}"
         assert self.inflight_bytes == sum(size for _, size in self.inflight)

@@ -75,6 +75,17 @@ class StatusView:
         found = self._groups.get(group)
         return found.configuration if found is not None and found.configuration.voters else None
 
+    def caught_up(self, group: int) -> frozenset[int] | None:
+        """Return the members of a group led here that have, or are being sent, all committed
+        entries and lack no records, the leader included; None if this node does not lead it.  Nodes
+        that are down may be among them.  O(members)."""
+        found = self._groups.get(group)
+        if found is None or found.role is not Role.LEADER:
+            return None
+        commit = found.log.commit
+        return frozenset([self._context.node, *[
+            member.node for member in found.progress.values() if member.is_caught_up(commit)]])
+
     def is_installing(self, group: int) -> bool:
         """True if the replica here is installing a snapshot: storage has the snapshot's log, and
         consensus still has the log before it."""
@@ -116,6 +127,12 @@ class StatusView:
     def leading_version(self) -> int:
         """Version of the list of groups led here."""
         return self._context.leading_changes.version
+
+    @property
+    def view_version(self) -> int:
+        """Version of ``leader_hint``, ``configuration`` and ``node_state`` of all groups and nodes:
+        grows at least with each change."""
+        return self._context.view_version
 
     @property
     def active_count(self) -> int:

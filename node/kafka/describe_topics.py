@@ -1,10 +1,11 @@
 """Metadata requests of Kafka's clients: nodes, topics, partitions and their leaders.
 
-Contract. The answer is what this node knows. ``isr`` are the voters whose nodes are up, ``offline``
-the members whose nodes are not. A partition without a leader that can append has the error
-LEADER_NOT_AVAILABLE. A topic that does not exist is created if both the request and the
+Contract. The answer is what this node knows. ``isr`` are the in-sync replicas (``in_sync``),
+``offline`` the members whose nodes are not up. A partition without a leader that can append has the
+error LEADER_NOT_AVAILABLE. A topic that does not exist is created if both the request and the
 configuration allow it; clients repeat the request until this node knows its partitions. Without
-names the answer has all topics.
+names the answer has all topics; it is kept encoded (``metadata_cache``) as long as the metadata,
+the leaders, the nodes that are up and the in-sync replicas stay the same.
 
 Invariants. An answer has at most ``metadata_rows_max`` partitions. More are refused: the request
 names fewer topics then, or its connection is closed, because Kafka's message has no other place for
@@ -16,9 +17,12 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from multiraft.kafka.apis import ApiKey
 from multiraft.kafka.connection import KafkaRequest
 from multiraft.kafka.error_codes import ErrorCode
+from multiraft.kafka.errors import UnencodableMessage
 from multiraft.kafka.hot_messages import MetadataRequest, MetadataResponse
+from multiraft.kafka.requests import encoded_message
 from multiraft.settings.effective import is_internal
 from multiraft.wire.errors import Code, ErrorDetail, LimitExceeded, RemoteProtocolError
 from multiraft.wire.messages import CreateTopic
@@ -27,6 +31,8 @@ from node.clients.session import Session
 from node.kafka.answers import KafkaAnswer
 from node.kafka.authorized import cluster_operations, topic_operations
 from node.kafka.error_codes import absent, fault_of, of_controller
+from node.kafka.in_sync import InSyncReplicas
+from node.kafka.metadata_cache import MetadataCache
 from node.kafka.topic_view import UNKNOWN, TopicView
 from node.loop.steps import parts
 from node.metadata.topics import topic_name_fault
@@ -64,6 +70,8 @@ class TopicDescriptions:
     def __init__(self, core: MultiRaft, metadata_log: MetadataCopy, topics: TopicView,
                  cluster_id: str, config: KafkaConfig, rows_max: int, tasks: RequestTasks,
                  metadata_requests: MetadataRequests, turns: Turns):
+        self._in_sync = InSyncReplicas(core, turns)
+        self.cache = MetadataCache(self._signature)
         self._core = core
         self._metadata_log = metadata_log
         self._topics = topics
@@ -75,8 +83,14 @@ class TopicDescriptions:
         self._turns = turns
 
     def handle(self, session: Session, number: int, request: KafkaRequest) -> None:
-        """Start a task that describes the topics and answers."""
+        """Answer with the response that is kept, or start a task that describes the topics and
+        answers."""
         answer = KafkaAnswer(session, number, partial(self._refusal, request))
+        if _names_all(request) and not self._in_sync.is_due:
+            kept = self.cache.found(_asked_for(request))
+            if kept is not None:
+                answer(kept)
+                return
         self._tasks.start(answer, self._respond, session, request)
 
     def refuse(self, session: Session, number: int, request: KafkaRequest, code: Code,
@@ -84,15 +98,33 @@ class TopicDescriptions:
         """Refuse a request before any work is done for it."""
         KafkaAnswer(session, number, partial(self._refusal, request)).refuse(code, detail)
 
-    async def _respond(self, session: Session, request: KafkaRequest) -> MetadataResponse:
-        """Return the response.  O(partitions), in turns."""
+    def _signature(self) -> tuple:
+        """Return a value that stays equal as long as all that responses say does.  O(1)."""
+        state = self._metadata_log.state
+        return (state, state.version, self._topics.nodes_known, self._core.status.view_version,
+                self._in_sync.version)
+
+    async def _respond(self, session: Session, request: KafkaRequest) -> Any:
+        """Return the response, encoded if it has all topics.  O(partitions), in turns."""
         message: MetadataRequest = request.message
-        version = request.header.request_api_version
-        named = message.topics
-        if named is None or (not named and version < EMPTY_IS_NONE_SINCE):
-            described = await self._all(session, message)
-        else:
-            described = await self._each(message, named, version)
+        await self._in_sync.refresh()
+        if not _names_all(request):
+            return self._response(message, await self._each(
+                message, message.topics, request.header.request_api_version))
+        return await self.cache.response(_asked_for(request),
+                                         partial(self._encoded, session, request))
+
+    async def _encoded(self, session: Session, request: KafkaRequest) -> Any:
+        """Return the encoded response with all topics, or the response itself if that cannot be
+        encoded, which then ends the connection.  O(partitions), in turns but for the encoding."""
+        response = self._response(request.message, await self._all(session, request.message))
+        try:
+            return encoded_message(ApiKey.METADATA, request.header.request_api_version, response)
+        except UnencodableMessage:
+            return response
+
+    def _response(self, message: MetadataRequest, described: list[Any]) -> MetadataResponse:
+        """Return the response with these topics.  O(nodes)."""
         response = self._empty()
         response.topics = described
         if message.include_cluster_authorized_operations:
@@ -206,7 +238,7 @@ class TopicDescriptions:
         replicas = list(configuration.members())
         return _Members(
             status.living_leader(group, configuration), status.leader_hint(group)[1], replicas,
-            [node for node in configuration.voters if status.is_up(node)],
+            self._in_sync.of(group, configuration),
             [node for node in replicas if not status.is_up(node)])
 
     def _refusal(self, request: KafkaRequest, code: Code, _detail: ErrorDetail
@@ -218,6 +250,20 @@ class TopicDescriptions:
             name=_name(topic, request.header.request_api_version))
             for topic in request.message.topics or ()]
         return response
+
+
+def _names_all(request: KafkaRequest) -> bool:
+    """Return True if a request is for all topics."""
+    named = request.message.topics
+    return named is None or (
+        not named and request.header.request_api_version < EMPTY_IS_NONE_SINCE)
+
+
+def _asked_for(request: KafkaRequest) -> tuple[int, bool, bool]:
+    """Return what the response to a request for all topics depends on beside the cluster."""
+    message: MetadataRequest = request.message
+    return (request.header.request_api_version, message.include_topic_authorized_operations,
+            message.include_cluster_authorized_operations)
 
 
 def _name(asked: Any, version: int) -> str | None:

@@ -90,6 +90,11 @@ class TopicView:
         leader = self.leader(incarnation)
         return leader if leader[0] == detail.leader else None
 
+    @property
+    def nodes_known(self) -> object:
+        """The facts that addresses come from; another object after each change."""
+        return self._known.facts
+
     def endpoint(self, node: int) -> Endpoint | None:
         """Return the address of a node; None if Kafka's clients cannot reach it."""
         record = self._known.facts.nodes.get(node)

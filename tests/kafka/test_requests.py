@@ -27,7 +27,13 @@ from multiraft.kafka.messages.create_topics import CreateTopicsRequest
 from multiraft.kafka.messages.describe_groups import DescribeGroupsRequest
 from multiraft.kafka.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from multiraft.kafka.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
-from multiraft.kafka.requests import decode_request, decode_response, encode_request
+from multiraft.kafka.requests import (
+    decode_request,
+    decode_response,
+    encode_request,
+    encode_response,
+    encoded_message,
+)
 from multiraft.kafka.schema import ELEMENTS_MAX, GENERIC_ELEMENTS_MAX
 
 TOPIC_ID = bytes(range(16))
@@ -350,3 +356,17 @@ def test_long_text_is_refused_in_both_directions():
              + bytes(9))
     with pytest.raises(KafkaFrameError, match="name, byte 12: text of 32768 bytes"):
         decode_request(frame, APIS)
+
+
+def test_a_message_that_was_encoded_before_is_sent_as_if_it_were_encoded_now():
+    first, last = APIS[ApiKey.METADATA].served
+    for version in range(first, last + 1):
+        response = MetadataResponse(brokers=[], topics=[], controller_id=7)
+        sent = header(ApiKey.METADATA, version)
+        encoded = encoded_message(ApiKey.METADATA, version, response)
+        for _ in range(2):
+            buffers = encode_response(sent, encoded)
+            assert joined(buffers) == joined(encode_response(sent, response))
+            assert buffers[1] is encoded.data
+        with pytest.raises(AssertionError):
+            encode_response(header(ApiKey.METADATA, (version + 1) % (last + 1)), encoded)
