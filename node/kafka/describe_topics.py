@@ -110,7 +110,7 @@ class TopicDescriptions:
         await self._in_sync.refresh()
         if not _names_all(request):
             return self._response(message, await self._each(
-                message, message.topics, request.header.request_api_version))
+                message, message.topics or [], request.header.request_api_version))
         return await self.cache.response(_asked_for(request),
                                          partial(self._encoded, session, request))
 

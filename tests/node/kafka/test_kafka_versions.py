@@ -83,21 +83,8 @@ def requests(key: ApiKey, version: int, topic_id: bytes) -> list:
         return [DescribeAclsRequest()]
     if key is ApiKey.DESCRIBE_CLUSTER:
         return [DescribeClusterRequest(include_cluster_authorized_operations=True)]
-    if key is ApiKey.OFFSET_FOR_LEADER_EPOCH:
-        return [OffsetForLeaderEpochRequest(topics=[
-            OffsetForLeaderEpochRequest.OffsetForLeaderTopic(topic=name, partitions=[
-                OffsetForLeaderEpochRequest.OffsetForLeaderPartition(
-                    partition=at, leader_epoch=epoch) for at in (0, 7) for epoch in (-1, 0, 99)])
-            for name, _ in names])]
-    if key is ApiKey.DESCRIBE_LOG_DIRS:
-        asked = DescribeLogDirsRequest.DescribableLogDirTopic
-        return [DescribeLogDirsRequest(topics=None), DescribeLogDirsRequest(topics=[
-            asked(topic=name, partitions=[0, 7]) for name, _ in names])]
-    if key is ApiKey.DELETE_RECORDS:
-        return [DeleteRecordsRequest(timeout_ms=9_000, topics=[
-            DeleteRecordsRequest.DeleteRecordsTopic(name=name, partitions=[
-                DeleteRecordsRequest.DeleteRecordsPartition(partition_index=0, offset=0)])
-            for name, _ in names])]
+    if key in (ApiKey.DESCRIBE_LOG_DIRS, ApiKey.OFFSET_FOR_LEADER_EPOCH, ApiKey.DELETE_RECORDS):
+        return partition_requests(key, ["t", "other"])
     kinds = [(2, "t"), (2, "other"), (4, "1"), (9, "x")]
     request, row = {
         ApiKey.DESCRIBE_CONFIGS: (DescribeConfigsRequest,
@@ -108,6 +95,24 @@ def requests(key: ApiKey, version: int, topic_id: bytes) -> list:
             IncrementalAlterConfigsRequest.AlterConfigsResource)}[key]
     return [request(resources=[row(resource_type=kind, resource_name=name)
                                for kind, name in kinds])]
+
+
+def partition_requests(key: ApiKey, names: list[str]) -> list:
+    """Return requests of an API that names partitions, the same for all versions."""
+    if key is ApiKey.DESCRIBE_LOG_DIRS:
+        asked = DescribeLogDirsRequest.DescribableLogDirTopic
+        return [DescribeLogDirsRequest(topics=None), DescribeLogDirsRequest(topics=[
+            asked(topic=name, partitions=[0, 7]) for name in names])]
+    if key is ApiKey.OFFSET_FOR_LEADER_EPOCH:
+        return [OffsetForLeaderEpochRequest(topics=[
+            OffsetForLeaderEpochRequest.OffsetForLeaderTopic(topic=name, partitions=[
+                OffsetForLeaderEpochRequest.OffsetForLeaderPartition(
+                    partition=at, leader_epoch=epoch) for at in (0, 7) for epoch in (-1, 0, 99)])
+            for name in names])]
+    return [DeleteRecordsRequest(timeout_ms=9_000, topics=[
+        DeleteRecordsRequest.DeleteRecordsTopic(name=name, partitions=[
+            DeleteRecordsRequest.DeleteRecordsPartition(partition_index=0, offset=0)])
+        for name in names])]
 
 
 SERVED = [0, 1, 2, 3, 10, 18, 19, 20, 21, 22, 23, 29, 32, 33, 35, 44, 60]
