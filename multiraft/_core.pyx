@@ -78,7 +78,8 @@ __all__ = [
     "append_gathered", "batch_header", "batch_info", "check_batch", "check_entries", "crc32c",
     "decode_header", "decode_records", "default_groups", "encode_header", "find_entry",
     "frame_entries", "join_index_rows", "jump_hash",
-    "murmur2", "parse_entries", "scan_entries", "split_batches", "stamp_append_time", "stamp_batch",
+    "murmur2", "parse_entries", "scan_entries", "split_batches",
+    "staged_batches", "stamp_append_time", "stamp_batch",
     "stamp_producer",
     "trim_memory", "unset_memory", "verify_batch",
 ]

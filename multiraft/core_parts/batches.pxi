@@ -347,6 +347,37 @@ def split_batches(data: Buffer) -> list[memoryview]:
     return batches
 
 
+def staged_batches(buffers: Sequence[Buffer]) -> list[tuple[int, int]]:
+    """Return where the batches of transactions are in buffers of whole batches: the number of the
+    buffer, and the position in it.  O(batches).
+
+    Headers alone are read, and nothing else of a batch is checked.  Raises ``CorruptBatch`` for a
+    buffer that does not end with a batch.
+    """
+    cdef Py_buffer view
+    cdef Fields fields
+    cdef Py_ssize_t at, number = 0
+    cdef int fault
+    cdef list found = []
+    for data in buffers:
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        try:
+            at = 0
+            while at < view.len:
+                fault = _load_fields(<const uint8_t *>view.buf + at, view.len - at, &fields)
+                if not fault and fields.total_bytes > view.len - at:
+                    fault = OTHER_LENGTH
+                if fault:
+                    raise _batch_error(fault, view.len - at, &fields, None, CorruptBatch)
+                if STAGED_PRODUCER_MIN <= fields.producer_id <= STAGED_PRODUCER_MAX:
+                    found.append((number, at))
+                at += <Py_ssize_t>fields.total_bytes
+        finally:
+            PyBuffer_Release(&view)
+        number += 1
+    return found
+
+
 cdef inline object _copy(Field field):
     if field.length < 0:
         return None

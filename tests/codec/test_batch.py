@@ -518,3 +518,16 @@ def test_decode_refuses_a_header_that_cannot_be(twin, fields):
     block[2] = 2  # first record: timestamp delta 1
     with pytest.raises(CorruptBatch):
         twin.decode_records(twin.batch_header(batch)._replace(**fields), block)
+
+
+def test_the_batches_of_transactions_are_found_by_their_producers(twin):
+    plain, staged, other = (bytearray(build(twin)) for _ in range(3))
+    twin.stamp_producer(staged, layout.STAGED_PRODUCER_MIN, 0, 0)
+    twin.stamp_producer(other, layout.STAGED_PRODUCER_MAX, 0, 0)
+    last = bytearray(build(twin))
+    twin.stamp_producer(last, layout.STAGED_PRODUCER_MAX + 1, 0, 0)
+    assert twin.staged_batches([bytes(plain + staged), b"", bytes(other), bytes(last)]) == [
+        (0, len(plain)), (2, 0)]
+    assert twin.staged_batches([]) == []
+    with pytest.raises(CorruptBatch, match="buffer has"):
+        twin.staged_batches([bytes(plain), bytes(staged[:-1])])

@@ -228,6 +228,7 @@ def agree_on_batch(data):
     agree("verify_batch", data)
     agree("batch_info", data)
     agree("split_batches", data)
+    agree("staged_batches", [data])
     header = agree("batch_header", data)
     if isinstance(header, _reference.BatchHeader):
         agree("decode_records", header, memoryview(data)[HEADER_BYTES:])
@@ -276,6 +277,14 @@ def test_split_batches_agrees(parts, tail):
     payload = b"".join(parts)
     assert agree("split_batches", payload) == parts
     agree("split_batches", payload + tail)
+
+
+@bounded
+@given(st.lists(st.lists(batches(), max_size=3), max_size=3), flipped(st.just(b"")))
+def test_staged_batches_agrees(buffers, tail):
+    payload = [b"".join(parts) for parts in buffers]
+    agree("staged_batches", payload)
+    agree("staged_batches", [*payload, tail])
 
 
 @thorough

@@ -59,7 +59,8 @@ __all__ = [
     "append_gathered", "batch_header", "batch_info", "check_batch", "check_entries", "crc32c",
     "decode_header", "decode_records", "default_groups", "encode_header", "find_entry",
     "frame_entries", "join_index_rows", "jump_hash",
-    "murmur2", "parse_entries", "scan_entries", "split_batches", "stamp_append_time", "stamp_batch",
+    "murmur2", "parse_entries", "scan_entries", "split_batches",
+    "staged_batches", "stamp_append_time", "stamp_batch",
     "stamp_producer",
     "trim_memory", "unset_memory", "verify_batch",
 ]
@@ -484,6 +485,27 @@ def split_batches(data: Buffer) -> list[memoryview]:
         verify_batch(batches[-1])
         at += total
     return batches
+
+
+def staged_batches(buffers: Sequence[Buffer]) -> list[tuple[int, int]]:
+    """Return where the batches of transactions are in buffers of whole batches: the number of the
+    buffer, and the position in it.  O(batches).
+
+    Headers alone are read, and nothing else of a batch is checked.  Raises ``CorruptBatch`` for a
+    buffer that does not end with a batch.
+    """
+    found = []
+    for number, data in enumerate(buffers):
+        view, at = _view(data), 0
+        while at < len(view):
+            header = batch_header(view, at)
+            if header.total_bytes > len(view) - at:
+                raise CorruptBatch(f"batch length field gives {header.total_bytes} bytes, buffer "
+                                   f"has {len(view) - at}")
+            if layout.STAGED_PRODUCER_MIN <= header.producer_id <= layout.STAGED_PRODUCER_MAX:
+                found.append((number, at))
+            at += header.total_bytes
+    return found
 
 
 def decode_records(header: BatchHeader, block: Buffer) -> list[Record]:
