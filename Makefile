@@ -25,7 +25,7 @@ PACKAGING := setup.py pyproject.toml constraints.txt
 .PHONY: help build test demo demo-spark bench-first-light bench-node ops-machines wheels lint fix
 .PHONY: containers sim soak trace-append
 .PHONY: bench-moves bench-retention bench-placement bench-spark chaos clean docs fuzz asan missing
-.PHONY: java kafka-messages tools types
+.PHONY: java kafka-clients kafka-messages tools types
 # The machine is looked at before anything is built on it.
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
@@ -104,6 +104,9 @@ soak: $(VENV)/.built-dev  ## fresh seeds for two hours, counted per commit; ARGS
 
 fuzz: $(VENV)/.installed-fuzz $(VENV)/.built-dev  ## search decoders; ARGS="--minutes 10"
 	$(PY) -m tests.fuzz.run $(ARGS)
+
+kafka-clients: $(VENV)/.built-dev  ## other projects' clients of Kafka; ARGS="kcat aiokafka"
+	$(PY) -m tests.kafka_clients $(ARGS)
 
 kafka-messages: $(PY)  ## write the messages of Kafka's protocol anew from its schema files
 	$(PY) -m tools.kafka_messages

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import tempfile
 import time
@@ -71,6 +72,8 @@ def main() -> int:
     if unknown:
         parser.error(f"unknown: {', '.join(sorted(unknown))}")
     chosen = [each for each in CLIENTS if not given.names or each.name in given.names]
+    # Whatever ends this program ends the nodes.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     INSTALLED.mkdir(parents=True, exist_ok=True)
     matrix = Matrix()
     with tempfile.TemporaryDirectory(prefix="kafka-clients-") as directory:

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.kafka_clients.driver import Driver, ProgramDriver
@@ -49,7 +49,10 @@ class Client:
     tells_offsets: bool = True
     #: True if the offset of a time after the last record is the end of the partition.
     none_is_end: bool = False
-    header: bytes = field(default=b"client")
+    #: False if its consumers are members of groups, which this cluster refuses: the native client
+    #: reads instead.
+    can_fetch: bool = True
+    header: bytes = b"client"
 
 
 def installing(command: Sequence[str], hint: str = "", cwd: Path | None = None,
@@ -102,9 +105,65 @@ def python(name: str, *requirements: str) -> Callable[[Path], Open]:
 
 def python_program(interpreter: Path | str, name: str) -> Open:
     """Return a function that starts a program of ``programs/python`` with an interpreter."""
-    # The tree's own packages are not the client's: the path of this process is not passed on.
-    return program([str(interpreter), str(PROGRAMS / "python" / f"{name}.py")], PYTHONPATH="",
+    return program([str(interpreter), str(PROGRAMS / "python" / f"{name}.py")],
                    PYTHONDONTWRITEBYTECODE="1")
+
+
+def install_go(name: str) -> Callable[[Path], Open]:
+    """Return the installation of a program of ``programs/go``."""
+    def install(directory: Path) -> Open:
+        require("go", "golang")
+        made = directory / "go" / name
+        installing(["go", "build", "-o", str(made), f"./{name}"],
+                   f"cd {shown(PROGRAMS / 'go')} && go build ./{name}", PROGRAMS / "go")
+        return program([str(made)])
+    return install
+
+
+def shown(place: Path) -> str:
+    """Return a path of the tree as a command names it."""
+    return str(place.relative_to(PROGRAMS.parents[2]))
+
+
+def install_kafkajs(directory: Path) -> Open:
+    """Install kafkajs beside a copy of its program."""
+    require("npm", "nodejs npm")
+    place = directory / "kafkajs"
+    shutil.copytree(PROGRAMS / "kafkajs", place, dirs_exist_ok=True)
+    if not (place / "node_modules" / "kafkajs").exists():
+        installing(["npm", "install", "--no-package-lock", "--no-fund", "--no-audit"],
+                   f"cd {shown(PROGRAMS / 'kafkajs')} && npm install", place)
+    return program(["node", str(place / "trial.js")])
+
+
+def install_jars(directory: Path) -> list[str]:
+    """Download the Java client and the tools, compile the program, and return the command of a JVM
+    with all of them."""
+    require("mvn", "maven default-jdk-headless")
+    require("javac", "default-jdk-headless")
+    place = directory / "java"
+    jars, classes = place / "jars", place / "classes"
+    stamp, wanted = place / "pom.xml", (PROGRAMS / "java" / "pom.xml").read_text()
+    if not stamp.exists() or stamp.read_text() != wanted:
+        installing(["mvn", "-q", "-B", "-f", str(PROGRAMS / "java" / "pom.xml"),
+                    "dependency:copy-dependencies", f"-DoutputDirectory={jars}"],
+                   f"mvn -f {shown(PROGRAMS / 'java' / 'pom.xml')} dependency:copy-dependencies")
+        stamp.write_text(wanted)
+    sources = sorted(str(each) for each in (PROGRAMS / "java").glob("*.java"))
+    installing(["javac", "-cp", f"{jars}/*", "-d", str(classes), *sources])
+    # A short life: no second compiler, one collector thread.
+    return ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", f"{jars}/*:{classes}"]
+
+
+def install_java(directory: Path) -> Open:
+    """Install the Java client."""
+    return program([*install_jars(directory), "Trial"])
+
+
+def install_tools(directory: Path) -> Open:
+    """Install Kafka's command line tools."""
+    java = install_jars(directory)
+    return lambda servers, log: ToolsDriver(java, servers)
 
 
 NO_ADMIN = frozenset({"create", "alter", "settings", "delete records", "delete"})
@@ -124,4 +183,14 @@ CLIENTS = (
     Client("kafka-python", "2.0.6", python("with_kafka_python", "kafka-python==2.0.6", *CODECS),
            lacks=frozenset({"idempotent", "killed idempotent", "delete records"})),
     AIOKAFKA, KCAT,
+    Client("kafka-clients", "4.4.0", install_java),
+    Client("kafka-tools", "4.4.0", install_tools, lacks=frozenset({"time"}), is_text=True,
+           sends_null=False, tells_offsets=False),
+    Client("franz-go", "1.22.3", install_go("franz_go"), none_is_end=True),
+    Client("sarama", "1.61.1", install_go("sarama")),
+    Client("kafka-go", "0.4.51", install_go("kafka_go"),
+           lacks=frozenset({"idempotent", "killed idempotent", "delete records"}),
+           tells_offsets=False),
+    Client("kafkajs", "2.2.4", install_kafkajs, lacks=frozenset({"beginning", "offset", "time"}),
+           compressions=("gzip", "snappy"), none_is_end=True, can_fetch=False),
 )
