@@ -62,16 +62,24 @@ class Matrix:
             print(line)
 
 
+def names_of(client: Client) -> set[str]:
+    """Return the names by which a client is chosen."""
+    return {client.name, f"{client.name}-{client.version}"}
+
+
 def main() -> int:
     """Run the clients that are named, or all. Return the exit status: 1 after any failure."""
     parser = argparse.ArgumentParser(prog="make kafka-clients")
-    parser.add_argument("names", nargs="*", help="names of clients; all without any")
+    parser.add_argument("names", nargs="*",
+                        help="clients, with or without version (kcat kafka-python-2.0.6); all "
+                             "without any")
     parser.add_argument("--seed", type=int, default=int(time.time()), help="of the records")
     given = parser.parse_args()
-    unknown = set(given.names) - {client.name for client in CLIENTS}
+    unknown = set(given.names) - {name for client in CLIENTS for name in names_of(client)}
     if unknown:
         parser.error(f"unknown: {', '.join(sorted(unknown))}")
-    chosen = [each for each in CLIENTS if not given.names or each.name in given.names]
+    chosen = [each for each in CLIENTS
+              if not given.names or names_of(each) & set(given.names)]
     # Whatever ends this program ends the nodes.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     INSTALLED.mkdir(parents=True, exist_ok=True)

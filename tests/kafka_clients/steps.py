@@ -85,8 +85,7 @@ class Trial:
         with contextlib.closing(self.native.consume(self.topic, partition,
                                                     until_end=True)) as batches:
             for batch in batches:
-                rows += [Row(each.offset, each.timestamp_ms, each.key, each.value, each.headers[0][1])
-                         for each in batch.records()]
+                rows += [Row(*each[:4], each.headers[0][1]) for each in batch.records()]
         return rows
 
     def same(self, found: Sequence[Row], first: int) -> None:

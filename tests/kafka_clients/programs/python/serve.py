@@ -1,8 +1,9 @@
 """Requests of the harness, a line of JSON each on standard input, answered on standard output.
 
 Contract.  A request is an object with the name of a verb in ``do`` and the verb's arguments; the
-answer is ``{"ok": result}`` or ``{"error": text}``.  Keys, values and headers of records are base64,
-or null.  This module runs in the environment of a client and imports the standard library alone.
+answer is ``{"ok": result}`` or ``{"error": text}``.  Keys, values and headers of records are
+base64, or null.  This module runs in the environment of a client and imports the standard library
+alone.
 """
 
 from __future__ import annotations
