@@ -180,8 +180,9 @@ AIOKAFKA = Client("aiokafka", "0.14.0", python(
 CLIENTS = (
     CONFLUENT, KAFKA_PYTHON,
     Client("kafka-python", "2.3.3", python("with_kafka_python", "kafka-python==2.3.3", *CODECS)),
+    # Without acknowledgements 2.0.6 reports records as sent that it has not written to its socket.
     Client("kafka-python", "2.0.6", python("with_kafka_python", "kafka-python==2.0.6", *CODECS),
-           lacks=frozenset({"idempotent", "killed idempotent", "delete records"})),
+           lacks=frozenset({"acks 0", "idempotent", "killed idempotent", "delete records"})),
     AIOKAFKA, KCAT,
     Client("kafka-clients", "4.4.0", install_java),
     Client("kafka-tools", "4.4.0", install_tools, lacks=frozenset({"time"}), is_text=True,
@@ -190,6 +191,7 @@ CLIENTS = (
     Client("sarama", "1.61.1", install_go("sarama")),
     Client("kafka-go", "0.4.51", install_go("kafka_go"),
            lacks=frozenset({"idempotent", "killed idempotent", "delete records"}),
+           sends_null=False,  # its reader makes null of an empty value
            tells_offsets=False),
     Client("kafkajs", "2.2.4", install_kafkajs, lacks=frozenset({"beginning", "offset", "time"}),
            compressions=("gzip", "snappy"), none_is_end=True, can_fetch=False),

@@ -81,7 +81,7 @@ class Records:
         for row in rows:
             made = self.made.get(row.key or b"")
             if made is None or row.value != made.value or row.header != self.header:
-                raise Mismatch(f"offset {row.offset} has a record that nobody made: {_cut(row)}")
+                raise Mismatch(f"offset {row.offset} has a record that nobody made: {cut(row)}")
             places.setdefault(row.key, []).append(row.offset)
         lost = [record.key for record in acknowledged if record.key not in places]
         if lost:

@@ -16,7 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from tests.e2e.world import World, wait_for
 from tests.kafka_clients.catalog import Client
 from tests.kafka_clients.driver import Driver
-from tests.kafka_clients.records import Mismatch, Record, Records, Row, in_sequence
+from tests.kafka_clients.records import Mismatch, Record, Records, Row, cut, in_sequence
 
 PARTITIONS = 3
 REPLICATION = 3
@@ -91,7 +91,8 @@ class Trial:
     def same(self, found: Sequence[Row], first: int) -> None:
         """Return if ``found`` are the rows known from ``first`` on. Raises ``Mismatch``."""
         if not found or list(found) != self.rows[first:first + len(found)]:
-            raise Mismatch(f"from offset {first} on {len(found)} others were read: {found[:1]}")
+            raise Mismatch(f"from offset {first} on {len(found)} others were read, first "
+                           f"{cut(found[0]) if found else 'none'}")
 
     def leader_of(self, partition: int) -> int | None:
         """Return the leader of a partition, None while there is none."""
