@@ -41,6 +41,7 @@ ROTATION: tuple[tuple[Client, str, tuple[str, ...]], ...] = (
 LEFT_OUT = frozenset({"killed"})
 
 
+@pytest.fixture(scope="module")
 def of_today() -> tuple[Client, Open]:
     """Return the client of the day, or the one of ``KAFKA_CLIENT``.  Skips the test if it is not
     installed."""
@@ -48,7 +49,6 @@ def of_today() -> tuple[Client, Open]:
     today = datetime.datetime.now(datetime.UTC).toordinal() % len(ROTATION)
     name = os.environ.get("KAFKA_CLIENT", names[today])
     client, script, modules = ROTATION[names.index(name)]
-    print(f"client of this run: {name}; KAFKA_CLIENT={name} chooses it again")
     if not script:
         if shutil.which("kcat") is None:
             pytest.skip(f"{SKIPPED}kcat. Run as root: apt-get install -y kcat")
@@ -58,8 +58,10 @@ def of_today() -> tuple[Client, Open]:
     return client, python_program(sys.executable, script)
 
 
-def test_the_client_of_the_day_loses_nothing(world, tmp_path):
-    client, opened = of_today()
+# The client comes first: without it no nodes are started.
+def test_the_client_of_the_day_loses_nothing(of_today, world, tmp_path):
+    client, opened = of_today
+    print(f"client of this run: {client.name}; KAFKA_CLIENT={client.name} chooses it again")
     failures = []
 
     def report(step: str, cell: str, seconds: float, why: str) -> None:

@@ -100,9 +100,11 @@ class Records:
             raise Mismatch("records are not in the order in which they were produced")
 
 
-def _cut(row: Row) -> str:
-    value = row.value or b""
-    return repr(row._replace(value=value[:40])) + f" ({len(value)} bytes)"
+def cut(row: Row) -> str:
+    """Return the text of a row with the first bytes of its value."""
+    if row.value is None:
+        return repr(row)
+    return f"{row._replace(value=row.value[:40])!r} ({len(row.value)} bytes)"
 
 
 def in_sequence(rows: Sequence[Row], first: int) -> None:

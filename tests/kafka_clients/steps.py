@@ -40,7 +40,7 @@ class Trial:
         self.native = world.client()
         self.records = Records(seed, client.is_text, client.sends_null, client.header)
         self.acknowledged: dict[int, list[Record]] = {each: [] for each in range(PARTITIONS)}
-        #: Offsets that the client was told, by partition and key.
+        #: Offsets that the client received, by partition and key.
         self.told: dict[int, dict[bytes, int]] = {each: {} for each in range(PARTITIONS)}
         self.rows: list[Row] = []
 
