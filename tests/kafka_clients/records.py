@@ -76,7 +76,7 @@ class Records:
         Raises ``Mismatch``.
 
         ``may_repeat``: a record may be there twice, and in another order than it was made.
-        ``offsets``: those that the producer was told, by key."""
+        ``offsets``: those that the producer received, by key."""
         places: dict[bytes | None, list[int]] = {}
         for row in rows:
             made = self.made.get(row.key or b"")
@@ -89,7 +89,7 @@ class Records:
         wrong = [(key, offset, places[key]) for key, offset in offsets.items()
                  if offset not in places[key]]
         if wrong:
-            raise Mismatch(f"records are not at the offset that was told: {wrong[:3]}")
+            raise Mismatch(f"records are not at the offset that the producer received: {wrong[:3]}")
         if may_repeat:
             return
         repeated = {key: found for key, found in places.items() if len(found) > 1}
