@@ -20,6 +20,7 @@ What ``data`` holds, by ``name``; a run of records is ``[base offset, [value, ..
     append        invoke key, values, acks ("commit", "leader" or "none"), producer, epoch, sequence
                   (the last three: -1 without idempotence)
                   ok     offset (-1 with acks "none")
+                  of a client of Kafka also: times [ms of each record]
                   when it is staged also: sink, transaction, task, attempt (numbers)
     read          invoke key, offset, mode ("committed" or "linearizable"), node (optional)
                   ok     runs, start, high_watermark, node
@@ -35,20 +36,24 @@ What ``data`` holds, by ``name``; a run of records is ``[base offset, [value, ..
                   ok     runs {key: [run, ...]}, reached {key: offset}
     offsets       invoke key, mode
                   ok     start, high_watermark
+    offset_for_time  invoke key, time_ms           ok  offset (-1: there is no such record)
     delete_records  invoke key, before (-1 = all)  ok  log_start
     create_topic  invoke topic, partitions         ok  incarnation
     delete_topic  invoke topic, incarnation        ok  -
     describe      invoke topic                     ok  incarnation (-1: there is no such topic),
                                                        epoch, groups [group of each partition]
 
-``fail`` and ``info`` carry ``error``, the name of its class, and ``text``.  ``final: true`` in an
+An operation of a client of Kafka, at the port for those, has ``port: "kafka"`` in its invocation;
+without it, the port is the native one.
+
+``fail`` and ``info`` carry ``error``, the name of its class, and ``text``. ``final: true`` in an
 invocation marks the reads after everything has been healed, by fresh clients, from the start of the
-key to its end.  Faults of a nemesis are recorded in the same order: kind ``fault``, the kind of
+key to its end. Faults of a nemesis are recorded in the same order: kind ``fault``, the kind of
 fault as name, ``on`` true or false, ``nodes`` (0 = the clients) and ``text``; phases of the run
-have kind ``phase``.  A fault ``NEMESIS`` is on as long as any fault may affect any node: it excuses
-what other faults excuse, and does not itself count as a fault.  A history of the simulator also
-has committed entries of the groups' logs, kind ``log``: ``log_start``, with ``key`` and
-``log_start``.  In a run of real nodes the dumps of their logs tell these.
+have kind ``phase``. A fault ``NEMESIS`` is on as long as any fault may affect any node: it excuses
+what other faults excuse, and does not itself count as a fault. A history of the simulator also has
+committed entries of the groups' logs, kind ``log``: ``log_start``, with ``key`` and ``log_start``.
+In a run of real nodes the dumps of their logs tell these.
 
 On disk a history is one JSON array per line, in the order of the fields.  ``read_history`` gives
 events of earlier versions, which called a transaction a run, the names of this one.
@@ -67,6 +72,9 @@ LOG = "log"
 KINDS = (INVOKE, OK, FAIL, INFO, FAULT, PHASE, LOG)
 #: The only entries that a history has: the log start of a key is raised.
 LOG_START = "log_start"
+
+#: The field of an invocation that names its port, and the only port that is named.
+PORT, KAFKA = "port", "kafka"
 
 #: The value of a record whose CRC does not match.
 CORRUPT = -1

@@ -172,6 +172,10 @@ class Backend(abc.ABC):
     def address(self, node: int) -> str:
         """Return the address of a node for clients, ``host:port``."""
 
+    @abc.abstractmethod
+    def kafka_address(self, node: int) -> str:
+        """Return the address of a node for Kafka's clients, ``host:port``."""
+
     def servers(self, *nodes: int) -> list[str]:
         """Return the client addresses of these nodes, or of all members."""
         return [self.address(node) for node in nodes or self.nodes()]

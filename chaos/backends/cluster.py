@@ -208,6 +208,9 @@ class Cluster(Backend):
     def address(self, node: int) -> str:
         return self._instance(node).endpoint.client_address
 
+    def kafka_address(self, node: int) -> str:
+        return self._instance(node).endpoint.kafka_address
+
     def _instance(self, node: int) -> NodeInstance:
         if node not in self._instances:
             raise BackendError(f"there is no node {node}")

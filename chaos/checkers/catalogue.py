@@ -19,6 +19,7 @@ from chaos.checkers import (
     reads,
     sends,
     staged,
+    times,
     topics,
 )
 from chaos.checkers.checker import Checker
@@ -111,4 +112,6 @@ ROWS = (
         (reads.Gap,), (HISTORY, LOGS)),
     Row("A33", "unavailable", "no append is acknowledged though a quorum is left alone",
         (liveness.Availability,), (HISTORY,)),
+    Row("A34", "offset-for-time", "the first record at or after a time is asked for, and another "
+        "offset is answered", (times.TimeLookup,), (HISTORY,)),
 )

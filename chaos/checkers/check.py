@@ -21,6 +21,7 @@ from chaos.checkers import (
     reads,
     sends,
     staged,
+    times,
     topics,
 )
 from chaos.checkers.checker import LIMITS, Checker, CheckerLimits
@@ -33,8 +34,8 @@ from chaos.replicas import Dump
 
 CHECKERS: tuple[type[Checker], ...] = (
     *contents.CHECKERS, *reads.CHECKERS, *sends.CHECKERS, *consumers.CHECKERS,
-    *durability.CHECKERS, *staged.CHECKERS, *topics.CHECKERS, *liveness.CHECKERS, *logs.CHECKERS,
-    *leaders.CHECKERS, Validity)
+    *durability.CHECKERS, *staged.CHECKERS, *topics.CHECKERS, *times.CHECKERS,
+    *liveness.CHECKERS, *logs.CHECKERS, *leaders.CHECKERS, Validity)
 
 
 def check(events: Iterable[Event], limits: CheckerLimits = LIMITS, *,

@@ -23,6 +23,10 @@ all and lists the first of each name.  Hooks are called in the order of events:
     on_given(key, given)                             a reader of committed records got some, per key
     on_transaction_conflict(text, operation, time_us)    a ledger of sinks says what it must not
     on_final(key)                                    a final read or question of it is asked for
+    on_times(key, values, times_ms)                  an append with the times of its records is
+                                                     invoked
+    on_time_found(key, answer)                       a question for the first record of a time is
+                                                     answered
     on_topic(event, invocation)                      create, delete, describe; its invocation or
                                                      None when this is one
     on_fault(event), on_phase(event)                 a fault or a phase begins or ends
@@ -47,7 +51,8 @@ HOOKS = (
     "on_key", "on_base", "on_conflict", "on_moved", "on_unknown", "on_unreadable", "on_foreign",
     "on_aborted", "on_beyond", "on_repeated", "on_append", "on_result", "on_certain",
     "on_read_failed", "on_assigned", "on_polled", "on_given", "on_transaction_conflict",
-    "on_final", "on_topic", "on_fault", "on_phase", "on_logs", "on_batch", "on_end")
+    "on_final", "on_times", "on_time_found", "on_topic", "on_fault", "on_phase",
+    "on_logs", "on_batch", "on_end")
 
 
 class CheckerLimits(NamedTuple):
@@ -87,6 +92,16 @@ class Certain(NamedTuple):
     high_watermark: int
     required: int  # end of what had been shown or acknowledged before the question was invoked
     final: bool
+    time_us: int
+
+
+class TimeFound(NamedTuple):
+    """An answer to the question for the first record at or after a time."""
+
+    operation: int
+    asked_ms: int
+    offset: int  # -1 = there is no such record
+    required: int  # end of what had been shown or acknowledged before the question was invoked
     time_us: int
 
 

@@ -23,6 +23,7 @@ from chaos.checkers.checker import (
     Failure,
     Findings,
     ReadResult,
+    TimeFound,
 )
 from chaos.checkers.ledger import ACKED, FAILED, UNKNOWN, Evidence, Ledger
 from chaos.checkers.logs import GroupLogs
@@ -60,12 +61,14 @@ class Stream:
         self.records_read = 0
         self._invoked = {"append": self._append_invoked, "read": self._read_invoked,
                          "offsets": self._read_invoked,
+                         "offset_for_time": self._read_invoked,
                          "begin_transaction": self._transaction_invoked,
                          "commit_transaction": self._transaction_invoked,
                          "abort_transaction": self._transaction_invoked}
         self._completed = {"append": self._append_completed, "read": self._read_completed,
                            "offsets": self._offsets_completed, "poll": self._poll_completed,
                            "assign": self._assign_completed,
+                           "offset_for_time": self._time_found,
                            "poll_committed": self._given,
                            "delete_records": self._deleted,
                            "begin_transaction": self._transaction_completed,
@@ -116,7 +119,10 @@ class Stream:
 
     def _append_invoked(self, event: Event) -> _Open:
         number = self.ledger.invoke_append(event.operation, event.data)
-        self._ask("on_append", self.ledger.key(event.data["key"]), INVOKE, number, event.time_us)
+        key = self.ledger.key(event.data["key"])
+        self._ask("on_append", key, INVOKE, number, event.time_us)
+        if "times" in event.data:
+            self._ask("on_times", key, event.data["values"], event.data["times"])
         return _Open(event, number, 0)
 
     def _append_completed(self, event: Event, opened: _Open) -> None:
@@ -180,6 +186,13 @@ class Stream:
         self._told_end(key, event.data["high_watermark"],
                        opened.required, event.operation, bool(asked.get("final")),
                        asked.get("mode") == LINEARIZABLE)
+
+    def _time_found(self, event: Event, opened: _Open) -> None:
+        asked = opened.asked.data
+        if event.kind == OK:
+            self._ask("on_time_found", self.ledger.key(asked["key"]),
+                      TimeFound(event.operation, asked["time_ms"], event.data["offset"],
+                                opened.required, event.time_us))
 
     def _refused(self, event: Event, opened: _Open, offset: int) -> None:
         if event.kind == FAIL:

@@ -14,7 +14,19 @@ from typing import NamedTuple
 
 import numpy
 
-from chaos.history import FAIL, FAULT, INFO, INVOKE, NEMESIS, OK, PHASE, Event, read_history
+from chaos.history import (
+    FAIL,
+    FAULT,
+    INFO,
+    INVOKE,
+    KAFKA,
+    NEMESIS,
+    OK,
+    PHASE,
+    PORT,
+    Event,
+    read_history,
+)
 
 #: Outcome of an append with acks=none that was not refused: it asked for no answer.
 UNASKED = "unasked"
@@ -23,6 +35,8 @@ OUTCOMES = (OK, FAIL, INFO, UNASKED)
 UNASKED_LABEL = "append (none)"
 #: Appends are labelled with their acks; all other operations have their name.
 ACKS = "acks"
+#: End of the label of an operation of a client of Kafka.
+AT_KAFKAS_PORT = ", Kafka"
 #: Order from top to bottom; others follow.
 ORDER = ("append (commit)", "append (leader)", "append (none)", "read", "poll", "offsets",
          "create topic", "delete topic", "describe", "assign")
@@ -94,14 +108,15 @@ class _Reading:
 
 def outcome_of(label: str, kind: str) -> str:
     """Return the outcome of an operation whose history says ``kind``."""
-    return UNASKED if kind == INFO and label == UNASKED_LABEL else kind
+    return UNASKED if kind == INFO and label.startswith(UNASKED_LABEL) else kind
 
 
 def label_of(event: Event) -> str:
     """Return the label of an operation in charts."""
+    name = event.name.replace("_", " ")
     if event.name == "append":
-        return f"append ({event.data.get(ACKS, '?')})"
-    return event.name.replace("_", " ")
+        name = f"append ({event.data.get(ACKS, '?')})"
+    return name + AT_KAFKAS_PORT if event.data.get(PORT) == KAFKA else name
 
 
 def read(path: Path) -> Series:

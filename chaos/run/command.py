@@ -31,8 +31,9 @@ from chaos.run.evaluation import evaluate, unfinished, write_verdict
 from chaos.run.fault_schedule import Impossible, choices, nemeses_of, rotation
 from chaos.run.parameters import ALL, SMALL_FILES, SMALL_LIMITS, Folder, RunParameters
 from chaos.run.runner import FaultSchedule, RunInterrupted, RunResult, run_phases
+from chaos.run.runner import chosen as chosen_workloads
 from chaos.run.topics import SetupFailed
-from chaos.workloads import WORKLOADS
+from chaos.workloads import WORKLOADS, kafka_client, need_kafka
 
 PASSED, ANOMALIES, INVALID, NOT_HERE = 0, 1, 3, 4
 OUTCOMES = {"passed": PASSED, "failed": ANOMALIES, "invalid": INVALID}
@@ -80,6 +81,8 @@ def run_command(output: Path | None, seed: int | None, nemeses: tuple[str, ...],
         click.echo("\n".join(record.table(record.read())))
         return
     extras.require("chaos", *REPORT_PACKAGES, exit_code=NOT_HERE)
+    if need_kafka(chosen_workloads(workloads or (ALL,))) and not control:
+        extras.require(kafka_client.EXTRA, kafka_client.PACKAGE, exit_code=NOT_HERE)
     seed = random.SystemRandom().randrange(SEED_MAX) if seed is None else seed
     output = output or Path(f"chaos-run-{time.strftime('%Y%m%d-%H%M%S')}-{seed}")
     parameters = RunParameters(output, seed=seed, nemeses=nemeses or (ALL,),

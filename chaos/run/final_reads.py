@@ -20,7 +20,8 @@ import trio
 from chaos.checkers.verdict import Anomaly
 from chaos.run.crashes import Crashes
 from chaos.run.leadership import Leadership
-from chaos.workloads import reads
+from chaos.workloads import kafka_client, kafka_reads, reads
+from chaos.workloads.kafka_client import AT_KAFKAS_PORT
 from chaos.workloads.records import next_offset, runs_of
 from chaos.workloads.session import Sessions
 from chaos.workloads.workload_context import PartitionRef, WorkloadContext, partitions_of
@@ -30,6 +31,8 @@ from multiraft.wire.placements import EpochRow
 CATCH_UP_S = 60.0
 RETRY_S = 0.2
 BYTES_MAX = 1 << 20
+#: Records that a client of Kafka is asked for at a time, and the time to wait for them.
+KAFKA_RECORDS_MAX, KAFKA_WAIT_S = 1_000, 0.5
 #: Partitions that are read at the same time.
 TOGETHER = 8
 #: Names of topics that nodes make for themselves begin so.
@@ -108,6 +111,9 @@ async def read_partition(
         anomalies += await consume_committed(context, place, start, end)
     elif end:
         anomalies += await consume(context, place, start, end)
+    # Only native clients follow a partition to the groups that it was in before.
+    if end and context.kafka_nodes() and len(links) == 1:
+        anomalies += await consume_at_kafkas_port(context, place, start, end)
     return anomalies
 
 
@@ -244,6 +250,46 @@ async def consume(context: WorkloadContext, place: PartitionRef, start: int, end
         return []
     said = operation.refusal or f"its position is {reached}"
     return [_behind(context, place, f"no consumer comes to its end, {end}; {said}")]
+
+
+async def consume_at_kafkas_port(
+    context: WorkloadContext, place: PartitionRef, start: int, end: int
+) -> list[Anomaly]:
+    """Read the partition from ``start`` to ``end`` by a client of Kafka; where records were deleted
+    meanwhile, continue at the log start. Return one anomaly if it does not come there within
+    ``CATCH_UP_S``, else none."""
+    process = context.recorder.process()
+    reached, refused = start, ""
+    async with kafka_client.consumer(context, "read_committed") as consumer:
+        with trio.move_on_after(CATCH_UP_S):
+            while reached < end:
+                process.invoke("assign", positions={place.key: reached}, final=True,
+                               **AT_KAFKAS_PORT).ok()
+                with process.invoke("poll", keys=[place.key], final=True,
+                                    **AT_KAFKAS_PORT) as operation:
+                    runs = await _to_end(context, consumer, place, reached, end)
+                    operation.ok(runs={place.key: runs})
+                    reached = next_offset(runs, reached)
+                if operation.refusal:
+                    refused = operation.refusal
+                    span = await kafka_reads.offsets(context, process, consumer, place)
+                    reached = max(reached, span[0] if span is not None else 0)
+    if reached >= end:
+        return []
+    return [_behind(context, place, f"no client of Kafka comes to its end, {end}; "
+                    f"{refused or f'its position is {reached}'}")]
+
+
+async def _to_end(context: WorkloadContext, consumer: kafka_client.KafkaConsumer,
+                  place: PartitionRef, offset: int, end: int) -> list:
+    """Return the records of a partition from ``offset`` up to ``end``, as runs.  Raises as
+    ``KafkaConsumer.take``."""
+    await consumer.assign({place: offset})
+    received: list[kafka_client.Received] = []
+    while not received or received[-1].offset + 1 < end:
+        records, _ = await consumer.take(KAFKA_RECORDS_MAX, KAFKA_WAIT_S, until_end=True)
+        received += records
+    return kafka_client.runs_of(context.run, place.key, received)
 
 
 async def consume_committed(

@@ -34,6 +34,7 @@ from chaos.run.crashes import Crashes, leaves
 from chaos.run.final_reads import Unreadable, read_everything
 from chaos.run.findings import OwnFindings, kept
 from chaos.run.host_stats import HostStats
+from chaos.run.kafka_port import stuck_partitions
 from chaos.run.leadership import Leadership
 from chaos.run.liveness import stuck_groups
 from chaos.run.node_exits import check_exits
@@ -50,7 +51,7 @@ from chaos.run.parameters import (
 )
 from chaos.run.progress import ProgressLine
 from chaos.run.topics import SetupFailed, create_topics
-from chaos.workloads import WORKLOADS
+from chaos.workloads import WORKLOADS, need_kafka
 from chaos.workloads.recorder import Recorder
 from chaos.workloads.workload_context import Topics, WorkloadContext
 from multiraft.client import RecordsNotSent
@@ -159,7 +160,9 @@ async def _phases(
           folder.leadership.open("w", encoding="utf-8") as leadership_file):
         recorder = Recorder(HistoryWriter(history))
         context = WorkloadContext(folder.facts["run"], recorder, Topics(),
-                          _node_table(backend), parameters.seed, parameters.pace)
+                          _table(backend, backend.address), parameters.seed, parameters.pace,
+                          kafka_nodes=_table(backend, backend.kafka_address)
+                          if need_kafka(chosen(parameters.workloads)) else dict)
         leadership = Leadership(recorder, leadership_file, context.leaders)
         host_stats = HostStats(recorder.now_us)
         crashes = Crashes(folder.crashes, found.anomalies, recorder.now_us)
@@ -221,11 +224,17 @@ async def _heal(run_state: RunState) -> None:
         run_state, "after everything was healed", blocking, run_state.backend.await_whole
     )
     await run_state.crashes.survive("asking all groups", _ask_all_groups, run_state)
+    if run_state.context.kafka_nodes():
+        await run_state.crashes.survive("asking at the port of Kafka", _ask_kafka, run_state)
     await run_state.crashes.survive("ending the plan", _end_plan, run_state)
 
 
 async def _ask_all_groups(run_state: RunState) -> None:
     run_state.found.anomalies += await stuck_groups(run_state.context)
+
+
+async def _ask_kafka(run_state: RunState) -> None:
+    run_state.found.anomalies += await stuck_partitions(run_state.context)
 
 
 async def _end_plan(run_state: RunState) -> None:
@@ -275,8 +284,8 @@ def chosen(names: tuple[str, ...]) -> list[str]:
     return [name for name in WORKLOADS if ALL in names or name in names]
 
 
-def _node_table(backend: Backend) -> Callable[[], dict[int, str]]:
-    return lambda: {node: backend.address(node) for node in backend.nodes()}
+def _table(backend: Backend, address: Callable[[int], str]) -> Callable[[], dict[int, str]]:
+    return lambda: {node: address(node) for node in backend.nodes()}
 
 
 async def _check_exits(backend: Backend, found: RunResult) -> None:

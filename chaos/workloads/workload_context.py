@@ -1,8 +1,8 @@
 """Setting of a run that every workload is given: topics, nodes, leaders, random numbers.
 
 Contract.  Plain data and small queries.  ``Topics`` are those that live as long as the run; a few
-of them are hot.  ``WorkloadContext.nodes`` and ``leaders`` are read again for each request, because
-nodes come and go.
+of them are hot.  ``WorkloadContext.nodes``, ``kafka_nodes`` and ``leaders`` are read again for each
+request, because nodes come and go.
 """
 
 from __future__ import annotations
@@ -91,6 +91,8 @@ class WorkloadContext:
     pace: float = 1.0  # factor of all requests per second
     leaders: dict[int, int] = field(default_factory=dict)  # group -> node, as seen last
     staged: set[str] = field(default_factory=set)  # topics of which consumers leave records out
+    #: id -> address for Kafka's clients; empty in a run without them
+    kafka_nodes: Callable[[], dict[int, str]] = dict
     seeds_given: int = 0
 
     def rng(self) -> random.Random:
