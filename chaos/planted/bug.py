@@ -91,7 +91,19 @@ class NemesisRun(NamedTuple):
     layer = DOCKER
 
 
-Proof = Scripts | Tests | Histories | Nodes | Seeds | NemesisRun
+class ProcessRun(NamedTuple):
+    """A bug that a run of processes under a nemesis catches, with some workloads only."""
+
+    seconds: int
+    nemeses: tuple[str, ...]
+    seed: int  # of a rotation in which the needed faults come early
+    workloads: tuple[str, ...]
+    anomalies: tuple[str, ...]  # at least one of them is found
+
+    layer = PROCESS
+
+
+Proof = Scripts | Tests | Histories | Nodes | Seeds | NemesisRun | ProcessRun
 
 
 class Bug(NamedTuple):

@@ -8,6 +8,7 @@ from chaos.planted import (
     compaction,
     consensus,
     disks,
+    kafka,
     moves,
     node,
     recovery,
@@ -19,6 +20,6 @@ from chaos.planted import (
 from chaos.planted.bug import Bug
 
 _PARTS = (consensus, storage, cold_segments, compaction, disks, recovery, moves, node, replicas,
-          retention, clients, sinks)
+          retention, clients, sinks, kafka)
 
 BUGS: dict[str, Bug] = {bug.name: bug for part in _PARTS for bug in part.BUGS}

@@ -20,7 +20,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 from chaos.checkers import check
-from chaos.planted.bug import Bug, Histories, NemesisRun, Nodes, Scripts, Seeds, Tests, planted
+from chaos.planted.bug import (
+    Bug,
+    Histories,
+    NemesisRun,
+    Nodes,
+    ProcessRun,
+    Scripts,
+    Seeds,
+    Tests,
+    planted,
+)
 from chaos.planted.plugin import VARIABLE
 from chaos.simulator import simulation
 from chaos.simulator.clients.history import Recording
@@ -44,6 +54,8 @@ PROFILE = "HYPOTHESIS_PROFILE"
 ALL_PASSED, SOME_FAILED = 0, 1
 #: Exit code of ``multiraft chaos run`` whose checkers found an anomaly.
 RUN_FAILED = 1
+#: Exit code of one that proves nothing.
+RUN_INVALID = 3
 #: Length of the text about a proof that did not run, at most.
 TEXT_MAX = 2000
 ROOT = Path(__file__).resolve().parents[2]
@@ -80,7 +92,7 @@ def prove(bug: Bug, layer: str) -> Finding:
     elif isinstance(proof, Histories):
         by = _failing_history(bug, proof)
         tried = f"histories of {HISTORIES_MAX} seeds"
-    elif isinstance(proof, NemesisRun):
+    elif isinstance(proof, (NemesisRun, ProcessRun)):
         by = _failed_run(bug, proof)
         tried = f"a run of {proof.seconds} s with {', '.join(proof.nemeses)}"
     else:
@@ -196,21 +208,41 @@ def dense(seed: int, proof: Seeds) -> Parameters:
 # ---- runs ----------------------------------------------------------------------------------------
 
 
-def _failed_run(bug: Bug, proof: NemesisRun) -> str:
+def check_run(proof: NemesisRun | ProcessRun) -> None:
+    """Carry out the run of a proof without any bug.  Raises ``NoProof`` when it does not pass."""
+    outcome, found = _run(proof, "")
+    if outcome != "passed":
+        raise NoProof(f"without any bug planted: {', '.join(found) or outcome}")
+
+
+def _failed_run(bug: Bug, proof: NemesisRun | ProcessRun) -> str:
     """Run real nodes with the bug and the proof's nemeses; return the names of the anomalies found,
-    "" = it passed. Raises ``NoProof`` when the run breaks off or is invalid."""
+    "" = it passed, or showed others than the proof names. Raises ``NoProof`` when the run breaks
+    off or is invalid."""
+    outcome, found = _run(proof, bug.name)
+    if outcome == "invalid":
+        raise NoProof("the run is invalid")
+    if isinstance(proof, ProcessRun) and not {*proof.anomalies} & {*found}:
+        return ""
+    return ", ".join(found)
+
+
+def _run(proof: NemesisRun | ProcessRun, name: str) -> tuple[str, list[str]]:
+    """Carry out the run of a proof with the bug ``name``, "" = none; return the outcome and the
+    names of the anomalies. Raises ``NoProof`` when the run breaks off."""
     with tempfile.TemporaryDirectory(prefix="multiraft-planted-") as directory:
-        command = [sys.executable, "-m", "admin_cli", "chaos", "run", "--planted", bug.name,
-                   "--backend", bug.layer, "--seconds", str(proof.seconds),
-                   "--seed", str(proof.seed), "--output", directory]
+        command = [sys.executable, "-m", "admin_cli", "chaos", "run", "--backend", proof.layer,
+                   "--seconds", str(proof.seconds), "--seed", str(proof.seed), "--output",
+                   directory]
+        command += ["--planted", name] if name else []
         for nemesis in proof.nemeses:
             command += ["--nemesis", nemesis]
-        done = subprocess.run(command, capture_output=True, text=True)
+        for workload in proof.workloads if isinstance(proof, ProcessRun) else ():
+            command += ["--workload", workload]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         verdicts = sorted(Path(directory).rglob("verdict.json"))
-        if done.returncode not in (0, RUN_FAILED) or not verdicts:
+        if done.returncode not in (0, RUN_FAILED, RUN_INVALID) or not verdicts:
             raise NoProof(f"{' '.join(command[1:])} ended with {done.returncode}\n"
                           f"{(done.stdout + done.stderr)[-TEXT_MAX:]}")
         verdict = json.loads(verdicts[0].read_text(encoding="utf-8"))
-    if verdict["outcome"] == "invalid":
-        raise NoProof(f"the run is invalid: {'; '.join(verdict['invalid'])}")
-    return ", ".join(sorted(verdict["counts"])) if verdict["outcome"] == "failed" else ""
+    return verdict["outcome"], sorted(verdict["counts"])

@@ -56,6 +56,8 @@ from chaos.workloads.recorder import Recorder
 from chaos.workloads.workload_context import Topics, WorkloadContext
 from multiraft.client import RecordsNotSent
 
+#: Fatal errors of producers that are noted.
+FATAL_ERRORS_MAX = 5
 #: Lines of the history that a crash of the harness may lose.
 BUFFER_BYTES = 1 << 16
 
@@ -174,7 +176,7 @@ async def _phases(
             await _with_load(run_state, schedule)
             await _without_load(run_state)
             nursery.cancel_scope.cancel()
-        found.notes += host_stats.notes()
+        found.notes += [*host_stats.notes(), *_fatal_errors(context)]
         say("stopping the nodes, collecting their data")
         await _check_exits(backend, found)
         await _stop(backend)
@@ -282,6 +284,12 @@ def chosen(names: tuple[str, ...]) -> list[str]:
     """Return the workloads of these names, all if ``ALL`` is among them, in the order of
     ``WORKLOADS``."""
     return [name for name in WORKLOADS if ALL in names or name in names]
+
+
+def _fatal_errors(context: WorkloadContext) -> list[str]:
+    """Return a note about producers of Kafka that ended with a fatal error, if there are any."""
+    return [f"kafka-producers: {count} ended with a fatal error, others took their place: {text}"
+            for text, count in context.fatal_errors.most_common(FATAL_ERRORS_MAX)]
 
 
 def _table(backend: Backend, address: Callable[[int], str]) -> Callable[[], dict[int, str]]:

@@ -25,7 +25,7 @@ import trio
 
 from chaos import values
 from chaos.history import KAFKA, PORT
-from chaos.workloads.recorder import Operation
+from chaos.workloads.recorder import TEXT_MAX, Operation
 from chaos.workloads.workload_context import PartitionRef, WorkloadContext
 from multiraft.errors import MultiRaftError
 from multiraft.wire.errors import Code, OffsetOutOfRange, RequestError
@@ -185,7 +185,7 @@ class KafkaProducer:
             except BufferError as error:
                 refused.append((append, Refused(str(error))))
             except library().KafkaException as error:  # a fatal error, or no such partition
-                self.is_fatal = self.is_fatal or error.args[0].code() == library().KafkaError._FATAL
+                self._note_fatal(error.args[0])
                 refused.append((append, Refused(str(error))))
         return refused
 
@@ -196,8 +196,25 @@ class KafkaProducer:
     async def serve(self) -> None:
         """Complete the operations of appends as their outcomes come, until cancelled."""
         while True:
-            await trio.to_thread.run_sync(self._handle.poll, WAIT_S)
+            await trio.to_thread.run_sync(self._poll, WAIT_S)
             await self._take_outcomes()
+
+    def _poll(self, wait_s: float) -> None:
+        """Have the client call back with its outcomes.  Called on a thread.  Raises the client's
+        errors but the fatal one, which it raises beside the outcomes."""
+        try:
+            self._handle.poll(wait_s)
+        except library().KafkaException as error:
+            if not self._note_fatal(error.args[0]):
+                raise
+
+    def _note_fatal(self, error: Any) -> bool:
+        """Return True if an error ends the use of the client, and count the first such one."""
+        is_fatal = error.fatal() or error.code() == library().KafkaError._FATAL
+        if is_fatal and not self.is_fatal:
+            self.is_fatal = True
+            self._context.fatal_errors[f"{error.name()}: {error.str()}"[:TEXT_MAX]] += 1
+        return is_fatal
 
     async def _take_outcomes(self) -> None:
         outcomes, self._outcomes = self._outcomes, []
@@ -205,7 +222,7 @@ class KafkaProducer:
             if error is None:
                 self._complete(append, None, offset)
             else:
-                self.is_fatal = self.is_fatal or error.fatal()
+                self._note_fatal(error)
                 self._complete(append, error_of(error, not self._idempotent))
         if outcomes:
             async with self._settled:
@@ -242,7 +259,7 @@ class KafkaProducer:
 
     def _purge(self) -> None:
         self._handle.purge()
-        self._handle.poll(0)
+        self._poll(0)
         self._handle.close()
 
 

@@ -8,6 +8,7 @@ request, because nodes come and go.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -93,6 +94,8 @@ class WorkloadContext:
     staged: set[str] = field(default_factory=set)  # topics of which consumers leave records out
     #: id -> address for Kafka's clients; empty in a run without them
     kafka_nodes: Callable[[], dict[int, str]] = dict
+    #: Errors after which an idempotent producer of Kafka is of no use any more, by their text.
+    fatal_errors: Counter[str] = field(default_factory=Counter)
     seeds_given: int = 0
 
     def rng(self) -> random.Random:

@@ -172,22 +172,26 @@ class _ProduceAnswer(KafkaAnswer):
         """Answer with the results of the produce handler and of the partitions that were refused
         before.  O(partitions)."""
         appending = self._appending
-        times_ms = reply.log_append_times_ms
         leaders: dict[int, Endpoint] = {}
         for at, result in enumerate(reply.results):
-            response, incarnation = appending.results[at], appending.batches[at][0]
             if result.code == Code.OK:
-                response.base_offset = result.base_offset
-                if times_ms is not None:
-                    response.log_append_time_ms = times_ms[at]
-                response.log_start_offset = appending.topics.log_start(incarnation)
+                self._acknowledge(at, result, reply.log_append_times_ms)
             else:
-                self._fail(response, incarnation, result, leaders)
+                self._fail(appending.results[at], appending.batches[at][0], result, leaders)
         super().__call__(ProduceResponse(
             responses=appending.responses,
             node_endpoints=[ProduceResponse.NodeEndpoint(
                 node_id=found.node, host=found.host, port=found.port, rack=found.rack)
                 for found in leaders.values()]))
+
+    def _acknowledge(self, at: int, result: ProduceResult, times_ms: Sequence[int] | None) -> None:
+        """Enter offset and time of the batch at place ``at``, which was appended."""
+        appending = self._appending
+        response = appending.results[at]
+        response.base_offset = result.base_offset
+        if times_ms is not None:
+            response.log_append_time_ms = times_ms[at]
+        response.log_start_offset = appending.topics.log_start(appending.batches[at][0])
 
     def _fail(self, response: Any, incarnation: int, result: ProduceResult,
               leaders: dict[int, Endpoint]) -> None:

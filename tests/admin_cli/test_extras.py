@@ -13,8 +13,8 @@ from admin_cli.failures import CommandFailed, ExitCode
 from admin_cli.packages import distribution_root
 
 #: Packages that only extras install.
-EXTRA_PACKAGES = ("docker", "jinja2", "matplotlib", "numpy", "pandas", "pyarrow", "pyspark",
-                  "testcontainers")
+EXTRA_PACKAGES = ("confluent_kafka", "docker", "jinja2", "matplotlib", "numpy", "pandas",
+                  "pyarrow", "pyspark", "testcontainers")
 #: The command in an interpreter that has none of them.
 PLAIN = """
 import sys

@@ -598,6 +598,7 @@ LAYERS = (
         (),
         {
             "chaos/backends/containers.py": ("docker", "testcontainers"),
+            "chaos/workloads/kafka_client.py": ("confluent_kafka",),
             **DRIVEN_OF_NODE,
             "chaos/report/build.py": ("jinja2",),
             "chaos/report/charts.py": ("matplotlib", "numpy"),
@@ -608,7 +609,8 @@ LAYERS = (
 )
 
 #: Only the simulator of ``chaos`` opens the box; everything else there sees a client's view.
-CHAOS_OUTSIDE = ("chaos.**", "multiraft.client.**", "multiraft.wire.**", *CODEC,
+CHAOS_OUTSIDE = ("chaos.**", "multiraft.client.**", "multiraft.wire.**", "multiraft.kafka.**",
+                 *CODEC,
                  "admin_cli.development.process_table", "admin_cli.extras")
 
 #: What to do instead, for the failure's text.
