@@ -100,6 +100,35 @@ def test_a_bug_that_no_test_sees_is_missed():
     assert not proofs.prove(missed, bug.TESTS).caught
 
 
+def ran(monkeypatch, **outcomes):
+    """Have a run of each bug, or of none ("sound"), end so."""
+    proofs.check_run.cache_clear()
+    monkeypatch.setattr(proofs, "_run", lambda proof, name: outcomes["bug" if name else "sound"])
+
+
+RUN_OF_PROCESSES = BUGS["kafka-end-without-a-majority"]
+
+
+def test_a_run_catches_a_bug_by_an_anomaly_that_its_proof_names(monkeypatch):
+    ran(monkeypatch, bug=("failed", ["gap", "stale-read"]), sound=("passed", []))
+    finding = proofs.prove(RUN_OF_PROCESSES, bug.PROCESS)
+    assert finding.caught and finding.by == "gap, stale-read"
+    ran(monkeypatch, bug=("failed", ["gap"]), sound=("passed", []))
+    assert not proofs.prove(RUN_OF_PROCESSES, bug.PROCESS).caught
+    ran(monkeypatch, bug=("passed", []), sound=("passed", []))
+    assert not proofs.prove(RUN_OF_PROCESSES, bug.PROCESS).caught
+
+
+@pytest.mark.parametrize("outcomes", [
+    {"bug": ("failed", ["stale-read"]), "sound": ("failed", ["gap"])},
+    {"bug": ("failed", ["stale-read"]), "sound": ("invalid", [])},
+    {"bug": ("invalid", []), "sound": ("passed", [])}])
+def test_a_run_that_does_not_pass_without_the_bug_proves_nothing(monkeypatch, outcomes):
+    ran(monkeypatch, **outcomes)
+    with pytest.raises(proofs.NoProof):
+        proofs.prove(RUN_OF_PROCESSES, bug.PROCESS)
+
+
 def test_every_mistake_of_the_catalogue_is_there():
     """Every known mistake that the suites must catch has planted bugs."""
     assert set(CATALOGUE.values()) <= set(BUGS)
