@@ -52,6 +52,8 @@ NOTE_MEANINGS = {
                     "got it: how far behind a consumer was",
     "metadata": "answers of nodes that had not heard of a topic's creation or deletion yet, which "
                 "another client knew of; a node answers by what it has applied",
+    "kafka-producers": "producers of Kafka's clients that an error ended for good; each was "
+                       "replaced, so that its workload continued",
     "unseen": "records that may be there or not: nothing read the ends of the partitions",
 }
 #: Phase of a run -> its content.
