@@ -42,8 +42,9 @@ IN_FLIGHT_MAX = 64
 BURST_MAX = 8
 #: Time that one call waits on its thread for outcomes or records.
 WAIT_S = 0.1
-#: Time from an append to its outcome, at most; and that of a request.
-DELIVERY_TIMEOUT_MS, REQUEST_TIMEOUT_MS = 8_000, 2_000
+#: Time from an append to its outcome, at most, without and with idempotence: with it the client
+#: repeats, also when a fault of some seconds is over.  And the time of a request.
+DELIVERY_TIMEOUT_MS, INSIST_TIMEOUT_MS, REQUEST_TIMEOUT_MS = 8_000, 20_000, 2_000
 #: Time of a request of the administration.
 ADMIN_S = 5.0
 ADMIN_TIMES = {"request_timeout": ADMIN_S, "operation_timeout": ADMIN_S}
@@ -150,7 +151,8 @@ class KafkaProducer:
         self._idempotent = idempotent
         settings = {
             "acks": ACKS[acks], "enable.idempotence": idempotent, "linger.ms": 3,
-            "message.timeout.ms": DELIVERY_TIMEOUT_MS, "request.timeout.ms": REQUEST_TIMEOUT_MS,
+            "message.timeout.ms": INSIST_TIMEOUT_MS if idempotent else DELIVERY_TIMEOUT_MS,
+            "request.timeout.ms": REQUEST_TIMEOUT_MS,
             "queue.buffering.max.messages": IN_FLIGHT_MAX, "retry.backoff.ms": 50,
             **({} if idempotent else {"retries": 0})}
         self._handle = (handle or library().Producer)({**common(context), **settings})
