@@ -31,8 +31,9 @@ PER_SECOND = 6.0
 POLL_RECORDS_MAX, POLL_S, REASSIGN = 200, 0.25, 0.1
 #: Records of one read, and the time to wait for the first one or for the end.
 READ_RECORDS_MAX, READ_S = 50, 3.0
-#: Shares of a reader's requests: fetches, reads, ends; the rest are questions for times.
-FETCHES, READS, ENDS = 0.45, 0.2, 0.2
+#: Shares of a reader's requests: fetches, ends that any node is asked for, reads, ends; the rest
+#: are questions for times.
+FETCHES, ANY_ENDS, READS, ENDS = 0.35, 0.15, 0.2, 0.15
 #: A question is for a time of the last so many milliseconds.
 AGE_MS_MAX = 30_000
 
@@ -115,9 +116,11 @@ async def one_request(context: WorkloadContext, process: ClientProcess, rng: ran
     if dice < FETCHES:
         node = context.leaders.get(place.group) or context.any_node(rng)
         await fetch(context, process, place, node, offset, isolation)
-    elif dice < FETCHES + READS:
+    elif dice < FETCHES + ANY_ENDS:
+        await end_at(context, process, place, context.any_node(rng))
+    elif dice < FETCHES + ANY_ENDS + READS:
         await read(context, process, consumer, place, offset)
-    elif dice < FETCHES + READS + ENDS:
+    elif dice < FETCHES + ANY_ENDS + READS + ENDS:
         await offsets(context, process, consumer, place)
     else:
         now_ms = time.time_ns() // 1_000_000
@@ -138,6 +141,17 @@ async def fetch(context: WorkloadContext, process: ClientProcess, place: Partiti
                      node=node)
         context.topics.heard(place.key, result.high_watermark)
     return operation.happened
+
+
+async def end_at(context: WorkloadContext, process: ClientProcess, place: PartitionRef, node: int
+                 ) -> None:
+    """Ask a node for the end of a partition, whether or not it leads, and record the answer: a node
+    that answers must have the end confirmed."""
+    with process.invoke("offsets", key=place.key, mode="linearizable", node=node,
+                        **AT_KAFKAS_PORT) as operation:
+        end = await kafka_session.end(context.kafka_nodes().get(node), place)
+        operation.ok(start=-1, high_watermark=end)
+        context.topics.heard(place.key, end)
 
 
 async def read(context: WorkloadContext, process: ClientProcess, consumer: KafkaConsumer,

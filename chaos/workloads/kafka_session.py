@@ -18,13 +18,20 @@ from chaos.workloads.workload_context import PartitionRef
 from multiraft.kafka.apis import ApiKey
 from multiraft.kafka.error_codes import ErrorCode
 from multiraft.kafka.errors import KafkaFrameError
-from multiraft.kafka.hot_messages import FetchRequest, MetadataRequest, RequestHeader
+from multiraft.kafka.hot_messages import (
+    FetchRequest,
+    ListOffsetsRequest,
+    MetadataRequest,
+    RequestHeader,
+)
 from multiraft.kafka.requests import decode_response, encode_request
 from multiraft.wire.errors import OffsetOutOfRange
 
 #: The last version that names topics by their names: an incarnation is known by its topic.
 FETCH_VERSION = 12
-METADATA_VERSION = 9
+METADATA_VERSION, OFFSETS_VERSION = 9, 7
+#: The time that stands for the end of a partition.
+LATEST = -1
 TIMEOUT_S = 3.0
 BYTES_MAX = 32 << 10
 #: A batch may be larger than what was asked for; no answer is as long as this.
@@ -48,6 +55,19 @@ async def fetch(address: str | None, place: PartitionRef, offset: int, isolation
         topics=[FetchRequest.FetchTopic(topic=place.topic, partitions=[FetchRequest.FetchPartition(
             partition=place.partition, fetch_offset=offset, partition_max_bytes=BYTES_MAX)])]))
     return _fetched(response)
+
+
+async def end(address: str | None, place: PartitionRef) -> int:
+    """Return the end of a partition that the node at ``address`` names.  Raises as the module
+    says."""
+    response = await ask(address, ApiKey.LIST_OFFSETS, OFFSETS_VERSION, ListOffsetsRequest(topics=[
+        ListOffsetsRequest.ListOffsetsTopic(name=place.topic, partitions=[
+            ListOffsetsRequest.ListOffsetsPartition(partition_index=place.partition,
+                                                    timestamp=LATEST)])]))
+    part = response.topics[0].partitions[0]
+    if part.error_code:
+        raise Refused(ErrorCode(part.error_code).name)
+    return part.offset
 
 
 async def leaders(address: str | None, names: Iterable[str]) -> dict[tuple[str, int], int]:
