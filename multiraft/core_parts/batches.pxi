@@ -442,3 +442,74 @@ cdef list _decode(header, const uint8_t *data, Py_ssize_t length):
     if walk.at != walk.end:
         raise CorruptBatch(f"{walk.end - walk.at} bytes after the last record")
     return records
+
+
+cdef int _find_record(Walk *walk, int64_t base_timestamp_ms, int32_t count, int32_t most,
+                      int64_t from_delta, int64_t time_ms, bint appended, int64_t append_time_ms,
+                      RecordStart *record, int32_t *last, int64_t *found_delta,
+                      int64_t *found_ms) noexcept nogil:
+    """Walk all records and check them as ``_decode`` does; return 0, the fault of the walk, or
+    OFFSET_DELTA.  Set the first record from ``from_delta`` on that reaches ``time_ms``, else the
+    first with the largest time."""
+    cdef int32_t turn, header
+    cdef int64_t timestamp_ms
+    cdef bint reached = False
+    last[0] = -1
+    for turn in range(count):
+        if _record_start(walk, base_timestamp_ms, record):
+            return walk.fault
+        for header in range(record.headers_count):
+            _sized(walk, 0)
+            if not walk.fault:
+                _sized(walk, -1)
+            if walk.fault:
+                return walk.fault
+        if _record_end(walk, record):
+            return walk.fault
+        if not last[0] < record.offset_delta <= most:
+            return OFFSET_DELTA
+        last[0] = record.offset_delta
+        timestamp_ms = append_time_ms if appended else record.timestamp_ms
+        if not reached and record.offset_delta >= from_delta and (
+                found_delta[0] < 0 or timestamp_ms > found_ms[0]):
+            found_delta[0], found_ms[0] = record.offset_delta, timestamp_ms
+            reached = timestamp_ms >= time_ms
+    if walk.at != walk.end:
+        _fault(walk, BYTES_LEFT, walk.at, walk.end - walk.at, 0)
+    return walk.fault
+
+
+def find_record(header: BatchHeader, block: Buffer, offset: int, time_ms: int
+                ) -> tuple[int, int]:
+    """Return offset and time of the first record at or behind ``offset`` that has ``time_ms`` or a
+    later time, else of the first one with the largest time; (-1, -1) if no record is there.
+
+    ``block`` and its checks as in ``decode_records``.  O(bytes), without the interpreter's lock.
+    Raises ``CorruptBatch``.
+    """
+    cdef Py_buffer view
+    cdef Walk walk
+    cdef RecordStart record
+    cdef int fault
+    cdef int32_t last = -1, count = header.count, most = header.last_offset_delta
+    cdef int64_t base_offset = header.base_offset, base_ms = header.base_timestamp_ms
+    cdef int64_t append_ms = header.max_timestamp_ms, time = time_ms, found = -1, found_ms = -1
+    cdef bint appended = header.attributes & ATTRIBUTE_LOG_APPEND_TIME
+    cdef int64_t from_delta = max(0, min(offset - base_offset, 1 << 32))
+    _require_records(header)
+    PyObject_GetBuffer(block, &view, PyBUF_SIMPLE)
+    walk = Walk(<const uint8_t *>view.buf, 0, view.len, 0, 0, 0, 0)
+    try:
+        with nogil:
+            fault = _find_record(&walk, base_ms, count, most, from_delta, time, appended,
+                                 append_ms, &record, &last, &found, &found_ms)
+    finally:
+        PyBuffer_Release(&view)
+    if walk.fault:
+        raise _walk_error(&walk)
+    if fault:
+        raise CorruptBatch(f"record at byte {record.started}: offset delta {record.offset_delta} "
+                           f"is not above {last} and at most {most}")
+    if found < 0:
+        return -1, -1
+    return base_offset + found, found_ms

@@ -8,7 +8,7 @@ with its first offset, so that a client that starts there receives its error.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from multiraft import core
 from multiraft.codec import layout
@@ -59,13 +59,8 @@ class RecordSearch:
     def _in_batch(self, header: core.BatchHeader, batch: memoryview) -> Found | None:
         if header.max_timestamp_ms < self._time_ms:
             return None
-        try:
-            records = _records(header, batch)
-        except CodecError:
-            return Found(max(header.base_offset, self._offset), header.max_timestamp_ms)
-        return next((Found(record.offset, record.timestamp_ms) for record in records
-                     if record.timestamp_ms >= self._time_ms and record.offset >= self._offset),
-                    None)
+        found = _found(header, batch, self._offset, self._time_ms)
+        return found if found.time_ms >= self._time_ms else None
 
 
 class LargestTimeSearch:
@@ -98,12 +93,7 @@ class LargestTimeSearch:
         return Largest(best, following)
 
     def _in_batch(self, header: core.BatchHeader, batch: memoryview) -> Found:
-        try:
-            records = _records(header, batch)
-        except CodecError:
-            return Found(max(header.base_offset, self._offset), header.max_timestamp_ms)
-        return max((Found(record.offset, record.timestamp_ms) for record in records
-                    if record.offset >= self._offset), key=_time, default=Found(UNKNOWN, UNKNOWN))
+        return _found(header, batch, self._offset, header.max_timestamp_ms)
 
 
 def _batches(buffers: Sequence[Buffer]) -> Iterator[tuple[core.BatchHeader, memoryview]]:
@@ -116,15 +106,17 @@ def _batches(buffers: Sequence[Buffer]) -> Iterator[tuple[core.BatchHeader, memo
             at += header.total_bytes
 
 
-def _records(header: core.BatchHeader, batch: memoryview) -> Sequence[Any]:
-    """Return the records of a batch.  Raises ``CodecError``."""
-    return core.decode_records(header, decompress(header.attributes & layout.ATTRIBUTE_CODEC_MASK,
-                                                  batch[layout.BATCH_HEADER_BYTES:]))
+def _found(header: core.BatchHeader, batch: memoryview, offset: int, time_ms: int) -> Found:
+    """Return the first record of a batch at or behind ``offset`` that has ``time_ms`` or a later
+    time, else the first one with the largest time.  O(bytes, decompressed), without the
+    interpreter's lock."""
+    try:
+        return Found(*core.find_record(header, decompress(
+            header.attributes & layout.ATTRIBUTE_CODEC_MASK, batch[layout.BATCH_HEADER_BYTES:]),
+            offset, time_ms))
+    except CodecError:
+        return Found(max(header.base_offset, offset), header.max_timestamp_ms)
 
 
 def _latest(batch: tuple[core.BatchHeader, memoryview]) -> int:
     return batch[0].max_timestamp_ms
-
-
-def _time(found: Found) -> int:
-    return found.time_ms

@@ -531,3 +531,26 @@ def test_the_batches_of_transactions_are_found_by_their_producers(twin):
     assert twin.staged_batches([]) == []
     with pytest.raises(CorruptBatch, match="buffer has"):
         twin.staged_batches([bytes(plain), bytes(staged[:-1])])
+
+
+@pytest.mark.parametrize("offset, time_ms, found", [
+    (100, 0, (100, 10)), (100, 11, (101, 30)), (100, 30, (101, 30)), (102, 11, (102, 20)),
+    (102, 25, (103, 30)), (100, 31, (101, 30)), (102, 31, (103, 30)), (104, 0, (-1, -1)),
+    (0, 15, (101, 30)), (1 << 62, 0, (-1, -1)), (-5, 0, (100, 10))])
+def test_a_record_is_found_by_its_time(twin, offset, time_ms, found):
+    builder = twin.BatchBuilder(1 << 16)
+    for each in (10, 30, 20, 30):
+        assert builder.append(each, b"k", b"v", [("h", b"x")])
+    batch = bytearray(builder.build())
+    twin.stamp_batch(batch, 100, 1)
+    header, block = twin.batch_header(batch), memoryview(batch)[layout.BATCH_HEADER_BYTES:]
+    assert twin.find_record(header, block, offset, time_ms) == found
+    with pytest.raises(CorruptBatch):
+        twin.find_record(header, block[:-1], offset, time_ms)
+
+
+def test_all_records_of_a_batch_have_its_append_time(twin, golden):
+    batch = golden("batch_append_time.hex")
+    header, block = twin.batch_header(batch), memoryview(batch)[layout.BATCH_HEADER_BYTES:]
+    first = header.base_offset, header.max_timestamp_ms
+    assert twin.find_record(header, block, 0, header.max_timestamp_ms) == first

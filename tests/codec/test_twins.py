@@ -232,6 +232,9 @@ def agree_on_batch(data):
     header = agree("batch_header", data)
     if isinstance(header, _reference.BatchHeader):
         agree("decode_records", header, memoryview(data)[HEADER_BYTES:])
+        for offset in (header.base_offset, header.base_offset + 1):
+            agree("find_record", header, memoryview(data)[HEADER_BYTES:], offset,
+                  header.max_timestamp_ms)
 
 
 @bounded

@@ -58,7 +58,7 @@ __all__ = [
     "Record", "Scan", "ScannedEntry", "SegmentIndexer",
     "append_gathered", "batch_header", "batch_info", "check_batch", "check_entries", "crc32c",
     "decode_header", "decode_records", "default_groups", "encode_header", "find_entry",
-    "frame_entries", "join_index_rows", "jump_hash",
+    "find_record", "frame_entries", "join_index_rows", "jump_hash",
     "murmur2", "parse_entries", "scan_entries", "split_batches",
     "staged_batches", "stamp_append_time", "stamp_batch",
     "stamp_producer",
@@ -525,6 +525,23 @@ def decode_records(header: BatchHeader, block: Buffer) -> list[Record]:
             tuple((bytes(name).decode("utf-8", "surrogateescape"), _copy(field))
                   for name, field in headers)))
     return records
+
+
+def find_record(header: BatchHeader, block: Buffer, offset: int, time_ms: int
+                ) -> tuple[int, int]:
+    """Return offset and time of the first record at or behind ``offset`` that has ``time_ms`` or a
+    later time, else of the first one with the largest time; (-1, -1) if no record is there.
+
+    ``block`` and its checks as in ``decode_records``.  O(bytes), without the interpreter's lock.
+    Raises ``CorruptBatch``.
+    """
+    there = [(record.offset, record.timestamp_ms) for record in decode_records(header, block)
+             if record.offset >= offset]
+    late = [found for found in there if found[1] >= time_ms]
+    if late:
+        return late[0]
+    return max(there, key=lambda found: (found[1], -found[0]), default=(-1, -1))
+
 
 
 def _copy(field: memoryview | None) -> bytes | None:
