@@ -145,7 +145,7 @@ class KafkaProducer:
                  handle: Callable[[dict[str, Any]], Any] | None = None):
         """``handle``: makes librdkafka's producer of its settings."""
         self.acknowledged: set[str] = set()  # keys
-        self.is_fatal = False  # the identity of the producer is of no use any more
+        self.is_fatal = False  # the identity of the producer can no longer be used
         self._context = context
         self._acks = acks
         self._idempotent = idempotent

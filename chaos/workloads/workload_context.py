@@ -94,7 +94,7 @@ class WorkloadContext:
     staged: set[str] = field(default_factory=set)  # topics of which consumers leave records out
     #: id -> address for Kafka's clients; empty in a run without them
     kafka_nodes: Callable[[], dict[int, str]] = dict
-    #: Errors after which an idempotent producer of Kafka is of no use any more, by their text.
+    #: Errors after which an idempotent producer of Kafka cannot be used, by their text.
     fatal_errors: Counter[str] = field(default_factory=Counter)
     seeds_given: int = 0
 

@@ -490,12 +490,12 @@ RESPONSES: dict[str, Shape] = {
     **sinks.RESPONSES,
 }
 
-#: type -> op, for both directions.
 #: Changes that a node passes on to the metadata leader for a client of another protocol.
 _PASSED_ON = ("alter_settings", "create_topic", "delete_topic", "init_producer")
 PEER_REQUESTS: dict[str, Shape] = {op: REQUESTS[op] for op in _PASSED_ON}
 PEER_RESPONSES: dict[str, Shape] = {op: RESPONSES[op] for op in _PASSED_ON}
 
+#: type -> op, for both directions.
 OPS: dict[type, str] = {shape.kind: op for table in (REQUESTS, RESPONSES)
                         for op, shape in table.items()}
 

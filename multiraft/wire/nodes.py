@@ -181,7 +181,6 @@ _ENCODED_NODES = {"nodes": schema.each_without_default}
 _state = row(NodeState, _node, schema.one_of("up", "down", "unknown"), _u32, _u32)
 
 
-
 def _encoded_state(state: NodeState) -> tuple[Any, ...]:
     return (schema.without_default(state.node), *state[1:])
 

@@ -28,6 +28,7 @@ from node.kafka.leader_epochs import EpochRequests
 from node.kafka.list_offsets import OffsetRequests
 from node.kafka.log_dirs import LogDirRequests
 from node.kafka.produce import ProduceRequests
+from node.kafka.raised_epochs import RaisedEpochs
 from node.kafka.record_deletion import RecordDeletions
 from node.kafka.requests import Handler, KafkaRequests
 from node.kafka.setting_requests import NodeSetting, SettingRequests
@@ -55,8 +56,9 @@ def build_kafka(env: NodeEnv, metadata: MetadataParts, peers: PeerParts, reads: 
     cluster_id = config.cluster_id.hex()
     tasks = RequestTasks(env.turns, request_round, directory.leader_detail)
     topics = TopicView(core, metadata.log, directory, reads.read_view, metadata.known)
-    produce = ProduceRequests(clients.produce_handler, topics)
-    fetch = FetchRequests(reads.fetch_handler, topics, sessions.budget)
+    produce = ProduceRequests(clients.produce_handler, topics, RaisedEpochs(
+        directory, peers.metadata_requests, reads.background, env.log))
+    fetch = FetchRequests(reads.fetch_handler, topics, sessions.budget, metadata.log, tasks)
     leader_epochs = LeaderEpochs(core, env.store.partition_states, reads.read_view,
                                  reads.read_index_requests, env.turns)
     epochs = EpochRequests(leader_epochs, topics, tasks, env.turns)
@@ -67,7 +69,7 @@ def build_kafka(env: NodeEnv, metadata: MetadataParts, peers: PeerParts, reads: 
                                   env.turns)
     changes = TopicChanges(metadata.log, topics, peers.metadata_requests,
                            admin.handlers[DescribeSettings], config.kafka, limits,
-                           lambda: metadata.known.facts.replication_factor, tasks)
+                           lambda: metadata.known.facts.replication_factor, tasks, env.turns)
     settings = SettingRequests(admin.handlers[DescribeSettings], peers.metadata_requests,
                                config.node.id, node_settings(
                                    config, metadata.known.facts.replication_factor), tasks)

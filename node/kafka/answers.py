@@ -43,18 +43,21 @@ class KafkaAnswer(Answer):
 
 class NoAnswer(Answer):
     """The reply callback of appends with acks=0: it sends nothing, and closes the connection if one
-    of them failed."""
+    of them failed. ``fault``: of a batch that was refused before, "" = none was."""
 
-    __slots__ = ()
+    __slots__ = ("fault",)
 
-    def __init__(self, session: Session, size: int):
+    def __init__(self, session: Session, size: int, fault: str = ""):
         super().__init__(session, NO_ANSWER, size)
+        self.fault = fault
 
     def __call__(self, reply: ProduceReply, payload: Sequence[Buffer] = ()) -> None:
         self.session.answered(self, None, ())
         failed = next((result for result in reply.results if result.code != Code.OK), None)
         if failed is not None:
             self._close(failed.code, failed.error or ErrorDetail())
+        elif self.fault:
+            self._close(Code.INVALID_BATCH, ErrorDetail(self.fault))
 
     def refuse(self, code: Code, detail: ErrorDetail) -> None:
         """Close the connection."""

@@ -28,7 +28,7 @@ from multiraft.wire.errors import Code, ErrorDetail, LimitExceeded, RemoteProtoc
 from multiraft.wire.messages import CreateTopic
 from node.clients.request_tasks import RequestTasks
 from node.clients.session import Session
-from node.kafka.answers import KafkaAnswer
+from node.kafka.answers import KafkaAnswer, Refusal
 from node.kafka.authorized import cluster_operations, topic_operations
 from node.kafka.error_codes import absent, fault_of, of_controller
 from node.kafka.in_sync import InSyncReplicas
@@ -85,18 +85,19 @@ class TopicDescriptions:
     def handle(self, session: Session, number: int, request: KafkaRequest) -> None:
         """Answer with the response that is kept, or start a task that describes the topics and
         answers."""
-        answer = KafkaAnswer(session, number, partial(self._refusal, request))
+        answer = _DescriptionAnswer(session, number, request, partial(self._refusal, request))
         if _names_all(request) and not self._in_sync.is_due:
             kept = self.cache.found(_asked_for(request))
             if kept is not None:
                 answer(kept)
                 return
-        self._tasks.start(answer, self._respond, session, request)
+        self._tasks.start(answer, self._respond, request)
 
     def refuse(self, session: Session, number: int, request: KafkaRequest, code: Code,
                detail: ErrorDetail) -> None:
         """Refuse a request before any work is done for it."""
-        KafkaAnswer(session, number, partial(self._refusal, request)).refuse(code, detail)
+        _DescriptionAnswer(session, number, request, partial(self._refusal, request)).refuse(
+            code, detail)
 
     def _signature(self) -> tuple:
         """Return a value that stays equal as long as all that responses say does.  O(1)."""
@@ -104,7 +105,7 @@ class TopicDescriptions:
         return (state, state.version, self._topics.nodes_known, self._core.status.view_version,
                 self._in_sync.version)
 
-    async def _respond(self, session: Session, request: KafkaRequest) -> Any:
+    async def _respond(self, request: KafkaRequest) -> Any:
         """Return the response, encoded if it has all topics.  O(partitions), in turns."""
         message: MetadataRequest = request.message
         await self._in_sync.refresh()
@@ -112,12 +113,12 @@ class TopicDescriptions:
             return self._response(message, await self._each(
                 message, message.topics or [], request.header.request_api_version))
         return await self.cache.response(_asked_for(request),
-                                         partial(self._encoded, session, request))
+                                         partial(self._encoded, request))
 
-    async def _encoded(self, session: Session, request: KafkaRequest) -> Any:
+    async def _encoded(self, request: KafkaRequest) -> Any:
         """Return the encoded response with all topics, or the response itself if that cannot be
         encoded, which then ends the connection.  O(partitions), in turns but for the encoding."""
-        response = self._response(request.message, await self._all(session, request.message))
+        response = self._response(request.message, await self._all(request.message))
         try:
             return encoded_message(ApiKey.METADATA, request.header.request_api_version, response)
         except UnencodableMessage:
@@ -154,14 +155,10 @@ class TopicDescriptions:
         self._check_rows(partitions)
         return [await self._named(message, asked, version) for asked in once.values()]
 
-    async def _all(self, session: Session, message: MetadataRequest) -> list[Any]:
-        """Return the descriptions of all topics. If they are too many, fail the session and raise
-        ``LimitExceeded``: an empty list would say that there are none."""
-        try:
-            self._check_rows(self._metadata_log.state.partitions_count)
-        except LimitExceeded as error:
-            session.fail(RemoteProtocolError(f"metadata of all topics: {error}"))
-            raise
+    async def _all(self, message: MetadataRequest) -> list[Any]:
+        """Return the descriptions of all topics.  Raises ``LimitExceeded`` if they are too
+        many."""
+        self._check_rows(self._metadata_log.state.partitions_count)
         described, after, more = [], "", True
         while more:
             await self._turns.take(TOPICS_PER_PAGE)
@@ -250,6 +247,25 @@ class TopicDescriptions:
             name=_name(topic, request.header.request_api_version))
             for topic in request.message.topics or ()]
         return response
+
+
+class _DescriptionAnswer(KafkaAnswer):
+    """The reply callback of a metadata request. A refusal of one for all topics closes the
+    connection, because a response without topics would say that there are none: clients then ask
+    another node."""
+
+    __slots__ = ("_request",)
+
+    def __init__(self, session: Session, number: int, request: KafkaRequest, refusal: Refusal):
+        super().__init__(session, number, refusal)
+        self._request = request
+
+    def refuse(self, code: Code, detail: ErrorDetail) -> None:
+        """Answer with an error for each topic that the request names."""
+        if _names_all(self._request) and not self.session.closed:
+            self.session.fail(RemoteProtocolError(
+                f"metadata of all topics: {detail.text or code.name}"))
+        super().refuse(code, detail)
 
 
 def _names_all(request: KafkaRequest) -> bool:

@@ -48,18 +48,22 @@ _RECORDS: dict[int, ErrorCode] = {
     Code.INVALID_SETTING: ErrorCode.INVALID_CONFIG,
 }
 #: Consumers of all clients repeat a fetch after NOT_LEADER_OR_FOLLOWER; some end with an error
-#: after REQUEST_TIMED_OUT or OFFSET_NOT_AVAILABLE.
+#: after REQUEST_TIMED_OUT or OFFSET_NOT_AVAILABLE, and Java's after LEADER_NOT_AVAILABLE.
 _FETCH: dict[int, ErrorCode] = {**_RECORDS, **dict.fromkeys(
-    (Code.OFFSET_NOT_AVAILABLE, Code.QUEUE_FULL, Code.TIMED_OUT, Code.AMBIGUOUS),
-    ErrorCode.NOT_LEADER_OR_FOLLOWER)}
+    (Code.OFFSET_NOT_AVAILABLE, Code.LEADER_UNKNOWN, Code.QUEUE_FULL, Code.TIMED_OUT,
+     Code.AMBIGUOUS), ErrorCode.NOT_LEADER_OR_FOLLOWER)}
+#: Clients of old versions do not know OFFSET_NOT_AVAILABLE.
+_OLD_OFFSETS: dict[int, ErrorCode] = {
+    **_RECORDS, Code.OFFSET_NOT_AVAILABLE: ErrorCode.LEADER_NOT_AVAILABLE}
 #: The metadata leader is Kafka's controller.
 _CONTROLLER: dict[int, ErrorCode] = {**_RECORDS, **dict.fromkeys(
     (Code.NOT_LEADER, Code.LEADER_UNKNOWN, Code.STALE_METADATA, Code.SHUTTING_DOWN),
     ErrorCode.NOT_CONTROLLER)}
-#: Producers repeat a request for an identity after these two only.
+#: Producers repeat a request for an identity after this one.  After COORDINATOR_NOT_AVAILABLE
+#: Java's asks for a coordinator of transactions, and ends with an error.
 _IDENTITY: dict[int, ErrorCode] = {**_RECORDS, **dict.fromkeys(
     (Code.NOT_LEADER, Code.LEADER_UNKNOWN, Code.STALE_METADATA, Code.SHUTTING_DOWN,
-     Code.QUEUE_FULL, Code.TIMED_OUT, Code.AMBIGUOUS), ErrorCode.COORDINATOR_NOT_AVAILABLE)}
+     Code.QUEUE_FULL, Code.TIMED_OUT, Code.AMBIGUOUS), ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)}
 
 
 class Fault(NamedTuple):
@@ -90,9 +94,14 @@ def of_fetch(code: int) -> ErrorCode:
     return _FETCH.get(code, ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
-def of_offsets(code: int) -> ErrorCode:
-    """Return the error of a partition whose offsets are asked for."""
-    return _RECORDS.get(code, ErrorCode.UNKNOWN_SERVER_ERROR)
+#: First version of ListOffsets whose clients know OFFSET_NOT_AVAILABLE (KIP-207).
+NOT_AVAILABLE_SINCE = 5
+
+
+def of_offsets(code: int, version: int) -> ErrorCode:
+    """Return the error of a partition whose offsets are asked for in a version of the request."""
+    known = _RECORDS if version >= NOT_AVAILABLE_SINCE else _OLD_OFFSETS
+    return known.get(code, ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
 def of_controller(code: int) -> ErrorCode:

@@ -5,7 +5,9 @@ copied. Each partition of the request has a place in the response, in the same o
 that does not exist, or whose leader epoch is not the present one, is refused here, and the request
 is then answered without waiting for records, as any request with a refused partition is. Fetch
 sessions (KIP-227) are not kept: the session id of each response is 0, and clients then name all
-partitions in each request.
+partitions in each request. Records of transactions that are not committed are left out, whatever
+isolation level a request names; a response that has nothing else waits as a long poll does, for a
+change of the metadata.
 
 Theory. Records that were committed are never replaced here, so no client has to truncate what it
 has read, and no epoch diverges.
@@ -17,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from multiraft import core
 from multiraft.kafka.connection import KafkaRequest
 from multiraft.kafka.error_codes import ErrorCode
 from multiraft.kafka.hot_messages import FetchRequest, FetchResponse
@@ -27,11 +30,14 @@ from node.clients.native_requests import FetchRequests as FetchHandler
 from node.clients.session import Session
 from node.kafka.answers import KafkaAnswer
 from node.kafka.error_codes import Fault, absent, of_fetch
+from node.kafka.staged_records import StagedRecords, Visible
 from node.kafka.topic_view import NO_PARTITION, UNKNOWN, Endpoint, TopicView, incarnation_of
 from node.loop.steps import ROWS_PER_STEP, advanced
 
 if TYPE_CHECKING:
     from node.clients.memory_budget import MemoryBudget
+    from node.clients.request_tasks import RequestTasks
+    from node.metadata.log import MetadataLog
     from node.metadata.topics import Topic
 
 #: First version with ids of topics in place of names.
@@ -42,6 +48,9 @@ READ_COMMITTED = 1
 #: milliseconds: clients repeat fetches at once.
 THROTTLE_MS = 100
 
+#: Longest wait of a response without records for the decision of a transaction, in milliseconds.
+OPEN_WAIT_MS_MAX = 1_000
+
 OLD_EPOCH = Fault(ErrorCode.FENCED_LEADER_EPOCH, "")
 NEW_EPOCH = Fault(ErrorCode.UNKNOWN_LEADER_EPOCH, "")
 
@@ -49,10 +58,14 @@ NEW_EPOCH = Fault(ErrorCode.UNKNOWN_LEADER_EPOCH, "")
 class FetchRequests:
     """The handler of fetch requests."""
 
-    def __init__(self, fetch_handler: FetchHandler, topics: TopicView, budget: MemoryBudget):
+    def __init__(self, fetch_handler: FetchHandler, topics: TopicView, budget: MemoryBudget,
+                 metadata_log: MetadataLog, tasks: RequestTasks):
         self._fetch_handler = fetch_handler
         self._topics = topics
         self._budget = budget
+        self._staged_records = StagedRecords(metadata_log)
+        self._metadata_log = metadata_log
+        self._tasks = tasks
 
     def handle(self, session: Session, number: int, request: KafkaRequest) -> None:
         """Pass a fetch to the fetch handler, and answer it once that has records, or the time to
@@ -86,9 +99,26 @@ class FetchRequests:
         wait_ms = 0 if fetching.has_refused else max(0, message.max_wait_ms)
         rest = self._fetch_handler.handle(
             Fetch(tuple(fetching.parts), max(0, message.min_bytes), max(0, message.max_bytes),
-                  wait_ms, LEADER), _FetchAnswer(session, number, request, fetching), 0)
+                  wait_ms, LEADER), _FetchAnswer(session, number, request, fetching, self), 0)
         if rest is not None:
             yield from rest
+
+    def visible(self, buffers: list[Buffer]) -> Visible:
+        """Return what a client may read of the batches of a partition.  O(batches)."""
+        staged = core.staged_batches(buffers)
+        return self._staged_records.visible(buffers, staged) if staged else Visible(buffers)
+
+    def answer_later(self, session: Session, number: int, request: KafkaRequest,
+                     response: FetchResponse) -> None:
+        """Send a response without records when the metadata change, or the time to wait is
+        over."""
+        self._tasks.start(KafkaAnswer(session, number, partial(_refusal, request)), self._waited,
+                          response, request.message.max_wait_ms)
+
+    async def _waited(self, response: FetchResponse, wait_ms: int) -> FetchResponse:
+        log = self._metadata_log
+        await log.applied(log.state.version + 1, min(wait_ms, OPEN_WAIT_MS_MAX) / 1000)
+        return response
 
 
 class _Fetching:
@@ -140,31 +170,45 @@ class _Fetching:
 class _FetchAnswer(KafkaAnswer):
     """The reply callback of a fetch."""
 
-    __slots__ = ("_fetching",)
+    __slots__ = ("_fetching", "_request", "_requests")
 
-    def __init__(self, session: Session, number: int, request: KafkaRequest, fetching: _Fetching):
+    def __init__(self, session: Session, number: int, request: KafkaRequest, fetching: _Fetching,
+                 requests: FetchRequests):
         super().__init__(session, number, partial(_refusal, request))
         self._fetching = fetching
+        self._request = request
+        self._requests = requests
 
     def __call__(self, reply: FetchReply, payload: Sequence[Buffer] = ()) -> None:
         """Answer with the results of the fetch handler and of the partitions that were refused
-        before. O(partitions + buffers)."""
+        before. O(partitions + batches)."""
         fetching = self._fetching
         pieces = _Pieces(payload)
+        has_records = is_open = False
         leaders: dict[int, Endpoint] = {}
         for response, result in zip(fetching.results, reply.results, strict=True):
             if result.code == Code.OK:
                 response.high_watermark = response.last_stable_offset = result.high_watermark
                 response.log_start_offset = result.log_start
                 if result.length:
-                    response.records = pieces.take(result.length)
+                    visible = self._requests.visible(pieces.take(result.length))
+                    response.records = visible.buffers
+                    has_records = has_records or bool(visible.buffers)
+                    if visible.open_offset != UNKNOWN:
+                        response.last_stable_offset = visible.open_offset
+                        is_open = True
             else:
                 self._fail(response, result, leaders)
-        super().__call__(FetchResponse(
+                fetching.has_refused = True
+        answered = FetchResponse(
             responses=fetching.responses,
             node_endpoints=[FetchResponse.NodeEndpoint(
                 node_id=found.node, host=found.host, port=found.port, rack=found.rack)
-                for found in leaders.values()]))
+                for found in leaders.values()])
+        if is_open and not has_records and not fetching.has_refused:
+            self._requests.answer_later(self.session, self.id, self._request, answered)
+        else:
+            super().__call__(answered)
 
     def _fail(self, response: Any, result: FetchResult, leaders: dict[int, Endpoint]) -> None:
         """Enter the error of a partition, with the leader that it names (KIP-951)."""

@@ -82,6 +82,7 @@ class _Query(NamedTuple):
     incarnation: int
     time: int
     result: Any
+    version: int  # of the request
 
 
 class _Waited:
@@ -160,7 +161,7 @@ class OffsetRequests:
                     if fault is not None:
                         result.error_code = fault.error
                     elif asked.timestamp != LATEST_TIERED:  # no log is kept elsewhere
-                        queries.append(_Query(incarnation, asked.timestamp, result))
+                        queries.append(_Query(incarnation, asked.timestamp, result, version))
         await self._look_up(session, queries)
         if version >= EPOCHS_SINCE:
             for part in parts(len(queries)):
@@ -214,7 +215,7 @@ class OffsetRequests:
             if row.code == Code.OK:
                 found.append((offset_query, query, row.offset))
             else:
-                query.result.error_code = of_offsets(row.code)
+                query.result.error_code = of_offsets(row.code, query.version)
         return found
 
     def _enter(self, query: _Query, found: Found | ErrorCode) -> None:
@@ -268,7 +269,7 @@ class OffsetRequests:
             (FetchPart(query.incarnation, offset, SEARCH_BYTES),), 0, SEARCH_BYTES, 0, LEADER))
         read = reply.results[0]
         if read.code != Code.OK:
-            return of_offsets(read.code)
+            return of_offsets(read.code, query.version)
         return payload if read.length else ()
 
     async def _ask(self, session: Session, handler: RequestHandler, request: Any
@@ -286,7 +287,7 @@ class OffsetRequests:
 
 def _refusal(request: KafkaRequest, code: Code, _detail: ErrorDetail) -> ListOffsetsResponse:
     """Return the response that refuses every partition of a request.  O(partitions)."""
-    error = of_offsets(code)
+    error = of_offsets(code, request.header.request_api_version)
     return ListOffsetsResponse(topics=[ListOffsetsResponse.ListOffsetsTopicResponse(
         name=topic.name, partitions=[ListOffsetsResponse.ListOffsetsPartitionResponse(
             partition_index=part.partition_index, error_code=error) for part in topic.partitions])

@@ -32,10 +32,15 @@ from node.kafka.topic_view import NO_PARTITION, Endpoint, TopicView, incarnation
 from node.loop.steps import ROWS_PER_STEP, advanced
 
 if TYPE_CHECKING:
+    from node.kafka.raised_epochs import RaisedEpochs
     from node.metadata.topics import Topic
 
 #: First version with ids of topics in place of names.
 IDS_SINCE = 13
+#: First version with zstd (KIP-110).
+ZSTD_SINCE = 7
+#: Codes of a batch whose producer id or epoch the metadata here have not granted.
+_NOT_GRANTED = {Code.STALE_METADATA, Code.UNKNOWN_PRODUCER}
 #: Kafka's acks -> ack level.
 ACKS = {0: "none", 1: "leader", -1: "commit"}
 #: Of a batch: its length behind these bytes and the base offset, partition leader epoch, format,
@@ -49,6 +54,8 @@ IN_TRANSACTION = Fault(ErrorCode.INVALID_RECORD,
                        "a transactional batch; " + NO_TRANSACTIONS.text)
 OLD_FORMAT = Fault(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
                    "records of format 0 or 1; only format 2 (Kafka 0.11 and later) is accepted")
+EARLY_ZSTD = Fault(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+                   f"zstd needs version {ZSTD_SINCE} of the request")
 NO_BATCH = Fault(ErrorCode.CORRUPT_MESSAGE, "no whole record batch")
 MANY_BATCHES = Fault(ErrorCode.INVALID_RECORD, "more than one record batch for a partition")
 
@@ -56,9 +63,11 @@ MANY_BATCHES = Fault(ErrorCode.INVALID_RECORD, "more than one record batch for a
 class ProduceRequests:
     """The handler of produce requests."""
 
-    def __init__(self, produce_handler: RequestHandler, topics: TopicView):
+    def __init__(self, produce_handler: RequestHandler, topics: TopicView,
+                 raised_epochs: RaisedEpochs):
         self._produce_handler = produce_handler
         self._topics = topics
+        self._raised_epochs = raised_epochs
 
     def handle(self, session: Session, number: int, request: KafkaRequest) -> None:
         """Propose the batches of a request and answer it once they are decided. O(partitions), in
@@ -94,7 +103,7 @@ class ProduceRequests:
         """Collect the batches that may be proposed, and pass them on. Each step takes part of the
         partitions."""
         message: ProduceRequest = request.message
-        appending = _Appending(self._topics, request.header.request_api_version >= IDS_SINCE)
+        appending = _Appending(self._topics, request.header.request_api_version)
         rows = 0
         for topic in message.topic_data:
             appending.begin_topic(topic)
@@ -106,12 +115,9 @@ class ProduceRequests:
                 appending.add(part)
         answer: Answer
         if message.acks:
-            answer = _ProduceAnswer(session, number, request, appending)
+            answer = _ProduceAnswer(session, number, request, appending, self._raised_epochs)
         else:
-            answer = NoAnswer(session, appending.size)
-        if appending.fault and not message.acks:
-            answer.refuse(Code.INVALID_BATCH, ErrorDetail(appending.fault))
-            return
+            answer = NoAnswer(session, appending.size, appending.fault)
         rest = self._produce_handler.handle(
             Appends(len(appending.batches), appending.batches, ACKS[message.acks],
                     max(0, message.timeout_ms)), answer, 0)
@@ -122,11 +128,13 @@ class ProduceRequests:
 class _Appending:
     """The partitions of one request: batches to propose, and the results of all partitions."""
 
-    __slots__ = ("batches", "results", "responses", "size", "fault", "topics", "_by_id", "_topic")
+    __slots__ = ("batches", "results", "responses", "size", "fault", "topics", "_version",
+                 "_by_id", "_topic")
 
-    def __init__(self, topics: TopicView, by_id: bool):
+    def __init__(self, topics: TopicView, version: int):
         self.topics = topics
-        self._by_id = by_id
+        self._version = version
+        self._by_id = version >= IDS_SINCE
         self._topic: Topic | None = None  # whose partitions are added
         self.batches: list[tuple[int, memoryview]] = []
         self.results: list[Any] = []  # of ``batches``
@@ -148,7 +156,7 @@ class _Appending:
         if incarnation == NO_PARTITION:
             refused: Fault | None = absent(self._topic is None and self._by_id)
         else:
-            refused = records_fault(part.records)
+            refused = records_fault(part.records, self._version)
         if refused is not None:
             result.error_code, result.error_message = refused
             self.fault = f"partition {part.index}: {refused.text}"
@@ -161,12 +169,13 @@ class _Appending:
 class _ProduceAnswer(KafkaAnswer):
     """The reply callback of a produce request with acks."""
 
-    __slots__ = ("_appending",)
+    __slots__ = ("_appending", "_raised_epochs")
 
     def __init__(self, session: Session, number: int, request: KafkaRequest,
-                 appending: _Appending):
+                 appending: _Appending, raised_epochs: RaisedEpochs):
         super().__init__(session, number, partial(_refusal, request), appending.size)
         self._appending = appending
+        self._raised_epochs = raised_epochs
 
     def __call__(self, reply: ProduceReply, payload: Sequence[Buffer] = ()) -> None:
         """Answer with the results of the produce handler and of the partitions that were refused
@@ -177,7 +186,7 @@ class _ProduceAnswer(KafkaAnswer):
             if result.code == Code.OK:
                 self._acknowledge(at, result, reply.log_append_times_ms)
             else:
-                self._fail(appending.results[at], appending.batches[at][0], result, leaders)
+                self._fail(at, result, leaders)
         super().__call__(ProduceResponse(
             responses=appending.responses,
             node_endpoints=[ProduceResponse.NodeEndpoint(
@@ -193,11 +202,18 @@ class _ProduceAnswer(KafkaAnswer):
             response.log_append_time_ms = times_ms[at]
         response.log_start_offset = appending.topics.log_start(appending.batches[at][0])
 
-    def _fail(self, response: Any, incarnation: int, result: ProduceResult,
-              leaders: dict[int, Endpoint]) -> None:
-        """Enter the error of a partition, with the leader that it names (KIP-951)."""
+    def _fail(self, at: int, result: ProduceResult, leaders: dict[int, Endpoint]) -> None:
+        """Enter the error of batch ``at``, with the leader that it names (KIP-951)."""
         detail = result.error or ErrorDetail()
-        response.error_code = of_append(result.code)
+        response = self._appending.results[at]
+        incarnation, batch = self._appending.batches[at]
+        code = result.code
+        if code in _NOT_GRANTED and self._raised_epochs.note(batch):
+            code = Code.STALE_METADATA  # clients repeat the batch
+        response.error_code = of_append(code)
+        if code == Code.UNKNOWN_PRODUCER:
+            # Without a log start, clients repeat the batch without limit (KIP-360).
+            response.log_start_offset = self._appending.topics.log_start(incarnation)
         response.error_message = detail.text or None
         named = self._appending.topics.leader_named(incarnation, detail)
         if named is None:
@@ -209,10 +225,10 @@ class _ProduceAnswer(KafkaAnswer):
                 leader_id=named[0], leader_epoch=named[1])
 
 
-def records_fault(records: memoryview | None) -> Fault | None:
+def records_fault(records: memoryview | None, version: int) -> Fault | None:
     """Return the error of records that Kafka refuses with a number of its own: none at all, of an
-    old format, more than one batch, or transactional ones. None if the produce handler has to
-    check them."""
+    old format, more than one batch, transactional ones, or a compression that the ``version`` of
+    the request does not have. None if the produce handler has to check them."""
     if records is None or len(records) < layout.BATCH_HEADER_BYTES:
         magic = records[layout.BATCH_MAGIC_AT] if (
             records is not None and len(records) > layout.BATCH_MAGIC_AT) else layout.BATCH_MAGIC
@@ -222,6 +238,9 @@ def records_fault(records: memoryview | None) -> Fault | None:
         return OLD_FORMAT
     if attributes & layout.ATTRIBUTE_TRANSACTIONAL:
         return IN_TRANSACTION
+    if (version < ZSTD_SINCE
+            and attributes & layout.ATTRIBUTE_CODEC_MASK == layout.CODEC_ZSTD):
+        return EARLY_ZSTD
     if layout.BATCH_HEADER_BYTES <= length + _LENGTH_AT + 4 < len(records):
         return MANY_BATCHES
     return None

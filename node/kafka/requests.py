@@ -17,6 +17,7 @@ from multiraft.kafka.requests import api_versions_response
 from multiraft.wire.connection import RequestEvent, ResponseEvent
 from multiraft.wire.errors import Code, ErrorDetail, LocalProtocolError, RemoteProtocolError
 from multiraft.wire.frames import WireLimits
+from multiraft.wire.messages import PARTITIONS_PER_REQUEST_MAX
 from node.clients.native_requests import FetchRequests, YieldFlag
 from node.clients.request_tasks import RequestTasks
 from node.clients.session import Session, Sessions
@@ -46,6 +47,32 @@ class Handler(NamedTuple):
     refuse: Refuse
 
 
+#: Where a request has its partitions: fields of its topics, and of the partitions of each.
+_PARTITIONS: dict[int, tuple[str, str]] = {
+    ApiKey.PRODUCE: ("topic_data", "partition_data"),
+    **dict.fromkeys((ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH,
+                     ApiKey.DELETE_RECORDS), ("topics", "partitions"))}
+
+
+def _partitions_named(request: KafkaRequest) -> int:
+    """Return the number of partitions that a request names one by one.  O(topics)."""
+    fields = _PARTITIONS.get(request.header.request_api_key)
+    if fields is None:
+        return 0
+    topics, partitions = fields
+    return sum([len(getattr(topic, partitions)) for topic in getattr(request.message, topics)])
+
+
+def _is_within_limit(session: Session, request: KafkaRequest) -> bool:
+    """Return True if a request names as many partitions as a native one may, else fail the
+    session.  O(topics)."""
+    named = _partitions_named(request)
+    if named > PARTITIONS_PER_REQUEST_MAX:
+        session.fail(RemoteProtocolError(
+            f"a request names {named} partitions, {PARTITIONS_PER_REQUEST_MAX} are possible"))
+    return named <= PARTITIONS_PER_REQUEST_MAX
+
+
 class KafkaRequests:
     """The APIs that are served, and the handlers of their requests."""
 
@@ -71,8 +98,11 @@ class KafkaRequests:
     # ---- calls of sessions -----------------------------------------------------------------------
 
     def handle(self, session: Session, event: RequestEvent) -> None:
-        """Pass a request to the handler of its API."""
+        """Pass a request to the handler of its API. Close the connection for one that names more
+        partitions than a native request may: even a refusal of each would take long."""
         request: KafkaRequest = event.request
+        if not _is_within_limit(session, request):
+            return
         self._handlers[request.header.request_api_key].handle(session, event.id, request)
         self._loop.yield_due = True  # a task may have to read or to ask
 
@@ -80,6 +110,8 @@ class KafkaRequests:
                detail: ErrorDetail) -> None:
         """Refuse a request before any work is done for it."""
         request: KafkaRequest = event.request
+        if not _is_within_limit(session, request):
+            return
         self._handlers[request.header.request_api_key].refuse(
             session, event.id, request, code, detail)
 

@@ -186,7 +186,8 @@ def _replacing(resource: Any, rows: Sequence[SettingRow]) -> tuple[SettingChange
 
 
 def _altering(resource: Any, rows: Sequence[SettingRow]) -> tuple[SettingChange, ...]:
-    """Raises ``InvalidSetting`` for an operation that is not known or does not fit the setting."""
+    """Return the changes that a request names. Raises ``InvalidSetting`` for an operation that is
+    not known, lacks a value or does not fit the setting."""
     values = {row.name: row.value for row in rows}
     return tuple(SettingChange(each.name, _altered(each, values)) for each in resource.configs)
 
@@ -194,16 +195,18 @@ def _altering(resource: Any, rows: Sequence[SettingRow]) -> tuple[SettingChange,
 def _altered(change: Any, values: Mapping[str, str]) -> str | None:
     if change.config_operation == DELETE:
         return None
-    if change.config_operation == SET:
-        return change.value
-    if change.config_operation not in (APPEND, SUBTRACT):
+    if change.config_operation not in (SET, APPEND, SUBTRACT):
         raise InvalidSetting(f"{change.name:.100}: operation {change.config_operation} is not "
                              f"known")
+    if change.value is None:
+        raise InvalidSetting(f"{change.name:.100}: no value is named")
+    if change.config_operation == SET:
+        return change.value
     setting = SETTINGS.get(change.name)
     if setting is None or setting.type.kind is not Kind.LIST:
         raise InvalidSetting(f"{change.name:.100}: not a list, to add to or remove from")
     words = [word for word in values[change.name].split(",") if word]
-    named = [word for word in (change.value or "").split(",") if word]
+    named = [word for word in change.value.split(",") if word]
     if change.config_operation == APPEND:
         return ",".join(dict.fromkeys([*words, *named]))
     return ",".join(word for word in words if word not in named)

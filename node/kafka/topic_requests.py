@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from node.cluster.metadata_client import MetadataRequests
     from node.config import KafkaConfig
     from node.limits import Limits
+    from node.loop.turns import Turns
     from node.metadata.log import MetadataLog
     from node.metadata.topics import Topic
 
@@ -50,6 +51,10 @@ SettingHandler = Callable[[Any], Awaitable[Any]]
 DELETE_BY_ID_SINCE = 6
 #: In place of a number: the default.
 DEFAULT = -1
+
+#: Bounds of the time that a request gives, in milliseconds.  A request without time would be given
+#: up before the metadata leader is asked, and one with more holds a task for nothing.
+TIMEOUT_MS_MIN, TIMEOUT_MS_MAX = 100, 120_000
 
 ASSIGNED = Fault(ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                  "replicas are placed by the cluster; leave the assignment out")
@@ -64,8 +69,9 @@ class TopicChanges:
     def __init__(self, metadata_log: MetadataLog, topics: TopicView,
                  metadata_requests: MetadataRequests, settings: SettingHandler,
                  config: KafkaConfig, limits: Limits, replication_factor: Callable[[], int],
-                 tasks: RequestTasks):
+                 tasks: RequestTasks, turns: Turns):
         """``settings``: handler of ``DescribeSettings``."""
+        self._turns = turns
         self._metadata_log = metadata_log
         self._topics = topics
         self._metadata_requests = metadata_requests
@@ -89,13 +95,14 @@ class TopicChanges:
 
     async def _created(self, message: CreateTopicsRequest) -> CreateTopicsResponse:
         """Return the response.  O(topics) changes of the metadata."""
-        twice = [name for name, times in Counter(topic.name for topic in message.topics).items()
-                 if times > 1]
-        results = [_creation_failed(name, TWICE) for name in twice]
-        deadline = trio.current_time() + max(0, message.timeout_ms) / 1000
+        twice = {name for name, times in Counter(topic.name for topic in message.topics).items()
+                 if times > 1}
+        results = [_creation_failed(name, TWICE) for name in sorted(twice)]
+        deadline = _deadline(message.timeout_ms)
         for asked in message.topics:
             if asked.name in twice:
                 continue
+            await self._turns.take()
             fault = self._creation_fault(asked)
             if fault is not None:
                 results.append(_creation_failed(asked.name, fault))
@@ -168,7 +175,7 @@ class TopicChanges:
 
     async def _deleted(self, request: KafkaRequest) -> DeleteTopicsResponse:
         """Return the response.  O(topics) changes of the metadata."""
-        deadline = trio.current_time() + max(0, request.message.timeout_ms) / 1000
+        deadline = _deadline(request.message.timeout_ms)
         results = []
         for asked in _to_delete(request):
             by_id = asked.name is None
@@ -208,6 +215,11 @@ class TopicChanges:
         log = self._metadata_log
         while not holds():
             await log.applied(log.state.version + 1, METADATA_WAIT_S)
+
+
+def _deadline(timeout_ms: int) -> float:
+    """Return the time, on trio's clock, up to which a request may take."""
+    return trio.current_time() + min(max(timeout_ms, TIMEOUT_MS_MIN), TIMEOUT_MS_MAX) / 1000
 
 
 def _config(row: SettingRow) -> Any:

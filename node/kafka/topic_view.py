@@ -70,10 +70,13 @@ class TopicView:
         return place is not None and self._core.status.is_leader(place.group)
 
     def controller(self) -> int:
-        """Return the metadata leader, which is Kafka's controller; ``UNKNOWN`` without one."""
+        """Return Kafka's controller: the metadata leader, or this node if Kafka's clients cannot
+        reach that one; ``UNKNOWN`` without a leader. Any node passes changes on to the leader."""
         state = self._metadata_log.state
-        return (self._core.status.living_leader(METADATA_GROUP, state.metadata_members())
-                or UNKNOWN)
+        leader = self._core.status.living_leader(METADATA_GROUP, state.metadata_members())
+        if not leader:
+            return UNKNOWN
+        return leader if self.endpoint(leader) is not None else self._core.node
 
     def log_start(self, incarnation: int) -> int:
         """Return the highest log start of a partition that this node knows, ``UNKNOWN`` if it does

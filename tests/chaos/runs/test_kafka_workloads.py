@@ -77,7 +77,7 @@ class World:
 
 
 class Message:
-    """What librdkafka passes to its callbacks, and what it returns from a poll."""
+    """Message that librdkafka passes to its callbacks, and returns from a poll."""
 
     def __init__(self, offset: int = -1001, error: object = None, value: bytes = b"",
                  partition: int = 0):

@@ -32,12 +32,12 @@ from tests.node.harness import Client, batch, in_trio, serving, until
 
 
 def staged(sink: int, txn: int, sequence: int = 0, *, value: bytes = b"staged",
-           transactional: bool = True, task: int = 0) -> bytearray:
+           transactional: bool = True, task: int = 0, attempt: int = 0) -> bytearray:
     """Return a staged batch of a transaction."""
     data = batch(value)
     if transactional:
         data[22] |= 0x10
-    core.stamp_producer(data, *producer_identity(sink, txn, task, 0), sequence)
+    core.stamp_producer(data, *producer_identity(sink, txn, task, attempt), sequence)
     return data
 
 

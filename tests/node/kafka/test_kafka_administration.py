@@ -44,6 +44,9 @@ async def test_settings_of_a_topic_are_changed_one_by_one(tmp_path):
         _, before = await described(client, TOPIC, "t")
         assert before["retention.ms"].config_source == DEFAULT and len(before) > 20
         assert before["retention.ms"].documentation
+        for operation in (SET, APPEND, SUBTRACT):
+            refused = await altered(client, "t", ("cleanup.policy", operation, None))
+            assert refused.error_code == 40 and "no value" in refused.error_message
         result = await altered(client, "t", ("retention.ms", SET, "1000"), validate_only=True)
         assert result.error_code == 0
         result = await altered(client, "t", ("retention.bytes", SET, "1000000"))

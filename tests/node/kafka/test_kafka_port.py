@@ -6,12 +6,14 @@ import trio
 from multiraft import core
 from multiraft.kafka.apis import ApiKey
 from multiraft.kafka.error_codes import ErrorCode
-from multiraft.kafka.hot_messages import ProduceRequest
+from multiraft.kafka.hot_messages import FetchRequest, ProduceRequest
 from multiraft.kafka.messages.api_versions import ApiVersionsRequest
+from multiraft.kafka.messages.create_topics import CreateTopicsRequest
 from multiraft.kafka.messages.delete_topics import DeleteTopicsRequest
 from multiraft.kafka.messages.find_coordinator import FindCoordinatorRequest
 from multiraft.kafka.messages.init_producer_id import InitProducerIdRequest
-from tests.node.harness import Client, batch, in_trio
+from multiraft.wire.messages import PARTITIONS_PER_REQUEST_MAX
+from tests.node.harness import Client, batch, in_trio, until
 from tests.node.kafka.kafka_client import KafkaClient, fetch_request, joined, serving_kafka
 
 
@@ -128,6 +130,83 @@ async def test_an_idempotent_producer_is_granted_an_identity(tmp_path):
             assert (await client.produce(topic.topic_id, data)).base_offset == 0
 
 
+def identified(producer: int, epoch: int, sequence: int) -> bytes:
+    """Return a batch of an idempotent producer."""
+    builder = core.BatchBuilder(1 << 20)
+    assert builder.append(1, None, b"v")
+    return bytes(builder.build(producer, epoch, sequence))
+
+
+@in_trio
+async def test_an_epoch_that_a_producer_raised_by_itself_is_granted(tmp_path):
+    async with serving_kafka(tmp_path) as node, await KafkaClient.open(node) as client:
+        topic = await client.create("t")
+        producer = (await client.ask(ApiKey.INIT_PRODUCER_ID, InitProducerIdRequest(
+            transactional_id=None))).producer_id
+        for offset, epoch in enumerate((0, 1, 7)):
+            data, results = identified(producer, epoch, 0), []
+            with trio.fail_after(10):
+                while not results or results[-1].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                    results.append(await client.produce(topic.topic_id, data))
+            assert (results[-1].error_code, results[-1].base_offset) == (0, offset)
+            assert (len(results) > 1) == (epoch > 0)
+        fenced = await client.produce(topic.topic_id, identified(producer, 6, 0))
+        assert fenced.error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+        assert node.metadata.directory.highest_epoch(producer) == 7
+        await client.produce(topic.topic_id, identified(producer, 8, 5))
+        assert node.metadata.directory.highest_epoch(producer) == 7  # not the first of its epoch
+
+
+@in_trio
+async def test_an_identity_that_was_never_granted_is_refused_with_the_log_start(
+        tmp_path, monkeypatch):
+    monkeypatch.setattr("node.clients.producer_ids.METADATA_WAIT_S", 0)
+    async with serving_kafka(tmp_path) as node, await KafkaClient.open(node) as client:
+        topic = await client.create("t")
+        refused = await client.produce(topic.topic_id, identified(99, 0, 0))
+        assert (refused.error_code, refused.log_start_offset) == (
+            ErrorCode.UNKNOWN_PRODUCER_ID, 0)
+
+
+@in_trio
+async def test_without_acks_the_other_batches_are_appended_before_the_connection_closes(tmp_path):
+    async with serving_kafka(tmp_path) as node, await KafkaClient.open(node) as client:
+        topic = await client.create("t")
+        data = bytes(batch(b"v"))
+        await client.begin(ApiKey.PRODUCE, ProduceRequest(acks=0, timeout_ms=15_000, topic_data=[
+            ProduceRequest.TopicProduceData(topic_id=topic.topic_id, partition_data=[
+                ProduceRequest.PartitionProduceData(index=index, records=data)
+                for index in (0, 1)])]), answered=False)
+        assert await client.stream.receive_some() == b""
+        async with await KafkaClient.open(node) as other:
+            assert b"v" in joined((await other.fetch(topic.topic_id, 0, wait_ms=10_000)).records)
+
+
+@in_trio
+async def test_zstd_is_refused_in_versions_that_do_not_have_it(tmp_path):
+    async with serving_kafka(tmp_path) as node, await KafkaClient.open(node) as client:
+        await client.create("t")
+        data = batch(b"v")
+        data[22] |= 4
+        for version, error in ((6, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
+                               (7, ErrorCode.CORRUPT_MESSAGE)):  # its checksum
+            answer = await client.ask(ApiKey.PRODUCE, ProduceRequest(
+                acks=-1, timeout_ms=15_000, topic_data=[ProduceRequest.TopicProduceData(
+                    name="t", partition_data=[ProduceRequest.PartitionProduceData(
+                        index=0, records=bytes(data))])]), version)
+            assert answer.responses[0].partition_responses[0].error_code == error
+
+
+@in_trio
+async def test_a_request_that_gives_no_time_is_decided_all_the_same(tmp_path):
+    async with serving_kafka(tmp_path) as node, await KafkaClient.open(node) as client:
+        created = await client.ask(ApiKey.CREATE_TOPICS, CreateTopicsRequest(timeout_ms=0, topics=[
+            CreateTopicsRequest.CreatableTopic(name="t", num_partitions=1,
+                                               replication_factor=-1)]))
+        assert created.topics[0].error_code in (0, ErrorCode.REQUEST_TIMED_OUT)
+        await until(lambda: node.metadata.log.state.topic("t") is not None)
+
+
 @in_trio
 async def test_answers_leave_in_the_order_of_requests(tmp_path):
     async with serving_kafka(tmp_path) as node, await KafkaClient.open(node) as client:
@@ -236,3 +315,29 @@ async def test_more_partitions_than_an_answer_has_room_for_are_refused(tmp_path)
         assert [(each.name, each.error_code) for each in both] == [("a", 44), ("b", 44)]
         with pytest.raises(EOFError):
             await client.metadata()
+
+
+@in_trio
+async def test_metadata_of_all_topics_are_never_empty_because_of_an_error(tmp_path, monkeypatch):
+    async with serving_kafka(tmp_path) as node, await KafkaClient.open(node) as client:
+        await client.create("t")
+        monkeypatch.setattr("node.clients.request_tasks.ADMIN_REQUESTS_MAX", 0)
+        assert (await client.metadata("t")).topics[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+        with pytest.raises(EOFError):
+            await client.metadata()
+
+
+@in_trio
+async def test_a_request_that_names_too_many_partitions_closes_the_connection(tmp_path):
+    async with serving_kafka(tmp_path) as node:
+        for count in (PARTITIONS_PER_REQUEST_MAX, PARTITIONS_PER_REQUEST_MAX + 1):
+            asked = FetchRequest(max_wait_ms=0, min_bytes=0, topics=[FetchRequest.FetchTopic(
+                topic_id=b"?" * 16, partitions=[FetchRequest.FetchPartition(partition=at)
+                                                for at in range(count)])])
+            async with await KafkaClient.open(node) as client:
+                if count > PARTITIONS_PER_REQUEST_MAX:
+                    with pytest.raises(EOFError):
+                        await client.ask(ApiKey.FETCH, asked)
+                else:
+                    topic, = (await client.ask(ApiKey.FETCH, asked)).responses
+                    assert len(topic.partitions) == count

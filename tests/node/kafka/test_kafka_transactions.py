@@ -1,0 +1,111 @@
+"""Records that were staged in transactions, as Kafka's clients read them."""
+
+import pytest
+import trio
+
+from multiraft import core
+from multiraft.wire.sinks import AbortTransaction, CommitTransaction
+from node.kafka.staged_records import StagedRecords
+from tests.node.clients.test_staged_batches import append, opened, staged
+from tests.node.harness import Client, batch, in_trio
+from tests.node.kafka.kafka_client import KafkaClient, joined, serving_kafka
+
+
+def headers(records) -> list[core.BatchHeader]:
+    """Return the headers of the batches of a response."""
+    found, data = [], memoryview(joined(records))
+    while data:
+        found.append(core.batch_header(data))
+        data = data[found[-1].total_bytes:]
+    return found
+
+
+@in_trio
+async def test_records_of_an_open_transaction_are_read_once_it_is_committed(tmp_path):
+    async with (serving_kafka(tmp_path) as node, await KafkaClient.open(node) as kafka,
+                await Client.open(node) as native):
+        incarnation = await native.create("t")
+        topic = (await kafka.metadata("t")).topics[0]
+        sink, txn = await opened(native)
+        assert (await native.produce(incarnation, b"before")).base_offset == 0
+        assert (await append(native, incarnation, staged(sink, txn))).base_offset == 1
+        assert (await native.produce(incarnation, b"behind")).base_offset == 2
+        read = await kafka.fetch(topic.topic_id, 0)
+        assert [header.base_offset for header in headers(read.records)] == [0]
+        assert (read.high_watermark, read.last_stable_offset) == (3, 1)
+        read = await kafka.fetch(topic.topic_id, 1)
+        assert (read.error_code, joined(read.records), read.last_stable_offset) == (0, b"", 1)
+        results = []
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(poll, kafka, topic.topic_id, 1, results)
+            await native.ask(CommitTransaction(sink, txn, 0))
+        assert [header.base_offset for header in headers(results[0].records)] == [1, 2]
+        assert results[0].last_stable_offset == 3
+
+
+async def poll(client: KafkaClient, topic_id: bytes, offset: int, results: list) -> None:
+    """Fetch until there are records, and add the result to ``results``."""
+    with trio.fail_after(10):
+        while True:
+            read = await client.fetch(topic_id, offset, wait_ms=60_000)
+            if read.records:
+                results.append(read)
+                return
+
+
+@in_trio
+async def test_records_of_a_void_transaction_are_left_out(tmp_path):
+    async with (serving_kafka(tmp_path) as node, await KafkaClient.open(node) as kafka,
+                await Client.open(node) as native):
+        incarnation = await native.create("t")
+        topic = (await kafka.metadata("t")).topics[0]
+        sink, txn = await opened(native)
+        for at in range(3):
+            assert (await append(native, incarnation, staged(sink, txn, at))).base_offset == at
+        await native.ask(AbortTransaction(sink, txn))
+        read = await kafka.fetch(topic.topic_id, 1)
+        standing, = headers(read.records)  # moves the reader behind what was left out
+        assert (standing.base_offset, standing.last_offset_delta, standing.count) == (1, 1, 0)
+        core.verify_batch(joined(read.records))
+        assert read.last_stable_offset == read.high_watermark == 3
+        await native.produce(incarnation, b"behind")
+        read = await kafka.fetch(topic.topic_id, 0)
+        assert [header.base_offset for header in headers(read.records)] == [3]
+
+
+@in_trio
+async def test_the_attempt_that_counts_is_read(tmp_path):
+    async with (serving_kafka(tmp_path) as node, await KafkaClient.open(node) as kafka,
+                await Client.open(node) as native):
+        incarnation = await native.create("t")
+        topic = (await kafka.metadata("t")).topics[0]
+        sink, txn = await opened(native)
+        await append(native, incarnation, staged(sink, txn, value=b"first"))
+        await append(native, incarnation, staged(sink, txn, value=b"other", attempt=1))
+        await native.ask(CommitTransaction(sink, txn, 0, ((0, 1),)))
+        read = joined((await kafka.fetch(topic.topic_id, 0)).records)
+        assert b"other" in read and b"first" not in read
+
+
+@pytest.mark.parametrize("cuts", [(), (1,), (1, 2, 3), (2, 4)])
+@pytest.mark.parametrize("plan, expected, open_at", [
+    ("pcv", "pc", -1), ("vvp", "p", -1), ("pop", "p", 1), ("vo", "0", 1), ("o", "", 0),
+    ("vvv", "0", -1), ("cvcvp", "ccp", -1), ("pvoc", "p", 2),
+])
+def test_batches_are_judged_wherever_buffers_are_cut(monkeypatch, cuts, plan, expected, open_at):
+    numbers = {"c": 1, "v": 2, "o": 3}
+    verdicts = {1: True, 2: False, 3: None}
+    monkeypatch.setattr(StagedRecords, "_verdict",
+                        lambda self, header: verdicts[header.producer_epoch])
+    batches = []
+    for at, kind in enumerate(plan):
+        data = batch(kind.encode()) if kind == "p" else staged(1, numbers[kind])
+        core.stamp_batch(data, at, 7)
+        batches.append(bytes(data))
+    bounds = [0, *(cut for cut in cuts if cut < len(batches)), len(batches)]
+    buffers = [b"".join(batches[a:b]) for a, b in zip(bounds, bounds[1:])]
+    visible = StagedRecords(None).visible(buffers, core.staged_batches(buffers))
+    found = headers(visible.buffers)
+    kinds = "".join("0" if not header.count else plan[header.base_offset] for header in found)
+    assert (kinds, visible.open_offset) == (expected, open_at)
+    assert all(len(buffer) for buffer in visible.buffers)
