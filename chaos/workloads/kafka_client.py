@@ -306,6 +306,7 @@ class KafkaConsumer:
             "isolation.level": isolation, "fetch.wait.max.ms": 100, "fetch.error.backoff.ms": 50,
             "queued.min.messages": 1_000,
             "check.crcs": True})
+        self.ends: dict[tuple[str, int], int] = {}  # (topic, partition) -> newest end reached
 
     async def assign(self, positions: Mapping[PartitionRef, int]) -> None:
         """Replace the assignment: read these partitions from these offsets on."""
@@ -334,6 +335,7 @@ class KafkaConsumer:
                                       message.value() or b""))
             elif self._is_end(message.error()):
                 ended = True
+                self.ends[message.topic(), message.partition()] = message.offset()
         return found, ended
 
     def _is_end(self, error: Any) -> bool:
