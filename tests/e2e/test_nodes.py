@@ -115,7 +115,8 @@ def test_a_copied_directory_does_not_live_beside_the_original(world):
     twin = edited(world, 2, "twin.toml", data=('"data"', f'"{copy}"'),
                   client=(f"127.0.0.1:{base + 2}", f"127.0.0.1:{base + 52}"),
                   peer=(f"127.0.0.1:{base + 102}", f"127.0.0.1:{base + 152}"),
-                  http=(f"127.0.0.1:{base + 202}", f"127.0.0.1:{base + 252}"))
+                  http=(f"127.0.0.1:{base + 202}", f"127.0.0.1:{base + 252}"),
+                  kafka=(f"127.0.0.1:{base + 302}", f"127.0.0.1:{base + 352}"))
     for _ in range(3):
         ended = run_node(twin)
         assert ended.returncode == 3, ended.stderr
