@@ -327,8 +327,8 @@ async def consume_committed_at_kafkas_port(
     context: WorkloadContext, place: PartitionRef, start: int, end: int
 ) -> list[Anomaly]:
     """Read a partition in which sinks have staged, to its end, by a client of Kafka: the node
-    leaves out what no committed transaction has. Return one anomaly if the client does not come to ``end``
-    within ``CATCH_UP_S``, else none."""
+    leaves out what no committed transaction has. Return one anomaly if the client does not come to
+    ``end`` within ``CATCH_UP_S``, else none."""
     process = context.recorder.process()
     reached = start
     async with kafka_client.consumer(context, "read_committed") as consumer:
