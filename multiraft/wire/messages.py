@@ -70,6 +70,7 @@ TIMEOUT_MS_MAX = 600_000
 EARLIEST = "earliest"
 LATEST = "latest"
 TIMESTAMP = "timestamp"
+LARGEST_TIME = "largest_time"
 
 #: Replicas that may serve a fetch: only the leader, or any that has applied the offset.
 LEADER = "leader"
@@ -410,8 +411,9 @@ REQUESTS: dict[str, Shape] = {
         "wait_max_ms": schema.integer(0, WAIT_MS_MAX),
         "replica": schema.one_of(LEADER, ANY)}),
     "list_offsets": Shape(ListOffsets, {
-        "partitions": _per_partition(OffsetQuery, _u64, schema.one_of(EARLIEST, LATEST, TIMESTAMP),
-                                     _mark, _u64), "linearizable": schema.boolean}),
+        "partitions": _per_partition(
+            OffsetQuery, _u64, schema.one_of(EARLIEST, LATEST, TIMESTAMP, LARGEST_TIME), _mark,
+            _u64), "linearizable": schema.boolean}),
     "delete_records": Shape(DeleteRecords, {
         "partitions": list_of(row(RecordDeletion, _u64, _mark), REFUSALS_PER_REPLY_MAX),
         "timeout_ms": schema.integer(1, TIMEOUT_MS_MAX)}),

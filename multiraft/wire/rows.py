@@ -87,15 +87,18 @@ class FetchResult(NamedTuple):
 
 class OffsetQuery(NamedTuple):
     incarnation: int
-    position: str  # EARLIEST, LATEST or TIMESTAMP
+    position: str  # EARLIEST, LATEST, TIMESTAMP or LARGEST_TIME
     timestamp_ms: int = -1  # with TIMESTAMP: milliseconds since 1970
-    epoch: int = 0  # with TIMESTAMP: begin with the group of this partition epoch
+    #: Partition epoch: with TIMESTAMP the one whose group is searched first, with LARGEST_TIME the
+    #: only one; 0 = the first, with LARGEST_TIME the last.
+    epoch: int = 0
 
 
 class OffsetResult(NamedTuple):
     """Result of one query.  With TIMESTAMP ``offset`` is the first of a batch: no record before it
-    has that timestamp or a later one, and the reader searches from there on.  -1 = there is
-    none."""
+    has that timestamp or a later one, and the reader searches from there on.  With LARGEST_TIME
+    it is the highest timestamp of the batches of one epoch, which may be that of a record below the
+    log start.  -1 = there is none."""
 
     incarnation: int
     code: int

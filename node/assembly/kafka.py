@@ -15,11 +15,14 @@ from node.assembly.env import NodeEnv
 from node.assembly.metadata import MetadataParts
 from node.assembly.peers import PeerParts
 from node.assembly.reads import ReadParts
+from node.clients.awaited import ReadCalls
 from node.clients.client_connection import ClientConnections
 from node.clients.connection_reaper import ConnectionReaper
 from node.clients.leader_epochs import LeaderEpochs
 from node.clients.request_tasks import RequestTasks
 from node.config import NodeConfig
+from node.earlier_epochs.earlier_reads import EarlierReads
+from node.earlier_epochs.served_reads import ServedReads
 from node.kafka.cluster_requests import ClusterRequests
 from node.kafka.coordinators import Coordinators, Identities
 from node.kafka.describe_topics import TopicDescriptions
@@ -58,12 +61,17 @@ def build_kafka(env: NodeEnv, metadata: MetadataParts, peers: PeerParts, reads: 
     topics = TopicView(core, metadata.log, directory, reads.read_view, metadata.known)
     produce = ProduceRequests(clients.produce_handler, topics, RaisedEpochs(
         directory, peers.metadata_requests, reads.background, env.log))
-    fetch = FetchRequests(reads.fetch_handler, topics, sessions.budget, metadata.log, tasks)
+    calls = ReadCalls(env.turns, request_round)
+    ServedReads(peers.bulk, calls, reads.fetch_handler, reads.offsets, directory.leader_detail)
+    earlier_reads = EarlierReads(core, directory, reads.read_view, calls, reads.fetch_handler,
+                                 reads.offsets, peers.bulk)
+    fetch = FetchRequests(reads.fetch_handler, calls, earlier_reads, topics, sessions.budget,
+                          metadata.log, tasks)
     leader_epochs = LeaderEpochs(core, env.store.partition_states, reads.read_view,
                                  reads.read_index_requests, env.turns)
     epochs = EpochRequests(leader_epochs, topics, tasks, env.turns)
-    offsets = OffsetRequests(reads.offsets, reads.fetch_handler, topics, leader_epochs, tasks,
-                             reads.background, env.turns, request_round)
+    offsets = OffsetRequests(reads.offsets, reads.fetch_handler, calls, earlier_reads, topics,
+                             leader_epochs, tasks, reads.background, env.turns)
     described = TopicDescriptions(core, metadata.log, topics, cluster_id, config.kafka,
                                   limits.metadata_rows_max, tasks, peers.metadata_requests,
                                   env.turns)

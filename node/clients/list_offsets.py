@@ -13,7 +13,8 @@ or after the time can only be found inside the batch, which may be compressed, a
 decompresses batches. The reader fetches that batch anyway and finds the record. In a partition that
 was switched, the groups of its epoch history are searched in order, as far as they have replicas
 here. Then the reader is redirected to the next group, whose epoch its next request names. No answer
-is below the log start that this node knows, and entries that end there are not searched.
+is below the log start that this node knows, and entries that end there are not searched. The
+largest time is that of one epoch entry: the reader asks for each.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from multiraft.wire.errors import Code, ErrorDetail
 from multiraft.wire.messages import (
     ANY,
     EARLIEST,
+    LARGEST_TIME,
     LEADER,
     TIMESTAMP,
     ListOffsets,
@@ -54,10 +56,6 @@ if TYPE_CHECKING:
     from node.loop.background import Background
     from node.metadata.state_machine import Location
 
-#: Position of a query that only handlers of this node make: its result has a time in place of an
-#: offset, the highest timestamp up to the end of the partition; -1 = there is no record. It may be
-#: that of a record below the log start.
-LARGEST_TIME = "largest_time"
 #: Groups whose leadership is confirmed per step.
 GROUPS_PER_STEP = 64
 #: Cost of searching an epoch entry for a time, in rows.
@@ -245,30 +243,30 @@ class Offsets:
                 raise not_known_yet(span.next_offset, span)
         return -1
 
-
     def _largest_time(self, query: OffsetQuery, waiting: _Request) -> int:
-        """Return the highest timestamp of the batches below the end of the partition, -1 = none.
-        O(entries log n). Raises ``Refused`` as ``_time``."""
+        """Return the highest timestamp of the batches of one epoch, -1 = none. O(log n). Raises
+        ``Refused`` as ``_time``, and where records are missing here."""
         replica = LEADER if waiting.request.linearizable else ANY
         place = self._read_view.location(query.incarnation, waiting.seen_index)
-        log_start = self._read_view.log_start(place, query.incarnation)
-        latest = -1
-        for at in range(len(place.epoch_history)):
-            if _is_deleted(place, at, log_start):
-                continue
-            waiting.rows += EPOCH_ENTRY_ROWS
-            span = self._read_view.readable_part(place, query.incarnation, at, replica)
-            if span.is_last:
-                _check_end(span, waiting)
-            elif not span.complete:
-                raise not_known_yet(span.next_offset, span)
-            if not self._store.is_complete(span.group):
-                raise Refused(Code.OFFSET_NOT_AVAILABLE, LACKS_RECORDS)
-            if span.high_watermark > max(span.log_start, span.start_offset):
-                found = self._store.latest_below(span.group, query.incarnation,
-                                                 span.high_watermark)
-                latest = max(latest, found if found is not None else -1)
-        return latest
+        history = place.epoch_history
+        at = len(history) - 1
+        while query.epoch and at > 0 and history[at].epoch > query.epoch:
+            at -= 1
+        if query.epoch and history[at].epoch != query.epoch:
+            raise Refused(Code.STALE_METADATA, ErrorDetail(
+                text=f"this node knows of no epoch {query.epoch}"))
+        waiting.rows += EPOCH_ENTRY_ROWS
+        span = self._read_view.readable_part(place, query.incarnation, at, replica)
+        if span.is_last:
+            _check_end(span, waiting)
+        elif not span.complete:
+            raise not_known_yet(span.next_offset, span)
+        if not self._store.is_complete(span.group):
+            raise Refused(Code.OFFSET_NOT_AVAILABLE, LACKS_RECORDS)
+        if span.high_watermark <= max(span.log_start, span.start_offset):
+            return -1
+        found = self._store.latest_below(span.group, query.incarnation, span.high_watermark)
+        return found if found is not None else -1
 
 
 def _is_deleted(place: Location, at: int, log_start: int) -> bool:

@@ -9,15 +9,22 @@ partitions in each request. Records of transactions that are not committed are l
 isolation level a request names; a response that has nothing else waits as a long poll does, for a
 change of the metadata.
 
+Partitions at an offset of an earlier epoch, from before a switch, are read first, one after the
+other (``EarlierReads``), by a task. Those that the limits of such a request do not reach have no
+records in its response.
+
 Theory. Records that were committed are never replaced here, so no client has to truncate what it
 has read, and no epoch diverges.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
+
+import trio
 
 from multiraft import core
 from multiraft.kafka.connection import KafkaRequest
@@ -26,8 +33,10 @@ from multiraft.kafka.hot_messages import FetchRequest, FetchResponse
 from multiraft.wire.errors import Code, ErrorDetail
 from multiraft.wire.frames import Buffer
 from multiraft.wire.messages import LEADER, Fetch, FetchPart, FetchReply, FetchResult
+from node.clients.awaited import ReadCalls
 from node.clients.native_requests import FetchRequests as FetchHandler
 from node.clients.session import Session
+from node.earlier_epochs.earlier_reads import EarlierReads
 from node.kafka.answers import KafkaAnswer
 from node.kafka.error_codes import Fault, absent, of_fetch
 from node.kafka.staged_records import StagedRecords, Visible
@@ -51,6 +60,11 @@ THROTTLE_MS = 100
 #: Longest wait of a response without records for the decision of a transaction, in milliseconds.
 OPEN_WAIT_MS_MAX = 1_000
 
+#: Limits of the reads of earlier epochs for one request: bytes, which are in memory at a time, and
+#: seconds, because clients wait 30 s for a response.
+EARLIER_BYTES_MAX = 8 << 20
+EARLIER_S_MAX = 5.0
+
 OLD_EPOCH = Fault(ErrorCode.FENCED_LEADER_EPOCH, "")
 NEW_EPOCH = Fault(ErrorCode.UNKNOWN_LEADER_EPOCH, "")
 
@@ -58,9 +72,12 @@ NEW_EPOCH = Fault(ErrorCode.UNKNOWN_LEADER_EPOCH, "")
 class FetchRequests:
     """The handler of fetch requests."""
 
-    def __init__(self, fetch_handler: FetchHandler, topics: TopicView, budget: MemoryBudget,
-                 metadata_log: MetadataLog, tasks: RequestTasks):
+    def __init__(self, fetch_handler: FetchHandler, calls: ReadCalls, earlier_reads: EarlierReads,
+                 topics: TopicView, budget: MemoryBudget, metadata_log: MetadataLog,
+                 tasks: RequestTasks):
         self._fetch_handler = fetch_handler
+        self._calls = calls
+        self._earlier_reads = earlier_reads
         self._topics = topics
         self._budget = budget
         self._staged_records = StagedRecords(metadata_log)
@@ -86,7 +103,7 @@ class FetchRequests:
         """Collect the partitions that may be read, and pass them on. Each step takes part of
         them."""
         message: FetchRequest = request.message
-        fetching = _Fetching(self._topics, request)
+        fetching = _Fetching(self._topics, self._earlier_reads, self._visible, request)
         rows = 0
         for topic in message.topics:
             fetching.begin_topic(topic)
@@ -96,6 +113,10 @@ class FetchRequests:
                     rows = 0
                     yield
                 fetching.add(part)
+        if fetching.earlier:
+            self._tasks.start(KafkaAnswer(session, number, partial(_refusal, request)),
+                              self._with_earlier, session, request, fetching)
+            return
         wait_ms = 0 if fetching.has_refused else max(0, message.max_wait_ms)
         rest = self._fetch_handler.handle(
             Fetch(tuple(fetching.parts), max(0, message.min_bytes), max(0, message.max_bytes),
@@ -103,7 +124,42 @@ class FetchRequests:
         if rest is not None:
             yield from rest
 
-    def visible(self, buffers: list[Buffer]) -> Visible:
+    async def _with_earlier(self, session: Session, request: KafkaRequest, fetching: _Fetching
+                            ) -> FetchResponse:
+        """Return the response to a request with offsets of earlier epochs.  It does not wait for
+        records."""
+        bytes_max = max(0, request.message.max_bytes)
+        bytes_left = await self._read_earlier(session, fetching, min(bytes_max, EARLIER_BYTES_MAX))
+        if fetching.parts:
+            bytes_read = min(bytes_max, EARLIER_BYTES_MAX) - bytes_left
+            reply, payload = await self._calls.ask(self._fetch_handler, session, Fetch(
+                tuple(fetching.parts), 0, max(0, bytes_max - bytes_read), 0, LEADER))
+            fetching.enter_all(reply, payload)
+        response = fetching.response()
+        if fetching.is_undecided:
+            return await self._waited(response, request.message.max_wait_ms)
+        return response
+
+    async def _read_earlier(self, session: Session, fetching: _Fetching, bytes_left: int) -> int:
+        """Read the partitions at earlier epochs, and enter their results, within ``bytes_left``
+        bytes and ``EARLIER_S_MAX``.  Return the bytes that are left, which may be below 0."""
+        late = Code.OFFSET_NOT_AVAILABLE
+        with trio.move_on_after(EARLIER_S_MAX) as patience:
+            while fetching.earlier and (bytes_left > 0 or not fetching.has_records):
+                response, part = fetching.earlier[0]
+                read = await self._earlier_reads.read(session, part._replace(
+                    bytes_max=min(part.bytes_max, max(0, bytes_left))))
+                fetching.enter(response, read.result, _Pieces(read.buffers))
+                fetching.earlier.popleft()
+                bytes_left -= read.result.length
+        for response, part in fetching.earlier:
+            # Without an error a client repeats the fetch at once; after this one, a little later.
+            fetching.enter(response, FetchResult(part.incarnation, late, UNKNOWN, UNKNOWN, 0)
+                           if patience.cancelled_caught else
+                           self._earlier_reads.without_records(part.incarnation), _Pieces(()))
+        return bytes_left
+
+    def _visible(self, buffers: list[Buffer]) -> Visible:
         """Return what a client may read of the batches of a partition.  O(batches)."""
         staged = core.staged_batches(buffers)
         return self._staged_records.visible(buffers, staged) if staged else Visible(buffers)
@@ -122,49 +178,110 @@ class FetchRequests:
 
 
 class _Fetching:
-    """The partitions of one request: those to read, and the results of all."""
+    """The partitions of one request: those to read, and the results of all.  ``visible`` returns
+    what a client may read of the batches of a partition."""
 
-    __slots__ = ("parts", "results", "responses", "has_refused", "topics", "_by_id", "_topic",
-                 "aborted")
+    __slots__ = ("parts", "earlier", "has_refused", "has_records", "_has_open", "_results",
+                 "_responses", "_topics", "_earlier_reads", "_visible", "_by_id", "_topic",
+                 "_aborted", "_leaders")
 
-    def __init__(self, topics: TopicView, request: KafkaRequest):
-        self.topics = topics
+    def __init__(self, topics: TopicView, earlier_reads: EarlierReads,
+                 visible: Callable[[list[Buffer]], Visible], request: KafkaRequest):
+        self._topics = topics
+        self._earlier_reads = earlier_reads
+        self._visible = visible
         self._by_id = request.header.request_api_version >= IDS_SINCE
         #: Transactions whose records a client has to skip: there are none.
-        self.aborted: list | None = (
+        self._aborted: list | None = (
             [] if request.message.isolation_level == READ_COMMITTED else None)
         self._topic: Topic | None = None  # whose partitions are added
         self.parts: list[FetchPart] = []
-        self.results: list[Any] = []  # of ``parts``
-        self.responses: list[Any] = []  # of topics, with the results of all their partitions
+        self._results: list[Any] = []  # of ``parts``
+        self.earlier: deque[tuple[Any, FetchPart]] = deque()  # result, part at an earlier epoch
+        self._responses: list[Any] = []  # of topics, with the results of all their partitions
+        self._leaders: dict[int, Endpoint] = {}  # that results name
         self.has_refused = False
+        self.has_records = False
+        self._has_open = False  # records of an open transaction were left out
 
     def begin_topic(self, topic: Any) -> None:
         """Begin with the partitions of a topic in the request."""
-        self._topic = self.topics.topic(topic.topic, topic.topic_id, self._by_id)
-        self.responses.append(FetchResponse.FetchableTopicResponse(
+        self._topic = self._topics.topic(topic.topic, topic.topic_id, self._by_id)
+        self._responses.append(FetchResponse.FetchableTopicResponse(
             topic=topic.topic, topic_id=topic.topic_id))
 
     def add(self, part: Any) -> None:
-        """Add a partition of the topic: to ``parts``, unless it is refused here."""
+        """Add a partition of the topic: to ``parts`` or ``earlier``, unless it is refused here."""
         result = FetchResponse.PartitionData(
             partition_index=part.partition, high_watermark=UNKNOWN,
-            aborted_transactions=self.aborted, records=())
-        self.responses[-1].partitions.append(result)
+            aborted_transactions=self._aborted, records=())
+        self._responses[-1].partitions.append(result)
         incarnation = incarnation_of(self._topic, part.partition)
         if incarnation == NO_PARTITION:
             fault: Fault | None = absent(self._topic is None and self._by_id)
         elif part.fetch_offset < 0:
             fault = BELOW_ZERO
         else:
-            fault = epoch_fault(self.topics, incarnation, part.current_leader_epoch)
+            fault = epoch_fault(self._topics, incarnation, part.current_leader_epoch)
         if fault is not None:
             result.error_code = fault.error
             self.has_refused = True
             return
-        self.parts.append(FetchPart(incarnation, part.fetch_offset,
-                                    max(0, part.partition_max_bytes)))
-        self.results.append(result)
+        to_read = FetchPart(incarnation, part.fetch_offset, max(0, part.partition_max_bytes))
+        if self._earlier_reads.holds(incarnation, part.fetch_offset):
+            self.earlier.append((result, to_read))
+        else:
+            self.parts.append(to_read)
+            self._results.append(result)
+
+    def enter_all(self, reply: FetchReply, payload: Sequence[Buffer]) -> None:
+        """Enter the results of ``parts``.  O(partitions + batches)."""
+        pieces = _Pieces(payload)
+        for response, result in zip(self._results, reply.results, strict=True):
+            self.enter(response, result, pieces)
+
+    def enter(self, response: Any, result: FetchResult, pieces: _Pieces) -> None:
+        """Enter the result of a partition, with its batches, which are next in ``pieces``.
+        O(batches)."""
+        if result.code != Code.OK:
+            self._enter_error(response, result)
+            return
+        response.high_watermark = response.last_stable_offset = result.high_watermark
+        response.log_start_offset = result.log_start
+        if not result.length:
+            return
+        visible = self._visible(pieces.take(result.length))
+        response.records = visible.buffers
+        self.has_records = self.has_records or bool(visible.buffers)
+        if visible.open_offset != UNKNOWN:
+            response.last_stable_offset = visible.open_offset
+            self._has_open = True
+
+    def _enter_error(self, response: Any, result: FetchResult) -> None:
+        """Enter the error of a partition, with the leader that it names (KIP-951)."""
+        self.has_refused = True
+        response.error_code = of_fetch(result.code)
+        named = self._topics.leader_named(result.incarnation, result.error or ErrorDetail())
+        if named is None:
+            return
+        found = self._topics.endpoint(named[0])
+        if found is not None:
+            self._leaders[found.node] = found
+            response.current_leader = FetchResponse.LeaderIdAndEpoch(
+                leader_id=named[0], leader_epoch=named[1])
+
+    @property
+    def is_undecided(self) -> bool:
+        """True if the response has nothing because the transaction of its records is open."""
+        return self._has_open and not self.has_records and not self.has_refused
+
+    def response(self) -> FetchResponse:
+        """Return the response with all results.  O(leaders that it names)."""
+        return FetchResponse(
+            responses=self._responses,
+            node_endpoints=[FetchResponse.NodeEndpoint(
+                node_id=found.node, host=found.host, port=found.port, rack=found.rack)
+                for found in self._leaders.values()])
 
 
 class _FetchAnswer(KafkaAnswer):
@@ -183,45 +300,12 @@ class _FetchAnswer(KafkaAnswer):
         """Answer with the results of the fetch handler and of the partitions that were refused
         before. O(partitions + batches)."""
         fetching = self._fetching
-        pieces = _Pieces(payload)
-        has_records = is_open = False
-        leaders: dict[int, Endpoint] = {}
-        for response, result in zip(fetching.results, reply.results, strict=True):
-            if result.code == Code.OK:
-                response.high_watermark = response.last_stable_offset = result.high_watermark
-                response.log_start_offset = result.log_start
-                if result.length:
-                    visible = self._requests.visible(pieces.take(result.length))
-                    response.records = visible.buffers
-                    has_records = has_records or bool(visible.buffers)
-                    if visible.open_offset != UNKNOWN:
-                        response.last_stable_offset = visible.open_offset
-                        is_open = True
-            else:
-                self._fail(response, result, leaders)
-                fetching.has_refused = True
-        answered = FetchResponse(
-            responses=fetching.responses,
-            node_endpoints=[FetchResponse.NodeEndpoint(
-                node_id=found.node, host=found.host, port=found.port, rack=found.rack)
-                for found in leaders.values()])
-        if is_open and not has_records and not fetching.has_refused:
-            self._requests.answer_later(self.session, self.id, self._request, answered)
+        fetching.enter_all(reply, payload)
+        response = fetching.response()
+        if fetching.is_undecided:
+            self._requests.answer_later(self.session, self.id, self._request, response)
         else:
-            super().__call__(answered)
-
-    def _fail(self, response: Any, result: FetchResult, leaders: dict[int, Endpoint]) -> None:
-        """Enter the error of a partition, with the leader that it names (KIP-951)."""
-        response.error_code = of_fetch(result.code)
-        topics = self._fetching.topics
-        named = topics.leader_named(result.incarnation, result.error or ErrorDetail())
-        if named is None:
-            return
-        found = topics.endpoint(named[0])
-        if found is not None:
-            leaders[found.node] = found
-            response.current_leader = FetchResponse.LeaderIdAndEpoch(
-                leader_id=named[0], leader_epoch=named[1])
+            super().__call__(response)
 
 
 class _Pieces:

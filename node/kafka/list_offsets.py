@@ -22,18 +22,17 @@ within the same bound: after that the largest time of what was read is answered.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-import trio
 
 from multiraft.kafka.connection import KafkaRequest
 from multiraft.kafka.error_codes import ErrorCode
 from multiraft.kafka.hot_messages import ListOffsetsRequest, ListOffsetsResponse
-from multiraft.wire.errors import Code, ErrorDetail, exception_for
+from multiraft.wire.errors import Code, ErrorDetail
 from multiraft.wire.messages import (
     EARLIEST,
+    LARGEST_TIME,
     LATEST,
     LEADER,
     TIMESTAMP,
@@ -42,17 +41,18 @@ from multiraft.wire.messages import (
     ListOffsets,
     OffsetQuery,
 )
+from node.clients.awaited import ReadCalls, ReadHandler
 from node.clients.leader_epochs import LeaderEpochs
-from node.clients.list_offsets import LARGEST_TIME
-from node.clients.native_requests import RequestHandler
+from node.clients.read_view import Refused
 from node.clients.request_tasks import RequestTasks
 from node.clients.session import Session
+from node.earlier_epochs.earlier_reads import EarlierReads
 from node.kafka.answers import KafkaAnswer
 from node.kafka.error_codes import Fault, absent, of_offsets
 from node.kafka.fetch import epoch_fault
 from node.kafka.record_search import Found, LargestTimeSearch, RecordSearch
 from node.kafka.topic_view import NO_PARTITION, UNKNOWN, TopicView, incarnation_of
-from node.loop.steps import ROWS_PER_STEP, parts
+from node.loop.steps import parts
 
 if TYPE_CHECKING:
     from node.loop.background import Background
@@ -71,8 +71,7 @@ SEARCH_READS_MAX = 16
 #: First version with each number.
 TIMES_SINCE = {LATEST_TIME: 1, EARLIEST_TIME: 1, MAX_TIME: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 
-_POSITIONS = {LATEST_TIME: LATEST, EARLIEST_TIME: EARLIEST, EARLIEST_LOCAL: EARLIEST,
-              MAX_TIME: LARGEST_TIME}
+_POSITIONS = {LATEST_TIME: LATEST, EARLIEST_TIME: EARLIEST, EARLIEST_LOCAL: EARLIEST}
 NO_SUCH_TIME = Fault(ErrorCode.UNSUPPORTED_VERSION, "")
 
 
@@ -85,49 +84,21 @@ class _Query(NamedTuple):
     version: int  # of the request
 
 
-class _Waited:
-    """The reply callback of a request that a task makes and waits for."""
-
-    __slots__ = ("session", "reply", "payload", "refused", "_done")
-
-    def __init__(self, session: Session):
-        self.session = session
-        self.reply: Any = None
-        self.payload: Any = ()
-        self.refused: tuple[Code, ErrorDetail] | None = None
-        self._done = trio.Event()
-
-    def __call__(self, reply: Any, payload: Any = ()) -> None:
-        self.reply, self.payload = reply, payload
-        self._done.set()
-
-    def refuse(self, code: Code, detail: ErrorDetail) -> None:
-        """Have ``result`` raise the error."""
-        self.refused = code, detail
-        self._done.set()
-
-    async def result(self) -> Any:
-        """Wait for the reply and return it.  Raises the error of a refusal."""
-        await self._done.wait()
-        if self.refused is not None:
-            raise exception_for(*self.refused)
-        return self.reply
-
-
 class OffsetRequests:
     """The handler of ListOffsets requests."""
 
-    def __init__(self, offsets: RequestHandler, fetch_handler: RequestHandler, topics: TopicView,
-                 leader_epochs: LeaderEpochs, tasks: RequestTasks, background: Background,
-                 turns: Turns, request_round: Callable[[], None]):
+    def __init__(self, offsets: ReadHandler, fetch_handler: ReadHandler, calls: ReadCalls,
+                 earlier_reads: EarlierReads, topics: TopicView, leader_epochs: LeaderEpochs,
+                 tasks: RequestTasks, background: Background, turns: Turns):
         self._leader_epochs = leader_epochs
         self._offsets = offsets
         self._fetch_handler = fetch_handler
+        self._calls = calls
+        self._earlier_reads = earlier_reads
         self._topics = topics
         self._tasks = tasks
         self._background = background
         self._turns = turns
-        self._request_round = request_round
 
     def handle(self, session: Session, number: int, request: KafkaRequest) -> None:
         """Start a task that looks the offsets up and answers."""
@@ -188,32 +159,73 @@ class OffsetRequests:
 
     async def _look_up(self, session: Session, queries: list[_Query]) -> None:
         """Enter the offsets of all queries into their results."""
-        of_largest: list[tuple[OffsetQuery, _Query]] = []
-        for _, query, found in await self._asked(session, [(OffsetQuery(
-                query.incarnation, _POSITIONS.get(query.time, TIMESTAMP),
-                max(query.time, UNKNOWN)), query) for query in queries]):
-            if query.time != MAX_TIME:
-                query.result.offset = found
-                if query.time >= 0 and found != UNKNOWN:
-                    self._enter(query, await self._first_record(session, query, found))
-            elif found != UNKNOWN:  # a time
-                of_largest.append((OffsetQuery(query.incarnation, TIMESTAMP, found), query))
-        for asked, query, found in await self._asked(session, of_largest):
-            if found != UNKNOWN:
-                self._enter(query, await self._largest(session, query, found, asked.timestamp_ms))
+        timed = [(query, query.time) for query in queries if query.time >= 0]
+        timed += await self._largest_times(session, [query for query in queries
+                                                     if query.time == MAX_TIME])
+        for query, offset in await self._asked(session, [
+                (query, OffsetQuery(query.incarnation, _POSITIONS[query.time]))
+                for query in queries if query.time in _POSITIONS]):
+            query.result.offset = offset
+        for query, time_ms, offset in await self._first_batches(session, timed):
+            search = self._largest if query.time == MAX_TIME else self._first_record
+            self._enter(query, await search(session, query, offset, time_ms))
 
-    async def _asked(self, session: Session, asked: list[tuple[OffsetQuery, _Query]]
-                     ) -> list[tuple[OffsetQuery, _Query, int]]:
+    async def _largest_times(self, session: Session, queries: Sequence[_Query]
+                             ) -> list[tuple[_Query, int]]:
+        """Return each query with the largest time of its partition. Leave out partitions without
+        records, and enter the errors of others that are left out."""
+        found = []
+        for query, time_ms in await self._asked(session, [
+                (query, OffsetQuery(query.incarnation, LARGEST_TIME)) for query in queries]):
+            if self._earlier_reads.place(query.incarnation) is not None:
+                try:
+                    time_ms = max(time_ms, await self._earlier_reads.largest_time(
+                        session, query.incarnation))
+                except Refused as refused:
+                    query.result.error_code = of_offsets(refused.code, query.version)
+                    continue
+            if time_ms != UNKNOWN:
+                found.append((query, time_ms))
+        return found
+
+    async def _first_batches(self, session: Session, timed: Sequence[tuple[_Query, int]]
+                             ) -> list[tuple[_Query, int, int]]:
+        """Return each query and its time with the offset of the first batch that reaches that time.
+        Leave out those of partitions without such a batch, and enter the errors of others that are
+        left out."""
+        found, asked = [], []
+        for query, time_ms in timed:
+            place = self._earlier_reads.place(query.incarnation)
+            offset, epoch = UNKNOWN, 0
+            if place is not None:
+                epoch = place.epoch
+                try:
+                    offset = await self._earlier_reads.first_at(session, query.incarnation,
+                                                                time_ms)
+                except Refused as refused:
+                    query.result.error_code = of_offsets(refused.code, query.version)
+                    continue
+            if offset != UNKNOWN:
+                found.append((query, time_ms, offset))
+            else:
+                asked.append((query, OffsetQuery(query.incarnation, TIMESTAMP, time_ms, epoch)))
+        times = {id(query): time_ms for query, time_ms in timed}
+        return found + [(query, times[id(query)], offset)
+                        for query, offset in await self._asked(session, asked)
+                        if offset != UNKNOWN]
+
+    async def _asked(self, session: Session, asked: Sequence[tuple[_Query, OffsetQuery]]
+                     ) -> list[tuple[_Query, int]]:
         """Return the queries that the node's handler has answered, with what it found. Enter the
         errors of the others."""
         if not asked:
             return []
-        reply, _ = await self._ask(session, self._offsets, ListOffsets(
-            tuple([query for query, _ in asked])))
+        reply, _ = await self._calls.ask(self._offsets, session, ListOffsets(
+            tuple([offset_query for _, offset_query in asked])))
         found = []
-        for (offset_query, query), row in zip(asked, reply.results, strict=True):
+        for (query, _), row in zip(asked, reply.results, strict=True):
             if row.code == Code.OK:
-                found.append((offset_query, query, row.offset))
+                found.append((query, row.offset))
             else:
                 query.result.error_code = of_offsets(row.code, query.version)
         return found
@@ -225,18 +237,18 @@ class OffsetRequests:
         else:
             query.result.offset, query.result.timestamp = found
 
-    async def _first_record(self, session: Session, query: _Query, offset: int
+    async def _first_record(self, session: Session, query: _Query, offset: int, time_ms: int
                             ) -> Found | ErrorCode:
-        """Return the first record at or after the time of a query, among those from ``offset`` on,
-        or the error of a read. (-1, -1) = the partition has none. Reads up to ``SEARCH_READS_MAX``
-        times; then the offset to continue from, without a time."""
+        """Return the first record at or after ``time_ms``, among those from ``offset`` on, or the
+        error of a read. (-1, -1) = the partition has none. Reads up to ``SEARCH_READS_MAX`` times;
+        then the offset to continue from, without a time."""
         for _ in range(SEARCH_READS_MAX):
             batches = await self._read(session, query, offset)
             if isinstance(batches, ErrorCode):
                 return batches
             if not batches:
                 return Found(UNKNOWN, UNKNOWN)
-            found = await self._background.read(RecordSearch(batches, offset, query.time))
+            found = await self._background.read(RecordSearch(batches, offset, time_ms))
             if found.time_ms != UNKNOWN:
                 return found
             offset = found.offset
@@ -265,24 +277,16 @@ class OffsetRequests:
     async def _read(self, session: Session, query: _Query, offset: int) -> Any:
         """Return the batches of one read from ``offset`` on, none at the end of the partition, or
         the error."""
-        reply, payload = await self._ask(session, self._fetch_handler, Fetch(
-            (FetchPart(query.incarnation, offset, SEARCH_BYTES),), 0, SEARCH_BYTES, 0, LEADER))
-        read = reply.results[0]
+        part = FetchPart(query.incarnation, offset, SEARCH_BYTES)
+        if self._earlier_reads.holds(query.incarnation, offset):
+            read, payload = await self._earlier_reads.read(session, part)
+        else:
+            reply, payload = await self._calls.ask(self._fetch_handler, session, Fetch(
+                (part,), 0, SEARCH_BYTES, 0, LEADER))
+            read = reply.results[0]
         if read.code != Code.OK:
             return of_offsets(read.code, query.version)
         return payload if read.length else ()
-
-    async def _ask(self, session: Session, handler: RequestHandler, request: Any
-                   ) -> tuple[Any, Any]:
-        """Return the reply of a handler of the node, and its payload.  Raises the error of a
-        refusal of the whole request."""
-        waited = _Waited(session)
-        rest = handler.handle(request, waited, 0)
-        if rest is not None:
-            for _ in rest:
-                await self._turns.take(ROWS_PER_STEP)
-        self._request_round()
-        return await waited.result(), waited.payload
 
 
 def _refusal(request: KafkaRequest, code: Code, _detail: ErrorDetail) -> ListOffsetsResponse:

@@ -347,6 +347,21 @@ LAYERS = (
         {},
     ),
     Layer(
+        "`node.earlier_epochs`",
+        ("node/earlier_epochs/**.py",),
+        (
+            "node.earlier_epochs.**",
+            "node.clients.**",
+            "node.metadata.**",
+            "node.peers.**",
+            "node.*",
+            "multiraft.**",
+        ),
+        (),
+        NEVER_IN_NODE,
+        {},
+    ),
+    Layer(
         "`node.kafka`",
         ("node/kafka/**.py",),
         (
@@ -354,6 +369,7 @@ LAYERS = (
             "node.admin.**",
             "node.clients.**",
             "node.cluster.**",
+            "node.earlier_epochs.**",
             "node.loop.**",
             "node.metadata.**",
             "node.peers.**",
