@@ -111,8 +111,7 @@ async def read_partition(
         anomalies += await consume_committed(context, place, start, end)
     elif end:
         anomalies += await consume(context, place, start, end)
-    # Only native clients follow a partition to the groups that it was in before.
-    if end and context.kafka_nodes() and len(links) == 1:
+    if end and context.kafka_nodes():
         consume_there = (consume_committed_at_kafkas_port if place.topic in context.staged
                          else consume_at_kafkas_port)
         anomalies += await consume_there(context, place, start, end)

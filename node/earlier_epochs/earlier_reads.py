@@ -151,8 +151,8 @@ class EarlierReads:
 
     async def first_at(self, session: object, incarnation: int, time_ms: int) -> int:
         """Return the first offset of the first batch of an earlier epoch with a record at or after
-        ``time_ms``, ``NONE`` if there is none in those epochs. O(epochs) requests at most. Raises
-        ``Refused``."""
+        ``time_ms``, or the log start if that is above it; ``NONE`` if those epochs have none.
+        O(epochs) requests at most. Raises ``Refused``."""
         place, last = self._last(incarnation)
         epoch = 0  # the search has come to this one
         for entry in _kept(place, last.log_start):
@@ -173,7 +173,9 @@ class EarlierReads:
                 ListOffsets((OffsetQuery(incarnation, TIMESTAMP, time_ms, entry.epoch),), False),
                 accept)
             if found.code == Code.OK:
-                return found.offset if found.offset < last.start_offset else NONE
+                # A node that does not know the log start may name a record that was deleted.
+                offset = max(found.offset, last.log_start) if found.offset != NONE else NONE
+                return offset if offset < last.start_offset else NONE
             assert found.error is not None
             epoch = found.error.epoch
         return NONE

@@ -1,5 +1,5 @@
-"""A switched partition whose earlier groups are on other nodes, read by Kafka's protocol: the leader
-of the last epoch serves every offset."""
+"""A switched partition whose earlier groups are on other nodes, read by Kafka's protocol: the
+leader of the last epoch serves every offset."""
 
 from __future__ import annotations
 

@@ -36,7 +36,6 @@ from node.earlier_epochs.served_reads import (
 )
 from node.metadata.placement_table import EpochEntry
 from node.peers.errors import NoAnswer
-from multiraft.wire.schema import Malformed
 
 PARTITION, ME, LEADER_OF_EARLIER, FOLLOWER = 7, 1, 2, 3
 #: Offsets 0 to 3 are in group 1, 4 and 5 in group 2, those from 6 on in group 3.
@@ -258,6 +257,11 @@ def test_a_time_that_only_the_last_epoch_has_is_not_found_in_earlier_ones():
         world = World({ME: answer}, up=(ME,))
         assert first_at(world) == -1
         assert len(world.asked) == 1
+
+
+def test_no_time_is_found_below_the_log_start():
+    world = World({ME: offset(Code.OK, 0)}, up=(ME,))
+    assert first_at(world) == LAST.log_start
 
 
 def test_a_time_is_refused_while_no_node_can_search():
