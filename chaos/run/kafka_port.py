@@ -12,9 +12,12 @@ would pass though no client of Kafka gets anywhere.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import trio
 
 from chaos.checkers.verdict import Anomaly
+from chaos.run.final_reads import existing
 from chaos.run.liveness import BOUND_S, RETRY_S
 from chaos.workloads import kafka_appends, kafka_client, kafka_session
 from chaos.workloads.records import RecordSource
@@ -33,37 +36,51 @@ async def stuck_partitions(context: WorkloadContext) -> list[Anomaly]:
     return anomalies
 
 
+class _Wrong(NamedTuple):
+    """A partition of which a node names another leader than the nodes report."""
+
+    key: str
+    leader: int
+    named: int = -1  # -1 = none, or the node has not answered
+
+
 async def _leaders_named(context: WorkloadContext, node: int, anomalies: list[Anomaly]) -> None:
     """Add an anomaly for each partition of which the node names another leader than the nodes
     report, until the end of the time."""
-    wrong = {(place.topic, place.partition): -1 for place in context.topics.places}
+    wrong: dict[int, _Wrong] | None = None  # None = the node has never answered
     with trio.move_on_after(BOUND_S):
-        while wrong:
+        while wrong is None or wrong:
             wrong = await _wrongly_named(context, node, wrong)
             await trio.sleep(RETRY_S if wrong else 0)
-    for place in context.topics.places:
-        named = wrong.get((place.topic, place.partition))
-        if named is not None:
-            leader = context.leaders.get(place.group, 0)
-            anomalies.append(Anomaly(
-                "A28", "kafka-port-stuck", f"node {node} names node {named} as the leader of "
-                f"{place.key} for {BOUND_S:.0f} s at Kafka's port, it is node {leader}", place.key,
-                (), context.recorder.now_us()))
+    if wrong is None:
+        wrong = {place.incarnation: _Wrong(place.key, context.leaders.get(place.group, 0))
+                 for place in context.topics.places}
+    for key, leader, named in wrong.values():
+        anomalies.append(Anomaly(
+            "A28", "kafka-port-stuck", f"node {node} names node {named} as the leader of {key} for "
+            f"{BOUND_S:.0f} s at Kafka's port, it is node {leader}", key, (),
+            context.recorder.now_us()))
 
 
-async def _wrongly_named(context: WorkloadContext, node: int,
-                         before: dict[tuple[str, int], int]) -> dict[tuple[str, int], int]:
-    """Return the partitions among ``before`` of which the node names another leader now, with the
-    leader that it names."""
+async def _wrongly_named(context: WorkloadContext, node: int, before: dict[int, _Wrong] | None,
+                         ) -> dict[int, _Wrong] | None:
+    """Return the partitions among ``before``, None = all, of which the node names another leader
+    now; ``before`` if it does not answer. The groups of partitions are read each time: switches
+    change them. Raises ``Unreadable`` if no node lists the topics."""
+    places = [place for place in await existing(context)
+              if before is None or place.incarnation in before]
     try:
         named = await kafka_session.leaders(context.kafka_nodes().get(node),
-                                            {topic for topic, _ in before})
+                                            {place.topic for place in places})
     except MultiRaftError:
         return before
-    leader_of = {(place.topic, place.partition): context.leaders.get(place.group, 0)
-                 for place in context.topics.places}
-    return {part: named.get(part, -1) for part in before
-            if named.get(part, -1) != leader_of[part]}
+    found = {}
+    for place in places:
+        leader = context.leaders.get(place.group, 0)
+        told = named.get((place.topic, place.partition), -1)
+        if told != leader:
+            found[place.incarnation] = _Wrong(place.key, leader, told)
+    return found
 
 
 async def _groups_append(context: WorkloadContext, anomalies: list[Anomaly]) -> None:
