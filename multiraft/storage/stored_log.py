@@ -941,6 +941,16 @@ class StoredLog:
             known = self.partitions[partition] = PartitionIndex(partition, self.group)
         return known
 
+    def take_batches(self, partitions: dict[int, PartitionIndex]) -> None:
+        """Move the batches of a run, which follow those of the log, out of ``partitions``.
+        O(batches)."""
+        for partition in [*partitions]:
+            batches = partitions.pop(partition)
+            if batches and partition not in self.partitions:
+                self.partitions[partition] = batches
+            else:
+                self.partition_index(partition).extend(batches)
+
     def merge_hard_state(self, found: HardState) -> None:
         """Take a hard state from a segment if its term is later than the known one's.  In the same
         term, take it if the known one has no vote."""

@@ -64,6 +64,26 @@ def test_a_group_index_joined_from_two_parts_is_the_whole(script, at):
     assert parts[0].pack() == whole.pack()
 
 
+batches = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 5), st.integers(0, 9)), max_size=8)
+
+
+@given(st.dictionaries(st.integers(0, (1 << 64) - 1), batches, max_size=5))
+def test_packed_batches_are_those_that_were_packed(script):
+    known, number = {}, 0
+    for partition, steps_of in script.items():
+        index = known[partition] = PartitionIndex(partition, 7)
+        for gap, count, timestamp_ms in steps_of:
+            number += 1
+            index.append(index.end_offset + gap, count, number, timestamp_ms)
+    run = SegmentRun(7, 1, partitions={**known})
+    run.pack()
+    assert not run.partitions
+    run.unpack()
+    assert run.packed is None and [*run.partitions] == [*known]
+    for partition, index in run.partitions.items():
+        assert (index.pack(), index.group) == (known[partition].pack(), 7)
+
+
 @given(st.lists(st.tuples(st.integers(0, 2), st.booleans()), min_size=1, max_size=20))
 def test_terms_of_lost_entries_ascend_while_they_become_known_one_by_one(script):
     index, terms, lost, term = GroupIndex(), [], [], 1

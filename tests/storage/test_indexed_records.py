@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+import gc
 from functools import partial
 
 import pytest
@@ -10,14 +12,17 @@ from hypothesis import strategies as st
 
 from chaos.simulator.disk.filesystem import SimulatedFile, SimulatedFilesystem
 from multiraft.codec import layout
+from multiraft.storage.block_index.file_codec import RunSummary
 from multiraft.storage.errors import (
     CorruptIndexedSegment,
     CorruptRange,
     OffsetTooLow,
     RecordsNotCopied,
 )
-from multiraft.storage.journal.segment_index import REPAIR_STRUCT
-from multiraft.storage.recovery import lost_copies
+from multiraft.storage.index import PartitionIndex
+from multiraft.storage.journal.packed_batches import PackedBatches
+from multiraft.storage.journal.segment_index import REPAIR_STRUCT, SegmentRun
+from multiraft.storage.recovery import lost_copies, rebuild, recovery
 from multiraft.storage.stored_log import StoredLog
 from multiraft.types import Entry, EntryKind, HardState
 from tests.storage.damage import DIRECTORY, flipped
@@ -422,6 +427,60 @@ def test_a_start_reads_the_entries_of_no_segment_below_the_raft_starts():
     assert {start: each.rows for start, each in table.indexed._by_start.items()} == before
     assert found.indexed_segments == len(before) and found.scanned_segments == 1
     assert history.store.summary_job() is None
+    history.check()
+
+
+def reopened_without_collection(history: History) -> None:
+    """Start once more; no garbage is left of before, and none of the start is collected."""
+    seal(history.store)
+    checkpoint(history.store, {})
+    history.store.close()
+    del history.store
+    gc.collect()
+    gc.disable()
+    history.store = open_store(history.filesystem, DIRECTORY, history.config)
+
+
+def partly_applied() -> History:
+    """Records in index files, segments that a start reads whole, and one that it scans."""
+    history = filled()
+    for at in range(60):
+        history.put(GROUPS[at % 2], at % 3, at)
+    for group in GROUPS:
+        history.apply(group, 0)
+    return history
+
+
+def test_nothing_of_the_segments_that_a_start_reads_waits_for_garbage_collection():
+    history = partly_applied()
+    try:
+        reopened_without_collection(history)
+        kinds = collections.Counter(type(each) for each in gc.get_objects())
+    finally:
+        gc.enable()
+    found, logs = history.store.recovered, history.store.table.logs.values()
+    assert len(history.store.table.indexed) < found.indexed_segments and found.scanned_segments
+    assert not kinds[RunSummary] + kinds[SegmentRun] + kinds[PackedBatches]
+    assert kinds[PartitionIndex] == sum(len(log.partitions) for log in logs)
+    for group in GROUPS:
+        for partition in partitions(group):
+            expected = [bytes(each.payload) for each in history.batches(group, partition)]
+            assert history.read_all(group, partition, 0) == expected
+
+
+def test_batches_of_segments_are_packed_until_they_are_joined(monkeypatch):
+    history, packed = partly_applied(), []
+
+    def joined(found, *args):
+        runs = [run for _, index in found for run in index.runs.values()]
+        assert not any(run.partitions for run in runs)
+        packed.append(sum(run.packed is not None for run in runs))
+        rebuild.rebuild(found, *args)
+        assert not any(run.partitions or run.packed for run in runs)
+
+    monkeypatch.setattr(recovery, "rebuild", joined)
+    history.restart()
+    assert packed[0] > len(GROUPS)
     history.check()
 
 

@@ -156,6 +156,10 @@ class RunSummary:
             yield known, SparseIndex(self.partition_rows[at:end])
             at = end
 
+    def drop_partitions(self) -> None:
+        """Free the memory of the partitions and their rows, which nobody asks for any longer."""
+        self.packed_partitions = self.partition_rows = b""
+
 
 def encode(index: SegmentIndex, cluster: bytes, node: int,
            pause: Callable[[], None] | None = None) -> list[bytes]:

@@ -17,6 +17,7 @@ from typing import Protocol, final
 
 from multiraft.raft.replica_records import ForcedRecovery, Tombstone
 from multiraft.storage.index import UNKNOWN_POSITION, Copy, GroupIndex, PartitionIndex
+from multiraft.storage.journal.packed_batches import PackedBatches
 from multiraft.types import BatchInfo, Entry, EntryKind, HardState
 
 #: (group, incarnation) -> index up to which its applied state is known.
@@ -90,6 +91,8 @@ class SegmentRun:
 
     #: Entries and batches, if they were left in the index file; ``index`` is None then.
     in_file: EntriesInFile | None = None
+    #: Batches while a start waits to join the run; ``partitions`` is empty then.
+    packed: PackedBatches | None = None
 
     @property
     def first_index(self) -> int:
@@ -145,11 +148,25 @@ class SegmentRun:
             known = self.partitions[partition] = PartitionIndex(partition, self.group)
         known.append(base_offset, batch.count, index, batch.max_timestamp_ms)
 
+    def pack(self) -> None:
+        """Pack the batches, until ``unpack``: a start keeps the runs of several segments.
+        O(batches)."""
+        if self.partitions:
+            self.packed = PackedBatches(self.group, self.partitions.values())
+            self.partitions = {}
+
+    def unpack(self) -> None:
+        """Unpack the batches, if they are packed.  O(batches)."""
+        if self.packed is not None:
+            self.partitions = {each.partition: each for each in self.packed.unpack()}
+            self.packed = None
+
     def truncate(self, first_removed: int) -> None:
         """Remove the run's entries from ``first_removed`` on and void their copies.
 
         If none remains, remember the truncation as ``truncated_from``, for the segments before; the
         run continues at their end."""
+        assert self.packed is None, f"the batches of group {self.group} are packed"
         if self.index is None or first_removed <= self.index.first_index:
             self.truncated_from = min(self.truncated_from or first_removed, first_removed)
             self.index = None
@@ -184,6 +201,11 @@ class SegmentIndex:
     first_durable: int = -1  # durable watermark of the first entry; -1 = no entries
     highest_durable: int = 0
     runs: dict[int, SegmentRun] = field(default_factory=dict)
+
+    def pack(self) -> None:
+        """Pack the batches of each run.  O(batches)."""
+        for run in self.runs.values():
+            run.pack()
 
 
 def without_removed_replicas(applied: Applied, known_to: int,

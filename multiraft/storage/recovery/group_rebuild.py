@@ -127,8 +127,10 @@ class GroupRebuild:
 
     def _join_entries(self, segment: Segment, run: SegmentRun, end: int = 0) -> None:
         """Join the entries and copies of a run to the log; those from the index ``end`` on, unless
-        that is 0, are not the log's, because a snapshot was installed behind them."""
+        that is 0, are not the log's, because a snapshot was installed behind them.  The run keeps
+        no batches that the log has."""
         log = self.log
+        run.unpack()
         if run.truncated_from:
             if run.truncated_from <= log.index.last_index + 1:
                 self.broken_reason, self._early_entries = "", None
@@ -339,6 +341,8 @@ class GroupRebuild:
                      for segment, summary in chosen.files]
             log.restore_files(files, [(indexed.add(each.segment, each.header), each.run)
                                       for each in chosen.cold], terms, states, indexed)
+        for _, summary in self._files:
+            summary.drop_partitions()  # the next group's rows take their memory
         for _, copy in sorted(self._file_copies.items()):
             log.restore_copy(copy, states)
             if term_in(terms, copy.index) == UNKNOWN_TERM:
@@ -453,8 +457,7 @@ class GroupRebuild:
             else:
                 log.damage.lose(at, self._place_at(position))
                 self._unreadable.add(at)
-        for partition, batches in run.partitions.items():
-            log.partition_index(partition).extend(batches)
+        log.take_batches(run.partitions)
         self._unapplied_entries.extend(run.unapplied_entries)
 
     def trim(self, states: PartitionStates) -> None:

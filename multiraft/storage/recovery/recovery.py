@@ -24,7 +24,7 @@ Elsewhere.  What the groups are by what was read: rebuild.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import cast
 
 from multiraft.codec import layout
@@ -144,6 +144,8 @@ class _Recovery:
         join_cold_records(self._journal, self._checkpoint, *identity, self._result, cold)
         miss_lost_copies(self._checkpoint, self._result)
         self._summarize(found, verdict)
+        for each in found:
+            _part_from_summaries(each.scan.index)
         return self._result
 
     # ---- finding --------------------------------------------------------------------------------
@@ -335,6 +337,7 @@ class _Recovery:
         index = self._index_file(segment, each.size)
         if index is None:
             raise _AllEntriesNeeded
+        _part_from_summaries(each.scan.index, in_file)
         for group, summary in in_file.items():
             index.runs[group] = summary.run
         file = self._filesystem.open(segment.path)
@@ -365,7 +368,7 @@ class _Recovery:
             self._result.unindexed.remove(segment)
 
     def _index_file(self, segment: Segment, size: int) -> SegmentIndex | None:
-        """Return the segment's index from the file beside it; None if that file is missing,
+        """Return the segment's index from the file beside it, packed; None if that file is missing,
         damaged, or names more bytes than the segment has."""
         if not self._filesystem.exists(index_path(segment)):
             return None
@@ -374,6 +377,7 @@ class _Recovery:
                                     self._header.node)
         except (CorruptFile, UnknownFormat):
             return None  # a cache: scanned and written anew
+        index.pack()
         return index if size >= index.end - index.start else None
 
     def _read_unapplied(self, index: SegmentIndex, file: File) -> bool:
@@ -385,6 +389,7 @@ class _Recovery:
     def _scan(self, segment: Segment, seed: int | None, file: File, length: int) -> SegmentScan:
         data = file.read(length, 0)
         scan = scan_segment(data, segment.start, seed, self._applied, self._checkpoint.position)
+        scan.index.pack()
         for damaged in scan.damaged_ranges:
             if damaged.reason == LATER_FORMAT:
                 raise UnknownEntry(segment.path, damaged.position, damaged.index)
@@ -496,6 +501,14 @@ class _Recovery:
         self._result.unindexed = [each for each in self._result.unindexed if each is not segment]
         journal.resume(segments, index.end, index.last_crc, next_start,
                     self._filesystem.open(segment.path))
+
+
+def _part_from_summaries(index: SegmentIndex, kept: Container[int] = ()) -> None:
+    """Part the runs of a segment from the summaries of its index file, except for those of the
+    groups ``kept``: the two refer to each other, so they would stay until garbage is collected."""
+    for group, run in index.runs.items():
+        if group not in kept:
+            run.in_file = None
 
 
 def _aligned(position: int) -> int:
