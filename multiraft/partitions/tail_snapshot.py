@@ -14,6 +14,7 @@ from multiraft.codec import shapes
 from multiraft.errors import CodecError
 from multiraft.partitions.clock_list import checked, last_clock
 from multiraft.partitions.partition_state import (
+    NEVER_COMPACTED,
     NO_DETAILS,
     GroupState,
     PartitionDetails,
@@ -77,8 +78,8 @@ def _partitions(rows: Iterable[list]) -> Iterator[tuple[int, PartitionState, lis
     for partition, *fields, compaction, epochs, windows in rows:
         details = NO_DETAILS
         if compaction is not None or epochs:
-            details = details_of([tuple(each) for each in epochs],
-                                 Compaction(*(compaction or NO_DETAILS.compaction)))
+            details = details_of([tuple(each) for each in epochs], Compaction(*compaction)
+                                 if compaction is not None else NEVER_COMPACTED)
             details = shared.setdefault(details, details)
         state = PartitionState._make([*fields, details])
         if state.log_start > state.next_offset:

@@ -10,6 +10,7 @@ from multiraft.partitions import state as tail_module
 from multiraft.partitions.clock_list import index_before, time_after
 from multiraft.partitions.partition_state import (
     LEADER_EPOCHS_MAX,
+    NEVER_COMPACTED,
     NO_DETAILS,
     GroupState,
     leader_epochs,
@@ -389,6 +390,16 @@ def test_partitions_share_their_details_until_they_differ():
     tail.apply(tail.last_index)
     for states in (tail, PartitionStates.restore(tail.snapshot())):
         assert len({id(states.tail_state(each).details) for each in range(1, 5)}) == 1
+
+
+def test_partitions_with_details_of_their_own_share_that_they_were_never_compacted():
+    tail = opened()
+    for term in (1, 2):
+        append(tail, term=term)
+    tail.apply(tail.last_index)
+    for states in (tail, PartitionStates.restore(tail.snapshot())):
+        assert leader_epochs(states.tail_state(P).details) == [(1, 0), (2, 1)]
+        assert states.tail_state(P).compaction is NEVER_COMPACTED
 
 
 def test_a_leader_epoch_that_no_batch_can_carry_is_refused():
