@@ -157,7 +157,7 @@ class RunSummary:
             at = end
 
     def drop_partitions(self) -> None:
-        """Free the memory of the partitions and their rows, which nobody asks for any longer."""
+        """Free the memory of the partitions and their rows, after their last use."""
         self.packed_partitions = self.partition_rows = b""
 
 
