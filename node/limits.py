@@ -64,6 +64,11 @@ class Limits:
     write_timeout_ms: int = 30_000
     #: Bytes of replies that wait for a client; above it the connection is closed.
     connection_send_buffer_bytes_max: int = 64 << 20
+    #: Bytes of replies of one connection that wait for the client, or behind a reply to an earlier
+    #: request of Kafka's protocol, with what the requests in flight there may still return; more
+    #: requests are not read. With the reply to one fetch it stays below the limit above: no client
+    #: is disconnected for requests that it sent ahead.
+    connection_answer_bytes_max: int = 32 << 20
     #: The same of all connections; above it fetches are refused before any work is done.
     node_send_buffer_bytes_max: int = 512 << 20
     #: Bytes of frames that wait for a peer; above it the connection is closed, and the peer probed
@@ -211,6 +216,7 @@ _ORDER = (
     ("frame_bytes_max", "connection_bytes_in_flight_max"),
     ("connection_bytes_in_flight_max", "node_bytes_in_flight_max"),
     ("frame_bytes_max", "connection_send_buffer_bytes_max"),
+    ("connection_answer_bytes_max", "connection_send_buffer_bytes_max"),
     ("connection_send_buffer_bytes_max", "node_send_buffer_bytes_max"),
     ("partitions_per_topic_max", "partitions_max"),
     ("partitions_per_topic_max", "metadata_rows_max"),

@@ -3,7 +3,7 @@ buffers out.
 
 Contract.  A driver owns a socket and obeys:
 
-    connection = KafkaConnection(keys, limits)
+    connection = KafkaConnection(keys, limits, expected_bytes)
     count = sock.recv_into(connection.buffer_for_receive())
     connection.received(count)                                  # 0 = end of the stream
     while (event := connection.next_event()) not in (NEED_DATA, PAUSED): handle(event)
@@ -23,8 +23,9 @@ Transitions.
 
 Theory.  Kafka's clients match answers to requests by their order, so an answer that is ready early
 is held: a long poll delays the answers behind it on its connection, and nothing else.  Held answers
-are counted in ``held_bytes``, because they take memory like answers that a client does not read.  A
-produce request with acks=0 has no answer, so it has no place in the order.  A client of a later
+are counted in ``held_bytes``, because they take memory like answers that a client does not read.
+``answer_bytes`` has beside them what requests without an answer may still return, so that a driver
+can stop the reading before the memory is taken.  A produce request with acks=0 has no answer, so it has no place in the order.  A client of a later
 Kafka asks for versions of ApiVersions that are not known here; only that request is answered with
 error 35 and the versions, in version 0 (KIP-511).
 """
@@ -32,7 +33,7 @@ error 35 and the versions, in version 0 (KIP-511).
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, NamedTuple, Sequence
+from typing import Any, Callable, NamedTuple, Sequence
 
 from multiraft.kafka.apis import ApiKey, ApiTable
 from multiraft.kafka.errors import KafkaFrameError, UnencodableMessage, UnsupportedVersion
@@ -70,20 +71,24 @@ class KafkaRequest(NamedTuple):
 class _Place:
     """Place of one answer in the order of requests."""
 
-    __slots__ = ("header", "buffers")
+    __slots__ = ("header", "expected", "buffers")
 
-    def __init__(self, header: RequestHeader):
+    def __init__(self, header: RequestHeader, expected: int):
         self.header = header
+        self.expected = expected  # bytes of the answer, at most
         self.buffers: list[Buffer] | None = None  # of the answer; None = not answered yet
 
 
 class KafkaConnection:
     """The requests of one client of Kafka, in order of arrival, and the order of its answers."""
 
-    __slots__ = ("limits", "state", "reader", "held_bytes", "_keys", "_places", "_first", "_ended")
+    __slots__ = ("limits", "state", "reader", "held_bytes", "_keys", "_places", "_first", "_ended",
+                 "_expected_bytes", "_expected")
 
-    def __init__(self, keys: ApiTable, limits: WireLimits):
-        """``keys``: the APIs that are served, with their versions."""
+    def __init__(self, keys: ApiTable, limits: WireLimits,
+                 expected_bytes: Callable[[KafkaRequest], int] = lambda request: 0):
+        """``keys``: the APIs that are served, with their versions. ``expected_bytes``: returns the
+        bytes that the answer to a request may have, 0 = few."""
         self.limits = limits
         self.state = State.OPEN
         self.reader = KafkaFrameReader(limits)
@@ -92,6 +97,13 @@ class KafkaConnection:
         self._places: deque[_Place] = deque()  # of requests that are not answered, or held
         self._first = 0  # id of the first place
         self._ended = False
+        self._expected_bytes = expected_bytes
+        self._expected = 0  # bytes of the answers that are not ready
+
+    @property
+    def answer_bytes(self) -> int:
+        """Bytes of held answers, and of those that are not ready, as far as they are expected."""
+        return self.held_bytes + self._expected
 
     @property
     def in_flight(self) -> int:
@@ -155,7 +167,9 @@ class KafkaConnection:
 
     def _event(self, request: KafkaRequest) -> RequestEvent:
         """Return the event of a request, after adding a place for its answer."""
-        self._places.append(_Place(request.header))
+        place = _Place(request.header, self._expected_bytes(request))
+        self._expected += place.expected
+        self._places.append(place)
         return RequestEvent(self._first + len(self._places) - 1, request)
 
     # ---- answers in, bytes out ----
@@ -179,6 +193,7 @@ class KafkaConnection:
                              else unsupported_api_versions(place.header, self._keys))
         except UnencodableMessage as error:
             raise LocalProtocolError(str(error)) from error
+        self._expected -= place.expected
         if at:
             self.held_bytes += sum(map(len, place.buffers))
             return []

@@ -184,9 +184,14 @@ class ClientConnection:
 
     async def _drain(self, scope: trio.CancelScope) -> None:
         try:
-            await self._outbox.drain()
+            await self._outbox.drain(self._written)
         except OSError:
             scope.cancel()
+
+    def _written(self) -> None:
+        """Have the task check a paused session: the client has read replies."""
+        if self.session.paused:
+            self.wake()
 
     async def _run_until_end(self) -> None:
         """Have the arrivals task read the socket, except during pauses, until the connection ends

@@ -1,9 +1,10 @@
 """The session of one client connection: wire events to handlers, replies to an outbox.
 
 Contract. ``take_events`` handles what has arrived, below the limits of the session.
-``in_flight_max`` unanswered requests or ``connection_bytes_in_flight_max`` bytes of unanswered
-appends pause the reading, which stops the sender through TCP; so does a large frame that the memory
-budget does not admit now. When all connections together reach a limit, requests are refused before
+``in_flight_max`` unanswered requests, ``connection_bytes_in_flight_max`` bytes of unanswered
+appends or ``connection_answer_bytes_max`` bytes of replies that cannot leave pause the reading,
+which stops the sender through TCP; so does a large frame that the memory budget does not admit now.
+A client is never disconnected for requests that it sent ahead. When all connections together reach a limit, requests are refused before
 any work is done for them. Requests are handled in order of arrival; replies leave when they are
 ready, gathered per round. The work of a session per turn of the loop is bounded (``rows_left``).
 The rest of the requests that arrived together waits for the other sessions, and a request longer
@@ -102,6 +103,9 @@ class RequestStream(Protocol):
 
     @property
     def held_bytes(self) -> int: ...  # of replies that wait for replies to earlier requests
+
+    @property
+    def answer_bytes(self) -> int: ...  # those, and what requests in flight are expected to add
 
     def send(self, event: Any, payload: Sequence[Buffer] = ()) -> list:
         """Return the buffers to send for a reply, in order: those of the reply, none while the
@@ -235,10 +239,13 @@ class Session:
     def flush(self) -> None:
         """Write the replies of this round to the socket."""
         if not self.closed:
+            queued = self.outbox.size
             try:
                 self.outbox.flush()
             except OSError:
                 self._close()
+            if self.paused and self.outbox.size < queued:
+                self.task.wake()  # its replies may have been too many
             if self.outbox.size + self.stream.held_bytes != self._unsent:
                 self.account()
 
@@ -318,9 +325,11 @@ class Session:
     @property
     def is_full(self) -> bool:
         """True if no further request may be taken now: one is processed in turns, a limit in flight
-        is reached, or a large frame lacks memory."""
+        or of replies is reached, or a large frame lacks memory."""
+        limits = self.service.limits
         return (self._working or self.stream.in_flight >= self.stream.limits.in_flight_max
-                or self.bytes_in_flight > self.service.limits.connection_bytes_in_flight_max
+                or self.bytes_in_flight > limits.connection_bytes_in_flight_max
+                or self.outbox.size + self.stream.answer_bytes > limits.connection_answer_bytes_max
                 or self._bytes_awaited > 0 and not self._budget.admits(self._bytes_awaited))
 
     def take_events(self) -> bool:
@@ -329,11 +338,13 @@ class Session:
         service, dispatch, budget = self.service, self._dispatch, self._budget
         stream, handled = self.stream, False
         bytes_max = service.limits.connection_bytes_in_flight_max
+        answers_max = service.limits.connection_answer_bytes_max
+        outbox = self.outbox
         opening = stream.state is State.OPENING
         self.has_deferred = False
         try:
-            while (self.bytes_in_flight <= bytes_max and not self.closed
-                   and not self._working):
+            while (self.bytes_in_flight <= bytes_max and not self.closed and not self._working
+                   and outbox.size + stream.answer_bytes <= answers_max):
                 if self.rows_left <= 0:
                     self.defer_frames()
                     break

@@ -9,6 +9,7 @@ Invariants. This module has no socket, no task and no clock, as ``node.clients.s
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from multiraft.kafka.apis import APIS, ApiKey, ApiTable
@@ -23,6 +24,7 @@ from node.clients.request_tasks import RequestTasks
 from node.clients.session import Session, Sessions
 from node.kafka.answers import KafkaAnswer
 from node.kafka.error_codes import of_append
+from node.kafka.expected_answers import expected_bytes
 
 
 class Handle(Protocol):
@@ -89,11 +91,12 @@ class KafkaRequests:
         self._tasks = tasks
         self._fetch_handler = fetch_handler
         self._loop = loop
+        self._expected_bytes = partial(expected_bytes, limits.fetch_bytes_max)
         self.unencodable = 0  # responses that could not be encoded
 
     def new_stream(self) -> KafkaConnection:
         """Return the stream of a connection that was accepted."""
-        return KafkaConnection(self.apis, self.wire_limits)
+        return KafkaConnection(self.apis, self.wire_limits, self._expected_bytes)
 
     # ---- calls of sessions -----------------------------------------------------------------------
 
