@@ -39,11 +39,19 @@ class Limits:
     #: Connections of those from one address: a client that leaks connections leaves some for
     #: others.
     connections_per_address_max: int = 1024
-    #: Connections to the peer port, authenticated or not: two per node of the cluster, and more for
-    #: those that are refused.
+    #: Connections to the peer port, authenticated or not: up to five of each node of the cluster,
+    #: and more for those that are refused.
     peer_connections_max: int = 512
     #: Unanswered requests of one connection; more are not read (backpressure).
     requests_in_flight_max: int = 256
+    #: Requests of one connection that wait in tasks of their own: for the metadata leader, until a
+    #: change is applied, or for a majority to confirm a leader. More are not read. A port has 1,024
+    #: tasks, of which no connection may take most.
+    connection_tasks_max: int = 64
+    #: Requests that this node has with the metadata leader for Kafka's clients: to create topics,
+    #: to change settings, to grant identities. More are refused, to be repeated: at some
+    #: milliseconds each, the last one waits for a second.
+    passed_on_requests_max: int = 256
     #: Unanswered requests of all connections, long polls included, at about 1 KB each; more are
     #: refused before any work is done.
     node_requests_in_flight_max: int = 1 << 16
@@ -213,6 +221,7 @@ _MAY_BE_ZERO = ("page_cache_read_bytes_max", "metadata_entries_kept",
 _ORDER = (
     ("connections_per_address_max", "connections_max"),
     ("requests_in_flight_max", "node_requests_in_flight_max"),
+    ("connection_tasks_max", "requests_in_flight_max"),
     ("frame_bytes_max", "connection_bytes_in_flight_max"),
     ("connection_bytes_in_flight_max", "node_bytes_in_flight_max"),
     ("frame_bytes_max", "connection_send_buffer_bytes_max"),

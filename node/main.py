@@ -216,6 +216,7 @@ class Node:
             replicas.record_copies.run,
             peers.bulk.close_idle,
             peers.control.close_idle,
+            peers.passed_on.close_idle,
             replicas.partition_switcher.run,
             replicas.log_start_propagation.run,
             replicas.partition_deletion.run,

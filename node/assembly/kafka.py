@@ -57,7 +57,7 @@ def build_kafka(env: NodeEnv, metadata: MetadataParts, peers: PeerParts, reads: 
     tasks = RequestTasks(env.turns, request_round, directory.leader_detail)
     topics = TopicView(core, metadata.log, directory, reads.read_view, metadata.known)
     produce = ProduceRequests(clients.produce_handler, topics, RaisedEpochs(
-        directory, peers.metadata_requests, reads.background, env.log))
+        directory, peers.passed_on_requests, reads.background, env.log))
     fetch = FetchRequests(reads.fetch_handler, topics, sessions.budget, metadata.log, tasks)
     leader_epochs = LeaderEpochs(core, env.store.partition_states, reads.read_view,
                                  reads.read_index_requests, env.turns)
@@ -65,12 +65,12 @@ def build_kafka(env: NodeEnv, metadata: MetadataParts, peers: PeerParts, reads: 
     offsets = OffsetRequests(reads.offsets, reads.fetch_handler, topics, leader_epochs, tasks,
                              reads.background, env.turns, request_round)
     described = TopicDescriptions(core, metadata.log, topics, cluster_id, config.kafka,
-                                  limits.metadata_rows_max, tasks, peers.metadata_requests,
+                                  limits.metadata_rows_max, tasks, peers.passed_on_requests,
                                   env.turns)
-    changes = TopicChanges(metadata.log, topics, peers.metadata_requests,
+    changes = TopicChanges(metadata.log, topics, peers.passed_on_requests,
                            admin.handlers[DescribeSettings], config.kafka, limits,
                            lambda: metadata.known.facts.replication_factor, tasks, env.turns)
-    settings = SettingRequests(admin.handlers[DescribeSettings], peers.metadata_requests,
+    settings = SettingRequests(admin.handlers[DescribeSettings], peers.passed_on_requests,
                                config.node.id, node_settings(
                                    config, metadata.known.facts.replication_factor), tasks)
     cluster = ClusterRequests(topics, cluster_id)
@@ -79,7 +79,7 @@ def build_kafka(env: NodeEnv, metadata: MetadataParts, peers: PeerParts, reads: 
         metadata.log, env.store.partition_states, str(config.data_dir),
         lambda: (total_bytes(config.data_dir), env.space.free), limits.metadata_rows_max, tasks,
         env.turns)
-    identities = Identities(peers.metadata_requests, tasks)
+    identities = Identities(peers.passed_on_requests, tasks)
     coordinators = Coordinators()
     requests = KafkaRequests(sessions, {
         ApiKey.PRODUCE: Handler(produce.handle, produce.refuse),

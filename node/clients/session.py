@@ -3,8 +3,8 @@
 Contract. ``take_events`` handles what has arrived, below the limits of the session.
 ``in_flight_max`` unanswered requests, ``connection_bytes_in_flight_max`` bytes of unanswered
 appends or ``connection_answer_bytes_max`` bytes of replies that cannot leave pause the reading,
-which stops the sender through TCP; so does a large frame that the memory budget does not admit now.
-A client is never disconnected for requests that it sent ahead. When all connections together reach a limit, requests are refused before
+which stops the sender through TCP; so do ``connection_tasks_max`` requests that wait in tasks, and a
+large frame that the memory budget does not admit now. A client is never disconnected for requests that it sent ahead. When all connections together reach a limit, requests are refused before
 any work is done for them. Requests are handled in order of arrival; replies leave when they are
 ready, gathered per round. The work of a session per turn of the loop is bounded (``rows_left``).
 The rest of the requests that arrived together waits for the other sessions, and a request longer
@@ -182,7 +182,7 @@ class Session:
 
     __slots__ = ("service", "stream", "outbox", "task", "_dispatch", "_budget", "bytes_in_flight",
                  "_requests", "reserved", "_bytes_awaited", "_unsent", "paused", "closed", "_ended",
-                 "problem", "rows_left", "has_deferred", "_working", "events")
+                 "problem", "rows_left", "has_deferred", "_working", "events", "tasks")
 
     def __init__(self, service: Sessions, dispatch: RequestDispatch, stream: RequestStream,
                  outbox: ReplyQueue, task: ConnectionTask):
@@ -202,6 +202,7 @@ class Session:
         self._working = False  # a request is processed in turns
         self.events = 0  # calls of ``take_events`` that completed at least one frame
         self.bytes_in_flight = 0  # of unanswered appends
+        self.tasks = 0  # unanswered requests that wait in tasks of their own
         self.paused = False  # the socket is not read
         self.closed = False
         self.problem: Exception | None = None  # for the task, which raises it
@@ -330,6 +331,7 @@ class Session:
         return (self._working or self.stream.in_flight >= self.stream.limits.in_flight_max
                 or self.bytes_in_flight > limits.connection_bytes_in_flight_max
                 or self.outbox.size + self.stream.answer_bytes > limits.connection_answer_bytes_max
+                or self.tasks >= limits.connection_tasks_max
                 or self._bytes_awaited > 0 and not self._budget.admits(self._bytes_awaited))
 
     def take_events(self) -> bool:
@@ -339,12 +341,14 @@ class Session:
         stream, handled = self.stream, False
         bytes_max = service.limits.connection_bytes_in_flight_max
         answers_max = service.limits.connection_answer_bytes_max
+        tasks_max = service.limits.connection_tasks_max
         outbox = self.outbox
         opening = stream.state is State.OPENING
         self.has_deferred = False
         try:
             while (self.bytes_in_flight <= bytes_max and not self.closed and not self._working
-                   and outbox.size + stream.answer_bytes <= answers_max):
+                   and outbox.size + stream.answer_bytes <= answers_max
+                   and self.tasks < tasks_max):
                 if self.rows_left <= 0:
                     self.defer_frames()
                     break

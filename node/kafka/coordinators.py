@@ -33,7 +33,7 @@ from node.kafka.topic_view import UNKNOWN
 from node.kafka.validated import validated
 
 if TYPE_CHECKING:
-    from node.cluster.metadata_client import MetadataRequests
+    from node.cluster.passed_on import PassedOnRequests
 
 #: First version of FindCoordinator with several keys in a request.
 MANY_KEYS_SINCE = 4
@@ -49,8 +49,8 @@ OTHER_KIND = Fault(ErrorCode.INVALID_REQUEST, "a kind of coordinator that is not
 class Identities:
     """The handler of requests for the identity of a producer."""
 
-    def __init__(self, metadata_requests: MetadataRequests, tasks: RequestTasks):
-        self._metadata_requests = metadata_requests
+    def __init__(self, passed_on_requests: PassedOnRequests, tasks: RequestTasks):
+        self._passed_on_requests = passed_on_requests
         self._tasks = tasks
 
     def handle(self, session: Session, number: int, request: KafkaRequest) -> None:
@@ -69,7 +69,7 @@ class Identities:
         KafkaAnswer(session, number, _identity_refusal).refuse(code, detail)
 
     async def _granted(self, message: InitProducerIdRequest) -> InitProducerIdResponse:
-        reply = await self._metadata_requests.ask(validated(
+        reply = await self._passed_on_requests.ask(validated(
             InitProducer(message.producer_id, message.producer_epoch)))
         return InitProducerIdResponse(producer_id=reply.producer_id,
                                       producer_epoch=reply.producer_epoch)

@@ -41,7 +41,7 @@ from node.request_errors import REFUSED
 if TYPE_CHECKING:
     from multiraft.raft.multi_raft import MultiRaft
     from node.clients.router import MetadataCopy
-    from node.cluster.metadata_client import MetadataRequests
+    from node.cluster.passed_on import PassedOnRequests
     from node.config import KafkaConfig
     from node.loop.turns import Turns
     from node.metadata.topics import Topic
@@ -69,7 +69,7 @@ class TopicDescriptions:
 
     def __init__(self, core: MultiRaft, metadata_log: MetadataCopy, topics: TopicView,
                  cluster_id: str, config: KafkaConfig, rows_max: int, tasks: RequestTasks,
-                 metadata_requests: MetadataRequests, turns: Turns):
+                 passed_on_requests: PassedOnRequests, turns: Turns):
         self._in_sync = InSyncReplicas(core, turns)
         self.cache = MetadataCache(self._signature)
         self._core = core
@@ -79,7 +79,7 @@ class TopicDescriptions:
         self._config = config
         self._rows_max = rows_max
         self._tasks = tasks
-        self._metadata_requests = metadata_requests
+        self._passed_on_requests = passed_on_requests
         self._turns = turns
 
     def handle(self, session: Session, number: int, request: KafkaRequest) -> None:
@@ -196,7 +196,7 @@ class TopicDescriptions:
         """Create a topic.  Return the error that the client receives: that it has no leader yet, so
         that the client asks again."""
         try:
-            await self._metadata_requests.ask(CreateTopic(name, self._config.num_partitions))
+            await self._passed_on_requests.ask(CreateTopic(name, self._config.num_partitions))
         except REFUSED as error:
             fault = fault_of(error)
             if fault.error is not ErrorCode.TOPIC_ALREADY_EXISTS:

@@ -39,7 +39,7 @@ from node.kafka.validated import validated
 from node.request_errors import REFUSED
 
 if TYPE_CHECKING:
-    from node.cluster.metadata_client import MetadataRequests
+    from node.cluster.passed_on import PassedOnRequests
 
 #: Kinds of resources with settings.
 TOPIC, BROKER = 2, 4
@@ -69,11 +69,11 @@ class SettingRequests:
     """The handlers of the three requests about settings."""
 
     def __init__(self, describe: Callable[[Any], Awaitable[Any]],
-                 metadata_requests: MetadataRequests, node: int,
+                 passed_on_requests: PassedOnRequests, node: int,
                  node_settings: Sequence[NodeSetting], tasks: RequestTasks):
         """``describe``: handler of ``DescribeSettings``."""
         self._describe_settings = describe
-        self._metadata_requests = metadata_requests
+        self._passed_on_requests = passed_on_requests
         self._node = node
         self._node_settings = node_settings
         self._tasks = tasks
@@ -169,7 +169,7 @@ class SettingRequests:
             try:
                 reply = await self._describe_settings(validated(
                     DescribeSettings(resource.resource_name)))
-                await self._metadata_requests.ask(validated(AlterSettings(
+                await self._passed_on_requests.ask(validated(AlterSettings(
                     resource.resource_name, changes(resource, reply.settings), reply.incarnation,
                     validate_only)))
             except REFUSED as error:

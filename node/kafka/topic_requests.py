@@ -37,7 +37,7 @@ from node.metadata.topics import topic_name_fault
 from node.request_errors import REFUSED
 
 if TYPE_CHECKING:
-    from node.cluster.metadata_client import MetadataRequests
+    from node.cluster.passed_on import PassedOnRequests
     from node.config import KafkaConfig
     from node.limits import Limits
     from node.loop.turns import Turns
@@ -67,14 +67,14 @@ class TopicChanges:
     """The handler of requests that create or delete topics."""
 
     def __init__(self, metadata_log: MetadataLog, topics: TopicView,
-                 metadata_requests: MetadataRequests, settings: SettingHandler,
+                 passed_on_requests: PassedOnRequests, settings: SettingHandler,
                  config: KafkaConfig, limits: Limits, replication_factor: Callable[[], int],
                  tasks: RequestTasks, turns: Turns):
         """``settings``: handler of ``DescribeSettings``."""
         self._turns = turns
         self._metadata_log = metadata_log
         self._topics = topics
-        self._metadata_requests = metadata_requests
+        self._passed_on_requests = passed_on_requests
         self._settings = settings
         self._config = config
         self._limits = limits
@@ -139,7 +139,7 @@ class TopicChanges:
                 name=asked.name, error_message=None, num_partitions=partitions,
                 replication_factor=self._replication_factor(), configs=None)
         with trio.move_on_at(deadline):
-            reply = await self._metadata_requests.ask(validated(CreateTopic(
+            reply = await self._passed_on_requests.ask(validated(CreateTopic(
                 asked.name, partitions, nonce=uuid.uuid4().bytes, settings=pairs or None)))
             # This node may apply the creation later than the metadata leader.
             await self._until(lambda: self._topics.topic("", reply.topic.id, True) is not None)
@@ -201,9 +201,9 @@ class TopicChanges:
         with trio.move_on_at(deadline):
             if topic is None:
                 assert name is not None
-                await self._metadata_requests.ask(validated(DeleteTopic(name)))
+                await self._passed_on_requests.ask(validated(DeleteTopic(name)))
                 return None
-            await self._metadata_requests.ask(DeleteTopic(topic.name, topic.incarnation))
+            await self._passed_on_requests.ask(DeleteTopic(topic.name, topic.incarnation))
             await self._until(lambda: self._topics.topic("", topic.id, True) is None)
             return None
         return TOO_LATE

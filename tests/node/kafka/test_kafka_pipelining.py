@@ -7,10 +7,12 @@ import trio.testing
 
 from multiraft.codec.layout import BATCH_BYTES_MAX
 from multiraft.kafka.apis import ApiKey
+from multiraft.kafka.error_codes import ErrorCode
 from multiraft.kafka.hot_messages import FetchRequest, MetadataRequest
 from multiraft.kafka.messages.find_coordinator import FindCoordinatorRequest
+from multiraft.kafka.messages.init_producer_id import InitProducerIdRequest
 from node.kafka.expected_answers import ALL_TOPICS_BYTES, expected_bytes
-from tests.node.harness import batch, in_trio, until
+from tests.node.harness import Client, batch, in_trio, until
 from tests.node.kafka.kafka_client import (
     KafkaClient,
     fetch_request,
@@ -133,3 +135,61 @@ def test_a_fetch_may_return_what_it_asks_for_and_one_more_batch(asked, expected)
 def test_answers_about_all_topics_are_large():
     assert expected_bytes(1, request(ApiKey.METADATA, MetadataRequest())) == ALL_TOPICS_BYTES
     assert expected_bytes(1, request(ApiKey.FIND_COORDINATOR, FindCoordinatorRequest())) == 0
+
+
+class Gate:
+    """The metadata leader, which answers once it is opened."""
+
+    def __init__(self, node, monkeypatch):
+        self.asked = 0
+        self.opened = trio.Event()
+        real = node.peers.passed_on_requests._requests.ask
+
+        async def held(request):
+            self.asked += 1
+            await self.opened.wait()
+            return await real(request)
+
+        monkeypatch.setattr(node.peers.passed_on_requests._requests, "ask", held)
+
+
+IDENTITY = InitProducerIdRequest(transactional_id=None)
+
+
+@in_trio
+async def test_one_connection_takes_few_of_the_tasks(tmp_path, monkeypatch):
+    tasks_max, count = 4, 20
+    async with (serving_kafka(tmp_path, connection_tasks_max=tasks_max) as node,
+                await KafkaClient.open(node) as client, await KafkaClient.open(node) as other,
+                await Client.open(node) as native):
+        gate = Gate(node, monkeypatch)
+        await other.metadata()
+        for _ in range(count):
+            await client.begin(ApiKey.INIT_PRODUCER_ID, IDENTITY)
+        await until(lambda: gate.asked == tasks_max)
+        await other.begin(ApiKey.INIT_PRODUCER_ID, IDENTITY)
+        await until(lambda: gate.asked == tasks_max + 1)
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        assert gate.asked == node.kafka.tasks.in_progress == tasks_max + 1
+        await native.create("t")  # the other port has tasks of its own
+        gate.opened.set()
+        found = [(await client.answer()).producer_id for _ in range(count)]
+        found.append((await other.answer()).producer_id)
+        assert min(found) >= 0 and len(set(found)) == count + 1
+        assert node.kafka.tasks.in_progress == 0
+
+
+@in_trio
+async def test_too_many_requests_with_the_metadata_leader_are_refused_to_be_repeated(
+        tmp_path, monkeypatch):
+    async with (serving_kafka(tmp_path, passed_on_requests_max=1) as node,
+                await KafkaClient.open(node) as client, await KafkaClient.open(node) as other):
+        gate = Gate(node, monkeypatch)
+        await client.begin(ApiKey.INIT_PRODUCER_ID, IDENTITY)
+        await until(lambda: gate.asked)
+        refused = await other.ask(ApiKey.INIT_PRODUCER_ID, IDENTITY)
+        assert refused.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert (await other.create("t")).error_code == ErrorCode.REQUEST_TIMED_OUT
+        gate.opened.set()
+        assert (await client.answer()).error_code == 0
+        assert (await other.create("t")).error_code == 0
