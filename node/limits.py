@@ -33,11 +33,12 @@ FETCH_HEADER_BYTES = 512 << 10
 class Limits:
     """The table [limits] of ``node.toml``."""
 
-    #: Client connections: each costs a socket, a task and up to two buffers.  Lowered at start to
-    #: what the system's limit of open files leaves; more are closed at once.
+    #: Client connections, of the native port and Kafka's together: each costs a socket, a task and
+    #: up to two buffers.  Lowered at start to what the system's limit of open files leaves; more are
+    #: closed at once.
     connections_max: int = 4096
-    #: Connections of those from one address: a client that leaks connections leaves some for
-    #: others.
+    #: Connections of those from one address, of both ports together: a host that leaks connections
+    #: leaves some for others.
     connections_per_address_max: int = 1024
     #: Connections to the peer port, authenticated or not: up to five of each node of the cluster,
     #: and more for those that are refused.
