@@ -90,6 +90,7 @@ class Code(enum.IntEnum):
     STALE_TRANSACTION = 28
     UNKNOWN_PRODUCER = 30
     INVALID_SETTING = 31
+    NOT_AUTHORIZED = 32
     UNKNOWN_NODE = 40
     WRONG_CLUSTER = 41
     WRONG_INCARNATION = 42
@@ -326,6 +327,12 @@ class InvalidSetting(RequestError):
     text has the reason."""
 
     code = Code.INVALID_SETTING
+
+
+class NotAuthorized(RequestError):
+    """The access rules of the cluster do not allow the client what it requests."""
+
+    code = Code.NOT_AUTHORIZED
 
 
 class UnknownNode(RequestError):

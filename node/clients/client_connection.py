@@ -25,6 +25,7 @@ from multiraft.wire.errors import ProtocolError, RemoteProtocolError
 from multiraft.wire.foreign_protocols import Foreign, ForeignProtocol, NotTls
 from multiraft.wire.receive_buffer import ReceiveBuffer
 from multiraft.wire.tls import TlsSocket
+from node.access import ANONYMOUS, principal_of
 from node.clients.connection_reaper import ConnectionSample
 from node.clients.session import RequestDispatch, RequestStream, Session, Sessions
 from node.loop.foreign_clients import ForeignClients
@@ -81,7 +82,10 @@ class ClientConnection:
         self._sock = sock
         self._connection = owner.requests.new_stream()
         self._outbox = Outbox(sock, sessions.limits.connection_send_buffer_bytes_max)
-        self.session = Session(sessions, owner.requests, self._connection, self._outbox, self)
+        principal = (principal_of(sock.peer_common_name, sock.peer_names)
+                     if isinstance(sock, TlsSocket) else ANONYMOUS)
+        self.session = Session(sessions, owner.requests, self._connection, self._outbox, self,
+                               principal)
         self._connection.reader.memory.admit = self.session.admit
         self._turn_rows_max = sessions.limits.connection_turn_rows_max
         self._task_needed = trio.Event()  # the task is needed: an end, a pause, a handshake

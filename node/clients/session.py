@@ -36,6 +36,14 @@ from multiraft.wire.connection import (
 )
 from multiraft.wire.errors import Code, ErrorDetail, LocalProtocolError, ProtocolError
 from multiraft.wire.frames import Buffer, WireLimits
+from node.access import (
+    ANONYMOUS,
+    Authorize,
+    Operation,
+    Principal,
+    ResourceKind,
+    authorize,
+)
 from node.clients.memory_budget import MemoryBudget
 from node.loop.steps import StepScheduler
 
@@ -155,6 +163,8 @@ class Answer:
     count as in flight from now until the reply."""
 
     __slots__ = ("session", "id", "size")
+    #: The maker of the request has asked for the permissions that it needs.
+    is_authorized = False
 
     def __init__(self, session: Session, number: int, size: int = 0):
         self.session = session
@@ -182,11 +192,13 @@ class Session:
 
     __slots__ = ("service", "stream", "outbox", "task", "_dispatch", "_budget", "bytes_in_flight",
                  "_requests", "reserved", "_bytes_awaited", "_unsent", "paused", "closed", "_ended",
-                 "problem", "rows_left", "has_deferred", "_working", "events", "tasks")
+                 "problem", "rows_left", "has_deferred", "_working", "events", "tasks",
+                 "principal")
 
     def __init__(self, service: Sessions, dispatch: RequestDispatch, stream: RequestStream,
-                 outbox: ReplyQueue, task: ConnectionTask):
+                 outbox: ReplyQueue, task: ConnectionTask, principal: Principal = ANONYMOUS):
         self.service = service
+        self.principal = principal
         self._dispatch = dispatch
         self.stream = stream
         self._budget = service.budget
@@ -206,6 +218,10 @@ class Session:
         self.paused = False  # the socket is not read
         self.closed = False
         self.problem: Exception | None = None  # for the task, which raises it
+
+    def may(self, operation: Operation, kind: ResourceKind, name: str) -> bool:
+        """Return True if the client may carry out the operation on the resource."""
+        return self.service.authorize(self.principal, operation, kind, name)
 
     def answered(self, answer: Answer, event: ResponseEvent | None,
                  payload: Sequence[Buffer]) -> None:
@@ -451,8 +467,10 @@ class Sessions:
     that wait for the end of the round."""
 
     def __init__(self, *, directory: MetadataVersion, limits: Limits,
-                 request_round: Callable[[], None], turns: StepScheduler):
+                 request_round: Callable[[], None], turns: StepScheduler,
+                 authorize: Authorize = authorize):
         self.limits = limits
+        self.authorize = authorize
         self.request_round = request_round
         self.turns = turns
         self.budget = MemoryBudget(limits)

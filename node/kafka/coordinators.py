@@ -24,9 +24,11 @@ from multiraft.kafka.messages.init_producer_id import (
 )
 from multiraft.wire.errors import Code, ErrorDetail
 from multiraft.wire.messages import InitProducer
+from node.access import Operation, ResourceKind
 from node.clients.request_tasks import RequestTasks
 from node.clients.session import Session
 from node.kafka.answers import KafkaAnswer
+from node.kafka.authorized import cluster_fault, fault
 from node.kafka.error_codes import Fault, of_append, of_identity
 from node.kafka.produce import NO_TRANSACTIONS
 from node.kafka.topic_view import UNKNOWN
@@ -57,8 +59,12 @@ class Identities:
         """Start a task that has an identity granted and answers, or refuse a transactional
         one."""
         answer = KafkaAnswer(session, number, _identity_refusal)
-        if request.message.transactional_id is not None:
-            answer(InitProducerIdResponse(error_code=NO_TRANSACTIONS.error, producer_id=UNKNOWN,
+        named = request.message.transactional_id
+        refused = (cluster_fault(session, Operation.IDEMPOTENT_WRITE) if named is None
+                   else fault(session, Operation.WRITE, ResourceKind.TRANSACTIONAL_ID, named)
+                   or NO_TRANSACTIONS)
+        if refused is not None:
+            answer(InitProducerIdResponse(error_code=refused.error, producer_id=UNKNOWN,
                                           producer_epoch=UNKNOWN))
             return
         self._tasks.start(answer, self._granted, request.message)
@@ -86,13 +92,23 @@ class Coordinators:
     def handle(self, session: Session, number: int, request: KafkaRequest) -> None:
         """Answer that there is none, with the reason."""
         kind = request.message.key_type
-        fault = {GROUP: NO_GROUPS, TRANSACTION: NO_TRANSACTIONS}.get(kind, OTHER_KIND)
-        KafkaAnswer(session, number, partial(_refusal, request))(_refused(request, fault))
+        none = {GROUP: NO_GROUPS, TRANSACTION: NO_TRANSACTIONS}.get(kind, OTHER_KIND)
+        resources = {GROUP: ResourceKind.GROUP, TRANSACTION: ResourceKind.TRANSACTIONAL_ID}
+        for key in _keys(request) if kind in resources else ():
+            none = fault(session, Operation.DESCRIBE, resources[kind], key) or none
+        KafkaAnswer(session, number, partial(_refusal, request))(_refused(request, none))
 
     def refuse(self, session: Session, number: int, request: KafkaRequest, code: Code,
                detail: ErrorDetail) -> None:
         """Refuse a request before any work is done for it."""
         KafkaAnswer(session, number, partial(_refusal, request)).refuse(code, detail)
+
+
+def _keys(request: KafkaRequest) -> list[str]:
+    """Return the groups or transactional ids that a request names."""
+    message: FindCoordinatorRequest = request.message
+    return (message.coordinator_keys if request.header.request_api_version >= MANY_KEYS_SINCE
+            else [message.key])
 
 
 def _refusal(request: KafkaRequest, code: Code, detail: ErrorDetail) -> FindCoordinatorResponse:

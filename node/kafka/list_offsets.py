@@ -42,12 +42,14 @@ from multiraft.wire.messages import (
     ListOffsets,
     OffsetQuery,
 )
+from node.access import Operation
 from node.clients.leader_epochs import LeaderEpochs
 from node.clients.list_offsets import LARGEST_TIME
 from node.clients.native_requests import RequestHandler
 from node.clients.request_tasks import RequestTasks
 from node.clients.session import Session
 from node.kafka.answers import KafkaAnswer
+from node.kafka.authorized import topic_fault
 from node.kafka.error_codes import Fault, absent, of_offsets
 from node.kafka.fetch import epoch_fault
 from node.kafka.record_search import Found, LargestTimeSearch, RecordSearch
@@ -89,6 +91,8 @@ class _Waited:
     """The reply callback of a request that a task makes and waits for."""
 
     __slots__ = ("session", "reply", "payload", "refused", "_done")
+    #: The permission for the topic was asked for: that of ListOffsets is not that of a fetch.
+    is_authorized = True
 
     def __init__(self, session: Session):
         self.session = session
@@ -150,6 +154,7 @@ class OffsetRequests:
             response = ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name)
             responses.append(response)
             known = self._topics.topic(topic.name, b"", False)
+            denied = topic_fault(session, Operation.DESCRIBE, topic.name)
             for part in parts(len(topic.partitions)):
                 await self._turns.take(len(part))
                 for asked in topic.partitions[part.start:part.stop]:
@@ -157,7 +162,7 @@ class OffsetRequests:
                         partition_index=asked.partition_index)
                     response.partitions.append(result)
                     incarnation = incarnation_of(known, asked.partition_index)
-                    fault = self._fault(incarnation, asked, version)
+                    fault = denied or self._fault(incarnation, asked, version)
                     if fault is not None:
                         result.error_code = fault.error
                     elif asked.timestamp != LATEST_TIERED:  # no log is kept elsewhere
