@@ -34,8 +34,8 @@ class Limits:
     """The table [limits] of ``node.toml``."""
 
     #: Client connections, of the native port and Kafka's together: each costs a socket, a task and
-    #: up to two buffers.  Lowered at start to what the system's limit of open files leaves; more are
-    #: closed at once.
+    #: up to two buffers.  Lowered at start to what the system's limit of open files leaves; more
+    #: are closed at once.
     connections_max: int = 4096
     #: Connections of those from one address, of both ports together: a host that leaks connections
     #: leaves some for others.

@@ -100,7 +100,7 @@ class Node:
                                            self.driver)
         self.status = build_status(env, self.storage, self.metadata, self.peers, self.reads,
                                    self.admin, self.clients, self.replicas, self.rebalance,
-                                   self.driver, self.retention)
+                                   self.driver, self.retention, self.kafka)
         for old, new in config.renamed_keys:
             log.warning("config_key_renamed", extra={"key": old, "new_key": new})
         for difference in bootstrap.edited(config, self.metadata.known.facts,

@@ -289,12 +289,14 @@ class ClientConnections:
         self._security = security
         self._log = log
         self.foreign = ForeignClients(port, http_port, log)
+        self.accepted = 0
         self.closed_by_error = 0
 
     async def handle(self, sock: socket.socket) -> None:
         """Serve one connection of the client port until it ends, after the TLS handshake if TLS is
         configured. Protocol and TLS errors are logged; a client of another protocol receives a
         farewell. Raises ``OSError``."""
+        self.accepted += 1
         context = None if self._security is None else self._security.client_server
         try:
             if context is None:
