@@ -7,7 +7,8 @@ topic that a request names, once for a request about the cluster, and never for 
 Operations, kinds of resources and the name of the cluster are Kafka's.
 
 A client that presents a certificate is the user of its common name, else of its first DNS name. All
-others are the user ANONYMOUS. Nodes ask nobody: the handshake of the peer port has proven who they are.
+others are the user ANONYMOUS. Nodes ask nobody: the handshake of the peer port has proven who they
+are.
 """
 
 from __future__ import annotations

@@ -25,9 +25,9 @@ Theory.  Kafka's clients match answers to requests by their order, so an answer 
 is held: a long poll delays the answers behind it on its connection, and nothing else.  Held answers
 are counted in ``held_bytes``, because they take memory like answers that a client does not read.
 ``answer_bytes`` has beside them what requests without an answer may still return, so that a driver
-can stop the reading before the memory is taken.  A produce request with acks=0 has no answer, so it has no place in the order.  A client of a later
-Kafka asks for versions of ApiVersions that are not known here; only that request is answered with
-error 35 and the versions, in version 0 (KIP-511).
+can stop the reading before the memory is taken.  A produce request with acks=0 has no answer, so it
+has no place in the order.  A client of a later Kafka asks for versions of ApiVersions that are not
+known here; only that request is answered with error 35 and the versions, in version 0 (KIP-511).
 """
 
 from __future__ import annotations
@@ -91,6 +91,9 @@ class _Unobserved:
     def refused(self, is_supported: bool) -> None: ...
 
 
+_UNOBSERVED = _Unobserved()
+
+
 class _Place:
     """Place of one answer in the order of requests."""
 
@@ -110,10 +113,10 @@ class KafkaConnection:
 
     def __init__(self, keys: ApiTable, limits: WireLimits,
                  expected_bytes: Callable[[KafkaRequest], int] = lambda request: 0,
-                 observer: Observer = _Unobserved()):
+                 observer: Observer | None = None):
         """``keys``: the APIs that are served, with their versions. ``expected_bytes``: returns the
         bytes that the answer to a request may have, 0 = few."""
-        self._observer = observer
+        self._observer = observer or _UNOBSERVED
         self.limits = limits
         self.state = State.OPEN
         self.reader = KafkaFrameReader(limits)

@@ -3,14 +3,15 @@
 Contract. ``take_events`` handles what has arrived, below the limits of the session.
 ``in_flight_max`` unanswered requests, ``connection_bytes_in_flight_max`` bytes of unanswered
 appends or ``connection_answer_bytes_max`` bytes of replies that cannot leave pause the reading,
-which stops the sender through TCP; so do ``connection_tasks_max`` requests that wait in tasks, and a
-large frame that the memory budget does not admit now. A client is never disconnected for requests that it sent ahead. When all connections together reach a limit, requests are refused before
-any work is done for them. Requests are handled in order of arrival; replies leave when they are
-ready, gathered per round. The work of a session per turn of the loop is bounded (``rows_left``).
-The rest of the requests that arrived together waits for the other sessions, and a request longer
-than a step is processed in turns, before the next one of its session is taken. A client that does
-not read its replies is disconnected when its outbox is full. A client that ends its side of the
-stream still receives the replies to its requests; its long polls are answered at once.
+which stops the sender through TCP; so do ``connection_tasks_max`` requests that wait in tasks, and
+a large frame that the memory budget does not admit now. A client is never disconnected for requests
+that it sent ahead. When all connections together reach a limit, requests are refused before any
+work is done for them. Requests are handled in order of arrival; replies leave when they are ready,
+gathered per round. The work of a session per turn of the loop is bounded (``rows_left``). The rest
+of the requests that arrived together waits for the other sessions, and a request longer than a step
+is processed in turns, before the next one of its session is taken. A client that does not read its
+replies is disconnected when its outbox is full. A client that ends its side of the stream still
+receives the replies to its requests; its long polls are answered at once.
 
 A session knows no protocol. ``RequestDispatch`` is the part of a port that knows its messages and
 calls the handlers (``native_requests``); all ports of a node share ``Sessions``, and with it the

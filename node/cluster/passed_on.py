@@ -1,7 +1,7 @@
 """Requests that this node passes on to the metadata leader for its clients.
 
-Contract. ``ask`` is that of ``MetadataRequests``, for at most ``passed_on_requests_max`` requests at
-a time: more are refused with ``QueueFull`` before anything is sent, and clients repeat them.
+Contract. ``ask`` is that of ``MetadataRequests``, for at most ``passed_on_requests_max`` requests
+at a time: more are refused with ``QueueFull`` before anything is sent, and clients repeat them.
 
 Theory. They have bulk connections of their own. Requests of the cluster itself (registrations,
 reports of members, switches of partitions) would otherwise wait behind those of any number of

@@ -1,9 +1,9 @@
 """Sizes of answers before they are made.
 
-Contract. ``expected_bytes`` returns what the answer to a request may take at most, as far as that is
-more than the request itself: a session takes no further requests when the answers that are made and
-those that may follow exceed its limit. A fetch takes what it may read, and one more batch of the
-largest size, as in ``fetch_bytes_max``.
+Contract. ``expected_bytes`` returns what the answer to a request may take at most, as far as that
+is more than the request itself: a session takes no further requests when the answers that are made
+and those that may follow exceed its limit. A fetch takes what it may read, and one more batch of
+the largest size, as in ``fetch_bytes_max``.
 """
 
 from __future__ import annotations

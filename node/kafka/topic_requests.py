@@ -24,8 +24,8 @@ from multiraft.settings.effective import Source
 from multiraft.wire.errors import Code, ErrorDetail, InvalidTopicName, TopicExists
 from multiraft.wire.messages import CreateTopic, DeleteTopic
 from multiraft.wire.settings import DescribeSettings, SettingChange, SettingRow
-from node.admin.setting_requests import judged
 from node.access import Operation
+from node.admin.setting_requests import judged
 from node.clients.metadata_wait import METADATA_WAIT_S
 from node.clients.request_tasks import RequestTasks
 from node.clients.session import Session
