@@ -32,6 +32,7 @@ from node.kafka.raised_epochs import RaisedEpochs
 from node.kafka.record_deletion import RecordDeletions
 from node.kafka.requests import Handler, KafkaRequests
 from node.kafka.setting_requests import NodeSetting, SettingRequests
+from node.kafka.staged_records import StagedRecords
 from node.kafka.topic_requests import TopicChanges
 from node.kafka.topic_view import TopicView
 from node.loop.disk_space import total_bytes
@@ -58,12 +59,14 @@ def build_kafka(env: NodeEnv, metadata: MetadataParts, peers: PeerParts, reads: 
     topics = TopicView(core, metadata.log, directory, reads.read_view, metadata.known)
     produce = ProduceRequests(clients.produce_handler, topics, RaisedEpochs(
         directory, peers.passed_on_requests, reads.background, env.log))
-    fetch = FetchRequests(reads.fetch_handler, topics, sessions.budget, metadata.log, tasks)
+    staged_records = StagedRecords(metadata.log)
+    fetch = FetchRequests(reads.fetch_handler, topics, sessions.budget, metadata.log,
+                          staged_records, tasks)
     leader_epochs = LeaderEpochs(core, env.store.partition_states, reads.read_view,
                                  reads.read_index_requests, env.turns)
     epochs = EpochRequests(leader_epochs, topics, tasks, env.turns)
-    offsets = OffsetRequests(reads.offsets, reads.fetch_handler, topics, leader_epochs, tasks,
-                             reads.background, env.turns, request_round)
+    offsets = OffsetRequests(reads.offsets, reads.fetch_handler, topics, leader_epochs,
+                             staged_records, tasks, reads.background, env.turns, request_round)
     described = TopicDescriptions(core, metadata.log, topics, cluster_id, config.kafka,
                                   limits.metadata_rows_max, tasks, peers.passed_on_requests,
                                   env.turns)

@@ -59,11 +59,11 @@ class FetchRequests:
     """The handler of fetch requests."""
 
     def __init__(self, fetch_handler: FetchHandler, topics: TopicView, budget: MemoryBudget,
-                 metadata_log: MetadataLog, tasks: RequestTasks):
+                 metadata_log: MetadataLog, staged_records: StagedRecords, tasks: RequestTasks):
         self._fetch_handler = fetch_handler
         self._topics = topics
         self._budget = budget
-        self._staged_records = StagedRecords(metadata_log)
+        self._staged_records = staged_records
         self._metadata_log = metadata_log
         self._tasks = tasks
 

@@ -7,13 +7,18 @@ on. Kafka's clients take the offset as it is, while native clients search by the
 a time, -3 is the first record with the largest time, -4 the begin (no log is kept elsewhere, so the
 whole one is local), and -5 the end of what is kept elsewhere: there is none. Each exists from a
 version on, as in Kafka. The leader epoch of an answer is that of the record, of the end the present
-one.
+one. At isolation level 1 the end is the last stable offset, at which a fetch stops as well: the
+first batch of a transaction that is not decided.
 
 Theory. The index of a partition holds the highest time of the batches up to each: the first batch
 that reaches a time is the first with a record of that time or later, unless the log start lies
 behind it. Then later batches may be older, and the search continues. It is bounded
 (``SEARCH_READS_MAX``): after that the offset to continue from is answered, which is not behind
 the record.
+
+The last stable offset is looked for only in topics that an open transaction names, from the offset
+on that it named (``TopicEnds``). The search reads headers, within the same bound: after that the
+answer is the offset that it has reached, below which everything is stable.
 
 The largest time is in the index as well, and the first batch that reaches it has the record. Only
 if that record was deleted, and all later ones are older, the search reads on from the log start,
@@ -51,8 +56,9 @@ from node.clients.session import Session
 from node.kafka.answers import KafkaAnswer
 from node.kafka.authorized import topic_fault
 from node.kafka.error_codes import Fault, absent, of_offsets
-from node.kafka.fetch import epoch_fault
+from node.kafka.fetch import READ_COMMITTED, epoch_fault
 from node.kafka.record_search import Found, LargestTimeSearch, RecordSearch
+from node.kafka.staged_records import StagedRecords
 from node.kafka.topic_view import NO_PARTITION, UNKNOWN, TopicView, incarnation_of
 from node.loop.steps import ROWS_PER_STEP, parts
 
@@ -68,6 +74,8 @@ EPOCHS_SINCE = 4
 #: follow only where producers' clocks go back.
 SEARCH_BYTES = 1 << 20
 SEARCH_READS_MAX = 16
+#: Time that no record has: a search for it opens no batch, and ends behind the last one.
+NEVER_MS = (1 << 63) - 1
 
 
 #: First version with each number.
@@ -85,6 +93,7 @@ class _Query(NamedTuple):
     time: int
     result: Any
     version: int  # of the request
+    staged_from: int = UNKNOWN  # first offset that an open transaction may have; -1 = none has
 
 
 class _Waited:
@@ -122,8 +131,9 @@ class OffsetRequests:
     """The handler of ListOffsets requests."""
 
     def __init__(self, offsets: RequestHandler, fetch_handler: RequestHandler, topics: TopicView,
-                 leader_epochs: LeaderEpochs, tasks: RequestTasks, background: Background,
-                 turns: Turns, request_round: Callable[[], None]):
+                 leader_epochs: LeaderEpochs, staged_records: StagedRecords, tasks: RequestTasks,
+                 background: Background, turns: Turns, request_round: Callable[[], None]):
+        self._staged_records = staged_records
         self._leader_epochs = leader_epochs
         self._offsets = offsets
         self._fetch_handler = fetch_handler
@@ -150,6 +160,8 @@ class OffsetRequests:
         version = request.header.request_api_version
         responses: list[Any] = []
         queries: list[_Query] = []
+        staged = (self._staged_records.begins() if message.isolation_level == READ_COMMITTED
+                  else {})
         for topic in message.topics:
             response = ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name)
             responses.append(response)
@@ -166,7 +178,8 @@ class OffsetRequests:
                     if fault is not None:
                         result.error_code = fault.error
                     elif asked.timestamp != LATEST_TIERED:  # no log is kept elsewhere
-                        queries.append(_Query(incarnation, asked.timestamp, result, version))
+                        queries.append(_Query(incarnation, asked.timestamp, result, version,
+                                              staged.get(incarnation, UNKNOWN)))
         await self._look_up(session, queries)
         if version >= EPOCHS_SINCE:
             for part in parts(len(queries)):
@@ -199,6 +212,8 @@ class OffsetRequests:
                 max(query.time, UNKNOWN)), query) for query in queries]):
             if query.time != MAX_TIME:
                 query.result.offset = found
+                if query.time == LATEST_TIME and query.staged_from != UNKNOWN:
+                    self._enter_stable(query, await self._last_stable(session, query, found))
                 if query.time >= 0 and found != UNKNOWN:
                     self._enter(query, await self._first_record(session, query, found))
             elif found != UNKNOWN:  # a time
@@ -222,6 +237,34 @@ class OffsetRequests:
             else:
                 query.result.error_code = of_offsets(row.code, query.version)
         return found
+
+    def _enter_stable(self, query: _Query, found: int | ErrorCode) -> None:
+        """Enter the result of a search for the last stable offset."""
+        if isinstance(found, ErrorCode):
+            query.result.error_code, query.result.offset = found, UNKNOWN
+        else:
+            query.result.offset = found
+
+    async def _last_stable(self, session: Session, query: _Query, end: int) -> int | ErrorCode:
+        """Return the offset of the first batch of a transaction that is not decided, ``end`` if
+        there is none below it, or the error of a read. Reads up to ``SEARCH_READS_MAX`` times; then
+        the offset that it has reached."""
+        offset = max(query.staged_from, self._topics.log_start(query.incarnation))
+        for _ in range(SEARCH_READS_MAX):
+            if offset >= end:
+                break
+            batches = await self._read(session, query, offset)
+            if isinstance(batches, ErrorCode):
+                return batches
+            if not batches:
+                break
+            open_offset = self._staged_records.open_offset(batches)
+            if open_offset != UNKNOWN:
+                return min(open_offset, end)
+            offset = (await self._background.read(RecordSearch(batches, offset, NEVER_MS))).offset
+        else:
+            return min(offset, end)
+        return end
 
     def _enter(self, query: _Query, found: Found | ErrorCode) -> None:
         """Enter the result of a search for a record."""
