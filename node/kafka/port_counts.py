@@ -39,9 +39,10 @@ _ROWS: dict[int, tuple[str, ...]] = {
     ApiKey.INCREMENTAL_ALTER_CONFIGS: ("responses",),
     ApiKey.DESCRIBE_LOG_DIRS: ("results",),
 }
-#: APIs whose response has an error of its own.
+#: APIs whose response has an error of its own. That of DescribeLogDirs repeats the one of its row,
+#: in later versions.
 _WHOLE = {ApiKey.FETCH, ApiKey.FIND_COORDINATOR, ApiKey.API_VERSIONS, ApiKey.INIT_PRODUCER_ID,
-          ApiKey.DESCRIBE_ACLS, ApiKey.DESCRIBE_LOG_DIRS, ApiKey.DESCRIBE_CLUSTER}
+          ApiKey.DESCRIBE_ACLS, ApiKey.DESCRIBE_CLUSTER}
 
 
 class PortCounts:

@@ -98,6 +98,8 @@ async def test_requests_of_the_cluster_do_not_wait_behind_those_of_clients():
     control = asking(receiver.address.port, 0.05)
     async with trio.open_nursery() as nursery:
         await nursery.start(receiver.listener.serve)
+        nursery.start_soon(passed_on.close_idle)
+        nursery.start_soon(control.close_idle)
         asker = PeerAsker(passed_on)
         async with trio.open_nursery() as clients:
             clients.start_soon(asker.ask, 2, REQUEST)

@@ -108,6 +108,8 @@ async def test_errors_of_every_api_are_counted_wherever_a_response_has_them(tmp_
                 counts.errors.clear()
                 found = [code for code in error_codes(await client.ask(key, request, version))
                          if code]
+                if key is ApiKey.DESCRIBE_LOG_DIRS and version == last:
+                    found.remove(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # the response repeats it
                 assert sum(counts.errors.values()) == len(found) > 0, (version, found)
         node.clients.sessions.stopping = False
 
