@@ -1,4 +1,4 @@
-"""Who may do what: the one function that every handler of a client's request calls.
+"""Permissions of clients: the one function that every handler of a client's request calls.
 
 Contract. ``authorize(principal, operation, kind, name)`` returns True if the client may carry out
 the operation on the resource. It allows everything, because there are no access rules yet. Handlers
@@ -7,8 +7,8 @@ topic that a request names, once for a request about the cluster, and never for 
 Operations, kinds of resources and the name of the cluster are Kafka's.
 
 A client that presents a certificate is the user of its common name, else of its first DNS name. All
-others are the user ANONYMOUS. Nodes ask nobody: the handshake of the peer port has proven who they
-are.
+others are the user ANONYMOUS. Nodes need no permission: the handshake of the peer port has proven
+who they are.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 
 
 class Operation(enum.IntEnum):
-    """What a client does with a resource; Kafka's numbers."""
+    """Operation of a client on a resource; Kafka's numbers."""
 
     READ = 3
     WRITE = 4
@@ -42,7 +42,7 @@ class ResourceKind(enum.IntEnum):
 
 
 class Principal(NamedTuple):
-    """Who a client is. A user has Kafka's type of principals, ``User``."""
+    """Identity of a client. A user has Kafka's type of principals, ``User``."""
 
     name: str
 

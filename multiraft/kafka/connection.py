@@ -82,7 +82,7 @@ class Observer(Protocol):
 
 
 class _Unobserved:
-    """The observer of a connection that nobody observes."""
+    """The observer of a connection without one."""
 
     def received(self, request: KafkaRequest, size: int) -> None: ...
 

@@ -46,7 +46,7 @@ _WHOLE = {ApiKey.FETCH, ApiKey.FIND_COORDINATOR, ApiKey.API_VERSIONS, ApiKey.INI
 
 
 class PortCounts:
-    """What all connections of the port have received and sent since the node began."""
+    """Counters of all connections of the port since the node began."""
 
     def __init__(self) -> None:
         self.requests: dict[int, int] = {}  # API -> received
