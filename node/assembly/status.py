@@ -6,6 +6,7 @@ import functools
 from dataclasses import dataclass
 
 from multiraft.kafka.apis import ApiKey
+from multiraft.kafka.connection import KafkaConnection
 from multiraft.kafka.error_codes import ErrorCode
 from node.assembly.admin import AdminParts
 from node.assembly.clients import ClientParts
@@ -94,7 +95,8 @@ def kafka_port(kafka: KafkaParts, peers: PeerParts) -> KafkaPort:
     """Return the counters of the port for Kafka's clients, with the names of APIs and errors.
     O(connections)."""
     counts, connections = kafka.requests.counts, kafka.connections
-    streams = [connection.session.stream for connection in connections.open]
+    open_streams = [connection.session.stream for connection in connections.open]
+    streams = [stream for stream in open_streams if isinstance(stream, KafkaConnection)]
     known = sum(counts.closed.values())
     return KafkaPort(
         {ApiKey(key).name: counts.requests.get(key, 0) for key in sorted(kafka.requests.apis)},
