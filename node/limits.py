@@ -33,17 +33,26 @@ FETCH_HEADER_BYTES = 512 << 10
 class Limits:
     """The table [limits] of ``node.toml``."""
 
-    #: Client connections: each costs a socket, a task and up to two buffers.  Lowered at start to
-    #: what the system's limit of open files leaves; more are closed at once.
+    #: Client connections, of the native port and Kafka's together: each costs a socket, a task and
+    #: up to two buffers.  Lowered at start to what the system's limit of open files leaves; more
+    #: are closed at once.
     connections_max: int = 4096
-    #: Connections of those from one address: a client that leaks connections leaves some for
-    #: others.
+    #: Connections of those from one address, of both ports together: a host that leaks connections
+    #: leaves some for others.
     connections_per_address_max: int = 1024
-    #: Connections to the peer port, authenticated or not: two per node of the cluster, and more for
-    #: those that are refused.
+    #: Connections to the peer port, authenticated or not: up to five of each node of the cluster,
+    #: and more for those that are refused.
     peer_connections_max: int = 512
     #: Unanswered requests of one connection; more are not read (backpressure).
     requests_in_flight_max: int = 256
+    #: Requests of one connection that wait in tasks of their own: for the metadata leader, until a
+    #: change is applied, or for a majority to confirm a leader. More are not read. A port has 1,024
+    #: tasks, of which no connection may take most.
+    connection_tasks_max: int = 64
+    #: Requests that this node has with the metadata leader for Kafka's clients: to create topics,
+    #: to change settings, to grant identities. More are refused, to be repeated: at some
+    #: milliseconds each, the last one waits for a second.
+    passed_on_requests_max: int = 256
     #: Unanswered requests of all connections, long polls included, at about 1 KB each; more are
     #: refused before any work is done.
     node_requests_in_flight_max: int = 1 << 16
@@ -64,6 +73,11 @@ class Limits:
     write_timeout_ms: int = 30_000
     #: Bytes of replies that wait for a client; above it the connection is closed.
     connection_send_buffer_bytes_max: int = 64 << 20
+    #: Bytes of replies of one connection that wait for the client, or behind a reply to an earlier
+    #: request of Kafka's protocol, with what the requests in flight there may still return; more
+    #: requests are not read. With the reply to one fetch it stays below the limit above: no client
+    #: is disconnected for requests that it sent ahead.
+    connection_answer_bytes_max: int = 32 << 20
     #: The same of all connections; above it fetches are refused before any work is done.
     node_send_buffer_bytes_max: int = 512 << 20
     #: Bytes of frames that wait for a peer; above it the connection is closed, and the peer probed
@@ -208,9 +222,11 @@ _MAY_BE_ZERO = ("page_cache_read_bytes_max", "metadata_entries_kept",
 _ORDER = (
     ("connections_per_address_max", "connections_max"),
     ("requests_in_flight_max", "node_requests_in_flight_max"),
+    ("connection_tasks_max", "requests_in_flight_max"),
     ("frame_bytes_max", "connection_bytes_in_flight_max"),
     ("connection_bytes_in_flight_max", "node_bytes_in_flight_max"),
     ("frame_bytes_max", "connection_send_buffer_bytes_max"),
+    ("connection_answer_bytes_max", "connection_send_buffer_bytes_max"),
     ("connection_send_buffer_bytes_max", "node_send_buffer_bytes_max"),
     ("partitions_per_topic_max", "partitions_max"),
     ("partitions_per_topic_max", "metadata_rows_max"),

@@ -100,7 +100,7 @@ class Node:
                                            self.driver)
         self.status = build_status(env, self.storage, self.metadata, self.peers, self.reads,
                                    self.admin, self.clients, self.replicas, self.rebalance,
-                                   self.driver, self.retention)
+                                   self.driver, self.retention, self.kafka)
         for old, new in config.renamed_keys:
             log.warning("config_key_renamed", extra={"key": old, "new_key": new})
         for difference in bootstrap.edited(config, self.metadata.known.facts,
@@ -216,6 +216,7 @@ class Node:
             replicas.record_copies.run,
             peers.bulk.close_idle,
             peers.control.close_idle,
+            peers.passed_on.close_idle,
             replicas.partition_switcher.run,
             replicas.log_start_propagation.run,
             replicas.partition_deletion.run,

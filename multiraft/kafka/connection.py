@@ -3,7 +3,7 @@ buffers out.
 
 Contract.  A driver owns a socket and obeys:
 
-    connection = KafkaConnection(keys, limits)
+    connection = KafkaConnection(keys, limits, expected_bytes)
     count = sock.recv_into(connection.buffer_for_receive())
     connection.received(count)                                  # 0 = end of the stream
     while (event := connection.next_event()) not in (NEED_DATA, PAUSED): handle(event)
@@ -23,16 +23,17 @@ Transitions.
 
 Theory.  Kafka's clients match answers to requests by their order, so an answer that is ready early
 is held: a long poll delays the answers behind it on its connection, and nothing else.  Held answers
-are counted in ``held_bytes``, because they take memory like answers that a client does not read.  A
-produce request with acks=0 has no answer, so it has no place in the order.  A client of a later
-Kafka asks for versions of ApiVersions that are not known here; only that request is answered with
-error 35 and the versions, in version 0 (KIP-511).
+are counted in ``held_bytes``, because they take memory like answers that a client does not read.
+``answer_bytes`` has beside them what requests without an answer may still return, so that a driver
+can stop the reading before the memory is taken.  A produce request with acks=0 has no answer, so it
+has no place in the order.  A client of a later Kafka asks for versions of ApiVersions that are not
+known here; only that request is answered with error 35 and the versions, in version 0 (KIP-511).
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, NamedTuple, Sequence
+from typing import Any, Callable, NamedTuple, Protocol, Sequence
 
 from multiraft.kafka.apis import ApiKey, ApiTable
 from multiraft.kafka.errors import KafkaFrameError, UnencodableMessage, UnsupportedVersion
@@ -67,31 +68,71 @@ class KafkaRequest(NamedTuple):
     message: Any
 
 
+class Observer(Protocol):
+    """Counts what connections receive and send."""
+
+    def received(self, request: KafkaRequest, size: int) -> None:
+        """Count a request of ``size`` bytes."""
+
+    def answered(self, key: int, response: Any, size: int) -> None:
+        """Count a response of ``size`` bytes to a request of API ``key``."""
+
+    def refused(self, is_supported: bool) -> None:
+        """Count a connection whose bytes are no request, or one that is not supported."""
+
+
+class _Unobserved:
+    """The observer of a connection without one."""
+
+    def received(self, request: KafkaRequest, size: int) -> None: ...
+
+    def answered(self, key: int, response: Any, size: int) -> None: ...
+
+    def refused(self, is_supported: bool) -> None: ...
+
+
+_UNOBSERVED = _Unobserved()
+
+
 class _Place:
     """Place of one answer in the order of requests."""
 
-    __slots__ = ("header", "buffers")
+    __slots__ = ("header", "expected", "buffers")
 
-    def __init__(self, header: RequestHeader):
+    def __init__(self, header: RequestHeader, expected: int):
         self.header = header
+        self.expected = expected  # bytes of the answer, at most
         self.buffers: list[Buffer] | None = None  # of the answer; None = not answered yet
 
 
 class KafkaConnection:
     """The requests of one client of Kafka, in order of arrival, and the order of its answers."""
 
-    __slots__ = ("limits", "state", "reader", "held_bytes", "_keys", "_places", "_first", "_ended")
+    __slots__ = ("limits", "state", "reader", "held_bytes", "held", "_keys", "_places", "_first",
+                 "_ended", "_expected_bytes", "_expected", "_observer")
 
-    def __init__(self, keys: ApiTable, limits: WireLimits):
-        """``keys``: the APIs that are served, with their versions."""
+    def __init__(self, keys: ApiTable, limits: WireLimits,
+                 expected_bytes: Callable[[KafkaRequest], int] = lambda request: 0,
+                 observer: Observer | None = None):
+        """``keys``: the APIs that are served, with their versions. ``expected_bytes``: returns the
+        bytes that the answer to a request may have, 0 = few."""
+        self._observer = observer or _UNOBSERVED
         self.limits = limits
         self.state = State.OPEN
         self.reader = KafkaFrameReader(limits)
-        self.held_bytes = 0  # of answers behind one that is not ready
+        self.held = 0  # answers behind one that is not ready
+        self.held_bytes = 0  # of those
         self._keys = keys
         self._places: deque[_Place] = deque()  # of requests that are not answered, or held
         self._first = 0  # id of the first place
         self._ended = False
+        self._expected_bytes = expected_bytes
+        self._expected = 0  # bytes of the answers that are not ready
+
+    @property
+    def answer_bytes(self) -> int:
+        """Bytes of held answers, and of those that are not ready, as far as they are expected."""
+        return self.held_bytes + self._expected
 
     @property
     def in_flight(self) -> int:
@@ -132,8 +173,9 @@ class KafkaConnection:
                 return NEED_DATA
             if self.reader.mid_frame:
                 raise RemoteProtocolError("the stream ended inside a frame")
-        except RemoteProtocolError:
+        except RemoteProtocolError as error:
             self.state = State.BROKEN
+            self._observer.refused(not isinstance(error.__cause__, UnsupportedVersion))
             raise
         self.state = State.CLOSED
         return ConnectionClosed()
@@ -143,19 +185,24 @@ class KafkaConnection:
             header, message = decode_request(frame, self._keys)
         except UnsupportedVersion as error:
             if error.header.request_api_key != ApiKey.API_VERSIONS:
-                raise RemoteProtocolError(str(error)) from None
-            return self._event(KafkaRequest(error.header, None))
+                raise RemoteProtocolError(str(error)) from error
+            return self._event(KafkaRequest(error.header, None), frame)
         except KafkaFrameError as error:
             raise RemoteProtocolError(f"request: {error}") from None
         if header.request_api_key == ApiKey.PRODUCE:
             self.reader.header_bytes -= _record_bytes(message)
             if not message.acks:
-                return RequestEvent(NO_ANSWER, KafkaRequest(header, message))
-        return self._event(KafkaRequest(header, message))
+                request = KafkaRequest(header, message)
+                self._observer.received(request, len(frame))
+                return RequestEvent(NO_ANSWER, request)
+        return self._event(KafkaRequest(header, message), frame)
 
-    def _event(self, request: KafkaRequest) -> RequestEvent:
+    def _event(self, request: KafkaRequest, frame: memoryview) -> RequestEvent:
         """Return the event of a request, after adding a place for its answer."""
-        self._places.append(_Place(request.header))
+        self._observer.received(request, len(frame))
+        place = _Place(request.header, self._expected_bytes(request))
+        self._expected += place.expected
+        self._places.append(place)
         return RequestEvent(self._first + len(self._places) - 1, request)
 
     # ---- answers in, bytes out ----
@@ -179,13 +226,18 @@ class KafkaConnection:
                              else unsupported_api_versions(place.header, self._keys))
         except UnencodableMessage as error:
             raise LocalProtocolError(str(error)) from error
+        self._expected -= place.expected
+        size = sum(map(len, place.buffers))
+        self._observer.answered(place.header.request_api_key, message, size)
         if at:
-            self.held_bytes += sum(map(len, place.buffers))
+            self.held += 1
+            self.held_bytes += size
             return []
         found = place.buffers
         self._places.popleft()
         self._first += 1
         while self._places and (held := self._places[0].buffers) is not None:
+            self.held -= 1
             self.held_bytes -= sum(map(len, held))
             found += held
             self._places.popleft()

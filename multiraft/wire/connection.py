@@ -124,6 +124,8 @@ class Connection:
     #: Bytes of replies that wait for replies to earlier requests: none, because replies may come in
     #: any order.
     held_bytes = 0
+    #: Bytes of those, and of the replies that requests in flight may have.
+    answer_bytes = 0
 
     def __init__(self, role: Role, limits: WireLimits = DEFAULT_LIMITS):
         self.role = role

@@ -13,7 +13,7 @@
     |     InvalidBatch BatchTooLarge QueueFull ProducerFenced OutOfOrderSequence Quarantined
     |     ShuttingDown StaleMetadata StorageFull LimitExceeded TimedOut UnknownNode WrongCluster
     |     WrongIncarnation NodeRemoved StaleBootId DuplicateNode UnlinkedBootId Moved StaleEpoch
-    |     StalePlan PlanActive StaleTransaction UnknownProducer InvalidSetting
+    |     StalePlan PlanActive StaleTransaction UnknownProducer InvalidSetting NotAuthorized
     +- AmbiguousOutcome          the request may or may not have had an effect
 
 Contract.  A ``RequestError`` guarantees that the request had no effect, so a caller may repeat it
@@ -90,6 +90,7 @@ class Code(enum.IntEnum):
     STALE_TRANSACTION = 28
     UNKNOWN_PRODUCER = 30
     INVALID_SETTING = 31
+    NOT_AUTHORIZED = 32
     UNKNOWN_NODE = 40
     WRONG_CLUSTER = 41
     WRONG_INCARNATION = 42
@@ -326,6 +327,12 @@ class InvalidSetting(RequestError):
     text has the reason."""
 
     code = Code.INVALID_SETTING
+
+
+class NotAuthorized(RequestError):
+    """The access rules of the cluster do not allow the client what it requests."""
+
+    code = Code.NOT_AUTHORIZED
 
 
 class UnknownNode(RequestError):

@@ -94,6 +94,13 @@ class TlsSocket:
                      if kind == "DNS")
 
     @property
+    def peer_common_name(self) -> str:
+        """Common name of the subject of the other side's certificate; empty if it has none."""
+        certificate: dict[str, Any] = self._tls.getpeercert() or {}
+        return next((value for part in certificate.get("subject", ()) for kind, value in part
+                     if kind == "commonName"), "")
+
+    @property
     def version(self) -> str | None:
         """Version of TLS, "TLSv1.3" or "TLSv1.2"; None before the handshake."""
         return self._tls.version()

@@ -26,6 +26,7 @@ from multiraft.wire import messages as wire
 from multiraft.wire.connection import RequestEvent
 from multiraft.wire.errors import (
     Code,
+    ErrorDetail,
     InvalidRequest,
     LeaderUnknown,
     LimitExceeded,
@@ -37,6 +38,7 @@ from multiraft.wire.errors import (
 from multiraft.wire.schema import I16_MAX
 from multiraft.wire.settings import SettingChange
 from node.admin.group_requests import GroupRequests
+from node.admin.permissions import denied
 from node.admin.setting_requests import judged
 from node.clients.metadata_wait import METADATA_WAIT_S
 from node.clients.request_tasks import RequestTasks
@@ -98,7 +100,11 @@ class Admin:
 
     def handle(self, event: RequestEvent, answer: Answer) -> None:
         """Start a task that handles a request and calls ``answer`` once, later; above
-        ``ADMIN_REQUESTS_MAX`` refuse at once."""
+        ``ADMIN_REQUESTS_MAX``, and without permission, refuse at once."""
+        reason = denied(answer.session, event.request, self._metadata_log.state)
+        if reason:
+            answer.refuse(Code.NOT_AUTHORIZED, ErrorDetail(text=reason))
+            return
         self._tasks.start(answer, self._reply_to, event)
 
     def forget(self, session: Session) -> None:

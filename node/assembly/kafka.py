@@ -35,6 +35,7 @@ from node.kafka.raised_epochs import RaisedEpochs
 from node.kafka.record_deletion import RecordDeletions
 from node.kafka.requests import Handler, KafkaRequests
 from node.kafka.setting_requests import NodeSetting, SettingRequests
+from node.kafka.staged_records import StagedRecords
 from node.kafka.topic_requests import TopicChanges
 from node.kafka.topic_view import TopicView
 from node.loop.disk_space import total_bytes
@@ -60,25 +61,26 @@ def build_kafka(env: NodeEnv, metadata: MetadataParts, peers: PeerParts, reads: 
     tasks = RequestTasks(env.turns, request_round, directory.leader_detail)
     topics = TopicView(core, metadata.log, directory, reads.read_view, metadata.known)
     produce = ProduceRequests(clients.produce_handler, topics, RaisedEpochs(
-        directory, peers.metadata_requests, reads.background, env.log))
+        directory, peers.passed_on_requests, reads.background, env.log))
     calls = ReadCalls(env.turns, request_round)
     ServedReads(peers.bulk, calls, reads.fetch_handler, reads.offsets, directory.leader_detail)
     earlier_reads = EarlierReads(core, directory, reads.read_view, calls, reads.fetch_handler,
                                  reads.offsets, peers.bulk)
+    staged_records = StagedRecords(metadata.log)
     fetch = FetchRequests(reads.fetch_handler, calls, earlier_reads, topics, sessions.budget,
-                          metadata.log, tasks)
+                          metadata.log, staged_records, tasks)
     leader_epochs = LeaderEpochs(core, env.store.partition_states, reads.read_view,
                                  reads.read_index_requests, env.turns)
     epochs = EpochRequests(leader_epochs, topics, tasks, env.turns)
     offsets = OffsetRequests(reads.offsets, reads.fetch_handler, calls, earlier_reads, topics,
-                             leader_epochs, tasks, reads.background, env.turns)
+                             leader_epochs, staged_records, tasks, reads.background, env.turns)
     described = TopicDescriptions(core, metadata.log, topics, cluster_id, config.kafka,
-                                  limits.metadata_rows_max, tasks, peers.metadata_requests,
+                                  limits.metadata_rows_max, tasks, peers.passed_on_requests,
                                   env.turns)
-    changes = TopicChanges(metadata.log, topics, peers.metadata_requests,
+    changes = TopicChanges(metadata.log, topics, peers.passed_on_requests,
                            admin.handlers[DescribeSettings], config.kafka, limits,
                            lambda: metadata.known.facts.replication_factor, tasks, env.turns)
-    settings = SettingRequests(admin.handlers[DescribeSettings], peers.metadata_requests,
+    settings = SettingRequests(admin.handlers[DescribeSettings], peers.passed_on_requests,
                                config.node.id, node_settings(
                                    config, metadata.known.facts.replication_factor), tasks)
     cluster = ClusterRequests(topics, cluster_id)
@@ -87,7 +89,7 @@ def build_kafka(env: NodeEnv, metadata: MetadataParts, peers: PeerParts, reads: 
         metadata.log, env.store.partition_states, str(config.data_dir),
         lambda: (total_bytes(config.data_dir), env.space.free), limits.metadata_rows_max, tasks,
         env.turns)
-    identities = Identities(peers.metadata_requests, tasks)
+    identities = Identities(peers.passed_on_requests, tasks)
     coordinators = Coordinators()
     requests = KafkaRequests(sessions, {
         ApiKey.PRODUCE: Handler(produce.handle, produce.refuse),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -13,7 +14,8 @@ from node.assembly.env import NodeEnv
 from node.assembly.metadata import MetadataParts
 from node.assembly.storage import StorageParts
 from node.cluster.metadata_client import MetadataRequests
-from node.cluster.peer_requests import Handlers, PeerRequests
+from node.cluster.passed_on import TURN_TIMEOUT_S, PassedOnRequests
+from node.cluster.peer_requests import Handlers, PeerAsker, PeerRequests
 from node.peers.admission import Admission
 from node.peers.append_links import PeerLink, Peers
 from node.peers.bulk_channel import Bulk
@@ -35,12 +37,15 @@ class PeerParts:
     bulk: Bulk
     #: Requests have bulk connections of their own, so that no snapshot delays them.
     control: Bulk
+    #: So have those of clients, so that they do not delay requests of the cluster itself.
+    passed_on: Bulk
     liveness: LivenessThread
     lease_events: LeaseEvents
     #: Request of another node -> its handler here; parts that are built later add theirs.
     handlers: Handlers
     requests: PeerRequests
     metadata_requests: MetadataRequests
+    passed_on_requests: PassedOnRequests
 
 
 def build_peers(env: NodeEnv, storage: StorageParts, metadata: MetadataParts) -> PeerParts:
@@ -50,8 +55,9 @@ def build_peers(env: NodeEnv, storage: StorageParts, metadata: MetadataParts) ->
     introduce = functools.partial(_introductions, env, metadata.admission)
     links = Peers(env.store, core, frame_bytes_max, env.loop.request,
                   storage.damage_found.notify, env.poller)
-    bulk, control = (Bulk(links.dial, introduce("bulk"), frame_bytes_max,
-                          limits.repair_bytes_per_second) for _ in range(2))
+    bulk, control, passed_on = (
+        Bulk(links.dial, introduce("bulk"), frame_bytes_max, limits.repair_bytes_per_second,
+             turn_timeout_s) for turn_timeout_s in (math.inf, math.inf, TURN_TIMEOUT_S))
     liveness = LivenessThread(
         StoreLiveness(config.node.id, env.store.boot_epoch, config.raft.lease_ms,
                  config.raft.heartbeat_interval_ms),
@@ -64,8 +70,10 @@ def build_peers(env: NodeEnv, storage: StorageParts, metadata: MetadataParts) ->
         control, handlers,
         functools.partial(request_error, leader_detail=metadata.directory.leader_detail),
         bulk.handlers)
-    return PeerParts(introduce, links, bulk, control, liveness, lease_events, handlers, requests,
-                     MetadataRequests(core, handlers, requests))
+    return PeerParts(introduce, links, bulk, control, passed_on, liveness, lease_events, handlers,
+                     requests, MetadataRequests(core, handlers, requests), PassedOnRequests(
+                         MetadataRequests(core, handlers, PeerAsker(passed_on)),
+                         limits.passed_on_requests_max))
 
 
 def make_link(env: NodeEnv, admission: Admission, introduce: Introduce, peer: int,

@@ -29,6 +29,8 @@ class AwaitedReply:
     """The reply callback of a call. ``session``: the owner of the steps that the handler runs."""
 
     __slots__ = ("session", "reply", "payload", "_refused", "_done")
+    #: Who makes the call has asked for the permission of its client, if it has one.
+    is_authorized = True
 
     def __init__(self, session: object):
         self.session = session

@@ -25,6 +25,7 @@ from multiraft.wire.errors import ProtocolError, RemoteProtocolError
 from multiraft.wire.foreign_protocols import Foreign, ForeignProtocol, NotTls
 from multiraft.wire.receive_buffer import ReceiveBuffer
 from multiraft.wire.tls import TlsSocket
+from node.access import ANONYMOUS, principal_of
 from node.clients.connection_reaper import ConnectionSample
 from node.clients.session import RequestDispatch, RequestStream, Session, Sessions
 from node.loop.foreign_clients import ForeignClients
@@ -81,7 +82,10 @@ class ClientConnection:
         self._sock = sock
         self._connection = owner.requests.new_stream()
         self._outbox = Outbox(sock, sessions.limits.connection_send_buffer_bytes_max)
-        self.session = Session(sessions, owner.requests, self._connection, self._outbox, self)
+        principal = (principal_of(sock.peer_common_name, sock.peer_names)
+                     if isinstance(sock, TlsSocket) else ANONYMOUS)
+        self.session = Session(sessions, owner.requests, self._connection, self._outbox, self,
+                               principal)
         self._connection.reader.memory.admit = self.session.admit
         self._turn_rows_max = sessions.limits.connection_turn_rows_max
         self._task_needed = trio.Event()  # the task is needed: an end, a pause, a handshake
@@ -184,9 +188,14 @@ class ClientConnection:
 
     async def _drain(self, scope: trio.CancelScope) -> None:
         try:
-            await self._outbox.drain()
+            await self._outbox.drain(self._written)
         except OSError:
             scope.cancel()
+
+    def _written(self) -> None:
+        """Have the task check a paused session: the client has read replies."""
+        if self.session.paused:
+            self.wake()
 
     async def _run_until_end(self) -> None:
         """Have the arrivals task read the socket, except during pauses, until the connection ends
@@ -280,12 +289,14 @@ class ClientConnections:
         self._security = security
         self._log = log
         self.foreign = ForeignClients(port, http_port, log)
+        self.accepted = 0
         self.closed_by_error = 0
 
     async def handle(self, sock: socket.socket) -> None:
         """Serve one connection of the client port until it ends, after the TLS handshake if TLS is
         configured. Protocol and TLS errors are logged; a client of another protocol receives a
         farewell. Raises ``OSError``."""
+        self.accepted += 1
         context = None if self._security is None else self._security.client_server
         try:
             if context is None:

@@ -15,7 +15,9 @@ from multiraft.errors import Compacted
 from multiraft.storage.errors import CorruptRange
 from multiraft.wire.errors import Code, ErrorDetail
 from multiraft.wire.messages import ANY, ReportCorruption, ReportCorruptionReply
+from node.access import Operation
 from node.clients.read_view import ReadView, Refused
+from node.clients.topic_access import TopicAccess
 from node.errors import is_exhausted, journal_unreadable
 
 if TYPE_CHECKING:
@@ -48,8 +50,9 @@ class CorruptionReports:
         ``seen_index``: the newest metadata index that the client knows."""
         self.received += 1
         try:
-            span = self._read_view.readable_range(request.incarnation, seen_index, ANY,
-                                                  request.offset)
+            span = self._read_view.readable_range(
+                request.incarnation, seen_index, ANY, request.offset,
+                TopicAccess(answer.session, Operation.READ))
             job = self._store.verify_job(span.group, request.incarnation, request.offset)
         except Refused as refused:
             answer.refuse(refused.code, refused.detail)

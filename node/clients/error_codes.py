@@ -22,6 +22,10 @@ class StaleTransaction(e.ProposalError):
     """The transaction of the batch is decided already."""
 
 
+class NotAuthorized(e.ProposalError):
+    """The client has no permission to write to the topic."""
+
+
 class UnknownProducer(e.ProposalError):
     """The batch names a producer id, or an epoch of it, that was never granted."""
 
@@ -64,6 +68,7 @@ _CODES: dict[type, Code] = {
     e.PartitionSealed: Code.STALE_METADATA,
     StaleMetadata: Code.STALE_METADATA,
     StaleTransaction: Code.STALE_TRANSACTION,
+    NotAuthorized: Code.NOT_AUTHORIZED,
     DiskFull: Code.STORAGE_FULL,
     UnknownProducer: Code.UNKNOWN_PRODUCER,
     e.UnknownPartition: Code.UNKNOWN_PARTITION,

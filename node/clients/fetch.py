@@ -32,8 +32,10 @@ from multiraft.storage.errors import (
 )
 from multiraft.wire.errors import Code, ErrorDetail
 from multiraft.wire.messages import Fetch, FetchPart, FetchReply, FetchResult
+from node.access import Operation
 from node.clients.load_counts import LoadCounts
 from node.clients.read_view import ReadableRange, ReadView, Refused, not_known_yet, out_of_range
+from node.clients.topic_access import TopicAccess
 from node.clock import monotonic_ns
 from node.errors import is_exhausted, journal_unreadable
 from node.histogram import Histogram
@@ -80,12 +82,14 @@ class WaitingFetch:
 
     __slots__ = ("request", "answer", "deadline_ms", "groups", "number", "seen_index",
                  "accepted_ns", "reads", "confirmed", "unconfirmed", "confirmations_open",
-                 "has_awaited_metadata")
+                 "has_awaited_metadata", "access")
 
     def __init__(self, request: Fetch, answer: Answer, accepted_ns: int, deadline_ms: int,
                  number: int, seen_index: int):
         self.request = request
         self.answer = answer
+        self.access = (None if answer.is_authorized
+                       else TopicAccess(answer.session, Operation.READ))
         self.deadline_ms = deadline_ms
         self.number = number
         self.seen_index = seen_index
@@ -251,7 +255,8 @@ class FetchHandler:
             rows += 1
             try:
                 span = self._read_view.readable_range(part.incarnation, fetch.seen_index,
-                                                      fetch.request.replica, part.offset)
+                                                      fetch.request.replica, part.offset,
+                                                      fetch.access)
                 groups.append(span.group)
                 self._check_range(part.offset, span, fetch)
                 read_range = None

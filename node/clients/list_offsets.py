@@ -36,6 +36,7 @@ from multiraft.wire.messages import (
     OffsetQuery,
     OffsetResult,
 )
+from node.access import Operation
 from node.clients.read_view import (
     BEING_SWITCHED,
     TERM_NOT_COMMITTED,
@@ -44,6 +45,7 @@ from node.clients.read_view import (
     Refused,
     not_known_yet,
 )
+from node.clients.topic_access import TopicAccess
 from node.errors import is_exhausted, journal_unreadable
 from node.loop.steps import ROWS_PER_STEP, StepRunner, advanced, parts
 
@@ -71,11 +73,14 @@ LACKS_RECORDS = ErrorDetail(text="the replica here lacks records, which are bein
 class _Request:
     """A request that waits for confirmations of leadership."""
 
-    __slots__ = ("request", "answer", "seen_index", "confirmed", "missing", "rows", "results")
+    __slots__ = ("request", "answer", "seen_index", "confirmed", "missing", "rows", "results",
+                 "access")
 
     def __init__(self, request: ListOffsets, answer: Answer, seen_index: int):
         self.request = request
         self.answer = answer
+        self.access = (None if answer.is_authorized
+                       else TopicAccess(answer.session, Operation.DESCRIBE))
         self.seen_index = seen_index
         self.confirmed: set[int] = set()  # groups
         self.missing: set[int] = set()  # groups whose confirmation is in flight
@@ -211,7 +216,8 @@ class Offsets:
             return self._largest_time(query, waiting)
         linearizable = waiting.request.linearizable
         span = self._read_view.readable_range(query.incarnation, waiting.seen_index,
-                                              LEADER if linearizable else ANY)
+                                              LEADER if linearizable else ANY,
+                                              access=waiting.access)
         if query.position == EARLIEST:
             return span.log_start
         _check_end(span, waiting)
@@ -222,7 +228,8 @@ class Offsets:
         epoch or later; -1 = none. O(entries log n). Raises ``Refused`` as ``_offset``, and where
         the answer may be in records that are not known here yet."""
         replica = LEADER if waiting.request.linearizable else ANY
-        place = self._read_view.location(query.incarnation, waiting.seen_index)
+        place = self._read_view.location(query.incarnation, waiting.seen_index,
+                                         waiting.access)
         if query.epoch > place.epoch:
             raise Refused(Code.STALE_METADATA, ErrorDetail(
                 text=f"this node knows of epoch {place.epoch}, not of {query.epoch}"))
@@ -247,7 +254,8 @@ class Offsets:
         """Return the highest timestamp of the batches of one epoch, -1 = none. O(log n). Raises
         ``Refused`` as ``_time``, and where records are missing here."""
         replica = LEADER if waiting.request.linearizable else ANY
-        place = self._read_view.location(query.incarnation, waiting.seen_index)
+        place = self._read_view.location(query.incarnation, waiting.seen_index,
+                                         waiting.access)
         history = place.epoch_history
         at = len(history) - 1
         while query.epoch and at > 0 and history[at].epoch > query.epoch:

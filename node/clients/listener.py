@@ -3,7 +3,7 @@
 Contract. ``serve`` accepts until cancelled, and runs a handler task per connection with its
 non-blocking socket. Errors of a handler (``OSError``, protocol errors) end only its own connection.
 A connection above ``connections_max``, or above ``per_address_max`` from one address, is closed at
-once and counted.
+once and counted. Listeners that share ``ConnectionCounts`` have these limits together.
 
 Theory. ``EMFILE`` does not end the loop: the listener pauses and continues (hashicorp/consul
 #3552), while every connection that ends frees a descriptor.
@@ -14,7 +14,7 @@ from __future__ import annotations
 import errno
 import socket
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import trio
 
@@ -56,12 +56,13 @@ def listen(address: Address) -> socket.socket:
 
 @dataclass(slots=True)
 class ConnectionCounts:
-    """Counts of one port: connections open now, and accepted and refused at a limit since the
-    start."""
+    """Counts of one port, or of ports with common limits: connections open now, and accepted and
+    refused at a limit since the start."""
 
     connections: int = 0
     accepted: int = 0
     rejected: int = 0
+    by_address: dict[str, int] = field(default_factory=dict)  # host -> connections, above 0
 
 
 class Listener:
@@ -74,7 +75,6 @@ class Listener:
         self._handler = handler  # async (socket) -> None; owns and closes the socket
         self._connections_max = connections_max
         self._per_address_max = per_address_max or connections_max
-        self._by_address: dict[str, int] = {}  # host -> connections, above 0
         self.counts = counts or ConnectionCounts()
 
     async def serve(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -101,7 +101,7 @@ class Listener:
         self._accepted(nursery, sock, peer[0])
 
     def _accepted(self, nursery: trio.Nursery, sock: socket.socket, host: str) -> None:
-        here = self._by_address.get(host, 0)
+        here = self.counts.by_address.get(host, 0)
         if self.counts.connections >= self._connections_max or here >= self._per_address_max:
             self.counts.rejected += 1
             sock.close()
@@ -111,16 +111,17 @@ class Listener:
             sock.setsockopt(level, option, value)
         self.counts.accepted += 1
         self.counts.connections += 1
-        self._by_address[host] = here + 1
+        self.counts.by_address[host] = here + 1
         nursery.start_soon(self._handle_from, host, sock)
 
     async def _handle_from(self, host: str, sock: socket.socket) -> None:
         try:
             await self._handle(sock)
         finally:
-            self._by_address[host] -= 1
-            if not self._by_address[host]:
-                del self._by_address[host]
+            by_address = self.counts.by_address
+            by_address[host] -= 1
+            if not by_address[host]:
+                del by_address[host]
 
     async def _handle(self, sock: socket.socket) -> None:
         try:

@@ -116,7 +116,7 @@ class NativeRequests:
             session.rows_left -= BATCH_ROWS * len(parts)
             answer = Answer(session, number, len(payload))
             session.run_steps(self._produce_handler.handle(
-                _new(Appends, (len(parts), batches_of(request), acks, timeout_ms)),
+                _new(Appends, (len(parts), batches_of(request), acks, timeout_ms, session)),
                 discard_reply(answer) if acks == "none" else answer, seen_index), changes=True)
         elif kind is Fetch:
             budget = self._budget

@@ -21,6 +21,8 @@ from multiraft.wire.errors import Code
 
 if TYPE_CHECKING:
     from multiraft.wire.messages import ProduceResult
+    from node.clients.session import Session
+    from node.metadata.topics import Topic
 
 #: Deadlines of answered requests that are kept before the heap is filtered, so that few open
 #: requests cause few filter passes.
@@ -31,10 +33,13 @@ class ProduceRequest:
     """A produce request with one result per batch, answered when the last result is known. It holds
     no bytes of its batches."""
 
-    __slots__ = ("reply", "results", "remaining", "deadline_ms", "number", "_times_ms")
+    __slots__ = ("reply", "results", "remaining", "deadline_ms", "number", "_times_ms", "session",
+                 "topic")
 
     def __init__(self, number: int, reply: Callable[[ProduceRequest], None], batches: int,
-                 deadline_ms: int):
+                 deadline_ms: int, session: Session | None = None):
+        self.session = session  # of the client; None = of this node itself
+        self.topic: Topic | None = None  # the last one that the client may write to
         self.number = number  # ties of equal deadlines
         self.reply = reply  # called once with (request)
         self.results: list = [None] * batches

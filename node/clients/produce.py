@@ -38,7 +38,15 @@ from multiraft.partitions.state import PartitionStates
 from multiraft.types import BatchInfo, EntryKind
 from multiraft.wire.errors import Code, ErrorDetail
 from multiraft.wire.messages import ProduceReply, ProduceResult
-from node.clients.error_codes import REFUSALS, DiskFull, OverTopicLimit, Redirect, refusal
+from node.access import Operation, ResourceKind, denial
+from node.clients.error_codes import (
+    REFUSALS,
+    DiskFull,
+    NotAuthorized,
+    OverTopicLimit,
+    Redirect,
+    refusal,
+)
 from node.clients.load_counts import LoadCounts
 from node.clients.partition_open import partition_open_of, require_known_deletions
 from node.clients.pending_appends import PendingAppends, ProduceRequest
@@ -52,6 +60,8 @@ from node.metadata.state_machine import Location
 if TYPE_CHECKING:
     from multiraft.raft.multi_raft import MultiRaft
     from node.clients.router import Router
+    from node.clients.session import Session
+    from node.metadata.topics import Topic
 
 #: Batches per step: each may belong to another group, whose log, followers and replies the
 #: following round then processes.
@@ -95,6 +105,7 @@ class Appends(NamedTuple):
     batches: Iterable[tuple[int, memoryview]]
     acks: str  # "commit", "leader" or "none"
     timeout_ms: int
+    session: Session | None = None  # of the client; None = this node itself appends
 
 
 class ProduceHandler:
@@ -147,7 +158,7 @@ class ProduceHandler:
         latency = self.latencies[request.acks]
         produce = ProduceRequest(
             next(self._numbers), partial(_answered, answer, latency, accepted_ns, self._now_ns),
-            request.batch_count, deadline_ms)
+            request.batch_count, deadline_ms, request.session)
         if not request.batch_count:
             answer(ProduceReply(()))
             return None
@@ -198,6 +209,8 @@ class ProduceHandler:
         place = self._directory.locate(partition)
         if place is None:
             raise self._directory.unknown(partition, seen_index)
+        if place.topic is not produce.topic:
+            _check_permission(produce, place.topic)
         group, tail = place.group, self._partition_states.get(place.group)
         if place.switch is not None or tail is None or not self._core.status.is_leader(group):
             group, tail = self._leading(place, partition)
@@ -273,6 +286,15 @@ class ProduceHandler:
         else also committed."""
         durable = self._core.status.durable_index(group)
         return durable if acks == "leader" else min(durable, self._core.status.commit_index(group))
+
+
+def _check_permission(produce: ProduceRequest, topic: Topic) -> None:
+    """Return if the client of a request may write to a topic. Raises ``NotAuthorized``."""
+    session = produce.session
+    if session is not None and not session.may(Operation.WRITE, ResourceKind.TOPIC, topic.name):
+        raise NotAuthorized(denial(session.principal, Operation.WRITE, ResourceKind.TOPIC,
+                                   topic.name))
+    produce.topic = topic
 
 
 def _is_in_log(tail: PartitionStates, partition: int, info: BatchInfo) -> bool:

@@ -18,7 +18,7 @@ earlier epoch is not served below the log start that a later one has applied her
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from multiraft.partitions.state import PartitionState, PartitionStates
 from multiraft.wire.errors import Code, ErrorDetail
@@ -31,6 +31,7 @@ from node.metadata.state_machine import Location
 if TYPE_CHECKING:
     from multiraft.raft.multi_raft import MultiRaft
     from node.clients.router import Router
+    from node.metadata.topics import Topic
 
 #: Given instead of an offset: the partition's end, which is in its last entry.
 END = -1
@@ -73,6 +74,13 @@ class Refused(Exception):
         self.is_redirect = is_redirect
 
 
+class PartitionAccess(Protocol):
+    """The permissions of a request."""
+
+    def check(self, topic: Topic) -> None:
+        """Return if the client may use the topic. Raises ``Refused``."""
+
+
 class ReadView:
     """The read-only view of the partitions that have replicas on this node."""
 
@@ -84,27 +92,32 @@ class ReadView:
         self._log_starts = log_starts or LogStarts(partition_states)
 
     def readable_range(
-        self, partition: int, seen_index: int, replica: str, offset: int = END
+        self, partition: int, seen_index: int, replica: str, offset: int = END,
+        access: PartitionAccess | None = None
     ) -> ReadableRange:
         """Return the readable part of the epoch entry that holds ``offset``, of the last one if it
         is ``END``. ``replica`` ANY: from any replica on this node, else from its leader only.
 
         ``seen_index``: the newest metadata index that the client knows. Raises ``Refused`` as
-        ``location`` and ``readable_part`` do."""
-        place = self.location(partition, seen_index)
+        ``access``, ``location`` and ``readable_part`` do."""
+        place = self.location(partition, seen_index, access)
         at = len(place.epoch_history) - 1
         if offset != END:
             while at and place.epoch_history[at].start_offset > offset:
                 at -= 1
         return self.readable_part(place, partition, at, replica)
 
-    def location(self, partition: int, seen_index: int) -> Location:
+    def location(self, partition: int, seen_index: int,
+                 access: PartitionAccess | None = None) -> Location:
         """Return the group, epoch history and switch of a partition. Raises ``Refused`` if this
-        node does not know it."""
+        node does not know it, or the client may not use its topic. ``access`` None: its permission
+        was asked for before."""
         place = self._directory.locate(partition)
         if place is None:
             raise Refused(*refusal(self._directory.unknown(partition, seen_index),
                                    self._directory.leader_detail))
+        if access is not None:
+            access.check(place.topic)
         return place
 
     def readable_part(self, place: Location, partition: int, at: int,

@@ -3,7 +3,8 @@
 Contract. ``start(answer, respond)`` runs ``await respond()`` in a task of its own, and calls
 ``answer`` once: with what it returned, or with the refusal that one of ``REFUSED`` stands for. Each
 answer requests a round, which sends it. Above ``ADMIN_REQUESTS_MAX`` requests in progress, of all
-sessions, a request is refused at once.
+sessions of a port, a request is refused at once. A session takes no further request while it has
+``connection_tasks_max`` of them, so that one connection does not use up what others need.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from node.request_errors import REFUSED, request_error
 if TYPE_CHECKING:
     from node.clients.session import Answer, Session
 
-#: Requests of this kind in progress at a time, of all connections: each is a task.
+#: Requests of this kind in progress at a time, of all connections of a port: each is a task.
 ADMIN_REQUESTS_MAX = 1024
 
 
@@ -54,6 +55,7 @@ class RequestTasks:
                 value=self.in_progress + 1))
             return
         self.in_progress += 1
+        answer.session.tasks += 1
         assert self._nursery is not None
         self._nursery.start_soon(self._answer_to, answer, respond, args)
 
@@ -85,4 +87,5 @@ class RequestTasks:
             answer.refuse(*request_error(error, self._leader_detail))
         finally:
             self.in_progress -= 1
+            answer.session.tasks -= 1
             self._request_round()  # the reply is sent with the round

@@ -1,15 +1,17 @@
 """The session of one client connection: wire events to handlers, replies to an outbox.
 
 Contract. ``take_events`` handles what has arrived, below the limits of the session.
-``in_flight_max`` unanswered requests or ``connection_bytes_in_flight_max`` bytes of unanswered
-appends pause the reading, which stops the sender through TCP; so does a large frame that the memory
-budget does not admit now. When all connections together reach a limit, requests are refused before
-any work is done for them. Requests are handled in order of arrival; replies leave when they are
-ready, gathered per round. The work of a session per turn of the loop is bounded (``rows_left``).
-The rest of the requests that arrived together waits for the other sessions, and a request longer
-than a step is processed in turns, before the next one of its session is taken. A client that does
-not read its replies is disconnected when its outbox is full. A client that ends its side of the
-stream still receives the replies to its requests; its long polls are answered at once.
+``in_flight_max`` unanswered requests, ``connection_bytes_in_flight_max`` bytes of unanswered
+appends or ``connection_answer_bytes_max`` bytes of replies that cannot leave pause the reading,
+which stops the sender through TCP; so do ``connection_tasks_max`` requests that wait in tasks, and
+a large frame that the memory budget does not admit now. A client is never disconnected for requests
+that it sent ahead. When all connections together reach a limit, requests are refused before any
+work is done for them. Requests are handled in order of arrival; replies leave when they are ready,
+gathered per round. The work of a session per turn of the loop is bounded (``rows_left``). The rest
+of the requests that arrived together waits for the other sessions, and a request longer than a step
+is processed in turns, before the next one of its session is taken. A client that does not read its
+replies is disconnected when its outbox is full. A client that ends its side of the stream still
+receives the replies to its requests; its long polls are answered at once.
 
 A session knows no protocol. ``RequestDispatch`` is the part of a port that knows its messages and
 calls the handlers (``native_requests``); all ports of a node share ``Sessions``, and with it the
@@ -35,6 +37,14 @@ from multiraft.wire.connection import (
 )
 from multiraft.wire.errors import Code, ErrorDetail, LocalProtocolError, ProtocolError
 from multiraft.wire.frames import Buffer, WireLimits
+from node.access import (
+    ANONYMOUS,
+    Authorize,
+    Operation,
+    Principal,
+    ResourceKind,
+    authorize,
+)
 from node.clients.memory_budget import MemoryBudget
 from node.loop.steps import StepScheduler
 
@@ -103,6 +113,9 @@ class RequestStream(Protocol):
     @property
     def held_bytes(self) -> int: ...  # of replies that wait for replies to earlier requests
 
+    @property
+    def answer_bytes(self) -> int: ...  # those, and what requests in flight are expected to add
+
     def send(self, event: Any, payload: Sequence[Buffer] = ()) -> list:
         """Return the buffers to send for a reply, in order: those of the reply, none while the
         stream holds it back, or with them those that it releases. Raises ``LocalProtocolError`` if
@@ -151,6 +164,8 @@ class Answer:
     count as in flight from now until the reply."""
 
     __slots__ = ("session", "id", "size")
+    #: The maker of the request has asked for the permissions that it needs.
+    is_authorized = False
 
     def __init__(self, session: Session, number: int, size: int = 0):
         self.session = session
@@ -178,11 +193,13 @@ class Session:
 
     __slots__ = ("service", "stream", "outbox", "task", "_dispatch", "_budget", "bytes_in_flight",
                  "_requests", "reserved", "_bytes_awaited", "_unsent", "paused", "closed", "_ended",
-                 "problem", "rows_left", "has_deferred", "_working", "events")
+                 "problem", "rows_left", "has_deferred", "_working", "events", "tasks",
+                 "principal")
 
     def __init__(self, service: Sessions, dispatch: RequestDispatch, stream: RequestStream,
-                 outbox: ReplyQueue, task: ConnectionTask):
+                 outbox: ReplyQueue, task: ConnectionTask, principal: Principal = ANONYMOUS):
         self.service = service
+        self.principal = principal
         self._dispatch = dispatch
         self.stream = stream
         self._budget = service.budget
@@ -198,9 +215,14 @@ class Session:
         self._working = False  # a request is processed in turns
         self.events = 0  # calls of ``take_events`` that completed at least one frame
         self.bytes_in_flight = 0  # of unanswered appends
+        self.tasks = 0  # unanswered requests that wait in tasks of their own
         self.paused = False  # the socket is not read
         self.closed = False
         self.problem: Exception | None = None  # for the task, which raises it
+
+    def may(self, operation: Operation, kind: ResourceKind, name: str) -> bool:
+        """Return True if the client may carry out the operation on the resource."""
+        return self.service.authorize(self.principal, operation, kind, name)
 
     def answered(self, answer: Answer, event: ResponseEvent | None,
                  payload: Sequence[Buffer]) -> None:
@@ -235,10 +257,13 @@ class Session:
     def flush(self) -> None:
         """Write the replies of this round to the socket."""
         if not self.closed:
+            queued = self.outbox.size
             try:
                 self.outbox.flush()
             except OSError:
                 self._close()
+            if self.paused and self.outbox.size < queued:
+                self.task.wake()  # its replies may have been too many
             if self.outbox.size + self.stream.held_bytes != self._unsent:
                 self.account()
 
@@ -318,9 +343,12 @@ class Session:
     @property
     def is_full(self) -> bool:
         """True if no further request may be taken now: one is processed in turns, a limit in flight
-        is reached, or a large frame lacks memory."""
+        or of replies is reached, or a large frame lacks memory."""
+        limits = self.service.limits
         return (self._working or self.stream.in_flight >= self.stream.limits.in_flight_max
-                or self.bytes_in_flight > self.service.limits.connection_bytes_in_flight_max
+                or self.bytes_in_flight > limits.connection_bytes_in_flight_max
+                or self.outbox.size + self.stream.answer_bytes > limits.connection_answer_bytes_max
+                or self.tasks >= limits.connection_tasks_max
                 or self._bytes_awaited > 0 and not self._budget.admits(self._bytes_awaited))
 
     def take_events(self) -> bool:
@@ -329,11 +357,15 @@ class Session:
         service, dispatch, budget = self.service, self._dispatch, self._budget
         stream, handled = self.stream, False
         bytes_max = service.limits.connection_bytes_in_flight_max
+        answers_max = service.limits.connection_answer_bytes_max
+        tasks_max = service.limits.connection_tasks_max
+        outbox = self.outbox
         opening = stream.state is State.OPENING
         self.has_deferred = False
         try:
-            while (self.bytes_in_flight <= bytes_max and not self.closed
-                   and not self._working):
+            while (self.bytes_in_flight <= bytes_max and not self.closed and not self._working
+                   and outbox.size + stream.answer_bytes <= answers_max
+                   and self.tasks < tasks_max):
                 if self.rows_left <= 0:
                     self.defer_frames()
                     break
@@ -436,8 +468,10 @@ class Sessions:
     that wait for the end of the round."""
 
     def __init__(self, *, directory: MetadataVersion, limits: Limits,
-                 request_round: Callable[[], None], turns: StepScheduler):
+                 request_round: Callable[[], None], turns: StepScheduler,
+                 authorize: Authorize = authorize):
         self.limits = limits
+        self.authorize = authorize
         self.request_round = request_round
         self.turns = turns
         self.budget = MemoryBudget(limits)

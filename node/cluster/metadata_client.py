@@ -13,7 +13,7 @@ import trio
 
 from multiraft.types import METADATA_GROUP
 from multiraft.wire.errors import LeaderUnknown
-from node.cluster.peer_requests import Handlers, PeerRequests
+from node.cluster.peer_requests import Handlers, PeerAsker
 
 if TYPE_CHECKING:
     from multiraft.raft.multi_raft import MultiRaft
@@ -23,7 +23,7 @@ class MetadataRequests:
     """Requests to the metadata leader. ``handlers``: this node's own, for the time that it
     leads."""
 
-    def __init__(self, core: MultiRaft, handlers: Handlers, peers: PeerRequests):
+    def __init__(self, core: MultiRaft, handlers: Handlers, peers: PeerAsker):
         self._core = core
         self._handlers = handlers
         self._peers = peers

@@ -13,9 +13,16 @@ from typing import Any
 
 from multiraft.wire import messages, placements, plans, sinks
 from multiraft.wire import nodes as wire
-from multiraft.wire.errors import AmbiguousOutcome, Code, ErrorDetail, exception_for
+from multiraft.wire.errors import (
+    AmbiguousOutcome,
+    Code,
+    ErrorDetail,
+    QueueFull,
+    exception_for,
+)
 from multiraft.wire.schema import Malformed, Shape
-from node.peers.bulk_channel import Bulk, Handler, NoAnswer
+from node.peers.bulk_channel import Bulk, Handler
+from node.peers.errors import NoAnswer, NotSent
 from node.request_errors import REFUSED
 
 REQUESTS = {**wire.PEER_REQUESTS, **messages.PEER_REQUESTS, **placements.PEER_REQUESTS,
@@ -28,24 +35,15 @@ OPS = {shape.kind: op for op, shape in REQUESTS.items()}
 Handlers = dict[type, Callable[[Any], Awaitable[Any]]]
 
 
-class PeerRequests:
-    """Both ends of requests between nodes.
+class PeerAsker:
+    """The asking end of requests between nodes, over some bulk connections."""
 
-    ``handlers`` may grow until the first request arrives. ``refusal(error)`` returns code and
-    detail. ``served``: table for the handlers of incoming requests, by default that of ``bulk``.
-    """
-
-    def __init__(self, bulk: Bulk, handlers: Handlers, refusal: Callable,
-                 served: dict | None = None):
+    def __init__(self, bulk: Bulk):
         self._bulk = bulk
-        self._handlers = handlers
-        self._refusal = refusal
-        for op, shape in REQUESTS.items():
-            (bulk.handlers if served is None else served)[op] = self._handler(op, shape)
 
     async def ask(self, peer: int, request: Any) -> Any:
         """Send a request to one node and return its reply. Raises ``RequestError`` for a refusal,
-        ``AmbiguousOutcome`` if no valid answer comes."""
+        ``QueueFull`` if it was not sent, ``AmbiguousOutcome`` if no valid answer comes."""
         op = OPS[type(request)]
         try:
             answer = await self._bulk.ask(peer, {"op": op, **REQUESTS[op].header(request)})
@@ -54,9 +52,27 @@ class PeerRequests:
             if code == Code.OK:
                 return RESPONSES[op].read(fields)
             refused = _refused(code, fields)
+        except NotSent as error:
+            raise QueueFull(str(error)) from error
         except (NoAnswer, Malformed) as error:
             raise AmbiguousOutcome(f"{op}: {error}") from error
         raise refused
+
+
+class PeerRequests(PeerAsker):
+    """Both ends of requests between nodes.
+
+    ``handlers`` may grow until the first request arrives. ``refusal(error)`` returns code and
+    detail. ``served``: table for the handlers of incoming requests, by default that of ``bulk``.
+    """
+
+    def __init__(self, bulk: Bulk, handlers: Handlers, refusal: Callable,
+                 served: dict | None = None):
+        super().__init__(bulk)
+        self._handlers = handlers
+        self._refusal = refusal
+        for op, shape in REQUESTS.items():
+            (bulk.handlers if served is None else served)[op] = self._handler(op, shape)
 
     def _handler(self, op: str, shape: Shape) -> Handler:
         async def handle(peer: int, header: dict, _payload: memoryview) -> tuple[dict, tuple]:

@@ -11,15 +11,16 @@ from multiraft.kafka.error_codes import ErrorCode
 from multiraft.kafka.messages.describe_acls import DescribeAclsResponse
 from multiraft.kafka.messages.describe_cluster import DescribeClusterResponse
 from multiraft.wire.errors import Code, ErrorDetail
+from node.access import Operation
 from node.clients.session import Session
 from node.kafka.answers import KafkaAnswer
-from node.kafka.authorized import cluster_operations
-from node.kafka.error_codes import of_controller
+from node.kafka.authorized import cluster_fault, cluster_operations
+from node.kafka.error_codes import Fault, of_controller
 from node.kafka.topic_view import TopicView
 
 #: Kind of endpoints that a client may ask for: those of brokers.
 BROKERS = 1
-NO_RULES = "this cluster has no access rules"
+DISABLED = Fault(ErrorCode.SECURITY_DISABLED, "this cluster has no access rules")
 
 
 class ClusterRequests:
@@ -33,6 +34,10 @@ class ClusterRequests:
         """Answer with the nodes of the cluster.  O(nodes)."""
         message = request.message
         answer = KafkaAnswer(session, number, _refused_cluster)
+        denied = cluster_fault(session, Operation.DESCRIBE)
+        if denied is not None:
+            answer(DescribeClusterResponse(error_code=denied.error, error_message=denied.text))
+            return
         if message.endpoint_type != BROKERS:
             answer(DescribeClusterResponse(
                 error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE, endpoint_type=message.endpoint_type,
@@ -54,8 +59,9 @@ class ClusterRequests:
 
     def access_rules(self, session: Session, number: int, request: KafkaRequest) -> None:
         """Answer that there are none."""
+        fault = cluster_fault(session, Operation.DESCRIBE) or DISABLED
         KafkaAnswer(session, number, _refused_rules)(DescribeAclsResponse(
-            error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_RULES))
+            error_code=fault.error, error_message=fault.text))
 
     def refuse_rules(self, session: Session, number: int, request: KafkaRequest, code: Code,
                      detail: ErrorDetail) -> None:

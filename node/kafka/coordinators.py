@@ -24,16 +24,18 @@ from multiraft.kafka.messages.init_producer_id import (
 )
 from multiraft.wire.errors import Code, ErrorDetail
 from multiraft.wire.messages import InitProducer
+from node.access import Operation, ResourceKind
 from node.clients.request_tasks import RequestTasks
 from node.clients.session import Session
 from node.kafka.answers import KafkaAnswer
+from node.kafka.authorized import cluster_fault, fault
 from node.kafka.error_codes import Fault, of_append, of_identity
 from node.kafka.produce import NO_TRANSACTIONS
 from node.kafka.topic_view import UNKNOWN
 from node.kafka.validated import validated
 
 if TYPE_CHECKING:
-    from node.cluster.metadata_client import MetadataRequests
+    from node.cluster.passed_on import PassedOnRequests
 
 #: First version of FindCoordinator with several keys in a request.
 MANY_KEYS_SINCE = 4
@@ -49,16 +51,20 @@ OTHER_KIND = Fault(ErrorCode.INVALID_REQUEST, "a kind of coordinator that is not
 class Identities:
     """The handler of requests for the identity of a producer."""
 
-    def __init__(self, metadata_requests: MetadataRequests, tasks: RequestTasks):
-        self._metadata_requests = metadata_requests
+    def __init__(self, passed_on_requests: PassedOnRequests, tasks: RequestTasks):
+        self._passed_on_requests = passed_on_requests
         self._tasks = tasks
 
     def handle(self, session: Session, number: int, request: KafkaRequest) -> None:
         """Start a task that has an identity granted and answers, or refuse a transactional
         one."""
         answer = KafkaAnswer(session, number, _identity_refusal)
-        if request.message.transactional_id is not None:
-            answer(InitProducerIdResponse(error_code=NO_TRANSACTIONS.error, producer_id=UNKNOWN,
+        named = request.message.transactional_id
+        refused = (cluster_fault(session, Operation.IDEMPOTENT_WRITE) if named is None
+                   else fault(session, Operation.WRITE, ResourceKind.TRANSACTIONAL_ID, named)
+                   or NO_TRANSACTIONS)
+        if refused is not None:
+            answer(InitProducerIdResponse(error_code=refused.error, producer_id=UNKNOWN,
                                           producer_epoch=UNKNOWN))
             return
         self._tasks.start(answer, self._granted, request.message)
@@ -69,7 +75,7 @@ class Identities:
         KafkaAnswer(session, number, _identity_refusal).refuse(code, detail)
 
     async def _granted(self, message: InitProducerIdRequest) -> InitProducerIdResponse:
-        reply = await self._metadata_requests.ask(validated(
+        reply = await self._passed_on_requests.ask(validated(
             InitProducer(message.producer_id, message.producer_epoch)))
         return InitProducerIdResponse(producer_id=reply.producer_id,
                                       producer_epoch=reply.producer_epoch)
@@ -86,13 +92,23 @@ class Coordinators:
     def handle(self, session: Session, number: int, request: KafkaRequest) -> None:
         """Answer that there is none, with the reason."""
         kind = request.message.key_type
-        fault = {GROUP: NO_GROUPS, TRANSACTION: NO_TRANSACTIONS}.get(kind, OTHER_KIND)
-        KafkaAnswer(session, number, partial(_refusal, request))(_refused(request, fault))
+        none = {GROUP: NO_GROUPS, TRANSACTION: NO_TRANSACTIONS}.get(kind, OTHER_KIND)
+        resources = {GROUP: ResourceKind.GROUP, TRANSACTION: ResourceKind.TRANSACTIONAL_ID}
+        for key in _keys(request) if kind in resources else ():
+            none = fault(session, Operation.DESCRIBE, resources[kind], key) or none
+        KafkaAnswer(session, number, partial(_refusal, request))(_refused(request, none))
 
     def refuse(self, session: Session, number: int, request: KafkaRequest, code: Code,
                detail: ErrorDetail) -> None:
         """Refuse a request before any work is done for it."""
         KafkaAnswer(session, number, partial(_refusal, request)).refuse(code, detail)
+
+
+def _keys(request: KafkaRequest) -> list[str]:
+    """Return the groups or transactional ids that a request names."""
+    message: FindCoordinatorRequest = request.message
+    return (message.coordinator_keys if request.header.request_api_version >= MANY_KEYS_SINCE
+            else [message.key])
 
 
 def _refusal(request: KafkaRequest, code: Code, detail: ErrorDetail) -> FindCoordinatorResponse:

@@ -26,10 +26,16 @@ from multiraft.kafka.requests import encoded_message
 from multiraft.settings.effective import is_internal
 from multiraft.wire.errors import Code, ErrorDetail, LimitExceeded, RemoteProtocolError
 from multiraft.wire.messages import CreateTopic
+from node.access import ANY_NAME, Operation, ResourceKind
 from node.clients.request_tasks import RequestTasks
 from node.clients.session import Session
 from node.kafka.answers import KafkaAnswer, Refusal
-from node.kafka.authorized import cluster_operations, topic_operations
+from node.kafka.authorized import (
+    cluster_fault,
+    cluster_operations,
+    topic_fault,
+    topic_operations,
+)
 from node.kafka.error_codes import absent, fault_of, of_controller
 from node.kafka.in_sync import InSyncReplicas
 from node.kafka.metadata_cache import MetadataCache
@@ -41,7 +47,7 @@ from node.request_errors import REFUSED
 if TYPE_CHECKING:
     from multiraft.raft.multi_raft import MultiRaft
     from node.clients.router import MetadataCopy
-    from node.cluster.metadata_client import MetadataRequests
+    from node.cluster.passed_on import PassedOnRequests
     from node.config import KafkaConfig
     from node.loop.turns import Turns
     from node.metadata.topics import Topic
@@ -69,7 +75,7 @@ class TopicDescriptions:
 
     def __init__(self, core: MultiRaft, metadata_log: MetadataCopy, topics: TopicView,
                  cluster_id: str, config: KafkaConfig, rows_max: int, tasks: RequestTasks,
-                 metadata_requests: MetadataRequests, turns: Turns):
+                 passed_on_requests: PassedOnRequests, turns: Turns):
         self._in_sync = InSyncReplicas(core, turns)
         self.cache = MetadataCache(self._signature)
         self._core = core
@@ -79,19 +85,19 @@ class TopicDescriptions:
         self._config = config
         self._rows_max = rows_max
         self._tasks = tasks
-        self._metadata_requests = metadata_requests
+        self._passed_on_requests = passed_on_requests
         self._turns = turns
 
     def handle(self, session: Session, number: int, request: KafkaRequest) -> None:
         """Answer with the response that is kept, or start a task that describes the topics and
         answers."""
         answer = _DescriptionAnswer(session, number, request, partial(self._refusal, request))
-        if _names_all(request) and not self._in_sync.is_due:
+        if _names_all(request) and not self._in_sync.is_due and _may_see_all(session):
             kept = self.cache.found(_asked_for(request))
             if kept is not None:
                 answer(kept)
                 return
-        self._tasks.start(answer, self._respond, request)
+        self._tasks.start(answer, self._respond, session, request)
 
     def refuse(self, session: Session, number: int, request: KafkaRequest, code: Code,
                detail: ErrorDetail) -> None:
@@ -105,13 +111,15 @@ class TopicDescriptions:
         return (state, state.version, self._topics.nodes_known, self._core.status.view_version,
                 self._in_sync.version)
 
-    async def _respond(self, request: KafkaRequest) -> Any:
+    async def _respond(self, session: Session, request: KafkaRequest) -> Any:
         """Return the response, encoded if it has all topics.  O(partitions), in turns."""
         message: MetadataRequest = request.message
         await self._in_sync.refresh()
         if not _names_all(request):
             return self._response(message, await self._each(
-                message, message.topics or [], request.header.request_api_version))
+                session, message, message.topics or [], request.header.request_api_version))
+        if not _may_see_all(session):
+            return self._response(message, await self._all(message, session))
         return await self.cache.response(_asked_for(request),
                                          partial(self._encoded, request))
 
@@ -140,7 +148,8 @@ class TopicDescriptions:
                 for found in self._topics.endpoints()],
             cluster_id=self._cluster_id, controller_id=self._topics.controller())
 
-    async def _each(self, message: MetadataRequest, named: list[Any], version: int) -> list[Any]:
+    async def _each(self, session: Session, message: MetadataRequest, named: list[Any],
+                    version: int) -> list[Any]:
         """Return the descriptions of the topics that a request names, each once.  Raises
         ``LimitExceeded``, before any of it is done."""
         once: dict[tuple[str | None, bytes], Any] = {}
@@ -153,19 +162,20 @@ class TopicDescriptions:
                                                asked.name is None)
                     partitions += topic.partitions if topic is not None else 0
         self._check_rows(partitions)
-        return [await self._named(message, asked, version) for asked in once.values()]
+        return [await self._named(session, message, asked, version) for asked in once.values()]
 
-    async def _all(self, message: MetadataRequest) -> list[Any]:
-        """Return the descriptions of all topics.  Raises ``LimitExceeded`` if they are too
-        many."""
+    async def _all(self, message: MetadataRequest, session: Session | None = None) -> list[Any]:
+        """Return the descriptions of all topics, or of those that the client of ``session`` may
+        see.  Raises ``LimitExceeded`` if there are too many."""
         self._check_rows(self._metadata_log.state.partitions_count)
         described, after, more = [], "", True
         while more:
             await self._turns.take(TOPICS_PER_PAGE)
             topics, more = self._metadata_log.state.list_topics(after, TOPICS_PER_PAGE)
             for topic in topics:
-                described.append(await self._described(message, topic))
                 after = topic.name
+                if session is None or topic_fault(session, Operation.DESCRIBE, after) is None:
+                    described.append(await self._described(message, topic))
         return described
 
     def _check_rows(self, partitions: int) -> None:
@@ -175,28 +185,37 @@ class TopicDescriptions:
                                 f"partitions: name the topics", limit=self._rows_max,
                                 value=partitions)
 
-    async def _named(self, message: MetadataRequest, asked: Any, version: int) -> Any:
+    async def _named(self, session: Session, message: MetadataRequest, asked: Any, version: int
+                     ) -> Any:
         """Return the description of a topic that a request names, or its error."""
         by_id = asked.name is None
         topic = self._topics.topic(asked.name or "", asked.topic_id, by_id)
-        if topic is not None:
+        name = topic.name if topic is not None else asked.name
+        denied = None if name is None else topic_fault(session, Operation.DESCRIBE, name)
+        if denied is None and topic is not None:
             return await self._described(message, topic)
-        if by_id:
+        if denied is not None:
+            error = denied.error
+        elif by_id:
             error = absent(True).error
         elif topic_name_fault(asked.name):
             error = ErrorCode.INVALID_TOPIC_EXCEPTION
         elif message.allow_auto_topic_creation and self._config.auto_create_topics:
-            error = await self._create(asked.name)
+            error = await self._create(session, asked.name)
         else:
             error = absent(False).error
         return MetadataResponse.MetadataResponseTopic(
             error_code=error, name=_name(asked, version), topic_id=asked.topic_id)
 
-    async def _create(self, name: str) -> ErrorCode:
+    async def _create(self, session: Session, name: str) -> ErrorCode:
         """Create a topic.  Return the error that the client receives: that it has no leader yet, so
         that the client asks again."""
+        denied = (cluster_fault(session, Operation.CREATE)
+                  and topic_fault(session, Operation.CREATE, name))
+        if denied is not None:
+            return denied.error
         try:
-            await self._metadata_requests.ask(CreateTopic(name, self._config.num_partitions))
+            await self._passed_on_requests.ask(CreateTopic(name, self._config.num_partitions))
         except REFUSED as error:
             fault = fault_of(error)
             if fault.error is not ErrorCode.TOPIC_ALREADY_EXISTS:
@@ -266,6 +285,12 @@ class _DescriptionAnswer(KafkaAnswer):
             self.session.fail(RemoteProtocolError(
                 f"metadata of all topics: {detail.text or code.name}"))
         super().refuse(code, detail)
+
+
+def _may_see_all(session: Session) -> bool:
+    """Return True if a client may see every topic, so that the response that is kept for all
+    clients is one for it."""
+    return session.may(Operation.DESCRIBE, ResourceKind.TOPIC, ANY_NAME)
 
 
 def _names_all(request: KafkaRequest) -> bool:

@@ -46,6 +46,7 @@ _RECORDS: dict[int, ErrorCode] = {
     Code.STORAGE_FULL: ErrorCode.KAFKA_STORAGE_ERROR,
     Code.LIMIT_EXCEEDED: ErrorCode.POLICY_VIOLATION,
     Code.INVALID_SETTING: ErrorCode.INVALID_CONFIG,
+    Code.NOT_AUTHORIZED: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
 }
 #: Consumers of all clients repeat a fetch after NOT_LEADER_OR_FOLLOWER; some end with an error
 #: after REQUEST_TIMED_OUT or OFFSET_NOT_AVAILABLE, and Java's after LEADER_NOT_AVAILABLE.

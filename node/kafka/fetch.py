@@ -33,11 +33,13 @@ from multiraft.kafka.hot_messages import FetchRequest, FetchResponse
 from multiraft.wire.errors import Code, ErrorDetail
 from multiraft.wire.frames import Buffer
 from multiraft.wire.messages import LEADER, Fetch, FetchPart, FetchReply, FetchResult
+from node.access import Operation
 from node.clients.awaited import ReadCalls
 from node.clients.native_requests import FetchRequests as FetchHandler
 from node.clients.session import Session
 from node.earlier_epochs.earlier_reads import EarlierReads
 from node.kafka.answers import KafkaAnswer
+from node.kafka.authorized import topic_fault
 from node.kafka.error_codes import Fault, absent, of_fetch
 from node.kafka.staged_records import StagedRecords, Visible
 from node.kafka.topic_view import NO_PARTITION, UNKNOWN, Endpoint, TopicView, incarnation_of
@@ -74,13 +76,13 @@ class FetchRequests:
 
     def __init__(self, fetch_handler: FetchHandler, calls: ReadCalls, earlier_reads: EarlierReads,
                  topics: TopicView, budget: MemoryBudget, metadata_log: MetadataLog,
-                 tasks: RequestTasks):
+                 staged_records: StagedRecords, tasks: RequestTasks):
         self._fetch_handler = fetch_handler
         self._calls = calls
         self._earlier_reads = earlier_reads
         self._topics = topics
         self._budget = budget
-        self._staged_records = StagedRecords(metadata_log)
+        self._staged_records = staged_records
         self._metadata_log = metadata_log
         self._tasks = tasks
 
@@ -103,7 +105,7 @@ class FetchRequests:
         """Collect the partitions that may be read, and pass them on. Each step takes part of
         them."""
         message: FetchRequest = request.message
-        fetching = _Fetching(self._topics, self._earlier_reads, self._visible, request)
+        fetching = _Fetching(session, self._topics, self._earlier_reads, self._visible, request)
         rows = 0
         for topic in message.topics:
             fetching.begin_topic(topic)
@@ -182,11 +184,12 @@ class _Fetching:
     what a client may read of the batches of a partition."""
 
     __slots__ = ("parts", "earlier", "has_refused", "has_records", "_has_open", "_results",
-                 "_responses", "_topics", "_earlier_reads", "_visible", "_by_id", "_topic",
-                 "_aborted", "_leaders")
+                 "_responses", "_session", "_topics", "_earlier_reads", "_visible", "_by_id",
+                 "_topic", "_denied", "_aborted", "_leaders")
 
-    def __init__(self, topics: TopicView, earlier_reads: EarlierReads,
+    def __init__(self, session: Session, topics: TopicView, earlier_reads: EarlierReads,
                  visible: Callable[[list[Buffer]], Visible], request: KafkaRequest):
+        self._session = session
         self._topics = topics
         self._earlier_reads = earlier_reads
         self._visible = visible
@@ -195,6 +198,7 @@ class _Fetching:
         self._aborted: list | None = (
             [] if request.message.isolation_level == READ_COMMITTED else None)
         self._topic: Topic | None = None  # whose partitions are added
+        self._denied: Fault | None = None  # the client may not read it
         self.parts: list[FetchPart] = []
         self._results: list[Any] = []  # of ``parts``
         self.earlier: deque[tuple[Any, FetchPart]] = deque()  # result, part at an earlier epoch
@@ -207,6 +211,8 @@ class _Fetching:
     def begin_topic(self, topic: Any) -> None:
         """Begin with the partitions of a topic in the request."""
         self._topic = self._topics.topic(topic.topic, topic.topic_id, self._by_id)
+        name = self._topic.name if self._topic is not None else topic.topic
+        self._denied = topic_fault(self._session, Operation.READ, name) if name else None
         self._responses.append(FetchResponse.FetchableTopicResponse(
             topic=topic.topic, topic_id=topic.topic_id))
 
@@ -217,8 +223,10 @@ class _Fetching:
             aborted_transactions=self._aborted, records=())
         self._responses[-1].partitions.append(result)
         incarnation = incarnation_of(self._topic, part.partition)
-        if incarnation == NO_PARTITION:
-            fault: Fault | None = absent(self._topic is None and self._by_id)
+        if self._denied is not None:
+            fault: Fault | None = self._denied
+        elif incarnation == NO_PARTITION:
+            fault = absent(self._topic is None and self._by_id)
         elif part.fetch_offset < 0:
             fault = BELOW_ZERO
         else:
@@ -288,6 +296,8 @@ class _FetchAnswer(KafkaAnswer):
     """The reply callback of a fetch."""
 
     __slots__ = ("_fetching", "_request", "_requests")
+    #: The permission for each topic was asked for when its partitions were collected.
+    is_authorized = True
 
     def __init__(self, session: Session, number: int, request: KafkaRequest, fetching: _Fetching,
                  requests: FetchRequests):

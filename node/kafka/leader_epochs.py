@@ -17,10 +17,12 @@ from multiraft.kafka.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
 )
 from multiraft.wire.errors import Code, ErrorDetail
+from node.access import Operation
 from node.clients.leader_epochs import EpochQuery, LeaderEpochs
 from node.clients.request_tasks import RequestTasks
 from node.clients.session import Session
 from node.kafka.answers import KafkaAnswer
+from node.kafka.authorized import topic_fault
 from node.kafka.error_codes import Fault, absent, of_fetch
 from node.kafka.fetch import epoch_fault
 from node.kafka.topic_view import NO_PARTITION, TopicView, incarnation_of
@@ -46,14 +48,14 @@ class EpochRequests:
         """Start a task that looks the ends up and answers."""
         session.rows_left -= 2 * sum(len(topic.partitions) for topic in request.message.topics)
         self._tasks.start(KafkaAnswer(session, number, partial(_refusal, request)),
-                          self._respond, request.message)
+                          self._respond, session, request.message)
 
     def refuse(self, session: Session, number: int, request: KafkaRequest, code: Code,
                detail: ErrorDetail) -> None:
         """Refuse a request before any work is done for it."""
         KafkaAnswer(session, number, partial(_refusal, request)).refuse(code, detail)
 
-    async def _respond(self, message: OffsetForLeaderEpochRequest
+    async def _respond(self, session: Session, message: OffsetForLeaderEpochRequest
                        ) -> OffsetForLeaderEpochResponse:
         """Return the response.  O(partitions), in turns."""
         responses: list[Any] = []
@@ -63,13 +65,14 @@ class EpochRequests:
             response = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(topic=topic.topic)
             responses.append(response)
             known = self._topics.topic(topic.topic, b"", False)
+            denied = topic_fault(session, Operation.DESCRIBE, topic.topic)
             for part in parts(len(topic.partitions)):
                 await self._turns.take(len(part))
                 for asked in topic.partitions[part.start:part.stop]:
                     result = _EpochEndOffset(partition=asked.partition)
                     response.partitions.append(result)
                     incarnation = incarnation_of(known, asked.partition)
-                    fault = self._fault(incarnation, asked)
+                    fault = denied or self._fault(incarnation, asked)
                     if fault is not None:
                         result.error_code = fault.error
                     else:

@@ -7,13 +7,18 @@ on. Kafka's clients take the offset as it is, while native clients search by the
 a time, -3 is the first record with the largest time, -4 the begin (no log is kept elsewhere, so the
 whole one is local), and -5 the end of what is kept elsewhere: there is none. Each exists from a
 version on, as in Kafka. The leader epoch of an answer is that of the record, of the end the present
-one.
+one. At isolation level 1 the end is the last stable offset, at which a fetch stops as well: the
+first batch of a transaction that is not decided.
 
 Theory. The index of a partition holds the highest time of the batches up to each: the first batch
 that reaches a time is the first with a record of that time or later, unless the log start lies
 behind it. Then later batches may be older, and the search continues. It is bounded
 (``SEARCH_READS_MAX``): after that the offset to continue from is answered, which is not behind
 the record.
+
+The last stable offset is looked for only in topics that an open transaction names, from the offset
+on that it named (``TopicEnds``). The search reads headers, within the same bound: after that the
+answer is the offset that it has reached, below which everything is stable.
 
 The largest time is in the index as well, and the first batch that reaches it has the record. Only
 if that record was deleted, and all later ones are older, the search reads on from the log start,
@@ -41,6 +46,7 @@ from multiraft.wire.messages import (
     ListOffsets,
     OffsetQuery,
 )
+from node.access import Operation
 from node.clients.awaited import ReadCalls, ReadHandler
 from node.clients.leader_epochs import LeaderEpochs
 from node.clients.read_view import Refused
@@ -48,9 +54,11 @@ from node.clients.request_tasks import RequestTasks
 from node.clients.session import Session
 from node.earlier_epochs.earlier_reads import EarlierReads
 from node.kafka.answers import KafkaAnswer
+from node.kafka.authorized import topic_fault
 from node.kafka.error_codes import Fault, absent, of_offsets
-from node.kafka.fetch import epoch_fault
+from node.kafka.fetch import READ_COMMITTED, epoch_fault
 from node.kafka.record_search import Found, LargestTimeSearch, RecordSearch
+from node.kafka.staged_records import StagedRecords
 from node.kafka.topic_view import NO_PARTITION, UNKNOWN, TopicView, incarnation_of
 from node.loop.steps import parts
 
@@ -66,6 +74,8 @@ EPOCHS_SINCE = 4
 #: follow only where producers' clocks go back.
 SEARCH_BYTES = 1 << 20
 SEARCH_READS_MAX = 16
+#: Time that no record has: a search for it opens no batch, and ends behind the last one.
+NEVER_MS = (1 << 63) - 1
 
 
 #: First version with each number.
@@ -82,6 +92,7 @@ class _Query(NamedTuple):
     time: int
     result: Any
     version: int  # of the request
+    staged_from: int = UNKNOWN  # first offset that an open transaction may have; -1 = none has
 
 
 class OffsetRequests:
@@ -89,7 +100,9 @@ class OffsetRequests:
 
     def __init__(self, offsets: ReadHandler, fetch_handler: ReadHandler, calls: ReadCalls,
                  earlier_reads: EarlierReads, topics: TopicView, leader_epochs: LeaderEpochs,
-                 tasks: RequestTasks, background: Background, turns: Turns):
+                 staged_records: StagedRecords, tasks: RequestTasks, background: Background,
+                 turns: Turns):
+        self._staged_records = staged_records
         self._leader_epochs = leader_epochs
         self._offsets = offsets
         self._fetch_handler = fetch_handler
@@ -117,10 +130,13 @@ class OffsetRequests:
         version = request.header.request_api_version
         responses: list[Any] = []
         queries: list[_Query] = []
+        staged = (self._staged_records.begins() if message.isolation_level == READ_COMMITTED
+                  else {})
         for topic in message.topics:
             response = ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name)
             responses.append(response)
             known = self._topics.topic(topic.name, b"", False)
+            denied = topic_fault(session, Operation.DESCRIBE, topic.name)
             for part in parts(len(topic.partitions)):
                 await self._turns.take(len(part))
                 for asked in topic.partitions[part.start:part.stop]:
@@ -128,11 +144,12 @@ class OffsetRequests:
                         partition_index=asked.partition_index)
                     response.partitions.append(result)
                     incarnation = incarnation_of(known, asked.partition_index)
-                    fault = self._fault(incarnation, asked, version)
+                    fault = denied or self._fault(incarnation, asked, version)
                     if fault is not None:
                         result.error_code = fault.error
                     elif asked.timestamp != LATEST_TIERED:  # no log is kept elsewhere
-                        queries.append(_Query(incarnation, asked.timestamp, result, version))
+                        queries.append(_Query(incarnation, asked.timestamp, result, version,
+                                              staged.get(incarnation, UNKNOWN)))
         await self._look_up(session, queries)
         if version >= EPOCHS_SINCE:
             for part in parts(len(queries)):
@@ -166,6 +183,8 @@ class OffsetRequests:
                 (query, OffsetQuery(query.incarnation, _POSITIONS[query.time]))
                 for query in queries if query.time in _POSITIONS]):
             query.result.offset = offset
+            if query.time == LATEST_TIME and query.staged_from != UNKNOWN:
+                self._enter_stable(query, await self._last_stable(session, query, offset))
         for query, time_ms, offset in await self._first_batches(session, timed):
             search = self._largest if query.time == MAX_TIME else self._first_record
             self._enter(query, await search(session, query, offset, time_ms))
@@ -229,6 +248,34 @@ class OffsetRequests:
             else:
                 query.result.error_code = of_offsets(row.code, query.version)
         return found
+
+    def _enter_stable(self, query: _Query, found: int | ErrorCode) -> None:
+        """Enter the result of a search for the last stable offset."""
+        if isinstance(found, ErrorCode):
+            query.result.error_code, query.result.offset = found, UNKNOWN
+        else:
+            query.result.offset = found
+
+    async def _last_stable(self, session: Session, query: _Query, end: int) -> int | ErrorCode:
+        """Return the offset of the first batch of a transaction that is not decided, ``end`` if
+        there is none below it, or the error of a read. Reads up to ``SEARCH_READS_MAX`` times; then
+        the offset that it has reached."""
+        offset = max(query.staged_from, self._topics.log_start(query.incarnation))
+        for _ in range(SEARCH_READS_MAX):
+            if offset >= end:
+                break
+            batches = await self._read(session, query, offset)
+            if isinstance(batches, ErrorCode):
+                return batches
+            if not batches:
+                break
+            open_offset = self._staged_records.open_offset(batches)
+            if open_offset != UNKNOWN:
+                return min(open_offset, end)
+            offset = (await self._background.read(RecordSearch(batches, offset, NEVER_MS))).offset
+        else:
+            return min(offset, end)
+        return end
 
     def _enter(self, query: _Query, found: Found | ErrorCode) -> None:
         """Enter the result of a search for a record."""

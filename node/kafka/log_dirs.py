@@ -16,15 +16,18 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from multiraft.kafka.connection import KafkaRequest
+from multiraft.kafka.error_codes import ErrorCode
 from multiraft.kafka.messages.describe_log_dirs import (
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
 )
 from multiraft.partitions.retention_records import UNKNOWN_BYTES
 from multiraft.wire.errors import Code, ErrorDetail, LimitExceeded
+from node.access import Operation
 from node.clients.request_tasks import RequestTasks
 from node.clients.session import Session
 from node.kafka.answers import KafkaAnswer
+from node.kafka.authorized import cluster_fault
 from node.kafka.error_codes import of_append
 from node.loop.steps import ROWS_PER_STEP, parts
 
@@ -58,8 +61,12 @@ class LogDirRequests:
 
     def handle(self, session: Session, number: int, request: KafkaRequest) -> None:
         """Start a task that collects the sizes and answers."""
-        self._tasks.start(KafkaAnswer(session, number, self._refusal), self._respond,
-                          request.message)
+        answer = KafkaAnswer(session, number, self._refusal)
+        denied = cluster_fault(session, Operation.DESCRIBE)
+        if denied is not None:
+            answer(self._failed(denied.error))
+            return
+        self._tasks.start(answer, self._respond, request.message)
 
     def refuse(self, session: Session, number: int, request: KafkaRequest, code: Code,
                detail: ErrorDetail) -> None:
@@ -139,6 +146,8 @@ class LogDirRequests:
         return total
 
     def _refusal(self, code: Code, _detail: ErrorDetail) -> DescribeLogDirsResponse:
-        error = of_append(code)
+        return self._failed(of_append(code))
+
+    def _failed(self, error: ErrorCode) -> DescribeLogDirsResponse:
         return DescribeLogDirsResponse(error_code=error, results=[
             _Result(log_dir=self._log_dir, error_code=error)])

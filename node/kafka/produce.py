@@ -120,7 +120,7 @@ class ProduceRequests:
             answer = NoAnswer(session, appending.size, appending.fault)
         rest = self._produce_handler.handle(
             Appends(len(appending.batches), appending.batches, ACKS[message.acks],
-                    max(0, message.timeout_ms)), answer, 0)
+                    max(0, message.timeout_ms), session), answer, 0)
         if rest is not None:
             yield from rest
 

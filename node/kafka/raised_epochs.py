@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from multiraft.wire.frames import Buffer
     from node.clients.router import Router
-    from node.cluster.metadata_client import MetadataRequests
+    from node.cluster.passed_on import PassedOnRequests
     from node.loop.background import Background
 
 #: Epochs that are requested at a time.  Further producers repeat their batch, and wait their turn.
@@ -34,10 +34,10 @@ REQUESTED_MAX = 64
 class RaisedEpochs:
     """Requests for the epochs of producers that raised them."""
 
-    def __init__(self, directory: Router, metadata_requests: MetadataRequests,
+    def __init__(self, directory: Router, passed_on_requests: PassedOnRequests,
                  background: Background, log: logging.Logger):
         self._directory = directory
-        self._metadata_requests = metadata_requests
+        self._passed_on_requests = passed_on_requests
         self._background = background
         self._log = log
         self._requested: set[tuple[int, int]] = set()  # (id, epoch)
@@ -57,7 +57,7 @@ class RaisedEpochs:
 
     async def _request(self, producer: int, epoch: int) -> None:
         try:
-            await self._metadata_requests.ask(InitProducer(producer, epoch - 1))
+            await self._passed_on_requests.ask(InitProducer(producer, epoch - 1))
         except REFUSED as error:  # the producer repeats the batch, which asks again
             self._log.info("producer_epoch_deferred", extra={
                 "producer": producer, "epoch": epoch, "reason": str(error)})

@@ -16,9 +16,11 @@ from multiraft.kafka.error_codes import ErrorCode
 from multiraft.kafka.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from multiraft.wire.errors import Code, ErrorDetail
 from multiraft.wire.messages import TIMEOUT_MS_MAX, DeleteRecords, RecordDeletion
+from node.access import Operation
 from node.clients.request_tasks import RequestTasks
 from node.clients.session import Session
 from node.kafka.answers import KafkaAnswer
+from node.kafka.authorized import topic_fault
 from node.kafka.error_codes import absent, of_append
 from node.kafka.topic_view import NO_PARTITION, UNKNOWN, TopicView, incarnation_of
 from node.loop.steps import parts
@@ -39,14 +41,15 @@ class RecordDeletions:
     def handle(self, session: Session, number: int, request: KafkaRequest) -> None:
         """Start a task that deletes and answers."""
         self._tasks.start(KafkaAnswer(session, number, partial(_refusal, request)),
-                          self._deleted, request.message)
+                          self._deleted, session, request.message)
 
     def refuse(self, session: Session, number: int, request: KafkaRequest, code: Code,
                detail: ErrorDetail) -> None:
         """Refuse a request before any work is done for it."""
         KafkaAnswer(session, number, partial(_refusal, request)).refuse(code, detail)
 
-    async def _deleted(self, message: DeleteRecordsRequest) -> DeleteRecordsResponse:
+    async def _deleted(self, session: Session, message: DeleteRecordsRequest
+                       ) -> DeleteRecordsResponse:
         """Return the response.  O(partitions), in turns."""
         topics, deletions, results = [], [], []
         named: set[int] = set()  # each partition may be named once
@@ -54,6 +57,7 @@ class RecordDeletions:
             response = DeleteRecordsResponse.DeleteRecordsTopicResult(name=topic.name)
             topics.append(response)
             known = self._topics.topic(topic.name, b"", False)
+            denied = topic_fault(session, Operation.DELETE, topic.name)
             for part in parts(len(topic.partitions)):
                 await self._turns.take(len(part))
                 for asked in topic.partitions[part.start:part.stop]:
@@ -61,7 +65,9 @@ class RecordDeletions:
                         partition_index=asked.partition_index, low_watermark=UNKNOWN)
                     response.partitions.append(result)
                     incarnation = incarnation_of(known, asked.partition_index)
-                    if incarnation == NO_PARTITION:
+                    if denied is not None:
+                        result.error_code = denied.error
+                    elif incarnation == NO_PARTITION:
                         result.error_code = absent(False).error
                     elif incarnation in named:
                         result.error_code = ErrorCode.INVALID_REQUEST

@@ -9,6 +9,7 @@ Invariants. This module has no socket, no task and no clock, as ``node.clients.s
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from multiraft.kafka.apis import APIS, ApiKey, ApiTable
@@ -23,6 +24,8 @@ from node.clients.request_tasks import RequestTasks
 from node.clients.session import Session, Sessions
 from node.kafka.answers import KafkaAnswer
 from node.kafka.error_codes import of_append
+from node.kafka.expected_answers import expected_bytes
+from node.kafka.port_counts import TOO_MANY_PARTITIONS, UNENCODABLE, PortCounts
 
 
 class Handle(Protocol):
@@ -63,13 +66,14 @@ def _partitions_named(request: KafkaRequest) -> int:
     return sum([len(getattr(topic, partitions)) for topic in getattr(request.message, topics)])
 
 
-def _is_within_limit(session: Session, request: KafkaRequest) -> bool:
+def _is_within_limit(session: Session, request: KafkaRequest, counts: PortCounts) -> bool:
     """Return True if a request names as many partitions as a native one may, else fail the
     session.  O(topics)."""
     named = _partitions_named(request)
     if named > PARTITIONS_PER_REQUEST_MAX:
         session.fail(RemoteProtocolError(
             f"a request names {named} partitions, {PARTITIONS_PER_REQUEST_MAX} are possible"))
+        counts.close(TOO_MANY_PARTITIONS)
     return named <= PARTITIONS_PER_REQUEST_MAX
 
 
@@ -89,11 +93,12 @@ class KafkaRequests:
         self._tasks = tasks
         self._fetch_handler = fetch_handler
         self._loop = loop
-        self.unencodable = 0  # responses that could not be encoded
+        self._expected_bytes = partial(expected_bytes, limits.fetch_bytes_max)
+        self.counts = PortCounts()
 
     def new_stream(self) -> KafkaConnection:
         """Return the stream of a connection that was accepted."""
-        return KafkaConnection(self.apis, self.wire_limits)
+        return KafkaConnection(self.apis, self.wire_limits, self._expected_bytes, self.counts)
 
     # ---- calls of sessions -----------------------------------------------------------------------
 
@@ -101,7 +106,7 @@ class KafkaRequests:
         """Pass a request to the handler of its API. Close the connection for one that names more
         partitions than a native request may: even a refusal of each would take long."""
         request: KafkaRequest = event.request
-        if not _is_within_limit(session, request):
+        if not _is_within_limit(session, request, self.counts):
             return
         self._handlers[request.header.request_api_key].handle(session, event.id, request)
         self._loop.yield_due = True  # a task may have to read or to ask
@@ -110,7 +115,7 @@ class KafkaRequests:
                detail: ErrorDetail) -> None:
         """Refuse a request before any work is done for it."""
         request: KafkaRequest = event.request
-        if not _is_within_limit(session, request):
+        if not _is_within_limit(session, request, self.counts):
             return
         self._handlers[request.header.request_api_key].refuse(
             session, event.id, request, code, detail)
@@ -123,7 +128,7 @@ class KafkaRequests:
                     error: LocalProtocolError) -> list:
         """Close the connection: its version has no place for the response, which is a defect. A
         client that provokes it must not end the node."""
-        self.unencodable += 1
+        self.counts.close(UNENCODABLE)
         session.fail(RemoteProtocolError(f"the response cannot be encoded: {error}"))
         return []
 

@@ -31,15 +31,17 @@ from multiraft.wire.settings import (
     SettingChange,
     SettingRow,
 )
+from node.access import Operation
 from node.clients.request_tasks import RequestTasks
 from node.clients.session import Session
 from node.kafka.answers import KafkaAnswer
+from node.kafka.authorized import cluster_fault, topic_fault
 from node.kafka.error_codes import Fault, fault_of, of_controller
 from node.kafka.validated import validated
 from node.request_errors import REFUSED
 
 if TYPE_CHECKING:
-    from node.cluster.metadata_client import MetadataRequests
+    from node.cluster.passed_on import PassedOnRequests
 
 #: Kinds of resources with settings.
 TOPIC, BROKER = 2, 4
@@ -53,6 +55,8 @@ READ_ONLY = Fault(ErrorCode.INVALID_REQUEST, "settings of a node are changed in 
                   "file, and take effect at its next start")
 
 
+#: Kind of a resource -> why its settings cannot be changed, None = they can.
+_UNCHANGEABLE = {TOPIC: None, BROKER: READ_ONLY}
 #: Changes of a resource in a request, given its present settings.
 Changes = Callable[[Any, Sequence[SettingRow]], tuple[SettingChange, ...]]
 
@@ -69,11 +73,11 @@ class SettingRequests:
     """The handlers of the three requests about settings."""
 
     def __init__(self, describe: Callable[[Any], Awaitable[Any]],
-                 metadata_requests: MetadataRequests, node: int,
+                 passed_on_requests: PassedOnRequests, node: int,
                  node_settings: Sequence[NodeSetting], tasks: RequestTasks):
         """``describe``: handler of ``DescribeSettings``."""
         self._describe_settings = describe
-        self._metadata_requests = metadata_requests
+        self._passed_on_requests = passed_on_requests
         self._node = node
         self._node_settings = node_settings
         self._tasks = tasks
@@ -83,14 +87,14 @@ class SettingRequests:
     def describe(self, session: Session, number: int, request: KafkaRequest) -> None:
         """Start a task that describes settings and answers."""
         self._tasks.start(KafkaAnswer(session, number, partial(_refused_description, request)),
-                          self._described, request.message)
+                          self._described, session, request.message)
 
     def refuse_description(self, session: Session, number: int, request: KafkaRequest, code: Code,
                            detail: ErrorDetail) -> None:
         """Refuse a request before any work is done for it."""
         KafkaAnswer(session, number, partial(_refused_description, request)).refuse(code, detail)
 
-    async def _described(self, message: Any) -> DescribeConfigsResponse:
+    async def _described(self, session: Session, message: Any) -> DescribeConfigsResponse:
         results = []
         for resource in message.resources:
             result = DescribeConfigsResponse.DescribeConfigsResult(
@@ -98,7 +102,8 @@ class SettingRequests:
                 resource_name=resource.resource_name)
             results.append(result)
             try:
-                rows = await self._rows(resource)
+                rows = (_denied(session, Operation.DESCRIBE_CONFIGS, resource)
+                        or await self._rows(resource))
             except REFUSED as error:
                 rows = fault_of(error)
             if isinstance(rows, Fault):
@@ -127,7 +132,7 @@ class SettingRequests:
     def replace(self, session: Session, number: int, request: KafkaRequest) -> None:
         """Start a task that replaces all settings of topics and answers."""
         self._tasks.start(KafkaAnswer(session, number, partial(_refused_replacement, request)),
-                          self._replaced, request.message)
+                          self._replaced, session, request.message)
 
     def refuse_replacement(self, session: Session, number: int, request: KafkaRequest, code: Code,
                            detail: ErrorDetail) -> None:
@@ -137,39 +142,36 @@ class SettingRequests:
     def alter(self, session: Session, number: int, request: KafkaRequest) -> None:
         """Start a task that changes single settings of topics and answers."""
         self._tasks.start(KafkaAnswer(session, number, partial(_refused_alteration, request)),
-                          self._altered, request.message)
+                          self._altered, session, request.message)
 
     def refuse_alteration(self, session: Session, number: int, request: KafkaRequest, code: Code,
                           detail: ErrorDetail) -> None:
         """Refuse a request before any work is done for it."""
         KafkaAnswer(session, number, partial(_refused_alteration, request)).refuse(code, detail)
 
-    async def _replaced(self, message: Any) -> AlterConfigsResponse:
+    async def _replaced(self, session: Session, message: Any) -> AlterConfigsResponse:
         return AlterConfigsResponse(responses=[
             AlterConfigsResponse.AlterConfigsResourceResponse(**await self._result(
-                resource, message.validate_only, _replacing))
+                session, resource, message.validate_only, _replacing))
             for resource in message.resources])
 
-    async def _altered(self, message: Any) -> IncrementalAlterConfigsResponse:
+    async def _altered(self, session: Session, message: Any) -> IncrementalAlterConfigsResponse:
         return IncrementalAlterConfigsResponse(responses=[
             IncrementalAlterConfigsResponse.AlterConfigsResourceResponse(**await self._result(
-                resource, message.validate_only, _altering))
+                session, resource, message.validate_only, _altering))
             for resource in message.resources])
 
-    async def _result(self, resource: Any, validate_only: bool, changes: Changes
-                      ) -> dict[str, Any]:
+    async def _result(self, session: Session, resource: Any, validate_only: bool,
+                      changes: Changes) -> dict[str, Any]:
         """Change the settings of a topic, and return the fields of its result. ``changes(resource,
         rows)`` returns the changes, given the present settings."""
-        fault: Fault | None = None
-        if resource.resource_type == BROKER:
-            fault = READ_ONLY
-        elif resource.resource_type != TOPIC:
-            fault = NO_RESOURCE
-        else:
+        fault = (_denied(session, Operation.ALTER_CONFIGS, resource)
+                 or _UNCHANGEABLE.get(resource.resource_type, NO_RESOURCE))
+        if fault is None:
             try:
                 reply = await self._describe_settings(validated(
                     DescribeSettings(resource.resource_name)))
-                await self._metadata_requests.ask(validated(AlterSettings(
+                await self._passed_on_requests.ask(validated(AlterSettings(
                     resource.resource_name, changes(resource, reply.settings), reply.incarnation,
                     validate_only)))
             except REFUSED as error:
@@ -177,6 +179,14 @@ class SettingRequests:
         return {"resource_type": resource.resource_type, "resource_name": resource.resource_name,
                 "error_code": fault.error if fault else ErrorCode.NONE,
                 "error_message": fault.text if fault else None}
+
+
+def _denied(session: Session, operation: Operation, resource: Any) -> Fault | None:
+    """Return the error of a client without permission for the settings of a topic, or of a node,
+    which belong to the cluster; None if it has it."""
+    if resource.resource_type == TOPIC:
+        return topic_fault(session, operation, resource.resource_name)
+    return cluster_fault(session, operation)
 
 
 def _replacing(resource: Any, rows: Sequence[SettingRow]) -> tuple[SettingChange, ...]:

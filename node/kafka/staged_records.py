@@ -49,6 +49,18 @@ class StagedRecords:
     def __init__(self, metadata_log: MetadataCopy):
         self._metadata_log = metadata_log
 
+    def begins(self) -> dict[int, int]:
+        """Return for partitions that may have batches of open transactions the offset from which
+        on, by their incarnations.  O(partitions of the topics that open transactions name)."""
+        return {incarnation + number: offset
+                for incarnation, offsets in self._metadata_log.state.sinks.staged()
+                for number, offset in enumerate(offsets)}
+
+    def open_offset(self, buffers: Sequence[Buffer]) -> int:
+        """Return the offset of the first batch whose transaction is not decided, -1 = none.
+        O(batches)."""
+        return self.visible(buffers, core.staged_batches(buffers)).open_offset
+
     def visible(self, buffers: Sequence[Buffer], staged: Sequence[tuple[int, int]]) -> Visible:
         """Return what may be read of ``buffers``, whose batches at ``staged``, as
         ``core.staged_batches`` returns them, are not empty.  O(buffers + staged batches)."""

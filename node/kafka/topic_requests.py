@@ -24,11 +24,13 @@ from multiraft.settings.effective import Source
 from multiraft.wire.errors import Code, ErrorDetail, InvalidTopicName, TopicExists
 from multiraft.wire.messages import CreateTopic, DeleteTopic
 from multiraft.wire.settings import DescribeSettings, SettingChange, SettingRow
+from node.access import Operation
 from node.admin.setting_requests import judged
 from node.clients.metadata_wait import METADATA_WAIT_S
 from node.clients.request_tasks import RequestTasks
 from node.clients.session import Session
 from node.kafka.answers import KafkaAnswer
+from node.kafka.authorized import cluster_fault, topic_fault
 from node.kafka.error_codes import Fault, absent, fault_of, of_controller
 from node.kafka.topic_view import TopicView
 from node.kafka.validated import validated
@@ -37,7 +39,7 @@ from node.metadata.topics import topic_name_fault
 from node.request_errors import REFUSED
 
 if TYPE_CHECKING:
-    from node.cluster.metadata_client import MetadataRequests
+    from node.cluster.passed_on import PassedOnRequests
     from node.config import KafkaConfig
     from node.limits import Limits
     from node.loop.turns import Turns
@@ -67,14 +69,14 @@ class TopicChanges:
     """The handler of requests that create or delete topics."""
 
     def __init__(self, metadata_log: MetadataLog, topics: TopicView,
-                 metadata_requests: MetadataRequests, settings: SettingHandler,
+                 passed_on_requests: PassedOnRequests, settings: SettingHandler,
                  config: KafkaConfig, limits: Limits, replication_factor: Callable[[], int],
                  tasks: RequestTasks, turns: Turns):
         """``settings``: handler of ``DescribeSettings``."""
         self._turns = turns
         self._metadata_log = metadata_log
         self._topics = topics
-        self._metadata_requests = metadata_requests
+        self._passed_on_requests = passed_on_requests
         self._settings = settings
         self._config = config
         self._limits = limits
@@ -86,24 +88,27 @@ class TopicChanges:
     def create(self, session: Session, number: int, request: KafkaRequest) -> None:
         """Start a task that creates the topics and answers."""
         answer = KafkaAnswer(session, number, partial(_creation_refusal, request))
-        self._tasks.start(answer, self._created, request.message)
+        self._tasks.start(answer, self._created, session, request.message)
 
     def refuse_creation(self, session: Session, number: int, request: KafkaRequest, code: Code,
                         detail: ErrorDetail) -> None:
         """Refuse a request before any work is done for it."""
         KafkaAnswer(session, number, partial(_creation_refusal, request)).refuse(code, detail)
 
-    async def _created(self, message: CreateTopicsRequest) -> CreateTopicsResponse:
+    async def _created(self, session: Session, message: CreateTopicsRequest
+                       ) -> CreateTopicsResponse:
         """Return the response.  O(topics) changes of the metadata."""
         twice = {name for name, times in Counter(topic.name for topic in message.topics).items()
                  if times > 1}
         results = [_creation_failed(name, TWICE) for name in sorted(twice)]
         deadline = _deadline(message.timeout_ms)
+        creates_all = cluster_fault(session, Operation.CREATE) is None
         for asked in message.topics:
             if asked.name in twice:
                 continue
             await self._turns.take()
-            fault = self._creation_fault(asked)
+            denied = None if creates_all else topic_fault(session, Operation.CREATE, asked.name)
+            fault = denied or self._creation_fault(asked)
             if fault is not None:
                 results.append(_creation_failed(asked.name, fault))
                 continue
@@ -139,7 +144,7 @@ class TopicChanges:
                 name=asked.name, error_message=None, num_partitions=partitions,
                 replication_factor=self._replication_factor(), configs=None)
         with trio.move_on_at(deadline):
-            reply = await self._metadata_requests.ask(validated(CreateTopic(
+            reply = await self._passed_on_requests.ask(validated(CreateTopic(
                 asked.name, partitions, nonce=uuid.uuid4().bytes, settings=pairs or None)))
             # This node may apply the creation later than the metadata leader.
             await self._until(lambda: self._topics.topic("", reply.topic.id, True) is not None)
@@ -166,14 +171,14 @@ class TopicChanges:
     def delete(self, session: Session, number: int, request: KafkaRequest) -> None:
         """Start a task that deletes the topics and answers."""
         answer = KafkaAnswer(session, number, partial(_deletion_refusal, request))
-        self._tasks.start(answer, self._deleted, request)
+        self._tasks.start(answer, self._deleted, session, request)
 
     def refuse_deletion(self, session: Session, number: int, request: KafkaRequest, code: Code,
                         detail: ErrorDetail) -> None:
         """Refuse a request before any work is done for it."""
         KafkaAnswer(session, number, partial(_deletion_refusal, request)).refuse(code, detail)
 
-    async def _deleted(self, request: KafkaRequest) -> DeleteTopicsResponse:
+    async def _deleted(self, session: Session, request: KafkaRequest) -> DeleteTopicsResponse:
         """Return the response.  O(topics) changes of the metadata."""
         deadline = _deadline(request.message.timeout_ms)
         results = []
@@ -183,11 +188,13 @@ class TopicChanges:
             result = DeleteTopicsResponse.DeletableTopicResult(
                 name=asked.name, topic_id=asked.topic_id)
             results.append(result)
-            try:
-                fault = await self._delete(topic, asked.name, deadline) if (
-                    topic is not None or not by_id) else absent(True)
-            except REFUSED as error:
-                fault = fault_of(error)
+            name = topic.name if topic is not None else asked.name
+            fault = absent(True) if name is None else topic_fault(session, Operation.DELETE, name)
+            if fault is None:
+                try:
+                    fault = await self._delete(topic, asked.name, deadline)
+                except REFUSED as error:
+                    fault = fault_of(error)
             if topic is not None:
                 result.name, result.topic_id = topic.name, topic.id
             if fault is not None:
@@ -201,9 +208,9 @@ class TopicChanges:
         with trio.move_on_at(deadline):
             if topic is None:
                 assert name is not None
-                await self._metadata_requests.ask(validated(DeleteTopic(name)))
+                await self._passed_on_requests.ask(validated(DeleteTopic(name)))
                 return None
-            await self._metadata_requests.ask(DeleteTopic(topic.name, topic.incarnation))
+            await self._passed_on_requests.ask(DeleteTopic(topic.name, topic.incarnation))
             await self._until(lambda: self._topics.topic("", topic.id, True) is None)
             return None
         return TOO_LATE

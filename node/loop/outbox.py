@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import socket
 from collections import deque
+from collections.abc import Callable
 
 import trio
 
@@ -93,12 +94,13 @@ class Outbox:
             self._emptied = trio.Event()
             await self._emptied.wait()
 
-    async def drain(self) -> None:
-        """Write the rest of a partial ``flush`` whenever the socket is writable, until cancelled.
-        Raises ``OSError`` when the connection is gone."""
+    async def drain(self, written: Callable[[], None] = lambda: None) -> None:
+        """Write the rest of a partial ``flush`` whenever the socket is writable, until cancelled,
+        and call ``written`` each time. Raises ``OSError`` when the connection is gone."""
         while True:
             await self._space_freed.wait()
             self._space_freed = trio.Event()
             while self._buffers:
                 await trio.lowlevel.wait_writable(self._sock)
                 self.flush()
+                written()

@@ -77,6 +77,17 @@ def _peers(which: int) -> Callable[[Sample], Rows]:
                            for peer, lag in sorted(sample.survey.peer_lag.items())]
 
 
+def _of_kafka(field: str) -> Callable[[Sample], Rows]:
+    """Return a reader of a number of the port for Kafka's clients."""
+    return lambda sample: [((), getattr(sample.kafka, field))]
+
+
+def _by_name(field: str) -> Callable[[Sample], Rows]:
+    """Return a reader of the numbers of that port by name."""
+    return lambda sample: [((name,), count)
+                           for name, count in getattr(sample.kafka, field).items()]
+
+
 def _peers_up(sample: Sample) -> Rows:
     return [((str(peer),), int(is_up)) for peer, is_up in sorted(sample.peers_up.items())]
 
@@ -393,7 +404,8 @@ FAMILIES = (
            "Client connections accepted.",
            _one("client_connections_accepted")),
     Family("multiraft_client_connections_rejected_total", COUNTER, (),
-           "Client connections closed at once, because limits.connections_max were open.",
+           "Client connections closed at once, because limits.connections_max were open, or "
+           "limits.connections_per_address_max from one address.",
            _one("client_connections_rejected")),
     Family("multiraft_client_protocol_errors_total", COUNTER, (),
            "Client connections closed because of a protocol violation.",
@@ -410,6 +422,43 @@ FAMILIES = (
     Family("multiraft_client_in_flight_limit_bytes", GAUGE, (),
            "Their limit, limits.node_bytes_in_flight_max.",
            _one("client_bytes_in_flight_max")),
+    Family("multiraft_kafka_connections", GAUGE, (),
+           "Open connections of Kafka's clients, which multiraft_client_connections has as well.",
+           _of_kafka("connections")),
+    Family("multiraft_kafka_connections_accepted_total", COUNTER, (),
+           "Connections of Kafka's clients accepted.",
+           _of_kafka("accepted")),
+    Family("multiraft_kafka_connections_closed_total", COUNTER, ("reason",),
+           "Connections of Kafka's clients that the node closed: for a request that is not "
+           "supported or not well-formed, too many partitions, a response that has no encoding, or "
+           "other reasons (deadlines, TLS, failed appends without acks).",
+           _by_name("closed")),
+    Family("multiraft_kafka_requests_total", COUNTER, ("api",),
+           "Requests of Kafka's clients, by API.",
+           _by_name("requests")),
+    Family("multiraft_kafka_errors_total", COUNTER, ("error",),
+           "Errors in responses to Kafka's clients: one for each partition, topic or response that "
+           "has it.",
+           _by_name("errors")),
+    Family("multiraft_kafka_received_bytes_total", COUNTER, (),
+           "Bytes of requests of Kafka's clients.",
+           _of_kafka("received_bytes")),
+    Family("multiraft_kafka_sent_bytes_total", COUNTER, (),
+           "Bytes of responses to Kafka's clients.",
+           _of_kafka("sent_bytes")),
+    Family("multiraft_kafka_held_answers", GAUGE, (),
+           "Answers to Kafka's clients that wait for the answer to an earlier request.",
+           _of_kafka("held_answers")),
+    Family("multiraft_kafka_held_bytes", GAUGE, (),
+           "Bytes of those.",
+           _of_kafka("held_bytes")),
+    Family("multiraft_kafka_requests_waiting", GAUGE, (),
+           "Requests of Kafka's clients that wait in tasks of their own, 1,024 at most.",
+           _of_kafka("waiting")),
+    Family("multiraft_kafka_requests_passed_on", GAUGE, (),
+           "Requests of Kafka's clients that are with the metadata leader, at most "
+           "limits.passed_on_requests_max.",
+           _of_kafka("passed_on")),
     Family("multiraft_certificate_expiry_timestamp_seconds", GAUGE, ("port",),
            "Unix time at which the certificate of the port client or peer ends; absent without "
            "TLS.",

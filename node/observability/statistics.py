@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import platform
 import resource
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import multiraft
@@ -34,6 +35,7 @@ from node.metadata.log import MetadataLog
 from node.metadata.plan_table import ActivePlan
 from node.observability import health
 from node.observability.group_health import Survey
+from node.observability.kafka_port import KafkaPort
 from node.observability.largest_topics import LargestTopics, LargeTopic
 from node.observability.load_publisher import LoadPublisher
 from node.observability.phase import Life
@@ -76,6 +78,7 @@ class Sample:
     certificates: dict[str, int] = field(default_factory=dict)
     #: The largest topics led here, the largest first.
     largest_topics: tuple[LargeTopic, ...] = ()
+    kafka: KafkaPort = KafkaPort()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +120,8 @@ class CountingParts:
     known: PeerRegistry
     security: Security
     largest_topics: LargestTopics
+    #: Returns the counters of the port for Kafka's clients.
+    kafka: Callable[[], KafkaPort]
 
 
 class Statistics:
@@ -281,6 +286,7 @@ class Statistics:
              for peer, histogram in list(parts.liveness.round_trips.items())},
             dict(parts.security.expiries),
             parts.largest_topics.found,
+            parts.kafka(),
         )
 
 

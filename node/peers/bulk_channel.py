@@ -12,8 +12,10 @@ program nor in a socket buffer. Therefore bulk requests have connections of thei
 
 from __future__ import annotations
 
+import contextlib
+import math
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 import trio
 
@@ -22,7 +24,7 @@ from multiraft.wire.frames import Frame, FrameReader, WireLimits, encode_frame
 from multiraft.wire.schema import Malformed
 from multiraft.wire.tls import TlsSocket
 from node.loop.receive import receive_some
-from node.peers.errors import NoAnswer
+from node.peers.errors import NoAnswer, NotSent
 from node.peers.handshake import Introduction, NotAccepted, introduce
 
 #: Longest time without any byte of the reply before a request fails, in seconds.
@@ -44,13 +46,15 @@ class Bulk:
 
     def __init__(self, dial: Callable[[int], Awaitable[socket.socket | None]],
                  introduction: Callable[[int], Introduction], frame_bytes_max: int,
-                 bytes_per_second: int):
+                 bytes_per_second: int, turn_timeout_s: float = math.inf):
+        """``turn_timeout_s``: longest wait of a request for earlier ones to the same peer."""
         self.handlers: dict[str, Handler] = {}
         self.bytes_sent = 0
         self._dial = dial
         self._introduction = introduction  # (peer) -> handshake of a new connection
         self._limits = WireLimits(frame_bytes_max=frame_bytes_max)
         self._bytes_per_second = bytes_per_second
+        self._turn_timeout_s = turn_timeout_s
         self._piece_bytes = min(PIECE_BYTES, bytes_per_second)
         self._pace = trio.Lock()
         self._connections: dict[int, tuple[socket.socket | TlsSocket, FrameReader]] = {}
@@ -61,8 +65,9 @@ class Bulk:
     async def ask(self, peer: int, header: dict, payload: Sequence = ()) -> Frame:
         """Send a request to ``peer`` and return its reply, after earlier requests to that peer. A
         failure closes the connection. Raises ``NoAnswer`` if the peer cannot be reached, refuses,
-        or does not reply within ``ANSWER_TIMEOUT_S``."""
-        async with self._asking.setdefault(peer, trio.Lock()):
+        or does not reply within ``ANSWER_TIMEOUT_S``, ``NotSent`` if earlier requests take
+        longer than a request may wait for them."""
+        async with self._turn(peer):
             try:
                 with trio.fail_after(ANSWER_TIMEOUT_S) as patience:
                     sock, reader = await self._connection(peer)
@@ -73,6 +78,20 @@ class Bulk:
                 if isinstance(error, _UNANSWERED):
                     raise NoAnswer(f"node {peer}: {str(error) or 'too slow'}") from error
                 raise
+
+    @contextlib.asynccontextmanager
+    async def _turn(self, peer: int) -> AsyncIterator[None]:
+        """Wait for earlier requests to the peer, and let later ones wait. Raises ``NotSent``."""
+        lock = self._asking.setdefault(peer, trio.Lock())
+        with trio.move_on_after(self._turn_timeout_s) as patience:
+            await lock.acquire()
+        if patience.cancelled_caught:
+            raise NotSent(f"node {peer}: earlier requests take longer than "
+                          f"{self._turn_timeout_s:.0f} s")
+        try:
+            yield
+        finally:
+            lock.release()
 
     async def _connection(self, peer: int) -> tuple[socket.socket | TlsSocket, FrameReader]:
         known = self._connections.get(peer)

@@ -2,6 +2,7 @@
 
 import errno
 import os
+from types import SimpleNamespace
 
 import pytest
 import trio
@@ -110,7 +111,8 @@ async def test_a_fetch_that_is_given_up_between_its_steps_is_looked_at_no_more(t
     async with serving(tmp_path) as node, await Client.open(node) as client:
         topic = await client.create("t")
         many = Fetch((FetchPart(topic, 0, 1 << 20),) * 300, 1, 1 << 20, 30_000)
-        left = node.reads.fetch_handler.handle(many, lambda *_: None)
+        left = node.reads.fetch_handler.handle(
+            many, SimpleNamespace(session=None, is_authorized=True))
         assert node.reads.fetch_handler._fetches_in_steps == 1
         del left
         assert node.reads.fetch_handler._fetches_in_steps == 0

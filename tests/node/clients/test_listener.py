@@ -9,7 +9,7 @@ import trio
 from multiraft.wire.errors import RemoteProtocolError
 from node.address import Address
 from node.clients import listener as listener_module
-from node.clients.listener import Listener, listen
+from node.clients.listener import ConnectionCounts, Listener, listen
 from node.errors import BadConfig
 from tests.node.harness import in_trio, until
 from tests.ports import free_port
@@ -18,11 +18,13 @@ from tests.ports import free_port
 class ClusterView:
     """A listener whose connections live until ``ends`` or fail with ``error``."""
 
-    def __init__(self, connections_max: int = 10):
+    def __init__(self, connections_max: int = 10, per_address_max: int | None = None,
+                 counts: ConnectionCounts | None = None):
         self.address = Address("127.0.0.1", free_port())
         self.ends = trio.Event()
         self.error: Exception | None = None
-        self.listener = Listener(listen(self.address), self.handle, connections_max)
+        self.listener = Listener(listen(self.address), self.handle, connections_max,
+                                 per_address_max, counts)
 
     async def handle(self, sock: socket.socket) -> None:
         if self.error is not None:
@@ -48,6 +50,30 @@ async def test_connections_beyond_the_limit_are_closed_at_once_and_counted():
         for stream in streams:
             assert await stream.receive_some() == b""
             await stream.aclose()
+        nursery.cancel_scope.cancel()
+
+
+@in_trio
+@pytest.mark.parametrize("limits", [{"connections_max": 2}, {"per_address_max": 2}])
+async def test_ports_with_common_counts_have_their_limits_together(limits):
+    counts = ConnectionCounts()
+    one, other = (ClusterView(counts=counts, **limits) for _ in range(2))
+    async with trio.open_nursery() as nursery:
+        for world in (one, other):
+            await nursery.start(world.listener.serve)
+        async with await one.connect(), await other.connect():
+            await until(lambda: counts.connections == 2)
+            for world in (one, other):
+                async with await world.connect() as third:
+                    assert await third.receive_some() == b""
+            assert (counts.accepted, counts.rejected) == (2, 2)
+            one.ends.set()
+            await until(lambda: counts.connections == 1)
+            async with await other.connect():
+                await until(lambda: counts.connections == 2)
+            other.ends.set()
+            await until(lambda: not counts.connections)
+            assert not counts.by_address
         nursery.cancel_scope.cancel()
 
 

@@ -202,6 +202,7 @@ class Answers:
 
     last: tuple = ()
     session = None
+    is_authorized = True
 
     def __call__(self, *answer):
         Answers.last = answer

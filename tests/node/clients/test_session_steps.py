@@ -27,7 +27,7 @@ from node.limits import Limits
 class Requests:
     """Requests of one client as values, and the replies to it."""
 
-    held_bytes = 0
+    held_bytes = answer_bytes = 0
 
     def __init__(self, *requests, in_flight_max: int = 100):
         self.limits = WireLimits(in_flight_max=in_flight_max)

@@ -44,7 +44,7 @@ async def serving_kafka(directory: Path, kafka: dict | None = None,
     table["kafka"] = {"address": f"127.0.0.1:{free_port()}", **(kafka or {})}
     async with running(make_node(parse(table, directory))) as node:
         yield node
-        assert not node.kafka.requests.unencodable
+        assert not node.kafka.requests.counts.closed["unencodable"]
 
 
 class KafkaClient:

@@ -341,3 +341,17 @@ async def test_a_request_that_names_too_many_partitions_closes_the_connection(tm
                 else:
                     topic, = (await client.ask(ApiKey.FETCH, asked)).responses
                     assert len(topic.partitions) == count
+
+
+@in_trio
+async def test_connections_from_an_address_count_at_both_ports_together(tmp_path):
+    async with (serving_kafka(tmp_path, connections_per_address_max=2) as node,
+                await KafkaClient.open(node) as kafka, await Client.open(node) as native):
+        await kafka.metadata()
+        await native.create("t")
+        async with await KafkaClient.open(node) as third:
+            assert await third.stream.receive_some() == b""
+        address = node.config.node.client_address
+        async with await trio.open_tcp_stream(address.host, address.port) as third:
+            assert await third.receive_some() == b""
+        assert node.status.client_connections.rejected == 2

@@ -1,10 +1,16 @@
 """Records that were staged in transactions, as Kafka's clients read them."""
 
+import secrets
+
 import pytest
 import trio
 
 from multiraft import core
-from multiraft.wire.sinks import AbortTransaction, CommitTransaction
+from multiraft.kafka.apis import ApiKey
+from multiraft.kafka.hot_messages import ListOffsetsRequest
+from multiraft.wire.messages import DeleteRecords, RecordDeletion
+from multiraft.wire.sinks import AbortTransaction, BeginTransaction, CommitTransaction, TopicEnds
+from node.kafka import list_offsets
 from node.kafka.staged_records import StagedRecords
 from tests.node.clients.test_staged_batches import append, opened, staged
 from tests.node.harness import Client, batch, in_trio
@@ -109,3 +115,74 @@ def test_batches_are_judged_wherever_buffers_are_cut(monkeypatch, cuts, plan, ex
     kinds = "".join("0" if not header.count else plan[header.base_offset] for header in found)
     assert (kinds, visible.open_offset) == (expected, open_at)
     assert all(len(buffer) for buffer in visible.buffers)
+
+
+async def began(client: Client, incarnation: int, *offsets: int) -> tuple[int, int]:
+    """Return (sink, transaction) of a transaction that names a topic and the ends of its
+    partitions."""
+    reply = (await client.ask(BeginTransaction(
+        "s", 0, secrets.token_bytes(16), (TopicEnds(incarnation, offsets),)))).reply
+    return reply.sink, reply.transaction
+
+
+async def end(client: KafkaClient, isolation: int) -> int:
+    """Return the end of partition 0 of topic ``t`` at an isolation level."""
+    request = ListOffsetsRequest
+    found = (await client.ask(ApiKey.LIST_OFFSETS, request(
+        isolation_level=isolation, topics=[request.ListOffsetsTopic(name="t", partitions=[
+            request.ListOffsetsPartition(partition_index=0, timestamp=-1)])])))
+    part = found.topics[0].partitions[0]
+    assert part.error_code == 0
+    return part.offset
+
+
+@in_trio
+@pytest.mark.parametrize("decision, after", [(CommitTransaction, 4), (AbortTransaction, 4)])
+async def test_the_end_is_where_a_fetch_stops(tmp_path, decision, after):
+    async with (serving_kafka(tmp_path) as node, await KafkaClient.open(node) as kafka,
+                await Client.open(node) as native):
+        incarnation = await native.create("t")
+        topic = (await kafka.metadata("t")).topics[0]
+        await native.produce(incarnation, b"before")
+        sink, txn = await began(native, incarnation, 1)
+        assert (await end(kafka, 1), await end(kafka, 0)) == (1, 1), "nothing is staged yet"
+        await native.produce(incarnation, b"between")
+        assert (await end(kafka, 1), await end(kafka, 0)) == (2, 2)
+        assert (await append(native, incarnation, staged(sink, txn))).base_offset == 2
+        await native.produce(incarnation, b"behind")
+        read = await kafka.fetch(topic.topic_id, 0)
+        assert (await end(kafka, 1), await end(kafka, 0)) == (2, 4)
+        assert read.last_stable_offset == await end(kafka, 1)
+        await native.ask(decision(sink, txn, 0) if decision is CommitTransaction
+                         else decision(sink, txn))
+        assert (await end(kafka, 1), await end(kafka, 0)) == (after, after)
+
+
+@in_trio
+async def test_the_search_for_the_last_stable_offset_is_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr(list_offsets, "SEARCH_BYTES", 1)  # a batch for each read
+    monkeypatch.setattr(list_offsets, "SEARCH_READS_MAX", 2)
+    async with (serving_kafka(tmp_path) as node, await KafkaClient.open(node) as kafka,
+                await Client.open(node) as native):
+        incarnation = await native.create("t")
+        sink, txn = await began(native, incarnation, 0)
+        for _ in range(3):
+            await native.produce(incarnation, b"v")
+        assert await end(kafka, 1) == 2, "what was read is stable; the rest is not known"
+        await append(native, incarnation, staged(sink, txn))
+        assert await end(kafka, 1) == 2
+        monkeypatch.setattr(list_offsets, "SEARCH_READS_MAX", 9)
+        assert await end(kafka, 1) == 3
+
+
+@in_trio
+async def test_deleted_records_are_not_searched(tmp_path):
+    async with (serving_kafka(tmp_path) as node, await KafkaClient.open(node) as kafka,
+                await Client.open(node) as native):
+        incarnation = await native.create("t")
+        sink, txn = await began(native, incarnation, 0)
+        assert (await append(native, incarnation, staged(sink, txn))).base_offset == 0
+        await native.produce(incarnation, b"kept")
+        assert await end(kafka, 1) == 0
+        await native.ask(DeleteRecords((RecordDeletion(incarnation, 1),), 9_000))
+        assert await end(kafka, 1) == 2

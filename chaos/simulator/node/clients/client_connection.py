@@ -100,7 +100,7 @@ class ClientConnection:
         self.reader = _Headers()
         self.state = State.OPEN
         self.size = 0  # every reply leaves with its flush
-        self.held_bytes = 0  # and needs no other reply before it
+        self.held_bytes = self.answer_bytes = 0  # and needs no other reply before it
         self._port = port
         self._client = client
         self._arrived: deque[tuple[RequestEvent, _Judged]] = deque()

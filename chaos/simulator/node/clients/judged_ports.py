@@ -14,7 +14,7 @@ from chaos.simulator.oracle.metadata_oracle import FIRST
 from multiraft.raft.multi_raft import MultiRaft, Proposed
 from multiraft.raft.ready import ReadReady
 from multiraft.types import BatchInfo
-from node.clients.read_view import END, ReadableRange, ReadView
+from node.clients.read_view import END, PartitionAccess, ReadableRange, ReadView
 from node.metadata.state_machine import Location
 
 
@@ -84,9 +84,10 @@ class JudgedReadView:
         self._ranges: dict[tuple[int, int], ReadableRange] = {}
 
     def readable_range(self, partition: int, seen_index: int, replica: str,
-                       offset: int = END) -> ReadableRange:
+                       offset: int = END,
+                       access: PartitionAccess | None = None) -> ReadableRange:
         """Return the range that serves ``offset``, and remember it. Raises ``Refused``."""
-        span = self._view.readable_range(partition, seen_index, replica, offset)
+        span = self._view.readable_range(partition, seen_index, replica, offset, access)
         self._ranges[partition, offset] = span
         return span
 
