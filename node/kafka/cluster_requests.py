@@ -17,8 +17,8 @@ from node.kafka.authorized import cluster_operations
 from node.kafka.error_codes import of_controller
 from node.kafka.topic_view import TopicView
 
-#: Kind of endpoints that a client may ask for: those of brokers.
-BROKERS = 1
+#: Kinds of endpoints that a client may ask for. Only those of brokers are known here.
+BROKERS, CONTROLLERS = 1, 2
 NO_RULES = "this cluster has no access rules"
 
 
@@ -34,8 +34,10 @@ class ClusterRequests:
         message = request.message
         answer = KafkaAnswer(session, number, _refused_cluster)
         if message.endpoint_type != BROKERS:
+            error = (ErrorCode.MISMATCHED_ENDPOINT_TYPE if message.endpoint_type == CONTROLLERS
+                     else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)
             answer(DescribeClusterResponse(
-                error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE, endpoint_type=message.endpoint_type,
+                error_code=error,
                 error_message="the nodes are brokers and controllers alike: ask for brokers"))
             return
         response = DescribeClusterResponse(

@@ -20,6 +20,7 @@ from multiraft.kafka.connection import KafkaRequest
 from multiraft.kafka.error_codes import ErrorCode
 from multiraft.kafka.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from multiraft.kafka.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from multiraft.kafka.schema import ZERO_UUID
 from multiraft.settings.effective import Source
 from multiraft.wire.errors import Code, ErrorDetail, InvalidTopicName, TopicExists
 from multiraft.wire.messages import CreateTopic, DeleteTopic
@@ -60,6 +61,7 @@ ASSIGNED = Fault(ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                  "replicas are placed by the cluster; leave the assignment out")
 TOO_LATE = Fault(ErrorCode.REQUEST_TIMED_OUT, "not decided within the time that the request "
                  "gives; it may still happen")
+NAMED_UNCLEARLY = Fault(ErrorCode.INVALID_REQUEST, "a topic to delete has a name or an id")
 TWICE = Fault(ErrorCode.INVALID_REQUEST, "the request names the topic twice")
 
 
@@ -177,17 +179,25 @@ class TopicChanges:
         """Return the response.  O(topics) changes of the metadata."""
         deadline = _deadline(request.message.timeout_ms)
         results = []
-        for asked in _to_delete(request):
-            by_id = asked.name is None
-            topic = self._topics.topic(asked.name or "", asked.topic_id, by_id)
+        named = [(asked, self._topics.topic(asked.name or "", asked.topic_id, asked.name is None))
+                 for asked in _to_delete(request)]
+        times = Counter(_named_as(asked, topic) for asked, topic in named)
+        for asked, topic in named:
             result = DeleteTopicsResponse.DeletableTopicResult(
                 name=asked.name, topic_id=asked.topic_id)
             results.append(result)
-            try:
-                fault = await self._delete(topic, asked.name, deadline) if (
-                    topic is not None or not by_id) else absent(True)
-            except REFUSED as error:
-                fault = fault_of(error)
+            fault: Fault | None
+            if (asked.name is None) == (asked.topic_id == ZERO_UUID):
+                fault = NAMED_UNCLEARLY
+            elif times[_named_as(asked, topic)] > 1:
+                fault = TWICE
+            elif topic is None and asked.name is None:
+                fault = absent(True)
+            else:
+                try:
+                    fault = await self._delete(topic, asked.name, deadline)
+                except REFUSED as error:
+                    fault = fault_of(error)
             if topic is not None:
                 result.name, result.topic_id = topic.name, topic.id
             if fault is not None:
@@ -246,6 +256,11 @@ def _to_delete(request: KafkaRequest) -> list[Any]:
     if request.header.request_api_version >= DELETE_BY_ID_SINCE:
         return message.topics
     return [DeleteTopicsRequest.DeleteTopicState(name=name) for name in message.topic_names]
+
+
+def _named_as(asked: Any, topic: Topic | None) -> bytes | str:
+    """Return what stays the same for a topic that a request names in different ways."""
+    return topic.id if topic is not None else asked.name or asked.topic_id
 
 
 def _deletion_refusal(request: KafkaRequest, code: Code, detail: ErrorDetail
