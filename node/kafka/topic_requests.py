@@ -123,6 +123,9 @@ class TopicChanges:
         if asked.num_partitions != DEFAULT and not 0 < asked.num_partitions <= most:
             return Fault(ErrorCode.INVALID_PARTITIONS,
                          f"{asked.num_partitions} partitions; 1 to {most} are possible")
+        nothing = [each.name for each in asked.configs if each.value is None]
+        if nothing:
+            return Fault(ErrorCode.INVALID_CONFIG, f"{nothing[0]:.100}: no value is named")
         factor = self._replication_factor()
         if asked.replication_factor not in (DEFAULT, factor):
             return Fault(ErrorCode.INVALID_REPLICATION_FACTOR,
@@ -134,7 +137,7 @@ class TopicChanges:
         """Create a topic, or only judge it, and return its result.  Raises one of ``REFUSED``."""
         partitions = (self._config.num_partitions if asked.num_partitions == DEFAULT
                       else asked.num_partitions)
-        pairs = tuple((each.name, each.value) for each in asked.configs if each.value is not None)
+        pairs = tuple((each.name, each.value) for each in asked.configs)
         if validate_only:
             self._judge(asked.name, pairs)
             return CreateTopicsResponse.CreatableTopicResult(

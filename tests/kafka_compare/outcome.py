@@ -25,6 +25,8 @@ _LEFT_OUT = ("throttle_time_ms", "error_message", "batch_index_error_message", "
 #: Any value that is not negative is the same.
 _POSITIVE = ("leader_epoch", "producer_id", "session_id", "log_append_time_ms", "port",
              "partition_size", "total_bytes", "usable_bytes")
+#: Null and an empty array mean the same.
+_NULL_OR_EMPTY = ("aborted_transactions",)
 #: Any text is the same.
 _TEXT = ("host", "cluster_id", "log_dir")
 
@@ -45,6 +47,8 @@ def _struct(struct: Struct, version: int, value: Any, path: str, topics: Mapping
 
 def _field(found: Field, version: int, value: Any, path: str, topics: Mapping[bytes, str]
            ) -> Iterator[tuple[str, Any]]:
+    if found.name in _NULL_OR_EMPTY and value is None:
+        value = []
     if found.kind is Kind.RECORD_BUFFERS:
         data = value if isinstance(value, bytes) else b"".join(map(bytes, value or ()))
         yield path, describe(data)

@@ -11,11 +11,13 @@ from tests.kafka_compare.server import LATEST, Server
 
 
 def records_to_delete(server: Server) -> None:
-    """Append the records that are deleted later, one a batch."""
+    """Append the records that are deleted later, one a batch, in the reverse order of time."""
     for number in range(10):
-        server.send(ApiKey.PRODUCE, appends.appending(
+        appended = server.send(ApiKey.PRODUCE, appends.appending(
             server, LATEST[ApiKey.PRODUCE], "deleted-records",
             make_batch(b"%d" % number, time_ms=TIME_MS - number)))
+        result = appended.responses[0].partition_responses[0]
+        assert not result.error_code, result
 
 
 #: Later parts read what earlier ones have written.

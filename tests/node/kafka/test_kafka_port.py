@@ -274,6 +274,29 @@ async def test_versions_name_the_apis_that_have_a_handler(tmp_path):
 
 
 @in_trio
+async def test_a_client_that_means_another_cluster_or_node_has_to_begin_anew(tmp_path):
+    async with serving_kafka(tmp_path) as node, await KafkaClient.open(node) as client:
+        own = node.config.cluster_id.hex()
+        for cluster, number, error in (
+                (own, 1, 0), (None, -1, 0), (own, 2, ErrorCode.REBOOTSTRAP_REQUIRED),
+                ("f" * 32, 1, ErrorCode.REBOOTSTRAP_REQUIRED),
+                (own, -1, ErrorCode.INVALID_REQUEST), (None, 1, ErrorCode.INVALID_REQUEST)):
+            versions = await client.ask(ApiKey.API_VERSIONS, ApiVersionsRequest(
+                cluster_id=cluster, node_id=number))
+            assert versions.error_code == error
+            assert bool(versions.api_keys) == (not error)
+
+
+@in_trio
+async def test_a_setting_of_a_new_topic_has_a_value(tmp_path):
+    async with serving_kafka(tmp_path) as node, await KafkaClient.open(node) as client:
+        setting = CreateTopicsRequest.CreatableTopicConfig(name="retention.ms", value=None)
+        refused = await client.create("t", configs=[setting])
+        assert refused.error_code == ErrorCode.INVALID_CONFIG
+        assert (await client.metadata()).topics == []
+
+
+@in_trio
 async def test_topics_are_described_and_deleted(tmp_path):
     async with serving_kafka(tmp_path) as node, await KafkaClient.open(node) as client:
         created = await client.create("t", 2)
