@@ -130,16 +130,16 @@ def produce_wrong(server: Server) -> None:
     one("a transactional batch without a transaction",
         make_batch(b"v", attributes=layout.ATTRIBUTE_TRANSACTIONAL, producer=(1, 0, 0)))
     one("unknown attributes", make_batch(b"v", attributes=0x4000))
-    one("a negative time", make_batch(b"v", time_ms=-5))
-    one("no time", make_batch(b"v", time_ms=-1))
-    one("the largest time", make_batch(b"v", time_ms=(1 << 63) - 1))
+    one("a negative time", make_batch(b"v", time_ms=-5), "twice-read")
+    one("no time", make_batch(b"v", time_ms=-1), "twice-read")
+    one("the largest time", make_batch(b"v", time_ms=(1 << 63) - 1), "twice-read")
     one("a batch above the limit of the topic", make_batch(os.urandom(2000)), "small")
     one("a batch above the limit of Kafka", make_batch(os.urandom(1_100_000)))
     one("a record without a key in a compacted topic", make_batch(b"v"), "compacted")
     one("a negative time to wait", make_batch(b"v"), timeout_ms=-1)
     server.ask("produce: partitions with different results", key, ProduceRequest(
         acks=-1, timeout_ms=10_000, topic_data=[ProduceRequest.TopicProduceData(
-            topic_id=server.ids["wrong"], partition_data=[
+            topic_id=server.ids["acks"], partition_data=[
                 ProduceRequest.PartitionProduceData(index=index, records=records)
                 for index, records in ((0, good), (1, make_batch(b"v", crc=1)), (5, good))])]))
     server.ask("produce: a partition twice", key, ProduceRequest(

@@ -45,6 +45,7 @@ def configuration(directory: Path, port: int, controller: int) -> str:
     """Return the text of the broker's configuration."""
     return "\n".join((
         "process.roles=broker,controller", f"node.id={NODE}",
+        "broker.rack=r1",  # of the node
         f"controller.quorum.voters={NODE}@127.0.0.1:{controller}",
         f"listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
         f"advertised.listeners=PLAINTEXT://127.0.0.1:{port}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from multiraft.kafka.apis import ApiKey
+from tests.e2e.world import wait_for
 from tests.kafka_compare import appends, protocol, reads, topics
 from tests.kafka_compare.records import TIME_MS, make_batch
 from tests.kafka_compare.server import LATEST, Server
@@ -12,12 +13,14 @@ from tests.kafka_compare.server import LATEST, Server
 
 def records_to_delete(server: Server) -> None:
     """Append the records that are deleted later, one a batch, in the reverse order of time."""
-    for number in range(10):
+    def is_appended(number: int) -> bool:
         appended = server.send(ApiKey.PRODUCE, appends.appending(
             server, LATEST[ApiKey.PRODUCE], "deleted-records",
             make_batch(b"%d" % number, time_ms=TIME_MS - number)))
-        result = appended.responses[0].partition_responses[0]
-        assert not result.error_code, result
+        return not appended.responses[0].partition_responses[0].error_code
+
+    for number in range(10):  # Kafka's broker leads a new partition a moment after it says so
+        wait_for(lambda number=number: is_appended(number), f"record {number} is appended")
 
 
 #: Later parts read what earlier ones have written.
