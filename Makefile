@@ -108,7 +108,7 @@ fuzz: $(VENV)/.installed-fuzz $(VENV)/.built-dev  ## search decoders; ARGS="--mi
 kafka-clients: $(VENV)/.built-dev  ## other projects' clients of Kafka; ARGS="kcat aiokafka"
 	$(PY) -m tests.kafka_clients $(ARGS)
 
-kafka-compare: $(VENV)/.built-dev  ## the same requests to Kafka's own broker and to a node; ARGS=--all
+kafka-compare: $(VENV)/.built-dev  ## one scenario with Kafka's own broker and a node; ARGS=--all
 	$(PY) -m tests.kafka_compare $(ARGS)
 
 kafka-messages: $(PY)  ## write the messages of Kafka's protocol anew from its schema files
