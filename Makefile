@@ -25,7 +25,7 @@ PACKAGING := setup.py pyproject.toml constraints.txt
 .PHONY: help build test demo demo-spark bench-first-light bench-node ops-machines wheels lint fix
 .PHONY: containers sim soak trace-append
 .PHONY: bench-moves bench-retention bench-placement bench-spark chaos clean docs fuzz asan missing
-.PHONY: java kafka-clients kafka-messages tools types
+.PHONY: java kafka-clients kafka-compare kafka-messages tools types
 # The machine is looked at before anything is built on it.
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
@@ -107,6 +107,9 @@ fuzz: $(VENV)/.installed-fuzz $(VENV)/.built-dev  ## search decoders; ARGS="--mi
 
 kafka-clients: $(VENV)/.built-dev  ## other projects' clients of Kafka; ARGS="kcat aiokafka"
 	$(PY) -m tests.kafka_clients $(ARGS)
+
+kafka-compare: $(VENV)/.built-dev  ## one scenario with Kafka's own broker and a node; ARGS=--all
+	$(PY) -m tests.kafka_compare $(ARGS)
 
 kafka-messages: $(PY)  ## write the messages of Kafka's protocol anew from its schema files
 	$(PY) -m tools.kafka_messages

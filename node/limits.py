@@ -56,8 +56,10 @@ class Limits:
     #: Unanswered requests of all connections, long polls included, at about 1 KB each; more are
     #: refused before any work is done.
     node_requests_in_flight_max: int = 1 << 16
-    #: Bytes of unanswered appends of one connection; more are not read.
-    connection_bytes_in_flight_max: int = 64 << 20
+    #: Bytes of unanswered appends of one connection; more are not read. With one more frame less
+    #: than ``raft.uncommitted_bytes_max``: one producer alone waits, and is never refused, which
+    #: would change the order of its records if it has no identity.
+    connection_bytes_in_flight_max: int = 32 << 20
     #: The same of all connections, frames that are still arriving included: large frames wait
     #: unread for memory, appends beyond it are refused before any work is done.
     node_bytes_in_flight_max: int = 512 << 20

@@ -108,7 +108,7 @@ def build_kafka(env: NodeEnv, metadata: MetadataParts, peers: PeerParts, reads: 
         ApiKey.INCREMENTAL_ALTER_CONFIGS: Handler(settings.alter, settings.refuse_alteration),
         ApiKey.DESCRIBE_LOG_DIRS: Handler(log_dirs.handle, log_dirs.refuse),
         ApiKey.DESCRIBE_CLUSTER: Handler(cluster.describe, cluster.refuse_description),
-    }, tasks, reads.fetch_handler, env.poller)
+    }, tasks, reads.fetch_handler, env.poller, cluster_id, config.node.id)
     connections = ClientConnections(sessions, requests, env.poller, env.turns, env.log,
                                     env.security, lambda: env.life.http_port, "kafka")
     reaper = ConnectionReaper(limits, lambda: connections.open,

@@ -18,8 +18,8 @@ from node.kafka.authorized import cluster_fault, cluster_operations
 from node.kafka.error_codes import Fault, of_controller
 from node.kafka.topic_view import TopicView
 
-#: Kind of endpoints that a client may ask for: those of brokers.
-BROKERS = 1
+#: Kinds of endpoints that a client may ask for. Only those of brokers are known here.
+BROKERS, CONTROLLERS = 1, 2
 DISABLED = Fault(ErrorCode.SECURITY_DISABLED, "this cluster has no access rules")
 
 
@@ -39,8 +39,10 @@ class ClusterRequests:
             answer(DescribeClusterResponse(error_code=denied.error, error_message=denied.text))
             return
         if message.endpoint_type != BROKERS:
+            error = (ErrorCode.MISMATCHED_ENDPOINT_TYPE if message.endpoint_type == CONTROLLERS
+                     else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)
             answer(DescribeClusterResponse(
-                error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE, endpoint_type=message.endpoint_type,
+                error_code=error,
                 error_message="the nodes are brokers and controllers alike: ask for brokers"))
             return
         response = DescribeClusterResponse(

@@ -61,10 +61,10 @@ class Identities:
         answer = KafkaAnswer(session, number, _identity_refusal)
         named = request.message.transactional_id
         refused = (cluster_fault(session, Operation.IDEMPOTENT_WRITE) if named is None
-                   else fault(session, Operation.WRITE, ResourceKind.TRANSACTIONAL_ID, named)
-                   or NO_TRANSACTIONS)
-        if refused is not None:
-            answer(InitProducerIdResponse(error_code=refused.error, producer_id=UNKNOWN,
+                   else fault(session, Operation.WRITE, ResourceKind.TRANSACTIONAL_ID, named))
+        error = refused.error if refused is not None else _identity_error(request.message)
+        if error is not None:
+            answer(InitProducerIdResponse(error_code=error, producer_id=UNKNOWN,
                                           producer_epoch=UNKNOWN))
             return
         self._tasks.start(answer, self._granted, request.message)
@@ -79,6 +79,17 @@ class Identities:
             InitProducer(message.producer_id, message.producer_epoch)))
         return InitProducerIdResponse(producer_id=reply.producer_id,
                                       producer_epoch=reply.producer_epoch)
+
+
+def _identity_error(message: InitProducerIdRequest) -> ErrorCode | None:
+    """Return the error of a request that no node would grant, or None."""
+    if message.transactional_id == "":
+        return ErrorCode.INVALID_REQUEST
+    if message.transactional_id is not None:
+        return NO_TRANSACTIONS.error
+    if (message.producer_id == UNKNOWN) != (message.producer_epoch == UNKNOWN):
+        return ErrorCode.INVALID_REQUEST
+    return None
 
 
 def _identity_refusal(code: Code, _detail: ErrorDetail) -> InitProducerIdResponse:

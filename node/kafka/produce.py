@@ -50,13 +50,12 @@ _LENGTH_AT = 8
 
 NO_TRANSACTIONS = Fault(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
                         "this cluster has no transactions of Kafka's clients")
-IN_TRANSACTION = Fault(ErrorCode.INVALID_RECORD,
-                       "a transactional batch; " + NO_TRANSACTIONS.text)
+IN_TRANSACTION = NO_TRANSACTIONS._replace(text="a transactional batch; " + NO_TRANSACTIONS.text)
 OLD_FORMAT = Fault(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
                    "records of format 0 or 1; only format 2 (Kafka 0.11 and later) is accepted")
 EARLY_ZSTD = Fault(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
                    f"zstd needs version {ZSTD_SINCE} of the request")
-NO_BATCH = Fault(ErrorCode.CORRUPT_MESSAGE, "no whole record batch")
+NO_BATCH = Fault(ErrorCode.INVALID_RECORD, "no whole record batch")
 MANY_BATCHES = Fault(ErrorCode.INVALID_RECORD, "more than one record batch for a partition")
 
 
@@ -241,7 +240,10 @@ def records_fault(records: memoryview | None, version: int) -> Fault | None:
     if (version < ZSTD_SINCE
             and attributes & layout.ATTRIBUTE_CODEC_MASK == layout.CODEC_ZSTD):
         return EARLY_ZSTD
-    if layout.BATCH_HEADER_BYTES <= length + _LENGTH_AT + 4 < len(records):
+    size = length + layout.BATCH_LENGTH_OVERHEAD
+    if size > len(records):
+        return NO_BATCH
+    if layout.BATCH_HEADER_BYTES <= size < len(records):
         return MANY_BATCHES
     return None
 

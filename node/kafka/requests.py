@@ -14,6 +14,8 @@ from typing import Any, NamedTuple, Protocol
 
 from multiraft.kafka.apis import APIS, ApiKey, ApiTable
 from multiraft.kafka.connection import KafkaConnection, KafkaRequest
+from multiraft.kafka.error_codes import ErrorCode
+from multiraft.kafka.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from multiraft.kafka.requests import api_versions_response
 from multiraft.wire.connection import RequestEvent, ResponseEvent
 from multiraft.wire.errors import Code, ErrorDetail, LocalProtocolError, RemoteProtocolError
@@ -26,6 +28,7 @@ from node.kafka.answers import KafkaAnswer
 from node.kafka.error_codes import of_append
 from node.kafka.expected_answers import expected_bytes
 from node.kafka.port_counts import TOO_MANY_PARTITIONS, UNENCODABLE, PortCounts
+from node.kafka.topic_view import UNKNOWN
 
 
 class Handle(Protocol):
@@ -81,9 +84,12 @@ class KafkaRequests:
     """The APIs that are served, and the handlers of their requests."""
 
     def __init__(self, sessions: Sessions, handlers: Mapping[int, Handler], tasks: RequestTasks,
-                 fetch_handler: FetchRequests, loop: YieldFlag):
+                 fetch_handler: FetchRequests, loop: YieldFlag, cluster_id: str, node: int):
         """``handlers``: of all APIs but ApiVersions, by key. ``fetch_handler``: of the node, which
-        has the waiting fetches of all sessions."""
+        has the waiting fetches of all sessions. ``cluster_id`` and ``node``: whom clients
+        reach."""
+        self._cluster_id = cluster_id
+        self._node = node
         limits = sessions.limits
         self.wire_limits = WireLimits(frame_bytes_max=limits.frame_bytes_max,
                                       in_flight_max=limits.requests_in_flight_max)
@@ -145,7 +151,17 @@ class KafkaRequests:
 
     def _versions(self, session: Session, number: int, request: KafkaRequest) -> None:
         KafkaAnswer(session, number, self._refused_versions)(
-            api_versions_response(self.apis) if request.message is not None else None)
+            self._versions_for(request.message) if request.message is not None else None)
+
+    def _versions_for(self, message: ApiVersionsRequest) -> ApiVersionsResponse:
+        """Return the versions, or the error for a client that names another cluster or node than
+        this one: an address that it knows was given to somebody else (KIP-1242)."""
+        named = message.cluster_id is not None, message.node_id != UNKNOWN
+        if any(named) and not all(named):
+            return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+        if any(named) and (message.cluster_id, message.node_id) != (self._cluster_id, self._node):
+            return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
+        return api_versions_response(self.apis)
 
     def _refuse_versions(self, session: Session, number: int, request: KafkaRequest, code: Code,
                          detail: ErrorDetail) -> None:

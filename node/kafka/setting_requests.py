@@ -12,6 +12,7 @@ back single settings, and adds to lists or removes from them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,7 +25,7 @@ from multiraft.kafka.messages.incremental_alter_configs import IncrementalAlterC
 from multiraft.settings.effective import Source
 from multiraft.settings.registry import SETTINGS
 from multiraft.settings.values import Kind
-from multiraft.wire.errors import Code, ErrorDetail, InvalidSetting
+from multiraft.wire.errors import Code, ErrorDetail, InvalidRequest, InvalidSetting
 from multiraft.wire.settings import (
     AlterSettings,
     DescribeSettings,
@@ -38,6 +39,7 @@ from node.kafka.answers import KafkaAnswer
 from node.kafka.authorized import cluster_fault, topic_fault
 from node.kafka.error_codes import Fault, fault_of, of_controller
 from node.kafka.validated import validated
+from node.metadata.topics import topic_name_fault
 from node.request_errors import REFUSED
 
 if TYPE_CHECKING:
@@ -51,12 +53,14 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 NO_RESOURCE = Fault(ErrorCode.INVALID_REQUEST, "a kind of resource without settings here: topics "
                     "(2) and brokers (4) have some")
 OF_ANOTHER_NODE = Fault(ErrorCode.INVALID_REQUEST, "a node answers for itself only: ask that node")
+#: The native protocol names the defaults of the cluster by an empty name.
+NO_NAME = Fault(ErrorCode.INVALID_REQUEST, "a topic without a name")
+TWICE = Fault(ErrorCode.INVALID_REQUEST, "the request names the resource twice")
 READ_ONLY = Fault(ErrorCode.INVALID_REQUEST, "settings of a node are changed in its configuration "
                   "file, and take effect at its next start")
 
 
 #: Kind of a resource -> why its settings cannot be changed, None = they can.
-_UNCHANGEABLE = {TOPIC: None, BROKER: READ_ONLY}
 #: Changes of a resource in a request, given its present settings.
 Changes = Callable[[Any, Sequence[SettingRow]], tuple[SettingChange, ...]]
 
@@ -117,6 +121,9 @@ class SettingRequests:
     async def _rows(self, resource: Any) -> Sequence[_Described] | Fault:
         """Return the settings of a resource, or its error.  Raises one of ``REFUSED``."""
         if resource.resource_type == TOPIC:
+            wrong = topic_name_fault(resource.resource_name)
+            if wrong:
+                return Fault(ErrorCode.INVALID_TOPIC_EXCEPTION, wrong)
             reply = await self._describe_settings(validated(
                     DescribeSettings(resource.resource_name)))
             return [_of_topic(row) for row in reply.settings]
@@ -151,22 +158,32 @@ class SettingRequests:
 
     async def _replaced(self, session: Session, message: Any) -> AlterConfigsResponse:
         return AlterConfigsResponse(responses=[
-            AlterConfigsResponse.AlterConfigsResourceResponse(**await self._result(
-                session, resource, message.validate_only, _replacing))
-            for resource in message.resources])
+            AlterConfigsResponse.AlterConfigsResourceResponse(**result)
+            for result in await self._results(session, message, _replacing)])
 
     async def _altered(self, session: Session, message: Any) -> IncrementalAlterConfigsResponse:
         return IncrementalAlterConfigsResponse(responses=[
-            IncrementalAlterConfigsResponse.AlterConfigsResourceResponse(**await self._result(
-                session, resource, message.validate_only, _altering))
-            for resource in message.resources])
+            IncrementalAlterConfigsResponse.AlterConfigsResourceResponse(**result)
+            for result in await self._results(session, message, _altering)])
 
-    async def _result(self, session: Session, resource: Any, validate_only: bool,
-                      changes: Changes) -> dict[str, Any]:
+    async def _results(self, session: Session, message: Any, changes: Changes
+                       ) -> list[dict[str, Any]]:
+        """Change the settings of each topic that a request names, and return the fields of the
+        results."""
+        times = Counter((each.resource_type, each.resource_name) for each in message.resources)
+        results = []
+        for each in message.resources:
+            is_repeated = times[each.resource_type, each.resource_name] > 1
+            fault = (_denied(session, Operation.ALTER_CONFIGS, each)
+                     or (TWICE if is_repeated else _unchangeable(each)))
+            results.append(await self._result(each, message.validate_only, changes, fault))
+        return results
+
+    async def _result(self, resource: Any, validate_only: bool, changes: Changes,
+                      fault: Fault | None) -> dict[str, Any]:
         """Change the settings of a topic, and return the fields of its result. ``changes(resource,
-        rows)`` returns the changes, given the present settings."""
-        fault = (_denied(session, Operation.ALTER_CONFIGS, resource)
-                 or _UNCHANGEABLE.get(resource.resource_type, NO_RESOURCE))
+        rows)`` returns the changes, given the present settings. ``fault``: an error that is known
+        before."""
         if fault is None:
             try:
                 reply = await self._describe_settings(validated(
@@ -181,6 +198,18 @@ class SettingRequests:
                 "error_message": fault.text if fault else None}
 
 
+def _unchangeable(resource: Any) -> Fault | None:
+    """Return the error of a resource whose settings cannot be changed, None if they can."""
+    if resource.resource_type == BROKER:
+        return READ_ONLY
+    if resource.resource_type != TOPIC:
+        return NO_RESOURCE
+    if not resource.resource_name:
+        return NO_NAME
+    text = topic_name_fault(resource.resource_name)
+    return Fault(ErrorCode.INVALID_TOPIC_EXCEPTION, text) if text else None
+
+
 def _denied(session: Session, operation: Operation, resource: Any) -> Fault | None:
     """Return the error of a client without permission for the settings of a topic, or of a node,
     which belong to the cluster; None if it has it."""
@@ -190,6 +219,11 @@ def _denied(session: Session, operation: Operation, resource: Any) -> Fault | No
 
 
 def _replacing(resource: Any, rows: Sequence[SettingRow]) -> tuple[SettingChange, ...]:
+    """Return the changes after which a topic has only the settings that a request names. Raises
+    ``InvalidRequest`` for one without a value."""
+    nothing = [each.name for each in resource.configs if each.value is None]
+    if nothing:
+        raise InvalidRequest(f"{nothing[0]:.100}: no value is named")
     named = {each.name: each.value for each in resource.configs}
     own = [row.name for row in rows if row.source == Source.TOPIC.word]
     return tuple(SettingChange(name, named.get(name)) for name in dict.fromkeys([*named, *own]))
@@ -197,7 +231,7 @@ def _replacing(resource: Any, rows: Sequence[SettingRow]) -> tuple[SettingChange
 
 def _altering(resource: Any, rows: Sequence[SettingRow]) -> tuple[SettingChange, ...]:
     """Return the changes that a request names. Raises ``InvalidSetting`` for an operation that is
-    not known, lacks a value or does not fit the setting."""
+    not known or does not fit the setting, and ``InvalidRequest`` for one that lacks a value."""
     values = {row.name: row.value for row in rows}
     return tuple(SettingChange(each.name, _altered(each, values)) for each in resource.configs)
 
@@ -209,7 +243,7 @@ def _altered(change: Any, values: Mapping[str, str]) -> str | None:
         raise InvalidSetting(f"{change.name:.100}: operation {change.config_operation} is not "
                              f"known")
     if change.value is None:
-        raise InvalidSetting(f"{change.name:.100}: no value is named")
+        raise InvalidRequest(f"{change.name:.100}: no value is named")
     if change.config_operation == SET:
         return change.value
     setting = SETTINGS.get(change.name)

@@ -20,6 +20,7 @@ from multiraft.kafka.connection import KafkaRequest
 from multiraft.kafka.error_codes import ErrorCode
 from multiraft.kafka.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from multiraft.kafka.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from multiraft.kafka.schema import ZERO_UUID
 from multiraft.settings.effective import Source
 from multiraft.wire.errors import Code, ErrorDetail, InvalidTopicName, TopicExists
 from multiraft.wire.messages import CreateTopic, DeleteTopic
@@ -62,6 +63,7 @@ ASSIGNED = Fault(ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                  "replicas are placed by the cluster; leave the assignment out")
 TOO_LATE = Fault(ErrorCode.REQUEST_TIMED_OUT, "not decided within the time that the request "
                  "gives; it may still happen")
+NAMED_UNCLEARLY = Fault(ErrorCode.INVALID_REQUEST, "a topic to delete has a name or an id")
 TWICE = Fault(ErrorCode.INVALID_REQUEST, "the request names the topic twice")
 
 
@@ -126,6 +128,9 @@ class TopicChanges:
         if asked.num_partitions != DEFAULT and not 0 < asked.num_partitions <= most:
             return Fault(ErrorCode.INVALID_PARTITIONS,
                          f"{asked.num_partitions} partitions; 1 to {most} are possible")
+        nothing = [each.name for each in asked.configs if each.value is None]
+        if nothing:
+            return Fault(ErrorCode.INVALID_CONFIG, f"{nothing[0]:.100}: no value is named")
         factor = self._replication_factor()
         if asked.replication_factor not in (DEFAULT, factor):
             return Fault(ErrorCode.INVALID_REPLICATION_FACTOR,
@@ -137,7 +142,7 @@ class TopicChanges:
         """Create a topic, or only judge it, and return its result.  Raises one of ``REFUSED``."""
         partitions = (self._config.num_partitions if asked.num_partitions == DEFAULT
                       else asked.num_partitions)
-        pairs = tuple((each.name, each.value) for each in asked.configs if each.value is not None)
+        pairs = tuple((each.name, each.value) for each in asked.configs)
         if validate_only:
             self._judge(asked.name, pairs)
             return CreateTopicsResponse.CreatableTopicResult(
@@ -182,14 +187,23 @@ class TopicChanges:
         """Return the response.  O(topics) changes of the metadata."""
         deadline = _deadline(request.message.timeout_ms)
         results = []
-        for asked in _to_delete(request):
-            by_id = asked.name is None
-            topic = self._topics.topic(asked.name or "", asked.topic_id, by_id)
+        named = [(asked, self._topics.topic(asked.name or "", asked.topic_id, asked.name is None))
+                 for asked in _to_delete(request)]
+        times = Counter(_named_as(asked, topic) for asked, topic in named)
+        for asked, topic in named:
             result = DeleteTopicsResponse.DeletableTopicResult(
                 name=asked.name, topic_id=asked.topic_id)
             results.append(result)
             name = topic.name if topic is not None else asked.name
-            fault = absent(True) if name is None else topic_fault(session, Operation.DELETE, name)
+            fault: Fault | None
+            if (asked.name is None) == (asked.topic_id == ZERO_UUID):
+                fault = NAMED_UNCLEARLY
+            elif times[_named_as(asked, topic)] > 1:
+                fault = TWICE
+            elif name is None:
+                fault = absent(True)
+            else:
+                fault = topic_fault(session, Operation.DELETE, name)
             if fault is None:
                 try:
                     fault = await self._delete(topic, asked.name, deadline)
@@ -253,6 +267,11 @@ def _to_delete(request: KafkaRequest) -> list[Any]:
     if request.header.request_api_version >= DELETE_BY_ID_SINCE:
         return message.topics
     return [DeleteTopicsRequest.DeleteTopicState(name=name) for name in message.topic_names]
+
+
+def _named_as(asked: Any, topic: Topic | None) -> bytes | str:
+    """Return what stays the same for a topic that a request names in different ways."""
+    return topic.id if topic is not None else asked.name or asked.topic_id
 
 
 def _deletion_refusal(request: KafkaRequest, code: Code, detail: ErrorDetail

@@ -29,7 +29,7 @@ TABLES = (
     ({"connections_per_address_max": 5000}, "connections_per_address_max=5000 exceeds"),
     ({"requests_in_flight_max": 1 << 17}, "exceeds node_requests_in_flight_max"),
     ({"connection_bytes_in_flight_max": 1 << 20}, "frame_bytes_max=16777216 exceeds"),
-    ({"node_bytes_in_flight_max": 1 << 25}, "exceeds node_bytes_in_flight_max"),
+    ({"node_bytes_in_flight_max": 1 << 24}, "exceeds node_bytes_in_flight_max"),
     ({"connection_send_buffer_bytes_max": 1 << 20}, "exceeds connection_send_buffer_bytes_max"),
     ({"node_send_buffer_bytes_max": 1 << 25}, "exceeds node_send_buffer_bytes_max"),
     ({"partitions_max": 9}, "exceeds partitions_max=9"),
@@ -47,6 +47,13 @@ def test_limits_that_contradict_each_other_are_refused_by_both_names(change, say
 
 def test_the_defaults_agree_with_each_other():
     Limits().validate().validate_with(RaftConfig().validate(), StorageConfig().validate())
+
+
+def test_one_connection_alone_never_fills_the_queue_of_a_group():
+    """A refused append is repeated behind later ones, which were accepted."""
+    limits, headers = Limits(), 8 << 20
+    assert (limits.connection_bytes_in_flight_max + limits.frame_bytes_max + headers
+            <= RaftConfig().uncommitted_bytes_max)
 
 
 @pytest.mark.parametrize(("limits", "raft", "says"), [

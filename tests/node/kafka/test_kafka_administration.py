@@ -46,7 +46,7 @@ async def test_settings_of_a_topic_are_changed_one_by_one(tmp_path):
         assert before["retention.ms"].documentation
         for operation in (SET, APPEND, SUBTRACT):
             refused = await altered(client, "t", ("cleanup.policy", operation, None))
-            assert refused.error_code == 40 and "no value" in refused.error_message
+            assert refused.error_code == 42 and "no value" in refused.error_message
         result = await altered(client, "t", ("retention.ms", SET, "1000"), validate_only=True)
         assert result.error_code == 0
         result = await altered(client, "t", ("retention.bytes", SET, "1000000"))
@@ -93,6 +93,21 @@ async def test_the_older_request_takes_back_what_it_does_not_name(tmp_path):
 
 
 @in_trio
+async def test_a_topic_without_a_name_is_not_the_cluster_whose_defaults_hold_for_all(tmp_path):
+    async with serving_kafka(tmp_path) as node, await KafkaClient.open(node) as client:
+        await client.create("t")
+        assert (await altered(client, "", ("retention.ms", SET, "1000"))).error_code == 42
+        response = await client.ask(ApiKey.ALTER_CONFIGS, AlterConfigsRequest(resources=[
+            AlterConfigsRequest.AlterConfigsResource(
+                resource_type=TOPIC, resource_name="", configs=[
+                    AlterConfigsRequest.AlterableConfig(name="retention.ms", value="1000")])]))
+        assert response.responses[0].error_code == 42
+        assert (await described(client, TOPIC, ""))[0].error_code == 17
+        _, after = await described(client, TOPIC, "t", "retention.ms")
+        assert after["retention.ms"].config_source == DEFAULT
+
+
+@in_trio
 async def test_changes_that_cannot_be_made_are_refused_with_the_reason(tmp_path):
     async with serving_kafka(tmp_path) as node, await KafkaClient.open(node) as client:
         await client.create("t")
@@ -103,6 +118,9 @@ async def test_changes_that_cannot_be_made_are_refused_with_the_reason(tmp_path)
             refused = await altered(client, "t", change)
             assert refused.error_code == error and says in refused.error_message
         assert (await altered(client, "other", ("retention.ms", SET, "1"))).error_code == 3
+        for name in ("bad name", "..", "n" * 250):
+            assert (await altered(client, name, ("retention.ms", SET, "1"))).error_code == 17
+            assert (await described(client, TOPIC, name))[0].error_code == 17
         # Limits of the native protocol, which the state machine relies on.
         for changes in ([("retention.ms", SET, "1"), ("retention.ms", SET, "2")],
                         [("retention.ms", SET, "1" * 30_000)],
@@ -113,6 +131,35 @@ async def test_changes_that_cannot_be_made_are_refused_with_the_reason(tmp_path)
         assert (await described(client, TOPIC, "other"))[0].error_code == 3
         assert (await described(client, 1, "t"))[0].error_code == 42
         assert (await described(client, BROKER, "2"))[0].error_code == 42
+
+
+@in_trio
+async def test_a_topic_that_a_request_names_twice_stays_as_it_is(tmp_path):
+    async with serving_kafka(tmp_path) as node, await KafkaClient.open(node) as client:
+        await client.create("t")
+        for key, message, fields in (
+                (ApiKey.INCREMENTAL_ALTER_CONFIGS, IncrementalAlterConfigsRequest,
+                 {"config_operation": SET}), (ApiKey.ALTER_CONFIGS, AlterConfigsRequest, {})):
+            response = await client.ask(key, message(resources=[message.AlterConfigsResource(
+                resource_type=TOPIC, resource_name="t", configs=[message.AlterableConfig(
+                    name="retention.ms", value=value, **fields)]) for value in ("1", "2")]))
+            assert [each.error_code for each in response.responses] == [42, 42]
+        _, after = await described(client, TOPIC, "t", "retention.ms")
+        assert after["retention.ms"].config_source == DEFAULT
+
+
+@in_trio
+async def test_a_setting_is_not_replaced_by_nothing(tmp_path):
+    async with serving_kafka(tmp_path) as node, await KafkaClient.open(node) as client:
+        await client.create("t")
+        await altered(client, "t", ("retention.ms", SET, "1000"))
+        response = await client.ask(ApiKey.ALTER_CONFIGS, AlterConfigsRequest(resources=[
+            AlterConfigsRequest.AlterConfigsResource(
+                resource_type=TOPIC, resource_name="t", configs=[
+                    AlterConfigsRequest.AlterableConfig(name="retention.ms", value=None)])]))
+        assert response.responses[0].error_code == 42
+        _, after = await described(client, TOPIC, "t", "retention.ms")
+        assert after["retention.ms"].value == "1000"
 
 
 @in_trio
@@ -154,6 +201,8 @@ async def test_the_cluster_is_described_and_has_no_access_rules(tmp_path):
         assert cluster.cluster_authorized_operations > 0
         assert (await client.ask(ApiKey.DESCRIBE_CLUSTER, DescribeClusterRequest(
             endpoint_type=2))).error_code == 114
+        assert (await client.ask(ApiKey.DESCRIBE_CLUSTER, DescribeClusterRequest(
+            endpoint_type=3))).error_code == 115
         assert (await client.ask(ApiKey.DESCRIBE_ACLS, DescribeAclsRequest())).error_code == 54
 
 

@@ -68,10 +68,12 @@ async def test_both_ports_have_the_same_records(tmp_path):
 @pytest.mark.parametrize("change, error", [
     (lambda data: data.__setitem__(slice(16, 17), b"\1"),
      ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT),
-    (lambda data: data.__setitem__(slice(22, 23), b"\x10"), ErrorCode.INVALID_RECORD),
+    (lambda data: data.__setitem__(slice(22, 23), b"\x10"),
+     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
     (lambda data: data.__setitem__(slice(-1, None), b"?"), ErrorCode.CORRUPT_MESSAGE),
     (lambda data: data.extend(batch(b"second")), ErrorCode.INVALID_RECORD),
-    (lambda data: data.clear(), ErrorCode.CORRUPT_MESSAGE),
+    (lambda data: data.clear(), ErrorCode.INVALID_RECORD),
+    (lambda data: data.__delitem__(slice(-2, None)), ErrorCode.INVALID_RECORD),
 ])
 async def test_records_that_cannot_be_appended_have_kafkas_error(tmp_path, change, error):
     data = batch(b"v")
@@ -128,6 +130,17 @@ async def test_an_idempotent_producer_is_granted_an_identity(tmp_path):
         data = bytes(builder.build(identity.producer_id, 0, 0))
         for _ in range(2):  # the second is a repetition
             assert (await client.produce(topic.topic_id, data)).base_offset == 0
+
+
+@in_trio
+@pytest.mark.parametrize("fields", [
+    {"producer_id": 3}, {"producer_epoch": 3}, {"transactional_id": ""}])
+async def test_an_identity_is_asked_for_with_id_and_epoch_or_none_of_them(tmp_path, fields):
+    async with serving_kafka(tmp_path) as node, await KafkaClient.open(node) as client:
+        identity = await client.ask(ApiKey.INIT_PRODUCER_ID, InitProducerIdRequest(
+            **{"transactional_id": None, **fields}))
+        assert identity.error_code == ErrorCode.INVALID_REQUEST
+        assert (identity.producer_id, identity.producer_epoch) == (-1, -1)
 
 
 def identified(producer: int, epoch: int, sequence: int) -> bytes:
@@ -261,6 +274,29 @@ async def test_versions_name_the_apis_that_have_a_handler(tmp_path):
 
 
 @in_trio
+async def test_a_client_that_means_another_cluster_or_node_has_to_begin_anew(tmp_path):
+    async with serving_kafka(tmp_path) as node, await KafkaClient.open(node) as client:
+        own = node.config.cluster_id.hex()
+        for cluster, number, error in (
+                (own, 1, 0), (None, -1, 0), (own, 2, ErrorCode.REBOOTSTRAP_REQUIRED),
+                ("f" * 32, 1, ErrorCode.REBOOTSTRAP_REQUIRED),
+                (own, -1, ErrorCode.INVALID_REQUEST), (None, 1, ErrorCode.INVALID_REQUEST)):
+            versions = await client.ask(ApiKey.API_VERSIONS, ApiVersionsRequest(
+                cluster_id=cluster, node_id=number))
+            assert versions.error_code == error
+            assert bool(versions.api_keys) == (not error)
+
+
+@in_trio
+async def test_a_setting_of_a_new_topic_has_a_value(tmp_path):
+    async with serving_kafka(tmp_path) as node, await KafkaClient.open(node) as client:
+        setting = CreateTopicsRequest.CreatableTopicConfig(name="retention.ms", value=None)
+        refused = await client.create("t", configs=[setting])
+        assert refused.error_code == ErrorCode.INVALID_CONFIG
+        assert (await client.metadata()).topics == []
+
+
+@in_trio
 async def test_topics_are_described_and_deleted(tmp_path):
     async with serving_kafka(tmp_path) as node, await KafkaClient.open(node) as client:
         created = await client.create("t", 2)
@@ -282,6 +318,24 @@ async def test_topics_are_described_and_deleted(tmp_path):
         assert [(each.name, each.error_code) for each in deleted.responses] == [
             ("t", 0), ("other", 3)]
         assert (await client.metadata()).topics == []
+
+
+@in_trio
+async def test_topics_that_a_deletion_names_twice_or_in_no_clear_way_stay(tmp_path):
+    state = DeleteTopicsRequest.DeleteTopicState
+    async with serving_kafka(tmp_path) as node, await KafkaClient.open(node) as client:
+        topic_id = (await client.create("t")).topic_id
+        for wrong in ([state(name="t"), state(name="t")], [state(name="t", topic_id=topic_id)],
+                      [state(name="t"), state(topic_id=topic_id)],
+                      [state(topic_id=topic_id), state(topic_id=topic_id)], [state()]):
+            deleted = await client.ask(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(
+                topics=[*wrong, state(name="other")], timeout_ms=10_000))
+            codes = [each.error_code for each in deleted.responses]
+            assert codes == [*[ErrorCode.INVALID_REQUEST] * len(wrong), 3]
+        assert [each.name for each in (await client.metadata()).topics] == ["t"]
+        twice = await client.ask(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(
+            topic_names=["t", "t"], timeout_ms=10_000), 5)
+        assert [each.error_code for each in twice.responses] == [ErrorCode.INVALID_REQUEST] * 2
 
 
 @in_trio
