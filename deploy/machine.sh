@@ -127,7 +127,7 @@ named() {
       gcc) echo "a C compiler" ;;
       libc6-dev) echo "the headers of C" ;;
       "$LOCALHOST") echo "the name localhost (Spark)" ;;
-      default-jre-headless) echo "Java 17 or newer (Spark, Kafka)" ;;
+      default-jre-headless) echo "Java 17 or newer (Spark and Kafka)" ;;
       maven) echo "Maven (Kafka)" ;;
       *) echo "$package (tests)" ;;
     esac
