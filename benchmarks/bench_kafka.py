@@ -83,6 +83,7 @@ class Bench:
         self.remarks: list[str] = []
         self.kafka = ""  # address of the broker, empty without one
         self.without_kafka = "left out, as asked for" if arguments.without_kafka else ""
+        self.without_metadata = ""  # the reason
         self._topics = 0
 
     # ---- a run ---------------------------------------------------------------------------------
@@ -95,8 +96,11 @@ class Bench:
                 self._start_kafka(stack)
                 self._rounds(dev)
         if "metadata" in self.parts:
-            with ours.cluster(self.home / "metadata", GROUPS, nodes=1) as dev:
-                self._metadata(dev)
+            try:
+                with ours.cluster(self.home / "metadata", GROUPS, nodes=1) as dev:
+                    self._metadata(dev)
+            except (BenchmarkError, CommandFailed) as error:  # the other figures are there
+                self.without_metadata = str(error)
 
     def _start_kafka(self, stack: contextlib.ExitStack) -> None:
         """Start the broker, or keep the reason why there is none."""
@@ -219,10 +223,11 @@ class Bench:
                 self._series(f"one append, {THROUGH}", "ms"),
                 self._series(f"one append, {NATIVE}", "ms"), TARGET_LATENCY, at_least=False))
         if "metadata" in self.parts:
-            found.append(bound(
-                f"metadata of {self.arguments.topics:,} topics, "
-                f"{kafka_metadata.PARTITIONS} partitions each: time on the loop",
-                self._series("metadata", "ms"), TARGET_METADATA_MS, at_least=False))
+            name = (f"metadata of {self.arguments.topics:,} topics, {kafka_metadata.PARTITIONS} "
+                    f"partitions each: time on the loop")
+            found.append(Unmeasured(name, self.without_metadata) if self.without_metadata else
+                         bound(name, self._series("metadata", "ms"), TARGET_METADATA_MS,
+                               at_least=False))
         return found
 
     def _beside_kafka(self, name: str, measured: Series, target: float) -> Figure | Unmeasured:

@@ -114,8 +114,8 @@ def test_what_is_optional_is_left_out_and_named(users):
     users.has("cc")
     done = users.asked("build", "java", "tests")
     assert done.returncode == 0, done.stderr
-    assert done.stderr == ("Missing, what needs it is left out: Java 17 or newer (Spark and Kafka), "
-                           "git (tests). Run: su -c 'apt-get update && apt-get install -y "
+    assert done.stderr == ("Missing, what needs it is left out: Java 17 or newer (Spark and "
+                           "Kafka), git (tests). Run: su -c 'apt-get update && apt-get install -y "
                            f"{JAVA} git'\n")
 
 
