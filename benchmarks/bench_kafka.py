@@ -7,11 +7,11 @@
 
 Contract.  One node of this project and one broker of Kafka, each with one replica, run side by side
 on the same disk, and work in turns, never at the same time; the order of the turns changes from
-round to round.  librdkafka has the same settings for both.  Figures are ratios of medians of one
-run.  Before each turn dirty pages are written back (``sync``), so that none pays for another's.
-Nothing is left behind: processes are ended by the pids that were started here, files are below one
-temporary directory.  The exit status says whether everything was measured, not whether targets
-hold: a machine under load is no error.
+round to round, and single appends take turns one by one.  librdkafka has the same settings for
+both.  Figures are ratios of medians of one run.  Before each turn dirty pages are written back
+(``sync``), so that none pays for another's.  Nothing is left behind: processes are ended by the
+pids that were started here, files are below one temporary directory.  The exit status says whether
+everything was measured, not whether targets hold: a machine under load is no error.
 
 What differs between the two.  Kafka is a JVM with a heap of its own, and syncs each batch of a
 topic with ``flush.messages=1``; the node syncs all appends that wait together, and a Raft log has
@@ -25,6 +25,7 @@ import argparse
 import contextlib
 import os
 import signal
+import statistics
 import sys
 import tempfile
 import time
@@ -46,6 +47,7 @@ from benchmarks.figures import (
     show,
 )
 from benchmarks.processes import BenchmarkError
+from multiraft.client import blocking
 
 PARTS = ("appends", "reads", "latency", "metadata")
 GROUPS = 64
@@ -54,6 +56,8 @@ ROUNDS, ROUNDS_QUICK = 7, 2
 RECORDS, RECORDS_QUICK = 150_000, 20_000
 RECORDS_READ, RECORDS_READ_QUICK = 400_000, 50_000
 ALONE, ALONE_QUICK = 1500, 200
+#: Single appends of each client before the clock starts.
+WARM_UP_ALONE = 200
 TOPICS_QUICK = 100
 #: No round begins after this time; what was measured by then is judged.
 ROUNDS_S = 600.0
@@ -129,17 +133,44 @@ class Bench:
                 self.remarks.append(f"Only {number} rounds: {ROUNDS_S:.0f} s had passed.")
                 return
             say(f"round {number + 1} of {self.arguments.rounds}")
-            for name, unit, measure in turns[number % len(turns):] + turns[:number % len(turns)]:
+            shift = number % len(turns) if turns else 0
+            for name, measure in turns[shift:] + turns[:shift]:
                 os.sync()
-                value = measure()
-                self.values[name].append(value)
-                say(f"{name}: {value:,.4g} {unit}")
+                self._add(name, "MB/s", measure())
+            if "latency" in self.parts:
+                self._alone(dev, through)
 
-    def _turns(self, dev: DevCluster, through: str
-               ) -> list[tuple[str, str, Callable[[], float]]]:
-        """Return what is measured in each round: name, unit, measurement."""
-        records, alone = self.arguments.records, self.arguments.synchronous
-        found: list[tuple[str, str, Callable[[], float]]] = []
+    def _add(self, name: str, unit: str, value: float) -> None:
+        """Keep a repetition and print it."""
+        self.values[name].append(value)
+        say(f"{name}: {value:,.4g} {unit}")
+
+    def _alone(self, dev: DevCluster, through: str) -> None:
+        """Measure single appends: the clients take turns from one append to the next, because the
+        disk changes more from second to second than the clients differ."""
+        topics = self._topic(), self._topic()
+        for topic in topics:
+            librdkafka.create_topic(through, topic)
+        os.sync()
+        with blocking.Client(list(dev.addresses)) as client, \
+                client.producer(acks="commit", linger_ms=0) as producer:
+            record = blocking.Record(topics[0], os.urandom(ours.RECORD_BYTES))
+            both = {NATIVE: lambda: producer.send(record).wait(),
+                    THROUGH: librdkafka.SingleAppends(through, topics[1]).append}
+            found: dict[str, list[float]] = {name: [] for name in both}
+            for number in range(WARM_UP_ALONE + self.arguments.synchronous):
+                for name, append in both.items():
+                    start = time.perf_counter()
+                    append()
+                    if number >= WARM_UP_ALONE:
+                        found[name].append((time.perf_counter() - start) * 1e3)
+        for name, latencies in found.items():
+            self._add(f"one append, {name}", "ms", statistics.median(latencies))
+
+    def _turns(self, dev: DevCluster, through: str) -> list[tuple[str, Callable[[], float]]]:
+        """Return what takes turns in each round: name, measurement."""
+        records = self.arguments.records
+        found: list[tuple[str, Callable[[], float]]] = []
 
         def native() -> float:
             return ours.append_batched(dev.addresses, records, topic=self._topic())
@@ -151,31 +182,16 @@ class Bench:
                 return librdkafka.append_batched(address, topic, records)
             return measure
 
-        def native_alone() -> float:
-            topic = self._topic()
-            ours.append_batched(dev.addresses, ours.HANDFUL, topic=topic)
-            return ours.append_one_by_one(dev.addresses, alone, topic)
-
-        def produced_alone() -> float:
-            topic = self._topic()
-            librdkafka.create_topic(through, topic)
-            librdkafka.append_batched(through, topic, librdkafka.HANDFUL)
-            return librdkafka.append_one_by_one(through, topic, alone)
-
         if "appends" in self.parts:
-            found += [(f"appends, {NATIVE}", "MB/s", native),
-                      (f"appends, {THROUGH}", "MB/s", produced(through, {}))]
+            found += [(f"appends, {NATIVE}", native),
+                      (f"appends, {THROUGH}", produced(through, {}))]
             if self.kafka:
-                found += [(f"appends, {KAFKA}", "MB/s", produced(self.kafka, FSYNC)),
-                          (f"appends, {KAFKA_CACHED}", "MB/s", produced(self.kafka, {}))]
+                found += [(f"appends, {KAFKA}", produced(self.kafka, FSYNC)),
+                          (f"appends, {KAFKA_CACHED}", produced(self.kafka, {}))]
         if "reads" in self.parts:
-            found.append((f"reads, {THROUGH}", "MB/s", lambda: librdkafka.read(through, READ)))
+            found.append((f"reads, {THROUGH}", lambda: librdkafka.read(through, READ)))
             if self.kafka:
-                found.append((f"reads, {KAFKA}", "MB/s",
-                              lambda: librdkafka.read(self.kafka, READ)))
-        if "latency" in self.parts:
-            found += [(f"one append, {NATIVE}", "ms", native_alone),
-                      (f"one append, {THROUGH}", "ms", produced_alone)]
+                found.append((f"reads, {KAFKA}", lambda: librdkafka.read(self.kafka, READ)))
         return found
 
     def _topic(self) -> str:

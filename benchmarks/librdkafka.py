@@ -13,7 +13,6 @@ without checking.
 from __future__ import annotations
 
 import os
-import statistics
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -28,14 +27,14 @@ RECORD_BYTES = 1024
 HANDFUL = 1000
 #: Records before the clock starts, so that files exist and connections are warm.
 WARM_UP = 5000
-#: Synchronous appends before the clock starts.
-WARM_UP_ALONE = 200
 ADMIN_S = 60.0
 #: The longest that one call here may take for all its records, and for one answer.
 RUN_S, ANSWER_S = 120.0, 20.0
 #: Records that are taken from the consumer at once.
 TAKEN = 10_000
-#: Pause of a producer whose queue is full.
+#: Records in a producer's queue, librdkafka's default (queue.buffering.max.messages), and pause
+#: while it is full.
+QUEUED_MAX = 100_000
 POLL_S = 0.005
 #: Assigned partitions need no coordinator; a cluster without consumer groups says so.
 NO_GROUPS = 30
@@ -76,17 +75,17 @@ class _Producer:
             address, **DURABLE, **{"delivery.report.only.error": True}, **settings))
 
     def send(self, handful: list[dict[str, bytes]]) -> None:
-        """Pass on records, and wait while the queue has no room."""
-        rest = handful
-        while True:
-            taken = self._producer.produce_batch(self._topic, rest, partition=0,
-                                                 on_delivery=self._report)
-            self._producer.poll(0)
-            if taken == len(rest):
-                return
+        """Pass on records, once the queue has room for all of them.  Raises ``BenchmarkError``."""
+        give_up = time.monotonic() + RUN_S
+        while len(self._producer) + len(handful) > QUEUED_MAX:
             self._producer.poll(POLL_S)
-            # Those that were refused are marked, and stand anywhere in the list.
-            rest = [{"value": each["value"]} for each in rest if each.pop("_error", None)]
+            if time.monotonic() > give_up:
+                raise BenchmarkError(f"{self._topic}: the queue has no room for {RUN_S:.0f} s")
+        taken = self._producer.produce_batch(self._topic, handful, partition=0,
+                                             on_delivery=self._report)
+        self._producer.poll(0)
+        if taken < len(handful):
+            raise BenchmarkError(f"{self._topic}: {taken} of {len(handful)} records were queued")
 
     def flush(self) -> None:
         """Wait for the acknowledgement of all records.  Raises ``BenchmarkError``."""
@@ -120,32 +119,30 @@ def _handful(payload: bytes) -> list[dict[str, bytes]]:
     return [{"value": payload} for _ in range(HANDFUL)]
 
 
-def append_one_by_one(address: str, topic: str, count: int) -> float:
-    """Return the median milliseconds of one synchronous append of 1 KiB with one in flight."""
-    payload = os.urandom(RECORD_BYTES)
-    producer = kafka.Producer(_settings(address, **DURABLE, **{"linger.ms": 0}))
-    done: list[Any] = []
+class SingleAppends:
+    """Synchronous appends of 1 KiB, one in flight."""
 
-    def append() -> None:
-        producer.produce(topic, payload, partition=0,
-                         on_delivery=lambda error, _message: done.append(error))
+    def __init__(self, address: str, topic: str):
+        self._topic = topic
+        self._payload = os.urandom(RECORD_BYTES)
+        self._producer = kafka.Producer(_settings(address, **DURABLE, **{"linger.ms": 0}))
+        self._done: list[Any] = []
+
+    def append(self) -> None:
+        """Append a record, and wait until it is acknowledged.  Raises ``BenchmarkError``."""
+        self._producer.produce(self._topic, self._payload, partition=0, on_delivery=self._report)
         give_up = time.monotonic() + ANSWER_S
-        while not done:
-            producer.poll(1.0)
+        while not self._done:
+            self._producer.poll(1.0)
             if time.monotonic() > give_up:
-                raise BenchmarkError(f"{topic}: an append has no answer after {ANSWER_S:.0f} s")
-        error = done.pop()
+                raise BenchmarkError(f"{self._topic}: an append has no answer after "
+                                     f"{ANSWER_S:.0f} s")
+        error = self._done.pop()
         if error is not None:
-            raise BenchmarkError(f"{topic}: {error}")
+            raise BenchmarkError(f"{self._topic}: {error}")
 
-    for _ in range(WARM_UP_ALONE):
-        append()
-    latencies = []
-    for _ in range(count):
-        start = time.perf_counter()
-        append()
-        latencies.append(time.perf_counter() - start)
-    return statistics.median(latencies) * 1e3
+    def _report(self, error: Any, _message: Any) -> None:
+        self._done.append(error)
 
 
 def read(address: str, topic: str) -> float:

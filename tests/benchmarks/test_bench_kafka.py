@@ -89,27 +89,35 @@ def test_jars_are_downloaded_once_and_again_for_another_version(tmp_path, monkey
 
 
 class Queue:
-    """A producer of librdkafka whose queue has room for few records."""
+    """A producer of librdkafka whose records are sent while it is polled."""
 
-    def __init__(self, room: int):
-        self.room, self.queued, self.sent = room, 0, []
+    def __init__(self):
+        self.queued, self.sent, self.most = 0, [], 0
+
+    def __len__(self):
+        return self.queued
 
     def produce_batch(self, _topic, messages, **_):
-        taken = min(len(messages), self.room - self.queued)
+        taken = min(len(messages), librdkafka.QUEUED_MAX - self.queued)
         self.queued += taken
+        self.most = max(self.most, self.queued)
         self.sent += [each["value"] for each in messages[:taken]]
-        for each in messages[taken:]:
-            each["_error"] = "full"
         return taken
 
     def poll(self, wait):
-        self.queued = 0 if wait else self.queued
+        self.queued -= min(self.queued, 70) if wait else 0
 
 
-def test_every_record_is_passed_to_librdkafka_once(monkeypatch):
-    queue = Queue(300)
+def test_every_record_is_passed_to_librdkafka_once_as_its_queue_has_room(monkeypatch):
+    queue = Queue()
+    monkeypatch.setattr(librdkafka, "QUEUED_MAX", 300)
     monkeypatch.setattr(librdkafka.kafka, "Producer", lambda _settings: queue)
     producer = librdkafka._Producer("127.0.0.1:1", "t")
-    handful = [{"value": b"%d" % number} for number in range(1000)]
-    producer.send(handful)
+    for start in range(0, 1000, 100):
+        producer.send([{"value": b"%d" % number} for number in range(start, start + 100)])
     assert queue.sent == [b"%d" % number for number in range(1000)]
+    assert 200 < queue.most <= 300
+    queue.produce_batch = lambda *_, **__: 0
+    queue.queued = 0
+    with pytest.raises(BenchmarkError, match="0 of 1 records"):
+        producer.send([{"value": b"x"}])
