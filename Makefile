@@ -24,8 +24,8 @@ PACKAGING := setup.py pyproject.toml constraints.txt
 .DEFAULT_GOAL := help
 .PHONY: help build test demo demo-spark bench-first-light bench-node ops-machines wheels lint fix
 .PHONY: containers sim soak trace-append
-.PHONY: bench-moves bench-retention bench-placement bench-spark chaos clean docs fuzz asan missing
-.PHONY: java kafka-clients kafka-compare kafka-messages tools types
+.PHONY: bench-kafka bench-moves bench-retention bench-placement bench-spark chaos clean docs fuzz
+.PHONY: asan missing java maven kafka-clients kafka-compare kafka-messages tools types
 # The machine is looked at before anything is built on it.
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
@@ -58,6 +58,9 @@ bench-retention: $(VENV)/.built-dev  ## space that returns, the cleaner, starts,
 
 bench-moves: $(VENV)/.built-dev  ## a node joins under load, partitions switch, beside their targets
 	$(PY) -m benchmarks.bench_moves $(ARGS)
+
+bench-kafka: maven $(VENV)/.built-dev  ## librdkafka at this cluster's port, beside Kafka itself
+	$(PY) -m benchmarks.bench_kafka $(ARGS)
 
 bench-placement: $(VENV)/.built-dev  ## balance against movement, beside other ways of placing
 	$(PY) -m benchmarks.placement $(ARGS)
@@ -147,6 +150,8 @@ MACHINE = PYTHON="$(PYTHON)" deploy/machine.sh
 UNBUILT = $(if $(and $(wildcard $(PY)),$(EXTENSIONS)),,build)
 java:
 	@$(MACHINE) $(UNBUILT) java
+maven:
+	@$(MACHINE) $(UNBUILT) java maven
 tools:
 	@$(MACHINE) $(UNBUILT) java tests
 

@@ -70,6 +70,17 @@ class Figure(NamedTuple):
         return json.dumps(line)
 
 
+class Unmeasured(NamedTuple):
+    """A figure that could not be measured, and the reason."""
+
+    name: str
+    reason: str
+
+    def as_json(self) -> str:
+        """Return one JSON line with the reason."""
+        return json.dumps({"figure": self.name, "not_measured": self.reason})
+
+
 def compare(name: str, measured: Series, yardstick: Series, target: float, *,
             at_least: bool) -> Figure:
     """Return a figure from two series; their medians are divided.  A yardstick of zero (an idle
@@ -107,7 +118,7 @@ def _svg(name: str) -> Path:
     return path
 
 
-def show(title: str, figures: Sequence[Figure], remarks: Sequence[str],
+def show(title: str, figures: Sequence[Figure | Unmeasured], remarks: Sequence[str],
          picture: Path | None = None) -> None:
     """Print JSON lines for programs and a table for people, and draw the figures into
     ``picture``."""
@@ -118,6 +129,9 @@ def show(title: str, figures: Sequence[Figure], remarks: Sequence[str],
                    "target", ""):
         table.add_column(column, overflow="fold")
     for figure in figures:
+        if isinstance(figure, Unmeasured):
+            table.add_row(figure.name, f"not measured: {figure.reason}")
+            continue
         table.add_row(figure.name, figure.measured.as_text(),
                       f"{figure.yardstick.name}: {figure.yardstick.as_text()}"
                       if figure.yardstick else "",
@@ -132,5 +146,6 @@ def show(title: str, figures: Sequence[Figure], remarks: Sequence[str],
     if picture is not None:
         from benchmarks import picture as pictures  # matplotlib is needed for this only
 
-        pictures.draw(title, [json.loads(figure.as_json()) for figure in figures], picture)
+        pictures.draw(title, [json.loads(figure.as_json()) for figure in figures
+                              if isinstance(figure, Figure)], picture)
         say(f"drawn: {picture}")

@@ -57,26 +57,27 @@ def cluster(directory: Path, groups: int, nodes: int = 3) -> Iterator[DevCluster
         found.down()
 
 
-def append_batched(addresses: Sequence[str], count: int, partitions: int = 1) -> float:
+def append_batched(addresses: Sequence[str], count: int, partitions: int = 1,
+                   topic: str = TOPIC) -> float:
     """Return MB per second of ``count`` records of 1 KiB, from the first to the last
-    acknowledgement."""
+    acknowledgement, in a topic that is created for it."""
     payload = os.urandom(RECORD_BYTES)
     handful = [payload] * HANDFUL
     with blocking.Client(list(addresses)) as client:
-        client.create_topic(TOPIC, partitions=partitions)
+        client.create_topic(topic, partitions=partitions)
         with client.producer(acks="commit", batch_bytes=BATCH_BYTES) as producer:
             for _ in range(WARM_UP // HANDFUL):
-                producer.send_many(TOPIC, handful)
+                producer.send_many(topic, handful)
             producer.flush()
             start = time.perf_counter()
             for _ in range(count // HANDFUL):
-                producer.send_many(TOPIC, handful)
+                producer.send_many(topic, handful)
             producer.flush()
             took = time.perf_counter() - start
     return count // HANDFUL * HANDFUL * RECORD_BYTES / took / 1e6
 
 
-def append_one_by_one(addresses: Sequence[str], count: int) -> float:
+def append_one_by_one(addresses: Sequence[str], count: int, topic: str = TOPIC) -> float:
     """Return the median milliseconds of one synchronous append of 1 KiB with one in flight."""
     payload = os.urandom(RECORD_BYTES)
     latencies = []
@@ -84,7 +85,7 @@ def append_one_by_one(addresses: Sequence[str], count: int) -> float:
         with client.producer(acks="commit", linger_ms=0) as producer:
             for _ in range(count):
                 start = time.perf_counter()
-                producer.send(blocking.Record(TOPIC, payload)).wait()
+                producer.send(blocking.Record(topic, payload)).wait()
                 latencies.append(time.perf_counter() - start)
     return statistics.median(latencies) * 1e3
 

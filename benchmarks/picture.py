@@ -126,6 +126,7 @@ def main() -> int:
     arguments = parser.parse_args()
     lines = [json.loads(line) for line in arguments.figures.read_text("utf-8").splitlines()
              if line.startswith('{"figure"')]
+    lines = [line for line in lines if "not_measured" not in line]
     if not lines:
         print(f"{arguments.figures} has no figures of a benchmark.", file=sys.stderr)
         return 1

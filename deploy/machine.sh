@@ -2,10 +2,11 @@
 # Brings what the named parts need of this machine: where that may be done (root, apt-get) it
 # installs what is missing and says what; elsewhere it names the one line that installs all of it.
 #
-#   deploy/machine.sh [build] [java] [tests]
+#   deploy/machine.sh [build] [java] [maven] [tests]
 #
 #   build   Python 3.11 or newer with venv and headers, a C compiler.  Needed: without it status 1.
-#   java    Java 17 or newer, for Spark.  Without it what needs it is left out.
+#   java    Java 17 or newer, for Spark and Kafka.  Without it what needs it is left out.
+#   maven   brings the jars of Kafka.  Without it figures beside Kafka are left out.
 #   tests   what single tests use: git, and for root what makes networks and disks of nodes.
 #           Without it those tests are skipped.
 #
@@ -44,6 +45,10 @@ missing_java() {
   [ "${major:-0}" -ge 17 ] || echo default-jre-headless
   # Spark's processes find each other by that name; a system that was never booted may lack it.
   getent hosts localhost >/dev/null || echo $LOCALHOST
+}
+
+missing_maven() {
+  have mvn || echo maven
 }
 
 missing_tests() {
@@ -122,7 +127,8 @@ named() {
       gcc) echo "a C compiler" ;;
       libc6-dev) echo "the headers of C" ;;
       "$LOCALHOST") echo "the name localhost (Spark)" ;;
-      default-jre-headless) echo "Java 17 or newer (Spark)" ;;
+      default-jre-headless) echo "Java 17 or newer (Spark and Kafka)" ;;
+      maven) echo "Maven (Kafka)" ;;
       *) echo "$package (tests)" ;;
     esac
   done | paste -s -d , | sed 's/,/, /g'
@@ -134,7 +140,7 @@ needed='' optional=''
 for part in "$@"; do
   case $part in
     build) needed=build ;;
-    java | tests) optional="$optional $part" ;;
+    java | maven | tests) optional="$optional $part" ;;
     *) echo "deploy/machine.sh: unknown part: $part" >&2; exit 2 ;;
   esac
 done

@@ -18,10 +18,12 @@ SCRIPT = Path(__file__).resolve().parents[2] / "deploy" / "machine.sh"
 ESSENTIAL = ("sh", "sed", "tr", "paste", "tail", "mktemp", "rm", "cp")
 BUILD = ["python3", "python3-venv", "python3-dev", "gcc", "libc6-dev"]
 JAVA = "default-jre-headless"
+MAVEN = "maven"
 TESTS = ["git", "iproute2", "iptables", "e2fsprogs", "mount"]
 #: Package -> its command, and the effect of that command.
 ARCHIVE = {"python3": ("python3", ""), "gcc": ("cc", ""), "git": ("git", ""),
-           JAVA: ("java", "echo 'openjdk version \"17.0.1\"' >&2"), "iproute2": ("ip", ""),
+           JAVA: ("java", "echo 'openjdk version \"17.0.1\"' >&2"), MAVEN: ("mvn", ""),
+           "iproute2": ("ip", ""),
            "iptables": ("iptables-restore", ""), "e2fsprogs": ("mkfs.ext4", ""),
            "mount": ("losetup", "")}
 APT_GET = """
@@ -82,13 +84,13 @@ def users(tmp_path) -> Machine:
 
 
 def test_root_gets_all_that_is_missing_and_hears_what_it_was(roots):
-    done = roots.asked("build", "java", "tests")
+    done = roots.asked("build", "java", "maven", "tests")
     assert done.returncode == 0, done.stderr
-    assert roots.installed() == [BUILD, [JAVA, *TESTS]]
+    assert roots.installed() == [BUILD, [JAVA, MAVEN, *TESTS]]
     assert done.stderr.splitlines() == [
         f"Installing with apt-get: {' '.join(BUILD)} (63.2 MB to download)",
-        f"Installing with apt-get: {JAVA} {' '.join(TESTS)} (63.2 MB to download)"]
-    again = roots.asked("build", "java", "tests")
+        f"Installing with apt-get: {JAVA} {MAVEN} {' '.join(TESTS)} (63.2 MB to download)"]
+    again = roots.asked("build", "java", "maven", "tests")
     assert (again.returncode, again.stderr) == (0, ""), "all is there, and nothing is said"
     assert len(roots.installed()) == 2
 
@@ -112,8 +114,8 @@ def test_what_is_optional_is_left_out_and_named(users):
     users.has("cc")
     done = users.asked("build", "java", "tests")
     assert done.returncode == 0, done.stderr
-    assert done.stderr == ("Missing, what needs it is left out: Java 17 or newer (Spark), git "
-                           "(tests). Run: su -c 'apt-get update && apt-get install -y "
+    assert done.stderr == ("Missing, what needs it is left out: Java 17 or newer (Spark and "
+                           "Kafka), git (tests). Run: su -c 'apt-get update && apt-get install -y "
                            f"{JAVA} git'\n")
 
 
