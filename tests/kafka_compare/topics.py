@@ -270,7 +270,11 @@ def settings(server: Server) -> None:
     server.ask("settings after the changes", describe,
                describing(TOPIC, "settings", SETTINGS_READ))
 
-    replace = ApiKey.ALTER_CONFIGS
+
+
+def replacements(server: Server) -> None:
+    """Replace all settings of a topic."""
+    describe, replace = ApiKey.DESCRIBE_CONFIGS, ApiKey.ALTER_CONFIGS
     server.ask_each("replace", replace, replacing(TOPIC, "settings", {"segment.bytes": "2000000"}))
     server.ask("replace: an unknown name", replace, replacing(TOPIC, "settings", {"none": "1"}))
     server.ask("replace: no value", replace, replacing(TOPIC, "settings", {"retention.ms": None}))
