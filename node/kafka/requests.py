@@ -155,7 +155,7 @@ class KafkaRequests:
 
     def _versions_for(self, message: ApiVersionsRequest) -> ApiVersionsResponse:
         """Return the versions, or the error for a client that names another cluster or node than
-        this one: an address that it knows was given to another node (KIP-1242)."""
+        this one: an address that it knows belongs to another node now (KIP-1242)."""
         named = message.cluster_id is not None, message.node_id != UNKNOWN
         if any(named) and not all(named):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)

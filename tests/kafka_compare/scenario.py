@@ -27,6 +27,7 @@ def records_to_delete(server: Server) -> None:
 PARTS: tuple[Callable[[Server], None], ...] = (
     appends.prepare, records_to_delete, topics.create_topics, topics.metadata, appends.produce,
     appends.produce_wrong, appends.identities, reads.fetch, reads.epochs, reads.delete_records,
-    reads.list_offsets, reads.log_dirs, topics.settings, topics.delete_topics, protocol.versions,
+    reads.list_offsets, reads.log_dirs, topics.settings, topics.replacements,
+    topics.delete_topics, protocol.versions,
     protocol.coordinators,
 )

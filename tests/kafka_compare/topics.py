@@ -270,11 +270,9 @@ def settings(server: Server) -> None:
     server.ask("settings after the changes", describe,
                describing(TOPIC, "settings", SETTINGS_READ))
 
-    _replacements(server)
 
-
-def _replacements(server: Server) -> None:
-    """Replace all settings of topics."""
+def replacements(server: Server) -> None:
+    """Replace all settings of a topic."""
     describe, replace = ApiKey.DESCRIBE_CONFIGS, ApiKey.ALTER_CONFIGS
     server.ask_each("replace", replace, replacing(TOPIC, "settings", {"segment.bytes": "2000000"}))
     server.ask("replace: an unknown name", replace, replacing(TOPIC, "settings", {"none": "1"}))
