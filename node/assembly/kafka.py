@@ -30,6 +30,7 @@ from node.kafka.fetch import FetchRequests
 from node.kafka.leader_epochs import EpochRequests
 from node.kafka.list_offsets import OffsetRequests
 from node.kafka.log_dirs import LogDirRequests
+from node.kafka.preferred_replicas import PreferredReplicas
 from node.kafka.produce import ProduceRequests
 from node.kafka.raised_epochs import RaisedEpochs
 from node.kafka.record_deletion import RecordDeletions
@@ -67,8 +68,9 @@ def build_kafka(env: NodeEnv, metadata: MetadataParts, peers: PeerParts, reads: 
     earlier_reads = EarlierReads(core, directory, reads.read_view, calls, reads.fetch_handler,
                                  reads.offsets, peers.bulk)
     staged_records = StagedRecords(metadata.log)
-    fetch = FetchRequests(reads.fetch_handler, calls, earlier_reads, topics, sessions.budget,
-                          metadata.log, staged_records, tasks)
+    preferred_replicas = PreferredReplicas(core, directory, topics, config.node.rack)
+    fetch = FetchRequests(reads.fetch_handler, calls, earlier_reads, preferred_replicas, topics,
+                          sessions.budget, metadata.log, staged_records, tasks)
     leader_epochs = LeaderEpochs(core, env.store.partition_states, reads.read_view,
                                  reads.read_index_requests, env.turns)
     epochs = EpochRequests(leader_epochs, topics, tasks, env.turns)

@@ -9,6 +9,9 @@ partitions in each request. Records of transactions that are not committed are l
 isolation level a request names; a response that has nothing else waits as a long poll does, for a
 change of the metadata.
 
+A client that names its rack is sent to a replica there by the leader (``PreferredReplicas``), and
+served by any replica: then it is the epoch of the leader that this node knows which is compared.
+
 Partitions at an offset of an earlier epoch, from before a switch, are read first, one after the
 other (``EarlierReads``), by a task. Those that the limits of such a request do not reach have no
 records in its response.
@@ -32,7 +35,7 @@ from multiraft.kafka.error_codes import ErrorCode
 from multiraft.kafka.hot_messages import FetchRequest, FetchResponse
 from multiraft.wire.errors import Code, ErrorDetail
 from multiraft.wire.frames import Buffer
-from multiraft.wire.messages import LEADER, Fetch, FetchPart, FetchReply, FetchResult
+from multiraft.wire.messages import ANY, LEADER, Fetch, FetchPart, FetchReply, FetchResult
 from node.access import Operation
 from node.clients.awaited import ReadCalls
 from node.clients.native_requests import FetchRequests as FetchHandler
@@ -41,6 +44,7 @@ from node.earlier_epochs.earlier_reads import EarlierReads
 from node.kafka.answers import KafkaAnswer
 from node.kafka.authorized import topic_fault
 from node.kafka.error_codes import Fault, absent, of_fetch
+from node.kafka.preferred_replicas import PreferredReplicas
 from node.kafka.staged_records import StagedRecords, Visible
 from node.kafka.topic_view import NO_PARTITION, UNKNOWN, Endpoint, TopicView, incarnation_of
 from node.loop.steps import ROWS_PER_STEP, advanced
@@ -75,11 +79,12 @@ class FetchRequests:
     """The handler of fetch requests."""
 
     def __init__(self, fetch_handler: FetchHandler, calls: ReadCalls, earlier_reads: EarlierReads,
-                 topics: TopicView, budget: MemoryBudget, metadata_log: MetadataLog,
-                 staged_records: StagedRecords, tasks: RequestTasks):
+                 preferred_replicas: PreferredReplicas, topics: TopicView, budget: MemoryBudget,
+                 metadata_log: MetadataLog, staged_records: StagedRecords, tasks: RequestTasks):
         self._fetch_handler = fetch_handler
         self._calls = calls
         self._earlier_reads = earlier_reads
+        self._preferred_replicas = preferred_replicas
         self._topics = topics
         self._budget = budget
         self._staged_records = staged_records
@@ -105,7 +110,8 @@ class FetchRequests:
         """Collect the partitions that may be read, and pass them on. Each step takes part of
         them."""
         message: FetchRequest = request.message
-        fetching = _Fetching(session, self._topics, self._earlier_reads, self._visible, request)
+        fetching = _Fetching(session, self._topics, self._earlier_reads, self._preferred_replicas,
+                             self._visible, request)
         rows = 0
         for topic in message.topics:
             fetching.begin_topic(topic)
@@ -122,7 +128,8 @@ class FetchRequests:
         wait_ms = 0 if fetching.has_refused else max(0, message.max_wait_ms)
         rest = self._fetch_handler.handle(
             Fetch(tuple(fetching.parts), max(0, message.min_bytes), max(0, message.max_bytes),
-                  wait_ms, LEADER), _FetchAnswer(session, number, request, fetching, self), 0)
+                  wait_ms, fetching.replica),
+            _FetchAnswer(session, number, request, fetching, self), 0)
         if rest is not None:
             yield from rest
 
@@ -135,7 +142,7 @@ class FetchRequests:
         if fetching.parts:
             bytes_read = min(bytes_max, EARLIER_BYTES_MAX) - bytes_left
             reply, payload = await self._calls.ask(self._fetch_handler, session, Fetch(
-                tuple(fetching.parts), 0, max(0, bytes_max - bytes_read), 0, LEADER))
+                tuple(fetching.parts), 0, max(0, bytes_max - bytes_read), 0, fetching.replica))
             fetching.enter_all(reply, payload)
         response = fetching.response()
         if fetching.is_undecided:
@@ -183,12 +190,17 @@ class _Fetching:
     """The partitions of one request: those to read, and the results of all.  ``visible`` returns
     what a client may read of the batches of a partition."""
 
-    __slots__ = ("parts", "earlier", "has_refused", "has_records", "_has_open", "_results",
-                 "_responses", "_session", "_topics", "_earlier_reads", "_visible", "_by_id",
-                 "_topic", "_denied", "_aborted", "_leaders")
+    __slots__ = ("parts", "earlier", "has_refused", "has_records", "replica", "_has_open",
+                 "_results", "_responses", "_session", "_topics", "_earlier_reads",
+                 "_preferred_replicas", "_visible", "_by_id", "_rack", "_topic", "_denied",
+                 "_aborted", "_leaders")
 
     def __init__(self, session: Session, topics: TopicView, earlier_reads: EarlierReads,
+                 preferred_replicas: PreferredReplicas,
                  visible: Callable[[list[Buffer]], Visible], request: KafkaRequest):
+        self._preferred_replicas = preferred_replicas
+        self._rack: str = request.message.rack_id
+        self.replica = ANY if self._rack else LEADER  # that serves ``parts``
         self._session = session
         self._topics = topics
         self._earlier_reads = earlier_reads
@@ -230,7 +242,8 @@ class _Fetching:
         elif part.fetch_offset < 0:
             fault = BELOW_ZERO
         else:
-            fault = epoch_fault(self._topics, incarnation, part.current_leader_epoch)
+            fault = epoch_fault(self._topics, incarnation, part.current_leader_epoch,
+                                bool(self._rack))
         if fault is not None:
             result.error_code = fault.error
             self.has_refused = True
@@ -238,9 +251,21 @@ class _Fetching:
         to_read = FetchPart(incarnation, part.fetch_offset, max(0, part.partition_max_bytes))
         if self._earlier_reads.holds(incarnation, part.fetch_offset):
             self.earlier.append((result, to_read))
+            return
+        preferred = self._preferred_replicas.of(incarnation, self._rack)
+        if preferred != UNKNOWN:
+            self._send_to(preferred, result, incarnation)
         else:
             self.parts.append(to_read)
             self._results.append(result)
+
+    def _send_to(self, node: int, response: Any, incarnation: int) -> None:
+        """Have the client read the partition from another node, from now on."""
+        found = self._earlier_reads.without_records(incarnation)
+        self.enter(response, found, _Pieces(()))
+        if found.code == Code.OK:
+            response.preferred_read_replica = node
+            self.has_refused = True  # the client is answered at once
 
     def enter_all(self, reply: FetchReply, payload: Sequence[Buffer]) -> None:
         """Enter the results of ``parts``.  O(partitions + batches)."""
@@ -345,11 +370,12 @@ class _Pieces:
 BELOW_ZERO = Fault(ErrorCode.OFFSET_OUT_OF_RANGE, "")
 
 
-def epoch_fault(topics: TopicView, incarnation: int, epoch: int) -> Fault | None:
+def epoch_fault(topics: TopicView, incarnation: int, epoch: int,
+                of_any_replica: bool = False) -> Fault | None:
     """Return the error of a request that names the leader epoch ``epoch`` (KIP-320); None if it
     names none, the present one, or this node does not lead the partition, which the handler
-    answers.  O(1)."""
-    if epoch == UNKNOWN or not topics.leads(incarnation):
+    answers. ``of_any_replica``: a node that does not lead it compares as well.  O(1)."""
+    if epoch == UNKNOWN or not (of_any_replica or topics.leads(incarnation)):
         return None
     present = topics.leader(incarnation)[1]
     if epoch == present:
