@@ -217,6 +217,7 @@ class Node:
             peers.bulk.close_idle,
             peers.control.close_idle,
             peers.passed_on.close_idle,
+            peers.reads.close_idle,
             replicas.partition_switcher.run,
             replicas.log_start_propagation.run,
             replicas.partition_deletion.run,

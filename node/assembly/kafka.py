@@ -66,7 +66,7 @@ def build_kafka(env: NodeEnv, metadata: MetadataParts, peers: PeerParts, reads: 
     calls = ReadCalls(env.turns, request_round)
     ServedReads(peers.bulk, calls, reads.fetch_handler, reads.offsets, directory.leader_detail)
     earlier_reads = EarlierReads(core, directory, reads.read_view, calls, reads.fetch_handler,
-                                 reads.offsets, peers.bulk)
+                                 reads.offsets, peers.reads)
     staged_records = StagedRecords(metadata.log)
     preferred_replicas = PreferredReplicas(core, directory, topics, config.node.rack)
     fetch = FetchRequests(reads.fetch_handler, calls, earlier_reads, preferred_replicas, topics,

@@ -39,6 +39,9 @@ class PeerParts:
     control: Bulk
     #: So have those of clients, so that they do not delay requests of the cluster itself.
     passed_on: Bulk
+    #: And reads of other nodes: when the client of a read leaves, its connection is closed, and no
+    #: repair or snapshot may be on it.
+    reads: Bulk
     liveness: LivenessThread
     lease_events: LeaseEvents
     #: Request of another node -> its handler here; parts that are built later add theirs.
@@ -55,9 +58,10 @@ def build_peers(env: NodeEnv, storage: StorageParts, metadata: MetadataParts) ->
     introduce = functools.partial(_introductions, env, metadata.admission)
     links = Peers(env.store, core, frame_bytes_max, env.loop.request,
                   storage.damage_found.notify, env.poller)
-    bulk, control, passed_on = (
+    bulk, control, passed_on, reads = (
         Bulk(links.dial, introduce("bulk"), frame_bytes_max, limits.repair_bytes_per_second,
-             turn_timeout_s) for turn_timeout_s in (math.inf, math.inf, TURN_TIMEOUT_S))
+             turn_timeout_s)
+        for turn_timeout_s in (math.inf, math.inf, TURN_TIMEOUT_S, TURN_TIMEOUT_S))
     liveness = LivenessThread(
         StoreLiveness(config.node.id, env.store.boot_epoch, config.raft.lease_ms,
                  config.raft.heartbeat_interval_ms),
@@ -70,10 +74,11 @@ def build_peers(env: NodeEnv, storage: StorageParts, metadata: MetadataParts) ->
         control, handlers,
         functools.partial(request_error, leader_detail=metadata.directory.leader_detail),
         bulk.handlers)
-    return PeerParts(introduce, links, bulk, control, passed_on, liveness, lease_events, handlers,
-                     requests, MetadataRequests(core, handlers, requests), PassedOnRequests(
-                         MetadataRequests(core, handlers, PeerAsker(passed_on)),
-                         limits.passed_on_requests_max))
+    passed_on_requests = PassedOnRequests(
+        MetadataRequests(core, handlers, PeerAsker(passed_on)), limits.passed_on_requests_max)
+    return PeerParts(introduce, links, bulk, control, passed_on, reads, liveness, lease_events,
+                     handlers, requests, MetadataRequests(core, handlers, requests),
+                     passed_on_requests)
 
 
 def make_link(env: NodeEnv, admission: Admission, introduce: Introduce, peer: int,
