@@ -67,12 +67,15 @@ class LinkSocket:
             self._connect("no address")
 
     def close(self) -> None:
-        """Close the socket and unregister it; closing again does nothing."""
+        """Close the socket and unregister it; closing again does nothing, also after a
+        ``KeyboardInterrupt`` inside of this call."""
         self._client._connecting.pop(self, None)
-        if self._sock is not None:
-            self._client._unregister(self._sock)
-            self._sock.close()
-            self._sock = None
+        sock, self._sock = self._sock, None
+        if sock is not None:
+            try:
+                self._client._unregister(sock)
+            finally:
+                sock.close()
 
     def discard(self) -> None:
         """Close the descriptor in this process only: the parent process still uses the

@@ -21,6 +21,7 @@ waits.
 
 from __future__ import annotations
 
+import contextlib
 import random
 import select
 import socket
@@ -459,13 +460,16 @@ class Client:
     def _register(self, raw: socket.socket | TlsSocket, events: int, sock: LinkSocket) -> None:
         """Have ``poll`` report ``events`` of ``raw`` to ``sock``, instead of those registered
         before."""
-        self._poll.register(raw, events)
         self._registered[raw.fileno()] = sock
+        self._poll.register(raw, events)
 
     def _unregister(self, raw: socket.socket | TlsSocket) -> None:
-        """Have ``poll`` report no more events of a socket."""
-        self._poll.unregister(raw)
-        del self._registered[raw.fileno()]
+        """Have ``poll`` report no more events of a socket, if it is registered: a
+        ``KeyboardInterrupt`` may have come before that."""
+        number = raw.fileno()
+        with contextlib.suppress(KeyError):
+            self._poll.unregister(number)
+        self._registered.pop(number, None)
 
     def _run(self, operation: Operation[_Result]) -> _Result:
         """Run an operation of the client.  Raises ``Closed`` or ``Forked`` when it has ended."""
