@@ -1,4 +1,4 @@
-"""Which replica a client is sent to that names its rack."""
+"""The replica that a client which names its rack is sent to."""
 
 from __future__ import annotations
 
