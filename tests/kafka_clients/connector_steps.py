@@ -44,7 +44,7 @@ def copy_of(trial: Trial) -> str:
 
 
 def contents(rows: Sequence[Row]) -> list[tuple[Any, ...]]:
-    """Return what is the same in a copy: all but offsets and times."""
+    """Return key, value and header of records: a copy has other times."""
     return [row[2:] for row in rows]
 
 
@@ -76,8 +76,8 @@ def pattern(trial: Trial) -> None:
 
 
 def killed_stream(trial: Trial) -> None:
-    """Kill the leader under a stream; it goes on, and both topics are read while the leader is
-    dead and after it has returned."""
+    """Kill the leader in the middle of a stream, which continues; read both topics while the leader
+    is dead and after it has returned."""
     def copied() -> bool:
         whole = trial.produce(KILLED)
         connector_of(trial).copy(trial.topic, copy_of(trial))

@@ -21,7 +21,7 @@ JARS, SCRATCH, SERVERS = sys.argv[1:]
 SCHEMA = ("key binary, value binary, topic string, partition int, "
           "headers array<struct<key: string, value: binary>>")
 #: Most records of a micro-batch: a stream that copies a topic has several.
-MICRO_BATCH = 400
+MICRO_BATCH = 1000
 
 # Answers alone are on standard output: the JVM writes what it says to standard error.
 sys.stdout = os.fdopen(os.dup(1), "w")
