@@ -12,8 +12,7 @@ from pathlib import Path
 from admin_cli.console.output import print_table
 from tests.e2e import world as worlds
 from tests.kafka_clients.catalog import CLIENTS, Client, NotInstalled
-from tests.kafka_clients.steps import STEPS
-from tests.kafka_clients.trial import FAILED, run_trial
+from tests.kafka_clients.trial import ALL_STEPS, FAILED, run_trial
 from tests.needs import SKIPPED
 
 INSTALLED = Path(__file__).resolve().parents[2] / "build" / "kafka-clients"
@@ -42,7 +41,7 @@ class Matrix:
             opened = client.install(INSTALLED)
         except NotInstalled as error:
             self.skipped.append(f"{SKIPPED}{label} - {error}")
-            self.rows.append([label, *[SKIPPED_CELL] * len(STEPS)])
+            self.rows.append([label, *[SKIPPED_CELL] * len(ALL_STEPS)])
             tell(self.skipped[-1])
             return
 
@@ -57,7 +56,7 @@ class Matrix:
 
     def show(self) -> None:
         """Print the table, then what was skipped and what failed."""
-        print_table(["client", *STEPS], self.rows, wide=True)
+        print_table(["client", *ALL_STEPS], self.rows, wide=True)
         for line in (*self.skipped, *self.failures):
             print(line)
 

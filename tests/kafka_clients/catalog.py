@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.kafka_clients.connector import ConnectorDriver
 from tests.kafka_clients.driver import Driver, ProgramDriver
 from tests.kafka_clients.kcat import KcatDriver
 from tests.kafka_clients.tools import ToolsDriver
@@ -52,6 +53,8 @@ class Client:
     #: False if its consumers are members of groups, which this cluster refuses: the native client
     #: reads instead.
     can_fetch: bool = True
+    #: True if it has the steps of a stream processor's connector.
+    is_connector: bool = False
     header: bytes = b"client"
 
 
@@ -89,18 +92,23 @@ def install_kcat(directory: Path) -> Open:
 
 def python(name: str, *requirements: str) -> Callable[[Path], Open]:
     """Return the installation of a program of ``programs/python`` in an environment of its own."""
-    def install(directory: Path) -> Open:
-        place = directory / requirements[0].replace("==", "-")
-        wanted = "\n".join(requirements)
-        stamp = place / "requirements.txt"
-        if not stamp.exists() or stamp.read_text() != wanted:
-            installing([sys.executable, "-m", "venv", "--clear", str(place)])
-            installing([str(place / "bin" / "python"), "-m", "pip", "install", "-q",
-                        "--disable-pip-version-check", *requirements],
-                       f"pip install {' '.join(requirements)}")
-            stamp.write_text(wanted)
-        return python_program(place / "bin" / "python", name)
-    return install
+    return lambda directory: python_program(interpreter_with(directory, *requirements), name)
+
+
+def interpreter_with(directory: Path, *requirements: str) -> Path:
+    """Install packages in an environment of their own, named after the first one. Return its
+    interpreter."""
+    place = directory / requirements[0].replace("==", "-")
+    interpreter = place / "bin" / "python"
+    wanted = "\n".join(requirements)
+    stamp = place / "requirements.txt"
+    if not stamp.exists() or stamp.read_text() != wanted:
+        installing([sys.executable, "-m", "venv", "--clear", str(place)])
+        installing([str(interpreter), "-m", "pip", "install", "-q",
+                    "--disable-pip-version-check", *requirements],
+                   f"pip install {' '.join(requirements)}")
+        stamp.write_text(wanted)
+    return interpreter
 
 
 def python_program(interpreter: Path | str, name: str) -> Open:
@@ -136,19 +144,26 @@ def install_kafkajs(directory: Path) -> Open:
     return program(["node", str(place / "trial.js")])
 
 
+def copied_jars(directory: Path, name: str) -> Path:
+    """Download the jars that ``pom.xml`` of a directory of ``programs`` names, with those that
+    they need. Return their directory."""
+    require("mvn", "maven default-jdk-headless")
+    place, pom = directory / name, PROGRAMS / name / "pom.xml"
+    jars = place / "jars"
+    stamp, wanted = place / "pom.xml", pom.read_text()
+    if not stamp.exists() or stamp.read_text() != wanted:
+        installing(["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies",
+                    f"-DoutputDirectory={jars}"],
+                   f"mvn -f {shown(pom)} dependency:copy-dependencies")
+        stamp.write_text(wanted)
+    return jars
+
+
 def install_jars(directory: Path) -> list[str]:
     """Download the Java client and the tools, compile the program, and return the command of a JVM
     with all of them."""
-    require("mvn", "maven default-jdk-headless")
     require("javac", "default-jdk-headless")
-    place = directory / "java"
-    jars, classes = place / "jars", place / "classes"
-    stamp, wanted = place / "pom.xml", (PROGRAMS / "java" / "pom.xml").read_text()
-    if not stamp.exists() or stamp.read_text() != wanted:
-        installing(["mvn", "-q", "-B", "-f", str(PROGRAMS / "java" / "pom.xml"),
-                    "dependency:copy-dependencies", f"-DoutputDirectory={jars}"],
-                   f"mvn -f {shown(PROGRAMS / 'java' / 'pom.xml')} dependency:copy-dependencies")
-        stamp.write_text(wanted)
+    jars, classes = copied_jars(directory, "java"), directory / "java" / "classes"
     sources = sorted(str(each) for each in (PROGRAMS / "java").glob("*.java"))
     installing(["javac", "-cp", f"{jars}/*", "-d", str(classes), *sources])
     # A short life: no second compiler, one collector thread.
@@ -166,7 +181,19 @@ def install_tools(directory: Path) -> Open:
     return lambda servers, log: ToolsDriver(java, servers)
 
 
+def install_spark(directory: Path) -> Open:
+    """Install Spark in an environment of its own, for the product needs another version, and its
+    connector."""
+    jars = ",".join(map(str, sorted(copied_jars(directory, "spark").glob("*.jar"))))
+    command = [str(interpreter_with(directory, f"pyspark=={SPARK}")),
+               str(PROGRAMS / "python" / "with_spark.py"), jars]
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    return lambda servers, log: ConnectorDriver(command, servers, environment, log)
+
+
 NO_ADMIN = frozenset({"create", "alter", "settings", "delete records", "delete"})
+#: Spark itself; its connector is in programs/spark/pom.xml.
+SPARK = "4.2.0"
 CODECS = ("python-snappy==0.7.3", "lz4==4.4.5", "zstandard==0.25.0")
 
 KCAT = Client("kcat", "1.7.1", install_kcat, NO_ADMIN, tells_offsets=False,
@@ -195,4 +222,7 @@ CLIENTS = (
            tells_offsets=False),
     Client("kafkajs", "2.2.4", install_kafkajs, lacks=frozenset({"beginning", "offset", "time"}),
            compressions=("gzip", "snappy"), none_is_end=True, can_fetch=False),
+    # Its sink tells no offsets, and nothing of it names brokers.
+    Client("spark", SPARK, install_spark, lacks=NO_ADMIN | {"metadata"}, tells_offsets=False,
+           is_connector=True),
 )

@@ -75,6 +75,12 @@ def decoded(text: str | None) -> bytes | None:
     return None if text is None else base64.b64decode(text)
 
 
+def row_of(answer: Sequence[Any]) -> Row:
+    """Return the record of a program's answer."""
+    offset, at, key, value, header = answer
+    return Row(offset, at, decoded(key), decoded(value), decoded(header))
+
+
 class ProgramDriver:
     """A client behind a program that answers lines of JSON (``programs/python/serve.py`` states
     the form)."""
@@ -127,8 +133,7 @@ class ProgramDriver:
         """Return up to ``count`` records from ``start`` on."""
         rows = self._ask("fetch", topic=topic, partition=partition, start=start, count=count,
                          timeout_s=VERB_S)
-        return [Row(offset, at, decoded(key), decoded(value), decoded(header))
-                for offset, at, key, value, header in rows]
+        return [row_of(row) for row in rows]
 
     def offsets(self, topic: str, partition: int, at: str | dict[str, int]) -> int:
         """Return the offset of ``at``."""

@@ -79,10 +79,11 @@ class Trial:
         self.records.check(rows, self.acknowledged[partition], may_repeat, self.told[partition])
         return rows
 
-    def read_natively(self, partition: int) -> list[Row]:
-        """Return all records of a partition, as the native client reads them."""
+    def read_natively(self, partition: int, topic: str = "") -> list[Row]:
+        """Return all records of a partition, of this trial's topic or another one, as the native
+        client reads them."""
         rows: list[Row] = []
-        with contextlib.closing(self.native.consume(self.topic, partition,
+        with contextlib.closing(self.native.consume(topic or self.topic, partition,
                                                     until_end=True)) as batches:
             for batch in batches:
                 rows += [Row(*each[:4], each.headers[0][1]) for each in batch.records()]

@@ -9,12 +9,15 @@ from pathlib import Path
 from multiraft.errors import MultiRaftError
 from tests.e2e.world import World
 from tests.kafka_clients.catalog import Client, Open
+from tests.kafka_clients.connector_steps import CONNECTOR_STEPS
 from tests.kafka_clients.driver import ClientFailed
 from tests.kafka_clients.records import Mismatch
 from tests.kafka_clients.steps import NEEDED, STEPS, Trial
 
 PASSED, FAILED, LACKING, NOT_RUN = "ok", "FAILED", "-", "not run"
 FAILURES = (ClientFailed, Mismatch, MultiRaftError, AssertionError, LookupError)
+#: Columns of the table.
+ALL_STEPS = {**STEPS, **CONNECTOR_STEPS}
 
 #: Tells the name of a step, its cell, the seconds that it took, and why it failed.
 Report = Callable[[str, str, float, str], None]
@@ -33,22 +36,23 @@ def run_trial(client: Client, opened: Open, world: World, log: Path, seed: int,
     trial = Trial(client, driver, world, topic, seed)
     cells = {}
     try:
-        for name, step in STEPS.items():
+        for name, step in ALL_STEPS.items():
             why, begun = "", time.monotonic()
             if name in left_out:
                 cells[name] = NOT_RUN
                 continue
-            if name in client.lacks and name not in NEEDED:
+            is_lacking = name in client.lacks if name in STEPS else not client.is_connector
+            if is_lacking and name not in NEEDED:
                 cells[name] = LACKING
                 continue
             try:
                 step(trial)
-                cells[name] = LACKING if name in client.lacks else PASSED
+                cells[name] = LACKING if is_lacking else PASSED
             except FAILURES as error:
                 cells[name], why = FAILED, f"{type(error).__name__}: {error}"
             report(name, cells[name], time.monotonic() - begun, why)
             if name == "create" and why:
-                return dict.fromkeys(STEPS, NOT_RUN) | cells
+                return dict.fromkeys(ALL_STEPS, NOT_RUN) | cells
     finally:
         driver.close()
         trial.native.close()
