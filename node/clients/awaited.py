@@ -63,6 +63,10 @@ class ReadCalls:
         self._turns = turns
         self._request_round = request_round
 
+    async def take(self, rows: int) -> None:
+        """Wait until a task may work on ``rows`` more rows, as ``Turns.take``."""
+        await self._turns.take(rows)
+
     async def ask(self, handler: ReadHandler, owner: object, request: Any, seen_index: int = 0
                   ) -> tuple[Any, Sequence[Buffer]]:
         """Return the reply of a handler, and its payload. ``owner``: a session or a peer, for which

@@ -47,7 +47,7 @@ from node.kafka.error_codes import Fault, absent, of_fetch
 from node.kafka.preferred_replicas import PreferredReplicas
 from node.kafka.staged_records import StagedRecords, Visible
 from node.kafka.topic_view import NO_PARTITION, UNKNOWN, Endpoint, TopicView, incarnation_of
-from node.loop.steps import ROWS_PER_STEP, advanced
+from node.loop.steps import ROWS_PER_STEP, advanced, parts
 
 if TYPE_CHECKING:
     from node.clients.memory_budget import MemoryBudget
@@ -152,7 +152,6 @@ class FetchRequests:
     async def _read_earlier(self, session: Session, fetching: _Fetching, bytes_left: int) -> int:
         """Read the partitions at earlier epochs, and enter their results, within ``bytes_left``
         bytes and ``EARLIER_S_MAX``.  Return the bytes that are left, which may be below 0."""
-        late = Code.OFFSET_NOT_AVAILABLE
         with trio.move_on_after(EARLIER_S_MAX) as patience:
             while fetching.earlier and (bytes_left > 0 or not fetching.has_records):
                 response, part = fetching.earlier[0]
@@ -161,11 +160,15 @@ class FetchRequests:
                 fetching.enter(response, read.result, _Pieces(read.buffers))
                 fetching.earlier.popleft()
                 bytes_left -= read.result.length
-        for response, part in fetching.earlier:
-            # Without an error a client repeats the fetch at once; after this one, a little later.
-            fetching.enter(response, FetchResult(part.incarnation, late, UNKNOWN, UNKNOWN, 0)
-                           if patience.cancelled_caught else
-                           self._earlier_reads.without_records(part.incarnation), _Pieces(()))
+        left = tuple(fetching.earlier)
+        for rows in parts(len(left)):
+            await self._calls.take(len(rows))
+            for response, part in left[rows.start:rows.stop]:
+                # Clients repeat a fetch without an error at once, after this one a little later.
+                found = (FetchResult(part.incarnation, Code.OFFSET_NOT_AVAILABLE, UNKNOWN, UNKNOWN,
+                                     0) if patience.cancelled_caught
+                         else self._earlier_reads.without_records(part.incarnation))
+                fetching.enter(response, found, _Pieces(()))
         return bytes_left
 
     def _visible(self, buffers: list[Buffer]) -> Visible:

@@ -214,6 +214,7 @@ class OffsetRequests:
         left out."""
         found, asked = [], []
         for query, time_ms in timed:
+            await self._turns.take()
             place = self._earlier_reads.place(query.incarnation)
             offset, epoch = UNKNOWN, 0
             if place is not None:
