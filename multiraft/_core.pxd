@@ -386,3 +386,38 @@ cdef class IndexRowReader:
     cdef mr_row_reader _reader
 
     cdef list _columns(self, const uint8_t *partition, size_t parts, mr_unpacked *found)
+
+
+cdef class _MarkedRecords:
+    cdef Py_buffer block
+    cdef Py_buffer marked
+    cdef uint32_t *starts
+    cdef uint8_t *marks
+    cdef const uint8_t *data
+    cdef int64_t base_offset
+    cdef int64_t base_timestamp_ms
+    cdef Py_ssize_t first
+    cdef int32_t count
+    cdef int held
+
+    cdef void record(self, int32_t turn, RecordStart *record) noexcept nogil
+
+
+cdef class KeyTable:
+    cdef uint64_t *_hashes
+    cdef uint64_t *_places
+    cdef uint8_t *_arena
+    cdef uint64_t _slots_mask
+    cdef Py_ssize_t _arena_room
+    cdef Py_ssize_t _arena_used
+    cdef uint64_t _keys
+    cdef uint64_t _low
+    cdef uint64_t _last
+    cdef uint64_t _seed
+
+    cdef bint _mark(self, _MarkedRecords records, int64_t below) noexcept nogil
+    cdef bint _add(self, _MarkedRecords records, bint some) noexcept nogil
+    cdef int32_t _pin(self, _MarkedRecords records) noexcept nogil
+    cdef uint64_t _slot(self, uint64_t h, Field key) noexcept nogil
+    cdef int _put(self, uint64_t h, Field key) noexcept nogil
+    cdef void _drop_outside(self) noexcept nogil

@@ -38,8 +38,8 @@ from cpython.number cimport PyNumber_Index
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_DecodeUTF8
 cimport libc.errno as c_errno
-from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memcmp, memcpy, memmove, memset
 
 # Annotations name these; typing.get_type_hints looks them up here.
 from collections.abc import Iterable, Sequence
@@ -73,14 +73,15 @@ from multiraft.types import LAST_INDEXED_KIND, BatchInfo, Entry, EntryKind
 
 __all__ = [
     "SOURCE_DIGEST", "BatchBuilder", "BatchHeader", "BytesColumn", "Checked", "ColumnBuilder",
-    "Columns", "DiskQueue", "HeadersColumn", "IndexRowReader", "Indexed", "PackedIndex",
-    "Record", "Scan", "ScannedEntry", "SegmentIndexer",
-    "append_gathered", "batch_header", "batch_info", "check_batch", "check_entries", "crc32c",
+    "Columns", "DiskQueue", "HeadersColumn", "IndexRowReader", "Indexed", "KeyTable",
+    "PackedIndex", "Record", "Scan", "ScannedEntry", "SegmentIndexer",
+    "append_gathered", "batch_header", "batch_info", "check_batch", "check_entries",
+    "compact_batch", "crc32c",
     "decode_header", "decode_records", "default_groups", "encode_header", "find_entry",
     "find_record", "frame_entries", "join_index_rows", "jump_hash",
     "murmur2", "parse_entries", "scan_entries", "split_batches",
     "staged_batches", "stamp_append_time", "stamp_batch",
-    "stamp_producer",
+    "stamp_producer", "surviving_records",
     "trim_memory", "unset_memory", "verify_batch",
 ]
 
@@ -169,6 +170,7 @@ include "core_parts/hashes.pxi"
 include "core_parts/record_walk.pxi"
 include "core_parts/batch_builder.pxi"
 include "core_parts/batches.pxi"
+include "core_parts/key_table.pxi"
 include "core_parts/columns.pxi"
 include "core_parts/entries.pxi"
 include "core_parts/segment_scan.pxi"

@@ -28,6 +28,7 @@ from multiraft.codec.reference.hashes import contiguous_bytes as _view
 from multiraft.codec.reference.hashes import crc32c, default_groups, jump_hash, murmur2
 from multiraft.codec.reference.index import GroupColumns, PartitionColumns
 from multiraft.codec.reference.index_rows import IndexRowReader, join_index_rows, pack_rows
+from multiraft.codec.reference.key_table import KeyTable, compacted, surviving_records
 from multiraft.codec.reference.records import Reader, next_record, records_of
 from multiraft.codec.values import (
     BatchHeader,
@@ -54,14 +55,15 @@ from multiraft.types import LAST_INDEXED_KIND, BatchInfo, Entry, EntryKind
 
 __all__ = [
     "SOURCE_DIGEST", "BatchBuilder", "BatchHeader", "BytesColumn", "Checked", "ColumnBuilder",
-    "Columns", "DiskQueue", "HeadersColumn", "IndexRowReader", "Indexed", "PackedIndex",
-    "Record", "Scan", "ScannedEntry", "SegmentIndexer",
-    "append_gathered", "batch_header", "batch_info", "check_batch", "check_entries", "crc32c",
+    "Columns", "DiskQueue", "HeadersColumn", "IndexRowReader", "Indexed", "KeyTable",
+    "PackedIndex", "Record", "Scan", "ScannedEntry", "SegmentIndexer",
+    "append_gathered", "batch_header", "batch_info", "check_batch", "check_entries",
+    "compact_batch", "crc32c",
     "decode_header", "decode_records", "default_groups", "encode_header", "find_entry",
     "find_record", "frame_entries", "join_index_rows", "jump_hash",
     "murmur2", "parse_entries", "scan_entries", "split_batches",
     "staged_batches", "stamp_append_time", "stamp_batch",
-    "stamp_producer",
+    "stamp_producer", "surviving_records",
     "trim_memory", "unset_memory", "verify_batch",
 ]
 
@@ -542,6 +544,22 @@ def find_record(header: BatchHeader, block: Buffer, offset: int, time_ms: int
         return late[0]
     return max(there, key=lambda found: (found[1], -found[0]), default=(-1, -1))
 
+
+
+def compact_batch(data: Buffer, block: Buffer, marks: bytearray, first: int) -> bytearray:
+    """Return the batch that has the records of another one that survive, uncompressed.
+
+    ``data``: the other batch, or its first 61 bytes; ``block``: its uncompressed records.  Offsets,
+    base timestamp, producer fields and leader epoch stay, so that the bytes of each record do; the
+    largest timestamp is that of the records that survive, or stays in a batch with LogAppendTime.
+    The result depends on these records and that header alone.  O(bytes), without the interpreter's
+    lock.
+
+    Raises ``CorruptBatch``, ``BatchTooLarge`` above BATCH_BYTES_MAX, ``ValueError`` if no record
+    survives or ``marks`` is too short.
+    """
+    head = bytearray(_view(data)[:layout.BATCH_HEADER_BYTES])
+    return compacted(batch_header(data), head, block, marks, first)
 
 
 def _copy(field: memoryview | None) -> bytes | None:

@@ -102,12 +102,12 @@ def default_groups(first: int, count: int, pool_size: int, seed: int) -> list[in
         raise OverflowError(f"incarnation {first} or seed {seed} is not an unsigned 64-bit number")
     if not 1 <= pool_size < 1 << 31:
         raise ValueError(f"pool_size={pool_size} is outside 1..{(1 << 31) - 1}")
-    stir = _mix64(seed + 0x9E3779B97F4A7C15)
-    return [1 + jump_hash(_mix64(_mix64(incarnation + stir)), pool_size)
+    stir = mix64(seed + 0x9E3779B97F4A7C15)
+    return [1 + jump_hash(mix64(mix64(incarnation + stir)), pool_size)
             for incarnation in range(first, first + count)]
 
 
-def _mix64(value: int) -> int:
+def mix64(value: int) -> int:
     """Return splitmix64's finaliser of ``value`` (Steele, Lea, Flood, OOPSLA 2014)."""
     value &= 0xFFFFFFFFFFFFFFFF
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & 0xFFFFFFFFFFFFFFFF
