@@ -81,7 +81,7 @@ __all__ = [
     "find_record", "frame_entries", "join_index_rows", "jump_hash",
     "murmur2", "parse_entries", "scan_entries", "split_batches",
     "staged_batches", "stamp_append_time", "stamp_batch",
-    "stamp_producer", "surviving_records",
+    "stamp_producer", "surviving_marks", "surviving_records",
     "trim_memory", "unset_memory", "verify_batch",
 ]
 

@@ -58,7 +58,8 @@ LAST_INDEXED_KIND = EntryKind.PRODUCERS_EXPIRE
 class BatchInfo(NamedTuple):
     """Fields of a batch that a node needs, parsed once from its 61 header bytes."""
 
-    count: int  # type: ignore[assignment]  # records, > 0
+    #: Offsets that the batch spans, > 0: its records, and those that compaction removed from it.
+    count: int  # type: ignore[assignment]
     producer_id: int  # -1 = not idempotent
     producer_epoch: int
     base_sequence: int

@@ -85,9 +85,14 @@ cdef object _header(Fields *fields):
         fields.count))
 
 
+cdef inline int32_t _offsets(Fields *fields) noexcept nogil:
+    """Return how many offsets a batch spans: more than it has records behind a compaction."""
+    return min(fields.last_offset_delta, 0x7FFFFFFE) + 1
+
+
 cdef object _info(Fields *fields):
     return mr_named(BatchInfo, (
-        fields.count, fields.producer_id, fields.producer_epoch, fields.base_sequence,
+        _offsets(fields), fields.producer_id, fields.producer_epoch, fields.base_sequence,
         fields.max_timestamp_ms, fields.attributes & ATTRIBUTE_CODEC_MASK))
 
 

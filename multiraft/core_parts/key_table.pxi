@@ -359,6 +359,27 @@ def surviving_records(header: BatchHeader, block: Buffer, marks: bytearray, firs
     return count, size
 
 
+def surviving_marks(marks: bytearray, first: int, count: int) -> int:
+    """Return how many of ``count`` records, from number ``first`` on, survive by their marks.
+    O(count), without the interpreter's lock.
+
+    Raises ``ValueError`` if ``marks`` is too short.
+    """
+    cdef Py_buffer view
+    cdef Py_ssize_t at, begin = first, end = first + count
+    cdef int64_t found = 0
+    PyObject_GetBuffer(marks, &view, PyBUF_SIMPLE)
+    if not 0 <= begin <= end <= view.len * 4:
+        PyBuffer_Release(&view)
+        raise ValueError(f"marks {first} .. {first + count} are outside those of {len(marks)} "
+                         f"bytes")
+    with nogil:
+        for at in range(begin, end):
+            found += _survives(_mark_of(<const uint8_t *>view.buf, at))
+    PyBuffer_Release(&view)
+    return found
+
+
 def compact_batch(data: Buffer, block: Buffer, marks: bytearray, first: int) -> bytearray:
     """Return the batch that has the records of another one that survive, uncompressed.
 

@@ -23,7 +23,7 @@ cdef void _index_entries(const uint8_t *data, Py_ssize_t size, mr_indexer *index
                                         &fields, &batch_crc) != 0
             if done.damaged:
                 return
-            entry.count = fields.count
+            entry.count = _offsets(&fields)
             entry.max_timestamp_ms = fields.max_timestamp_ms
         entry.is_indexed = header[ENTRY_KIND_AT] <= LAST_INDEXED
         if not entry.is_indexed and header[ENTRY_KIND_AT] != HARD_STATE:

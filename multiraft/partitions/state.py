@@ -133,6 +133,13 @@ class PartitionStates:
 
     # ---- leader ---------------------------------------------------------------------------------
 
+    def compacted(self) -> list[int]:
+        """Return the partitions that have an applied compact entry.  O(partitions)."""
+        return [partition for partition, state in self._states.items()
+                if state.details is not NO_DETAILS and (
+                    applied := self.applied(partition)) is not None
+                and applied.compaction.generation]
+
     def validate_append(self, partition: int, info: BatchInfo) -> ValidatedAppend:
         """Return a leader's decision about a batch: its base offset, or the position of its
         original.

@@ -326,6 +326,17 @@ class IndexedBatch(NamedTuple):
     place: PlaceInFile | None  # None = it has a slot, and the log knows its place
 
 
+def _runs_of(slots: Sequence[int]) -> list[tuple[int, int]]:
+    """Return ascending slots as runs, [begin, end).  O(slots)."""
+    runs: list[tuple[int, int]] = []
+    for slot in slots:
+        if runs and runs[-1][1] == slot:
+            runs[-1] = runs[-1][0], slot + 1
+        else:
+            runs.append((slot, slot + 1))
+    return runs
+
+
 class PartitionIndex:
     """(partition, offset) -> index in its group, and first batch of a timestamp."""
 
@@ -535,6 +546,18 @@ class PartitionIndex:
             self._end_at(slot - 1, before)
         elif not self._bases:
             self.end_offset = max(base, self.rows_end)
+
+    def columns(self) -> tuple[array[int], array[int], dict[int, int], int]:
+        """Return base offsets and indexes of the slots, the ends of the batches behind which
+        offsets do not continue, by base offset, and the end of the last one.  O(slots)."""
+        return self._bases[:], self._indexes[:], dict(self._gaps), self.end_offset
+
+    def remove_batches(self, indexes: Collection[int]) -> None:
+        """Remove the batches of entries with these indexes that compaction dropped, as far as they
+        have slots; offsets of the partition do not change.  O(n) if there are any."""
+        gone = [slot for slot, index in enumerate(self._indexes) if index in indexes]
+        for begin, end in reversed(_runs_of(gone)):
+            self._let_go(begin, end)
 
     def _end_at(self, slot: int, end: int) -> None:
         """Set the offset after the last record of a slot's batch."""

@@ -349,14 +349,17 @@ class RowFetchJob:
 
     __slots__ = ("group", "partition", "next_offset", "bytes", "_incarnation", "_rows", "_reader",
                  "_terms", "_unreadable", "_below_offset", "_bytes_max", "_gap_bytes_max",
-                 "_behind")
+                 "_behind", "_holes_below", "_slot_base")
 
     def __init__(self, group: int, incarnation: int, partition: int, rows: SparseIndex,
                  reader: BlockReader, terms: TermRuns, unreadable: Unreadable, offset: int,
-                 below_offset: int, bytes_max: int, gap_bytes_max: int, behind: int):
+                 below_offset: int, bytes_max: int, gap_bytes_max: int, behind: int,
+                 holes_below: int = 0, slot_base: int = 0):
         """``rows``: from the part on that may hold ``offset``; ``behind``: base offset of the last
         batch with a slot that begins at ``offset`` or before, below zero = none, and none with a
-        slot is between it and ``below_offset``; the others as of ``Store.fetch``."""
+        slot is between it and ``below_offset``; ``holes_below``: as of ``select_batches``;
+        ``slot_base``: where the next batch with a slot begins, 0 = there is none; the others as of
+        ``Store.fetch``."""
         self.group = group
         self.partition = partition
         self.next_offset = offset
@@ -372,6 +375,8 @@ class RowFetchJob:
         self._below_offset = below_offset
         self._gap_bytes_max = gap_bytes_max
         self._behind = behind
+        self._holes_below = holes_below
+        self._slot_base = slot_base
 
     def execute(self) -> list[Buffer]:
         """Return the batches as ``FetchJob.execute`` does; none if no batch holds the offset.
@@ -391,6 +396,8 @@ class RowFetchJob:
                     raise CorruptRange(self.group, chosen, "unreadable in a cold segment",
                                        each.position, each.size)
             raise CorruptRange(self.group, chosen, "known to be damaged")
+        if not chosen and 0 < self._slot_base <= min(self._holes_below, self._below_offset):
+            self.next_offset = self._slot_base  # compaction dropped all batches before it
         segments = self._reader.segments
         places, starts = [], {}
         for _, end, index, place in chosen:
@@ -426,7 +433,7 @@ class RowFetchJob:
         found = (IndexedBatch(row.base_offset, row.end, row.index, row.place)
                  for row in batches_behind(self._rows, self.next_offset, self._reader.blocks))
         return select_batches(found, self.next_offset, self._below_offset, self._bytes_max,
-                              self._unreadable, _size_in_file)
+                              self._unreadable, _size_in_file, self._holes_below)
 
 
 def _size_in_file(batch: IndexedBatch) -> int:
@@ -435,10 +442,11 @@ def _size_in_file(batch: IndexedBatch) -> int:
 
 
 def select_batches(found: Iterator[IndexedBatch], offset: int, below_offset: int, bytes_max: int,
-                   unreadable: Unreadable,
-                   size_of: Callable[[IndexedBatch], int]) -> list[IndexedBatch] | int:
+                   unreadable: Unreadable, size_of: Callable[[IndexedBatch], int],
+                   holes_below: int = 0) -> list[IndexedBatch] | int:
     """Return the batches of a fetch: from the one that holds ``offset`` on, with all records below
-    ``below_offset``, as many as fit into ``bytes_max``, and at least one.
+    ``below_offset``, as many as fit into ``bytes_max``, and at least one.  If compaction dropped
+    it, which it does below ``holes_below`` alone, begin with the next one.
 
     Stop before a record that is missing, or at a place below ``below_offset`` where a hole or an
     uncopied record may be, behind the last batch too.  If no batch is before it, return its index.
@@ -461,7 +469,7 @@ def select_batches(found: Iterator[IndexedBatch], offset: int, below_offset: int
             return chosen
         if unreadable.is_missing(batch.index):  # its end is a guess
             return chosen or batch.index
-        if not chosen and batch.base_offset > offset:
+        if not chosen and batch.base_offset > max(offset, holes_below):
             return []
         total += size_of(batch) - layout.ENTRY_HEADER_BYTES
         if chosen and total > bytes_max:

@@ -335,12 +335,14 @@ class RecordStore:
             self._terms = with_term(self._terms, index, term, raft_start)
         self.forget_missing(index)
 
-    def move(self, index: int, position: int) -> None:
-        """Set the place of a record to that of its copy, and count it as intact.  O(log n)."""
+    def move(self, index: int, position: int, size: int) -> None:
+        """Set the place of a record to that of its copy, which compaction may have made smaller or
+        larger, and count it as intact.  O(log n)."""
         slot = bisect_left(self._indexes, index)
         assert self._indexes[slot] == index, f"{index} is no record"
         self.changes += 1
-        self._positions[slot] = position
+        self.bytes += size - self._sizes[slot]
+        self._positions[slot], self._sizes[slot] = position, size
         self.forget_missing(index)
 
     def take_moved(self, copies: Sequence[Copy]) -> None:
@@ -650,6 +652,12 @@ class RecordStore:
         return (array("Q", [self._indexes[slot] for slot in slots]),
                 array("Q", [self._positions[slot] for slot in slots]),
                 array("I", [self._sizes[slot] for slot in slots]))
+
+    def places_from(self, first: int, last: int) -> tuple[array[int], array[int], array[int]]:
+        """Return indexes, positions and sizes of the records with an index in [first, last] whose
+        places are in memory.  O(result)."""
+        low, high = bisect_left(self._indexes, first), bisect_right(self._indexes, last)
+        return self._indexes[low:high], self._positions[low:high], self._sizes[low:high]
 
     def indexes_from(self, first: int, last: int) -> array[int]:
         """Return the records with an index in [first, last] whose places are in memory.

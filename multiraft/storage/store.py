@@ -26,6 +26,7 @@ from itertools import islice, takewhile
 from typing import Any, NamedTuple
 
 from multiraft.codec import layout
+from multiraft.compression import decompress
 from multiraft.partitions.state import PartitionStates
 from multiraft.raft import joint_quorum
 from multiraft.raft.log_reader import GroupRestored, LogBounds
@@ -44,6 +45,7 @@ from multiraft.storage.cold.cleaner import Cleaner
 from multiraft.storage.cold.cleaning_policy import CleaningLimits
 from multiraft.storage.cold.cold_files import ColdSegments
 from multiraft.storage.cold.cold_segment import is_cold
+from multiraft.storage.compaction.compactor import Compactor
 from multiraft.storage.config import StorageConfig
 from multiraft.storage.errors import (
     BlockNotCached,
@@ -136,6 +138,8 @@ class Store:
                                recovered.cold_contents, CleaningLimits(
                                    config.segment_bytes_max,
                                    freed_bytes_min=config.first_segment_bytes), self._moved)
+        self.compactor = Compactor(table, self.cleaner, decompress,
+                                   (claimed.incarnation ^ claimed.boot_epoch) % (1 << 64))
         self._sealed: list = [*recovered.unindexed]  # segments that wait for their index file
         unindexed = {segment.start for segment in self._sealed}
         for contents in recovered.contents.values():
@@ -725,8 +729,10 @@ class Store:
                 return Fetch([], None, offset, 0)
             # The partition's index may lack the same entries: an answer could skip over records.
             return self._missing(log, min(missing), offset)
-        if batches is not None and batches.first_offset <= offset < batches.rows_end:
-            return self._fetch_rows(log, batches, offset, bytes_max, below_offset)
+        holes_below = self._holes_below(group, partition, offset)
+        if batches is not None and offset < batches.rows_end and (
+                batches.first_offset <= max(offset, holes_below)):
+            return self._fetch_rows(log, batches, offset, bytes_max, below_offset, holes_below)
         if not log.records.is_complete and offset < below_offset:
             below_offset, lost = log.readable_below(partition, offset, below_offset)
             if lost and lost not in log.records.missing:
@@ -736,6 +742,9 @@ class Store:
         if not batches:
             return Fetch([], None, offset, 0)
         first = batches.find(offset)
+        if first + 1 < len(batches) and batches.batch(first + 1)[0] <= holes_below and (
+                first < 0 or batches.batch(first)[1] <= offset):
+            first += 1  # compaction dropped the batch that held the offset
         if first < 0:
             if offset >= batches.first_offset:  # behind the batches in index files
                 return Fetch([], None, offset, 0)
@@ -762,11 +771,19 @@ class Store:
         return Fetch([], FetchJob(self.table.read_from_disk(log, indexes), next_offset),
                      next_offset, total)
 
+    def _holes_below(self, group: int, partition: int, offset: int) -> int:
+        """Return the offset below which compaction may have dropped the batch that held
+        ``offset``; 0 = it did not.  O(1)."""
+        state = self.partition_states[group].applied(partition)
+        if state is None or offset < max(state.log_start, state.start_offset):
+            return 0
+        return state.compaction.up_to
+
     def _missing(self, log: StoredLog, index: int, offset: int) -> Fetch:
         return Fetch([], FetchJob(self.table.missing_job(log, index), offset), offset, 0)
 
     def _fetch_rows(self, log: StoredLog, batches: PartitionIndex, offset: int, bytes_max: int,
-                    below_offset: int) -> Fetch:
+                    below_offset: int, holes_below: int) -> Fetch:
         """Return a fetch of batches of which some are in index files alone.
 
         Batches in memory are not mixed with others, and neither are those with a slot and those
@@ -778,10 +795,11 @@ class Store:
 
         try:
             chosen = select_batches(batches.batches_from(offset, self.table.indexed.blocks),
-                                    offset, below_offset, bytes_max, unreadable, size_of)
+                                    offset, below_offset, bytes_max, unreadable, size_of,
+                                    holes_below)
         except BlockNotCached:
             return self._fetch_slot(log, batches, offset, below_offset) or self._fetch_blocks(
-                log, batches, offset, bytes_max, below_offset, unreadable)
+                log, batches, offset, bytes_max, below_offset, unreadable, holes_below)
         if isinstance(chosen, int):
             if not unreadable.is_missing(chosen):
                 raise RecordsNotCopied(log.group, batches.partition, offset, chosen)
@@ -823,19 +841,20 @@ class Store:
         return batch.index, log.records.term(batch.index), start + place.position, place.size
 
     def _fetch_blocks(self, log: StoredLog, batches: PartitionIndex, offset: int, bytes_max: int,
-                      below_offset: int, unreadable: Unreadable) -> Fetch:
+                      below_offset: int, unreadable: Unreadable, holes_below: int) -> Fetch:
         """Return a fetch whose job reads blocks of index files first, and so does not know its
         batches yet.  Batches with a slot are left to the next fetch."""
         assert batches.rows is not None
         rows = batches.rows.part(offset, PARTS_PER_FETCH)
         slot = batches.find(offset) + 1
-        if slot < len(batches):
-            below_offset = min(below_offset, batches.batch(slot)[0])
+        slot_base = batches.batch(slot)[0] if slot < len(batches) else 0
+        if slot_base:
+            below_offset = min(below_offset, slot_base)
         reader = self.table.indexed.reader(log.group, {row.file for row in rows})
         job = RowFetchJob(log.group, log.incarnation, batches.partition, rows, reader,
                           log.records.terms, unreadable, offset, below_offset, bytes_max,
                           self.table.read_gap_bytes_max,
-                          batches.batch(slot - 1)[0] if slot else -1)
+                          batches.batch(slot - 1)[0] if slot else -1, holes_below, slot_base)
         return Fetch([], job, offset, job.bytes)
 
     def block_job(self, error: BlockNotCached) -> BlockJob:
@@ -938,7 +957,7 @@ class Store:
             batch = next(batches.batches_from(offset, blocks), None)
         except BlockNotCached:
             job = self._fetch_blocks(log, batches, offset, 0, 1 << 62,
-                                     Unreadable((), UncopiedRanges())).job
+                                     Unreadable((), UncopiedRanges()), 0).job
             assert isinstance(job, RowFetchJob)
             return VerifyJob(job, 0, None)
         if batch is None or batch.base_offset > offset:

@@ -375,7 +375,8 @@ def test_a_compressed_block_is_not_looked_into(twin):
 def test_batch_header_reads_every_field_where_the_layout_says(twin):
     packed = struct.pack(">qiibIhiqqqhii", 1, 100, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13)
     assert twin.batch_header(b"??" + packed, 2) == BatchHeader(1, 112, *range(3, 14))
-    assert twin.batch_info(packed) == BatchInfo(13, 10, 11, 12, 9, 6)
+    # Offsets up to the last one, 7: compaction may have left fewer records than that.
+    assert twin.batch_info(packed) == BatchInfo(8, 10, 11, 12, 9, 6)
 
 
 @pytest.mark.parametrize("at", [1, 61, 10_000, 1 << 60])

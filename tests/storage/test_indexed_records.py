@@ -203,7 +203,8 @@ class History:
                 found = self.fetch(group, partition, offset, bytes_max)
                 assert found == [bytes(each.payload) for each in wanted][:len(found)] and found
             job = store.verify_job(group, partition, offset)
-            assert job is not None and job.execute() is None
+            if wanted[0].base_offset <= offset:  # else compaction dropped the batch
+                assert job is not None and job.execute() is None
         assert self.read_all(group, partition, start) == [bytes(each.payload) for each in expected]
         assert not self.fetch(group, partition, end, 1)
         assert not looked_up(store, lambda: store.batches(group, partition, end, 1))

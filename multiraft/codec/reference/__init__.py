@@ -28,7 +28,12 @@ from multiraft.codec.reference.hashes import contiguous_bytes as _view
 from multiraft.codec.reference.hashes import crc32c, default_groups, jump_hash, murmur2
 from multiraft.codec.reference.index import GroupColumns, PartitionColumns
 from multiraft.codec.reference.index_rows import IndexRowReader, join_index_rows, pack_rows
-from multiraft.codec.reference.key_table import KeyTable, compacted, surviving_records
+from multiraft.codec.reference.key_table import (
+    KeyTable,
+    compacted,
+    surviving_marks,
+    surviving_records,
+)
 from multiraft.codec.reference.records import Reader, next_record, records_of
 from multiraft.codec.values import (
     BatchHeader,
@@ -63,7 +68,7 @@ __all__ = [
     "find_record", "frame_entries", "join_index_rows", "jump_hash",
     "murmur2", "parse_entries", "scan_entries", "split_batches",
     "staged_batches", "stamp_append_time", "stamp_batch",
-    "stamp_producer", "surviving_records",
+    "stamp_producer", "surviving_marks", "surviving_records",
     "trim_memory", "unset_memory", "verify_batch",
 ]
 
@@ -323,7 +328,9 @@ def verify_batch(data: Buffer) -> BatchHeader:
 
 
 def _info(header: BatchHeader) -> BatchInfo:
-    return BatchInfo(header.count, header.producer_id, header.producer_epoch, header.base_sequence,
+    # More than the records behind a compaction.
+    offsets = min(header.last_offset_delta, 0x7FFFFFFE) + 1
+    return BatchInfo(offsets, header.producer_id, header.producer_epoch, header.base_sequence,
                      header.max_timestamp_ms, header.attributes & layout.ATTRIBUTE_CODEC_MASK)
 
 

@@ -195,6 +195,18 @@ def surviving_records(header: BatchHeader, block: Buffer, marks: bytearray, firs
     return len(sizes), sum(sizes)
 
 
+def surviving_marks(marks: bytearray, first: int, count: int) -> int:
+    """Return how many of ``count`` records, from number ``first`` on, survive by their marks.
+    O(count), without the interpreter's lock.
+
+    Raises ``ValueError`` if ``marks`` is too short.
+    """
+    if not 0 <= first <= first + count <= len(marks) * 4:
+        raise ValueError(f"marks {first} .. {first + count} are outside those of {len(marks)} "
+                         f"bytes")
+    return sum(_survives(_mark_of(marks, at)) for at in range(first, first + count))
+
+
 def compacted(header: BatchHeader, head: bytearray, block: Buffer, marks: bytearray,
               first: int) -> bytearray:
     """Return ``compact_batch`` of a batch with the header bytes ``head``, which are changed."""

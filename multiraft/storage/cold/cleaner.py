@@ -31,6 +31,7 @@ Theory.  Which segments are copied: ``cleaning_policy.py``.
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
@@ -54,7 +55,7 @@ from multiraft.storage.cold.cold_segment import (
     number_of,
     place_in,
 )
-from multiraft.storage.cold.copy_job import CopyJob, CopySource, WantedRun
+from multiraft.storage.cold.copy_job import Compaction, CopyJob, CopySource, WantedRun
 from multiraft.storage.cold.source_survey import LiveBounds, SurveyJob
 from multiraft.storage.errors import CorruptRange
 from multiraft.storage.file_removal import FileRemoval
@@ -133,13 +134,23 @@ class _WholeSource(NamedTuple):
     partitions: Sequence[int]  # known to the index file of the source, without those that live
 
 
+class _Dropped(NamedTuple):
+    """Batches that compaction drops, and whose places were in memory when they were examined."""
+
+    group: int
+    incarnation: int
+    partition: int
+    indexes: Sequence[int]
+
+
 class _Waiting:
     """A cold segment whose sources still count."""
 
-    __slots__ = ("segment", "contents", "sources", "source_bytes", "whole")
+    __slots__ = ("segment", "contents", "sources", "source_bytes", "whole", "dropped")
 
     def __init__(self, segment: ColdSegment, contents: ColdContents, sources: frozenset[int],
-                 source_bytes: int, whole: Sequence[_WholeSource]):
+                 source_bytes: int, whole: Sequence[_WholeSource], dropped: Sequence[_Dropped]):
+        self.dropped = dropped
         self.segment = segment
         self.contents = contents
         self.sources = sources  # starts, or places
@@ -189,6 +200,15 @@ def _without(run: WantedRun, indexes: Collection[int]) -> WantedRun:
                         sizes=[run.sizes[slot] for slot in slots])
 
 
+def _without_places(indexes: array[int], positions: array[int], sizes: array[int],
+                    gone: Collection[int]) -> tuple[array[int], array[int], array[int]]:
+    """Return the columns without the rows of some indexes.  O(rows)."""
+    kept = [slot for slot, index in enumerate(indexes) if index not in gone]
+    return (array("Q", [indexes[slot] for slot in kept]),
+            array("Q", [positions[slot] for slot in kept]),
+            array("I", [sizes[slot] for slot in kept]))
+
+
 def _is_within(ranges: Sequence[CopiedRange], index: int) -> bool:
     at = bisect_right(ranges, index, key=attrgetter("first")) - 1
     return at >= 0 and index <= ranges[at].last
@@ -206,6 +226,9 @@ class Cleaner:
         with the bytes of records that do not stand in their sources any longer."""
         self.copied_bytes = 0  # of records, since the start
         self.freed_segments = 0  # cold segments that left, since the start
+        #: Starts of the sources of the last copy for a compaction of which no batch of its group
+        #: is left: each is copied, dropped, or has its place in memory.
+        self.compacted_sources: set[int] = set()
         self._table = table
         self._checkpointer = checkpointer
         self._contents = contents
@@ -220,6 +243,7 @@ class Cleaner:
         self._worthless: tuple[frozenset[int], bool] | None = None
         self._copying: CopyJob | None = None
         self._copying_whole: list[_WholeSource] = []
+        self._copying_dropped: list[_Dropped] = []
         self._surveys: dict[int, _Survey] = {}  # by start
         self._unsurveyed: dict[int, None] = {}  # starts, as far as the last pass found
         self._removal: ColdRemovalJob | None = None
@@ -294,6 +318,9 @@ class Cleaner:
         whole: dict[int, list[_WholeSource]] = {}
         for source in waiting.whole:
             whole.setdefault(source.group, []).append(source)
+        for dropped in waiting.dropped:
+            self._drop(dropped, waiting.segment)
+            yield
         for run in waiting.contents.runs.values():
             yield from self._move(waiting.segment, run)
             yield from self._use_run(waiting, cold, run, whole.pop(run.group, ()))
@@ -304,6 +331,16 @@ class Cleaner:
         for each in changing:
             each.rows -= 1
             each.is_changing = False
+
+    def _drop(self, dropped: _Dropped, segment: ColdSegment | None) -> None:
+        """Forget the places in memory of batches that compaction dropped, except those that repair
+        wrote behind the copying of ``segment``.  O(batches of the partition)."""
+        log = self._log_of(dropped.group, dropped.incarnation)
+        if log is not None:
+            log.drop_batches(dropped.partition, {
+                index for index in dropped.indexes if index in log.records and (
+                    segment is None
+                    or self._is_older(log.records.locate(index).position, segment))})
 
     def _move(self, segment: ColdSegment, run: ColdRun) -> Iterator[None]:
         """Set the places of records in memory to those of their copies; yield after each piece.  A
@@ -320,7 +357,8 @@ class Cleaner:
                     if index in log.records.missing:
                         lost[index] = slot
                     else:
-                        log.records.move(index, place_in(number, run.bytes[slot]))
+                        log.records.move(index, place_in(number, run.bytes[slot]),
+                                         run.sizes[slot])
             if log is not None and lost:
                 states = self._table.partition_states[run.group]
                 for copy in self._copies(segment, run, lost):
@@ -384,7 +422,8 @@ class Cleaner:
             if log is None:
                 return
             slots = {index: slot for slot, index in enumerate(indexes, begin)
-                     if not _is_within(ranges, index) and self._is_in_file(log, index, waiting)}
+                     if not _is_within(ranges, index)
+                     and self._is_copied_from_file(log, index, waiting)}
             if not slots:
                 continue
             log.take_moved(sorted(self._copies(waiting.segment, run, slots)))
@@ -423,7 +462,13 @@ class Cleaner:
                 batches.drop_rows_of(files)
         log.records.replace_files(own, None, log.raft_start)
 
-    def _is_in_file(self, log: StoredLog, index: int, waiting: _Waiting) -> bool:
+    def _is_in_file(self, segment: Segment | ColdSegment, group: int) -> bool:
+        """Return True if the index file of a segment answers for records of a group."""
+        log, indexed = self._table.logs.get(group), self._table.indexed.find(segment.start)
+        return (log is not None and indexed is not None
+                and bool(log.records.ranges_of(indexed)))
+
+    def _is_copied_from_file(self, log: StoredLog, index: int, waiting: _Waiting) -> bool:
         found = log.records.in_file(index)
         return (found is not None and found.segment.start in waiting.sources
                 and index not in log.records.missing)
@@ -553,16 +598,18 @@ class Cleaner:
                 return job
         return None
 
-    def surveys(self, sources: Sources) -> list[SurveyJob]:
-        """Return the surveys of ``sources`` that ``copy_job`` needs.  O(sources)."""
+    def surveys(self, sources: Sources,
+                compaction: Compaction | None = None) -> list[SurveyJob]:
+        """Return the surveys of ``sources`` that ``copy_job`` needs, for the same ``compaction``.
+        O(sources)."""
         return [job for facts in sources.segments
-                if (job := self._survey_of(facts.start)) is not None]
+                if (job := self._survey_of(facts.start, compaction)) is not None]
 
-    def _survey_of(self, start: int) -> SurveyJob | None:
+    def _survey_of(self, start: int, compaction: Compaction | None = None) -> SurveyJob | None:
         indexed = self._table.indexed.find(start)
         if indexed is None or not indexed.rows or indexed.segment.is_removed:
             return None
-        return SurveyJob(indexed, self._table.indexed.reader(-1, {indexed.number}))
+        return SurveyJob(indexed, self._table.indexed.reader(-1, {indexed.number}), compaction)
 
     def take_bounds(self, job: SurveyJob) -> Iterator[None]:
         """Add the bounds of live records to a survey that was read; yield after each
@@ -572,6 +619,8 @@ class Cleaner:
         for group, partitions in job.partitions().items():
             log, contents = self._table.logs.get(group), groups.get(group)
             if log is None or contents is None:
+                continue
+            if job.compaction is not None and group != job.compaction.group:
                 continue
             ranges = [(each.first, each.last) for each in log.records.ranges_within(
                 contents.first_index, contents.last_index) if each.segment is job.indexed]
@@ -585,7 +634,7 @@ class Cleaner:
                 if state is not None:
                     log_starts[partition] = state.log_start
             job.bounds[group] = LiveBounds(log.incarnation, log.records.terms, log_starts,
-                                           in_memory, ranges)
+                                           in_memory, ranges, job.compaction)
             seen += len(partitions)
             if seen >= BOUNDS_PER_CALL:
                 seen = 0
@@ -612,6 +661,11 @@ class Cleaner:
                 self._worthless = None
                 break
 
+    def examined(self) -> dict[int, SegmentFacts]:
+        """Return the segments whose records may be copied, by start, as the last pass found them;
+        none while a pass is under way.  O(segments)."""
+        return {each.start: each for each in self._facts} if self._work is None else {}
+
     def is_source(self, start: int) -> bool:
         """Return True if records of a segment are being copied, or their copies wait for
         checkpoints: their places stay in memory.  O(waiting cold segments + sources)."""
@@ -637,30 +691,45 @@ class Cleaner:
             self._worthless = known
         return chosen
 
-    def copy_job(self, sources: Sources, surveys: Sequence[SurveyJob] = ()) -> CopyJob | None:
+    def copy_job(self, sources: Sources, surveys: Sequence[SurveyJob] = (),
+                 compaction: Compaction | None = None) -> CopyJob | None:
         """Return a job that copies the records of ``sources``, as ``choose`` returned them; None if
-        none is left there.  ``surveys``: of the sources, executed.  O(records of the sources)."""
+        none is left there.  ``surveys``: of the sources, executed; ``compaction``: of a partition,
+        whose group alone is copied then, without the batches that are dropped.  O(records of the
+        sources)."""
         assert self._copying is None, "one cold segment at a time"
+        self.compacted_sources.clear()
         journal = self._table.journal
         found: list[CopySource] = []
         whole: list[_WholeSource] = []
+        dropped: list[_Dropped] = []
         by_start = {each.start: each for each in surveys if each.is_readable}
         room = self._limits.records_max, self._limits.bytes_max
         for facts in sources.segments:
             source = self._source(facts.start)
             if source is None:
                 continue
-            runs, partial, room = self._wanted(*source, not found, *room)
+            if compaction is not None:
+                source = source[0], {group: contents for group, contents in source[1].items()
+                                     if group == compaction.group}
+            gone = self._dropped_from(*source, compaction)
+            runs, partial, room = self._wanted(*source, not found, *room, gone)
             survey = by_start.get(facts.start)
             if survey is not None and not self._is_current(survey.indexed):
                 survey = None
             if survey is not None:
                 room = self._add_surveyed(survey, runs, partial, not found, *room)
             copied = self._whole_sources(*source, partial, survey)
+            if compaction is not None and compaction.group not in partial and (
+                    copied or not self._is_in_file(source[0], compaction.group)):
+                self.compacted_sources.add(facts.start)
             if runs:
                 whole += copied
+                dropped += [gone] if gone is not None else []
                 found.append(CopySource(source[0], runs))
             else:  # memory has the places of all of them
+                if gone is not None:
+                    self._drop(gone, None)
                 for each in copied:
                     self._forget(each)
         if not found:
@@ -668,11 +737,27 @@ class Cleaner:
             gone = {each.start for each in sources.segments}
             self._facts = [each for each in self._facts if each.start not in gone]
             return None
-        self._copying_whole = whole
+        self._copying_whole, self._copying_dropped = whole, dropped
         self._copying = CopyJob(self._table.filesystem, journal.cold.directory,
                                 journal.cold_header(journal.cold.take_number()), found,
-                                _ranges_by_group(whole))
+                                _ranges_by_group(whole), compaction)
         return self._copying
+
+    def _dropped_from(self, segment: Segment | ColdSegment, groups: Mapping[int, GroupContents],
+                      compaction: Compaction | None) -> _Dropped | None:
+        """Return the batches in a segment that compaction drops and whose places are in memory;
+        None = there are none."""
+        if compaction is None or compaction.group not in groups:
+            return None
+        contents = groups[compaction.group]
+        log = self._log_of(compaction.group, contents.incarnation)
+        if log is None:
+            return None
+        indexes = log.records.places_within(segment.start, segment.end, contents.first_index,
+                                            contents.last_index)[0]
+        found = [index for index in indexes if compaction.is_dropped(index)]
+        return _Dropped(compaction.group, contents.incarnation, compaction.partition,
+                        found) if found else None
 
     def _source(self, start: int) -> tuple[Segment | ColdSegment,
                                            Mapping[int, GroupContents]] | None:
@@ -692,11 +777,11 @@ class Cleaner:
         return segments[0], contents.groups
 
     def _wanted(self, segment: Segment | ColdSegment, groups: Mapping[int, GroupContents],
-                is_first: bool, records_max: int,
-                bytes_max: int) -> tuple[list[WantedRun], set[int], tuple[int, int]]:
+                is_first: bool, records_max: int, bytes_max: int,
+                dropped: _Dropped | None) -> tuple[list[WantedRun], set[int], tuple[int, int]]:
         """Return the records of a segment with places in memory that are to be copied, the groups
         of which these are not all, and the room that is left.  ``is_first``: nothing else is
-        copied."""
+        copied; ``dropped``: batches that are not copied."""
         runs: list[WantedRun] = []
         partial: set[int] = set()
         begin, end = segment.start, segment.end
@@ -709,6 +794,9 @@ class Cleaner:
                 continue
             indexes, positions, sizes = log.records.places_within(
                 begin, end, contents.first_index, contents.last_index)
+            if dropped is not None and dropped.group == group:
+                indexes, positions, sizes = _without_places(indexes, positions, sizes,
+                                                            {*dropped.indexes})
             count = _fitting(sizes, records_max, bytes_max, is_first and not runs)
             records_max, bytes_max = records_max - count, bytes_max - sum(sizes[:count])
             if count < len(indexes):
@@ -770,6 +858,7 @@ class Cleaner:
         assert job is self._copying and job.is_done
         self._copying = None
         whole, self._copying_whole = self._copying_whole, []
+        dropped, self._copying_dropped = self._copying_dropped, []
         self.copied_bytes += job.bytes_to_copy
         if job.written is not None and job.contents is not None:
             number = job.written.number
@@ -780,7 +869,7 @@ class Cleaner:
                 for damaged in job.damaged)]
             starts = frozenset(source.file.start for source in job.sources)
             self._waiting[number] = _Waiting(segment, job.contents, starts, sum(
-                each.bytes for each in self._facts if each.start in starts), whole)
+                each.bytes for each in self._facts if each.start in starts), whole, dropped)
         return [CorruptRange(each.group, each.index, each.why, each.position, each.size)
                 for each in job.damaged
                 if self._stands_at(each.group, each.index, each.position)]
@@ -796,7 +885,7 @@ class Cleaner:
     def copy_failed(self, job: CopyJob) -> None:
         """Allow another job, because this one was abandoned."""
         assert job is self._copying
-        self._copying, self._copying_whole = None, []
+        self._copying, self._copying_whole, self._copying_dropped = None, [], []
 
     # ---- removal -------------------------------------------------------------------------------
 

@@ -36,7 +36,7 @@ from typing import NamedTuple, Protocol
 
 from multiraft import core
 from multiraft.codec import layout
-from multiraft.errors import CorruptEntry
+from multiraft.errors import CorruptBatch, CorruptEntry
 from multiraft.storage.atomic_file import replace_file
 from multiraft.storage.cold import cold_index
 from multiraft.storage.cold.cold_index import ColdContents, IndexRanges
@@ -80,6 +80,20 @@ class SourceFile(Protocol):
     path: str
     start: int
     is_removed: bool
+
+
+class Compaction(Protocol):
+    """Compaction by key of one partition: what is copied instead of its batches."""
+
+    group: int
+    partition: int
+
+    def is_dropped(self, index: int) -> bool:
+        """Return True if no record of the batch with that log index survives."""
+
+    def compacted(self, entry: Entry) -> Entry | None:
+        """Return the entry with the records that survive; None = none does.  Raises
+        ``CorruptBatch`` for a batch that is not the one that was examined."""
 
 
 class WantedRecord(NamedTuple):
@@ -164,10 +178,13 @@ class CopyJob:
 
     def __init__(self, filesystem: Filesystem, directory: str, header: ColdHeader,
                  sources: Sequence[CopySource],
-                 ranges: Mapping[int, IndexRanges] | None = None):
+                 ranges: Mapping[int, IndexRanges] | None = None,
+                 compaction: Compaction | None = None):
         """``directory``: of cold segments; ``header``: of the new one; ``ranges``: as of
-        ``ColdContents.take_ranges``."""
+        ``ColdContents.take_ranges``; ``compaction``: of the batches of a partition, None = all are
+        copied as they are."""
         self.header = header
+        self.compaction = compaction
         self.sources = tuple(sources)
         self.ranges = ranges or {}
         self.bytes = 0  # read and written so far
@@ -309,7 +326,19 @@ class CopyJob:
             self.damaged.append(DamagedRecord(wanted.group, wanted.index, wanted.position,
                                               wanted.size, why))
             return
-        self._entries.append(entry)
+        compaction = self.compaction
+        if compaction is None or (entry.group, entry.partition) != (compaction.group,
+                                                                    compaction.partition):
+            self._entries.append(entry)
+            return
+        try:
+            kept = compaction.compacted(entry)
+        except CorruptBatch as error:
+            self.damaged.append(DamagedRecord(wanted.group, wanted.index, wanted.position,
+                                              wanted.size, str(error)))
+            return
+        if kept is not None:
+            self._entries.append(kept)
 
     # ---- writing -------------------------------------------------------------------------------
 

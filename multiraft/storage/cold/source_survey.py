@@ -15,10 +15,10 @@ of a segment is a twentieth of batches of 1 KiB, and less of larger ones.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from multiraft.storage.cold.copy_job import WantedRun
+from multiraft.storage.cold.copy_job import Compaction, WantedRun
 from multiraft.storage.errors import CorruptFile, SegmentRemoved
 from multiraft.storage.file_runs import FileRun
 from multiraft.storage.index import PartitionIndex
@@ -34,14 +34,18 @@ class LiveBounds(NamedTuple):
     log_starts: Mapping[int, int]  # by partition, of those that exist
     in_memory: frozenset[int]  # indexes whose places are in memory
     ranges: Sequence[tuple[int, int]]  # of indexes for which the index file answers, ascending
+    compaction: Compaction | None = None  # by which batches of a partition are dropped
 
 
 class SurveyJob:
     """Read of the index file of one segment."""
 
-    def __init__(self, indexed: IndexedSegment, reader: BlockReader):
-        """``reader``: of this segment's blocks."""
+    def __init__(self, indexed: IndexedSegment, reader: BlockReader,
+                 compaction: Compaction | None = None):
+        """``reader``: of this segment's blocks; ``compaction``: by which batches of a partition are
+        not live, whose group alone is surveyed then."""
         self.indexed = indexed
+        self.compaction = compaction
         self.is_readable = False
         self.bounds: dict[int, LiveBounds] = {}  # by group
         self.runs: list[WantedRun] = []
@@ -97,7 +101,11 @@ class SurveyJob:
         found: list[tuple[int, int, int]] = []
         for partition, batches in run.partitions.items():
             log_start = bounds.log_starts.get(partition)
-            live = _live_indexes(batches, log_start, bounds.ranges) if log_start is not None else ()
+            live: Iterable[int] = (_live_indexes(batches, log_start, bounds.ranges)
+                                   if log_start is not None else ())
+            dropping = bounds.compaction
+            if dropping is not None and dropping.partition == partition:
+                live = [index for index in live if not dropping.is_dropped(index)]
             wanted = [(index, *place) for index in live if index not in bounds.in_memory
                       and (place := run.place(index)) is not None]
             found += wanted

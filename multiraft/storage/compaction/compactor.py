@@ -1,0 +1,232 @@
+"""Compactions of the partitions of one store: which is due, and what carries it out.
+
+Contract.  Owned by the loop.  ``ordered`` takes a committed compact entry.  ``next_marking`` ->
+(a thread executes its steps) -> ``marked`` -> ``sources`` -> the cleaner's ``surveys`` and
+``copy_job`` with ``compaction`` -> ``copied`` -> ... -> ``is_carried_out`` once all kept
+checkpoints name the copies.  One compaction at a time; ``abandon`` ends it early, and it is begun
+anew later.
+
+Invariants.  A compaction begins only when no cold segment waits for checkpoints, and the cleaner
+chooses no sources of its own until it has ended, so the places that were examined stay.  A batch is
+dropped only where the copies of all records of its group in a segment answer instead of it.
+
+Theory.  What survives is a function of the partition's batches, so a compaction that a crash ended
+is begun again, on batches that lack some of what it would have dropped.  ``carried_out`` is in
+memory alone: after a start each compacted partition is examined once more.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from multiraft.storage.block_index.rows import SparseIndex
+from multiraft.storage.cold.cleaner import Cleaner
+from multiraft.storage.cold.cleaning_policy import Sources
+from multiraft.storage.cold.cold_segment import ColdSegment
+from multiraft.storage.compaction.marking import Marking, Order
+from multiraft.storage.compaction.partition_batches import (
+    PartitionBatches,
+    PartitionFiles,
+    SlotColumns,
+)
+from multiraft.storage.compaction.surviving_batches import Decompress, SurvivingBatches
+from multiraft.storage.index import PartitionIndex
+from multiraft.storage.journal.journal import Segment
+from multiraft.storage.log_table import LogTable
+from multiraft.storage.stored_log import StoredLog
+
+#: Partitions that one call of ``next_marking`` examines.
+EXAMINED_PER_CALL = 64
+#: Segments whose records one copy of a compaction reads.
+SOURCES_PER_COPY = 64
+
+
+class _Key(NamedTuple):
+    group: int
+    partition: int
+
+
+class _Current(NamedTuple):
+    """The compaction that is under way."""
+
+    key: _Key
+    order: Order
+    marking: Marking
+
+
+class Compactor:
+    """Compactions of the partitions of one store."""
+
+    def __init__(self, table: LogTable, cleaner: Cleaner, decompress: Decompress, seed: int):
+        """``seed``: of the hashes of keys, 64 bits that clients do not know."""
+        self._seed = seed
+        self.examined_bytes = 0  # of batches, since the start
+        self._table = table
+        self._cleaner = cleaner
+        self._decompress = decompress
+        self._due: dict[_Key, None] = {}  # the one that was examined longest ago first
+        self._carried_out: dict[_Key, int] = {}  # generations
+        self._begins: dict[_Key, tuple[int, int]] = {}  # generation, end of the last marking
+        self._current: _Current | None = None
+        self._left: list[int] = []  # starts of sources that are to be copied
+        for group, states in table.partition_states.items():
+            for partition in states.compacted():
+                self._due[_Key(group, partition)] = None
+
+    @property
+    def is_busy(self) -> bool:
+        """True while a compaction is under way."""
+        return self._current is not None
+
+    @property
+    def compaction(self) -> SurvivingBatches | None:
+        """The batches that the compaction under way drops or changes; None = they are not known."""
+        current = self._current
+        return current.marking.result if current is not None and current.marking.is_done else None
+
+    @property
+    def waiting(self) -> int:
+        """Number of partitions whose last compact entry is not carried out."""
+        return len(self._due)
+
+    def carried_out(self, group: int, partition: int) -> int:
+        """Return the generation of the last compaction that was carried out here since the start;
+        0 = none.  O(1)."""
+        return self._carried_out.get(_Key(group, partition), 0)
+
+    def ordered(self, group: int, partition: int) -> None:
+        """Take a compact entry of a partition that was applied.  O(1)."""
+        self._due[_Key(group, partition)] = None
+
+    # ---- examination ---------------------------------------------------------------------------
+
+    def next_marking(self, memory_bytes: int) -> Marking | None:
+        """Begin the compaction of a partition that is due, if one can be carried out now; None =
+        none can.  O(``EXAMINED_PER_CALL`` + batches of the partition in memory + rows)."""
+        assert self._current is None, "one compaction at a time"
+        if self._cleaner.waiting:
+            return None
+        for key in [*self._due][:EXAMINED_PER_CALL]:
+            del self._due[key]
+            order = self._order_of(key)
+            if order is None:
+                continue
+            self._due[key] = None  # behind the others
+            files = self._files_of(key, order)
+            if files is None:
+                continue
+            generation, begin = self._begins.get(key, (0, 0))
+            batches = PartitionBatches(self._table.filesystem, files, order.up_to)
+            marking = Marking(batches, order, memory_bytes, self._decompress,
+                              self._seed, begin if generation == order.generation else 0)
+            self._current = _Current(key, order, marking)
+            return marking
+        return None
+
+    def _order_of(self, key: _Key) -> Order | None:
+        """Return what is to be carried out; None if it was, or the partition is gone."""
+        states = self._table.partition_states.get(key.group)
+        state = states.applied(key.partition) if states is not None else None
+        if state is None or state.compaction.generation <= self.carried_out(*key):
+            return None
+        return Order(*state.compaction)
+
+    def _files_of(self, key: _Key, order: Order) -> PartitionFiles | None:
+        """Return where the batches are; None if some of them may not be copied yet, or cannot be
+        read."""
+        log = self._table.logs.get(key.group)
+        state = self._table.partition_states[key.group].applied(key.partition)
+        if log is None or state is None or log.removed or log.missing or (
+                not log.records.is_complete):
+            return None
+        batches = log.partitions.get(key.partition)
+        if batches is None:
+            batches = PartitionIndex(key.partition, key.group)
+        bases, indexes, ends, end_offset = batches.columns()
+        count = bisect_left(bases, order.up_to)
+        if count and indexes[count - 1] >= log.raft_start:
+            return None
+        places = log.records.places_from(indexes[0], indexes[count - 1] if count else 0) if (
+            indexes) else log.records.places_from(1, 0)
+        slots = SlotColumns(bases[:count], indexes[:count], ends,
+                            bases[count] if count < len(bases) else end_offset, *places)
+        rows = batches.rows.index if batches.rows is not None else SparseIndex()
+        segments = self._segments_of(log, slots, rows, order.up_to)
+        if segments is None:
+            return None
+        numbers = {row.file for row in rows}
+        log.uncache_records()
+        return PartitionFiles(
+            key.group, log.incarnation, key.partition, max(state.log_start, state.start_offset),
+            log.records.terms, rows, slots, segments, self._table.indexed.reader(key.group,
+                                                                                 numbers))
+
+    def _segments_of(self, log: StoredLog, slots: SlotColumns, rows: SparseIndex,
+                     up_to: int) -> list[Segment | ColdSegment] | None:
+        """Return the segments of the batches, ascending by start; None if one may not be copied."""
+        own = {*slots.indexes}
+        found = {}
+        for index, position in zip(slots.record_indexes, slots.positions, strict=True):
+            if index in own:
+                segment = self._table.journal.file_of(position)
+                found[segment.start] = segment
+        for row in rows:
+            segment = self._table.indexed.with_number(row.file).segment
+            if row.first < up_to:
+                found[segment.start] = segment
+        if found.keys() - self._cleaner.examined().keys():
+            return None
+        return [found[start] for start in sorted(found)]
+
+    # ---- copies --------------------------------------------------------------------------------
+
+    def marked(self) -> None:
+        """Take the marking under way, which is done.  O(sources log sources)."""
+        assert self._current is not None and self._current.marking.is_done
+        self.examined_bytes += self._current.marking.bytes
+        self._left = sorted(self._current.marking.sources)
+
+    @property
+    def sources(self) -> Sources:
+        """The segments that are to be copied next; none = all are copied.  O(segments)."""
+        known = self._cleaner.examined()
+        return Sources(tuple([known[start] for start in self._left[:SOURCES_PER_COPY]
+                              if start in known]))
+
+    def copied(self) -> bool:
+        """Take a copy of ``sources`` whose records the cleaner has taken.  Return False if no
+        source was copied whole: the compaction is to be abandoned."""
+        done = self._cleaner.compacted_sources
+        before = len(self._left)
+        self._left = [start for start in self._left if start not in done]
+        return len(self._left) < before
+
+    @property
+    def is_carried_out(self) -> bool:
+        """True if all sources of the compaction under way are copied, and all kept checkpoints name
+        the copies."""
+        return (self.compaction is not None and not self._left and not self._cleaner.waiting)
+
+    def finish(self) -> None:
+        """End the compaction under way, which is carried out: of all batches, or of those that
+        memory had marks for."""
+        assert self._current is not None and self.is_carried_out
+        key, order, marking = self._current
+        self._current = None
+        if marking.is_partial:
+            self._begins[key] = order.generation, marking.result.end_offset
+            return
+        self._begins.pop(key, None)
+        self._carried_out[key] = order.generation
+        if self._order_of(key) is None:
+            self._due.pop(key, None)
+
+    def abandon(self) -> None:
+        """End the compaction under way; it begins anew later."""
+        self._current, self._left = None, []
+
+    def waiting_partitions(self) -> Iterator[tuple[int, int]]:
+        """Yield (group, partition) of those whose last compact entry is not carried out."""
+        yield from self._due
