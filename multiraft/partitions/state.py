@@ -107,7 +107,7 @@ class PartitionStates:
 
     __slots__ = ("group", "last_index", "applied_index", "group_state", "applied_group_state",
                  "_states", "_windows", "_pending", "_applied_overrides", "_first_details",
-                 "_forgotten_below", "_shortened")
+                 "_forgotten_below", "_shortened", "_ordered")
 
     def __init__(self, group: int, applied_index: int = 0):
         self.group = group
@@ -130,6 +130,8 @@ class PartitionStates:
         self._forgotten_below = 0  # ``expired_below`` at the last ``forget_expired``
         #: Deleted, or with a raised log start, by applied entries since ``take_shortened``.
         self._shortened: dict[int, None] = {}
+        #: With a compact entry among those applied since ``take_ordered``.
+        self._ordered: dict[int, None] = {}
 
     # ---- leader ---------------------------------------------------------------------------------
 
@@ -476,6 +478,10 @@ class PartitionStates:
                     self._set_applied(partition, after)
                     if after is None or before is not None and before.log_start < after.log_start:
                         self._shortened[partition] = None
+                    if (after is not None and before is not None
+                            and before.details is not after.details
+                            and before.compaction is not after.compaction):
+                        self._ordered[partition] = None
                 continue
             partition, _, after, _ = record
             if self._states.get(partition) is after:
@@ -503,6 +509,13 @@ class PartitionStates:
             return ()
         shortened, self._shortened = self._shortened, {}
         return shortened
+
+    def take_ordered(self) -> Collection[int]:
+        """Return the partitions of which a compact entry was applied since the last call.  O(1)."""
+        if not self._ordered:
+            return ()
+        ordered, self._ordered = self._ordered, {}
+        return ordered
 
     def is_deleted(self, partition: int) -> bool:
         """Return True if neither the applied state nor the tail knows the partition."""

@@ -809,20 +809,6 @@ class StoredLog:
                                                     copy.max_timestamp_ms)
         return True
 
-    def uncache_records(self) -> None:
-        """Let go of the entries in memory that are below the Raft start, all of which are on disk:
-        compaction by key may change what is read instead.  O(entries in memory)."""
-        for index in [index for index in self.cached if index < self.raft_start]:
-            del self.cached[index]
-
-    def drop_batches(self, partition: int, indexes: Collection[int]) -> None:
-        """Remove the records of batches that compaction dropped and whose places are in memory.
-        O(batches of the partition + removed log n + moved bytes)."""
-        batches = self.partitions.get(partition)
-        if batches is not None:
-            batches.remove_batches(indexes)
-        self.records.remove(indexes, self.raft_start)
-
     def _note_copy(self, index: int) -> None:
         """Note that a batch is read from its copy in the journal.  Do nothing in an installed
         range, of which nothing but copies is in the journal.  O(ranges)."""

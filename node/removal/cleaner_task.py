@@ -87,6 +87,11 @@ class CleanerTask:
         """Log a copy that failed."""
         self._log.warning("cold_segment_failed", extra={"reason": why})
 
+    def compacted(self, group: int, partition: int, generation: int, size: int) -> None:
+        """Log a compaction that was carried out."""
+        self._log.info("partition_compacted", extra={
+            "group": group, "partition": partition, "generation": generation, "bytes": size})
+
     def damaged(self, error: CorruptRange) -> None:
         """Have a record repaired that could not be copied."""
         self._damaged(error)

@@ -18,6 +18,7 @@ from node.loop.steps import ROWS_PER_STEP
 
 if TYPE_CHECKING:
     from multiraft.partitions.state import PartitionStates
+    from multiraft.storage.compaction.compactor import Compactor
 
 #: Batches that one step removes: each takes 1 us, so that a step takes about a millisecond.
 BATCHES_PER_STEP = 1024
@@ -25,6 +26,8 @@ BATCHES_PER_STEP = 1024
 
 class Store(Protocol):
     """The store's part in the removal of records."""
+
+    compactor: Compactor
 
     @property
     def partition_states(self) -> Mapping[int, PartitionStates]: ...
@@ -41,9 +44,12 @@ class RecordTrim:
         self.noted = 0  # partitions, since the start
 
     def note(self, group: int) -> None:
-        """Note the partitions of a group that applied entries have deleted, or whose log start
-        rose. O(1), O(such partitions) if there are any."""
-        shortened = self._store.partition_states[group].take_shortened()
+        """Note the partitions of a group that applied entries have deleted, whose log start rose,
+        or that are to be compacted by key. O(1), O(such partitions) if there are any."""
+        states = self._store.partition_states[group]
+        for partition in states.take_ordered():
+            self._store.compactor.ordered(group, partition)
+        shortened = states.take_shortened()
         if shortened:
             self._left.setdefault(group, {}).update(dict.fromkeys(shortened))
             self.noted += len(shortened)

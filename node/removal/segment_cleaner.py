@@ -23,6 +23,7 @@ from multiraft.storage.errors import CorruptFile
 from node.errors import EXHAUSTED_PAUSE_S, DiskFailed, is_exhausted
 from node.loop.segment_files import RunBlocking
 from node.loop.steps import ROWS_PER_STEP
+from node.removal.partition_compactor import MEMORY_BYTES, PartitionCompactor
 from node.removal.segment_remover import SLICE_PAUSE_S, may_pause
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from multiraft.storage.cold.cleaning_policy import Sources
     from multiraft.storage.cold.copy_job import CopyJob
     from multiraft.storage.cold.source_survey import SurveyJob
+    from multiraft.storage.compaction.compactor import Compactor
     from multiraft.storage.errors import CorruptRange
 
 #: Pause after a copy that failed because of the disk's space or contents, in seconds.
@@ -46,9 +48,12 @@ class Store(Protocol):
     """The store's part in the work of the cleaner."""
 
     cleaner: Cleaner
+    compactor: Compactor
 
     @property
     def checkpoint_bytes(self) -> int: ...
+
+    def require_checkpoints(self, frees_space: bool = False) -> None: ...
 
 
 class Space(Protocol):
@@ -81,6 +86,9 @@ class Reports(Protocol):
     def damaged(self, error: CorruptRange) -> None:
         """Take the error of a record that could not be copied."""
 
+    def compacted(self, group: int, partition: int, generation: int, size: int) -> None:
+        """Take a compaction that was carried out, and the bytes of batches that it examined."""
+
 
 class SegmentCleaner:
     """Cleaner of one node's segments."""
@@ -88,9 +96,10 @@ class SegmentCleaner:
     def __init__(self, store: Store, run_blocking: RunBlocking,
                  take_turn: Callable[[int], Awaitable[None]], now_s: Callable[[], float],
                  sleep_until: Callable[[float], Awaitable[None]], pace: CleanerPace,
-                 reports: Reports, space: Space | None = None):
+                 reports: Reports, space: Space | None = None,
+                 memory_bytes: int = MEMORY_BYTES):
         """``sleep_until(s)`` may return earlier, as after a change of the ``pace``; ``space``: the
-        guard that knows a full disk, or None."""
+        guard that knows a full disk, or None; ``memory_bytes``: of compactions by key."""
         self.pace = pace
         self.copying: CopyJob | None = None
         self.copied_segments = 0  # sources of complete copies, since the start
@@ -105,6 +114,7 @@ class SegmentCleaner:
         self._reports = reports
         self._space = space
         self._not_before_s = float("-inf")  # after a copy that failed
+        self.compactor = PartitionCompactor(store, self, take_turn, now_s, reports, memory_bytes)
 
     async def clean_due(self) -> None:
         """Do the work that is due, and copy one cold segment if that is worth it, has space, and
@@ -116,7 +126,8 @@ class SegmentCleaner:
         await self._unlink()
         if not self.pace.is_paused:
             await self._survey_due()
-            await self._copy_next()
+            if not await self.compactor.compact_due():
+                await self._copy_next()
 
     async def _work(self) -> None:
         while self._cleaner.work():
@@ -142,40 +153,45 @@ class SegmentCleaner:
     async def _survey_due(self) -> None:
         """Find out how many records of segments are live of which memory has no places."""
         while not self.pace.is_paused and (job := self._cleaner.survey_job()) is not None:
-            await self._wait()
-            await self._survey(job)
+            await self.wait()
+            await self.survey(job)
             self._cleaner.surveyed(job)
 
-    async def _survey(self, job: SurveyJob) -> None:
+    async def survey(self, job: SurveyJob) -> None:
         """Execute a survey. Raises ``DiskFailed`` for an error of the disk."""
         try:
-            await self._blocking(job.read)
+            await self.blocking(job.read)
             for _ in self._cleaner.take_bounds(job):
                 await self._take_turn(ROWS_PER_STEP)
-            await self._blocking(job.select)
+            await self.blocking(job.select)
         except OSError as error:
             raise DiskFailed(f"an index file could not be read: {error}") from error
         self.pace.done(job.bytes, self._now_s())
 
     async def _copy_next(self) -> None:
         sources = self._cleaner.choose(is_short=self._space is not None and self._space.full)
-        if not sources.segments or not self._has_space(sources):
+        if not sources.segments or not self.has_space(sources):
             return
         await self._take_turn(ROWS_PER_STEP)
         surveys = self._cleaner.surveys(sources)
         for survey in surveys:
-            await self._wait()
-            await self._survey(survey)
+            await self.wait()
+            await self.survey(survey)
         job = self._cleaner.copy_job(sources, surveys)
         if job is None:
             return
+        await self.copy(job)
+
+    async def copy(self, job: CopyJob) -> bool:
+        """Carry out a copy. Return False if it failed, or a record could not be read. Raises
+        ``DiskFailed``."""
         self.copying = job
         try:
-            await self._copy(job)
+            return await self._copy(job)
         finally:
             self.copying = None
 
-    def _has_space(self, sources: Sources) -> bool:
+    def has_space(self, sources: Sources) -> bool:
         """Return True if the copy of ``sources`` has its space; release the reserve if that is
         needed for it."""
         space = self._space
@@ -188,21 +204,23 @@ class SegmentCleaner:
             return space.release_reserve()
         return found is not cleaning_policy.Space.NONE
 
-    async def _copy(self, job: CopyJob) -> None:
+    async def _copy(self, job: CopyJob) -> bool:
         try:
             while not job.is_done:
-                await self._wait()
+                await self.wait()
                 self.pace.done(await self._steps(job), self._now_s())
         except (OSError, CorruptFile) as error:
             await self._abandon(job, error)
-            return
-        for damage in self._cleaner.copied(job):
+            return False
+        damaged = self._cleaner.copied(job)
+        for damage in damaged:
             self._reports.damaged(damage)
         if job.contents is not None:
             self.copied_segments += len(job.sources)
             self.copied_records += job.contents.records
             self.copied_bytes += job.bytes_to_copy
             self._reports.copied(len(job.sources), job.contents.records, job.bytes_to_copy)
+        return not damaged
 
     async def _steps(self, job: CopyJob) -> int:
         """Do the steps of one burst, fewer if the cleaner is paused meanwhile. Return their bytes.
@@ -214,10 +232,10 @@ class SegmentCleaner:
             while not (job.is_done or self.pace.is_paused or job.bytes - before >= burst_bytes):
                 job.step()
 
-        await self._blocking(steps)
+        await self.blocking(steps)
         return job.bytes - before
 
-    async def _blocking(self, call: Callable[[], None]) -> None:
+    async def blocking(self, call: Callable[[], None]) -> None:
         """Run ``call`` on a thread, again after a pause while file descriptors are short."""
         while True:
             try:
@@ -228,7 +246,7 @@ class SegmentCleaner:
                     raise
             await self._sleep_until(self._now_s() + EXHAUSTED_PAUSE_S)
 
-    async def _wait(self) -> None:
+    async def wait(self) -> None:
         """Wait until the pace lets the next step begin; do the work that is due meanwhile."""
         while (due_s := self.pace.due_s(self._now_s())) > self._now_s():
             await self._work()

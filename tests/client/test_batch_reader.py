@@ -14,7 +14,7 @@ from multiraft.client._records import FetchedBatch
 from multiraft.compression import codec_number, compress
 from multiraft.errors import CorruptBatch
 from multiraft.storage.index import PartitionIndex
-from multiraft.storage.store import Store
+from multiraft.storage.partition_reads import PartitionReads
 from multiraft.storage.stored_log import StoredLog
 
 PARTITION = 7
@@ -46,9 +46,8 @@ def named(batches: list[list[int]], timestamp_ms: int, log_start: int, end: int)
         offset += len(stamps)
     log = StoredLog(1, 1)
     log.partitions[PARTITION] = index
-    store = Store.__new__(Store)
-    store.table = SimpleNamespace(log=lambda _group: log, indexed=SimpleNamespace(blocks=None))
-    return store.first_at(1, PARTITION, timestamp_ms, log_start, end)
+    table = SimpleNamespace(log=lambda _group: log, indexed=SimpleNamespace(blocks=None))
+    return PartitionReads(table).first_at(1, PARTITION, timestamp_ms, log_start, end)
 
 
 @given(STAMPS, st.integers(0, 22), st.data())

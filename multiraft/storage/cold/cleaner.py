@@ -336,11 +336,14 @@ class Cleaner:
         """Forget the places in memory of batches that compaction dropped, except those that repair
         wrote behind the copying of ``segment``.  O(batches of the partition)."""
         log = self._log_of(dropped.group, dropped.incarnation)
-        if log is not None:
-            log.drop_batches(dropped.partition, {
-                index for index in dropped.indexes if index in log.records and (
-                    segment is None
-                    or self._is_older(log.records.locate(index).position, segment))})
+        if log is None:
+            return
+        gone = {index for index in dropped.indexes if index in log.records and (
+            segment is None or self._is_older(log.records.locate(index).position, segment))}
+        batches = log.partitions.get(dropped.partition)
+        if batches is not None:
+            batches.remove_batches(gone)
+        log.records.remove(gone, log.raft_start)
 
     def _move(self, segment: ColdSegment, run: ColdRun) -> Iterator[None]:
         """Set the places of records in memory to those of their copies; yield after each piece.  A
@@ -712,8 +715,8 @@ class Cleaner:
             if compaction is not None:
                 source = source[0], {group: contents for group, contents in source[1].items()
                                      if group == compaction.group}
-            gone = self._dropped_from(*source, compaction)
-            runs, partial, room = self._wanted(*source, not found, *room, gone)
+            leaving = self._dropped_from(*source, compaction)
+            runs, partial, room = self._wanted(*source, not found, *room, leaving)
             survey = by_start.get(facts.start)
             if survey is not None and not self._is_current(survey.indexed):
                 survey = None
@@ -725,11 +728,11 @@ class Cleaner:
                 self.compacted_sources.add(facts.start)
             if runs:
                 whole += copied
-                dropped += [gone] if gone is not None else []
+                dropped += [leaving] if leaving is not None else []
                 found.append(CopySource(source[0], runs))
             else:  # memory has the places of all of them
-                if gone is not None:
-                    self._drop(gone, None)
+                if leaving is not None:
+                    self._drop(leaving, None)
                 for each in copied:
                     self._forget(each)
         if not found:

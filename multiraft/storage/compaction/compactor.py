@@ -18,7 +18,7 @@ memory alone: after a start each compacted partition is examined once more.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Collection
 from typing import NamedTuple
 
 from multiraft.storage.block_index.rows import SparseIndex
@@ -157,7 +157,9 @@ class Compactor:
         if segments is None:
             return None
         numbers = {row.file for row in rows}
-        log.uncache_records()
+        # A reader finds the places of these; what is in memory may be without effect soon.
+        for index in [index for index in log.cached if index < log.raft_start]:
+            del log.cached[index]
         return PartitionFiles(
             key.group, log.incarnation, key.partition, max(state.log_start, state.start_offset),
             log.records.terms, rows, slots, segments, self._table.indexed.reader(key.group,
@@ -195,10 +197,10 @@ class Compactor:
         return Sources(tuple([known[start] for start in self._left[:SOURCES_PER_COPY]
                               if start in known]))
 
-    def copied(self) -> bool:
-        """Take a copy of ``sources`` whose records the cleaner has taken.  Return False if no
-        source was copied whole: the compaction is to be abandoned."""
-        done = self._cleaner.compacted_sources
+    def copied(self, done: Collection[int]) -> bool:
+        """Take a copy of ``sources`` whose records the cleaner has taken.  ``done``: its
+        ``compacted_sources``.  Return False if there are none: the compaction is to be abandoned.
+        """
         before = len(self._left)
         self._left = [start for start in self._left if start not in done]
         return len(self._left) < before
@@ -223,10 +225,19 @@ class Compactor:
         if self._order_of(key) is None:
             self._due.pop(key, None)
 
+    def replaced(self, group: int) -> None:
+        """Forget what was carried out in a group whose log was replaced or removed: what it has now
+        is examined once more.  O(partitions of the group)."""
+        for key in [key for key in self._carried_out if key.group == group]:
+            del self._carried_out[key]
+        for key in [key for key in self._begins if key.group == group]:
+            del self._begins[key]
+        if self._current is not None and self._current.key.group == group:
+            self.abandon()
+        states = self._table.partition_states.get(group)
+        for partition in states.compacted() if states is not None else ():
+            self._due[_Key(group, partition)] = None
+
     def abandon(self) -> None:
         """End the compaction under way; it begins anew later."""
         self._current, self._left = None, []
-
-    def waiting_partitions(self) -> Iterator[tuple[int, int]]:
-        """Yield (group, partition) of those whose last compact entry is not carried out."""
-        yield from self._due

@@ -1,8 +1,8 @@
 """The decision of a compaction: which records of a partition survive.
 
-Contract.  ``Marking`` is made on the loop; ``step`` blocks, on any thread, for about a megabyte of
-batches, until ``is_done``.  ``result`` has the batches that lose records.  Errors of the reader pass
-through, and end the marking.
+Contract.  ``Marking`` is made on the loop.  ``step`` blocks, on any thread, for about a megabyte of
+batches, until ``is_done``; ``result`` has the batches that lose records then.  Errors of the reader
+pass through, and end the marking.
 
 What survives, below the offset ``up_to`` of the compact entry:
 

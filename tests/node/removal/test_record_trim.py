@@ -16,6 +16,11 @@ from node.removal.removal_task import RemovalTask
 class States:
     def __init__(self):
         self.shortened: list[int] = []
+        self.ordered: list[int] = []
+
+    def take_ordered(self):
+        taken, self.ordered = self.ordered, []
+        return taken
 
     def take_shortened(self):
         taken, self.shortened = self.shortened, []
@@ -29,6 +34,8 @@ class Store:
         self.batches = dict(batches)
         self.partition_states = {group: States() for group, _ in batches}
         self.removed: list[int] = []  # by each step
+        self.compactor = SimpleNamespace(ordered=lambda *key: self.to_compact.append(key))
+        self.to_compact: list[tuple[int, int]] = []
 
     def shorten(self, group: int, *partitions: int) -> None:
         self.partition_states[group].shortened += partitions
@@ -42,6 +49,16 @@ class Store:
             left -= gone
         self.removed.append(batches_max - left)
         return not left
+
+
+def test_partitions_with_a_compact_entry_are_noted_for_compaction():
+    store = Store({(1, 7): 1, (2, 8): 1})
+    trim = RecordTrim(store)
+    store.partition_states[2].ordered += [8, 9]
+    trim.note(1)
+    trim.note(2)
+    trim.note(2)
+    assert store.to_compact == [(2, 8), (2, 9)] and not trim.is_due
 
 
 def test_a_step_removes_a_bounded_number_of_batches_and_partitions():

@@ -97,6 +97,10 @@ class Removal:
         """Count the segments whose records were copied."""
         self._env.event_counts["segments copied"] += sources
 
+    def compacted(self, _group: int, _partition: int, _generation: int, _size: int) -> None:
+        """Count a compaction by key that was carried out."""
+        self._env.event_counts["partitions compacted"] += 1
+
     def failed(self, _why: str) -> None:
         """Count a copy that failed."""
         self._env.event_counts["copies failed"] += 1
