@@ -82,18 +82,25 @@ _RECORD_WITH_RANGES = (*_RECORD_WITH_TERMS, [(shapes.UINT,) * 4], [(shapes.UINT,
 _RECORD_WITH_UNNEEDED = (*_RECORD_WITH_RANGES, [(shapes.UINT, shapes.UINT)])
 #: Of a log with batches that were lost once, and copied.
 _RECORD_WITH_REPAIRED = (*_RECORD_WITH_UNNEEDED, (shapes.UINT, [(shapes.UINT, shapes.UINT)]))
+#: Of a log with partitions that compaction by key was carried out in.
+_RECORD_WITH_COMPACTED = (*_RECORD_WITH_REPAIRED,
+                          [(shapes.UINT, shapes.UINT, shapes.UINT, [shapes.UINT])])
 _SHAPES = {len(shape): shape for shape in (_FIRST_FIELDS, _SECOND_FIELDS, _RECORD_WITH_TERMS,
                                            _RECORD_WITH_RANGES, _RECORD_WITH_UNNEEDED,
-                                           _RECORD_WITH_REPAIRED)}
+                                           _RECORD_WITH_REPAIRED, _RECORD_WITH_COMPACTED)}
 #: What the fields behind the first ones are where there are none.
 _LATER_FIELDS: tuple[Any, ...] = ((), False, False, 0, (), 0, 0, False, 0, 0, 0, 0, (), (), (), (),
-                                 (0, ()))
+                                 (0, ()), ())
 _FILE = (shapes.UINT, shapes.UINT, [shapes.BYTES], shapes.ANYTHING)
 #: Of a journal of which segments behind the first were removed.
 _FILE_WITH_RANGES = (*_FILE, [(shapes.UINT, shapes.UINT)])
 #: Of a node that has, or had, cold segments.
 _FILE_WITH_COLD = (*_FILE_WITH_RANGES, (shapes.UINT, [(shapes.UINT,) * len(ColdName._fields)]))
 _FILES = {len(shape): shape for shape in (_FILE_WITH_RANGES, _FILE_WITH_COLD)}
+
+
+#: Partition, and the fields of a ``CompactedPart``.
+CompactedEntry = tuple[int, int, int, tuple[int, ...]]
 
 
 class GroupRecord(NamedTuple):
@@ -134,10 +141,14 @@ class GroupRecord(NamedTuple):
     #: if there are some.
     repaired: tuple[IndexRange, ...] = ()
     known_damage: int = 0
+    #: (partition, generation, ``up_to``, sources) of ``CompactedPart``.  On disk, with the five
+    #: fields before, only if there are some.
+    compacted: tuple[CompactedEntry, ...] = ()
 
     def encode(self) -> bytes:
         assert self.states is not None, "a record that was read has no states left to write"
-        has_later = bool(self.unneeded or self.repaired)
+        has_copies = bool(self.repaired or self.compacted)
+        has_later = bool(self.unneeded or has_copies)
         # Tuples and lists are the same bytes, and tuples are encoded in half the time.
         return cbor2.dumps(
             (
@@ -166,7 +177,8 @@ class GroupRecord(NamedTuple):
                 *((self.installed, self.uncopied)
                   if self.installed or self.uncopied or has_later else ()),
                 *((self.unneeded,) if has_later else ()),
-                *(((self.known_damage, self.repaired),) if self.repaired else ()),
+                *(((self.known_damage, self.repaired),) if has_copies else ()),
+                *((self.compacted,) if self.compacted else ()),
             )
         )
 
@@ -197,6 +209,7 @@ class GroupRecord(NamedTuple):
             uncopied,
             unneeded,
             (known_damage, repaired),
+            compacted,
         ) = completed
         if record_terms and not _ascend([0, *(first for first, _ in record_terms), first_index]):
             raise ValueError("the terms of records do not ascend up to the Raft start")
@@ -219,7 +232,9 @@ class GroupRecord(NamedTuple):
             tuple((int(first), int(term)) for first, term in record_terms), tuple(ranges),
             tuple((int(first), int(last)) for first, last in uncopied),
             tuple((int(first), int(last)) for first, last in unneeded),
-            tuple((int(first), int(last)) for first, last in repaired), int(known_damage))
+            tuple((int(first), int(last)) for first, last in repaired), int(known_damage),
+            tuple((int(partition), int(generation), int(up_to), tuple(map(int, sources)))
+                  for partition, generation, up_to, sources in compacted))
 
 
 def _check_ranges(installed: Sequence[InstalledRange], uncopied: Sequence[IndexRange],

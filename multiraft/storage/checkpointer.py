@@ -13,10 +13,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from multiraft.partitions.state import PartitionStates
 from multiraft.storage.checkpoint import (
     INSTALLED_KEPT,
     Checkpoint,
     CheckpointJob,
+    CompactedEntry,
     GroupRecord,
     RaftStart,
     ReplicaKey,
@@ -232,7 +234,8 @@ class Checkpointer:
                log.snapshot_position, log.vote_barrier_term, log.records.terms,
                tuple(log.records.missing.items()), log.records.uncopied.ranges,
                log.records.unneeded.ranges, log.records.repaired.ranges,
-               log.records.repaired.known_damage, log.installed_needed())
+               log.records.repaired.known_damage, log.installed_needed(),
+               compacted := _compacted(log, states))
         if key == log.record_key and log.record:
             return log.record
         log.record_key, log.record = key, b""
@@ -267,7 +270,14 @@ class Checkpointer:
             log.records.unneeded.ranges,
             log.records.repaired.ranges,
             log.records.repaired.known_damage,
+            compacted,
         )
+
+
+def _compacted(log: StoredLog, states: PartitionStates) -> tuple[CompactedEntry, ...]:
+    """Return what compactions have carried out in the partitions that still exist."""
+    return tuple([(partition, *part) for partition, part in sorted(log.records.compacted.items())
+                  if not states.is_deleted(partition)])
 
 
 def _needs_of(kept: Durable) -> KeptCheckpoint:

@@ -38,6 +38,9 @@ from multiraft.storage.unneeded_indexes import UnneededIndexes
 #: Term of an index for which it is not known: the committed entry of that index is the right one.
 UNKNOWN_TERM = 0
 
+#: An offset behind all others.
+END_OF_OFFSETS = 1 << 62
+
 #: Holes that one group gets because of unreadable places whose records are not known: each takes
 #: memory, a question to other members, and time whenever missing records are compared.  A start
 #: counts more possible indexes as uncopied, which are asked for in ranges.
@@ -68,6 +71,14 @@ class CopiedRange(NamedTuple):
     first: int
     last: int
     segment: IndexedSegment | None  # whose index file answers so far; None = memory does
+
+
+class CompactedPart(NamedTuple):
+    """What compaction by key has carried out in one partition."""
+
+    generation: int  # 0 = it may not be complete any longer, because the log was replaced
+    up_to: int  # of the compact entry
+    sources: tuple[int, ...]  # starts of the segments from which survivors were copied
 
 
 class Unreadable(NamedTuple):
@@ -219,8 +230,9 @@ NO_RECORDS = RecordTotals(0, 0)
 class RecordStore:
     """Places of the kept records of one group, by index."""
 
-    __slots__ = ("bytes", "in_files", "changes", "uncopied", "unneeded", "repaired", "_indexes",
-                 "_positions", "_sizes", "_terms", "_missing", "_missing_sorted", "_ranges")
+    __slots__ = ("bytes", "in_files", "changes", "uncopied", "unneeded", "repaired", "compacted",
+                 "_indexes", "_positions", "_sizes", "_terms", "_missing", "_missing_sorted",
+                 "_ranges")
 
     def __init__(self) -> None:
         self.bytes = 0  # framed, of the records whose places are in memory
@@ -237,6 +249,7 @@ class RecordStore:
         self.unneeded = UnneededIndexes()
         self.repaired = RepairedIndexes()  # also of the Raft log, none of installed ranges
         self._ranges: list[FileRange] = []  # ascending, disjoint
+        self.compacted: dict[int, CompactedPart] = {}  # by partition
 
     def __len__(self) -> int:
         """Return the number of records whose places are in memory."""
@@ -521,6 +534,13 @@ class RecordStore:
                         else each._replace(segment=added)
                         for each in self._ranges if added is not None or each.first not in gone]
         self._drop_terms(raft_start)
+
+    def needed_from(self, partition: int, start: int, log_start: int) -> int:
+        """Return the offset from which on the batches of a partition are needed in the segment that
+        begins at ``start``: the log start, or behind all of them if compaction has copied from it
+        what survives.  O(sources of the partition)."""
+        part = self.compacted.get(partition)
+        return END_OF_OFFSETS if part is not None and start in part.sources else log_start
 
     def restore(self, terms: TermRuns, ranges: Iterable[FileRange], raft_start: int) -> None:
         """Set the terms, and add ranges of segments whose index files answer.  O(terms + ranges log

@@ -34,6 +34,7 @@ from multiraft.raft.replica_records import parse_reincarnation, parse_tombstone
 from multiraft.storage.atomic_file import remove_unfinished
 from multiraft.storage.cache import EntryCache
 from multiraft.storage.checkpoint import (
+    INSTALLED_KEPT,
     Checkpoint,
     CheckpointJob,
     checkpoint_names,
@@ -43,6 +44,7 @@ from multiraft.storage.checkpointer import Checkpointer
 from multiraft.storage.cold.cleaner import Cleaner
 from multiraft.storage.cold.cleaning_policy import CleaningLimits
 from multiraft.storage.cold.cold_files import ColdSegments
+from multiraft.storage.compaction.compacted_parts import drop_from_sources
 from multiraft.storage.compaction.compactor import Compactor
 from multiraft.storage.config import StorageConfig
 from multiraft.storage.errors import (
@@ -130,7 +132,8 @@ class Store:
                                    config.segment_bytes_max,
                                    freed_bytes_min=config.first_segment_bytes), self._moved)
         self.compactor = Compactor(table, self.cleaner, decompress,
-                                   (claimed.incarnation ^ claimed.boot_epoch) % (1 << 64))
+                                   (claimed.incarnation ^ claimed.boot_epoch) % (1 << 64),
+                                   max(config.checkpoints_kept, INSTALLED_KEPT))
         self._sealed: list = [*recovered.unindexed]  # segments that wait for their index file
         unindexed = {segment.start for segment in self._sealed}
         for contents in recovered.contents.values():
@@ -193,6 +196,7 @@ class Store:
         found.strays[:0] = [*strays_among_checkpoints(directory, names), *cold_strays]
         table = LogTable(journal, found.logs, found.partition_states, found.journal_damage,
                          config.read_gap_bytes_max, found.indexed)
+        drop_from_sources(table)
         return cls(table, directory, config, claimed, checkpoint, found, lock)
 
     def close(self) -> None:
@@ -769,6 +773,7 @@ class Store:
         """Record that the checkpoint of an executed job is durable; the next job may be made
         then."""
         self._checkpointer.done(job)
+        self.compactor.checkpointed()
         self._release.begin()
         self._is_checkpoint_awaited = False
 

@@ -593,7 +593,8 @@ class StoredLog:
             if seen != records.changes:
                 kept, seen = records.kept_in_memory(first, last, segment), records.changes
             state = states[self.group].applied(known.partition)
-            log_start = state.log_start if state is not None else 1 << 62
+            log_start = records.needed_from(known.partition, segment.segment.start,
+                                            state.log_start if state is not None else 1 << 62)
             batches = self.partitions.get(known.partition)
             if log_start < known.end_offset and rows:
                 batches = batches or self.partition_index(known.partition)

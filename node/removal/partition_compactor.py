@@ -180,9 +180,8 @@ class PartitionCompactor:
         compactor = self._store.compactor
         result = compactor.compaction
         assert result is not None
-        compactor.finish()
-        if compactor.carried_out(result.group, result.partition) < result.generation:
-            return  # it continues behind the batches that memory had marks for
+        if not compactor.finish():
+            return
         self.compactions += 1
         self._reports.compacted(result.group, result.partition, result.generation,
                                 self._examined_bytes)

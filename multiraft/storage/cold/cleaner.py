@@ -635,7 +635,8 @@ class Cleaner:
             for partition in partitions:
                 state = states.applied(partition)
                 if state is not None:
-                    log_starts[partition] = state.log_start
+                    log_starts[partition] = log.records.needed_from(partition, job.start,
+                                                                    state.log_start)
             job.bounds[group] = LiveBounds(log.incarnation, log.records.terms, log_starts,
                                            in_memory, ranges, job.compaction)
             seen += len(partitions)

@@ -11,8 +11,8 @@ chooses no sources of its own until it has ended, so the places that were examin
 dropped only where the copies of all records of its group in a segment answer instead of it.
 
 Theory.  What survives is a function of the partition's batches, so a compaction that a crash ended
-is begun again, on batches that lack some of what it would have dropped.  ``carried_out`` is in
-memory alone: after a start each compacted partition is examined once more.
+is begun again, on batches that lack some of what it would have dropped.  ``carried_out`` counts a
+compaction once all kept checkpoints have it: what it dropped does not return then.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from multiraft.storage.block_index.rows import SparseIndex
 from multiraft.storage.cold.cleaner import Cleaner
 from multiraft.storage.cold.cleaning_policy import Sources
 from multiraft.storage.cold.cold_segment import ColdSegment
+from multiraft.storage.compaction.compacted_parts import SOURCES_MAX, existing
 from multiraft.storage.compaction.marking import Marking, Order
 from multiraft.storage.compaction.partition_batches import (
     PartitionBatches,
@@ -35,6 +36,7 @@ from multiraft.storage.compaction.surviving_batches import Decompress, Surviving
 from multiraft.storage.index import PartitionIndex
 from multiraft.storage.journal.journal import Segment
 from multiraft.storage.log_table import LogTable
+from multiraft.storage.record_store import CompactedPart
 from multiraft.storage.stored_log import StoredLog
 
 #: Partitions that one call of ``next_marking`` examines.
@@ -59,21 +61,31 @@ class _Current(NamedTuple):
 class Compactor:
     """Compactions of the partitions of one store."""
 
-    def __init__(self, table: LogTable, cleaner: Cleaner, decompress: Decompress, seed: int):
-        """``seed``: of the hashes of keys, 64 bits that clients do not know."""
+    def __init__(self, table: LogTable, cleaner: Cleaner, decompress: Decompress, seed: int,
+                 checkpoints_kept: int):
+        """``seed``: of the hashes of keys, 64 bits that clients do not know; ``checkpoints_kept``:
+        those that a start may use."""
         self._seed = seed
+        self._checkpoints_kept = checkpoints_kept
         self.examined_bytes = 0  # of batches, since the start
         self._table = table
         self._cleaner = cleaner
         self._decompress = decompress
         self._due: dict[_Key, None] = {}  # the one that was examined longest ago first
-        self._carried_out: dict[_Key, int] = {}  # generations
+        self._checkpoints = 0  # since the start
+        self._recorded: dict[_Key, int] = {}  # ``_checkpoints`` when a compaction ended
+        self._sources: set[int] = set()  # of the compaction under way, that are copied
+        self._with_sources: set[_Key] = set()  # partitions that name some
         self._begins: dict[_Key, tuple[int, int]] = {}  # generation, end of the last marking
         self._current: _Current | None = None
         self._left: list[int] = []  # starts of sources that are to be copied
         for group, states in table.partition_states.items():
-            for partition in states.compacted():
-                self._due[_Key(group, partition)] = None
+            for key in [_Key(group, partition) for partition in states.compacted()]:
+                if self._order_of(key) is not None:
+                    self._due[key] = None
+        for group, log in table.logs.items():
+            self._with_sources.update([_Key(group, partition) for partition, part
+                                       in log.records.compacted.items() if part.sources])
 
     @property
     def is_busy(self) -> bool:
@@ -92,9 +104,33 @@ class Compactor:
         return len(self._due)
 
     def carried_out(self, group: int, partition: int) -> int:
-        """Return the generation of the last compaction that was carried out here since the start;
-        0 = none.  O(1)."""
-        return self._carried_out.get(_Key(group, partition), 0)
+        """Return the generation of the last compaction of a partition that is carried out, and that
+        all kept checkpoints have; 0 = there is none.  O(1)."""
+        since = self._recorded.get(_Key(group, partition), 0)
+        if self._checkpoints - since < self._checkpoints_kept:
+            return 0
+        return self._generation(_Key(group, partition))
+
+    def checkpointed(self) -> None:
+        """Take a checkpoint that is durable, and forget the sources that are gone.  O(partitions
+        with sources * segments)."""
+        self._checkpoints += 1
+        for key in [*self._with_sources]:
+            log = self._table.logs.get(key.group)
+            part = log.records.compacted.get(key.partition) if log is not None else None
+            if log is None or part is None:
+                self._with_sources.discard(key)
+                continue
+            sources = tuple([each.start for each in existing(self._table, part.sources)])
+            if sources != part.sources:
+                log.records.compacted[key.partition] = part._replace(sources=sources)
+            if not sources:
+                self._with_sources.discard(key)
+
+    def _generation(self, key: _Key) -> int:
+        log = self._table.logs.get(key.group)
+        part = log.records.compacted.get(key.partition) if log is not None else None
+        return part.generation if part is not None else 0
 
     def ordered(self, group: int, partition: int) -> None:
         """Take a compact entry of a partition that was applied.  O(1)."""
@@ -129,7 +165,7 @@ class Compactor:
         """Return what is to be carried out; None if it was, or the partition is gone."""
         states = self._table.partition_states.get(key.group)
         state = states.applied(key.partition) if states is not None else None
-        if state is None or state.compaction.generation <= self.carried_out(*key):
+        if state is None or state.compaction.generation <= self._generation(key):
             return None
         return Order(*state.compaction)
 
@@ -189,6 +225,8 @@ class Compactor:
         assert self._current is not None and self._current.marking.is_done
         self.examined_bytes += self._current.marking.bytes
         self._left = sorted(self._current.marking.sources)
+        if not self._begins.get(self._current.key, (0, 0))[1]:
+            self._sources.clear()
 
     @property
     def sources(self) -> Sources:
@@ -201,6 +239,7 @@ class Compactor:
         """Take a copy of ``sources`` whose records the cleaner has taken.  ``done``: its
         ``compacted_sources``.  Return False if there are none: the compaction is to be abandoned.
         """
+        self._sources.update(done)
         before = len(self._left)
         self._left = [start for start in self._left if start not in done]
         return len(self._left) < before
@@ -211,25 +250,42 @@ class Compactor:
         the copies."""
         return (self.compaction is not None and not self._left and not self._cleaner.waiting)
 
-    def finish(self) -> None:
-        """End the compaction under way, which is carried out: of all batches, or of those that
-        memory had marks for."""
+    def finish(self) -> bool:
+        """End the compaction under way, which is carried out.  Return False if that was of those
+        batches alone that memory had marks for: it continues behind them."""
         assert self._current is not None and self.is_carried_out
         key, order, marking = self._current
         self._current = None
         if marking.is_partial:
             self._begins[key] = order.generation, marking.result.end_offset
-            return
+            return False
         self._begins.pop(key, None)
-        self._carried_out[key] = order.generation
+        self._record(key, order)
         if self._order_of(key) is None:
             self._due.pop(key, None)
+        return True
+
+    def _record(self, key: _Key, order: Order) -> None:
+        """Record a compaction that is carried out, for checkpoints and ``carried_out``."""
+        log = self._table.logs.get(key.group)
+        if log is None:
+            return
+        known = log.records.compacted.get(key.partition)
+        sources = {each.start for each in existing(
+            self._table, self._sources.union(known.sources if known is not None else ()))}
+        generation = order.generation if len(sources) <= SOURCES_MAX else 0
+        log.records.compacted[key.partition] = CompactedPart(
+            generation, order.up_to, tuple(sorted(sources)))
+        self._with_sources.add(key)
+        self._recorded[key] = self._checkpoints
 
     def replaced(self, group: int) -> None:
         """Forget what was carried out in a group whose log was replaced or removed: what it has now
         is examined once more.  O(partitions of the group)."""
-        for key in [key for key in self._carried_out if key.group == group]:
-            del self._carried_out[key]
+        log = self._table.logs.get(group)
+        if log is not None:
+            known = log.records.compacted
+            known.update({each: part._replace(generation=0) for each, part in known.items()})
         for key in [key for key in self._begins if key.group == group]:
             del self._begins[key]
         if self._current is not None and self._current.key.group == group:

@@ -25,6 +25,7 @@ from multiraft.storage.indexed_segments import IndexedSegments
 from multiraft.storage.journal.journal import Journal, Segment
 from multiraft.storage.journal.segment_index import SegmentIndex, SegmentRun
 from multiraft.storage.journal.segment_scan import DamagedRange
+from multiraft.storage.record_store import CompactedPart
 from multiraft.storage.recovery.cold_ranges import ColdPart, ColdSummaries
 from multiraft.storage.recovery.group_rebuild import GroupRebuild, places
 from multiraft.storage.recovery.lost_truncations import (
@@ -125,6 +126,8 @@ class _Rebuilding:
         log.index = (GroupIndex(record.record_terms[0][0]) if record.record_terms
                      else GroupIndex(record.first_index, record.prev_term))
         log.records.repaired = RepairedIndexes(record.repaired)  # further copies join them
+        log.records.compacted = {each[0]: CompactedPart(*each[1:])
+                                 for each in record.compacted}
         log.snapshot_position, log.installed = record.snapshot_position, record.installed
         if record.snapshot_position and not record.record_terms:
             log.raft_start_recorded = record.first_index  # installed, so in two checkpoints

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from multiraft import core
 from multiraft.partitions.retention_records import Compaction, compact_payload
+from multiraft.storage import store
+from multiraft.storage.cold import cleaner
 from multiraft.storage.compaction import marking
 from multiraft.storage.compaction.marking import Order
 from multiraft.types import Entry, EntryKind
@@ -16,6 +18,7 @@ from tests.storage.cold.test_cold_and_rows import Cleaned, cleans, work
 from tests.storage.compaction.test_marking import PLAIN, batch_of, survivors
 from tests.storage.test_indexed_records import GROUPS, compacted, group, others, partitions, runs
 from tests.storage.test_installed_rows import page_cache
+from tests.storage.world import seal
 
 MEMORY = 1 << 20
 
@@ -69,10 +72,12 @@ class Compacting(Cleaned):
                 self.copy_some()
             while not compactor.is_carried_out:
                 work(self)
-            compactor.finish()
+            assert compactor.finish() != found.is_partial
             count += 1
             if not found.is_partial:
                 self.carried_out[key] = order
+                assert compactor.carried_out(*key) < order.generation, "checkpoints lack it"
+                work(self)
                 assert compactor.carried_out(*key) == order.generation
         return count
 
@@ -161,9 +166,57 @@ def test_compaction_leaves_the_newest_record_of_each_key():
     history.remove()
     history.restart()
     history.check()
-    assert history.store.compactor.waiting == 2, "examined once more after a start"
-    assert history.carry_out() == 2
+    assert history.store.compactor.waiting == 0 and history.carry_out() == 0
+    work(history)
+    assert history.store.compactor.carried_out(1, 10) == 1
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_what_was_dropped_does_not_return_with_a_start(in_memory, monkeypatch):
+    """Without the index file of a cold segment, its sources are read once more.  An older record of
+    a key would return, without the tombstone that a later compaction drops."""
+    monkeypatch.setattr(cleaner, "_ranges_by_group", lambda _sources: {})
+    history = Compacting()
+    for at in range(150):
+        history.put(GROUPS[at % 2], at % 3, at % 60)
+    history.order(1, 0, 2)
+    compacted(history)
+    seal(history.store)
+    if not in_memory:
+        history.release()
+    log = history.store.table.logs[1]
+    assert bool(log.records._ranges) != in_memory
+    assert history.carry_out() == 1
+    assert log.records.compacted[10].sources
     history.check()
+    history.restart()
+    history.check()
+    history.release()
+    history.clean()
+    history.work()
+    history.remove()
+    history.check()
+    history.restart()
+    history.check()
+
+
+def test_what_was_dropped_would_return_if_no_checkpoint_named_its_sources(monkeypatch):
+    monkeypatch.setattr(store, "drop_from_sources", lambda _table: None)
+    with pytest.raises(AssertionError):
+        test_what_was_dropped_does_not_return_with_a_start(False, monkeypatch)
+
+
+def test_sources_that_are_gone_are_not_named_any_longer():
+    history = filled()
+    history.carry_out()
+    assert history.store.table.logs[1].records.compacted[10].sources
+    for _ in range(4):
+        history.clean()
+        history.work()
+        history.remove()
+    part = history.store.table.logs[1].records.compacted[10]
+    known = [each.start for each in history.store.table.journal.segments]
+    assert part.generation == 1 and not {*part.sources} - {*known}
 
 
 def test_little_memory_needs_several_compactions(monkeypatch):
